@@ -28,7 +28,8 @@ func TestDenied(t *testing.T) {
 	for _, tc := range []struct {
 		principal         uint16
 		read, write, swap bool
-	}{{principal: owner, read: true, write: true, swap: true}, {principal: reader, read: true}, {principal: writer, write: true}, {principal: 10}, {}} {
+	}{{principal: owner, read: true, write: true, swap: true}, {principal: reader, read: true},
+		{principal: writer, write: true}, {principal: 10}, {}} {
 		chain, c := start(t, refchain.Config{}, session, at("127.0.0.9"))
 		chain.SetPrincipal(netip.MustParseAddr("127.0.0.9"), tc.principal)
 		chain.SetRealm(key(1), realm)
@@ -55,7 +56,8 @@ func TestDenied(t *testing.T) {
 				t.Errorf("principal %d: %s: %v", tc.principal, what, err)
 			}
 			var e *OpError
-			if errors.As(err, &e) && errors.Is(err, ErrDenied) && (e.OutcomeUnknown != (what != "get") || c.Stats().Sent != before+1 || !strings.Contains(err.Error(), "ask the operator")) {
+			if errors.As(err, &e) && errors.Is(err, ErrDenied) && (e.OutcomeUnknown != (what != "get") ||
+				c.Stats().Sent != before+1 || !strings.Contains(err.Error(), "ask the operator")) {
 				t.Errorf("principal %d: %s was denied, and: %v (%d sent)", tc.principal, what, err, c.Stats().Sent-before)
 			}
 		}
@@ -65,9 +67,11 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestRefusedCopy: a write is executed, but its answer is lost, and a copy that the network has made of it is refused. Nobody may be told that it was not executed.
+// TestRefusedCopy: a write is executed, but its answer is lost, and a copy that the network has
+// made of it is refused. Nobody may be told that it was not executed.
 func TestRefusedCopy(t *testing.T) {
-	for _, status := range []wire.Status{wire.NotFound, wire.Denied, wire.BadSession, wire.NoChain, wire.Full, wire.Dirty} {
+	for _, status := range []wire.Status{wire.NotFound, wire.Denied, wire.BadSession, wire.NoChain, wire.Full,
+		wire.Dirty} {
 		for name, do := range map[string]func(*Client) error{
 			"put":    func(c *Client) error { _, err := c.Put(within(t, 5*time.Second), key(1), []byte("x")); return err },
 			"delete": func(c *Client) error { _, err := c.Delete(within(t, 5*time.Second), key(1)); return err },
@@ -76,12 +80,15 @@ func TestRefusedCopy(t *testing.T) {
 				return err
 			},
 		} {
-			chain, c := start(t, refchain.Config{}, 1, func(cfg *Config) { cfg.Retransmit, cfg.Addresses = slow, cfg.Addresses[:1] })
+			chain, c := start(t, refchain.Config{}, 1, func(cfg *Config) {
+				cfg.Retransmit, cfg.Addresses = slow, cfg.Addresses[:1]
+			})
 			chain.Place(key(1))
 			chain.RefuseSecond(status)
 			err := do(c)
 			var e *OpError
-			if !errors.As(err, &e) || !e.OutcomeUnknown || e.Attempts != 1 || !strings.Contains(err.Error(), "not known") || chain.Counts().Executed != 1 {
+			if !errors.As(err, &e) || !e.OutcomeUnknown || e.Attempts != 1 ||
+				!strings.Contains(err.Error(), "not known") || chain.Counts().Executed != 1 {
 				t.Errorf("%s, its copy answered %v: %v; executed %d times", name, status, err, chain.Counts().Executed)
 			}
 		}
@@ -115,7 +122,8 @@ func TestOwnAddress(t *testing.T) {
 	}
 }
 
-// TestBadSessions: writes go on with other sessions when the switches do not take those that there are, and are executed once.
+// TestBadSessions: writes go on with other sessions when the switches do not take those that there
+// are, and are executed once.
 func TestBadSessions(t *testing.T) {
 	other := netip.MustParseAddr("127.0.0.5")
 	type world struct {
@@ -125,7 +133,9 @@ func TestBadSessions(t *testing.T) {
 	}
 	begin := func(t *testing.T, count int) *world {
 		w := &world{l: &leaser{ttl: time.Minute, gone: map[string]bool{}}}
-		w.chain, w.c = start(t, refchain.Config{}, 0, func(cfg *Config) { cfg.Sessions, cfg.Retransmit = LeasedSessions(w.l, count, "test"), slow })
+		w.chain, w.c = start(t, refchain.Config{}, 0, func(cfg *Config) {
+			cfg.Sessions, cfg.Retransmit = LeasedSessions(w.l, count, "test"), slow
+		})
 		w.l.set(func() {
 			w.l.lease = func(session uint16, host netip.Addr) uint32 {
 				w.chain.Lease(session, host, 5000)
@@ -164,7 +174,8 @@ func TestBadSessions(t *testing.T) {
 		w := begin(t, 2)
 		w.chain.Lease(1, other, 0)
 		w.chain.Lease(2, other, 0)
-		results := w.c.Batch(within(t, 5*time.Second), []Request{{Op: wire.CAS, Key: key(2)}, {Op: wire.CAS, Key: key(3)}, {Op: wire.CAS, Key: key(4), Value: []byte("y")}})
+		results := w.c.Batch(within(t, 5*time.Second), []Request{{Op: wire.CAS, Key: key(2)},
+			{Op: wire.CAS, Key: key(3)}, {Op: wire.CAS, Key: key(4), Value: []byte("y")}})
 		for _, r := range results {
 			if r.Err != nil || r.Session < 3 || r.Request <= 5000 {
 				t.Errorf("%+v, want it done with the next lease", r)
@@ -187,7 +198,8 @@ func TestBadSessions(t *testing.T) {
 			func() (Result, error) { return w.c.Delete(within(t, 5*time.Second), key(1)) },
 		} {
 			var e *OpError
-			if _, err := write(); !errors.Is(err, ErrBadSession) || !errors.As(err, &e) || !e.OutcomeUnknown || e.Attempts != 1 {
+			if _, err := write(); !errors.Is(err, ErrBadSession) || !errors.As(err, &e) || !e.OutcomeUnknown ||
+				e.Attempts != 1 {
 				t.Errorf("got %v, want it ended, since a copy may have been executed", err)
 			}
 			if r, err := write(); err != nil || r.Session != 2 {
@@ -228,9 +240,11 @@ func TestBadSessions(t *testing.T) {
 				return 1
 			}
 		})
-		_, err := w.c.CompareAndSwap(within(t, 230*time.Millisecond), key(1), 0, nil) // leases at about 0, 10, 30, 70, 150 and 310 ms
+		// leases at about 0, 10, 30, 70, 150 and 310 ms
+		_, err := w.c.CompareAndSwap(within(t, 230*time.Millisecond), key(1), 0, nil)
 		var e *OpError
-		if !errors.Is(err, ErrTimeout) || !errors.As(err, &e) || !e.OutcomeUnknown || e.Attempts < 2 || !strings.Contains(err.Error(), "did not take session") {
+		if !errors.Is(err, ErrTimeout) || !errors.As(err, &e) || !e.OutcomeUnknown || e.Attempts < 2 ||
+			!strings.Contains(err.Error(), "did not take session") {
 			t.Errorf("put: %v", err)
 		}
 		if n := leases.Load(); n < 2 || n > 12 {
@@ -246,7 +260,8 @@ func TestBadSessions(t *testing.T) {
 		w.l.set(func() { w.l.refuse = true })
 		_, err := w.c.Put(within(t, 5*time.Second), key(1), nil)
 		var e *OpError
-		if !errors.Is(err, ErrBadSession) || !errors.As(err, &e) || !e.OutcomeUnknown || !strings.Contains(err.Error(), "not leased to this host") {
+		if !errors.Is(err, ErrBadSession) || !errors.As(err, &e) || !e.OutcomeUnknown ||
+			!strings.Contains(err.Error(), "not leased to this host") {
 			t.Errorf("put: %v", err)
 		}
 		if _, err = w.c.Put(within(t, 5*time.Second), key(1), nil); !errors.Is(err, ErrNoSession) {

@@ -14,7 +14,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// Why a call failed; see package core. A failed call's error is an *OpError that wraps one of these.
+// Why a call failed; see package core. A failed call's error is an *OpError that wraps one of
+// these.
 var (
 	ErrNotFound      = core.ErrNotFound
 	ErrCASFailed     = core.ErrCASFailed
@@ -35,7 +36,8 @@ var (
 type (
 	// OpError says which operation failed, why, and what is known of it.
 	OpError = core.OpError
-	// Request is one operation, for Do and Batch. Its Deadline and Tag are the client's: leave them.
+	// Request is one operation, for Do and Batch. Its Deadline and Tag are the client's: leave
+	// them.
 	Request = core.Request
 	// Result is what came of it.
 	Result = core.Result
@@ -47,14 +49,17 @@ type (
 
 // Config is what a client needs to know. Zero values mean what their comments say.
 type Config struct {
-	// Addresses to ask, in order of preference: the chain's service address, and switches' own ones to turn to when it does not answer.
+	// Addresses to ask, in order of preference: the chain's service address, and switches' own ones
+	// to turn to when it does not answer.
 	Addresses []netip.AddrPort
-	// Services is for the chain's service address where it is not one of Addresses (for all of them, where the client is of several chains): answers come from there
-	// also when a switch was asked at its own address. What comes from elsewhere is no answer.
+	// Services is for the chain's service address where it is not one of Addresses (for all of
+	// them, where the client is of several chains): answers come from there also when a switch was
+	// asked at its own address. What comes from elsewhere is no answer.
 	Services []netip.AddrPort
 	// Profile of the switches' program. 0: 128 bits.
 	Profile wire.Profile
-	// Sessions to write with. nil: none, so that writes fail with ErrNoSession, or go without one where AtLeastOnce is set.
+	// Sessions to write with. nil: none, so that writes fail with ErrNoSession, or go without one
+	// where AtLeastOnce is set.
 	Sessions SessionSource
 	// AtLeastOnce: see core.Config.
 	AtLeastOnce bool
@@ -64,7 +69,8 @@ type Config struct {
 	Local netip.AddrPort
 }
 
-// Client is a client of one chain, or of several that share their addresses. It is safe for concurrent use.
+// Client is a client of one chain, or of several that share their addresses. It is safe for
+// concurrent use.
 type Client struct {
 	cfg    Config
 	socket *socket
@@ -83,7 +89,8 @@ type Client struct {
 	closed    bool
 }
 
-// New makes a client, with sessions if the configuration has a source of them; ctx bounds the time that takes, nothing else.
+// New makes a client, with sessions if the configuration has a source of them; ctx bounds the time
+// that takes, nothing else.
 func New(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Profile == 0 {
 		cfg.Profile = wire.Profile128
@@ -93,7 +100,8 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("netcraq client: %w", err)
 	}
 	m, err := core.New(core.Config{
-		Profile: cfg.Profile, Addresses: cfg.Addresses, Services: cfg.Services, Retransmit: cfg.Retransmit, MaxRetransmit: cfg.MaxRetransmit, AtLeastOnce: cfg.AtLeastOnce,
+		Profile: cfg.Profile, Addresses: cfg.Addresses, Services: cfg.Services, Retransmit: cfg.Retransmit,
+		MaxRetransmit: cfg.MaxRetransmit, AtLeastOnce: cfg.AtLeastOnce,
 		Seed: binary.NativeEndian.Uint64(seed[:]),
 	})
 	if err != nil {
@@ -145,7 +153,8 @@ func (c *Client) Close() error {
 // Option changes how one call is made.
 type Option func(*Request)
 
-// Eventual lets a read be answered with the last committed value of whichever member is asked: no trip to the tail, and no lease needed.
+// Eventual lets a read be answered with the last committed value of whichever member is asked: no
+// trip to the tail, and no lease needed.
 func Eventual() Option { return func(r *Request) { r.Eventual = true } }
 
 // At sends the call to these addresses rather than to the client's.
@@ -161,24 +170,29 @@ func (c *Client) Put(ctx context.Context, key wire.Key, value []byte, options ..
 	return c.call(ctx, Request{Op: wire.Write, Key: key, Value: value}, options)
 }
 
-// Delete leaves the key without a value. The key keeps its place in the network. Deleting what is deleted already succeeds.
+// Delete leaves the key without a value. The key keeps its place in the network. Deleting what is
+// deleted already succeeds.
 func (c *Client) Delete(ctx context.Context, key wire.Key, options ...Option) (Result, error) {
 	return c.call(ctx, Request{Op: wire.Write, Key: key, Delete: true}, options)
 }
 
-// CompareAndSwap writes the value if the key's version is the expected one (0: the key was never written). Otherwise the error is ErrCASFailed, and its OpError has
-// the committed version and value. Expected versions must come from answers: one that was made up may come true later, for a copy of the request that is late.
-func (c *Client) CompareAndSwap(ctx context.Context, key wire.Key, expected wire.Version, value []byte, options ...Option) (Result, error) {
+// CompareAndSwap writes the value if the key's version is the expected one (0: the key was never
+// written). Otherwise the error is ErrCASFailed, and its OpError has the committed version and
+// value. Expected versions must come from answers: one that was made up may come true later, for a
+// copy of the request that is late.
+func (c *Client) CompareAndSwap(ctx context.Context, key wire.Key, expected wire.Version, value []byte,
+	options ...Option) (Result, error) {
 	return c.call(ctx, Request{Op: wire.CAS, Key: key, Expected: expected, Value: value}, options)
 }
 
 // CompareAndDelete deletes the key if its version is the expected one; otherwise as CompareAndSwap.
-func (c *Client) CompareAndDelete(ctx context.Context, key wire.Key, expected wire.Version, options ...Option) (Result, error) {
+func (c *Client) CompareAndDelete(ctx context.Context, key wire.Key, expected wire.Version, options ...Option) (
+	Result, error) {
 	return c.call(ctx, Request{Op: wire.CAS, Key: key, Expected: expected, Delete: true}, options)
 }
 
-// Batch does requests at once, as far as there are sessions for the writes, and returns their results in the same order. Between requests of one batch no order
-// is promised.
+// Batch does requests at once, as far as there are sessions for the writes, and returns their
+// results in the same order. Between requests of one batch no order is promised.
 func (c *Client) Batch(ctx context.Context, requests []Request) []Result {
 	results := make([]Result, len(requests))
 	var wg sync.WaitGroup
@@ -193,8 +207,9 @@ func (c *Client) Batch(ctx context.Context, requests []Request) []Result {
 	return results
 }
 
-// Do starts a request and calls done with its result, once. Calls of done come one after the other, possibly before Do returns, and hold up the client
-// meanwhile: done may call Do, but must not wait for anything, least of all for another call of this client.
+// Do starts a request and calls done with its result, once. Calls of done come one after the other,
+// possibly before Do returns, and hold up the client meanwhile: done may call Do, but must not wait
+// for anything, least of all for another call of this client.
 func (c *Client) Do(ctx context.Context, r Request, done func(Result)) {
 	if ctx.Done() == nil {
 		c.begin(ctx, r, done)
@@ -291,11 +306,13 @@ func reason(ctx context.Context) error {
 
 func (c *Client) now() time.Duration { return time.Since(c.start) }
 
-// pumpRounds bounds what one caller does for others before it leaves the rest to the timer's goroutine.
+// pumpRounds bounds what one caller does for others before it leaves the rest to the timer's
+// goroutine.
 const pumpRounds = 16
 
-// pump does what the machine wants done, and sets the timer. The caller has locked mu, which pump unlocks while it sends and while results are delivered. Only one
-// goroutine does this at a time; what others add meanwhile, it does too, so that packets leave in batches where there are many.
+// pump does what the machine wants done, and sets the timer. The caller has locked mu, which pump
+// unlocks while it sends and while results are delivered. Only one goroutine does this at a time;
+// what others add meanwhile, it does too, so that packets leave in batches where there are many.
 func (c *Client) pump() {
 	if c.pumping {
 		return
@@ -333,8 +350,9 @@ func (c *Client) deliver(done *core.Completion) {
 	done.Tag = nil
 }
 
-// arm makes the timer fire at the time, or earlier. It is set back only by firing: with tens of thousands of calls a second that come and go before their timers, this
-// costs one timer event a retransmission time rather than one a call.
+// arm makes the timer fire at the time, or earlier. It is set back only by firing: with tens of
+// thousands of calls a second that come and go before their timers, this costs one timer event a
+// retransmission time rather than one a call.
 func (c *Client) arm(at time.Duration) {
 	if c.closed {
 		return

@@ -37,7 +37,8 @@ func start(t *testing.T, cfg refchain.Config, sessions int, change func(*Config)
 	for i := range sessions {
 		ids = append(ids, Session{ID: uint16(i + 1), NextRequest: 1})
 	}
-	config := Config{Addresses: chain.Addresses(), Profile: cfg.Profile, Sessions: StaticSessions(ids...), Retransmit: 20 * time.Millisecond}
+	config := Config{Addresses: chain.Addresses(), Profile: cfg.Profile, Sessions: StaticSessions(ids...),
+		Retransmit: 20 * time.Millisecond}
 	if change != nil {
 		change(&config)
 	}
@@ -76,10 +77,12 @@ func TestOperations(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := c.Get(ctx, key(1))
-			if err != nil || !bytes.Equal(got.Value, value) || got.Version != put.Version || got.From != chain.Addresses()[0] || got.Attempts < 1 || got.RTT <= 0 {
+			if err != nil || !bytes.Equal(got.Value, value) || got.Version != put.Version ||
+				got.From != chain.Addresses()[0] || got.Attempts < 1 || got.RTT <= 0 {
 				t.Errorf("Get = %+v, %v", got, err)
 			}
-			if got, err = c.Get(ctx, key(1), Eventual(), At(chain.Addresses()[1])); err != nil || !bytes.Equal(got.Value, value) {
+			if got, err = c.Get(ctx, key(1), Eventual(), At(chain.Addresses()[1])); err != nil ||
+				!bytes.Equal(got.Value, value) {
 				t.Errorf("eventual Get of a member = %+v, %v", got, err)
 			}
 			swapped, err := c.CompareAndSwap(ctx, key(1), put.Version, []byte("w"))
@@ -87,7 +90,8 @@ func TestOperations(t *testing.T) {
 				t.Errorf("CompareAndSwap = %+v, %v", swapped, err)
 			}
 			var e *OpError
-			if _, err = c.CompareAndSwap(ctx, key(1), put.Version, []byte("x")); !errors.Is(err, ErrCASFailed) || !errors.As(err, &e) {
+			if _, err = c.CompareAndSwap(ctx, key(1), put.Version, []byte("x")); !errors.Is(err,
+				ErrCASFailed) || !errors.As(err, &e) {
 				t.Fatalf("second CompareAndSwap: %v", err)
 			}
 			if e.Version != swapped.Version || string(e.Value) != "w" || !e.Found || e.OutcomeUnknown {
@@ -96,7 +100,8 @@ func TestOperations(t *testing.T) {
 			if _, err = c.CompareAndDelete(ctx, key(1), swapped.Version); err != nil {
 				t.Error(err)
 			}
-			if _, err = c.Get(ctx, key(1)); !errors.Is(err, ErrNotFound) || !errors.As(err, &e) || e.Version <= swapped.Version {
+			if _, err = c.Get(ctx, key(1)); !errors.Is(err, ErrNotFound) || !errors.As(err, &e) ||
+				e.Version <= swapped.Version {
 				t.Errorf("Get of a deleted key: %v, version %v", err, e.Version)
 			}
 			if _, err = c.CompareAndSwap(ctx, key(1), e.Version, []byte("again")); err != nil {
@@ -136,13 +141,16 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestLostSwitch: a client whose switch dies without a word has its answer from another within 50 ms of the time it waits for one, with that time as it is by default; and while
-// its switch stays away it does not wait for it with every call.
+// TestLostSwitch: a client whose switch dies without a word has its answer from another within 50
+// ms of the time it waits for one, with that time as it is by default; and while its switch stays
+// away it does not wait for it with every call.
 func TestLostSwitch(t *testing.T) {
 	const retransmit, aim = 50 * time.Millisecond, 50 * time.Millisecond
 	for _, write := range []bool{false, true} {
 		t.Run(map[bool]string{false: "read", true: "write"}[write], func(t *testing.T) {
-			chain, c := start(t, refchain.Config{Members: 3}, 1, func(cfg *Config) { cfg.Retransmit, cfg.MaxRetransmit = 0, 0 })
+			chain, c := start(t, refchain.Config{Members: 3}, 1, func(cfg *Config) {
+				cfg.Retransmit, cfg.MaxRetransmit = 0, 0
+			})
 			ctx := within(t, 10*time.Second)
 			call := func() Result {
 				t.Helper()
@@ -193,18 +201,21 @@ func TestTimeout(t *testing.T) {
 	before := time.Now()
 	_, err := c.Put(within(t, 70*time.Millisecond), key(1), []byte("x"))
 	var e *OpError
-	if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &e) || !e.OutcomeUnknown || e.Attempts < 2 {
+	if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &e) ||
+		!e.OutcomeUnknown || e.Attempts < 2 {
 		t.Errorf("Put over a dead network: %v", err)
 	}
 	if d := time.Since(before); d > 2*time.Second {
 		t.Errorf("it took %v", d)
 	}
-	if _, err = c.Get(within(t, 30*time.Millisecond), key(1)); !errors.As(err, &e) || e.OutcomeUnknown || !errors.Is(err, ErrTimeout) {
+	if _, err = c.Get(within(t, 30*time.Millisecond), key(1)); !errors.As(err, &e) || e.OutcomeUnknown ||
+		!errors.Is(err, ErrTimeout) {
 		t.Errorf("Get over a dead network: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(30*time.Millisecond, cancel)
-	if _, err = c.Put(ctx, key(1), nil); !errors.Is(err, ErrCanceled) || !errors.Is(err, context.Canceled) || !errors.As(err, &e) || !e.OutcomeUnknown {
+	if _, err = c.Put(ctx, key(1), nil); !errors.Is(err, ErrCanceled) || !errors.Is(err, context.Canceled) ||
+		!errors.As(err, &e) || !e.OutcomeUnknown {
 		t.Errorf("canceled Put: %v", err)
 	}
 	sent := c.Stats().Sent
@@ -223,7 +234,9 @@ func TestNoSession(t *testing.T) {
 	if _, err := c.Put(ctx, key(1), []byte("x")); err != nil {
 		t.Errorf("Put, at least once: %v", err)
 	}
-	_, c = start(t, refchain.Config{Sessions: 5}, 0, func(cfg *Config) { cfg.Sessions = StaticSessions(Session{ID: 5, NextRequest: 1}) })
+	_, c = start(t, refchain.Config{Sessions: 5}, 0, func(cfg *Config) {
+		cfg.Sessions = StaticSessions(Session{ID: 5, NextRequest: 1})
+	})
 	if _, err := c.Put(ctx, key(1), []byte("x")); !errors.Is(err, ErrBadSession) {
 		t.Errorf("Put with a session beyond the table: %v", err)
 	}
@@ -232,13 +245,14 @@ func TestNoSession(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	here := netip.MustParseAddrPort("127.0.0.1:20035")
 	for name, cfg := range map[string]Config{
-		"no address":              {},
-		"IPv6":                    {Addresses: []netip.AddrPort{netip.MustParseAddrPort("[::1]:20035")}},
-		"no port":                 {Addresses: []netip.AddrPort{netip.AddrPortFrom(here.Addr(), 0)}},
-		"a service without port":  {Addresses: []netip.AddrPort{here}, Services: []netip.AddrPort{netip.AddrPortFrom(here.Addr(), 0)}},
-		"no such profile":         {Addresses: []netip.AddrPort{here}, Profile: 100},
-		"session 0":               {Addresses: []netip.AddrPort{here}, Sessions: StaticSessions(Session{ID: 0, NextRequest: 1})},
-		"two equal sessions":      {Addresses: []netip.AddrPort{here}, Sessions: StaticSessions(Session{ID: 1, NextRequest: 1}, Session{ID: 1, NextRequest: 1})},
+		"no address":             {},
+		"IPv6":                   {Addresses: []netip.AddrPort{netip.MustParseAddrPort("[::1]:20035")}},
+		"no port":                {Addresses: []netip.AddrPort{netip.AddrPortFrom(here.Addr(), 0)}},
+		"a service without port": {Addresses: []netip.AddrPort{here}, Services: []netip.AddrPort{netip.AddrPortFrom(here.Addr(), 0)}},
+		"no such profile":        {Addresses: []netip.AddrPort{here}, Profile: 100},
+		"session 0":              {Addresses: []netip.AddrPort{here}, Sessions: StaticSessions(Session{ID: 0, NextRequest: 1})},
+		"two equal sessions": {Addresses: []netip.AddrPort{here}, Sessions: StaticSessions(
+			Session{ID: 1, NextRequest: 1}, Session{ID: 1, NextRequest: 1})},
 		"an address not our own":  {Addresses: []netip.AddrPort{here}, Local: netip.MustParseAddrPort("192.0.2.1:0")},
 		"sessions not to be had":  {Addresses: []netip.AddrPort{here}, Sessions: LeasedSessions(&leaser{refuse: true}, 1, "test")},
 		"a negative retransmit":   {Addresses: []netip.AddrPort{here}, Retransmit: -1},
@@ -350,13 +364,16 @@ func TestDoIsCanceled(t *testing.T) {
 }
 
 func TestSendFailureIsSaid(t *testing.T) {
-	// What is bound to a loopback address cannot send to another: the kernel refuses, and nothing leaves the machine.
-	c, err := New(t.Context(), Config{Addresses: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:20035")}, Local: netip.MustParseAddrPort("127.0.0.1:0")})
+	// What is bound to a loopback address cannot send to another: the kernel refuses, and nothing
+	// leaves the machine.
+	c, err := New(t.Context(), Config{Addresses: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:20035")},
+		Local: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err = c.Get(within(t, 60*time.Millisecond), key(1)); !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "sending fails") {
+	if _, err = c.Get(within(t, 60*time.Millisecond), key(1)); !errors.Is(err, ErrTimeout) ||
+		!strings.Contains(err.Error(), "sending fails") {
 		t.Errorf("Get: %v", err)
 	}
 }
@@ -430,7 +447,8 @@ func TestLeasedSessions(t *testing.T) {
 			r, err := c.Put(ctx, key(1), []byte("x"))
 			if err == nil {
 				session = r.Session
-			} else if !errors.Is(err, ErrNoSession) && !errors.Is(err, ErrSessionLost) { // between two leases, or at the end of one
+			} else if !errors.Is(err, ErrNoSession) && !errors.Is(err, ErrSessionLost) {
+				// between two leases, or at the end of one
 				t.Fatal(err)
 			}
 			return err
@@ -451,7 +469,8 @@ func TestLeasedSessions(t *testing.T) {
 		l.gone["lease-0"] = true
 	})
 	poll.Until(t, 10*time.Second, "there is a session of the second lease", func() bool { return sessionOf() >= 3 })
-	// The controller goes away: the sessions are dropped before the lease is over, and new ones got when it is back.
+	// The controller goes away: the sessions are dropped before the lease is over, and new ones got
+	// when it is back.
 	l.set(func() { l.failing, l.refuse = true, true })
 	before := time.Now()
 	for {

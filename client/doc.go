@@ -8,17 +8,25 @@
 //	r, err := c.Get(ctx, key)                                // linearizable
 //	r, err = c.CompareAndSwap(ctx, key, r.Version, value)    // executed once, however often it is sent
 //
-// A client needs one address, the chain's service address: the first switch of the chain on the way serves the request or forwards it. More addresses (the switches'
-// own) are where requests go when the first does not answer. Switches answer from the service address, wherever they were asked; what comes from an address that is neither
-// that (Config.Addresses, Config.Services) nor was asked is no answer.
+// A client needs one address, the chain's service address: the first switch of the chain on the way
+// serves the request or forwards it. More addresses (the switches' own) are where requests go when
+// the first does not answer. Switches answer from the service address, wherever they were asked;
+// what comes from an address that is neither that (Config.Addresses, Config.Services) nor was asked
+// is no answer.
 //
-// Reads go out as they come. Writes are executed once because each travels under a session with a number of its own; a session has one write on its way at a
-// time, so the number of sessions bounds the writes that are on their way at once. A write that ends without an answer has an unknown outcome, and so has one that was refused (ErrNotFound,
-// ErrDenied, ErrBadSession): the refusal speaks for one copy of its packet, and networks double packets. OpError says so. What is surely not executed is what was not sent, and a
-// CompareAndSwap with a session that failed.
+// Reads go out as they come. Writes are executed once because each travels under a session with a
+// number of its own; a session has one write on its way at a time, so the number of sessions bounds
+// the writes that are on their way at once. A write that ends without an answer has an unknown
+// outcome, and so has one that was refused (ErrNotFound, ErrDenied, ErrBadSession): the refusal
+// speaks for one copy of its packet, and networks double packets. OpError says so. What is surely
+// not executed is what was not sent, and a CompareAndSwap with a session that failed.
 //
-// A controller leases sessions (LeasedSessions) to one host: switches take no write under them from another. When they take none under any session of a lease, the client leases
-// others. A CompareAndSwap that was refused so is done with those, since it cannot be executed twice; a Put and a Delete end with ErrBadSession. ErrDenied is something else: this host may not do that with the key, and only an operator can change it.
+// A controller leases sessions (LeasedSessions) to one host: switches take no write under them from
+// another. When they take none under any session of a lease, the client leases others. A
+// CompareAndSwap that was refused so is done with those, since it cannot be executed twice; a Put
+// and a Delete end with ErrBadSession. ErrDenied is something else: this host may not do that with
+// the key, and only an operator can change it.
 //
-// How a request is sent until it is answered is decided in package core, which has no socket and no clock; this package gives it those.
+// How a request is sent until it is answered is decided in package core, which has no socket and no
+// clock; this package gives it those.
 package client

@@ -12,14 +12,16 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// forger is a switch on loopback, with somebody beside it who knows all requests, their numbers included, and is faster: before each answer he sends one of his own from every
-// one of his sockets.
+// forger is a switch on loopback, with somebody beside it who knows all requests, their numbers
+// included, and is faster: before each answer he sends one of his own from every one of his
+// sockets.
 type forger struct {
 	service, own *net.UDPConn // of the switch
 	forgers      []*net.UDPConn
 }
 
-// newForger starts one. The forger has another address with the right port, and another port of the right address.
+// newForger starts one. The forger has another address with the right port, and another port of the
+// right address.
 func newForger(t *testing.T) *forger {
 	t.Helper()
 	listen := func(address string) *net.UDPConn {
@@ -56,7 +58,8 @@ func (f *forger) serve(t *testing.T, conn *net.UDPConn) {
 			continue
 		}
 		send := func(from *net.UDPConn, value string) {
-			reply := wire.Packet{Epoch: 1, Session: p.Session, Request: p.Request, Key: p.Key, Version: wire.MakeVersion(1, 1), Value: []byte(value)}
+			reply := wire.Packet{Epoch: 1, Session: p.Session, Request: p.Request, Key: p.Key,
+				Version: wire.MakeVersion(1, 1), Value: []byte(value)}
 			reply.Op, _ = p.Op.Reply()
 			b, err := reply.Marshal(wire.Profile128)
 			if err != nil {
@@ -71,7 +74,8 @@ func (f *forger) serve(t *testing.T, conn *net.UDPConn) {
 	}
 }
 
-// TestForgedReplies: who knows a request, but cannot send from an address that was asked or from the chain's service, has nothing of it.
+// TestForgedReplies: who knows a request, but cannot send from an address that was asked or from
+// the chain's service, has nothing of it.
 func TestForgedReplies(t *testing.T) {
 	f := newForger(t)
 	service, own := addressOf(f.service), addressOf(f.own)
@@ -84,7 +88,8 @@ func TestForgedReplies(t *testing.T) {
 		"a request has an address of its own":        {addresses: []netip.AddrPort{service}, at: []Option{At(own)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := New(t.Context(), Config{Addresses: tc.addresses, Services: tc.services, Sessions: StaticSessions(Session{ID: 1, NextRequest: 1}), Retransmit: slow})
+			c, err := New(t.Context(), Config{Addresses: tc.addresses, Services: tc.services,
+				Sessions: StaticSessions(Session{ID: 1, NextRequest: 1}), Retransmit: slow})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,13 +117,15 @@ func TestForgedReplies(t *testing.T) {
 		}
 		defer c.Close()
 		// The first that answers is not learned from: it would be the forger.
-		if r, err := c.Get(within(t, 300*time.Millisecond), key(1)); !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "the chain's service address") {
+		if r, err := c.Get(within(t, 300*time.Millisecond), key(1)); !errors.Is(err, ErrTimeout) ||
+			!strings.Contains(err.Error(), "the chain's service address") {
 			t.Errorf("got %q, %v", r.Value, err)
 		}
 	})
 }
 
-// TestReadNumbers: where the numbers of reads start cannot be foretold, since by its number an answer is known.
+// TestReadNumbers: where the numbers of reads start cannot be foretold, since by its number an
+// answer is known.
 func TestReadNumbers(t *testing.T) {
 	listener, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

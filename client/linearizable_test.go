@@ -16,17 +16,20 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// TestLinearizable lets clients work on a few keys through a network that loses, duplicates and reorders, and checks that what they saw can have happened in one
-// order, every write at most once. The chain is correct, so what this finds is the client's.
+// TestLinearizable lets clients work on a few keys through a network that loses, duplicates and
+// reorders, and checks that what they saw can have happened in one order, every write at most once.
+// The chain is correct, so what this finds is the client's.
 func TestLinearizable(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			chain, c := start(t, refchain.Config{Members: 3, Loss: 0.1, Duplicate: 0.2, Delay: 4 * time.Millisecond, Seed: seed}, 4, func(cfg *Config) {
+			chain, c := start(t, refchain.Config{Members: 3, Loss: 0.1, Duplicate: 0.2,
+				Delay: 4 * time.Millisecond, Seed: seed}, 4, func(cfg *Config) {
 				cfg.Retransmit = 3 * time.Millisecond // sooner than answers come, so that there are many copies
 			})
 			h := work(t, c, chain, seed)
-			if result, info := porcupine.CheckOperationsVerbose(linearizable.Registers, linearizable.Operations(h), 30*time.Second); result != porcupine.Ok {
+			if result, info := porcupine.CheckOperationsVerbose(linearizable.Registers, linearizable.Operations(
+				h), 30*time.Second); result != porcupine.Ok {
 				path := t.TempDir() + "/history.html"
 				_ = porcupine.VisualizePath(linearizable.Registers, info, path)
 				t.Errorf("the history is not linearizable: %v", result)
@@ -82,7 +85,8 @@ func work(t *testing.T, c *Client, chain *refchain.Chain, seed uint64) []lineari
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), limit)
 				x.Begin = time.Since(begun).Nanoseconds()
-				res := c.Batch(ctx, []Request{{Op: x.Op, Key: key(x.Key), Value: []byte(x.Value), Delete: x.Delete, Expected: x.Expected}})[0]
+				res := c.Batch(ctx, []Request{{Op: x.Op, Key: key(x.Key), Value: []byte(x.Value),
+					Delete: x.Delete, Expected: x.Expected}})[0]
 				x.End = time.Since(begun).Nanoseconds()
 				cancel()
 				x.Version, x.Got, x.Found = res.Version, string(res.Value), res.Err == nil

@@ -13,15 +13,19 @@ import (
 
 // SessionSource gives a client the sessions that it writes with.
 type SessionSource interface {
-	// Acquire gives sessions to write with from a host, that of the address (invalid: it is not known), which nobody else writes under until lost is closed (nil: for good). It is
-	// called again after that, and also before, if lost is not nil and the switches take none of the sessions.
+	// Acquire gives sessions to write with from a host, that of the address (invalid: it is not
+	// known), which nobody else writes under until lost is closed (nil: for good). It is called
+	// again after that, and also before, if lost is not nil and the switches take none of the
+	// sessions.
 	Acquire(ctx context.Context, host netip.Addr) (sessions []Session, lost <-chan struct{}, err error)
-	// Release gives back what the last Acquire gave. The client sends nothing under those sessions any more.
+	// Release gives back what the last Acquire gave. The client sends nothing under those sessions
+	// any more.
 	Release()
 }
 
-// StaticSessions are sessions that somebody has set aside for this client. Where they were used before, NextRequest has to be above every number they were used
-// with: what is not above, the switches drop as old, without a word.
+// StaticSessions are sessions that somebody has set aside for this client. Where they were used
+// before, NextRequest has to be above every number they were used with: what is not above, the
+// switches drop as old, without a word.
 func StaticSessions(sessions ...Session) SessionSource { return staticSessions(sessions) }
 
 type staticSessions []Session
@@ -41,9 +45,11 @@ type SessionLease struct {
 
 // SessionLeaser leases sessions: the controller's admin API is one.
 type SessionLeaser interface {
-	// NewSessions leases sessions to a host, which is named by its IPv4 address in the network (invalid: it is not known). owner is for people.
+	// NewSessions leases sessions to a host, which is named by its IPv4 address in the network
+	// (invalid: it is not known). owner is for people.
 	NewSessions(ctx context.Context, count int, owner string, host netip.Addr) (SessionLease, error)
-	// KeepSessions renews a lease for its TTL. It returns an error that wraps ErrLeaseGone when the lease has run out already.
+	// KeepSessions renews a lease for its TTL. It returns an error that wraps ErrLeaseGone when the
+	// lease has run out already.
 	KeepSessions(ctx context.Context, lease string) error
 	CloseSessions(ctx context.Context, lease string) error
 }
@@ -51,7 +57,8 @@ type SessionLeaser interface {
 // ErrLeaseGone: the lease on the sessions has run out, and others may have them.
 var ErrLeaseGone = errors.New("session lease has run out")
 
-// LeasedSessions leases count sessions and keeps the lease alive. When it cannot, the sessions are lost before the lease runs out.
+// LeasedSessions leases count sessions and keeps the lease alive. When it cannot, the sessions are
+// lost before the lease runs out.
 func LeasedSessions(l SessionLeaser, count int, owner string) SessionSource {
 	return &leasedSessions{leaser: l, count: count, owner: owner}
 }
@@ -155,7 +162,8 @@ func (c *Client) host() netip.Addr {
 	return HostAddress(slices.Concat(c.cfg.Services, c.cfg.Addresses)[0])
 }
 
-// HostAddress is the address from which this host sends to another. It is invalid where there is no way to that one.
+// HostAddress is the address from which this host sends to another. It is invalid where there is no
+// way to that one.
 func HostAddress(to netip.AddrPort) netip.Addr {
 	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to)) // this sends nothing
 	if err != nil {
@@ -165,7 +173,8 @@ func HostAddress(to netip.AddrPort) netip.Addr {
 	return unmap(conn.LocalAddr().(*net.UDPAddr).AddrPort()).Addr()
 }
 
-// When the switches take no session of a lease any more, the next is asked for at once, but the more leases in a row that do not last for soon, the later.
+// When the switches take no session of a lease any more, the next is asked for at once, but the
+// more leases in a row that do not last for soon, the later.
 const (
 	soon         = 5 * time.Second
 	firstPause   = 10 * time.Millisecond

@@ -17,8 +17,9 @@ import (
 // batch is the number of packets that one system call may send or receive.
 const batch = 64
 
-// socket is an unconnected UDP socket that sends and receives in batches (sendmmsg, recvmmsg). Unconnected, because an answer comes from the chain's service address
-// also when a switch was asked by its own.
+// socket is an unconnected UDP socket that sends and receives in batches (sendmmsg, recvmmsg).
+// Unconnected, because an answer comes from the chain's service address also when a switch was
+// asked by its own.
 type socket struct {
 	conn *net.UDPConn
 	pc   *ipv4.PacketConn
@@ -69,7 +70,8 @@ func (s *socket) local() netip.AddrPort { return unmap(s.conn.LocalAddr().(*net.
 
 func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
-// send sends packets. A packet that cannot be sent is as good as lost: the machine will send it again. Only one goroutine may call it at a time.
+// send sends packets. A packet that cannot be sent is as good as lost: the machine will send it
+// again. Only one goroutine may call it at a time.
 func (s *socket) send(sends []core.Send) {
 	if len(sends) == 1 {
 		if _, err := s.conn.WriteToUDPAddrPort(sends[0].Packet, sends[0].To); err != nil {
@@ -114,7 +116,8 @@ func (s *socket) failure() error {
 	return nil
 }
 
-// receive waits for packets. They are good until the next call. ok is false when the socket is closed.
+// receive waits for packets. They are good until the next call. ok is false when the socket is
+// closed.
 func (s *socket) receive() (packets []received, ok bool) {
 	for {
 		n, err := s.pc.ReadBatch(s.in, 0)

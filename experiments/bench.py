@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure switches side by side (``make bench``): queries a second and latency of NetCRAQ on eBPF at tc and at XDP, on the interpreter, and on BMv2.
+"""Measure switches side by side (``make bench``): queries a second and latency of NetCRAQ on eBPF
+at tc and at XDP, on the interpreter, and on BMv2.
 
-All run the same compiled program on the same links in one run, one after the other and again from the start for each
-repetition, so that a machine that gets slower meets all of them. The load comes from the kernel (``netcraqctl bench
---kernel``): a program at the client's interface turns each answer into the next query and compares every value. What it can
-do itself is measured the same way, against a program that only swaps addresses (*reflector*); where a switch comes near that,
-the figure is a lower bound and the table says so. docs/measuring.md explains the columns.
+All run the same compiled program on the same links in one run, one after the other and again from
+the start for each repetition, so that a machine that gets slower meets all of them. The load comes
+from the kernel (``netcraqctl bench --kernel``): a program at the client's interface turns each
+answer into the next query and compares every value. What it can do itself is measured the same way,
+against a program that only swaps addresses (*reflector*); where a switch comes near that, the
+figure is a lower bound and the table says so. docs/measuring.md explains the columns.
 """
 
 from __future__ import annotations
@@ -76,7 +78,9 @@ CASES = [
     Case(4, "mixed, 5 % writes", ("--mix", "get=95,put=5")),
 ]
 CPU = "0"
-"""Where the first queries are sent. Frames stay on the CPU that sent them, so with a switch in the kernel this one core does all the work."""
+"""Where the first queries are sent. Frames stay on the CPU that sent them, so with a switch in the
+kernel this one core does all the work.
+"""
 MODES = {"throughput": ("-n", str(OUTSTANDING)), "serial": ("--serial",)}
 
 
@@ -85,26 +89,42 @@ def versions() -> dict[str, str]:
 
     def said(*command: str) -> str:
         try:
-            return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip().splitlines()[0]
+            return (
+                subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+                .stdout.strip()
+                .splitlines()[0]
+            )
         except (OSError, IndexError):
             return ""
 
-    model = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    model = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        "",
+    )
     return {
         "commit": said("git", "rev-parse", "HEAD") + ("-dirty" if said("git", "status", "--porcelain") else ""),
         "kernel": platform.release(),
         "cpu": f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} x {model}",
         "netcraq-switch": said("bin/netcraq-switch", "--version"),
-        "simple_switch_grpc": said("simple_switch_grpc", "--version") if shutil.which("simple_switch_grpc") else "not installed",
+        "simple_switch_grpc": said("simple_switch_grpc", "--version")
+        if shutil.which("simple_switch_grpc")
+        else "not installed",
     }
 
 
 def topology(chain: int, bits: int) -> p4app.Topology:
-    """A line of switches with a host at each; a chain of one has a second switch beside it, which is not a member."""
+    """A line of switches with a host at each; a chain of one has a second switch beside it, which
+    is not a member.
+    """
     content = p4app.line(max(chain, 2), profile=bits)
     content["netcraq"]["chains"][0]["members"] = [f"s{i}" for i in range(1, chain + 1)]
     checked = p4app.check(content, f"a chain of {chain}")
-    # A lease of 200 ms runs out when the load takes all CPUs from the controller; here that is not what is measured.
+    # A lease of 200 ms runs out when the load takes all CPUs from the controller; here that is not
+    # what is measured.
     return replace(checked, chains=(replace(checked.chains[0], lease_ms=2000),))
 
 
@@ -120,7 +140,9 @@ def checked(done: subprocess.CompletedProcess[str], command: list[str]) -> dict[
     if report.get("wrong"):
         raise Failed(f"{' '.join(command)}: {report['wrong']} wrong values")
     if report["failed"] + report["lost"] > report["queries"] / 100:
-        raise Failed(f"{' '.join(command)}: {report['failed']} of {report['queries']} queries were refused, {report['lost']} lost")
+        raise Failed(
+            f"{' '.join(command)}: {report['failed']} of {report['queries']} queries were refused, {report['lost']} lost"
+        )
     return report
 
 
@@ -143,7 +165,9 @@ class Bench:
         self.rows: list[dict[str, Any]] = []
         self.failures: list[str] = []
         per_network = len(MODES) * len(self.cases) + len(options.chains)
-        self.task = progress.add_task("", total=options.repetitions * len(options.bits) * (len(self.engines) * per_network + 2 * len(MODES)) + 1)
+        self.task = progress.add_task(
+            "", total=options.repetitions * len(options.bits) * (len(self.engines) * per_network + 2 * len(MODES)) + 1
+        )
 
     def note(self, engine: str, bits: int, case: str, mode: str, report: dict[str, Any]) -> None:
         """Keep one measurement."""
@@ -209,14 +233,18 @@ class Bench:
             for repetition in range(self.options.repetitions):
                 for bits in self.options.bits:
                     self.ceilings(bits)
-                    turned = self.engines[repetition % len(self.engines) :] + self.engines[: repetition % len(self.engines)]
+                    turned = (
+                        self.engines[repetition % len(self.engines) :] + self.engines[: repetition % len(self.engines)]
+                    )
                     for engine in turned:
                         for chain in self.options.chains:
                             self.network(engine, bits, chain, Path(out))
 
 
 def programs(console: Console, quick: bool) -> list[dict[str, Any]]:
-    """Nanoseconds of the programs alone, as the kernel runs them on a frame in memory (BPF_PROG_TEST_RUN): no devices, no generator."""
+    """Nanoseconds of the programs alone, as the kernel runs them on a frame in memory
+    (BPF_PROG_TEST_RUN): no devices, no generator.
+    """
     go = shutil.which("go") or str(ROOT / ".venv" / "bin" / "go")
     often = ["-benchtime", "30000x", "-count", "1"] if quick else ["-benchtime", "300000x", "-count", "3"]
     command = [go, "test", "./p4src", "-run", "xxx", "-bench", "BenchmarkKernel", *often]
@@ -227,7 +255,10 @@ def programs(console: Console, quick: bool) -> list[dict[str, Any]]:
             found.setdefault(match[1], []).append(float(match[2]))
     if not found:
         console.print(f"[red]The programs alone were not measured:[/red] {done.stderr or done.stdout}")
-    return [{"program": name, "ns_per_packet": statistics.median(all_of), "repetitions": all_of} for name, all_of in found.items()]
+    return [
+        {"program": name, "ns_per_packet": statistics.median(all_of), "repetitions": all_of}
+        for name, all_of in found.items()
+    ]
 
 
 def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -260,15 +291,22 @@ def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             row["throughput_to_bmv2"] = row["queries_per_second"] / reference["queries_per_second"]
             row["p50_to_bmv2"] = row["p50_us"] / reference["p50_us"]
         hook = row["engine"].split()[-1] if row["engine"].startswith("ebpf") else "tc"
-        if (ceiling := by.get((row["bits"], "reflector", row["mode"], f"reflector {hook}"))) and row["case"] != "reflector":
+        if (ceiling := by.get((row["bits"], "reflector", row["mode"], f"reflector {hook}"))) and row[
+            "case"
+        ] != "reflector":
             row["share_of_ceiling"] = row["queries_per_second"] / ceiling["queries_per_second"]
-            row["ns_per_query"], row["ns_per_query_reflector"] = 1e9 / row["queries_per_second"], 1e9 / ceiling["queries_per_second"]
+            row["ns_per_query"], row["ns_per_query_reflector"] = (
+                1e9 / row["queries_per_second"],
+                1e9 / ceiling["queries_per_second"],
+            )
     return out
 
 
 def table(rows: list[dict[str, Any]], bits: int) -> Table:
     """The rows of one width of values, for people."""
-    out = Table(title=f"{bits}-bit values (median of the repetitions; {OUTSTANDING} outstanding for throughput, one for serial)")
+    out = Table(
+        title=f"{bits}-bit values (median of the repetitions; {OUTSTANDING} outstanding for throughput, one for serial)"
+    )
     for column in ("case", "mode", "engine"):
         out.add_column(column)
     for column in ("queries/s", "spread", "p50 µs", "p99 µs", "sent again", "of reflector", "to BMv2", "p50 to BMv2"):
@@ -276,7 +314,10 @@ def table(rows: list[dict[str, Any]], bits: int) -> Table:
     order = {case: n for n, case in enumerate(["reflector", *(case.name for case in CASES)])}
     names = {name: n for n, name in enumerate(["reflector tc", "reflector xdp", *ENGINES])}
     last = None
-    for row in sorted((row for row in rows if row["bits"] == bits), key=lambda row: (order[row["case"]], row["mode"], names[row["engine"]])):
+    for row in sorted(
+        (row for row in rows if row["bits"] == bits),
+        key=lambda row: (order[row["case"]], row["mode"], names[row["engine"]]),
+    ):
         if last is not None and last != (row["case"], row["mode"]):
             out.add_section()
         share = row.get("share_of_ceiling")
@@ -308,13 +349,34 @@ def aims(rows: list[dict[str, Any]], alone: list[dict[str, Any]]) -> list[tuple[
         where = f"{row['engine']}, {row['bits']} bits, {row['case']}"
         if row["mode"] == "throughput":
             if "throughput_to_bmv2" in row:
-                out.append((f"read throughput at least 20 times BMv2's: {where}", row["throughput_to_bmv2"], "x", row["throughput_to_bmv2"] >= 20))
+                out.append(
+                    (
+                        f"read throughput at least 20 times BMv2's: {where}",
+                        row["throughput_to_bmv2"],
+                        "x",
+                        row["throughput_to_bmv2"] >= 20,
+                    )
+                )
             if "share_of_ceiling" in row:
                 times = row["ns_per_query"] / row["ns_per_query_reflector"]
                 both = f"{row['ns_per_query']:.0f} and {row['ns_per_query_reflector']:.0f} ns"
-                out.append((f"a read's whole round trip within 2 times the reflector's ({both}): {where}", times, "x", times <= 2))
+                out.append(
+                    (
+                        f"a read's whole round trip within 2 times the reflector's ({both}): {where}",
+                        times,
+                        "x",
+                        times <= 2,
+                    )
+                )
         elif row["mode"] == "serial" and "p50_to_bmv2" in row:
-            out.append((f"serial latency at most a tenth of BMv2's: {where}", row["p50_to_bmv2"], "", row["p50_to_bmv2"] <= 0.1))
+            out.append(
+                (
+                    f"serial latency at most a tenth of BMv2's: {where}",
+                    row["p50_to_bmv2"],
+                    "",
+                    row["p50_to_bmv2"] <= 0.1,
+                )
+            )
     ns = {item["program"]: item["ns_per_packet"] for item in alone}
     for bits in (128, 8192):
         for hook in ("tc", "xdp"):
@@ -335,11 +397,20 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=0.7, help="of each measurement (default: 0.7)")
     parser.add_argument("--repetitions", type=int, default=3, help="of all of them (default: 3)")
-    parser.add_argument("--engines", default="ebpf,interp,BMv2", type=lambda text: text.split(","), help="with commas (default: ebpf,interp,BMv2)")
+    parser.add_argument(
+        "--engines",
+        default="ebpf,interp,BMv2",
+        type=lambda text: text.split(","),
+        help="with commas (default: ebpf,interp,BMv2)",
+    )
     parser.add_argument("--bits", default=[128, 8192], type=numbers, help="VALUE_BITS, with commas (default: 128,8192)")
-    parser.add_argument("--chains", default=[1, 4], type=numbers, help="lengths, with commas: 1, 4 or both (default: 1,4)")
+    parser.add_argument(
+        "--chains", default=[1, 4], type=numbers, help="lengths, with commas: 1, 4 or both (default: 1,4)"
+    )
     parser.add_argument("--quick", action="store_true", help="one short repetition: a look, not a measurement")
-    parser.add_argument("--out", type=Path, default=ROOT / "out" / "bench.json", help="where the figures go (default: out/bench.json)")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "out" / "bench.json", help="where the figures go (default: out/bench.json)"
+    )
     return parser
 
 
@@ -352,7 +423,12 @@ def main() -> int:
         sys.exit(f"--chains is 1, 4 or both; --bits are of {', '.join(map(str, p4app.PROFILES))}")
     console = Console() if sys.stdout.isatty() else Console(width=170)
     began = time.monotonic()
-    columns = (TextColumn("[progress.percentage]{task.percentage:3.0f}%"), BarColumn(24), TimeRemainingColumn(), TextColumn("{task.description}"))
+    columns = (
+        TextColumn("[progress.percentage]{task.percentage:3.0f}%"),
+        BarColumn(24),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         bench = Bench(options, progress)
         bench.run()
@@ -370,7 +446,10 @@ def main() -> int:
         console.print(out)
     reached = aims(rows, alone)
     for text, measured, unit, met in reached:
-        console.print(f"  {'[green]met[/green]     ' if met else '[yellow]not met[/yellow] '} {measured:.2f}{unit}  {text}", highlight=False)
+        console.print(
+            f"  {'[green]met[/green]     ' if met else '[yellow]not met[/yellow] '} {measured:.2f}{unit}  {text}",
+            highlight=False,
+        )
     if REFERENCE not in bench.engines:
         console.print("  BMv2 is not measured: there is no simple_switch_grpc on PATH, or it was not asked for")
     for failure in bench.failures:

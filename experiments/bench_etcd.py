@@ -2,14 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the gateway with placed keys against plain etcd (``make bench-etcd``).
 
-etcd has three members, with TLS to clients and among themselves; so has the gateway to its clients. The load is in a host of the chain's network.
+etcd has three members, with TLS to clients and among themselves; so has the gateway to its clients.
+The load is in a host of the chain's network.
 
 1. The load (Zipf 0.99 over 10,000 keys, 95 % reads, 8 queries on their way) directly at etcd.
-2. The same through the gateway, from the first second on, until half of the reads are answered by the network, and for a while after that.
-3. One query at a time, reads of the hottest keys: at etcd, through the gateway, and by the native client, in turn, several times.
+2. The same through the gateway, from the first second on, until half of the reads are answered by
+   the network, and for a while after that.
+3. One query at a time, reads of the hottest keys: at etcd, through the gateway, and by the native
+   client, in turn, several times.
 
-What misses an aim of the table is marked; the exit status is 0 all the same: how fast a machine is, and what else it does, is no mistake.
-Values that are wrong are. ``out/bench-etcd.json`` has every repetition.
+What misses an aim of the table is marked; the exit status is 0 all the same: how fast a machine is,
+and what else it does, is no mistake. Values that are wrong are. ``out/bench-etcd.json`` has every
+repetition.
 """
 
 from __future__ import annotations
@@ -55,7 +59,9 @@ class Bench:
         self.idle = 0.0
 
     def fill(self) -> None:
-        """Write every key once; then see what etcd's members use of the processors while nobody asks them anything."""
+        """Write every key once; then see what etcd's members use of the processors while nobody
+        asks them anything.
+        """
         self.network.load(*self.keys, "--duration", "10ms", direct=True, timeout=600)
         cpu, began = self.network.etcd_seconds(), time.monotonic()
         time.sleep(3)
@@ -89,17 +95,38 @@ class Bench:
         return {"seconds_to_half": round(time.monotonic() - began, 1) if reached else None, "seconds": seconds}
 
     def hottest(self) -> dict[str, list[float]]:
-        """The median latency of reads of the hottest keys, one at a time, in microseconds: repetitions by way."""
+        """The median latency of reads of the hottest keys, one at a time, in microseconds:
+        repetitions by way.
+        """
         names = [f"/bench/{n:08}" for n in range(HOTTEST)]
         deadline = time.monotonic() + self.options.warm
-        while missing := [name for name in names if name not in (placed := {key["key"]: key["keyId"] for key in self.network.placed()})]:
+        while missing := [
+            name
+            for name in names
+            if name not in (placed := {key["key"]: key["keyId"] for key in self.network.placed()})
+        ]:
             if time.monotonic() > deadline:
                 why = self.network.net.admin.placement()
                 reasons = {key["key"]: key["reason"] for key in why["others"]}
-                raise NodeError(f"of the {HOTTEST} hottest keys {len(missing)} are not placed: {missing[0]}: {reasons.get(missing[0], 'not named')}")
+                raise NodeError(
+                    f"of the {HOTTEST} hottest keys {len(missing)} are not placed: {missing[0]}: {reasons.get(missing[0], 'not named')}"
+                )
             self.measure(1, direct=False)
         peer = ["--keys", str(HOTTEST), "--value-size", "64", "--fill=false", "-n", "1", "--duration", "1s"]
-        native = ["nice", "-n", "5", nodes.built("netcraqctl"), "-o", "json", "bench", "--serial", "-n", "1", "-d", "1s"]
+        native = [
+            "nice",
+            "-n",
+            "5",
+            nodes.built("netcraqctl"),
+            "-o",
+            "json",
+            "bench",
+            "--serial",
+            "-n",
+            "1",
+            "-d",
+            "1s",
+        ]
         native += ["--keys", ",".join(f"0x{placed[name]:08x}" for name in names)]
         found: dict[str, list[float]] = {"etcd": [], "gateway": [], "native": []}
         self.network.load(*peer)  # every slot is populated
@@ -115,20 +142,36 @@ class Bench:
 
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="bench_etcd.py", description="Measure the gateway with placed keys against plain etcd.")
+    parser = argparse.ArgumentParser(
+        prog="bench_etcd.py", description="Measure the gateway with placed keys against plain etcd."
+    )
     launch.add_switch_arguments(parser)
     parser.add_argument("--keys", type=int, default=10_000, metavar="N", help="keys (default 10000)")
-    parser.add_argument("--seconds", type=float, default=5, metavar="N", help="of each measurement under load (default 5)")
-    parser.add_argument("--warm", type=float, default=60, metavar="N", help="seconds to wait for half of the reads to be hits (default 60)")
-    parser.add_argument("--repetitions", type=int, default=5, metavar="N", help="of the reads one at a time (default 5)")
-    parser.add_argument("--out", type=Path, default=ROOT / "out" / "bench-etcd.json", metavar="FILE", help="default out/bench-etcd.json")
+    parser.add_argument(
+        "--seconds", type=float, default=5, metavar="N", help="of each measurement under load (default 5)"
+    )
+    parser.add_argument(
+        "--warm",
+        type=float,
+        default=60,
+        metavar="N",
+        help="seconds to wait for half of the reads to be hits (default 60)",
+    )
+    parser.add_argument(
+        "--repetitions", type=int, default=5, metavar="N", help="of the reads one at a time (default 5)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "out" / "bench-etcd.json", metavar="FILE", help="default out/bench-etcd.json"
+    )
     return parser
 
 
 def table(rows: list[tuple[str, str, str, str]]) -> str:
     """Rows in columns."""
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def judge(result: dict[str, Any]) -> list[tuple[str, str, str, str]]:
@@ -147,14 +190,34 @@ def judge(result: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     ratio, native = one["gateway"] / one["etcd"], one["native"] / one["etcd"]
     return [
         ("", "measured", "aim", ""),
-        row("until half of the reads are hits", f"{to_half:.0f} s" if to_half else "never", "30 s", to_half is not None and to_half <= 30),
+        row(
+            "until half of the reads are hits",
+            f"{to_half:.0f} s" if to_half else "never",
+            "30 s",
+            to_half is not None and to_half <= 30,
+        ),
         row("hits under load after that", f"{100 * placed['hit_rate']:.0f} %", "50 %", placed["hit_rate"] >= 0.5),
         ("a hot read, etcd, three members, TLS", f"{one['etcd']:.0f} µs", "", ""),
         row("  through the gateway", f"{one['gateway']:.0f} µs, {ratio:.2f} of that", "0.50", ratio <= 0.5),
         row("  by the native client", f"{one['native']:.1f} µs, {native:.3f} of that", "0.050", native <= 0.05),
-        ("under load: reads, etcd", f"{plain['read_p50_us']:.0f} µs, {plain['queries_per_second']:,} queries/s", "", ""),
-        ("under load: reads, the gateway", f"{placed['read_p50_us']:.0f} µs, {placed['queries_per_second']:,} queries/s", "", ""),
-        row("etcd's processor time for a query", f"{after:.0f} µs, {after / before:.2f} of {before:.0f}", "< 1", after < before),
+        (
+            "under load: reads, etcd",
+            f"{plain['read_p50_us']:.0f} µs, {plain['queries_per_second']:,} queries/s",
+            "",
+            "",
+        ),
+        (
+            "under load: reads, the gateway",
+            f"{placed['read_p50_us']:.0f} µs, {placed['queries_per_second']:,} queries/s",
+            "",
+            "",
+        ),
+        row(
+            "etcd's processor time for a query",
+            f"{after:.0f} µs, {after / before:.2f} of {before:.0f}",
+            "< 1",
+            after < before,
+        ),
     ]
 
 
@@ -176,11 +239,15 @@ def go(options: argparse.Namespace) -> int:
         result["one_at_a_time_us"] = bench.hottest()
         result["engine"] = network.net.running_engine
         result["placed"] = len(network.placed())
-    result["options"] = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
+    result["options"] = {
+        name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()
+    }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(result, indent=2) + "\n")
     print("\n" + table(judge(result)))
-    print(f"\nload average before it began: {result['load_average'][0]:.1f} on {os.cpu_count()} processors; {options.out} has every repetition")
+    print(
+        f"\nload average before it began: {result['load_average'][0]:.1f} on {os.cpu_count()} processors; {options.out} has every repetition"
+    )
     return 0
 
 

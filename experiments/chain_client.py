@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A client that runs in a host of the network and does what it is told, for demo.py and timeline.py.
+"""A client that runs in a host of the network and does what it is told, for demo.py and
+timeline.py.
 
-It reads jobs from its standard input, one JSON object a line, and answers each with one line of what it did and saw::
+It reads jobs from its standard input, one JSON object a line, and answers each with one line of
+what it did and saw::
 
     {"ops": [["get", KEY_ID, AT], ["put", KEY_ID, AT], ...]}                   AT: seconds on the machine's monotonic clock; null: at once
     {"loop": {"kind": "get", "keys": [KEY_ID, ...], "start": T, "until": T, "seed": N, "pause": SECONDS}}     as fast as answers come, by Zipf's law
 
     {"done": [[kind, KEY_ID, NUMBER or DIGEST, ASKED, ANSWERED, PACKETS, WHAT WENT WRONG or null, TOOK], ...]}
 
-A put writes :func:`value_of` the key's next number; a get is answered with the :func:`digest` of all that it returned, so that the values themselves,
-which are long and many, stay here. The times are of the machine's monotonic clock, which is the same in every host. TOOK is the time from the first
-packet to the answer: at the socket, without what the client needs to make the one and read the other, which is not the same for all kinds of clients.
+A put writes :func:`value_of` the key's next number; a get is answered with the :func:`digest` of
+all that it returned, so that the values themselves, which are long and many, stay here. The times
+are of the machine's monotonic clock, which is the same in every host. TOOK is the time from the
+first packet to the answer: at the socket, without what the client needs to make the one and read
+the other, which is not the same for all kinds of clients.
 """
 
 from __future__ import annotations
@@ -26,7 +30,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent.parent / "client" / "python")]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parent.parent),
+    str(Path(__file__).resolve().parent.parent / "client" / "python"),
+]
 
 from netcraq.admin import Admin, host_address  # noqa: E402
 from netcraq.client import Client, NetCRAQError, NotFound, Timeout  # noqa: E402
@@ -37,8 +44,8 @@ ZIPF = 0.99
 
 
 def value_of(first: bytes, number: int) -> bytes:
-    """The value with a number: 0 is the first; the others are of the same length (but at least as long as the number) and differ in where they
-    begin.
+    """The value with a number: 0 is the first; the others are of the same length (but at least as
+    long as the number) and differ in where they begin.
     """
     if number == 0:
         return first
@@ -139,23 +146,38 @@ class Worker:
         except NetCRAQError as error:
             wrong = "lost" if isinstance(error, Timeout) else "not found" if isinstance(error, NotFound) else str(error)
             return [kind, key, number, asked, time.monotonic(), 0, wrong, 0.0]
-        return [kind, key, digest(result.value) if kind == "get" else number, asked, answered, result.attempts, None, self._socket.took]
+        return [
+            kind,
+            key,
+            digest(result.value) if kind == "get" else number,
+            asked,
+            answered,
+            result.attempts,
+            None,
+            self._socket.took,
+        ]
 
 
 def client_of(setup: dict[str, Any]) -> Client | NetChainClient:
-    """A client as the first line wants it: of NetChain, where it has that chain's addresses, or of a chain of the controller's."""
+    """A client as the first line wants it: of NetChain, where it has that chain's addresses, or of
+    a chain of the controller's.
+    """
     if "netchain" in setup:
         return NetChainClient(setup["netchain"])
     admin = Admin()
     chain = next(chain for chain in admin.chains() if chain.name == setup["chain"])
     session = None
     if setup["writes"]:
-        session = admin.lease_sessions(owner=f"chain_client in {setup['host']}", address=host_address(chain.service_address))
+        session = admin.lease_sessions(
+            owner=f"chain_client in {setup['host']}", address=host_address(chain.service_address)
+        )
     return Client(chain.addresses, value_bits=chain.value_bits, session=session)
 
 
 def main() -> None:
-    """Do what comes in until no more does. The first line says who this is and what the keys' first values are."""
+    """Do what comes in until no more does. The first line says who this is and what the keys' first
+    values are.
+    """
     setup = json.loads(sys.stdin.readline())
     firsts = {int(key): base64.b64decode(value) for key, value in setup["firsts"].items()}
     with client_of(setup) as client:

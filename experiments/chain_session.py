@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``make run`` does on a network that is up: place keys, query, and judge what the clients saw. How it looks is demo.py's."""
+"""What ``make run`` does on a network that is up: place keys, query, and judge what the clients
+saw. How it looks is demo.py's.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,13 @@ from topologies import p4app
 from topologies.network import ChainNetwork, Counters
 
 WRITE_PAUSE = 0.001
-"""Seconds between writes under load: some hundreds a second, on the keys that are read most, so that some reads find them dirty."""
+"""Seconds between writes under load: some hundreds a second, on the keys that are read most, so
+that some reads find them dirty.
+"""
 
 MAX_PACKETS = 64
-"""More than a client sends for one query before it gives up (every 50 to 200 ms for two seconds)."""
+"""More than a client sends for one query before it gives up (every 50 to 200 ms for two seconds).
+"""
 
 
 class RunError(Exception):
@@ -100,7 +105,9 @@ class ChainRun:
         slots = self.net.admin.chain(self.chain.name)["slots"]
         fitting, left = etcd_data.fit(entries, self.net.topology.profile // 8, slots)
         if not fitting:
-            raise RunError(f"none of the {len(entries)} keys of {path} fits: {'; '.join(etcd_data.reasons(left))}. Try --profile 8192")
+            raise RunError(
+                f"none of the {len(entries)} keys of {path} fits: {'; '.join(etcd_data.reasons(left))}. Try --profile 8192"
+            )
         began = time.monotonic()
         self.ids, refused = etcd_data.place(self.net.admin, self.chain.name, fitting)
         took = time.monotonic() - began
@@ -122,12 +129,17 @@ class ChainRun:
     # ---- Clients ----
 
     def spawn_clients(self) -> None:
-        """Start a reader in every host, and a writer in the head's first host. They get ready while keys are placed."""
-        # They yield to switches and controller: one that gets no processor for 200 ms, because clients have them all, cannot renew leases.
+        """Start a reader in every host, and a writer in the head's first host. They get ready while
+        keys are placed.
+        """
+        # They yield to switches and controller: one that gets no processor for 200 ms, because
+        # clients have them all, cannot renew leases.
         script = ["nice", "-n", "10", sys.executable, str(p4app.ROOT / "experiments" / "chain_client.py")]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         hosts = [*self.net.topology.hosts.values(), writer_of(self.net.topology)]
-        *self.readers, self.writer = [Client(host.name, host.switch, self.net.spawn(host.name, script, **pipes)) for host in hosts]
+        *self.readers, self.writer = [
+            Client(host.name, host.switch, self.net.spawn(host.name, script, **pipes)) for host in hosts
+        ]
 
     def start_clients(self) -> None:
         """Tell the clients who they are, and what the keys' first values are."""
@@ -135,7 +147,9 @@ class ChainRun:
         everyone = [*self.readers, self.writer]
         for client in everyone:
             writes = client is self.writer
-            client.tell({"host": client.host, "chain": self.chain.name, "writes": writes, "firsts": firsts if writes else {}})
+            client.tell(
+                {"host": client.host, "chain": self.chain.name, "writes": writes, "firsts": firsts if writes else {}}
+            )
         for client in everyone:
             client.hear()
 
@@ -168,7 +182,8 @@ class ChainRun:
             queries.write_seconds.append(answered - asked)
         else:
             queries.read_seconds.setdefault(client.switch, []).append(answered - asked)
-            queries.operations.append(Operation(name, False, what, asked, answered, client.host))  # a digest: resolved when all writes are known
+            # a digest: resolved when all writes are known
+            queries.operations.append(Operation(name, False, what, asked, answered, client.host))
 
     # ---- Phases ----
 
@@ -200,7 +215,9 @@ class ChainRun:
         self.together("replay", [(client, {"ops": ops}) for client, ops in jobs])
         counts = f"{replayed['get']} of {asked['get']} gets, {replayed['put']} of {asked['put']} puts"
         self.say(f"{length:.0f} s of etcd traffic replayed in {seconds:.0f} s: {counts}")
-        self.add(f"for keys that are not placed: {asked['get'] - replayed['get']} gets, {asked['put'] - replayed['put']} puts")
+        self.add(
+            f"for keys that are not placed: {asked['get'] - replayed['get']} gets, {asked['put'] - replayed['put']} puts"
+        )
         self.facts["replay"] = {
             "trace": str(path),
             "seconds": seconds,
@@ -222,7 +239,9 @@ class ChainRun:
             loop = {"kind": kind, "keys": keys, "start": start, "until": until, "seed": seed, "pause": pause}
             jobs.append((client, {"loop": loop}))
         queries = self.together("load", jobs)
-        self.say(f"{seconds:.0f} s of load: {queries.reads:,} reads at all switches, {queries.writes:,} writes at the head")
+        self.say(
+            f"{seconds:.0f} s of load: {queries.reads:,} reads at all switches, {queries.writes:,} writes at the head"
+        )
         self.facts["load"] = {"seconds": seconds}
 
     # ---- Verdict ----
@@ -239,8 +258,13 @@ class ChainRun:
         found += violations(self.operations())
         phases = self.phases.values()
         answered = sum(len(seconds) for queries in phases for seconds in queries.read_seconds.values())
-        served = sum(after[name].event(event) - before[name].event(event) for name in after for event in ("read_clean", "read_dirty"))
-        # A packet that was sent again may have been answered twice, and one whose answer was lost was sent again until its client gave up.
+        served = sum(
+            after[name].event(event) - before[name].event(event)
+            for name in after
+            for event in ("read_clean", "read_dirty")
+        )
+        # A packet that was sent again may have been answered twice, and one whose answer was lost
+        # was sent again until its client gave up.
         twice = sum(queries.repeated + MAX_PACKETS * queries.lost for queries in phases)
         if not answered <= served <= answered + twice:
             found.append(f"the switches say that they answered {served:,} reads, the clients had {answered:,} answers")

@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Start a chain, load real etcd keys, query every switch, write at the head, check every value, and show what happened (``make run``).
+"""Start a chain, load real etcd keys, query every switch, write at the head, check every value, and
+show what happened (``make run``).
 
 1. The chain comes up in Mininet: a host at every switch, a controller over P4Runtime.
-2. The keys of an etcd export whose values fit are placed. What does not fit is named, with the reason.
+2. The keys of an etcd export whose values fit are placed. What does not fit is named, with the
+   reason.
 3. Every key is read at every switch.
-4. The gets and puts of a recorded trace are replayed, compressed in time: reads from the hosts in turn, writes from the head's.
+4. The gets and puts of a recorded trace are replayed, compressed in time: reads from the hosts in
+   turn, writes from the head's.
 5. Every host reads at its switch as fast as answers come, while the head's host writes.
 6. Every key is read at every switch again.
-7. Every value that any read returned is checked against what had been written by then, and the clients' counts against the switches' own.
+7. Every value that any read returned is checked against what had been written by then, and the
+   clients' counts against the switches' own.
 
-A run in which a value is wrong, or a query was not answered, ends with exit status 1. ``out/run.json`` has the figures.
+A run in which a value is wrong, or a query was not answered, ends with exit status 1.
+``out/run.json`` has the figures.
 """
 
 from __future__ import annotations
@@ -44,22 +49,54 @@ except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
 PROFILE = 8192
-"""Kubernetes' values are long: this profile holds four of five of them as they are, the paper's 128 bits none (experiments/data/README.md)."""
+"""Kubernetes' values are long: this profile holds four of five of them as they are, the paper's 128
+bits none (experiments/data/README.md).
+"""
 
 
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="demo.py", description="Start a chain, load etcd keys, query every switch, check every value.")
+    parser = argparse.ArgumentParser(
+        prog="demo.py", description="Start a chain, load etcd keys, query every switch, check every value."
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--nodes", type=int, default=4, metavar="N", help="switches in a line, 2 to 8 (default 4)")
     what.add_argument("--topology", type=Path, metavar="FILE", help="a topology file instead")
     launch.add_switch_arguments(parser)
-    parser.add_argument("--profile", type=int, choices=p4app.PROFILES, default=PROFILE, help=f"width of a value in bits (default {PROFILE})")
-    parser.add_argument("--keys", type=Path, default=etcd_data.EXPORT, metavar="FILE", help="etcd export (etcdctl get --prefix / -w json)")
-    parser.add_argument("--trace", type=Path, default=etcd_data.TRACE, metavar="FILE", help="recorded requests to replay")
-    parser.add_argument("--replay", type=float, default=4, metavar="SECONDS", help="what to compress the trace into (default 4)")
-    parser.add_argument("--load", type=float, default=2, metavar="SECONDS", help="of reads at every switch and writes at the head (default 2)")
-    parser.add_argument("--out", type=Path, default=ROOT / "out" / "run.json", metavar="FILE", help="where the figures go (default out/run.json)")
+    parser.add_argument(
+        "--profile",
+        type=int,
+        choices=p4app.PROFILES,
+        default=PROFILE,
+        help=f"width of a value in bits (default {PROFILE})",
+    )
+    parser.add_argument(
+        "--keys",
+        type=Path,
+        default=etcd_data.EXPORT,
+        metavar="FILE",
+        help="etcd export (etcdctl get --prefix / -w json)",
+    )
+    parser.add_argument(
+        "--trace", type=Path, default=etcd_data.TRACE, metavar="FILE", help="recorded requests to replay"
+    )
+    parser.add_argument(
+        "--replay", type=float, default=4, metavar="SECONDS", help="what to compress the trace into (default 4)"
+    )
+    parser.add_argument(
+        "--load",
+        type=float,
+        default=2,
+        metavar="SECONDS",
+        help="of reads at every switch and writes at the head (default 2)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "out" / "run.json",
+        metavar="FILE",
+        help="where the figures go (default out/run.json)",
+    )
     parser.add_argument("--keep", action="store_true", help="leave the network up, with a prompt")
     return parser
 
@@ -72,14 +109,20 @@ def chosen(options: argparse.Namespace) -> p4app.Topology:
 
 
 def check_access(topology: p4app.Topology, entries: list[etcd_data.Entry]) -> None:
-    """RunError where a host may not do what it is to do: all of them read every key, and the head's first one writes."""
+    """RunError where a host may not do what it is to do: all of them read every key, and the head's
+    first one writes.
+    """
     realms = {topology.realm_of(entry.key) for entry in entries}
     for host in topology.hosts.values():
         if missing := realms - topology.rights(host).keys():
-            raise RunError(f"{host.name} may not read the realm {min(missing)}, and here every host reads every key: change {topology.source}")
+            raise RunError(
+                f"{host.name} may not read the realm {min(missing)}, and here every host reads every key: change {topology.source}"
+            )
     writer = writer_of(topology)
     if missing := {realm for realm in realms if topology.rights(writer)[realm] != "write"}:
-        raise RunError(f"{writer.name} may not write the realm {min(missing)}, and here it writes: change {topology.source}")
+        raise RunError(
+            f"{writer.name} may not write the realm {min(missing)}, and here it writes: change {topology.source}"
+        )
 
 
 # ---- What a person sees ----
@@ -151,7 +194,9 @@ def table(found: list[dict[str, Any]]) -> Table:
         view.add_column(name, justify="right", no_wrap=True)
     for row in found:
         latency = [f"{row[name]:,.0f}" if row[name] is not None else "-" for name in ("p50_us", "p99_us")]
-        view.add_row(row["switch"], row["role"], *(f"{row[name]:,}" for name in ("clean_reads", "forwarded", "writes")), *latency)
+        view.add_row(
+            row["switch"], row["role"], *(f"{row[name]:,}" for name in ("clean_reads", "forwarded", "writes")), *latency
+        )
     return view
 
 
@@ -176,14 +221,21 @@ def verdict(console: Console, figures: dict[str, Any], wrong: list[str]) -> None
     """The end of the story."""
     lost = f"{figures['lost']} lost" if figures["lost"] else "none lost"
     again = f", {figures['sent_again']:,} packets sent again" if figures["sent_again"] else ""
-    console.print(f"  {figures['queries']:,} queries, {lost}{again}; {figures['queries_per_second']:,} a second under load", highlight=False)
+    console.print(
+        f"  {figures['queries']:,} queries, {lost}{again}; {figures['queries_per_second']:,} a second under load",
+        highlight=False,
+    )
     if figures["write_p50_us"] is not None:
         p50, p99 = (f"{figures[name]:,.0f}" for name in ("write_p50_us", "write_p99_us"))
-        console.print(f"  a write, from the head's host to the tail and back: p50 {p50} µs, p99 {p99} µs", highlight=False)
+        console.print(
+            f"  a write, from the head's host to the tail and back: p50 {p50} µs, p99 {p99} µs", highlight=False
+        )
     console.print()
     if wrong:
         lines = "\n".join(wrong[:20]) + (f"\n... and {len(wrong) - 20} more" if len(wrong) > 20 else "")
-        console.print(Panel(Text(lines), title=f"WRONG: {len(wrong)} findings", border_style="bold red", title_align="left"))
+        console.print(
+            Panel(Text(lines), title=f"WRONG: {len(wrong)} findings", border_style="bold red", title_align="left")
+        )
     else:
         checked = f"each of the {figures['reads']:,} values read is the one written, and never an older one"
         console.print(f"  [bold green]✓[/bold green] [bold]{checked}[/bold]", highlight=False)
@@ -198,7 +250,10 @@ def go(options: argparse.Namespace, console: Console) -> int:
     topology, entries, trace = chosen(options), etcd_data.read_export(options.keys), etcd_data.read_trace(options.trace)
     check_access(topology, entries)
     members = len(topology.chains[0].members)
-    console.print(f"\n[bold]NetCRAQ[/bold], a chain of {members} switches with values of up to {topology.profile // 8:,} bytes\n", highlight=False)
+    console.print(
+        f"\n[bold]NetCRAQ[/bold], a chain of {members} switches with values of up to {topology.profile // 8:,} bytes\n",
+        highlight=False,
+    )
     console.print(Padding(picture(topology), (0, 0, 1, 2), expand=False))
 
     def say(text: str) -> None:
@@ -247,7 +302,12 @@ def go(options: argparse.Namespace, console: Console) -> int:
 
 
 def write_result(
-    options: argparse.Namespace, topology: p4app.Topology, run: ChainRun, found: list[dict[str, Any]], figures: dict[str, Any], wrong: list[str]
+    options: argparse.Namespace,
+    topology: p4app.Topology,
+    run: ChainRun,
+    found: list[dict[str, Any]],
+    figures: dict[str, Any],
+    wrong: list[str],
 ) -> None:
     """``out/run.json``."""
 

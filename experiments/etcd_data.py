@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded etcd data: an export of keys and values, a trace of requests, and which of the keys fit a switch.
+"""Recorded etcd data: an export of keys and values, a trace of requests, and which of the keys fit
+a switch.
 
 An export is what ``etcdctl get --prefix / -w json`` prints::
 
     {"header": {...}, "kvs": [{"key": "<base64>", "value": "<base64>", "mod_revision": 6, "lease": 0, ...}, ...], "count": 284}
 
-Where it comes from, and what is in the one that the project ships, says ``experiments/data/README.md``.
+Where it comes from, and what is in the one that the project ships, says
+``experiments/data/README.md``.
 """
 
 from __future__ import annotations
@@ -89,7 +91,9 @@ class Left:
 
 
 def fit(entries: Iterable[Entry], value_bytes: int, slots: int | None = None) -> tuple[list[Entry], list[Left]]:
-    """Divide entries into those that switches with ``slots`` free slots of ``value_bytes`` bytes can hold, and the others with the reason."""
+    """Divide entries into those that switches with ``slots`` free slots of ``value_bytes`` bytes
+    can hold, and the others with the reason.
+    """
     placed: list[Entry] = []
     left: list[Left] = []
     for entry in entries:
@@ -105,7 +109,9 @@ def fit(entries: Iterable[Entry], value_bytes: int, slots: int | None = None) ->
 
 
 def reasons(left: Iterable[Left]) -> list[str]:
-    """How many entries were left for each reason, the most frequent first: ``["53 larger than 1,024 bytes (1,027 to 7,625)"]``."""
+    """How many entries were left for each reason, the most frequent first: ``["53 larger than 1,024
+    bytes (1,027 to 7,625)"]``.
+    """
     left = list(left)
     lines = []
     for reason, count in Counter(item.reason for item in left).most_common():
@@ -120,7 +126,9 @@ class _Admin(Protocol):
 
 
 def place(admin: _Admin, chain: str, entries: Iterable[Entry], batch: int = 100) -> tuple[dict[str, int], list[Left]]:
-    """Place entries in a chain through the controller's admin API. Returns the KEY_IDs by name, and what the controller refused, in its words."""
+    """Place entries in a chain through the controller's admin API. Returns the KEY_IDs by name, and
+    what the controller refused, in its words.
+    """
     entries = list(entries)
     ids: dict[str, int] = {}
     refused: list[Left] = []
@@ -158,7 +166,9 @@ def read_trace(path: Path = TRACE) -> list[Request]:
                 try:
                     requests.append(Request(float(row["seconds"]), row["kind"], row["key"]))
                 except (TypeError, ValueError):
-                    raise DataError(f"{path}: line {rows.line_num}: {row['seconds']!r} is no number of seconds") from None
+                    raise DataError(
+                        f"{path}: line {rows.line_num}: {row['seconds']!r} is no number of seconds"
+                    ) from None
     except OSError as why:
         raise DataError(f"{path}: {why.strerror}") from None
     return sorted(requests, key=lambda request: request.seconds)

@@ -7,7 +7,8 @@
     netcraq-peers ──▶ etcd-monitor ──── management ────▶ etcd, Prometheus, netcraq-controller
      (the load)            └── s1 ── s2 ── s3 ── s4 ── s1    (a ring, so that there is a way around each)
 
-The gateway and its clients are in a host of the chain's network. A cable beside that network, for management, leads from the host to etcd.
+The gateway and its clients are in a host of the chain's network. A cable beside that network, for
+management, leads from the host to etcd.
 """
 
 from __future__ import annotations
@@ -30,17 +31,21 @@ from topologies.controller import ADMIN
 from topologies.network import ChainNetwork, NodeError
 
 HERE, THERE = "169.254.79.1", "169.254.79.2"
-"""This machine's and the host's ends of the cable: of this link alone (RFC 3927), so that they are not those of any other."""
+"""This machine's and the host's ends of the cable: of this link alone (RFC 3927), so that they are
+not those of any other.
+"""
 
 CABLE = ("nq-mgmt", "nq-mgmt-host")
 ETCD, PROMETHEUS, GATEWAY, METRICS = 12379, 19090, 2379, 2382
-"""TCP ports. Debian's packages have etcd and Prometheus run at their usual ones. An etcd has three: for clients, its fellows and its health; the next
-one's are ten higher.
+"""TCP ports. Debian's packages have etcd and Prometheus run at their usual ones. An etcd has three:
+for clients, its fellows and its health; the next one's are ten higher.
 """
 
 HOST = "h1"
 LEASE_MS = 1000
-"""Of reads: clients, gateway, etcd and Prometheus can keep the controller from a CPU for longer than the usual 200 ms."""
+"""Of reads: clients, gateway, etcd and Prometheus can keep the controller from a CPU for longer
+than the usual 200 ms.
+"""
 SAMPLES, WINDOW = "500ms", "2s"
 """How often Prometheus asks, and what it takes rates over."""
 
@@ -51,7 +56,9 @@ def run_ip(*arguments: str, check: bool = True) -> None:
 
 
 class EtcdNetwork:
-    """Everything that runs. ``members`` are etcd's, ``tls`` is for them, among them and for the gateway and its clients."""
+    """Everything that runs. ``members`` are etcd's, ``tls`` is for them, among them and for the
+    gateway and its clients.
+    """
 
     def __init__(
         self,
@@ -65,7 +72,8 @@ class EtcdNetwork:
         bin: str = "bin",
         **kind: str,
     ) -> None:
-        """``flags`` are more of the controller's; gateway and load are started from the folder ``bin``.
+        """``flags`` are more of the controller's; gateway and load are started from the folder
+        ``bin``.
 
         ``kind`` is ChainNetwork's ``switch``, ``engine`` and ``hook``.
         """
@@ -104,7 +112,9 @@ class EtcdNetwork:
         if inside:
             process = self.net.spawn(HOST, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         else:
-            process = subprocess.Popen([*nodes.DIE_WITH_PARENT, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                [*nodes.DIE_WITH_PARENT, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         self._stack.callback(nodes.stop_process, process)
         return process
 
@@ -123,7 +133,9 @@ class EtcdNetwork:
         self.out.mkdir(parents=True)
         for program in ("etcd", "prometheus", *(["openssl"] if self.tls else [])):
             if shutil.which(program) is None:
-                raise NodeError(f"{program} is not on PATH: make deps installs it (Debian's packages etcd-server, prometheus, openssl)")
+                raise NodeError(
+                    f"{program} is not on PATH: make deps installs it (Debian's packages etcd-server, prometheus, openssl)"
+                )
         etcd_ports = [ETCD + 10 * member + n for member in range(self.members) for n in range(3)]
         for port in (*etcd_ports, PROMETHEUS):
             with socket.socket() as probe:
@@ -131,7 +143,9 @@ class EtcdNetwork:
                 try:
                     probe.bind(("127.0.0.1", port))
                 except OSError:
-                    raise NodeError(f"TCP port {port} on loopback is in use by another program: stop that first") from None
+                    raise NodeError(
+                        f"TCP port {port} on loopback is in use by another program: stop that first"
+                    ) from None
         run_ip("link", "delete", CABLE[0], check=False)  # of a run that was killed
         run_ip("link", "add", CABLE[0], "type", "veth", "peer", "name", CABLE[1])
         self._stack.callback(run_ip, "link", "delete", CABLE[0], check=False)
@@ -160,9 +174,34 @@ class EtcdNetwork:
         names = ["-extfile", "names", "-out", "cert.pem"]
         (self.out / "names").write_text(f"subjectAltName=IP:127.0.0.1,IP:{HERE},IP:{THERE}\n")
         for command in (
-            ["req", "-x509", *key, "-keyout", "ca-key.pem", "-out", "ca.pem", "-days", "2", "-subj", "/O=netcraq/CN=for this run"],
+            [
+                "req",
+                "-x509",
+                *key,
+                "-keyout",
+                "ca-key.pem",
+                "-out",
+                "ca.pem",
+                "-days",
+                "2",
+                "-subj",
+                "/O=netcraq/CN=for this run",
+            ],
             ["req", *key, "-keyout", "key.pem", "-out", "request.pem", "-subj", "/O=netcraq"],
-            ["x509", "-req", "-in", "request.pem", "-CA", "ca.pem", "-CAkey", "ca-key.pem", "-CAcreateserial", "-days", "2", *names],
+            [
+                "x509",
+                "-req",
+                "-in",
+                "request.pem",
+                "-CA",
+                "ca.pem",
+                "-CAkey",
+                "ca-key.pem",
+                "-CAcreateserial",
+                "-days",
+                "2",
+                *names,
+            ],
         ):
             subprocess.run(["openssl", *command], cwd=self.out, check=True, capture_output=True)
 
@@ -172,7 +211,12 @@ class EtcdNetwork:
         for n in range(self.members):
             clients = f"{scheme}://127.0.0.1:{ETCD + 10 * n},{scheme}://{HERE}:{ETCD + 10 * n}"
             command = ["etcd", "--name", f"etcd{n}", "--data-dir", str(self.out / f"etcd{n}"), "--logger", "zap"]
-            command += ["--listen-client-urls", clients, "--advertise-client-urls", f"{scheme}://{HERE}:{ETCD + 10 * n}"]
+            command += [
+                "--listen-client-urls",
+                clients,
+                "--advertise-client-urls",
+                f"{scheme}://{HERE}:{ETCD + 10 * n}",
+            ]
             command += ["--listen-peer-urls", peers[n], "--initial-advertise-peer-urls", peers[n]]
             command += ["--initial-cluster", ",".join(f"etcd{i}={url}" for i, url in enumerate(peers))]
             command += ["--listen-metrics-urls", f"http://127.0.0.1:{ETCD + 10 * n + 2}"]
@@ -187,11 +231,26 @@ class EtcdNetwork:
     def _start_gateway(self) -> None:
         scheme = "https" if self.tls else "http"
         upstream = ",".join(f"{scheme}://{address}" for address in self.etcd_addresses())
-        command = [nodes.built("etcd-monitor", self.bin), "--endpoints", upstream, "--listen-client-urls", f"{scheme}://127.0.0.1:{GATEWAY}"]
+        command = [
+            nodes.built("etcd-monitor", self.bin),
+            "--endpoints",
+            upstream,
+            "--listen-client-urls",
+            f"{scheme}://127.0.0.1:{GATEWAY}",
+        ]
         command += ["--metrics-addr", f"{THERE}:{METRICS}", "--controller", self.net.admin_url]
         if self.tls:
-            command += ["--cacert", str(self.out / "ca.pem"), "--cert-file", str(self.out / "cert.pem"), "--key-file", str(self.out / "key.pem")]
-        self._wait("etcd-monitor", self._daemon("etcd-monitor", command, inside=True), f"http://{THERE}:{METRICS}/metrics")
+            command += [
+                "--cacert",
+                str(self.out / "ca.pem"),
+                "--cert-file",
+                str(self.out / "cert.pem"),
+                "--key-file",
+                str(self.out / "key.pem"),
+            ]
+        self._wait(
+            "etcd-monitor", self._daemon("etcd-monitor", command, inside=True), f"http://{THERE}:{METRICS}/metrics"
+        )
 
     def _start_prometheus(self) -> subprocess.Popen:
         """Start it; it comes up while the network does."""
@@ -203,7 +262,11 @@ class EtcdNetwork:
             ],
         }
         (self.out / "prometheus.yml").write_text(json.dumps(config, indent=2))  # JSON is YAML
-        command = ["prometheus", f"--config.file={self.out / 'prometheus.yml'}", f"--storage.tsdb.path={self.out / 'prometheus'}"]
+        command = [
+            "prometheus",
+            f"--config.file={self.out / 'prometheus.yml'}",
+            f"--storage.tsdb.path={self.out / 'prometheus'}",
+        ]
         command += [f"--web.listen-address=127.0.0.1:{PROMETHEUS}", "--log.level=warn"]
         return self._daemon("prometheus", command)
 
@@ -214,9 +277,20 @@ class EtcdNetwork:
         return [f"{HERE}:{ETCD + 10 * n}" for n in range(self.members)]
 
     def load(self, *arguments: str, direct: bool = False, timeout: float = 300) -> dict[str, Any]:
-        """Run netcraq-peers in the host, against the gateway or, ``direct``, against etcd itself; its report."""
+        """Run netcraq-peers in the host, against the gateway or, ``direct``, against etcd itself;
+        its report.
+        """
         endpoints = self.etcd_addresses() if direct else [f"127.0.0.1:{GATEWAY}"]
-        command = ["nice", "-n", "5", nodes.built("netcraq-peers", self.bin), "etcd", "--endpoints", ",".join(endpoints), *arguments]
+        command = [
+            "nice",
+            "-n",
+            "5",
+            nodes.built("netcraq-peers", self.bin),
+            "etcd",
+            "--endpoints",
+            ",".join(endpoints),
+            *arguments,
+        ]
         if self.tls:
             command += ["--cacert", str(self.out / "ca.pem")]
         done = self.net.execute(HOST, command, timeout=timeout, check=False)

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what clients saw could have happened in a store without copies (linearizability), for keys with one writer each.
+"""Whether what clients saw could have happened in a store without copies (linearizability), for
+keys with one writer each.
 
-Each key is a register whose writer numbers its values: 0 is what was there, then 1, 2, 3 ... A history is the operations with the times at which they
-were asked and answered, on one clock. With one writer, whose writes come one after the other, a history is linearizable exactly if for every read:
+Each key is a register whose writer numbers its values: 0 is what was there, then 1, 2, 3 ... A
+history is the operations with the times at which they were asked and answered, on one clock. With
+one writer, whose writes come one after the other, a history is linearizable exactly if for every
+read:
 
 * the value that it returned had been asked to be written before the read was answered;
 * no write with a higher number was answered before the read was asked (the value was not stale);
-* no read that was answered before this one was asked returned a higher number (time does not run backwards for readers).
+* no read that was answered before this one was asked returned a higher number (time does not run
+  backwards for readers).
 """
 
 from __future__ import annotations
@@ -40,7 +44,9 @@ class Operation:
 
 
 def violations(operations: Iterable[Operation]) -> list[str]:
-    """What could not have happened, a line each; empty where the history is linearizable. ValueError where a key has writes that overlap."""
+    """What could not have happened, a line each; empty where the history is linearizable.
+    ValueError where a key has writes that overlap.
+    """
     keys: dict[str, list[Operation]] = defaultdict(list)
     for operation in operations:
         keys[operation.key].append(operation)
@@ -50,7 +56,8 @@ def violations(operations: Iterable[Operation]) -> list[str]:
 def _of_key(key: str, operations: list[Operation]) -> list[str]:
     writes = sorted((operation for operation in operations if operation.write), key=lambda write: write.number)
     for one, following in pairwise(writes):
-        # A write without an answer was given up at a time that is not known here; it was asked before the next one in any case.
+        # A write without an answer was given up at a time that is not known here; it was asked
+        # before the next one in any case.
         given_up = one.asked if math.isinf(one.answered) else one.answered
         if one.number == following.number or following.asked < given_up:
             raise ValueError(f"{key}: the writes overlap: {one}; {following}")

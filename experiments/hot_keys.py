@@ -2,13 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Show hot etcd keys moving into the network (``make hot-keys``).
 
-1. etcd, the chain with its controller, the gateway in a host at the first switch, and Prometheus, which scrapes gateway and controller, come up.
-2. Keys are written through the gateway, then read and written by Zipf's law, a line of figures each second: few keys take most of the reads.
-3. Prometheus sees which, and the controller places them. The share of reads that the network answers rises, the median latency falls.
+1. etcd, the chain with its controller, the gateway in a host at the first switch, and Prometheus,
+   which scrapes gateway and controller, come up.
+2. Keys are written through the gateway, then read and written by Zipf's law, a line of figures each
+   second: few keys take most of the reads.
+3. Prometheus sees which, and the controller places them. The share of reads that the network
+   answers rises, the median latency falls.
 4. A switch in the middle of the chain is killed under this load, and later brought back.
 
-Every value that is read is compared with what was written to its key; a wrong one, or a network that does not come to answer half of the reads, ends
-the run with exit status 1. ``out/hot-keys.json`` has the figures.
+Every value that is read is compared with what was written to its key; a wrong one, or a network
+that does not come to answer half of the reads, ends the run with exit status 1.
+``out/hot-keys.json`` has the figures.
 """
 
 from __future__ import annotations
@@ -62,7 +66,9 @@ class Story:
         self.before = self.network.counted()
 
     def row(self) -> dict[str, Any]:
-        """A second of load, or what ``--row`` says, and what became of it. (A tenth is for the load to start in.)"""
+        """A second of load, or what ``--row`` says, and what became of it. (A tenth is for the load
+        to start in.)
+        """
         took = ["--duration", f"{round(1000 * self.options.row) - 100}ms"]
         report = self.load("--fill=false", *took, "-n", str(self.options.outstanding), "--mix", self.options.mix)
         now = self.network.counted()
@@ -108,20 +114,38 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--nodes", type=int, default=4, metavar="N", help="switches in a ring, 3 to 8 (default 4)")
     launch.add_switch_arguments(parser)
     sealed = [p for p in p4app.PROFILES if p >= 1024]  # cells are sealed, which 128 bits do not hold
-    parser.add_argument("--profile", type=int, choices=sealed, default=1024, help="width of a value in bits (default 1024)")
+    parser.add_argument(
+        "--profile", type=int, choices=sealed, default=1024, help="width of a value in bits (default 1024)"
+    )
     parser.add_argument("--keys", type=int, default=1000, metavar="N", help="keys (default 1000)")
     parser.add_argument("--value-size", type=int, default=64, metavar="BYTES", help="of each value (default 64)")
     parser.add_argument("--zipf", type=float, default=0.99, metavar="S", help="exponent of Zipf's law (default 0.99)")
     parser.add_argument("--mix", default="get=95,put=5", help="operations and their shares (default get=95,put=5)")
-    parser.add_argument("--outstanding", type=int, default=8, metavar="N", help="queries on their way at once (default 8)")
     parser.add_argument(
-        "--seconds", type=int, default=60, metavar="N", help="within which half of the reads are to be answered by the network (default 60)"
+        "--outstanding", type=int, default=8, metavar="N", help="queries on their way at once (default 8)"
     )
-    parser.add_argument("--after", type=int, default=4, metavar="N", help="seconds after a switch was killed; 0: none is (default 4)")
-    parser.add_argument("--row", type=float, default=1, metavar="SECONDS", help="of load for each line of figures (default 1)")
-    parser.add_argument("--bin", default="bin", metavar="FOLDER", help="of the programs etcd-monitor and netcraq-peers (default bin)")
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "out" / "hot-keys.json", metavar="FILE", help="where the figures go (default out/hot-keys.json)"
+        "--seconds",
+        type=int,
+        default=60,
+        metavar="N",
+        help="within which half of the reads are to be answered by the network (default 60)",
+    )
+    parser.add_argument(
+        "--after", type=int, default=4, metavar="N", help="seconds after a switch was killed; 0: none is (default 4)"
+    )
+    parser.add_argument(
+        "--row", type=float, default=1, metavar="SECONDS", help="of load for each line of figures (default 1)"
+    )
+    parser.add_argument(
+        "--bin", default="bin", metavar="FOLDER", help="of the programs etcd-monitor and netcraq-peers (default bin)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "out" / "hot-keys.json",
+        metavar="FILE",
+        help="where the figures go (default out/hot-keys.json)",
     )
     return parser
 
@@ -137,7 +161,12 @@ def go(options: argparse.Namespace) -> int:
         print(f"the controller's page, for one browser: {net.admin.page_link()}", flush=True)
         print(f"writing {options.keys:,} keys through the gateway", flush=True)
         story.fill()
-        print("second  queries/s    network    p50 µs     p99 µs   placed   failed   (reads: Zipf", options.zipf, options.mix + ")", flush=True)
+        print(
+            "second  queries/s    network    p50 µs     p99 µs   placed   failed   (reads: Zipf",
+            options.zipf,
+            options.mix + ")",
+            flush=True,
+        )
         for _ in story.tell(options.seconds):
             if story.hits() >= ENOUGH:
                 break
@@ -167,7 +196,9 @@ def go(options: argparse.Namespace) -> int:
             "placed": placement["placed"],
             "others": placement["others"],
         }
-        result["options"] = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
+        result["options"] = {
+            name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()
+        }
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(result, indent=2) + "\n")
         if not enough:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of NetChain, the baseline (``netchain-baseline/``), for the runs that compare it with NetCRAQ from sockets.
+"""A client of NetChain, the baseline (``netchain-baseline/``), for the runs that compare it with
+NetCRAQ from sockets.
 
-One socket, one request at a time, as :class:`netcraq.client.Client` is. A request that is not answered within the retransmission time is sent again;
-NetChain knows nothing of that, so a write that is sent again is executed again.
+One socket, one request at a time, as :class:`netcraq.client.Client` is. A request that is not
+answered within the retransmission time is sent again; NetChain knows nothing of that, so a write
+that is sent again is executed again.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ READ, WRITE = 1, 3
 OK, NOT_FOUND = 0, 1
 
 HEADER = struct.Struct("!BBHI16s16s")
-"""OP, STATUS, SC (how many addresses the list has), KEY, SEQ (128 bits), VALUE; the list of eight addresses follows."""
+"""OP, STATUS, SC (how many addresses the list has), KEY, SEQ (128 bits), VALUE; the list of eight
+addresses follows.
+"""
 LIST = 8
 SIZE = HEADER.size + 4 * LIST
 
@@ -46,7 +50,9 @@ class NetChainClient:
     """Reads at the tail of a chain and writes at its head."""
 
     def __init__(self, chain: Sequence[str], *, timeout: float = 2.0, retransmit: float = 0.05) -> None:
-        """chain: the switches' addresses, head first, at most eight. timeout and retransmit in seconds."""
+        """chain: the switches' addresses, head first, at most eight. timeout and retransmit in
+        seconds.
+        """
         self._chain = list(chain)
         self.timeout = timeout
         self.retransmit = retransmit
@@ -68,13 +74,17 @@ class NetChainClient:
         return self._call("get", READ, key, b"", self._chain[::-1])
 
     def put(self, key: int, value: bytes) -> Answer:
-        """Write a value of at most 16 bytes; what is missing is zero. Raises Timeout: whether it was executed is not known then."""
+        """Write a value of at most 16 bytes; what is missing is zero. Raises Timeout: whether it
+        was executed is not known then.
+        """
         return self._call("put", WRITE, key, value, self._chain)
 
     def _call(self, what: str, op: int, key: int, value: bytes, way: list[str]) -> Answer:
         self._tag = (self._tag + 1) & 0xFFFFFFFF
         rest = way[1:]
-        listed = b"".join(socket.inet_aton(address) for address in rest).ljust(4 * (LIST - 1), b"\0") + self._tag.to_bytes(4)
+        listed = b"".join(socket.inet_aton(address) for address in rest).ljust(
+            4 * (LIST - 1), b"\0"
+        ) + self._tag.to_bytes(4)
         packet = HEADER.pack(op, 0, len(rest), key, b"", value) + listed
         begun = time.monotonic()
         attempts = 0
@@ -89,10 +99,15 @@ class NetChainClient:
                 if status == NOT_FOUND:
                     raise NotFound(f"{what} {key:#010x}: key not found", 0)
                 raise NetCRAQError(f"{what} {key:#010x}: answered with status {status}", outcome_unknown=op != READ)
-        raise Timeout(f"{what} {key:#010x}: no answer ({attempts} sent in {time.monotonic() - begun:.3f} s)", outcome_unknown=op != READ)
+        raise Timeout(
+            f"{what} {key:#010x}: no answer ({attempts} sent in {time.monotonic() - begun:.3f} s)",
+            outcome_unknown=op != READ,
+        )
 
     def _receive(self, op: int, key: int, sent: int, until: float) -> tuple[int, bytes] | None:
-        """Status and value of the answer to the request, whichever of its copies it answers; None when there is none by then."""
+        """Status and value of the answer to the request, whichever of its copies it answers; None
+        when there is none by then.
+        """
         while True:
             ready, _, _ = select.select([self._socket], [], [], max(0.0, until - time.monotonic()))
             if not ready:
@@ -104,7 +119,8 @@ class NetChainClient:
             if len(packet) != SIZE:
                 continue
             got, status, left, of, _, value = HEADER.unpack_from(packet)
-            # Whoever takes an address off the list moves the rest up, and with it the tag in the last place.
+            # Whoever takes an address off the list moves the rest up, and with it the tag in the
+            # last place.
             tag = len(packet) - 4 * (1 + sent - left)
             if got == op + 1 and of == key and left <= sent and int.from_bytes(packet[tag : tag + 4]) == self._tag:
                 return status, value

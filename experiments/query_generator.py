@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generate queries to a NetCRAQ chain at a steady rate and report what became of them.
 
-The load is open: queries are sent when their time has come, whether earlier ones are answered or not, and none is sent again, so that
-a loss is seen as a loss and the latency of an answer is that of one trip. (For a closed loop at the highest rate: netcraqctl bench.)
+The load is open: queries are sent when their time has come, whether earlier ones are answered or
+not, and none is sent again, so that a loss is seen as a loss and the latency of an answer is that
+of one trip. (For a closed loop at the highest rate: netcraqctl bench.)
 
-Two transports send the same packets. "socket" uses a UDP socket. "scapy" makes whole Ethernet frames with scapy and sends and sniffs
-them on one interface, as one does inside a Mininet host; that is good for about 1,500 queries a second. What Python itself takes is in the
-latencies: some ten microseconds with a socket, some hundred with scapy.
+Two transports send the same packets. "socket" uses a UDP socket. "scapy" makes whole Ethernet
+frames with scapy and sends and sniffs them on one interface, as one does inside a Mininet host;
+that is good for about 1,500 queries a second. What Python itself takes is in the latencies: some
+ten microseconds with a socket, some hundred with scapy.
 
-Answers are taken from the targets and from the chain's service address, from where switches also answer what they were asked at their own.
+Answers are taken from the targets and from the chain's service address, from where switches also
+answer what they were asked at their own.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ try:
     from netcraq.admin import Admin, AdminError, Chain, chain_of, describe
     from netcraq.wire import Flags, Op, Packet, Status, WireError
 except ModuleNotFoundError as e:
-    sys.exit(f"query_generator.py: {e}: run it with the project's Python environment (make deps), or pip install -e client/python there")
+    sys.exit(
+        f"query_generator.py: {e}: run it with the project's Python environment (make deps), or pip install -e client/python there"
+    )
 
 COLUMNS = ("time", "op", "key", "target", "status", "rtt_us", "version", "answered_by")
 LOST = "LOST"
@@ -90,7 +95,9 @@ def parse_mix(text: str) -> dict[str, float]:
 
 
 def parse_keys(texts: Sequence[str], lookup: Callable[[str], int]) -> list[int]:
-    """Reads KEY_IDs, ranges of them (0x01000000-0x010000ff), and names, which lookup turns into KEY_IDs."""
+    """Reads KEY_IDs, ranges of them (0x01000000-0x010000ff), and names, which lookup turns into
+    KEY_IDs.
+    """
     keys: list[int] = []
     for text in itertools.chain.from_iterable(t.split(",") for t in texts):
         first, dash, last = text.partition("-")
@@ -126,9 +133,14 @@ class Workload:
         key = self.pick_key()
         target = self.targets[self._count % len(self.targets)]
         self._count += 1
-        # Session 0: the head executes each copy that it gets. None is sent twice here, and writes need not wait for one another.
+        # Session 0: the head executes each copy that it gets. None is sent twice here, and writes
+        # need not wait for one another.
         if kind == "get":
-            return kind, target, Packet(Op.READ, key, flags=Flags.EVENTUAL if self.eventual else wire.NO_FLAGS, request=request)
+            return (
+                kind,
+                target,
+                Packet(Op.READ, key, flags=Flags.EVENTUAL if self.eventual else wire.NO_FLAGS, request=request),
+            )
         if kind == "del":
             return kind, target, Packet(Op.WRITE, key, request=request, value=None)
         value = f"{self._count:x}".encode().rjust(self.value_size, b".")[-self.value_size :] if self.value_size else b""
@@ -206,7 +218,9 @@ class SocketTransport:
 
 
 def known_neighbour(host: str) -> str | None:
-    """The Ethernet address that the kernel has for a host or the gateway to it (switches answer no ARP: hosts behind one have fixed entries)."""
+    """The Ethernet address that the kernel has for a host or the gateway to it (switches answer no
+    ARP: hosts behind one have fixed entries).
+    """
 
     def ip(*arguments: str) -> dict[str, Any]:
         done = subprocess.run(["ip", "-j", *arguments], capture_output=True, text=True, check=False)
@@ -224,10 +238,13 @@ class ScapyTransport:
     """Ethernet frames on one interface, made and taken apart by scapy."""
 
     def __init__(self, interface: str, value_bits: int, mac: str | None) -> None:
-        """mac: the Ethernet address that frames go to. None: that of the target or of the gateway to it, from the kernel's table or by ARP."""
+        """mac: the Ethernet address that frames go to. None: that of the target or of the gateway
+        to it, from the kernel's table or by ARP.
+        """
         import logging
 
-        logging.getLogger("scapy.runtime").setLevel(logging.ERROR)  # it warns of every interface without an IPv6 address
+        # it warns of every interface without an IPv6 address
+        logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
         from netcraq import scapy_layer
         from scapy.arch import get_if_addr, get_if_hwaddr
         from scapy.config import conf
@@ -238,12 +255,15 @@ class ScapyTransport:
             socket.if_nametoindex(interface)
             self._address, self._hardware = get_if_addr(interface), get_if_hwaddr(interface)
         except OSError as e:
-            raise GeneratorError(f"--interface {interface}: {e}; there are {', '.join(name for _, name in socket.if_nameindex())}") from None
+            raise GeneratorError(
+                f"--interface {interface}: {e}; there are {', '.join(name for _, name in socket.if_nameindex())}"
+            ) from None
         if self._address == "0.0.0.0":
             raise GeneratorError(f"--interface {interface} has no IPv4 address")
         self._mac = mac
         self._headers: dict[str, Any] = {}
-        # The kernel must not answer replies with "port unreachable": a socket that nobody reads has the port.
+        # The kernel must not answer replies with "port unreachable": a socket that nobody reads has
+        # the port.
         self._port_holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._port_holder.bind((self._address, 0))
         self._port = self._port_holder.getsockname()[1]
@@ -251,7 +271,9 @@ class ScapyTransport:
             self._socket = conf.L2socket(iface=interface, promisc=False)
         except OSError as e:
             self._port_holder.close()
-            raise GeneratorError(f"opening {interface} for frames: {e} (it takes root, or --transport socket)") from None
+            raise GeneratorError(
+                f"opening {interface} for frames: {e} (it takes root, or --transport socket)"
+            ) from None
 
     def _header(self, target: str) -> Any:
         """The headers before the packet, made once a target."""
@@ -263,8 +285,12 @@ class ScapyTransport:
             host, port = split_target(target)
             mac = self._mac or known_neighbour(host) or getmacbyip(host)
             if not mac:
-                raise GeneratorError(f"nobody answers ARP for {host} or the gateway to it; name the Ethernet address with --mac")
-            self._headers[target] = Ether(src=self._hardware, dst=mac) / IP(src=self._address, dst=host) / UDP(sport=self._port, dport=port)
+                raise GeneratorError(
+                    f"nobody answers ARP for {host} or the gateway to it; name the Ethernet address with --mac"
+                )
+            self._headers[target] = (
+                Ether(src=self._hardware, dst=mac) / IP(src=self._address, dst=host) / UDP(sport=self._port, dport=port)
+            )
         return self._headers[target]
 
     def send(self, target: str, payload: bytes) -> None:
@@ -287,7 +313,8 @@ class ScapyTransport:
             frame = self._socket.recv(4096)
             if frame is None or UDP not in frame or frame[UDP].dport != self._port or frame[IP].dst != self._address:
                 continue  # what others send, and what we sent
-            # The bytes as they came. A payload that is none of NetCRAQ's lengths is no reply of ours.
+            # The bytes as they came. A payload that is none of NetCRAQ's lengths is no reply of
+            # ours.
             if self._any_layer in frame:
                 out.append(Received(bytes(frame[self._any_layer].original), f"{frame[IP].src}:{frame[UDP].sport}", at))
         return out
@@ -329,11 +356,19 @@ class Tally:
         """For the JSON summary; latencies in microseconds."""
         times = sorted(self.latencies)
         latency = {name: round(percentile(times, q) * 1e6, 2) for name, q in QUANTILES.items() if times}
-        return {"sent": self.sent, "replies": self.sent - self.lost, "lost": self.lost, "statuses": dict(self.statuses), "latency_us": latency}
+        return {
+            "sent": self.sent,
+            "replies": self.sent - self.lost,
+            "lost": self.lost,
+            "statuses": dict(self.statuses),
+            "latency_us": latency,
+        }
 
 
 def percentile(ordered: Sequence[float], q: float) -> float:
-    """The smallest value that at least q percent of the ordered values do not exceed (nearest rank)."""
+    """The smallest value that at least q percent of the ordered values do not exceed (nearest
+    rank).
+    """
     return ordered[max(0, math.ceil(len(ordered) * q / 100) - 1)]
 
 
@@ -373,15 +408,16 @@ class Generator:
         self, transport: Transport, workload: Workload, *, value_bits: int, rate: float, timeout: float, count: int | None, duration: float | None,
         rows: Callable[[tuple[Any, ...]], object] | None = None, first_request: int | None = None, services: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """rate: queries a second. rows is called with a row of the CSV for each query, when its fate is known. services: where
-        answers come from besides the workload's targets, "ADDRESS:PORT".
+        """rate: queries a second. rows is called with a row of the CSV for each query, when its
+        fate is known. services: where answers come from besides the workload's targets,
+        "ADDRESS:PORT".
         """
         self.sources = {*workload.targets, *services}
         self.transport, self.workload, self.value_bits = transport, workload, value_bits
         self.interval, self.timeout, self.count, self.duration = 1 / rate, timeout, count, duration
         self.rows = rows or (lambda _row: None)
-        # Chance, so that nobody can guess a query's number and answer it, and late answers to an earlier run from the same port
-        # are not taken for this one's.
+        # Chance, so that nobody can guess a query's number and answer it, and late answers to an
+        # earlier run from the same port are not taken for this one's.
         self.request = random.SystemRandom().randrange(1 << 32) if first_request is None else first_request
         self.waiting: dict[int, Query] = {}
         self.oldest: deque[int] = deque()
@@ -433,7 +469,9 @@ class Generator:
         self.transport.send(target, packet.encode(self.value_bits))
 
     def _settle(self, wait: float) -> None:
-        """Takes what has come, waiting up to so long for it, and gives up what has waited too long."""
+        """Takes what has come, waiting up to so long for it, and gives up what has waited
+        too long.
+        """
         for r in self.transport.receive(wait):
             self._take(r)
         now = time.monotonic()
@@ -485,23 +523,35 @@ def show(report: Report, out: IO[str]) -> None:
 
     console = Console(file=out, highlight=False, width=None if out.isatty() else 160)
     s = report.summary()
-    console.print(f"{s['sent']:,} queries in {report.elapsed:.2f} s ({s['sent_per_s']:,.0f} a second), {s['replies']:,} answered, {s['lost']:,} lost")
+    console.print(
+        f"{s['sent']:,} queries in {report.elapsed:.2f} s ({s['sent_per_s']:,.0f} a second), {s['replies']:,} answered, {s['lost']:,} lost"
+    )
     table = Table()
     for heading in ("", "sent", "answered", "lost", "p50", "p90", "p99", "max", "answers"):
         table.add_column(heading, justify="left" if heading in ("", "answers") else "right")
-    for name, tally in [*report.by_kind.items(), *((f"to {t}", tally) for t, tally in report.by_target.items()), ("all", report.all)]:
+    for name, tally in [
+        *report.by_kind.items(),
+        *((f"to {t}", tally) for t, tally in report.by_target.items()),
+        ("all", report.all),
+    ]:
         t = tally.summary()
         times = [f"{t['latency_us'][q]:,.0f} µs" if t["latency_us"] else "-" for q in ("p50", "p90", "p99", "max")]
         answers = ", ".join(f"{k} {v:,}" for k, v in sorted(t["statuses"].items()) if k != LOST)
         table.add_row(name, f"{t['sent']:,}", f"{t['replies']:,}", f"{t['lost']:,}", *times, answers)
     console.print(table)
     if report.strays:
-        console.print(f"{report.strays:,} packets were no answer to a waiting query (second copies, late ones, malformed ones)")
+        console.print(
+            f"{report.strays:,} packets were no answer to a waiting query (second copies, late ones, malformed ones)"
+        )
     for source, number in report.foreign.most_common(1):
         rest = f"{number:,} of them from {source}"
-        console.print(f"{report.foreign.total():,} packets came from where no answer comes from, {rest}, and were ignored")
+        console.print(
+            f"{report.foreign.total():,} packets came from where no answer comes from, {rest}, and were ignored"
+        )
     if report.behind > 0.1:
-        console.print(f"Sending was up to {report.behind:.1f} s behind its schedule: this machine is too slow for the rate with this transport.")
+        console.print(
+            f"Sending was up to {report.behind:.1f} s behind its schedule: this machine is too slow for the rate with this transport."
+        )
 
 
 @contextmanager
@@ -548,27 +598,57 @@ exit codes: 0 done, 1 an error, or no query was answered, 2 wrong usage"""
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     p = argparse.ArgumentParser(
-        prog="query_generator.py", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        prog="query_generator.py",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     where = p.add_argument_group("where to; what is not given here, the controller is asked for")
     target = "send queries here; several in turn (default: the chain's service address)"
     where.add_argument("--target", action="append", metavar="ADDRESS[:PORT]", help=target)
-    where.add_argument("--switch", action="append", metavar="NAME", help="send queries to this switch's own address; several in turn")
+    where.add_argument(
+        "--switch", action="append", metavar="NAME", help="send queries to this switch's own address; several in turn"
+    )
     service = "the chain's service address, where answers come from (without a controller: only from the targets)"
     where.add_argument("--service", metavar="ADDRESS[:PORT]", help=service)
-    where.add_argument("--admin", metavar="URL", help="the controller's admin API (default: $NETCRAQ_ADMIN, or its socket on this machine)")
-    where.add_argument("--value-bits", type=int, choices=wire.PROFILES, help="width of the switches' value field (without a controller: 128)")
+    where.add_argument(
+        "--admin",
+        metavar="URL",
+        help="the controller's admin API (default: $NETCRAQ_ADMIN, or its socket on this machine)",
+    )
+    where.add_argument(
+        "--value-bits",
+        type=int,
+        choices=wire.PROFILES,
+        help="width of the switches' value field (without a controller: 128)",
+    )
     what = p.add_argument_group("what")
     keys = "KEY_IDs, ranges of them (0x01000000-0x010000ff) and names, with commas (default: all that the controller has placed)"
     what.add_argument("--keys", action="append", metavar="KEYS", help=keys)
     mix = "operations and their shares, of get, put, del and cas (default: %(default)s)"
     what.add_argument("--mix", default="get=1", metavar="OP=SHARE,...", help=mix)
-    what.add_argument("--distribution", choices=("uniform", "zipf"), default="uniform", help="how popular keys are (default: %(default)s)")
+    what.add_argument(
+        "--distribution",
+        choices=("uniform", "zipf"),
+        default="uniform",
+        help="how popular keys are (default: %(default)s)",
+    )
     exponent = "of Zipf's law: the n-th key of the list has a share of 1/n^S (default: %(default)s)"
     what.add_argument("--zipf-exponent", type=float, default=0.99, metavar="S", help=exponent)
-    what.add_argument("--value-size", type=int, default=16, metavar="BYTES", help="of the values of put and cas (default: %(default)s)")
-    what.add_argument("--eventual", action="store_true", help="gets take the last committed value of whichever switch is asked")
-    what.add_argument("--seed", type=int, help="of the choice of operations and keys (default: a random one, which is printed)")
+    what.add_argument(
+        "--value-size",
+        type=int,
+        default=16,
+        metavar="BYTES",
+        help="of the values of put and cas (default: %(default)s)",
+    )
+    what.add_argument(
+        "--eventual", action="store_true", help="gets take the last committed value of whichever switch is asked"
+    )
+    what.add_argument(
+        "--seed", type=int, help="of the choice of operations and keys (default: a random one, which is printed)"
+    )
     much = p.add_argument_group("how much")
     much.add_argument("--rate", type=float, default=1000, metavar="N", help="queries a second (default: %(default)s)")
     end = much.add_mutually_exclusive_group()
@@ -579,7 +659,9 @@ def parser() -> argparse.ArgumentParser:
     how = p.add_argument_group("how")
     transport = "a UDP socket, or whole frames on an interface (default: %(default)s)"
     how.add_argument("--transport", choices=("socket", "scapy"), default="socket", help=transport)
-    how.add_argument("--interface", metavar="NAME", help="of --transport scapy (default: the one that the route to the target uses)")
+    how.add_argument(
+        "--interface", metavar="NAME", help="of --transport scapy (default: the one that the route to the target uses)"
+    )
     how.add_argument("--mac", metavar="ADDRESS", help="Ethernet address that frames go to (default: by ARP)")
     out = p.add_argument_group("results")
     out.add_argument("--csv", metavar="FILE", help="one row a query; - for standard output")
@@ -623,7 +705,9 @@ def resolve(target: str, option: str = "--target") -> str:
 
 
 def services_of(args: argparse.Namespace, chain: Chain | None, key: int) -> list[str]:
-    """Where the answers of a key's chain come from besides the targets: as the user said, or as the controller says, if there is one."""
+    """Where the answers of a key's chain come from besides the targets: as the user said, or as the
+    controller says, if there is one.
+    """
     if args.service:
         return [resolve(args.service, "--service")]
     if chain is None:
@@ -633,7 +717,9 @@ def services_of(args: argparse.Namespace, chain: Chain | None, key: int) -> list
 
 
 def plan(args: argparse.Namespace) -> tuple[list[str], list[str], list[int], int]:
-    """Targets, where else answers come from, keys and width of values: what the user said, and for the rest what the controller says."""
+    """Targets, where else answers come from, keys and width of values: what the user said, and for
+    the rest what the controller says.
+    """
     admin = Admin(args.admin)
     chain: Chain | None = None
     if args.keys:
@@ -641,7 +727,9 @@ def plan(args: argparse.Namespace) -> tuple[list[str], list[str], list[int], int
     else:
         keys = sorted(admin.keys().values())
         if not keys:
-            raise GeneratorError("no key is placed in the network: place some (netcraqctl chain add-key), or name KEY_IDs with --keys")
+            raise GeneratorError(
+                "no key is placed in the network: place some (netcraqctl chain add-key), or name KEY_IDs with --keys"
+            )
     if args.switch or not args.target or (args.value_bits is None and (args.admin or not args.keys)):
         chains = admin.chains()
         if not args.keys:
@@ -655,7 +743,9 @@ def plan(args: argparse.Namespace) -> tuple[list[str], list[str], list[int], int
     elif args.switch and chain:
         for name in args.switch:
             if name not in chain.member_addresses:
-                raise GeneratorError(f"--switch {name}: chain {describe([chain])} has {', '.join(chain.member_addresses)}")
+                raise GeneratorError(
+                    f"--switch {name}: chain {describe([chain])} has {', '.join(chain.member_addresses)}"
+                )
         targets = [chain.member_addresses[name] for name in args.switch]
     services = services_of(args, chain, keys[0])
     return [resolve(t) for t in targets], services, keys, args.value_bits or (chain.value_bits if chain else 128)
@@ -695,7 +785,9 @@ def run(args: argparse.Namespace) -> int:
     mix = parse_mix(args.mix)
     targets, services, keys, value_bits = plan(args)
     if args.value_size > value_bits // 8:
-        raise GeneratorError(f"--value-size {args.value_size} does not fit: the switches' program holds {value_bits // 8} bytes")
+        raise GeneratorError(
+            f"--value-size {args.value_size} does not fit: the switches' program holds {value_bits // 8} bytes"
+        )
     seed = random.SystemRandom().randrange(1 << 32) if args.seed is None else args.seed
     rng = random.Random(seed)
     pick = uniform_keys(keys, rng) if args.distribution == "uniform" else zipf_keys(keys, args.zipf_exponent, rng)
@@ -716,9 +808,18 @@ def run(args: argparse.Namespace) -> int:
         finally:
             transport.close()
         if summary:
-            what = {"seed": seed, "targets": targets, "keys": len(keys), "mix": mix, "distribution": args.distribution, "rate": args.rate}
+            what = {
+                "seed": seed,
+                "targets": targets,
+                "keys": len(keys),
+                "mix": mix,
+                "distribution": args.distribution,
+                "rate": args.rate,
+            }
             what |= {"zipf_exponent": args.zipf_exponent} if args.distribution == "zipf" else {}
-            json.dump({**what, "value_bits": value_bits, "transport": args.transport, **report.summary()}, summary, indent=2)
+            json.dump(
+                {**what, "value_bits": value_bits, "transport": args.transport, **report.summary()}, summary, indent=2
+            )
             summary.write("\n")
     if not args.quiet:
         show(report, people)

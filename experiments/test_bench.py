@@ -15,12 +15,27 @@ from topologies.tests.conftest import why_not
 
 def measured(engine, rate, p50=1.0, mode="throughput", case="one switch: read", bits=128):
     """One measurement, as a load run leaves it."""
-    return {"engine": engine, "bits": bits, "case": case, "mode": mode, "queries_per_second": rate, "p50_us": p50, "p99_us": 2 * p50, "sent_again": 1}
+    return {
+        "engine": engine,
+        "bits": bits,
+        "case": case,
+        "mode": mode,
+        "queries_per_second": rate,
+        "p50_us": p50,
+        "p99_us": 2 * p50,
+        "sent_again": 1,
+    }
 
 
 def test_a_case_has_the_median_and_the_spread_of_its_repetitions():
     [row] = bench.summarise([measured("interp", rate) for rate in (300, 100, 200)])
-    assert (row["queries_per_second"], row["slowest"], row["fastest"], row["repetitions"], row["sent_again"]) == (200, 100, 300, 3, 3)
+    assert (row["queries_per_second"], row["slowest"], row["fastest"], row["repetitions"], row["sent_again"]) == (
+        200,
+        100,
+        300,
+        3,
+        3,
+    )
 
 
 def test_ratios_are_to_bmv2_and_to_the_reflector_at_the_same_hook():
@@ -66,10 +81,27 @@ def test_a_short_run(tmp_path):
     if reason := why_not("embedded"):
         pytest.skip(reason)
     out = tmp_path / "bench.json"
-    small = ["--quick", "--seconds", "0.1", "--bits", "128", "--chains", "1", "--engines", "ebpf tc,interp", "--out", str(out)]
+    small = [
+        "--quick",
+        "--seconds",
+        "0.1",
+        "--bits",
+        "128",
+        "--chains",
+        "1",
+        "--engines",
+        "ebpf tc,interp",
+        "--out",
+        str(out),
+    ]
     # In a network namespace of its own; bench.py makes another for each network.
     done = subprocess.run(
-        [sys.executable, "experiments/bench.py", *small], cwd=p4app.ROOT, capture_output=True, text=True, check=False, env=os.environ
+        [sys.executable, "experiments/bench.py", *small],
+        cwd=p4app.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(out.read_text())

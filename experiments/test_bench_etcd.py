@@ -16,10 +16,19 @@ def measured(**changes: Any) -> dict[str, Any]:
     result = {
         "load": {
             "etcd": {"read_p50_us": 900.0, "queries_per_second": 5000, "etcd_cpu_us_per_query": 200.0},
-            "gateway": {"read_p50_us": 500.0, "queries_per_second": 8000, "etcd_cpu_us_per_query": 120.0, "hit_rate": 0.6},
+            "gateway": {
+                "read_p50_us": 500.0,
+                "queries_per_second": 8000,
+                "etcd_cpu_us_per_query": 120.0,
+                "hit_rate": 0.6,
+            },
         },
         "warm_up": {"seconds_to_half": 12.4},
-        "one_at_a_time_us": {"etcd": [400.0, 420.0, 2000.0], "gateway": [130.0, 140.0, 900.0], "native": [8.0, 10.0, 11.0]},
+        "one_at_a_time_us": {
+            "etcd": [400.0, 420.0, 2000.0],
+            "gateway": [130.0, 140.0, 900.0],
+            "native": [8.0, 10.0, 11.0],
+        },
     }
     for path, value in changes.items():
         at = result

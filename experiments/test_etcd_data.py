@@ -30,12 +30,20 @@ def test_the_shipped_export_and_trace_are_what_the_readme_says():
     for bits in (128, 1024, 4096, 8192):
         placed, _ = etcd_data.fit(entries, bits // 8)
         keys = {entry.key for entry in placed}
-        gets, puts = (sum(request.kind == kind and request.key in keys for request in requests) for kind in ("get", "txn-put"))
+        gets, puts = (
+            sum(request.kind == kind and request.key in keys for request in requests) for kind in ("get", "txn-put")
+        )
         assert f"| {bits} | {bits // 8:,} | {len(placed)} | {gets} | {puts} |" in readme
 
 
 def test_what_does_not_fit_says_why():
-    entries = [Entry("/a", b"x" * 16), Entry("/b", b"x" * 17), Entry("/c", b"x" * 400), Entry("/d", b"", lease=7), Entry("/e", b"")]
+    entries = [
+        Entry("/a", b"x" * 16),
+        Entry("/b", b"x" * 17),
+        Entry("/c", b"x" * 400),
+        Entry("/d", b"", lease=7),
+        Entry("/e", b""),
+    ]
     placed, left = etcd_data.fit(entries, 16, slots=1)
     assert [entry.key for entry in placed] == ["/a"]
     assert etcd_data.reasons(left) == [
@@ -103,7 +111,10 @@ def test_placing_says_what_the_controller_refused():
     class Admin:
         def add_keys(self, chain, keys):
             assert chain == "main"
-            return [{"error": {"message": "no slot left"}} if name == "/b" else {"keyId": 0x01000000 + len(value)} for name, value in keys.items()]
+            return [
+                {"error": {"message": "no slot left"}} if name == "/b" else {"keyId": 0x01000000 + len(value)}
+                for name, value in keys.items()
+            ]
 
     entries = [Entry("/a", b"1"), Entry("/b", b"22"), Entry("/c", b"333")]
     ids, refused = etcd_data.place(Admin(), "main", entries, batch=2)

@@ -48,7 +48,15 @@ def test_the_report_shows_what_falls_short_why_and_what_gave_no_figure(tmp_path)
     ratios = plots.ratios(DISTANCE, store)
     report.write(tmp_path / "report.html", [DISTANCE], ratios, {"commit": "abc"}, ["length: <it> broke"], [])
     text = (tmp_path / "report.html").read_text()
-    for part in ("class=short", "4.08", "3.00", "data:image/png", "&lt;it&gt; broke", "commit: abc", "2.0 frames in NetCRAQ and 8.0 in NetChain"):
+    for part in (
+        "class=short",
+        "4.08",
+        "3.00",
+        "data:image/png",
+        "&lt;it&gt; broke",
+        "commit: abc",
+        "2.0 frames in NetCRAQ and 8.0 in NetChain",
+    ):
         assert part in text
     assert (tmp_path / "figures" / "distance.svg").stat().st_size > 1000
 
@@ -57,7 +65,10 @@ def test_a_distribution_is_drawn_from_what_another_figure_measured(tmp_path):
     figure = next(figure for figure in FIGURES if figure.name == "distribution")
     store = Store(tmp_path / "m", {})
     for repetition in range(2):
-        store.add(Point("latency", "NetCRAQ", "ebpf tc", 4, 3.0, repetition), {"y": 1.0, "quantiles": [[50, 1.0 + repetition], [99, 9.0]]})
+        store.add(
+            Point("latency", "NetCRAQ", "ebpf tc", 4, 3.0, repetition),
+            {"y": 1.0, "quantiles": [[50, 1.0 + repetition], [99, 9.0]]},
+        )
         store.add(Point("latency", "NetCRAQ", "ebpf tc", 4, 0.0, repetition), {"y": 1.0, "quantiles": [[50, 77.0]]})
     assert plots.series(store, figure) == {("NetCRAQ", "ebpf tc"): {50: [1.0, 2.0], 99: [9.0, 9.0]}}
     assert not points([figure], ["ebpf tc"], 1)
@@ -81,7 +92,11 @@ def test_the_attainable_rate_is_the_highest_and_says_at_what_latency():
     class Net:
         def load(self, host, *, writes, outstanding, seconds, dirty_ttl):
             assert (host, writes, seconds, dirty_ttl) == ("h1", 25, 0.1, 0)
-            return {"queriesPerSecond": rates[outstanding], "latencyMicros": {"p50": outstanding}, "outstanding": outstanding}
+            return {
+                "queriesPerSecond": rates[outstanding],
+                "latencyMicros": {"p50": outstanding},
+                "outstanding": outstanding,
+            }
 
     assert attainable(Net(), "h1", 25, Options(0.1, (1, 8, 32))) == {"y": 500.0, "p50_us": 8, "outstanding": 8}
 
@@ -93,13 +108,24 @@ def test_the_systems_take_turns_in_being_first():
 
 def test_a_failover_is_drawn_from_its_time_series(tmp_path):
     store = Store(tmp_path / "m", {"commit": "abc"})
-    answers = [timeline_run.Answer(kind, at / 100, 20e-6) for at in range(100) for kind in ("get", "put") if not (kind == "put" and 40 < at < 60)]
+    answers = [
+        timeline_run.Answer(kind, at / 100, 20e-6)
+        for at in range(100)
+        for kind in ("get", "put")
+        if not (kind == "put" and 40 < at < 60)
+    ]
     for point in failover.points(["ebpf tc", "BMv2"], 2):
-        system_events = {"NetCRAQ": ["chain.failover", "chain.recovered"], "NetChain": ["around", "recovered"]}[point.system]
+        system_events = {"NetCRAQ": ["chain.failover", "chain.recovered"], "NetChain": ["around", "recovered"]}[
+            point.system
+        ]
         what = [(0.3, "killed"), (0.4, system_events[0]), (0.6, "restarted"), (0.9, system_events[1])]
         events = [timeline_run.Event(at, kind, "s3", "") for at, kind in what]
-        record = timeline_run.Record(point.system, "ebpf at tc", "s3", timeline_run.Times(0.3, 0.3, 0.4), answers, events)
-        store.add(point, {"y": 1.0, **record.outages(), "rows": failover.rows(record), "marks": timeline_run.marks(events)})
+        record = timeline_run.Record(
+            point.system, "ebpf at tc", "s3", timeline_run.Times(0.3, 0.3, 0.4), answers, events
+        )
+        store.add(
+            point, {"y": 1.0, **record.outages(), "rows": failover.rows(record), "marks": timeline_run.marks(events)}
+        )
     assert failover.write_csv(store, tmp_path)
     with (tmp_path / "failover.csv").open() as file:
         table = list(csv.DictReader(file))
@@ -107,7 +133,12 @@ def test_a_failover_is_drawn_from_its_time_series(tmp_path):
     first, gap = table[0], table[9]
     assert (first["system"], first["engine"], first["t"], first["commit"]) == ("NetCRAQ", "BMv2", "0.0", "abc")
     assert (first["queries_per_second"], first["reads_per_second"], first["writes_p50_us"]) == ("200", "100", "20.0")
-    assert (gap["t"], gap["writes_per_second"], gap["writes_p50_us"], gap["reads_per_second"]) == ("0.45", "0", "", "100")
+    assert (gap["t"], gap["writes_per_second"], gap["writes_p50_us"], gap["reads_per_second"]) == (
+        "0.45",
+        "0",
+        "",
+        "100",
+    )
     assert all(path.stat().st_size > 1000 for path in failover.draw(store, tmp_path))
     text = failover.section(store, tmp_path)
     for part in ("200", "0.3", "<td>NetChain", "data:image/png"):

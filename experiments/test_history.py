@@ -71,7 +71,9 @@ def test_writes_that_overlap_are_not_checked():
 
 
 def test_it_agrees_with_trying_every_order():
-    """On small random histories: there is an order of all operations, true to time, in which each read returns the last value written."""
+    """On small random histories: there is an order of all operations, true to time, in which each
+    read returns the last value written.
+    """
     rng = random.Random(1)
     verdicts = set()
     for _ in range(3000):

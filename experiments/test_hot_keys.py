@@ -42,7 +42,12 @@ def story(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> hot_keys.Story:
     network.net = FakeChain()  # type: ignore[assignment]
     made = hot_keys.Story(hot_keys.arguments().parse_args([]), network)
     latency = {"p50": 80.0, "p99": 900.0}
-    made.load = lambda *_: {"queriesPerSecond": 1234.4, "failed": 1, "lost": 2, "ops": {"get": {"latencyMicros": latency}}}  # type: ignore[method-assign]
+    made.load = lambda *_: {
+        "queriesPerSecond": 1234.4,
+        "failed": 1,
+        "lost": 2,
+        "ops": {"get": {"latencyMicros": latency}},
+    }  # type: ignore[method-assign]
     return made
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The query generator against a reference chain: over sockets, and as frames through a pair of interfaces."""
+"""The query generator against a reference chain: over sockets, and as frames through a pair of
+interfaces.
+"""
 
 import csv
 import io
@@ -56,7 +58,22 @@ def test_every_query_has_a_row_and_the_summary_adds_up(make_chain, tmp_path):
     chain = make_chain(addresses=2)
     table, summary = tmp_path / "deep" / "q.csv", tmp_path / "s.json"
     begun = time.time()
-    args = ["--mix", "get=6,put=2,del=1,cas=1", "--rate", 2000, "--count", 600, "--seed", 7, "--csv", table, "--summary", summary, "--keys", KEYS]
+    args = [
+        "--mix",
+        "get=6,put=2,del=1,cas=1",
+        "--rate",
+        2000,
+        "--count",
+        600,
+        "--seed",
+        7,
+        "--csv",
+        table,
+        "--summary",
+        summary,
+        "--keys",
+        KEYS,
+    ]
     assert generate("--target", chain.addresses[0], "--target", chain.addresses[1], *args) == 0
     rows = rows_of(table)
     assert len(rows) == 600
@@ -78,12 +95,20 @@ def test_every_query_has_a_row_and_the_summary_adds_up(make_chain, tmp_path):
     assert chain.executed == written
     assert any(r["op"] == "cas" and r["status"] == "OK" for r in rows)  # it learns versions
     times = [float(r["rtt_us"]) for r in rows]
-    assert min(times) <= s["latency_us"]["p50"] <= s["latency_us"]["p99"] <= s["latency_us"]["max"] == pytest.approx(max(times), abs=0.1)
+    assert (
+        min(times)
+        <= s["latency_us"]["p50"]
+        <= s["latency_us"]["p99"]
+        <= s["latency_us"]["max"]
+        == pytest.approx(max(times), abs=0.1)
+    )
     assert 0.28 < s["elapsed_s"] < 3
 
 
 class Forged:
-    """A socket beside which somebody knows all queries, their numbers included, and is faster than the chain."""
+    """A socket beside which somebody knows all queries, their numbers included, and is faster than
+    the chain.
+    """
 
     def __init__(self, inner, forgers):
         self.inner, self.forgers, self.ready = inner, forgers, []
@@ -109,7 +134,20 @@ def test_forged_replies_are_ignored(make_chain, monkeypatch, tmp_path):
     make = qg.make_transport
     monkeypatch.setattr(qg, "make_transport", lambda *args: Forged(make(*args), forgers))
     table, summary = tmp_path / "q.csv", tmp_path / "s.json"
-    args = ["--mix", "get=1,put=1,cas=1", "--rate", 2000, "--count", 200, "--csv", table, "--summary", summary, "--keys", KEYS]
+    args = [
+        "--mix",
+        "get=1,put=1,cas=1",
+        "--rate",
+        2000,
+        "--count",
+        200,
+        "--csv",
+        table,
+        "--summary",
+        summary,
+        "--keys",
+        KEYS,
+    ]
     for where in (["--target", chain.addresses[0]], ["--target", chain.addresses[1], "--service", chain.addresses[0]]):
         assert generate(*where, *args) == 0
         assert {r["answered_by"] for r in rows_of(table)} == {chain.addresses[0]}
@@ -161,7 +199,22 @@ def test_the_same_seed_asks_the_same(make_chain, tmp_path):
     seen = []
     for name in ("a", "b"):
         table = tmp_path / name
-        args = ["--mix", "get=1,put=1", "--distribution", "zipf", "--count", 100, "--rate", 5000, "--seed", 11, "--csv", table, "--keys", KEYS]
+        args = [
+            "--mix",
+            "get=1,put=1",
+            "--distribution",
+            "zipf",
+            "--count",
+            100,
+            "--rate",
+            5000,
+            "--seed",
+            11,
+            "--csv",
+            table,
+            "--keys",
+            KEYS,
+        ]
         assert generate("--target", chain.addresses[0], *args) == 0
         seen.append(sorted((r["time"], r["op"], r["key"]) for r in rows_of(table)))
     assert [q[1:] for q in seen[0]] == [q[1:] for q in seen[1]]
@@ -170,7 +223,20 @@ def test_the_same_seed_asks_the_same(make_chain, tmp_path):
 def test_duration_rate_and_the_table_for_people(make_chain, capsys):
     chain = make_chain(value_bits=1024)
     begun = time.monotonic()
-    args = ["--target", chain.addresses[0], "--keys", KEYS, "--value-bits", "1024", "--value-size", "128", "--mix", "put=1", "--rate", "200"]
+    args = [
+        "--target",
+        chain.addresses[0],
+        "--keys",
+        KEYS,
+        "--value-bits",
+        "1024",
+        "--value-size",
+        "128",
+        "--mix",
+        "put=1",
+        "--rate",
+        "200",
+    ]
     assert qg.main([*args, "--duration", "0.5"]) == 0
     assert 0.5 <= time.monotonic() - begun < 5
     out = capsys.readouterr().out
@@ -266,7 +332,9 @@ def test_usage_and_help(capsys):
 
 
 def test_nobody_answers(capsys):
-    code, _, err = generate("--target", "127.0.0.1:9", "--keys", KEYS, "--value-bits", 128, "--count", 3, "--timeout", 0.05, capsys=capsys)
+    code, _, err = generate(
+        "--target", "127.0.0.1:9", "--keys", KEYS, "--value-bits", 128, "--count", 3, "--timeout", 0.05, capsys=capsys
+    )
     assert code == 1
     assert "no query was answered" in err
 
@@ -334,7 +402,10 @@ def test_scapy_transport(value_bits, tmp_path):
     table, summary = tmp_path / "q.csv", tmp_path / "s.json"
     with pair_of_namespaces() as (here, there):
         server = subprocess.Popen(
-            ["ip", "netns", "exec", there, sys.executable, "-c", SERVER, str(value_bits)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            ["ip", "netns", "exec", there, sys.executable, "-c", SERVER, str(value_bits)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         try:
             assert server.stdout.readline() == "up\n"

@@ -29,7 +29,12 @@ def test_a_row_has_the_answers_of_its_time():
     first, second = timeline_run.rows(answers, 0.04)
     assert (first["reads_per_second"], first["reads_p50_ms"], first["reads_max_ms"]) == (100, 0.1, 0.3)
     assert (first["writes_per_second"], first["writes_p50_ms"]) == (0, None)
-    assert (second["seconds"], second["reads_per_second"], second["writes_per_second"], second["writes_max_ms"]) == (0.02, 0, 50, 2)
+    assert (second["seconds"], second["reads_per_second"], second["writes_per_second"], second["writes_max_ms"]) == (
+        0.02,
+        0,
+        50,
+        2,
+    )
 
 
 def test_the_gap_counts_from_the_moment_to_the_end():
@@ -101,9 +106,29 @@ def test_a_short_run(tmp_path, switch, system):
     if reason := why_not(switch):
         pytest.skip(reason)
     out = tmp_path / "timeline"
-    short = ["--system", system, "--switch", switch, "--keys", "100", "--before", "1", "--away", "1", "--after", "8", "--out", str(out)]
+    short = [
+        "--system",
+        system,
+        "--switch",
+        switch,
+        "--keys",
+        "100",
+        "--before",
+        "1",
+        "--away",
+        "1",
+        "--after",
+        "8",
+        "--out",
+        str(out),
+    ]
     ended = subprocess.run(
-        [sys.executable, "experiments/timeline.py", *short], cwd=p4app.ROOT, capture_output=True, text=True, check=False, env=os.environ
+        [sys.executable, "experiments/timeline.py", *short],
+        cwd=p4app.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     outages = json.loads(out.with_suffix(".json").read_text())["outages"]

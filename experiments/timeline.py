@@ -2,13 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plot what clients see while a switch of the chain is killed and brought back (``make timeline``).
 
-After a while the victim is killed; the controller notices, waits for its read lease to run out, and goes on without it. Then it is restarted and
-brought in again: filled while the chain works, compared with the tail while no write is taken, made the tail. (NetChain, ``--system NetChain``,
-waits for no lease, and fills it one virtual group after the other.) :mod:`experiments.timeline_run` says who asks what; every value that is read is
-checked.
+After a while the victim is killed; the controller notices, waits for its read lease to run out, and
+goes on without it. Then it is restarted and brought in again: filled while the chain works,
+compared with the tail while no write is taken, made the tail. (NetChain, ``--system NetChain``,
+waits for no lease, and fills it one virtual group after the other.) :mod:`experiments.timeline_run`
+says who asks what; every value that is read is checked.
 
-``out/timeline.csv`` has a row for every 20 ms: answers a second and latency, of reads and of writes. ``out/timeline-events.csv`` has the controller's
-events on the same clock. ``out/timeline.json`` says what was measured with what, and the outages: the longest time without an answer to any client.
+``out/timeline.csv`` has a row for every 20 ms: answers a second and latency, of reads and of
+writes. ``out/timeline-events.csv`` has the controller's events on the same clock.
+``out/timeline.json`` says what was measured with what, and the outages: the longest time without an
+answer to any client.
 """
 
 from __future__ import annotations
@@ -44,13 +47,24 @@ except ImportError as missing:
 
 def plot(table: Sequence[dict[str, Any]], events: Sequence[Event], title: str, out: Path) -> None:
     """The PNG and the SVG."""
-    figure, (rate, latency) = pyplot.subplots(2, 1, sharex=True, figsize=(11, 6.5), height_ratios=(3, 2), layout="constrained")
+    figure, (rate, latency) = pyplot.subplots(
+        2, 1, sharex=True, figsize=(11, 6.5), height_ratios=(3, 2), layout="constrained"
+    )
     x = [row["seconds"] for row in table]
     for name, colour in (("reads", "#1f6f8b"), ("writes", "#c8553d")):
-        rate.plot(x, [row[f"{name}_per_second"] for row in table], color=colour, linewidth=1, label=name, drawstyle="steps-post")
+        rate.plot(
+            x,
+            [row[f"{name}_per_second"] for row in table],
+            color=colour,
+            linewidth=1,
+            label=name,
+            drawstyle="steps-post",
+        )
         for column, style in (("p50", {"linewidth": 1}), ("max", {"linewidth": 0, "marker": ".", "markersize": 2})):
             y = [row[f"{name}_{column}_ms"] for row in table]
-            latency.plot(x, [float("nan") if v is None else v for v in y], color=colour, label=f"{name}, {column}", **style)
+            latency.plot(
+                x, [float("nan") if v is None else v for v in y], color=colour, label=f"{name}, {column}", **style
+            )
     rate.set_ylabel("answers a second")
     rate.set_ylim(bottom=0)
     rate.legend(loc="lower left", frameon=False)
@@ -65,7 +79,14 @@ def plot(table: Sequence[dict[str, Any]], events: Sequence[Event], title: str, o
     for number, (at, label) in enumerate(marks(events)):
         for axis in (rate, latency):
             axis.axvline(at, color="0.5", linewidth=0.8, linestyle=":")
-        rate.annotate(label, (at, top * (1.38 - 0.1 * (number % 4))), xytext=(3, 0), textcoords="offset points", fontsize=8, va="center")
+        rate.annotate(
+            label,
+            (at, top * (1.38 - 0.1 * (number % 4))),
+            xytext=(3, 0),
+            textcoords="offset points",
+            fontsize=8,
+            va="center",
+        )
     for axis in (rate, latency):
         axis.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title, fontsize=11)
@@ -84,17 +105,36 @@ def write_csv(path: Path, table: Sequence[dict[str, Any]]) -> None:
 
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="timeline.py", description="Plot what clients see while a switch of the chain is killed and brought back.")
-    parser.add_argument("--system", choices=SYSTEMS, default="NetCRAQ", help="or NetChain, the baseline (default NetCRAQ)")
+    parser = argparse.ArgumentParser(
+        prog="timeline.py", description="Plot what clients see while a switch of the chain is killed and brought back."
+    )
+    parser.add_argument(
+        "--system", choices=SYSTEMS, default="NetCRAQ", help="or NetChain, the baseline (default NetCRAQ)"
+    )
     launch.add_switch_arguments(parser)
-    parser.add_argument("--victim", choices=("s1", "s2", "s3", "s4"), default="s3", help="who dies: s1 is the head, s4 the tail (default s3)")
+    parser.add_argument(
+        "--victim",
+        choices=("s1", "s2", "s3", "s4"),
+        default="s3",
+        help="who dies: s1 is the head, s4 the tail (default s3)",
+    )
     parser.add_argument("--lease", type=int, default=200, metavar="MS", help="read lease (default 200)")
-    parser.add_argument("--keys", type=int, default=1000, metavar="N", help="keys in the chain; 64 of them are read and written (default 1000)")
+    parser.add_argument(
+        "--keys",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="keys in the chain; 64 of them are read and written (default 1000)",
+    )
     parser.add_argument("--before", type=float, default=3, metavar="SECONDS", help="before the switch dies (default 3)")
     parser.add_argument("--away", type=float, default=3, metavar="SECONDS", help="until it is restarted (default 3)")
     parser.add_argument("--after", type=float, default=5, metavar="SECONDS", help="from then on (default 5)")
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "out" / "timeline", metavar="NAME", help="of the files, without .png (default out/timeline)"
+        "--out",
+        type=Path,
+        default=ROOT / "out" / "timeline",
+        metavar="NAME",
+        help="of the files, without .png (default out/timeline)",
     )
     return parser
 
@@ -106,7 +146,9 @@ def go(options: argparse.Namespace) -> None:
     times = Times(options.before, options.away, options.after)
     network = options.out.absolute().parent / "network"
     with namespaces.private():
-        record = run(options.system, kind, network, victim=options.victim, lease_ms=options.lease, keys=options.keys, times=times)
+        record = run(
+            options.system, kind, network, victim=options.victim, lease_ms=options.lease, keys=options.keys, times=times
+        )
     table = rows(record.answers, times.all)
     write_csv(options.out.with_suffix(".csv"), table)
     write_csv(
@@ -126,11 +168,20 @@ def go(options: argparse.Namespace) -> None:
     options.out.with_suffix(".json").write_text(json.dumps(result, indent=2) + "\n")
     role = {"s1": "the head", "s4": "the tail"}.get(options.victim, "a replica")
     lease = f", lease {options.lease} ms" if record.system == "NetCRAQ" else ""
-    plot(table, record.events, f"{record.system}: a chain of 4 ({record.engine}{lease}) loses {role} and gets it back", options.out)
+    plot(
+        table,
+        record.events,
+        f"{record.system}: a chain of 4 ({record.engine}{lease}) loses {role} and gets it back",
+        options.out,
+    )
     about = f"{record.system}, {record.engine}"
-    print(f"{about}: {options.victim} killed: no write for {outages['failover_write_ms']} ms, no read for {outages['failover_read_ms']} ms")
+    print(
+        f"{about}: {options.victim} killed: no write for {outages['failover_write_ms']} ms, no read for {outages['failover_read_ms']} ms"
+    )
     frozen = f" (frozen for {outages['frozen_ms']} ms)" if outages["frozen_ms"] else ""
-    print(f"brought in again in {outages['recovery_seconds']} s: no write for {outages['recovery_write_ms']} ms{frozen}")
+    print(
+        f"brought in again in {outages['recovery_seconds']} s: no write for {outages['recovery_write_ms']} ms{frozen}"
+    )
     print(f"{options.out}.png, .svg, .csv, -events.csv, .json")
 
 

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients see while a switch of the chain is killed and brought back: one run, of NetCRAQ or of NetChain.
+"""What clients see while a switch of the chain is killed and brought back: one run, of NetCRAQ or
+of NetChain.
 
-A chain of four in a ring, so that there is a way around each, with a reader and a writer at every switch but the one that dies. Each sends its next
-query when it has the answer to the last, after a short pause. Each key has one writer, and its values are numbered: so whether every value that was
-read could have been is known (:mod:`experiments.history`). A run in which one could not is no run: RunError.
+A chain of four in a ring, so that there is a way around each, with a reader and a writer at every
+switch but the one that dies. Each sends its next query when it has the answer to the last, after a
+short pause. Each key has one writer, and its values are numbered: so whether every value that was
+read could have been is known (:mod:`experiments.history`). A run in which one could not is no run:
+RunError.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ BIN = 0.02
 """Seconds of a row."""
 
 WRITTEN = 64
-"""Keys that are read and written; the others only have to be brought into the switch that comes back."""
+"""Keys that are read and written; the others only have to be brought into the switch that comes
+back.
+"""
 
 KINDS = {"get": "reads", "put": "writes"}
 
@@ -102,8 +107,9 @@ class Record:
     events: list[Event]
 
     def outages(self) -> dict[str, float | None]:
-        """The longest times without an answer to any client, in milliseconds, across the failure and across the recovery, and how long
-        the system by itself took no writes for the recovery (NetCRAQ: of all keys; NetChain: of a virtual group, not known here).
+        """The longest times without an answer to any client, in milliseconds, across the failure
+        and across the recovery, and how long the system by itself took no writes for the recovery
+        (NetCRAQ: of all keys; NetChain: of a virtual group, not known here).
         """
         killed, restarted = (next(e.at for e in self.events if e.kind == kind) for kind in ("killed", "restarted"))
         joined = next((e.at for e in self.events if e.kind in ("chain.recovered", "recovered")), self.times.all)
@@ -122,8 +128,8 @@ class Record:
 
 
 def rows(answers: Sequence[Answer], seconds: float, width: float = BIN) -> list[dict[str, Any]]:
-    """A row for each ``width`` seconds: of reads and of writes, the answers a second, and the median and the longest latency in milliseconds (None:
-    no answers).
+    """A row for each ``width`` seconds: of reads and of writes, the answers a second, and the
+    median and the longest latency in milliseconds (None: no answers).
     """
     bins: list[dict[str, list[float]]] = [{name: [] for name in KINDS.values()} for _ in range(round(seconds / width))]
     for answer in answers:
@@ -148,11 +154,17 @@ def longest_gap(answers: Sequence[Answer], kind: str, start: float, end: float) 
 
 
 def frozen(events: Sequence[Event]) -> tuple[float, float] | None:
-    """When the chain took no writes: from the decision to freeze to the last member's thaw. None: never."""
-    start = next((event.at for event in events if event.kind == "chain.installing" and event.message.endswith(", frozen")), None)
+    """When the chain took no writes: from the decision to freeze to the last member's thaw. None:
+    never.
+    """
+    start = next(
+        (event.at for event in events if event.kind == "chain.installing" and event.message.endswith(", frozen")), None
+    )
     if start is None:
         return None
-    thawed = (e.at for e in events if e.kind == "chain.installed" and e.at > start and not e.message.endswith(", frozen"))
+    thawed = (
+        e.at for e in events if e.kind == "chain.installed" and e.at > start and not e.message.endswith(", frozen")
+    )
     end = next(thawed, None)
     return None if end is None else (start, end)
 
@@ -215,7 +227,12 @@ class NetCRAQ:
     def events(self) -> list[tuple[float, str, str, str]]:
         """All that the controller remembers."""
         return [
-            (datetime.fromisoformat(event["time"]).timestamp(), event["type"], event.get("switch", ""), event["message"])
+            (
+                datetime.fromisoformat(event["time"]).timestamp(),
+                event["type"],
+                event.get("switch", ""),
+                event["message"],
+            )
             for event in self._net.admin.events()
         ]
 
@@ -260,7 +277,10 @@ class NetChain:
     def events(self) -> list[tuple[float, str, str, str]]:
         """All that the controller has done."""
         found = json.loads(self._ask("events"))
-        return [(datetime.fromisoformat(event["time"]).timestamp(), event["kind"], event["switch"], event["message"]) for event in found]
+        return [
+            (datetime.fromisoformat(event["time"]).timestamp(), event["kind"], event["switch"], event["message"])
+            for event in found
+        ]
 
     def _ask(self, *command: str) -> str:
         done = subprocess.run([self._tool, *command], capture_output=True, text=True, check=False)
@@ -300,12 +320,20 @@ def _up(name: str, kind: dict[str, str], out: Path, lease_ms: int, keys: int) ->
 
 
 def run(
-    name: str, kind: dict[str, str], out: Path, *, victim: str = "s3", lease_ms: int = 200, keys: int = 1000, times: Times | None = None
+    name: str,
+    kind: dict[str, str],
+    out: Path,
+    *,
+    victim: str = "s3",
+    lease_ms: int = 200,
+    keys: int = 1000,
+    times: Times | None = None,
 ) -> Record:
-    """Run a system (NetCRAQ or NetChain) on a kind of switch (arguments of ChainNetwork), kill the victim, restart it, bring it in.
+    """Run a system (NetCRAQ or NetChain) on a kind of switch (arguments of ChainNetwork), kill the
+    victim, restart it, bring it in.
 
-    Network namespaces are the caller's affair. RunError where a value that was read could not have been, or the time was too short; NodeError where
-    something does not come up.
+    Network namespaces are the caller's affair. RunError where a value that was read could not have
+    been, or the time was too short; NodeError where something does not come up.
     """
     with _up(name, kind, out, lease_ms, keys) as (net, system):
         clients = _clients(net, system, victim)
@@ -317,7 +345,18 @@ def run(
         for number, (kind, client) in enumerate(clients):
             own = written[number // len(KINDS) :: writers] if kind == "put" else written
             pause = {"put": 0.002, "get": 0.0005}[kind]
-            client.tell({"loop": {"kind": kind, "keys": own, "start": start, "until": start + times.all, "seed": number, "pause": pause}})
+            client.tell(
+                {
+                    "loop": {
+                        "kind": kind,
+                        "keys": own,
+                        "start": start,
+                        "until": start + times.all,
+                        "seed": number,
+                        "pause": pause,
+                    }
+                }
+            )
         happened = []
 
         def mark(kind: str, at: float) -> None:
@@ -358,7 +397,9 @@ def _judge(done: list[tuple[Client, list[Any]]], start: float) -> list[Answer]:
     for _, (kind, key, number, *_rest) in done:
         if kind == "put":
             highest[key] = max(highest.get(key, 0), number)
-    numbers = {key: {digest(value_of(FIRST, number)): number for number in range(last + 1)} for key, last in highest.items()}
+    numbers = {
+        key: {digest(value_of(FIRST, number)): number for number in range(last + 1)} for key, last in highest.items()
+    }
     untouched = {digest(FIRST): 0}
     answers, operations = [], []
     for client, (kind, key, what, asked, answered, _, wrong, took) in done:
@@ -367,9 +408,13 @@ def _judge(done: list[tuple[Client, list[Any]]], start: float) -> list[Answer]:
         if wrong is None:
             answers.append(Answer(kind, answered - start, took))
         if kind == "put":
-            operations.append(Operation(f"{key:#010x}", True, what, asked, math.inf if wrong else answered, client.host))
+            operations.append(
+                Operation(f"{key:#010x}", True, what, asked, math.inf if wrong else answered, client.host)
+            )
         elif wrong is None:
-            operations.append(Operation(f"{key:#010x}", False, numbers.get(key, untouched).get(what), asked, answered, client.host))
+            operations.append(
+                Operation(f"{key:#010x}", False, numbers.get(key, untouched).get(what), asked, answered, client.host)
+            )
     if found := violations(operations):
         raise RunError(f"{len(found)} values that could not have been read: {found[0]}")
     return answers

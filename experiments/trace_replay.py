@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Replay what a real Kubernetes asked of its etcd, through the gateway (``make replay``): how much of it the network answers.
+"""Replay what a real Kubernetes asked of its etcd, through the gateway (``make replay``): how much
+of it the network answers.
 
-The keys that the cluster had are put into etcd, the rules that docs/etcd.md has for Kubernetes are made, a dictionary is trained on the cluster's
-objects, and the trace of experiments/data is asked of the gateway, ``--speed`` times as fast as it was recorded. Every get is compared with what was
+The keys that the cluster had are put into etcd, the rules that docs/etcd.md has for Kubernetes are
+made, a dictionary is trained on the cluster's objects, and the trace of experiments/data is asked
+of the gateway, ``--speed`` times as fast as it was recorded. Every get is compared with what was
 written; of each the gateway says who answered it, and why.
 """
 
@@ -36,7 +38,14 @@ class Replay(EtcdNetwork):
 
     def _start_gateway(self) -> None:
         if self.export:
-            command = [nodes.built("etcd-monitor"), "dictionary", "train", "--endpoints", f"127.0.0.1:{ETCD}", str(self.export)]
+            command = [
+                nodes.built("etcd-monitor"),
+                "dictionary",
+                "train",
+                "--endpoints",
+                f"127.0.0.1:{ETCD}",
+                str(self.export),
+            ]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 raise NodeError(f"training a dictionary: {done.stderr.strip()}")
@@ -84,12 +93,18 @@ def go(options: argparse.Namespace) -> int:
 
 def main() -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="trace_replay.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--speed", type=float, default=1, help="1: as it was recorded; 10: ten times faster (default 1: it takes 192 s)")
+    parser = argparse.ArgumentParser(
+        prog="trace_replay.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--speed", type=float, default=1, help="1: as it was recorded; 10: ten times faster (default 1: it takes 192 s)"
+    )
     parser.add_argument("--trace", type=Path, default=TRACE)
     parser.add_argument("--export", type=Path, default=EXPORT)
     parser.add_argument("--no-dictionary", dest="dictionary", action="store_false", help="compress without one")
-    parser.add_argument("--out", type=Path, default=ROOT / "out" / "replay.json", help="where the figures go (default out/replay.json)")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "out" / "replay.json", help="where the figures go (default out/replay.json)"
+    )
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -14,8 +14,9 @@ type cell struct {
 	value   [ValueBytes]byte
 }
 
-// What a switch holds the controller reads and writes as a client would, by packets that it sends through the switch: registers cannot be read over P4Runtime on every target, and a write
-// with a number takes care of itself where the switch has a newer one.
+// What a switch holds the controller reads and writes as a client would, by packets that it sends
+// through the switch: registers cannot be read over P4Runtime on every target, and a write with a
+// number takes care of itself where the switch has a newer one.
 
 // fetch reads keys from a switch.
 func (c *Controller) fetch(ctx context.Context, from *topology.Switch, keys []uint32) ([]cell, error) {
@@ -41,13 +42,15 @@ func put(to *topology.Switch, key uint32, is, want cell, seqBits int) (out []out
 		op = Delete
 	}
 	for _, seq := range steps(is.seq, want.seq, seqBits) {
-		out = append(out, outgoing{to.Name, self, &Packet{Op: op, Status: numbered, Key: key, Seq: seq, Value: want.value}})
+		out = append(out, outgoing{to.Name, self, &Packet{Op: op, Status: numbered, Key: key, Seq: seq,
+			Value: want.value}})
 	}
 	return out
 }
 
-// steps are the numbers that a switch takes one after the other for newer, from the one that it has to the one that it is to have. Of 16 bits a number is newer only if it is less than half
-// the circle ahead.
+// steps are the numbers that a switch takes one after the other for newer, from the one that it has
+// to the one that it is to have. Of 16 bits a number is newer only if it is less than half the
+// circle ahead.
 func steps(is, want Seq, seqBits int) (out []Seq) {
 	if seqBits > 16 {
 		return []Seq{want}
@@ -66,7 +69,8 @@ const (
 	copies = 20  // so often a difference is sent
 )
 
-// copyOnce has a switch hold what another one does, or something older where that changes meanwhile.
+// copyOnce has a switch hold what another one does, or something older where that changes
+// meanwhile.
 func (c *Controller) copyOnce(ctx context.Context, from, to *topology.Switch, keys []uint32) error {
 	return c.each(keys, func(keys []uint32) error {
 		_, err := c.copySome(ctx, from, to, keys)
@@ -96,7 +100,8 @@ func (c *Controller) each(keys []uint32, f func([]uint32) error) error {
 }
 
 // copySome sends what is different.
-func (c *Controller) copySome(ctx context.Context, from, to *topology.Switch, keys []uint32) (different int, err error) {
+func (c *Controller) copySome(ctx context.Context, from, to *topology.Switch, keys []uint32) (different int,
+	err error) {
 	want, err := c.fetch(ctx, from, keys)
 	if err != nil {
 		return 0, err

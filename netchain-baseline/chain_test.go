@@ -95,7 +95,8 @@ func TestWrap(t *testing.T) {
 
 var places = map[string]string{"head": "s1", "middle": "s2", "tail": "s3"}
 
-// TestFailover: the switches around one that is gone go on without it, and clients need to know nothing.
+// TestFailover: the switches around one that is gone go on without it, and clients need to know
+// nothing.
 func TestFailover(t *testing.T) {
 	for place, gone := range places {
 		t.Run(place, func(t *testing.T) {
@@ -159,7 +160,8 @@ func TestSession(t *testing.T) {
 	expect(t, n.ask(2, &Packet{Op: Read}), ReadReply, OK, 2)
 }
 
-// TestFailedCAS: what a CAS failed against is what is read from then on, even if the write of it was lost behind the head.
+// TestFailedCAS: what a CAS failed against is what is read from then on, even if the write of it
+// was lost behind the head.
 func TestFailedCAS(t *testing.T) {
 	eachWidth(t, func(t *testing.T, bits int) {
 		n := newNetwork(t, ring(4, 3), bits, 1, 1)
@@ -209,7 +211,8 @@ func TestLateWrite(t *testing.T) {
 	expect(t, n.ask(3, &Packet{Op: Read}), ReadReply, OK, 2)
 }
 
-// TestReadsAtTheFormerTail: the head does not go on before the READs have been answered that are on their way to who was the tail.
+// TestReadsAtTheFormerTail: the head does not go on before the READs have been answered that are on
+// their way to who was the tail.
 func TestReadsAtTheFormerTail(t *testing.T) {
 	n := newNetwork(t, ring(4, 3), 128, 1, 1)
 	expect(t, n.ask(0, &Packet{Op: Write, Value: value(1)}), WriteReply, OK, 1)
@@ -252,7 +255,8 @@ func TestReadsAtTheFormerTail(t *testing.T) {
 	}
 }
 
-// TestRecovery: a switch that is gone comes back, or another takes its place, and the chain is whole: each switch holds what was written, and whichever goes next, it is read.
+// TestRecovery: a switch that is gone comes back, or another takes its place, and the chain is
+// whole: each switch holds what was written, and whichever goes next, it is read.
 func TestRecovery(t *testing.T) {
 	for place, gone := range places {
 		for _, by := range []string{gone, "s4"} {
@@ -298,8 +302,10 @@ func TestRecovery(t *testing.T) {
 							read()
 						}
 					}
-					// Nothing of the recovery is left behind but, where another has the place, that it has.
-					if at := n.plan.placeOf(n.topo.Switch(by)); len(n.plan.detours(at, common))+len(n.plan.detours(at, 0)) != map[bool]int{true: 0, false: 2}[by == gone] {
+					// Nothing of the recovery is left behind but, where another has the place, that
+					// it has.
+					if at := n.plan.placeOf(n.topo.Switch(by)); len(n.plan.detours(at, common))+len(
+						n.plan.detours(at, 0)) != map[bool]int{true: 0, false: 2}[by == gone] {
 						t.Errorf("detours: %v", n.plan.detours(at, common))
 					}
 				})
@@ -328,7 +334,8 @@ func TestRecoveryWraps(t *testing.T) {
 	}
 }
 
-// TestRecoveryFails: where the switch goes again while it is brought in, the chain goes on as before, and it can be brought in the next time.
+// TestRecoveryFails: where the switch goes again while it is brought in, the chain goes on as
+// before, and it can be brought in the next time.
 func TestRecoveryFails(t *testing.T) {
 	for place, gone := range places {
 		t.Run(place, func(t *testing.T) {

@@ -9,7 +9,9 @@ import (
 	"time"
 )
 
-// Client asks a chain from a socket, one request at a time. It sends a request again when there is no answer for a while; NetChain knows no retries, so a WRITE that is sent again is executed again.
+// Client asks a chain from a socket, one request at a time. It sends a request again when there is
+// no answer for a while; NetChain knows no retries, so a WRITE that is sent again is executed
+// again.
 type Client struct {
 	Chain   []netip.Addr // head first
 	SeqBits int
@@ -66,7 +68,8 @@ func (c *Client) Ask(ctx context.Context, p Packet) (*Packet, error) {
 				return nil, fmt.Errorf("waiting for %v: %w", to, err)
 			}
 			r := new(Packet)
-			if r.Unmarshal(buffer[:n], c.SeqBits) == nil && tagOf(buffer[:n], len(p.Rest)) == p.Tag && r.Op == p.Op+1 && r.Key == p.Key {
+			if r.Unmarshal(buffer[:n], c.SeqBits) == nil && tagOf(buffer[:n], len(p.Rest)) == p.Tag &&
+				r.Op == p.Op+1 && r.Key == p.Key {
 				return r, nil
 			}
 		}

@@ -22,9 +22,12 @@ import (
 type Options struct {
 	SeqBits int // width of sequence numbers: 16 or 128
 	Keys    int // how many there are: Key(0, Groups) to Key(Keys-1, Groups)
-	Groups  int // virtual groups that they are spread over, 1 to MaxGroups: a recovery stops the writes of one at a time
-	// Detect is how long after the loss of its connection a switch is taken for gone, even if it can be reached again (it may have been started anew, and be empty); 0: only Fail says
-	// that one is. NetChain assumes that a switch that is taken for gone has stopped (fail-stop).
+	// virtual groups that they are spread over, 1 to MaxGroups: a recovery stops the writes of one
+	// at a time
+	Groups int
+	// Detect is how long after the loss of its connection a switch is taken for gone, even if it
+	// can be reached again (it may have been started anew, and be empty); 0: only Fail says that
+	// one is. NetChain assumes that a switch that is taken for gone has stopped (fail-stop).
 	Detect time.Duration
 	Log    *slog.Logger // nil: none
 }
@@ -46,8 +49,9 @@ func (o *Options) check(t *topology.Topology) error {
 	return nil
 }
 
-// Controller brings NetChain up on the switches of a topology (the file that netcraq-controller takes; of its chains the first), goes around switches that are gone, and brings them, or
-// others in their place, in again.
+// Controller brings NetChain up on the switches of a topology (the file that netcraq-controller
+// takes; of its chains the first), goes around switches that are gone, and brings them, or others
+// in their place, in again.
 type Controller struct {
 	topo *topology.Topology
 	o    Options
@@ -112,11 +116,13 @@ func newController(t *topology.Topology, o Options) (*Controller, []byte, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &Controller{topo: t, o: o, info: info, connect: func(context.Context) {}, plan: newPlan(t, o.Groups, o.SeqBits), installed: map[string]map[int][]*v1.TableEntry{},
+	return &Controller{topo: t, o: o, info: info, connect: func(context.Context) {}, plan: newPlan(t, o.Groups,
+		o.SeqBits), installed: map[string]map[int][]*v1.TableEntry{},
 		lost: map[string]*time.Timer{}}, text, nil
 }
 
-// Start connects to the switches, loads the program anew and fills the tables; it returns when all switches have everything. The connections last as long as ctx.
+// Start connects to the switches, loads the program anew and fills the tables; it returns when all
+// switches have everything. The connections last as long as ctx.
 func (c *Controller) Start(ctx context.Context) error {
 	c.connect(ctx)
 	c.mu.Lock()
@@ -138,7 +144,8 @@ func (c *Controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// fill gives a switch whose tables are empty all but the keys. A place that is not to be its own yet it goes around, too.
+// fill gives a switch whose tables are empty all but the keys. A place that is not to be its own
+// yet it goes around, too.
 func (c *Controller) fill(ctx context.Context, s *topology.Switch) error {
 	c.installed[s.Name] = map[int][]*v1.TableEntry{}
 	if err := c.update(ctx, s, c.all()...); err != nil {
@@ -184,7 +191,8 @@ func (c *Controller) update(ctx context.Context, s *topology.Switch, parts ...in
 	return nil
 }
 
-// updateAll changes parts of the tables of all switches that are up, of these first. One that cannot be changed does not keep the others from it.
+// updateAll changes parts of the tables of all switches that are up, of these first. One that
+// cannot be changed does not keep the others from it.
 func (c *Controller) updateAll(ctx context.Context, parts []int, first ...*topology.Switch) error {
 	var errs []error
 	done := map[*topology.Switch]bool{}
@@ -224,7 +232,8 @@ func (c *Controller) connection(sw string, connected bool) {
 	if connected || c.o.Detect <= 0 {
 		return
 	}
-	// Never waits: it is called while a recovery, which holds the lock, may be waiting for that very connection.
+	// Never waits: it is called while a recovery, which holds the lock, may be waiting for that
+	// very connection.
 	go func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -238,8 +247,10 @@ func (c *Controller) connection(sw string, connected bool) {
 	}()
 }
 
-// Fail goes on without a switch (NetChain, algorithm 2): the others skip its place, answer for it where it was the last, and send by other ways what went through it. The first of the chain
-// that is left begins a session, so that no number is given twice. Clients need to know nothing. The switch must have stopped: NetChain does not know what to do with one that goes on.
+// Fail goes on without a switch (NetChain, algorithm 2): the others skip its place, answer for it
+// where it was the last, and send by other ways what went through it. The first of the chain that
+// is left begins a session, so that no number is given twice. Clients need to know nothing. The
+// switch must have stopped: NetChain does not know what to do with one that goes on.
 func (c *Controller) Fail(ctx context.Context, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,7 +286,8 @@ func (c *Controller) Fail(ctx context.Context, name string) error {
 	return nil
 }
 
-// fence has a switch that is out of the chain go around itself. That it cannot be reached is no error: it is gone.
+// fence has a switch that is out of the chain go around itself. That it cannot be reached is no
+// error: it is gone.
 func (c *Controller) fence(ctx context.Context, s *topology.Switch) {
 	ctx, cancel := context.WithTimeout(ctx, fenceTime)
 	defer cancel()

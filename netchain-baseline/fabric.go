@@ -18,7 +18,8 @@ import (
 
 // fabric is how a controller reaches switches. In tests it is a simulated network.
 type fabric interface {
-	// reload waits until a switch can be reached, and gives it the program anew: its tables and registers are empty then.
+	// reload waits until a switch can be reached, and gives it the program anew: its tables and
+	// registers are empty then.
 	reload(ctx context.Context, sw string) error
 	// write changes a switch's tables.
 	write(ctx context.Context, sw string, updates []*v1.Update) error
@@ -46,7 +47,8 @@ func (o *outgoing) frame(seqBits int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := wire.Frame{Src: netip.AddrPortFrom(topology.DefaultController, controllerPort), Dst: netip.AddrPortFrom(o.to, Port)}
+	f := wire.Frame{Src: netip.AddrPortFrom(topology.DefaultController, controllerPort),
+		Dst: netip.AddrPortFrom(o.to, Port)}
 	return f.AppendTo(nil, payload)
 }
 
@@ -72,12 +74,19 @@ type p4Fabric struct {
 	answers map[uint32]chan<- *Packet // by tag
 }
 
-// newP4Fabric makes the connections; connect opens them. changed is told whether a switch can be written to.
-func newP4Fabric(t *topology.Topology, seqBits int, info *p4rt.Info, pipe *p4rt.Pipeline, log *slog.Logger, changed func(sw string, connected bool)) (*p4Fabric, error) {
-	f := &p4Fabric{topo: t, seqBits: seqBits, pipe: pipe, clients: map[string]*p4rt.Client{}, answers: map[uint32]chan<- *Packet{}}
+// newP4Fabric makes the connections; connect opens them. changed is told whether a switch can be
+// written to.
+func newP4Fabric(t *topology.Topology, seqBits int, info *p4rt.Info, pipe *p4rt.Pipeline, log *slog.Logger,
+	changed func(sw string, connected bool)) (*p4Fabric, error) {
+	f := &p4Fabric{topo: t, seqBits: seqBits, pipe: pipe, clients: map[string]*p4rt.Client{},
+		answers: map[uint32]chan<- *Packet{}}
 	for _, s := range t.Switches {
-		o := p4rt.Options{Name: s.Name, Target: s.P4Runtime, DeviceID: s.DeviceID, ElectionID: p4rt.ElectionID{Low: uint64(time.Now().Unix())}, Info: info, Log: log, MinBackoff: 20 * time.Millisecond, MaxBackoff: 500 * time.Millisecond}
-		cl, err := p4rt.New(o, p4rt.Handler{PacketIn: f.packetIn, StateChanged: func(state p4rt.State) { changed(s.Name, state.Phase == p4rt.Primary) }})
+		o := p4rt.Options{Name: s.Name, Target: s.P4Runtime, DeviceID: s.DeviceID,
+			ElectionID: p4rt.ElectionID{Low: uint64(time.Now().Unix())}, Info: info, Log: log,
+			MinBackoff: 20 * time.Millisecond, MaxBackoff: 500 * time.Millisecond}
+		cl, err := p4rt.New(o, p4rt.Handler{PacketIn: f.packetIn, StateChanged: func(state p4rt.State) {
+			changed(s.Name, state.Phase == p4rt.Primary)
+		}})
 		if err != nil {
 			return nil, err
 		}

@@ -13,7 +13,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// simFabric is how the controller reaches the switches. The controller runs beside the network, but one of the two only at a time: while the network steps, the controller waits in a call.
+// simFabric is how the controller reaches the switches. The controller runs beside the network, but
+// one of the two only at a time: while the network steps, the controller waits in a call.
 type simFabric struct {
 	n        *network
 	calls    chan *call
@@ -177,7 +178,8 @@ func (n *network) apply(x *node, u *v1.Update) {
 			case *v1.FieldMatch_Lpm:
 				m = target.FieldMatch{Value: full(given.Lpm.Value, field.Bitwidth), PrefixLen: int(given.Lpm.PrefixLen)}
 			case *v1.FieldMatch_Ternary_:
-				m = target.FieldMatch{Value: full(given.Ternary.Value, field.Bitwidth), Mask: full(given.Ternary.Mask, field.Bitwidth)}
+				m = target.FieldMatch{Value: full(given.Ternary.Value, field.Bitwidth),
+					Mask: full(given.Ternary.Mask, field.Bitwidth)}
 			}
 		}
 		e.Match = append(e.Match, m)
@@ -188,7 +190,11 @@ func (n *network) apply(x *node, u *v1.Update) {
 			e.Action.Params = append(e.Action.Params, full(p.Value, n.actions[a.ActionId].Params[i].Bitwidth))
 		}
 	}
-	do := map[v1.Update_Type]func(string, *target.TableEntry) error{v1.Update_INSERT: x.p.InsertEntry, v1.Update_MODIFY: x.p.ModifyEntry, v1.Update_DELETE: x.p.DeleteEntry}
+	do := map[v1.Update_Type]func(string, *target.TableEntry) error{
+		v1.Update_INSERT: x.p.InsertEntry,
+		v1.Update_MODIFY: x.p.ModifyEntry,
+		v1.Update_DELETE: x.p.DeleteEntry,
+	}
 	if err := do[u.Type](t.Preamble.Name, e); err != nil {
 		n.t.Errorf("%s: %v of %v: %v", x.s.Name, u.Type, te, err)
 	}

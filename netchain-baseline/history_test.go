@@ -12,8 +12,10 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Clients at every switch read, write, delete and compare and swap; what they are told must be linearizable. A client sends a packet once (NetChain would execute it twice): where it is lost,
-// the client goes on, and what it asked for may have been executed, or may yet be, if a head has given it a number.
+// Clients at every switch read, write, delete and compare and swap; what they are told must be
+// linearizable. A client sends a packet once (NetChain would execute it twice): where it is lost,
+// the client goes on, and what it asked for may have been executed, or may yet be, if a head has
+// given it a number.
 
 type input struct {
 	op       Op
@@ -55,14 +57,16 @@ func newHistory(n *network) *history {
 	return h
 }
 
-// step is one step of the network, the controller and the clients, who ask something new now and then.
+// step is one step of the network, the controller and the clients, who ask something new now and
+// then.
 func (h *history) step(asking bool) {
 	h.clock++
 	for _, c := range h.clients {
 		h.answers(c)
 		if asking && !c.busy && h.n.nodes[c.host].works() && h.n.dice.IntN(12) == 0 {
 			key := Key(h.n.dice.IntN(h.n.o.Keys), h.n.o.Groups)
-			h.ask(c, input{[]Op{Read, Read, Read, Write, Write, CAS, CAS, Delete}[h.n.dice.IntN(8)], key, h.seen[key], uint64(h.asked + 1)})
+			h.ask(c, input{[]Op{Read, Read, Read, Write, Write, CAS, CAS, Delete}[h.n.dice.IntN(8)], key,
+				h.seen[key], uint64(h.asked + 1)})
 		}
 	}
 	h.n.step()
@@ -214,10 +218,12 @@ func TestConsistency(t *testing.T) {
 	})
 }
 
-// sixth has six switches, of which any two can go without the others' being cut off from each other. The head's and the tail's are not neighbours.
+// sixth has six switches, of which any two can go without the others' being cut off from each
+// other. The head's and the tail's are not neighbours.
 var sixth = links(6, 4, func(i, j int) bool { return j-i != 3 })
 
-// failures has switches go and come back under load, counts what clients were told, and says what was wrong.
+// failures has switches go and come back under load, counts what clients were told, and says what
+// was wrong.
 func failures(n *network, seed uint64, counts map[string]int) string {
 	n.t.Helper()
 	n.dice = rand.New(rand.NewPCG(3, seed))
@@ -252,7 +258,8 @@ func failures(n *network, seed uint64, counts map[string]int) string {
 	return h.verdict()
 }
 
-// recover has a place taken by a switch; at some moment meanwhile another one goes ("": none). That is brought in afterwards.
+// recover has a place taken by a switch; at some moment meanwhile another one goes ("": none). That
+// is brought in afterwards.
 func (h *history) recover(member, by, other string) string {
 	n := h.n
 	again := func(member, by string) error {
@@ -317,7 +324,8 @@ func TestFailures(t *testing.T) {
 
 const seeds = 100
 
-// TestDrain: that a recovery waits until writes that have a number are through the chain is noticed if it does not.
+// TestDrain: that a recovery waits until writes that have a number are through the chain is noticed
+// if it does not.
 func TestDrain(t *testing.T) {
 	for seed := range uint64(30 * seeds) {
 		n := newNetwork(t, sixth, 128, 3, 2)

@@ -7,9 +7,11 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// Load is NetChain's side of the kernel's load: what NetCRAQ is measured with, with NetChain's packets. A READ goes to the tail, a WRITE to the head.
+// Load is NetChain's side of the kernel's load: what NetCRAQ is measured with, with NetChain's
+// packets. A READ goes to the tail, a WRITE to the head.
 //
-// NetChain's packets have no number by which an answer is known to be that of a query; [Packet.Tag] is one.
+// NetChain's packets have no number by which an answer is known to be that of a query; [Packet.Tag]
+// is one.
 type Load struct {
 	Chain   []netip.Addr // head first
 	SeqBits int
@@ -20,7 +22,8 @@ var _ kernelload.Protocol = Load{}
 // Shape implements [kernelload.Protocol].
 func (l Load) Shape() kernelload.Shape {
 	last := Size(l.SeqBits) - 4
-	return kernelload.Shape{Port: Port, Size: Size(l.SeqBits), Op: 0, Status: 1, Key: 4, Value: fixedBytes + l.SeqBits/8, ValueBytes: ValueBytes,
+	return kernelload.Shape{Port: Port, Size: Size(l.SeqBits), Op: 0, Status: 1, Key: 4,
+		Value: fixedBytes + l.SeqBits/8, ValueBytes: ValueBytes,
 		Query: [2]int{last, last}, Answer: [2]int{last, last - 4*(len(l.Chain)-1)}, Session: -1, Length: -1}
 }
 

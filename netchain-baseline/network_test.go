@@ -18,7 +18,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// network is switches on the interpreter, in a ring, a host at each, and a controller. Frames go along links one after the other, in an order between links that a seed chooses. Whatever the
+// network is switches on the interpreter, in a ring, a host at each, and a controller. Frames go
+// along links one after the other, in an order between links that a seed chooses. Whatever the
 // controller does at a switch is a step among those of the frames.
 //
 //	h1    h2    h3    h4
@@ -106,7 +107,8 @@ func newNetwork(t *testing.T, text string, seqBits, keys, groups int) *network {
 	c, program, err := newController(topo, Options{SeqBits: seqBits, Keys: keys, Groups: groups})
 	check(t, err)
 	check(t, c.o.check(topo))
-	n := &network{t: t, seqBits: seqBits, topo: topo, queues: map[end][]arrival{}, flying: map[int]int{}, given: map[int]bool{}, dice: rand.New(rand.NewPCG(1, 1)), now: time.Second,
+	n := &network{t: t, seqBits: seqBits, topo: topo, queues: map[end][]arrival{}, flying: map[int]int{},
+		given: map[int]bool{}, dice: rand.New(rand.NewPCG(1, 1)), now: time.Second,
 		inbox: map[int][]answer{}, heard: map[uint32]*Packet{}, Controller: c}
 	if n.program, err = bmv2json.Parse(program); err != nil {
 		t.Fatal(err)
@@ -227,7 +229,8 @@ func (n *network) send(host int, p *Packet) int {
 	return n.last
 }
 
-// step delivers one frame, by a link that chance chooses; false: none is on its way. There is always a link that is far slower than the others.
+// step delivers one frame, by a link that chance chooses; false: none is on its way. There is
+// always a link that is far slower than the others.
 func (n *network) step() bool {
 	var busy []end
 	for _, at := range n.order {

@@ -11,8 +11,9 @@ import (
 // MaxGroups is how many virtual groups there can be.
 const MaxGroups = 256
 
-// Key is the i-th of the keys that are spread over so many virtual groups: the group in the top 8 bits. A switch that comes back takes its place for one group after the other, and only
-// that group's writes have to wait (NetChain, section 5.2).
+// Key is the i-th of the keys that are spread over so many virtual groups: the group in the top 8
+// bits. A switch that comes back takes its place for one group after the other, and only that
+// group's writes have to wait (NetChain, section 5.2).
 func Key(i, groups int) uint32 { return uint32(i%groups)<<24 | uint32(i) }
 
 // Port is NetChain's UDP port (NSDI 2018, section 3).
@@ -51,7 +52,8 @@ const (
 )
 
 var (
-	opNames     = map[Op]string{Read: "READ", ReadReply: "READ_REPLY", Write: "WRITE", WriteReply: "WRITE_REPLY", CAS: "CAS", CASReply: "CAS_REPLY", Delete: "DELETE", DeleteReply: "DELETE_REPLY"}
+	opNames = map[Op]string{Read: "READ", ReadReply: "READ_REPLY", Write: "WRITE",
+		WriteReply: "WRITE_REPLY", CAS: "CAS", CASReply: "CAS_REPLY", Delete: "DELETE", DeleteReply: "DELETE_REPLY"}
 	statusNames = map[Status]string{OK: "OK", NotFound: "NOT_FOUND", CASFailed: "CAS_FAILED", Gone: "GONE"}
 )
 
@@ -61,18 +63,22 @@ func (s Status) String() string { return cmp.Or(statusNames[s], fmt.Sprintf("Sta
 // numbered, in a request's status, says that the head has given it a sequence number.
 const numbered Status = 0x80
 
-// Packet is a NetChain header. In a CAS the value is what is expected (its first 8 bytes; compared with the last 8 of what is stored) and what is to be written (the last 8).
+// Packet is a NetChain header. In a CAS the value is what is expected (its first 8 bytes; compared
+// with the last 8 of what is stored) and what is to be written (the last 8).
 type Packet struct {
 	Op     Op
 	Status Status
 	Key    uint32 // the top 8 bits name the virtual group: see Key
-	// Seq is the sequence number: with 128 bits the session (32) in the upper word's upper half and a count (96); with 16 bits the count alone, in Low.
+	// Seq is the sequence number: with 128 bits the session (32) in the upper word's upper half and
+	// a count (96); with 16 bits the count alone, in Low.
 	Seq   Seq
 	Value [ValueBytes]byte
-	// Rest are the switches that come after the IPv4 destination: SC of them. A reply's list is what was left of it.
+	// Rest are the switches that come after the IPv4 destination: SC of them. A reply's list is
+	// what was left of it.
 	Rest []netip.Addr
-	// Tag is a number of the asker's by which the answer is known: 32 bits in the last place of the list, which chains of up to eight switches leave free. Whoever takes an address off the
-	// list moves it up: see tagOf.
+	// Tag is a number of the asker's by which the answer is known: 32 bits in the last place of the
+	// list, which chains of up to eight switches leave free. Whoever takes an address off the list
+	// moves it up: see tagOf.
 	Tag uint32
 }
 
@@ -82,10 +88,12 @@ type Seq struct{ High, Low uint64 }
 // ErrMalformed is what is no NetChain packet.
 var ErrMalformed = errors.New("malformed NetChain packet")
 
-// Size is how many bytes a packet has with sequence numbers of seqBits bits: 58 with 16, 72 with 128.
+// Size is how many bytes a packet has with sequence numbers of seqBits bits: 58 with 16, 72 with
+// 128.
 func Size(seqBits int) int { return fixedBytes + seqBits/8 + ValueBytes + listBytes }
 
-// Marshal encodes a packet (the UDP payload), in network byte order: OP, STATUS (8 bits each), SC (16), KEY (32), SEQ, VALUE (128), eight addresses.
+// Marshal encodes a packet (the UDP payload), in network byte order: OP, STATUS (8 bits each), SC
+// (16), KEY (32), SEQ, VALUE (128), eight addresses.
 func (p *Packet) Marshal(seqBits int) ([]byte, error) {
 	if len(p.Rest) > MaxChain-1 {
 		return nil, fmt.Errorf("a chain of %d switches: at most %d fit a packet", len(p.Rest)+1, MaxChain)
@@ -116,7 +124,8 @@ func (p *Packet) Marshal(seqBits int) ([]byte, error) {
 	return b, nil
 }
 
-// tagOf is the tag in an answer (the UDP payload) to a packet that was sent with a list of so many switches.
+// tagOf is the tag in an answer (the UDP payload) to a packet that was sent with a list of so many
+// switches.
 func tagOf(b []byte, sent int) uint32 {
 	at := len(b) - 4 - 4*(sent-int(binary.BigEndian.Uint16(b[2:])))
 	if at < len(b)-listBytes || at > len(b)-4 {
@@ -150,8 +159,8 @@ func (p *Packet) Unmarshal(b []byte, seqBits int) error {
 	return nil
 }
 
-// Request prepares a packet for a chain (head first): a READ goes to the tail and names the others from there to the head, everything else goes to the head. It gives the switch to send
-// it to.
+// Request prepares a packet for a chain (head first): a READ goes to the tail and names the others
+// from there to the head, everything else goes to the head. It gives the switch to send it to.
 func (p *Packet) Request(chain []netip.Addr) (to netip.Addr) {
 	p.Status, p.Rest = 0, nil
 	if p.Op != Read {

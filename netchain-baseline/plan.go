@@ -10,7 +10,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// plan is what the switches are to do. All that changes in a switch's tables follows from it: a controller changes the plan, and then each switch.
+// plan is what the switches are to do. All that changes in a switch's tables follows from it: a
+// controller changes the plan, and then each switch.
 type plan struct {
 	topo    *topology.Topology
 	groups  int
@@ -22,7 +23,8 @@ type plan struct {
 	session []uint32        // by group: in which its head gives numbers
 }
 
-// place is a member's place in the chain. Clients go on writing the member's address into their packets, whoever has its place.
+// place is a member's place in the chain. Clients go on writing the member's address into their
+// packets, whoever has its place.
 //
 //	it works                          by: the member
 //	it is gone                        by: nil       skipped
@@ -45,11 +47,13 @@ func Members(t *topology.Topology) (out []netip.Addr) {
 	return out
 }
 
-// What a switch is called by the controller: what is sent there is taken by whichever switch it is sent through, and answered to topology.DefaultController.
+// What a switch is called by the controller: what is sent there is taken by whichever switch it is
+// sent through, and answered to topology.DefaultController.
 var self = topology.DefaultController.Next()
 
 func newPlan(t *topology.Topology, groups, seqBits int) *plan {
-	p := &plan{topo: t, groups: groups, seqBits: seqBits, down: map[string]bool{}, stopped: map[int]bool{}, session: make([]uint32, groups)}
+	p := &plan{topo: t, groups: groups, seqBits: seqBits, down: map[string]bool{}, stopped: map[int]bool{},
+		session: make([]uint32, groups)}
 	for _, m := range t.Chains[0].Members {
 		s := t.Switch(m)
 		p.places = append(p.places, &place{member: s, by: s})
@@ -78,7 +82,8 @@ func (p *plan) heads() []*topology.Switch {
 	return out
 }
 
-// beginSessions raises the session of each group that has another head than before, so that no number is given twice (NetChain, section 5.1). It gives the new heads.
+// beginSessions raises the session of each group that has another head than before, so that no
+// number is given twice (NetChain, section 5.1). It gives the new heads.
 func (p *plan) beginSessions(before []*topology.Switch) (begun []*topology.Switch) {
 	for g, h := range p.heads() {
 		if h == before[g] || h == nil {
@@ -102,7 +107,9 @@ func (p *plan) placeOf(s *topology.Switch) *place {
 	return nil
 }
 
-// donor is who a switch that takes a place for a group is filled from: the one after it, who has nothing that it must not have (NetChain, section 5.2); where it is to be the tail, the one before.
+// donor is who a switch that takes a place for a group is filled from: the one after it, who has
+// nothing that it must not have (NetChain, section 5.2); where it is to be the tail, the one
+// before.
 func (p *plan) donor(at *place, group int) *topology.Switch {
 	i := slices.Index(p.places, at)
 	for _, after := range p.places[i+1:] {
@@ -121,13 +128,15 @@ func (p *plan) donor(at *place, group int) *topology.Switch {
 // common is the part of a switch's tables that is not a group's.
 const common = -1
 
-// entries are a part of what changes in a switch's tables. The common part: ways, and detours around places that nobody has. That of a group: whether the switch is its head, and detours where
+// entries are a part of what changes in a switch's tables. The common part: ways, and detours
+// around places that nobody has. That of a group: whether the switch is its head, and detours where
 // a place is being taken.
 func (p *plan) entries(s *topology.Switch, part int) (out []p4rt.Entry) {
 	if part == common {
 		out = append(out, p.routes(s)...)
 	} else if serving := p.serving(part); len(serving) > 0 && serving[0] == s && !p.stopped[part] {
-		out = append(out, p4rt.Entry{Table: "head_session", Match: p4rt.Match{"group": p4rt.Exact(part)}, Action: "begin_session", Params: p4rt.Params{"session": p.session[part]}})
+		out = append(out, p4rt.Entry{Table: "head_session", Match: p4rt.Match{"group": p4rt.Exact(part)},
+			Action: "begin_session", Params: p4rt.Params{"session": p.session[part]}})
 	}
 	for _, at := range p.places {
 		out = append(out, p.detours(at, part)...)
@@ -138,7 +147,8 @@ func (p *plan) entries(s *topology.Switch, part int) (out []p4rt.Entry) {
 	return out
 }
 
-// skipped says whether what is for a switch by its address goes on to the next, but for groups that have been taken over.
+// skipped says whether what is for a switch by its address goes on to the next, but for groups that
+// have been taken over.
 func (p *plan) skipped(s *topology.Switch) bool {
 	return slices.ContainsFunc(p.places, func(at *place) bool { return at.member == s && at.skipped })
 }
@@ -152,11 +162,13 @@ func localAddress(address netip.Addr, whole bool) p4rt.Entry {
 }
 
 func forward(to netip.Addr, mac net.HardwareAddr, port uint32) p4rt.Entry {
-	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(to, 32)}, Action: "forward", Params: p4rt.Params{"dst_mac": mac, "port": port}}
+	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(to, 32)}, Action: "forward",
+		Params: p4rt.Params{"dst_mac": mac, "port": port}}
 }
 
-// routes are the shortest ways to hosts and switches. What is for a switch that is gone goes to a neighbour: its place was taken off the list here, and perhaps the next one, which is gone
-// as well, has to be taken off there. So does what is for this switch itself, and it does not take.
+// routes are the shortest ways to hosts and switches. What is for a switch that is gone goes to a
+// neighbour: its place was taken off the list here, and perhaps the next one, which is gone as
+// well, has to be taken off there. So does what is for this switch itself, and it does not take.
 func (p *plan) routes(s *topology.Switch) (out []p4rt.Entry) {
 	graph := p.topo.Graph(p.down)
 	toward := func(to netip.Addr, at string) {
@@ -170,7 +182,9 @@ func (p *plan) routes(s *topology.Switch) (out []p4rt.Entry) {
 		case other != s && !p.down[other.Name]:
 			toward(other.Address, other.Name)
 		default:
-			if i := slices.IndexFunc(s.Ports, func(port topology.Port) bool { return port.Peer != nil && !p.down[port.Peer.Name] }); i >= 0 {
+			if i := slices.IndexFunc(s.Ports, func(port topology.Port) bool {
+				return port.Peer != nil && !p.down[port.Peer.Name]
+			}); i >= 0 {
 				out = append(out, forward(other.Address, s.Ports[i].Peer.MAC, s.Ports[i].Number))
 			}
 		}
@@ -185,11 +199,13 @@ func (p *plan) routes(s *topology.Switch) (out []p4rt.Entry) {
 	return out
 }
 
-// detours are what every switch does with what is for a place: NetChain's algorithm 2 where it is skipped, algorithm 3 for the groups for which it has been taken.
+// detours are what every switch does with what is for a place: NetChain's algorithm 2 where it is
+// skipped, algorithm 3 for the groups for which it has been taken.
 func (p *plan) detours(at *place, part int) (out []p4rt.Entry) {
 	// The program asks the tables twice: with what comes in, and with what goes on from here.
 	for _, when := range []string{"detour", "detour_next"} {
-		e := p4rt.Entry{Table: when + ".gone", Priority: 1, Match: p4rt.Match{"ipv4_dst": p4rt.Ternary(at.member.Address, ^uint32(0))}, Action: when + ".redirect"}
+		e := p4rt.Entry{Table: when + ".gone", Priority: 1,
+			Match: p4rt.Match{"ipv4_dst": p4rt.Ternary(at.member.Address, ^uint32(0))}, Action: when + ".redirect"}
 		switch {
 		case part == common && at.skipped:
 			e.Action = when + ".skip"
@@ -206,20 +222,24 @@ func (p *plan) detours(at *place, part int) (out []p4rt.Entry) {
 	return out
 }
 
-// addresses are how the controller talks to a switch: the address that it calls it by, and the way back.
+// addresses are how the controller talks to a switch: the address that it calls it by, and the way
+// back.
 func addresses() []p4rt.Entry {
-	return []p4rt.Entry{localAddress(self, true), forward(topology.DefaultController, make(net.HardwareAddr, 6), topology.CPUPort)}
+	return []p4rt.Entry{localAddress(self, true), forward(topology.DefaultController, make(net.HardwareAddr, 6),
+		topology.CPUPort)}
 }
 
 // keys are the slots of so many keys, the same in every switch of the chain.
 func (p *plan) keys(n int) (out []p4rt.Entry) {
 	for i := range n {
-		out = append(out, p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY": p4rt.Exact(Key(i, p.groups))}, Action: "set_slot", Params: p4rt.Params{"slot": i}})
+		out = append(out, p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY": p4rt.Exact(Key(i, p.groups))},
+			Action: "set_slot", Params: p4rt.Params{"slot": i}})
 	}
 	return out
 }
 
-// standIn finds who is to take the place of a member that is gone: itself (by ""), or a switch that is no member.
+// standIn finds who is to take the place of a member that is gone: itself (by ""), or a switch that
+// is no member.
 func (p *plan) standIn(member, by string) (*place, *topology.Switch, error) {
 	i := slices.IndexFunc(p.places, func(at *place) bool { return at.member.Name == member })
 	if i < 0 {

@@ -15,17 +15,23 @@ type Recovery struct {
 	Groups int           // virtual groups
 	Keys   int           // that were copied, or found to be the same
 	Took   time.Duration // all of it, from when the switch could be reached
-	// Stopped is the longest time for which a group's writes were not taken. Reads were taken all the time.
+	// Stopped is the longest time for which a group's writes were not taken. Reads were taken all
+	// the time.
 	Stopped time.Duration
 }
 
-// Recover brings a member that is gone in again, or another switch (by) that has no place in the chain in its place: NetChain, algorithm 3. It returns when the whole chain is what it
-// was. For each virtual group:
+// Recover brings a member that is gone in again, or another switch (by) that has no place in the
+// chain in its place: NetChain, algorithm 3. It returns when the whole chain is what it was. For
+// each virtual group:
 //
-//   - Pre-synchronisation. The switch is filled from a neighbour in the chain while everything goes on.
-//   - Stop and synchronise. The group's head gives no more numbers; what has one is through when a packet that was sent after it is (FIFO links); then what has changed is copied, until
-//     there is no difference. Reads go on. (The paper stops all that goes to the place. Here it is the head that stops, at one switch and at once.)
-//   - Activation. All switches send to the new one what is for the place; then the head goes on, in a new session if it is a new one.
+//   - Pre-synchronisation. The switch is filled from a neighbour in the chain while everything goes
+//     on.
+//   - Stop and synchronise. The group's head gives no more numbers; what has one is through when a
+//     packet that was sent after it is (FIFO links); then what has changed is copied, until there
+//     is no difference. Reads go on. (The paper stops all that goes to the place. Here it is the
+//     head that stops, at one switch and at once.)
+//   - Activation. All switches send to the new one what is for the place; then the head goes on, in
+//     a new session if it is a new one.
 //
 // Where it fails the place is skipped as before.
 func (c *Controller) Recover(ctx context.Context, member, by string) (*Recovery, error) {
@@ -41,7 +47,8 @@ func (c *Controller) Recover(ctx context.Context, member, by string) (*Recovery,
 		return nil, err
 	}
 	if down {
-		// Nothing that was sent to it when it was part of the chain before must come to it when it is empty.
+		// Nothing that was sent to it when it was part of the chain before must come to it when it
+		// is empty.
 		if err := c.f.settle(ctx); err != nil {
 			return nil, err
 		}
@@ -66,7 +73,8 @@ func (c *Controller) Recover(ctx context.Context, member, by string) (*Recovery,
 	return r, nil
 }
 
-// enter has a switch be part of the network (it was not, if it was down), with nothing to do in the chain yet.
+// enter has a switch be part of the network (it was not, if it was down), with nothing to do in the
+// chain yet.
 func (c *Controller) enter(ctx context.Context, at *place, s *topology.Switch, down bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +137,8 @@ func (c *Controller) takeOver(ctx context.Context, at *place, s *topology.Switch
 		return err
 	}
 	if serving := c.plan.serving(group); serving[len(serving)-1] == s {
-		// READs that were sent to the tail that was must not come there when it knows of writes that this one does not have yet.
+		// READs that were sent to the tail that was must not come there when it knows of writes
+		// that this one does not have yet.
 		if err := c.f.settle(ctx); err != nil {
 			return err
 		}
@@ -144,21 +153,24 @@ func (c *Controller) takeOver(ctx context.Context, at *place, s *topology.Switch
 	return nil
 }
 
-// drain waits until each write of a group that has a number is through the chain: from switch to switch goes a READ that came after it.
+// drain waits until each write of a group that has a number is through the chain: from switch to
+// switch goes a READ that came after it.
 func (c *Controller) drain(ctx context.Context, group int, keys []uint32) error {
 	serving := c.plan.serving(group)
 	if len(keys) == 0 {
 		return nil
 	}
 	for i, s := range serving[1:] {
-		if _, err := c.f.exchange(ctx, []outgoing{{serving[i].Name, s.Address, &Packet{Op: Read, Key: keys[0]}}}); err != nil {
+		if _, err := c.f.exchange(ctx, []outgoing{{serving[i].Name, s.Address,
+			&Packet{Op: Read, Key: keys[0]}}}); err != nil {
 			return fmt.Errorf("waiting for what goes from %s to %s: %w", serving[i].Name, s.Name, err)
 		}
 	}
 	return nil
 }
 
-// finish removes what only a recovery needs: first what skips the place (the table gone), then what is asked only where that is there (taken).
+// finish removes what only a recovery needs: first what skips the place (the table gone), then what
+// is asked only where that is there (taken).
 func (c *Controller) finish(ctx context.Context, at *place, s *topology.Switch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +189,8 @@ func (c *Controller) finish(ctx context.Context, at *place, s *topology.Switch) 
 	return nil
 }
 
-// leave takes a switch that could not be brought in out again: what it has taken over it may have missed something of.
+// leave takes a switch that could not be brought in out again: what it has taken over it may have
+// missed something of.
 func (c *Controller) leave(ctx context.Context, at *place, s *topology.Switch, why error) error {
 	ctx = context.WithoutCancel(ctx)
 	c.mu.Lock()
@@ -188,7 +201,8 @@ func (c *Controller) leave(ctx context.Context, at *place, s *topology.Switch, w
 		at.by, at.active, at.skipped = nil, nil, true
 		c.plan.down[s.Name] = true
 		c.plan.beginSessions(before)
-		// It first, if it can be reached: it must not go on answering for groups that it had taken over when others do.
+		// It first, if it can be reached: it must not go on answering for groups that it had taken
+		// over when others do.
 		c.fence(ctx, s)
 	}
 	if err := c.updateAll(ctx, c.all()); err != nil {

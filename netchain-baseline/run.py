@@ -37,9 +37,13 @@ exit, or Ctrl-D, ends the network."""
 
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="run.py", description="Start NetChain, the baseline, on four switches in a ring, and show a prompt.")
+    parser = argparse.ArgumentParser(
+        prog="run.py", description="Start NetChain, the baseline, on four switches in a ring, and show a prompt."
+    )
     launch.add_switch_arguments(parser)
-    parser.add_argument("--seq-bits", choices=("16", "128"), default="128", help="width of sequence numbers (default 128)")
+    parser.add_argument(
+        "--seq-bits", choices=("16", "128"), default="128", help="width of sequence numbers (default 128)"
+    )
     parser.add_argument("--groups", default="100", help="virtual groups that the keys are spread over (default 100)")
     parser.add_argument("--keys", default="256", help="how many keys there are (default 256)")
     return parser
@@ -55,7 +59,16 @@ def go(options: argparse.Namespace) -> None:
     with ChainNetwork(topology, **kind, out=out, controller=False) as net:
         file = out / "netchain.json"
         file.write_text(json.dumps(declaration(topology), indent=2) + "\n")
-        same = ["--topology", str(file.relative_to(ROOT)), "--keys", options.keys, "--groups", options.groups, "--seq-bits", options.seq_bits]
+        same = [
+            "--topology",
+            str(file.relative_to(ROOT)),
+            "--keys",
+            options.keys,
+            "--groups",
+            options.groups,
+            "--seq-bits",
+            options.seq_bits,
+        ]
         command = [*DIE_WITH_PARENT, "bin/netchain", "control", *same, "--detect", "1ms"]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as controller:
             try:

@@ -19,7 +19,8 @@ func benchmark(b *testing.B, packet []string) {
 			t := &testing.T{}
 			d := newInterpreter(t, profile, nil)
 			s := &scenario{open: func(*testing.T, int) device { return d }}
-			for _, line := range []string{"switch profile=" + b.Name()[len(b.Name())-len(map[int]string{128: "128", 8192: "8192"}[profile]):], "port 1 host principal=1 address=10.0.1.1", "port 2 fabric", "address 10.0.100.1",
+			for _, line := range []string{"switch profile=" +
+				b.Name()[len(b.Name())-len(map[int]string{128: "128", 8192: "8192"}[profile]):], "port 1 host principal=1 address=10.0.1.1", "port 2 fabric", "address 10.0.100.1",
 				"chain 1 role=HEAD epoch=1 lease head=10.0.200.2 next=10.0.200.3 tail=10.0.200.3 service=10.0.100.1",
 				"route 10.0.1.0/24 port=1 mac=02:00:00:00:00:01", "route 10.0.200.0/24 port=2 mac=02:00:00:00:00:02", "slot 0x01000001 5"} {
 				if err := s.command(t, nil, line); err != nil {

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compile the P4 programs of a folder with p4c, and check that what is committed is what p4c makes of the sources.
+"""Compile the P4 programs of a folder with p4c, and check that what is committed is what p4c makes
+of the sources.
 
     compile.py make  [FOLDER]   compile every target that FOLDER/programs.json lists into FOLDER/compiled/, and write compiled/manifest.json
     compile.py check [FOLDER]   fail when sources and outputs have drifted: by hash always, by compiling again where p4c is installed
 
-p4c need not be installed to use the programs: compiled/ is committed. programs.json lists, for each output name, the source, the p4c back end, and
-the preprocessor definitions. The manifest holds p4c's version and the SHA-256 of each source and each output.
+p4c need not be installed to use the programs: compiled/ is committed. programs.json lists, for each
+output name, the source, the p4c back end, and the preprocessor definitions. The manifest holds
+p4c's version and the SHA-256 of each source and each output.
 """
 
 from __future__ import annotations
@@ -41,9 +43,13 @@ def sources(folder: Path) -> list[Path]:
 
 
 def p4c_version() -> str:
-    """The version of the installed p4c. (The v1model back end says it; the PSA back end prints a number of its own.)"""
+    """The version of the installed p4c. (The v1model back end says it; the PSA back end prints a
+    number of its own.)
+    """
     backend = BACKENDS["v1model"]
-    out = subprocess.run([backend, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
+    out = subprocess.run(
+        [backend, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    ).stdout
     _, found, rest = out.partition("Version ")
     if not found:
         sys.exit(f"{backend} --version does not say its version:\n{out}")
@@ -54,7 +60,9 @@ def compile_all(folder: Path, programs: dict, into: Path) -> None:
     """Compile every target of `programs` into `into`; p4c's warnings count as errors."""
     for name, program in programs.items():
         backend = BACKENDS[program["architecture"]]
-        defines = [f"-D{key}={value}" if value is not True else f"-D{key}" for key, value in program.get("defines", {}).items()]
+        defines = [
+            f"-D{key}={value}" if value is not True else f"-D{key}" for key, value in program.get("defines", {}).items()
+        ]
         command = [
             backend,
             "--arch",
@@ -66,7 +74,8 @@ def compile_all(folder: Path, programs: dict, into: Path) -> None:
             str(into / f"{name}.json"),
             program["source"],
         ]
-        # Run inside the folder, so that the paths p4c writes into its output are the same on every machine.
+        # Run inside the folder, so that the paths p4c writes into its output are the same on every
+        # machine.
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode != 0 or "warning" in done.stderr:
             sys.exit(f"{' '.join(command)}\n{done.stderr}\n{name}: p4c failed or warned; nothing was changed")
@@ -118,7 +127,9 @@ def check(folder: Path, programs: dict) -> None:
         sys.exit(f"{compiled}/manifest.json is missing: run `make p4`")
     drift = []
     now = {str(path.relative_to(folder)): digest(path) for path in sources(folder)}
-    drift += [f"source {name} changed since it was compiled" for name in now if now[name] != recorded["sources"].get(name)]
+    drift += [
+        f"source {name} changed since it was compiled" for name in now if now[name] != recorded["sources"].get(name)
+    ]
     drift += [f"source {name} is gone" for name in recorded["sources"] if name not in now]
     expected = {file for name in programs for file in outputs(name)}
     drift += [f"output {file} is not in the manifest" for file in expected - recorded["outputs"].keys()]
@@ -140,7 +151,9 @@ def check(folder: Path, programs: dict) -> None:
             with tempfile.TemporaryDirectory() as scratch:
                 compile_all(folder, programs, Path(scratch))
                 drift += [
-                    f"output {file} is not what p4c writes now" for file, sha in recorded["outputs"].items() if digest(Path(scratch) / file) != sha
+                    f"output {file} is not what p4c writes now"
+                    for file, sha in recorded["outputs"].items()
+                    if digest(Path(scratch) / file) != sha
                 ]
             how = f"by hash and by compiling again with p4c {version}"
     if drift:

@@ -1,7 +1,8 @@
-// Package p4src holds the NetCRAQ P4 program as p4c compiled it, so that the project's binaries need neither p4c nor a path to run it.
+// Package p4src holds the NetCRAQ P4 program as p4c compiled it, so that the project's binaries
+// need neither p4c nor a path to run it.
 //
-// The sources are beside it: netcraq.p4 is where to start reading. compile.py compiles them into compiled/ and checks that what is there is what p4c makes
-// of the sources.
+// The sources are beside it: netcraq.p4 is where to start reading. compile.py compiles them into
+// compiled/ and checks that what is there is what p4c makes of the sources.
 package p4src
 
 import (
@@ -15,8 +16,9 @@ var compiled embed.FS
 // Profiles are the widths of the value field that the program is compiled for, in bits.
 var Profiles = []int{128, 1024, 4096, 8192}
 
-// Compiled returns the v1model program for values of valueBits bits: the BMv2 JSON (the P4Runtime device configuration) and the P4Info in protobuf text form.
-// The error names the profiles that there are.
+// Compiled returns the v1model program for values of valueBits bits: the BMv2 JSON (the P4Runtime
+// device configuration) and the P4Info in protobuf text form. The error names the profiles that
+// there are.
 func Compiled(valueBits int) (json, p4info []byte, err error) {
 	if json, err = compiled.ReadFile(fmt.Sprintf("compiled/netcraq-%d.json", valueBits)); err == nil {
 		p4info, err = compiled.ReadFile(fmt.Sprintf("compiled/netcraq-%d.p4info.txtpb", valueBits))

@@ -10,8 +10,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// BenchmarkKernel is the time that the kernel's part takes for one packet (BPF_PROG_TEST_RUN), without devices and sockets: a clean read at a member, a write at
-// the head, and as the limit a program at the same hook that only swaps the addresses of the frame.
+// BenchmarkKernel is the time that the kernel's part takes for one packet (BPF_PROG_TEST_RUN),
+// without devices and sockets: a clean read at a member, a write at the head, and as the limit a
+// program at the same hook that only swaps the addresses of the frame.
 func BenchmarkKernel(b *testing.B) {
 	if err := ebpf.Probe(); err != nil {
 		b.Skipf("eBPF is not available: %v", err)
@@ -34,13 +35,16 @@ func BenchmarkKernel(b *testing.B) {
 		})
 		for _, profile := range []int{128, 8192} {
 			for _, p := range benchmarked {
-				b.Run(fmt.Sprintf("%s/%d/%s", hook, profile, p.name), func(b *testing.B) { benchmarkKernel(b, hook, profile, p) })
+				b.Run(fmt.Sprintf("%s/%d/%s", hook, profile, p.name), func(b *testing.B) {
+					benchmarkKernel(b, hook, profile, p)
+				})
 			}
 		}
 	}
 }
 
-// benchmarked are the packets of BenchmarkKernel, as a line of a scenario says them: what the switch answers or starts, and what passes it.
+// benchmarked are the packets of BenchmarkKernel, as a line of a scenario says them: what the
+// switch answers or starts, and what passes it.
 var benchmarked = []struct {
 	name, port, op string
 	fields         map[string]string

@@ -23,8 +23,9 @@ var (
 	fuzzSeed   = flag.Uint64("engine-seed", 1, "seed of TestEnginesAgree")
 )
 
-// TestEnginesAgree gives the same frames to the interpreter and to the kernel, at tc and at XDP: NetCRAQ packets of every kind, whole and spoilt, by every port, to switches in every
-// role. What comes out, frame by frame, and every register and counter at the end must be the same.
+// TestEnginesAgree gives the same frames to the interpreter and to the kernel, at tc and at XDP:
+// NetCRAQ packets of every kind, whole and spoilt, by every port, to switches in every role. What
+// comes out, frame by frame, and every register and counter at the end must be the same.
 func TestEnginesAgree(t *testing.T) {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
@@ -99,11 +100,14 @@ func agree(t *testing.T, hook ebpf.Hook, role string, profile int, r *rand.Rand,
 	}
 }
 
-// randomFrame makes a NetCRAQ packet that is mostly right, with a few keys, sessions and versions so that packets meet each other's traces.
+// randomFrame makes a NetCRAQ packet that is mostly right, with a few keys, sessions and versions
+// so that packets meet each other's traces.
 func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 	pick := func(of ...uint64) uint64 { return of[r.IntN(len(of))] }
-	ops := []wire.Op{wire.Read, wire.Write, wire.Ack, wire.CAS, wire.Sync, wire.Fetch, wire.ReadReply, wire.WriteReply, wire.CASReply}
-	p := wire.Packet{Op: ops[r.IntN(len(ops))], Epoch: uint16(pick(3, 3, 3, 2)), Session: uint16(pick(0, 1, 2, 5000)), Request: uint32(r.IntN(6)),
+	ops := []wire.Op{wire.Read, wire.Write, wire.Ack, wire.CAS, wire.Sync, wire.Fetch, wire.ReadReply,
+		wire.WriteReply, wire.CASReply}
+	p := wire.Packet{Op: ops[r.IntN(len(ops))], Epoch: uint16(pick(3, 3, 3, 2)),
+		Session: uint16(pick(0, 1, 2, 5000)), Request: uint32(r.IntN(6)),
 		Key: wire.Key(pick(0x01000001, 0x01000002, 0x01000003, 0x01000009, 0x02000001)), Tombstone: r.IntN(8) == 0}
 	if r.IntN(3) > 0 {
 		p.Flags = wire.Flags(pick(0, 0, 1, 2, 4, 8, 8, 8, 0x18, 0x28, 0x38, 0x40, 0x80))
@@ -132,7 +136,8 @@ func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 	}
 	a := netip.AddrFrom4([4]byte{10, 0, byte(pick(1, 1, 9, 200, 5)), byte(1 + r.IntN(4))})
 	b := netip.AddrFrom4([4]byte{10, 0, byte(pick(100, 100, 200)), byte(1 + r.IntN(2))})
-	f := wire.Frame{EthernetDst: [6]byte{2, 0, 0, 0, 0, 0xA}, EthernetSrc: [6]byte{2, 0, 0, 0, 0, 0xB}, Src: netip.AddrPortFrom(a, 4000), Dst: netip.AddrPortFrom(b, 20035)}
+	f := wire.Frame{EthernetDst: [6]byte{2, 0, 0, 0, 0, 0xA}, EthernetSrc: [6]byte{2, 0, 0, 0, 0, 0xB},
+		Src: netip.AddrPortFrom(a, 4000), Dst: netip.AddrPortFrom(b, 20035)}
 	if p.Op.IsReply() {
 		f.Src, f.Dst = f.Dst, f.Src
 	}
@@ -163,7 +168,8 @@ func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 	return frame
 }
 
-// sendFast is send that stops as soon as as many frames have come out as are expected: those too many show up with the next frame.
+// sendFast is send that stops as soon as as many frames have come out as are expected: those too
+// many show up with the next frame.
 func (k *kernel) sendFast(port uint32, frame []byte, expect int) ([]output, error) {
 	k.mu.Lock()
 	k.packets = nil

@@ -15,8 +15,10 @@ import (
 // memoryMost is what a switch may take, in bytes.
 const memoryMost = 256 << 20
 
-// TestMemory fills a switch, every slot with a key and every register's cell with a value, and adds up what it takes: what this process has in memory, and what
-// the kernel accounts to its BPF maps and programs. What both of them see, the mapped state, is counted twice, so the sum is an upper bound.
+// TestMemory fills a switch, every slot with a key and every register's cell with a value, and adds
+// up what it takes: what this process has in memory, and what the kernel accounts to its BPF maps
+// and programs. What both of them see, the mapped state, is counted twice, so the sum is an upper
+// bound.
 func TestMemory(t *testing.T) {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
@@ -72,7 +74,8 @@ func residentBytes(t *testing.T) int64 {
 	return n << 10
 }
 
-// bpfBytes is what the kernel accounts to the maps and programs that this process has open, each once.
+// bpfBytes is what the kernel accounts to the maps and programs that this process has open, each
+// once.
 func bpfBytes(t *testing.T) (sum int64) {
 	files, err := os.ReadDir("/proc/self/fdinfo")
 	check(t, err)

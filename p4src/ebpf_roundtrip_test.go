@@ -17,8 +17,9 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// BenchmarkRoundTrip is a clean read from a UDP socket in one namespace, over a veth pair, answered by a switch in another: one client, one request at a time. The
-// client's stack leaves checksums to its device, as stacks do.
+// BenchmarkRoundTrip is a clean read from a UDP socket in one namespace, over a veth pair, answered
+// by a switch in another: one client, one request at a time. The client's stack leaves checksums to
+// its device, as stacks do.
 func BenchmarkRoundTrip(b *testing.B) {
 	if err := ebpf.Probe(); err != nil {
 		b.Skipf("eBPF is not available: %v", err)
@@ -61,7 +62,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 	must(err)
 	must(netlink.AddrAdd(peer, address))
 	must(netlink.LinkSetUp(peer))
-	must(netlink.NeighSet(&netlink.Neigh{LinkIndex: peer.Attrs().Index, IP: net.IPv4(10, 0, 100, 1), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}, State: netlink.NUD_PERMANENT}))
+	must(netlink.NeighSet(&netlink.Neigh{LinkIndex: peer.Attrs().Index, IP: net.IPv4(10, 0, 100, 1),
+		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}, State: netlink.NUD_PERMANENT}))
 	s := &scenario{open: func(*testing.T, int) device { return k }}
 	for _, line := range []string{"switch", "address 10.0.100.1", "chain 1 role=HEAD epoch=1 head=10.0.200.2 next=10.0.200.3 tail=10.0.200.3 service=10.0.100.1",
 		"route 10.0.1.0/24 port=1 mac=" + peer.Attrs().HardwareAddr.String(), "slot 0x01000001 5"} {

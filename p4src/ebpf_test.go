@@ -23,7 +23,8 @@ import (
 // hooks are where the eBPF engine can be.
 var hooks = []ebpf.Hook{ebpf.HookTC, ebpf.HookXDP}
 
-// TestScenariosInKernel runs the scenarios on the eBPF engine at both hooks, on veth pairs in a network namespace of its own.
+// TestScenariosInKernel runs the scenarios on the eBPF engine at both hooks, on veth pairs in a
+// network namespace of its own.
 func TestScenariosInKernel(t *testing.T) {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
@@ -51,7 +52,8 @@ type kernel struct {
 func newKernel(t *testing.T, profile int, hook ebpf.Hook) *kernel {
 	t.Helper()
 	k := &kernel{interpreter: newInterpreter(t, profile, nil), sockets: map[uint32]int{}}
-	// The namespace is this thread's until the end of this function; it lives as long as the switch and the sockets.
+	// The namespace is this thread's until the end of this function; it lives as long as the switch
+	// and the sockets.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	home, err := netns.Get()
@@ -77,7 +79,8 @@ func newKernel(t *testing.T, profile int, hook ebpf.Hook) *kernel {
 	check(t, err)
 	check(t, netlink.LinkSetUp(loopback))
 	for _, number := range targetPorts {
-		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", number), MTU: 9000}, PeerName: fmt.Sprintf("h%d", number)}
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", number), MTU: 9000},
+			PeerName: fmt.Sprintf("h%d", number)}
 		check(t, netlink.LinkAdd(link))
 		peer, err := netlink.LinkByName(link.PeerName)
 		check(t, err)
@@ -85,7 +88,8 @@ func newKernel(t *testing.T, profile int, hook ebpf.Hook) *kernel {
 			check(t, netlink.LinkSetMTU(l, 9000))
 			check(t, netlink.LinkSetUp(l))
 		}
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_ALL)))
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC,
+			int(htons(unix.ETH_P_ALL)))
 		check(t, err)
 		t.Cleanup(func() { unix.Close(fd) })
 		check(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: peer.Attrs().Index}))
@@ -143,8 +147,9 @@ func (k *kernel) events() ([]uint64, error) {
 	return out, nil
 }
 
-// send waits for what comes out as long as it takes the kernel to take in and put out a frame: its work is done when the sender's call returns, but the
-// frames on their way to a socket may wait for a software interrupt.
+// send waits for what comes out as long as it takes the kernel to take in and put out a frame: its
+// work is done when the sender's call returns, but the frames on their way to a socket may wait for
+// a software interrupt.
 func (k *kernel) send(port uint32, frame []byte) ([]output, error) {
 	k.mu.Lock()
 	k.packets = nil
@@ -161,7 +166,8 @@ func (k *kernel) send(port uint32, frame []byte) ([]output, error) {
 		return nil, fmt.Errorf("sending by port %d: %w", port, err)
 	}
 	// Where the machine is busy the frame may wait for its turn: every packet counts an event.
-	for deadline := time.Now().Add(300 * time.Millisecond); time.Now().Before(deadline); time.Sleep(50 * time.Microsecond) {
+	for deadline := time.Now().Add(300 * time.Millisecond); time.Now().Before(deadline); time.Sleep(
+		50 * time.Microsecond) {
 		after, err := k.events()
 		if err != nil {
 			return nil, err
@@ -172,7 +178,8 @@ func (k *kernel) send(port uint32, frame []byte) ([]output, error) {
 	}
 	var out []output
 	buffer := make([]byte, 65536)
-	for last := time.Now(); time.Since(last) < 4*time.Millisecond || ebpf.Pending(k.device); time.Sleep(200 * time.Microsecond) {
+	for last := time.Now(); time.Since(last) < 4*time.Millisecond ||
+		ebpf.Pending(k.device); time.Sleep(200 * time.Microsecond) {
 		for number, fd := range k.sockets {
 			n, from, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
 			if errors.Is(err, unix.EAGAIN) {

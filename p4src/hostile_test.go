@@ -20,7 +20,8 @@ import (
 
 var hostileFrames = flag.Int("hostile-frames", 0, "frames that each hostile host sends in TestHostileHost; 0: a million to the interpreter, fewer to the others")
 
-// hostileNetwork is the switch that is attacked, the only member of chain 1 and the tail of chain 2. Port 1: the victim, of principal 1. Port 4: a host whose port is closed. Port 5: one of
+// hostileNetwork is the switch that is attacked, the only member of chain 1 and the tail of chain
+// 2. Port 1: the victim, of principal 1. Port 4: a host whose port is closed. Port 5: one of
 // principal 9, which has key 3 to itself. Ports 2 and 3: other switches.
 var hostileNetwork = []string{"port 1 host principal=1 address=10.0.1.1", "port 5 host principal=9 address=10.0.5.5", "port 2 fabric", "port 3 fabric", "address 10.0.100.1", "address 10.0.200.2",
 	"route 10.0.1.1/32 port=1 mac=02:00:00:00:01:01", "route 10.0.4.4/32 port=4 mac=02:00:00:00:04:04", "route 10.0.5.5/32 port=5 mac=02:00:00:00:05:05",
@@ -30,8 +31,10 @@ var hostileNetwork = []string{"port 1 host principal=1 address=10.0.1.1", "port 
 	"chain 1 role=HEAD_TAIL epoch=3 service=10.0.100.1 ack-group=7 reply-group=256",
 	"chain 2 role=TAIL epoch=3 head=10.0.200.1 tail=10.0.200.2 service=10.0.100.1 ack-group=7 reply-group=256"}
 
-// TestHostileHost: whatever a host sends, what is not its own stays as it is. Random frames, and frames that would do harm, mutated, come by a closed port and by the port of a host that
-// may use one key. No other value changes, no session is used that is not its own, nothing of the protocol comes out where it could be believed, and the victim is answered all along.
+// TestHostileHost: whatever a host sends, what is not its own stays as it is. Random frames, and
+// frames that would do harm, mutated, come by a closed port and by the port of a host that may use
+// one key. No other value changes, no session is used that is not its own, nothing of the protocol
+// comes out where it could be believed, and the victim is answered all along.
 func TestHostileHost(t *testing.T) {
 	frames := func(usual int) int {
 		if *hostileFrames > 0 {
@@ -151,7 +154,8 @@ func attack(t *testing.T, d attacked, frames int) {
 	}
 }
 
-// hostileFrame is a frame that some switch would believe, if it came by another port or were not damaged; or any frame.
+// hostileFrame is a frame that some switch would believe, if it came by another port or were not
+// damaged; or any frame.
 func hostileFrame(r *rand.Rand) []byte {
 	pick := func(of ...uint64) uint64 { return of[r.IntN(len(of))] }
 	frame := randomFrame(r, wire.Profile128)
@@ -161,11 +165,15 @@ func hostileFrame(r *rand.Rand) []byte {
 	ip, udp := frame[14:34], frame[34:42]
 	if r.IntN(2) == 0 { // keys and sessions that there are, and requests that would be the last
 		binary.BigEndian.PutUint16(frame[46:], uint16(pick(0, 1, 2, 64, 65, 70, 71, 4095)))
-		binary.BigEndian.PutUint32(frame[50:], uint32(pick(1001, 0xFFFFFFFF, 1000+wire.RequestWindow, uint64(r.Uint32()))))
-		binary.BigEndian.PutUint32(frame[54:], uint32(pick(0x01000001, 0x01000002, 0x01000003, 0x02000001, 0x01000009, 0x01000000)))
+		binary.BigEndian.PutUint32(frame[50:], uint32(pick(1001, 0xFFFFFFFF, 1000+wire.RequestWindow,
+			uint64(r.Uint32()))))
+		binary.BigEndian.PutUint32(frame[54:], uint32(pick(0x01000001, 0x01000002, 0x01000003, 0x02000001,
+			0x01000009, 0x01000000)))
 	}
-	binary.BigEndian.PutUint32(ip[12:], uint32(pick(0x0A000505, 0x0A000505, 0x0A000404, 0x0A000101, 0x0A006401, 0x0AC80002, 0xA9FE4E43, uint64(r.Uint32()))))
-	binary.BigEndian.PutUint32(ip[16:], uint32(pick(0x0A006401, 0x0A006401, 0x0A00C802, 0x0A00C801, 0x0A000101, 0xA9FE4E43)))
+	binary.BigEndian.PutUint32(ip[12:], uint32(pick(0x0A000505, 0x0A000505, 0x0A000404, 0x0A000101, 0x0A006401,
+		0x0AC80002, 0xA9FE4E43, uint64(r.Uint32()))))
+	binary.BigEndian.PutUint32(ip[16:], uint32(pick(0x0A006401, 0x0A006401, 0x0A00C802, 0x0A00C801, 0x0A000101,
+		0xA9FE4E43)))
 	switch r.IntN(8) {
 	case 0:
 		binary.BigEndian.PutUint16(ip[6:], uint16(pick(0x2000, 1, 0x2001, 0x4000)))
@@ -223,13 +231,15 @@ func forgery(from uint32, o output) string {
 	case from == 4:
 		return "of the protocol, from a closed port"
 	case o.port == 5 && p.Op.IsReply() && f.Dst.Addr().String() == "10.0.5.5":
-		if told := p.Status == wire.OK || p.Status == wire.CASFailed || p.Status == wire.Superseded; told && p.Key != 0x01000003 {
+		if told := p.Status == wire.OK || p.Status == wire.CASFailed || p.Status == wire.Superseded; told &&
+			p.Key != 0x01000003 {
 			return "an answer about what is not its own"
 		}
 		return ""
 	case (o.port == 2 || o.port == 3) && p.Op == wire.Ack && p.Key == 0x01000003:
 		return "" // of its own write
-	case (p.Op == wire.Read || p.Op == wire.Write || p.Op == wire.CAS) && own && p.Flags&^(wire.Eventual|wire.ToHead|wire.DirtyForwarded) == 0 && f.Principal == 9:
+	case (p.Op == wire.Read || p.Op == wire.Write || p.Op == wire.CAS) && own &&
+		p.Flags&^(wire.Eventual|wire.ToHead|wire.DirtyForwarded) == 0 && f.Principal == 9:
 		return "" // a request of its own, under its own name
 	}
 	return "what others would believe"
@@ -260,7 +270,8 @@ func (p *attackedProcess) burst(port uint32, frames [][]byte) ([]output, error) 
 }
 
 // burst sends frames by a port's socket, some at a time, and collects what comes out at all ports.
-func burst(sockets map[uint32]int, events func() ([]uint64, error), port uint32, frames [][]byte, atOnce int, quiet time.Duration) (out []output, err error) {
+func burst(sockets map[uint32]int, events func() ([]uint64, error), port uint32, frames [][]byte, atOnce int,
+	quiet time.Duration) (out []output, err error) {
 	buffer := make([]byte, 65536)
 	counted := func() (n uint64, err error) {
 		all, err := events()
@@ -276,7 +287,8 @@ func burst(sockets map[uint32]int, events func() ([]uint64, error), port uint32,
 		}
 		sent := uint64(0)
 		for _, f := range some {
-			if _, err := unix.Write(sockets[port], f); err == nil { // the kernel takes no frame that is too short to be one
+			// the kernel takes no frame that is too short to be one
+			if _, err := unix.Write(sockets[port], f); err == nil {
 				sent++
 			}
 		}
@@ -298,7 +310,8 @@ func burst(sockets map[uint32]int, events func() ([]uint64, error), port uint32,
 				if err != nil {
 					return nil, fmt.Errorf("receiving at port %d: %w", number, err)
 				}
-				if ll, _ := from.(*unix.SockaddrLinklayer); ll != nil && ll.Pkttype != unix.PACKET_OUTGOING && binary.BigEndian.Uint16(buffer[12:]) != unix.ETH_P_IPV6 {
+				if ll, _ := from.(*unix.SockaddrLinklayer); ll != nil && ll.Pkttype != unix.PACKET_OUTGOING &&
+					binary.BigEndian.Uint16(buffer[12:]) != unix.ETH_P_IPV6 {
 					out = append(out, output{number, bytes.Clone(buffer[:n])})
 				}
 			}

@@ -28,8 +28,9 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// TestScenariosCoverEveryBranch counts, in a copy of the program that has a counter at both ends of each condition, how often the scenarios of the 128-bit
-// profile go each way. A way that no packet takes fails the test, unless it is named in unreachable with the reason.
+// TestScenariosCoverEveryBranch counts, in a copy of the program that has a counter at both ends of
+// each condition, how often the scenarios of the 128-bit profile go each way. A way that no packet
+// takes fails the test, unless it is named in unreachable with the reason.
 func TestScenariosCoverEveryBranch(t *testing.T) {
 	var counted *interpreter
 	var branches []string
@@ -127,7 +128,8 @@ func newInterpreter(t *testing.T, profile int, change func([]byte) []byte) *inte
 	return &interpreter{info: info, program: program, pipeline: pipeline, now: time.Second}
 }
 
-// entry turns a P4Runtime entry into the engine's form: names for ids, and every value of its full width.
+// entry turns a P4Runtime entry into the engine's form: names for ids, and every value of its full
+// width.
 func (d *interpreter) entry(e p4rt.Entry) (string, *target.TableEntry, error) {
 	encode := (*p4rt.Info).Encode
 	if e.Action == "" {
@@ -258,7 +260,8 @@ func (d *interpreter) send(port uint32, frame []byte) ([]output, error) {
 
 const coverageCounter = "coverage"
 
-// instrument returns the program with a counter at both ends of every condition, and what each cell of the counter stands for: "condition in source: way".
+// instrument returns the program with a counter at both ends of every condition, and what each cell
+// of the counter stands for: "condition in source: way".
 func instrument(t *testing.T, text []byte) ([]byte, []string) {
 	t.Helper()
 	var program map[string]any
@@ -282,7 +285,8 @@ func instrument(t *testing.T, text []byte) ([]byte, []string) {
 				name := fmt.Sprintf("coverage_%d", cell)
 				branches = append(branches, text+": "+way)
 				actions = append(actions, map[string]any{"name": name, "id": id, "runtime_data": []any{}, "primitives": []any{map[string]any{"op": "count",
-					"parameters": []any{map[string]any{"type": "counter_array", "value": coverageCounter}, map[string]any{"type": "hexstr", "value": fmt.Sprintf("0x%x", cell)}}}}})
+					"parameters": []any{map[string]any{"type": "counter_array", "value": coverageCounter},
+						map[string]any{"type": "hexstr", "value": fmt.Sprintf("0x%x", cell)}}}}})
 				next := conditional[way+"_next"]
 				tables = append(tables, map[string]any{"name": "tbl_" + name, "id": id, "key": []any{}, "match_type": "exact", "type": "simple", "max_size": 1,
 					"with_counters": false, "support_timeout": false, "direct_meters": nil, "action_ids": []any{id}, "actions": []any{name},
@@ -294,7 +298,8 @@ func instrument(t *testing.T, text []byte) ([]byte, []string) {
 		pipeline["tables"] = tables
 	}
 	program["actions"] = actions
-	program["counter_arrays"] = append(program["counter_arrays"].([]any), map[string]any{"name": coverageCounter, "id": 100000, "is_direct": false, "size": len(branches)})
+	program["counter_arrays"] = append(program["counter_arrays"].([]any),
+		map[string]any{"name": coverageCounter, "id": 100000, "is_direct": false, "size": len(branches)})
 	out, err := json.Marshal(program)
 	check(t, err)
 	return out, branches

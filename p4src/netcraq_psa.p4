@@ -95,7 +95,8 @@ control PacketEgressDeparser(packet_out packet, out empty_t clone_e2e_meta, out 
     apply {
         checksum.clear();
         checksum.add({ hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
-                       hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst });
+                       hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src,
+                       hdr.ipv4.dst });
         hdr.ipv4.checksum = checksum.get();
         packet.emit(hdr);
     }

@@ -20,8 +20,10 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// The scenarios in testdata/scenarios say what one switch does with the packets that it gets: commands in, transcript out. They are written for a person to
-// read, and run on any target: on the interpreter in this process (TestScenarios), and on switches over P4Runtime and real interfaces (TestTargets).
+// The scenarios in testdata/scenarios say what one switch does with the packets that it gets:
+// commands in, transcript out. They are written for a person to read, and run on any target: on the
+// interpreter in this process (TestScenarios), and on switches over P4Runtime and real interfaces
+// (TestTargets).
 //
 //	switch [profile=128]                           a new switch with the program and nothing in its tables
 //	port PORT fabric|closed | port PORT host principal=P [address=A] [open]    port_trust
@@ -36,8 +38,9 @@ import (
 //	group ID PORT:INSTANCE ...                     a multicast group
 //	send PORT OP key=K [flags=F|F] [epoch= session= request= version= value= tombstone status= principal=] [from=A:P] [to=A:P] [ttl=N] [spoil=HOW]
 //
-// A command's lines may go on: each line of a `send` (or of a configuration command) is one of its own. The transcript of a packet is what leaves the
-// switch, by port, and the event that it counted. spoil damages the frame on purpose: see spoil below.
+// A command's lines may go on: each line of a `send` (or of a configuration command) is one of its
+// own. The transcript of a packet is what leaves the switch, by port, and the event that it
+// counted. spoil damages the frame on purpose: see spoil below.
 
 // device is a switch under test: its tables by the names of P4Info's aliases, and frames.
 type device interface {
@@ -184,7 +187,8 @@ func (s *scenario) command(t *testing.T, out *strings.Builder, line string) erro
 			}
 			return 0
 		}
-		return s.device.set(p4rt.Entry{Table: "access", Match: p4rt.Match{"principal": p4rt.Exact(number(p[1])), "realm": p4rt.Exact(number(p[2]))}, Action: "grant",
+		return s.device.set(p4rt.Entry{Table: "access", Match: p4rt.Match{"principal": p4rt.Exact(number(p[1])),
+			"realm": p4rt.Exact(number(p[2]))}, Action: "grant",
 			Params: p4rt.Params{"read": right("read"), "write": right("write")}})
 	case "rate":
 		return s.device.rate(uint32(number(p[1])), int64(number(p[2])))
@@ -231,7 +235,8 @@ func (s *scenario) command(t *testing.T, out *strings.Builder, line string) erro
 		if err != nil {
 			return err
 		}
-		e := p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(address(prefix.Addr().String()), prefix.Bits())}, Action: "to_controller"}
+		e := p4rt.Entry{Table: "ipv4_lpm",
+			Match: p4rt.Match{"ipv4_dst": p4rt.LPM(address(prefix.Addr().String()), prefix.Bits())}, Action: "to_controller"}
 		if !slices.Contains(p, "controller") {
 			mac, err := strconv.ParseUint(strings.ReplaceAll(o["mac"], ":", ""), 16, 48)
 			if err != nil {
@@ -244,7 +249,8 @@ func (s *scenario) command(t *testing.T, out *strings.Builder, line string) erro
 		g := p4rt.Group{ID: uint32(number(p[1]))}
 		for _, w := range p[2:] {
 			port, instance, _ := strings.Cut(w, ":")
-			g.Replicas = append(g.Replicas, p4rt.Replica{Port: uint32(number(port)), Instance: uint32(number(instance))})
+			g.Replicas = append(g.Replicas, p4rt.Replica{Port: uint32(number(port)),
+				Instance: uint32(number(instance))})
 		}
 		return s.device.group(g)
 	case "send":
@@ -313,8 +319,9 @@ func (s *scenario) frame(p []string, o map[string]string) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("no such op %q", p[2])
 	}
-	packet := wire.Packet{Op: op, Epoch: uint16(number(o["epoch"])), Session: uint16(number(o["session"])), Request: uint32(number(o["request"])),
-		Key: wire.Key(number(o["key"])), Value: []byte(o["value"]), Tombstone: slices.Contains(p, "tombstone")}
+	packet := wire.Packet{Op: op, Epoch: uint16(number(o["epoch"])), Session: uint16(number(o["session"])),
+		Request: uint32(number(o["request"])),
+		Key:     wire.Key(number(o["key"])), Value: []byte(o["value"]), Tombstone: slices.Contains(p, "tombstone")}
 	if v := o["version"]; v != "" {
 		version, err := wire.ParseVersion(v)
 		if err != nil {
@@ -349,7 +356,8 @@ func (s *scenario) frame(p []string, o map[string]string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := wire.Frame{EthernetDst: [6]byte{2, 0, 0, 0, 0, 0xA}, EthernetSrc: [6]byte{2, 0, 0, 0, 0, 0xB}, Src: netip.MustParseAddrPort("10.0.1.1:4000"),
+	f := wire.Frame{EthernetDst: [6]byte{2, 0, 0, 0, 0, 0xA}, EthernetSrc: [6]byte{2, 0, 0, 0, 0, 0xB},
+		Src: netip.MustParseAddrPort("10.0.1.1:4000"),
 		Dst: netip.MustParseAddrPort("10.0.100.1:20035")}
 	if op.IsReply() {
 		f.Src, f.Dst = f.Dst, f.Src

@@ -20,9 +20,11 @@ import (
 
 var targetFrames = flag.Int("target-frames", 600, "frames that TestTargetsAgree gives to each real switch")
 
-// TestTargetsAgree gives random frames to real switches, one after the other over their interfaces and packet-out, and compares what comes out with what the
-// interpreter in this process sends. TestTargets does that for the packets that a person thought of; this one for those that nobody did. BMv2 is among them
-// where it is installed, so that the reference of the other engines is itself compared with the reference of the field.
+// TestTargetsAgree gives random frames to real switches, one after the other over their interfaces
+// and packet-out, and compares what comes out with what the interpreter in this process sends.
+// TestTargets does that for the packets that a person thought of; this one for those that nobody
+// did. BMv2 is among them where it is installed, so that the reference of the other engines is
+// itself compared with the reference of the field.
 func TestTargetsAgree(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces and raw sockets")
@@ -35,14 +37,16 @@ func TestTargetsAgree(t *testing.T) {
 				profile := []int{128, 8192}[i%2]
 				t.Run(fmt.Sprintf("%s-%d", role, profile), func(t *testing.T) {
 					p := startTarget(t, command, profile)
-					compare(t, p.(*process), role, profile, rand.New(rand.NewPCG(*fuzzSeed, uint64(i))), *targetFrames/len(roles))
+					compare(t, p.(*process), role, profile, rand.New(rand.NewPCG(*fuzzSeed, uint64(i))),
+						*targetFrames/len(roles))
 				})
 			}
 		})
 	}
 }
 
-// fuzzConfiguration is the chain and the routes of a switch that gets random frames, as commands of a scenario.
+// fuzzConfiguration is the chain and the routes of a switch that gets random frames, as commands of
+// a scenario.
 func fuzzConfiguration(role string) []string {
 	return []string{"port 1 host principal=1", "lease 1-3 1", "grant 1 2 read", "grant 2 1 read write", "port 2 fabric", "port 3 fabric", "address 10.0.100.1", "address 10.0.200.2",
 		"chain 1 role=" + role + " epoch=3 head=10.0.200.1 next=10.0.200.3 tail=10.0.200.4 service=10.0.100.1 ack-group=7 reply-group=256",
@@ -51,7 +55,8 @@ func fuzzConfiguration(role string) []string {
 		"group 7 2:0 3:0", "group 257 1:2 2:1", "group 258 2:2 3:1 2:1", "group 259 3:2 3:1"}
 }
 
-// randomInput is a random frame and the port that it comes in by: from the controller, with its header.
+// randomInput is a random frame and the port that it comes in by: from the controller, with its
+// header.
 func randomInput(r *rand.Rand, profile wire.Profile) (port uint32, frame []byte) {
 	port = []uint32{1, 2, 2, 3, controllerPort}[r.IntN(5)]
 	frame = randomFrame(r, profile)
@@ -103,8 +108,10 @@ func compare(t *testing.T, p *process, role string, profile int, r *rand.Rand, f
 	t.Logf("%d frames, %d out", frames, came)
 }
 
-// exchange sends a frame and, behind it on the same way, a plain packet that the switch only routes. When that has come out, the switch is done with the frame but
-// for what other threads of it still carry (copies, packet-ins): as many as are expected are waited for, and more than those for a moment.
+// exchange sends a frame and, behind it on the same way, a plain packet that the switch only
+// routes. When that has come out, the switch is done with the frame but for what other threads of
+// it still carry (copies, packet-ins): as many as are expected are waited for, and more than those
+// for a moment.
 func (p *process) exchange(port uint32, frame []byte, number uint32, expect int) ([]output, error) {
 	p.mu.Lock()
 	p.packets = nil
@@ -113,7 +120,8 @@ func (p *process) exchange(port uint32, frame []byte, number uint32, expect int)
 	give := func(frame []byte) error {
 		if port == controllerPort {
 			header := binary.BigEndian.Uint16(frame)
-			return p.client.PacketOut(frame[2:], map[string]uint64{"egress_port": uint64(header >> 7), "submit_to_ingress": uint64(header >> 6 & 1), "padding": 0})
+			return p.client.PacketOut(frame[2:], map[string]uint64{"egress_port": uint64(header >> 7),
+				"submit_to_ingress": uint64(header >> 6 & 1), "padding": 0})
 		}
 		_, err := unix.Write(p.sockets[port], frame)
 		return err
@@ -141,7 +149,8 @@ func (p *process) exchange(port uint32, frame []byte, number uint32, expect int)
 					return nil, fmt.Errorf("receiving at port %d: %w", number, err)
 				}
 				ll, _ := from.(*unix.SockaddrLinklayer)
-				if ll == nil || ll.Pkttype == unix.PACKET_OUTGOING || n >= 14 && binary.BigEndian.Uint16(buffer[12:]) == unix.ETH_P_IPV6 {
+				if ll == nil || ll.Pkttype == unix.PACKET_OUTGOING ||
+					n >= 14 && binary.BigEndian.Uint16(buffer[12:]) == unix.ETH_P_IPV6 {
 					continue
 				}
 				if bytes.HasSuffix(buffer[:n], mark) {
@@ -158,7 +167,8 @@ func (p *process) exchange(port uint32, frame []byte, number uint32, expect int)
 		all := append(out, p.packets...)
 		p.mu.Unlock()
 		switch {
-		case !passed.IsZero() && (time.Since(passed) > time.Second || len(all) >= expect && time.Since(passed) > settled):
+		case !passed.IsZero() && (time.Since(passed) > time.Second ||
+			len(all) >= expect && time.Since(passed) > settled):
 			return all, nil
 		case passed.IsZero() && time.Since(start) > 5*time.Second:
 			return nil, fmt.Errorf("the barrier behind a frame by port %d did not come out in 5 s", port)

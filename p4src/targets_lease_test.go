@@ -12,8 +12,9 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// TestDeadSwitchStopsAnswering kills a switch whose programs stay on the ports when it dies, as on kernels before 6.6. They go on answering reads, but not beyond the
-// read lease that the controller gave.
+// TestDeadSwitchStopsAnswering kills a switch whose programs stay on the ports when it dies, as on
+// kernels before 6.6. They go on answering reads, but not beyond the read lease that the controller
+// gave.
 func TestDeadSwitchStopsAnswering(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces and raw sockets")
@@ -65,11 +66,13 @@ func TestDeadSwitchStopsAnswering(t *testing.T) {
 		buffer := make([]byte, 65536)
 		for sent := time.Now(); time.Since(sent) < 50*time.Millisecond; {
 			n, from, err := unix.Recvfrom(p.sockets[1], buffer, unix.MSG_DONTWAIT)
-			if ll, _ := from.(*unix.SockaddrLinklayer); err != nil || ll == nil || ll.Pkttype == unix.PACKET_OUTGOING || n < 42 || binary.BigEndian.Uint16(buffer[12:]) != unix.ETH_P_IP {
+			if ll, _ := from.(*unix.SockaddrLinklayer); err != nil || ll == nil ||
+				ll.Pkttype == unix.PACKET_OUTGOING || n < 42 || binary.BigEndian.Uint16(buffer[12:]) != unix.ETH_P_IP {
 				continue
 			}
 			var a wire.Packet
-			if _, payload, err := wire.ParseFrame(buffer[:n]); err == nil && a.Unmarshal(payload, 128) == nil && a.Op == wire.ReadReply {
+			if _, payload, err := wire.ParseFrame(buffer[:n]); err == nil && a.Unmarshal(payload, 128) == nil &&
+				a.Op == wire.ReadReply {
 				return a, true
 			}
 		}

@@ -19,8 +19,9 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// TestTargetsServeDuringWrites asks a real switch the same read over and over, one at a time, while a controller writes entries and groups and reads
-// registers and counters: no read may go unanswered, and none may be answered with anything but the value.
+// TestTargetsServeDuringWrites asks a real switch the same read over and over, one at a time, while
+// a controller writes entries and groups and reads registers and counters: no read may go
+// unanswered, and none may be answered with anything but the value.
 func TestTargetsServeDuringWrites(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces and raw sockets")
@@ -47,7 +48,8 @@ func TestTargetsServeDuringWrites(t *testing.T) {
 			go func() { done <- p.keepReading(t, stop, &reads) }()
 			rounds := 0
 			for end := time.Now().Add(time.Second); time.Now().Before(end) || rounds < 3; rounds++ {
-				p.disturb(t, s, uint64(rounds), target.name != "simple_switch_grpc") // BMv2 has no registers over P4Runtime
+				// BMv2 has no registers over P4Runtime
+				p.disturb(t, s, uint64(rounds), target.name != "simple_switch_grpc")
 			}
 			close(stop)
 			check(t, <-done)
@@ -59,7 +61,8 @@ func TestTargetsServeDuringWrites(t *testing.T) {
 	}
 }
 
-// disturb is one round of what controllers do while packets pass. Nothing of it changes what the read is answered with.
+// disturb is one round of what controllers do while packets pass. Nothing of it changes what the
+// read is answered with.
 func (p *process) disturb(t *testing.T, s *scenario, round uint64, registers bool) {
 	t.Helper()
 	ctx := context.Background()
@@ -76,16 +79,22 @@ func (p *process) disturb(t *testing.T, s *scenario, round uint64, registers boo
 	}
 	group := &v1.MulticastGroupEntry{MulticastGroupId: 257}
 	for _, r := range []p4rt.Replica{{Port: 1, Instance: 2}, {Port: 2, Instance: uint32(1 + round%2)}} {
-		group.Replicas = append(group.Replicas, &v1.Replica{PortKind: &v1.Replica_EgressPort{EgressPort: r.Port}, Instance: r.Instance})
+		group.Replicas = append(group.Replicas,
+			&v1.Replica{PortKind: &v1.Replica_EgressPort{EgressPort: r.Port}, Instance: r.Instance})
 	}
-	check(t, p.client.Write(ctx, &v1.Update{Type: v1.Update_MODIFY, Entity: &v1.Entity{Entity: &v1.Entity_PacketReplicationEngineEntry{
-		PacketReplicationEngineEntry: &v1.PacketReplicationEngineEntry{Type: &v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: group}}}}}))
+	check(t, p.client.Write(ctx, &v1.Update{Type: v1.Update_MODIFY,
+		Entity: &v1.Entity{Entity: &v1.Entity_PacketReplicationEngineEntry{
+			PacketReplicationEngineEntry: &v1.PacketReplicationEngineEntry{
+				Type: &v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: group},
+			},
+		}}}))
 	if _, err := p.events(); err != nil {
 		t.Fatal(err)
 	}
 	if registers {
 		cells := 0
-		all := &v1.Entity{Entity: &v1.Entity_RegisterEntry{RegisterEntry: &v1.RegisterEntry{RegisterId: registerID(t, "versions")}}}
+		all := &v1.Entity{Entity: &v1.Entity_RegisterEntry{RegisterEntry: &v1.RegisterEntry{RegisterId: registerID(t,
+			"versions")}}}
 		check(t, p.client.Read(ctx, func(*v1.Entity) error { cells++; return nil }, all))
 		if cells < 1000 {
 			t.Fatalf("only %d cells of the register versions were read", cells)
@@ -103,7 +112,8 @@ func (p *process) keepReading(t *testing.T, stop <-chan struct{}, reads *int) er
 		default:
 		}
 		request := uint32(*reads + 1)
-		if _, err := unix.Write(p.sockets[1], queryFrame(t, wire.Packet{Op: wire.Read, Request: request, Key: 0x01000001})); err != nil {
+		if _, err := unix.Write(p.sockets[1], queryFrame(t, wire.Packet{Op: wire.Read, Request: request,
+			Key: 0x01000001})); err != nil {
 			return fmt.Errorf("sending read %d: %w", request, err)
 		}
 		for sent := time.Now(); ; {
@@ -114,7 +124,8 @@ func (p *process) keepReading(t *testing.T, stop <-chan struct{}, reads *int) er
 				}
 				continue
 			}
-			if ll, _ := from.(*unix.SockaddrLinklayer); ll == nil || ll.Pkttype == unix.PACKET_OUTGOING || n < 14 || binary.BigEndian.Uint16(buffer[12:]) == unix.ETH_P_IPV6 {
+			if ll, _ := from.(*unix.SockaddrLinklayer); ll == nil || ll.Pkttype == unix.PACKET_OUTGOING ||
+				n < 14 || binary.BigEndian.Uint16(buffer[12:]) == unix.ETH_P_IPV6 {
 				continue
 			}
 			_, payload, err := wire.ParseFrame(buffer[:n])
@@ -125,7 +136,8 @@ func (p *process) keepReading(t *testing.T, stop <-chan struct{}, reads *int) er
 			if err := a.Unmarshal(payload, 128); err != nil {
 				return fmt.Errorf("the answer to read %d: %w", request, err)
 			}
-			if a.Op != wire.ReadReply || a.Request != request || a.Status != wire.OK || !bytes.Equal(a.Value, []byte("steady")) {
+			if a.Op != wire.ReadReply || a.Request != request || a.Status != wire.OK ||
+				!bytes.Equal(a.Value, []byte("steady")) {
 				return fmt.Errorf("read %d was answered with %v", request, a.String())
 			}
 			break
@@ -139,7 +151,8 @@ func queryFrame(t *testing.T, q wire.Packet) []byte {
 	t.Helper()
 	payload, err := q.Marshal(128)
 	check(t, err)
-	f := wire.Frame{EthernetDst: [6]byte{2, 0, 0, 0, 0, 0xA}, EthernetSrc: [6]byte{2, 0, 0, 0, 0, 0xB}, Src: netip.MustParseAddrPort("10.0.1.1:4000"),
+	f := wire.Frame{EthernetDst: [6]byte{2, 0, 0, 0, 0, 0xA}, EthernetSrc: [6]byte{2, 0, 0, 0, 0, 0xB},
+		Src: netip.MustParseAddrPort("10.0.1.1:4000"),
 		Dst: netip.MustParseAddrPort("10.0.100.1:20035")}
 	frame, err := f.AppendTo(nil, payload)
 	check(t, err)

@@ -70,8 +70,9 @@ func buildSwitch(t *testing.T) string {
 	return bin
 }
 
-// TestTargets runs the scenarios on real switches: processes with network interfaces, driven over P4Runtime. What they say must be what the transcripts say,
-// which the interpreter wrote: so netcraq-switch and BMv2 give the same packets for the same packets.
+// TestTargets runs the scenarios on real switches: processes with network interfaces, driven over
+// P4Runtime. What they say must be what the transcripts say, which the interpreter wrote: so
+// netcraq-switch and BMv2 give the same packets for the same packets.
 func TestTargets(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces and raw sockets")
@@ -85,7 +86,9 @@ func TestTargets(t *testing.T) {
 			}
 			for _, file := range files {
 				t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-					s := &scenario{open: func(t *testing.T, profile int) device { return startTarget(t, command, profile) }}
+					s := &scenario{open: func(t *testing.T, profile int) device {
+						return startTarget(t, command, profile)
+					}}
 					s.run(t, file)
 				})
 			}
@@ -93,7 +96,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// process is a switch in a network namespace of its own, with a veth pair for each port of the scenarios.
+// process is a switch in a network namespace of its own, with a veth pair for each port of the
+// scenarios.
 type process struct {
 	client    *p4rt.Client
 	info      *p4rt.Info
@@ -107,8 +111,9 @@ type process struct {
 
 var targetPorts = []uint32{1, 2, 3, 4, 5, 6, 9}
 
-// quiet is how long nothing more must come out of a switch for a packet to be over, silent how long nothing at all. The switches take less than a millisecond, but on a busy machine a process
-// of theirs may wait for its turn after it has counted the packet.
+// quiet is how long nothing more must come out of a switch for a packet to be over, silent how long
+// nothing at all. The switches take less than a millisecond, but on a busy machine a process of
+// theirs may wait for its turn after it has counted the packet.
 const (
 	quiet  = 20 * time.Millisecond
 	silent = 80 * time.Millisecond
@@ -124,7 +129,8 @@ func startTarget(t *testing.T, command []string, profile int) device {
 	check(t, err)
 	p := &process{info: info, installed: map[string]bool{}, sockets: map[uint32]int{}}
 
-	// The namespace is this thread's until the end of this function; it lives as long as the switch and the sockets.
+	// The namespace is this thread's until the end of this function; it lives as long as the switch
+	// and the sockets.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	home, err := netns.Get()
@@ -143,7 +149,8 @@ func startTarget(t *testing.T, command []string, profile int) device {
 	check(t, netlink.LinkSetUp(loopback))
 	args := append([]string{}, command[1:]...)
 	for _, port := range targetPorts {
-		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", port), MTU: 9000}, PeerName: fmt.Sprintf("h%d", port)}
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", port), MTU: 9000},
+			PeerName: fmt.Sprintf("h%d", port)}
 		check(t, netlink.LinkAdd(link))
 		for _, name := range []string{link.Name, link.PeerName} {
 			l, err := netlink.LinkByName(name)
@@ -153,14 +160,25 @@ func startTarget(t *testing.T, command []string, profile int) device {
 		}
 		peer, err := netlink.LinkByName(link.PeerName)
 		check(t, err)
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_ALL)))
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC,
+			int(htons(unix.ETH_P_ALL)))
 		check(t, err)
 		check(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: peer.Attrs().Index}))
 		t.Cleanup(func() { unix.Close(fd) })
 		p.sockets[port] = fd
 		args = append(args, "-i", fmt.Sprintf("%d@%s", port, link.Name))
 	}
-	args = append(args, "--device-id", "1", "--no-p4", "--", "--grpc-server-addr", "127.0.0.1:9559", "--cpu-port", fmt.Sprint(controllerPort))
+	args = append(
+		args,
+		"--device-id",
+		"1",
+		"--no-p4",
+		"--",
+		"--grpc-server-addr",
+		"127.0.0.1:9559",
+		"--cpu-port",
+		fmt.Sprint(controllerPort),
+	)
 	cmd := exec.Command(command[0], args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	log, err := cmd.StderrPipe()
@@ -184,10 +202,13 @@ func startTarget(t *testing.T, command []string, profile int) device {
 		}
 	})
 
-	p.client, err = p4rt.New(p4rt.Options{Name: filepath.Base(command[0]), Target: "passthrough:///127.0.0.1:9559", DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 1}, Info: info,
+	p.client, err = p4rt.New(p4rt.Options{Name: filepath.Base(command[0]),
+		Target: "passthrough:///127.0.0.1:9559", DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 1}, Info: info,
 		RPCTimeout: 30 * time.Second,
 		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dialIn(ctx, space, address) })}},
+			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+				return dialIn(ctx, space, address)
+			})}},
 		p4rt.Handler{PacketIn: func(in p4rt.PacketIn) {
 			header := binary.BigEndian.AppendUint16(nil, uint16(in.Metadata["ingress_port"])<<7)
 			p.mu.Lock()
@@ -250,7 +271,8 @@ func (p *process) remove(e p4rt.Entry) error {
 	if err != nil {
 		return err
 	}
-	return p.client.Write(context.Background(), &v1.Update{Type: v1.Update_DELETE, Entity: &v1.Entity{Entity: &v1.Entity_TableEntry{TableEntry: entity}}})
+	return p.client.Write(context.Background(), &v1.Update{Type: v1.Update_DELETE,
+		Entity: &v1.Entity{Entity: &v1.Entity_TableEntry{TableEntry: entity}}})
 }
 
 func (p *process) write(u v1.Update_Type, e p4rt.Entry) error {
@@ -258,16 +280,22 @@ func (p *process) write(u v1.Update_Type, e p4rt.Entry) error {
 	if err != nil {
 		return err
 	}
-	return p.client.Write(context.Background(), &v1.Update{Type: u, Entity: &v1.Entity{Entity: &v1.Entity_TableEntry{TableEntry: entity}}})
+	return p.client.Write(context.Background(),
+		&v1.Update{Type: u, Entity: &v1.Entity{Entity: &v1.Entity_TableEntry{TableEntry: entity}}})
 }
 
 func (p *process) group(g p4rt.Group) error {
 	m := &v1.MulticastGroupEntry{MulticastGroupId: g.ID}
 	for _, r := range g.Replicas {
-		m.Replicas = append(m.Replicas, &v1.Replica{PortKind: &v1.Replica_EgressPort{EgressPort: r.Port}, Instance: r.Instance})
+		m.Replicas = append(m.Replicas, &v1.Replica{PortKind: &v1.Replica_EgressPort{EgressPort: r.Port},
+			Instance: r.Instance})
 	}
-	return p.client.Write(context.Background(), &v1.Update{Type: v1.Update_INSERT, Entity: &v1.Entity{Entity: &v1.Entity_PacketReplicationEngineEntry{
-		PacketReplicationEngineEntry: &v1.PacketReplicationEngineEntry{Type: &v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: m}}}}})
+	return p.client.Write(context.Background(), &v1.Update{Type: v1.Update_INSERT,
+		Entity: &v1.Entity{Entity: &v1.Entity_PacketReplicationEngineEntry{
+			PacketReplicationEngineEntry: &v1.PacketReplicationEngineEntry{
+				Type: &v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: m},
+			},
+		}}})
 }
 
 func (p *process) rate(port uint32, packets int64) error {
@@ -300,7 +328,8 @@ func (p *process) send(port uint32, frame []byte) ([]output, error) {
 	p.mu.Unlock()
 	if port == controllerPort {
 		header := binary.BigEndian.Uint16(frame)
-		err = p.client.PacketOut(frame[2:], map[string]uint64{"egress_port": uint64(header >> 7), "submit_to_ingress": uint64(header >> 6 & 1), "padding": 0})
+		err = p.client.PacketOut(frame[2:], map[string]uint64{"egress_port": uint64(header >> 7),
+			"submit_to_ingress": uint64(header >> 6 & 1), "padding": 0})
 	} else {
 		_, err = unix.Write(p.sockets[port], frame)
 	}
@@ -324,7 +353,8 @@ func (p *process) send(port uint32, frame []byte) ([]output, error) {
 	}
 	var out []output
 	buffer := make([]byte, 65536)
-	for last := time.Now(); time.Since(last) < quiet || len(out) == 0 && time.Since(last) < silent; time.Sleep(time.Millisecond) {
+	for last := time.Now(); time.Since(last) < quiet || len(out) == 0 && time.Since(last) < silent; time.Sleep(
+		time.Millisecond) {
 		for port, fd := range p.sockets {
 			n, from, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
 			if errors.Is(err, unix.EAGAIN) {
@@ -334,7 +364,8 @@ func (p *process) send(port uint32, frame []byte) ([]output, error) {
 				return nil, fmt.Errorf("receiving at port %d: %w", port, err)
 			}
 			ll, _ := from.(*unix.SockaddrLinklayer)
-			if ll == nil || ll.Pkttype == unix.PACKET_OUTGOING || n < 14 || binary.BigEndian.Uint16(buffer[12:]) == unix.ETH_P_IPV6 {
+			if ll == nil || ll.Pkttype == unix.PACKET_OUTGOING || n < 14 ||
+				binary.BigEndian.Uint16(buffer[12:]) == unix.ETH_P_IPV6 {
 				continue
 			}
 			out = append(out, output{port, append([]byte{}, buffer[:n]...)})

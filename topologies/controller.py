@@ -19,18 +19,24 @@ from topologies import namespaces, nodes, p4app
 from topologies.ownership import Run
 
 ADMIN = "127.0.0.1:20036"
-"""Where the controller serves its page and its metrics unless told otherwise, and the admin API for who has the token."""
+"""Where the controller serves its page and its metrics unless told otherwise, and the admin API for
+who has the token.
+"""
 
 
 def socket_for(run: Run) -> str:
-    """Where a run's controller serves its admin API: where everybody looks for it, or, in a private network namespace, at a place of its own."""
+    """Where a run's controller serves its admin API: where everybody looks for it, or, in a private
+    network namespace, at a place of its own.
+    """
     if namespaces.PRIVATE in os.environ:
         return SYSTEM_SOCKET.replace("controller", run.id)
     return SYSTEM_SOCKET
 
 
 def declaration(topology: p4app.Topology) -> dict[str, Any]:
-    """The controller's own file for a network: switches with their P4Runtime servers, links by port, hosts, chains."""
+    """The controller's own file for a network: switches with their P4Runtime servers, links by
+    port, hosts, chains.
+    """
     compiled = p4app.ROOT / "p4src" / "compiled"
     return {
         "program": {
@@ -49,7 +55,9 @@ def declaration(topology: p4app.Topology) -> dict[str, Any]:
             for switch in topology.switches.values()
         ],
         "links": [
-            [f"{end.node}:{end.port}" for end in link.ends] for link in topology.links if all(end.node in topology.switches for end in link.ends)
+            [f"{end.node}:{end.port}" for end in link.ends]
+            for link in topology.links
+            if all(end.node in topology.switches for end in link.ends)
         ],
         "hosts": [
             {
@@ -78,7 +86,9 @@ def declaration(topology: p4app.Topology) -> dict[str, Any]:
 
 
 class Operator(Admin):
-    """What an operator asks of the controller, beside what a client does. JSON as ``api/admin`` describes the types."""
+    """What an operator asks of the controller, beside what a client does. JSON as ``api/admin``
+    describes the types.
+    """
 
     def __init__(self, url: str | None = None, timeout: float = 30.0, token_file: str | Path | None = None) -> None:
         super().__init__(url, timeout, token_file)
@@ -105,8 +115,13 @@ class Operator(Admin):
         return [json.loads(line.removeprefix("data:")) for line in lines if line.startswith("data:")]
 
     def add_keys(self, chain: str, keys: dict[str, bytes | None]) -> list[dict[str, Any]]:
-        """Place keys, by name, with their first values (None: none yet). An entry with an ``error`` was not placed; the others were."""
-        specs = [{"name": name} if value is None else {"name": name, "value": base64.b64encode(value).decode()} for name, value in keys.items()]
+        """Place keys, by name, with their first values (None: none yet). An entry with an ``error``
+        was not placed; the others were.
+        """
+        specs = [
+            {"name": name} if value is None else {"name": name, "value": base64.b64encode(value).decode()}
+            for name, value in keys.items()
+        ]
         return self._do("POST", f"/v1/chains/{_segment(chain)}/keys", specs)
 
     def add_key(self, chain: str, name: str, value: bytes | None = None) -> int:
@@ -145,7 +160,9 @@ def _segment(text: str) -> str:
 class Controller:
     """The controller process."""
 
-    def __init__(self, run: Run, topology: p4app.Topology, out: Path, socket: str, tcp: str = ADMIN, flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, run: Run, topology: p4app.Topology, out: Path, socket: str, tcp: str = ADMIN, flags: Sequence[str] = ()
+    ) -> None:
         self.run = run
         self.flags = flags
         self.topology = topology
@@ -160,21 +177,35 @@ class Controller:
     def start(self) -> None:
         """Write the controller's file and start the process."""
         self.file.write_text(json.dumps(declaration(self.topology), indent=2) + "\n")
-        command = [nodes.built("netcraq-controller"), "--topology", str(self.file), "--admin", self.endpoints, *self.users, *self.flags]
+        command = [
+            nodes.built("netcraq-controller"),
+            "--topology",
+            str(self.file),
+            "--admin",
+            self.endpoints,
+            *self.users,
+            *self.flags,
+        ]
         self.process = nodes.start_process(self.run, command, self.log)
 
     def wait_ready(self, timeout: float = 30) -> None:
-        """Wait until every chain serves. NodeError, saying what is missing, where that does not come about."""
+        """Wait until every chain serves. NodeError, saying what is missing, where that does not
+        come about.
+        """
         deadline = time.monotonic() + timeout
         while True:
             if self.process is None or self.process.poll() is not None:
-                raise nodes.NodeError(f"the controller ended with {nodes.exit_status(self.process)}; {nodes.tail(self.log)}")
+                raise nodes.NodeError(
+                    f"the controller ended with {nodes.exit_status(self.process)}; {nodes.tail(self.log)}"
+                )
             try:
                 self.admin.ready()
                 return
             except AdminError as why:
                 if time.monotonic() > deadline:
-                    raise nodes.NodeError(f"the chain does not come up within {timeout:g} s: {why}; {nodes.tail(self.log)}") from None
+                    raise nodes.NodeError(
+                        f"the chain does not come up within {timeout:g} s: {why}; {nodes.tail(self.log)}"
+                    ) from None
             time.sleep(0.05)
 
     def kill(self) -> None:

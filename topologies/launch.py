@@ -30,7 +30,9 @@ HOOKS = ("auto", "tc", "xdp")
 
 def add_switch_arguments(parser: argparse.ArgumentParser) -> None:
     """Have a command line say which switches there are to be: :func:`kind_of` reads it."""
-    parser.add_argument("--switch", choices=SWITCHES, default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH")
+    parser.add_argument(
+        "--switch", choices=SWITCHES, default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH"
+    )
     parser.add_argument("--engine", choices=ENGINES, default="auto", help="engine of the embedded switch")
     parser.add_argument("--hook", choices=HOOKS, default="auto", help="where the embedded switch's eBPF meets frames")
 
@@ -42,18 +44,31 @@ def kind_of(options: argparse.Namespace) -> dict[str, str]:
 
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="launch.py", description="Launch a NetCRAQ chain in Mininet, from a topology file in p4-utils' form.")
+    parser = argparse.ArgumentParser(
+        prog="launch.py", description="Launch a NetCRAQ chain in Mininet, from a topology file in p4-utils' form."
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("file", nargs="?", type=Path, help="topology file (default: topologies/chain-4.json)")
     what.add_argument("--nodes", type=int, metavar="N", help="no file: N switches in a line (2 to 8), a host at each")
     add_switch_arguments(parser)
-    parser.add_argument("--profile", type=int, choices=p4app.PROFILES, help="width of a value in bits, instead of the file's")
-    parser.add_argument("--admin", default=ADMIN, metavar="HOST:PORT", help=f"where the controller serves its page and metrics (default {ADMIN})")
-    parser.add_argument("--out", type=Path, default=p4app.ROOT / "out" / "network", metavar="DIR", help="for logs (default out/network)")
+    parser.add_argument(
+        "--profile", type=int, choices=p4app.PROFILES, help="width of a value in bits, instead of the file's"
+    )
+    parser.add_argument(
+        "--admin",
+        default=ADMIN,
+        metavar="HOST:PORT",
+        help=f"where the controller serves its page and metrics (default {ADMIN})",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=p4app.ROOT / "out" / "network", metavar="DIR", help="for logs (default out/network)"
+    )
     cli = "Mininet's prompt (default on a terminal); without it, run until SIGINT or SIGTERM"
     parser.add_argument("--cli", action=argparse.BooleanOptionalAction, default=sys.stdin.isatty(), help=cli)
     parser.add_argument("--check", action="store_true", help="check the file, say what it describes, and start nothing")
-    parser.add_argument("--clean", action="store_true", help="only remove what a killed run has left (every start does)")
+    parser.add_argument(
+        "--clean", action="store_true", help="only remove what a killed run has left (every start does)"
+    )
     return parser
 
 
@@ -73,23 +88,34 @@ def describe(topology: p4app.Topology) -> str:
         where = f"service address {chain.service}, values of {topology.profile // 8} bytes, lease {chain.lease_ms} ms"
         lines.append(f"chain {chain.name} ({chain.id}): {' → '.join(chain.members)}; {where}")
     for switch in topology.switches.values():
-        ports = sorted((here.port, there.node) for link in topology.links for here, there in (link.ends, link.ends[::-1]) if here.node == switch.name)
+        ports = sorted(
+            (here.port, there.node)
+            for link in topology.links
+            for here, there in (link.ends, link.ends[::-1])
+            if here.node == switch.name
+        )
         hosts = ", ".join(f"{host.name} ({host.ip.ip})" for host in topology.hosts_at(switch.name))
         cables = " ".join(f"{port}→{node}" for port, node in ports)
         server = f"P4Runtime 127.0.0.1:{switch.grpc_port}"
-        lines.append(f"  {switch.name}: {switch.address}, {server}, ports {cables}{f', hosts {hosts}' if hosts else ''}")
+        lines.append(
+            f"  {switch.name}: {switch.address}, {server}, ports {cables}{f', hosts {hosts}' if hosts else ''}"
+        )
     return "\n".join([*lines, *authority(topology)])
 
 
 def authority(topology: p4app.Topology) -> list[str]:
-    """Who may do what: a line for the hosts that may do everything, one for the others, and one for what may be sent at most."""
+    """Who may do what: a line for the hosts that may do everything, one for the others, and one for
+    what may be sent at most.
+    """
     hosts = topology.hosts.values()
     free = [host.name for host in hosts if host.open]
     lines = []
     if len(free) == len(hosts):
         lines.append(f"every host may read and write every key: {topology.source} says no access; see docs/security.md")
     elif free:
-        lines.append(f"{', '.join(free)} may read and write every key: {topology.source} says no access for {', '.join(free)}; see docs/security.md")
+        lines.append(
+            f"{', '.join(free)} may read and write every key: {topology.source} says no access for {', '.join(free)}; see docs/security.md"
+        )
     if len(free) < len(hosts):
         lines.append("access is restricted: " + "; ".join(_rights(topology)))
     rates = {host.name: topology.host_rate if host.rate is None else host.rate for host in hosts}
@@ -149,7 +175,9 @@ def prompt(mininet: object) -> None:
 
 
 def end_on_signals() -> None:
-    """Make SIGTERM and SIGHUP end the program as an exception does, so that everything is taken down on the way out."""
+    """Make SIGTERM and SIGHUP end the program as an exception does, so that everything is taken
+    down on the way out.
+    """
 
     def end(number: int, _frame: object) -> None:
         for again in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -191,7 +219,10 @@ def launch(topology: p4app.Topology, options: argparse.Namespace) -> int:
     try:
         with network:
             print(describe(topology))
-            print(f"ready: {json.dumps({'admin': network.admin_url, 'page': f'http://{options.admin}/', 'logs': str(network.out)})}", flush=True)
+            print(
+                f"ready: {json.dumps({'admin': network.admin_url, 'page': f'http://{options.admin}/', 'logs': str(network.out)})}",
+                flush=True,
+            )
             if options.cli:
                 print(f"\nThe network is up. {HINTS}\n", flush=True)
                 prompt(network.mininet)

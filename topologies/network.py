@@ -10,8 +10,9 @@
         net.execute("h1", ["ping", "-c", "1", "10.1.2.2"])
         net.kill_switch("s2")
 
-When the block ends, and however it ends, everything is gone: processes, interfaces, namespaces. Where this process is killed with no chance to do
-that, its children are killed by the kernel, and what still stays is removed by the next network that starts (:mod:`topologies.ownership`).
+When the block ends, and however it ends, everything is gone: processes, interfaces, namespaces.
+Where this process is killed with no chance to do that, its children are killed by the kernel, and
+what still stays is removed by the next network that starts (:mod:`topologies.ownership`).
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ class ChainNetwork:
     """A topology in Mininet with its switches and controller.
 
     ``switch`` is ``embedded`` or ``bmv2``; ``engine`` is for the embedded one, ``hook`` for its
-    eBPF. ``out`` takes the logs and the controller's file. The controller
-    serves its admin API by a Unix socket, ``admin_url``, which hosts reach, too; ``admin`` is where it serves its page and its metrics, in this
-    network namespace. ``controller=False`` leaves the switches without one, and
-    without a program; ``controller_flags`` are more of its flags.
+    eBPF. ``out`` takes the logs and the controller's file. The controller serves its admin API by a
+    Unix socket, ``admin_url``, which hosts reach, too; ``admin`` is where it serves its page and
+    its metrics, in this network namespace. ``controller=False`` leaves the switches without one,
+    and without a program; ``controller_flags`` are more of its flags.
     """
 
     def __init__(
@@ -89,14 +90,18 @@ class ChainNetwork:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Take it down."""
         self.stop()
 
     def start(self) -> None:
-        """Bring everything up; returns when the chain serves. On failure everything is taken down again.
+        """Bring everything up; returns when the chain serves. On failure everything is taken down
+        again.
 
-        NodeError where something does not come up, BusyError where another network or process is in the way.
+        NodeError where something does not come up, BusyError where another network or process is in
+        the way.
         """
         self._check_machine()
         self.out.mkdir(parents=True, exist_ok=True)
@@ -115,7 +120,9 @@ class ChainNetwork:
             for switch in self.switches.values():
                 switch.wait_ready()
             if self._with_controller:
-                self.controller = Controller(self._run, self.topology, self.out, self.admin_url, self.admin_address, self._controller_flags)
+                self.controller = Controller(
+                    self._run, self.topology, self.out, self.admin_url, self.admin_address, self._controller_flags
+                )
                 self.controller.start()
                 self.controller.wait_ready()
         except BaseException:
@@ -134,7 +141,8 @@ class ChainNetwork:
             for switch in self.switches.values():
                 switch.end()  # all at once; Mininet waits for one after the other
             if self.mininet is not None:
-                # Where a signal came in the middle of a command of Mininet's, it refuses the next one: the sweep takes down what it leaves.
+                # Where a signal came in the middle of a command of Mininet's, it refuses the next
+                # one: the sweep takes down what it leaves.
                 with contextlib.suppress(AssertionError):
                     self.mininet.stop()
         finally:
@@ -155,7 +163,9 @@ class ChainNetwork:
 
     def _check_ports(self) -> None:
         """The TCP ports that are to be served must be free."""
-        wanted = {switch.grpc_port: f"the P4Runtime server of {switch.name}" for switch in self.topology.switches.values()}
+        wanted = {
+            switch.grpc_port: f"the P4Runtime server of {switch.name}" for switch in self.topology.switches.values()
+        }
         if self._with_controller:
             wanted[int(self.admin_address.rpartition(":")[2])] = "the controller's admin API"
         for port, what in wanted.items():
@@ -164,18 +174,25 @@ class ChainNetwork:
                 try:
                     probe.bind(("127.0.0.1", port))
                 except OSError:
-                    raise ownership.BusyError(f"TCP port {port} on loopback, for {what}, is in use by another program") from None
+                    raise ownership.BusyError(
+                        f"TCP port {port} on loopback, for {what}, is in use by another program"
+                    ) from None
 
     def _build(self, run: ownership.Run) -> None:
         """Make nodes and cables."""
         lg.setLogLevel("error")
-        # Mininet would set kernel parameters of the whole machine, for networks far larger than these, and leave them so.
+        # Mininet would set kernel parameters of the whole machine, for networks far larger than
+        # these, and leave them so.
         Mininet.inited = True
         self.mininet = net = Mininet(topo=None, build=False, controller=None, link=Cable, waitConnected=False)
         for name in self.topology.hosts:
             self.hosts[name] = net.addHost(name, cls=Host, run=run)
         for name, switch in self.topology.switches.items():
-            own = {"cls": EmbeddedSwitch, "engine": self.engine, "hook": self.hook} if self.switch == "embedded" else {"cls": Bmv2Switch}
+            own = (
+                {"cls": EmbeddedSwitch, "engine": self.engine, "hook": self.hook}
+                if self.switch == "embedded"
+                else {"cls": Bmv2Switch}
+            )
             self.switches[name] = net.addSwitch(name, run=run, switch=switch, log=self.out / f"{name}.log", **own)
         for index, link in enumerate(self.topology.links):
             a, b = (net.get(end.node) for end in link.ends)
@@ -188,12 +205,15 @@ class ChainNetwork:
         net.built = True
 
     def _neighbours(self, host: p4app.Host) -> dict[str, str]:
-        """The Ethernet addresses that a host is told beside its gateway's: of what its subnet has in it."""
+        """The Ethernet addresses that a host is told beside its gateway's: of what its subnet has
+        in it.
+        """
         if not self.topology.auto_arp_tables:
             return {}
         gateway = self.topology.switches[host.switch].mac
         found = {other.ip.ip: other.mac for other in self.topology.hosts.values() if other is not host}
-        # Chains and switches answer no ARP. Where the strategy puts them into the host's subnet, the way to them is the host's own switch.
+        # Chains and switches answer no ARP. Where the strategy puts them into the host's subnet,
+        # the way to them is the host's own switch.
         found.update({chain.service: gateway for chain in self.topology.chains})
         found.update({switch.address: gateway for switch in self.topology.switches.values()})
         return {str(address): mac for address, mac in found.items() if address in host.ip.network}
@@ -207,16 +227,24 @@ class ChainNetwork:
     # ---- Inside ----
 
     def inside(self, host: str) -> contextlib.AbstractContextManager[None]:
-        """Run a block in a host's network namespace: sockets made there are the host's. Only the calling thread moves."""
+        """Run a block in a host's network namespace: sockets made there are the host's. Only the
+        calling thread moves.
+        """
         return namespaces.entered(self.hosts[host].pid)
 
-    def execute(self, host: str, command: Sequence[str], timeout: float = 30, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def execute(
+        self, host: str, command: Sequence[str], timeout: float = 30, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command in a host and wait for it."""
         argv = ["mnexec", "-a", str(self.hosts[host].pid), *command]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=check, env=self._environment(), cwd=p4app.ROOT)
+        return subprocess.run(
+            argv, capture_output=True, text=True, timeout=timeout, check=check, env=self._environment(), cwd=p4app.ROOT
+        )
 
     def spawn(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen:
-        """Start a command in a host. What still runs when the network goes, or this process, is killed."""
+        """Start a command in a host. What still runs when the network goes, or this process, is
+        killed.
+        """
         argv = [*nodes.DIE_WITH_PARENT, "mnexec", "-a", str(self.hosts[host].pid), *command]
         return subprocess.Popen(argv, env=self._environment(), cwd=options.pop("cwd", p4app.ROOT), **options)
 
@@ -231,13 +259,17 @@ class ChainNetwork:
         self.switches[name].kill()
 
     def restart_switch(self, name: str) -> None:
-        """Start a switch that was killed. It comes up empty; the controller gives it its program and, when it is a member again, its state."""
+        """Start a switch that was killed. It comes up empty; the controller gives it its program
+        and, when it is a member again, its state.
+        """
         self.switches[name].start()
         self.switches[name].wait_ready()
 
     @property
     def running_engine(self) -> str:
-        """What runs the program, as the switches say: ``interp``, ``ebpf at tc``; ``bmv2`` where they are BMv2's. Where they differ, all of it."""
+        """What runs the program, as the switches say: ``interp``, ``ebpf at tc``; ``bmv2`` where
+        they are BMv2's. Where they differ, all of it.
+        """
         return ", ".join(sorted({switch.running_engine for switch in self.switches.values()}))
 
     def counters(self, switch: str) -> Counters:
@@ -258,7 +290,9 @@ class ChainNetwork:
 
     @contextlib.contextmanager
     def cut(self, sender: str, receiver: str) -> Iterator[None]:
-        """Lose every frame that one switch sends to a neighbour, in that direction only, for the block."""
+        """Lose every frame that one switch sends to a neighbour, in that direction only, for the
+        block.
+        """
         self.set_cut(sender, receiver, True)
         try:
             yield
@@ -272,7 +306,9 @@ class ChainNetwork:
             raise ValueError(f"{sender} is no switch")
         subprocess.run(["tc", "qdisc", "del", "dev", end.interface, "root"], check=False, capture_output=True)
         if cut:  # the queueing discipline that keeps nothing, and part of every kernel
-            subprocess.run(["tc", "qdisc", "add", "dev", end.interface, "root", "blackhole"], check=True, capture_output=True)
+            subprocess.run(
+                ["tc", "qdisc", "add", "dev", end.interface, "root", "blackhole"], check=True, capture_output=True
+            )
             if self.hook == "xdp":  # whose frames go past it until the switch has seen it: it looks twice a second
                 time.sleep(0.7)
         else:
@@ -296,11 +332,15 @@ class ChainNetwork:
         done = subprocess.run(arguments, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             why = done.stderr.strip()
-            raise NodeError(f"{end.interface} cannot be given {shape}: {why} (bw, delay, loss and max_queue_size need tc-netem in the kernel)")
+            raise NodeError(
+                f"{end.interface} cannot be given {shape}: {why} (bw, delay, loss and max_queue_size need tc-netem in the kernel)"
+            )
 
     def sent(self) -> Sent:
         """What left all switch ports, and what hosts sent into them, since they were made."""
-        links = json.loads(subprocess.run(["ip", "-j", "-s", "link", "show"], check=True, capture_output=True, text=True).stdout)
+        links = json.loads(
+            subprocess.run(["ip", "-j", "-s", "link", "show"], check=True, capture_output=True, text=True).stdout
+        )
         by_name = {link["ifname"]: link["stats64"] for link in links}
         counted = [by_name[name]["tx"] for name in self.topology.interfaces()]
         counted += [by_name[self.interface(host.switch, name)]["rx"] for name, host in self.topology.hosts.items()]
@@ -337,7 +377,9 @@ class Counters:
 
 
 def wait_until(what: str, condition: Any, timeout: float = 5, interval: float = 0.02) -> Any:
-    """Poll until ``condition()`` is true, and return what it returned. TimeoutError, naming ``what``, where that does not come about."""
+    """Poll until ``condition()`` is true, and return what it returned. TimeoutError, naming
+    ``what``, where that does not come about.
+    """
     deadline = time.monotonic() + timeout
     while not (result := condition()):
         if time.monotonic() > deadline:

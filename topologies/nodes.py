@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mininet nodes: hosts, and the two P4 switches that a chain can run on.
 
-Both switches take the same command line (netcraq-switch has simple_switch_grpc's), start without a program and are given one over P4Runtime by the
-controller. A switch is a process beside the machine's own, as in p4-utils, with its ports in the machine's network namespace and its P4Runtime server
-on loopback.
+Both switches take the same command line (netcraq-switch has simple_switch_grpc's), start without a
+program and are given one over P4Runtime by the controller. A switch is a process beside the
+machine's own, as in p4-utils, with its ports in the machine's network namespace and its P4Runtime
+server on loopback.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ CPU_PORT = 510
 """The port number by which a program sends to the controller and hears from it."""
 
 DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Put before a command, ends it when its parent ends, however that ends. (setpriv is part of util-linux, which every Linux machine has.)"""
+"""Put before a command, ends it when its parent ends, however that ends. (setpriv is part of
+util-linux, which every Linux machine has.)
+"""
 
 
 class NodeError(Exception):
@@ -48,25 +51,34 @@ class _Owned:
 
 
 class Host(_Owned, MininetHost):
-    """A host: one interface, static routes and neighbours, and none of the offloads that would let frames out that are not yet what they are on a
-    wire.
+    """A host: one interface, static routes and neighbours, and none of the offloads that would let
+    frames out that are not yet what they are on a wire.
     """
 
     def __init__(self, name: str, run: Run, **params: Any) -> None:
         self.run = run
         super().__init__(name, **params)
-        # The host's own addresses would have it send neighbour discovery, which counts at the switches as packets that are no IPv4.
-        self.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 2>/dev/null; ip link set lo up")
+        # The host's own addresses would have it send neighbour discovery, which counts at the
+        # switches as packets that are no IPv4.
+        self.cmd(
+            "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 2>/dev/null; ip link set lo up"
+        )
 
     def configure(self, host: p4app.Host, gateway_mac: str | None, neighbours: dict[str, str]) -> None:
-        """Give the host its address, a default route, and the Ethernet addresses of others. NodeError where the kernel refuses."""
+        """Give the host its address, a default route, and the Ethernet addresses of others.
+        NodeError where the kernel refuses.
+        """
         device = host.interface
         commands = [f"ip link set {device} address {host.mac} up", f"ip address add {host.ip} dev {device}"]
         commands.append(f"ip route add default via {host.gateway} dev {device}")
         if gateway_mac is not None:
             commands.append(f"ip neighbour replace {host.gateway} lladdr {gateway_mac} dev {device} nud permanent")
-        commands += [f"ip neighbour replace {address} lladdr {mac} dev {device} nud permanent" for address, mac in neighbours.items()]
-        # A switch that reads frames from a veth sees UDP checksums that the hardware is to fill in, and there is no hardware.
+        commands += [
+            f"ip neighbour replace {address} lladdr {mac} dev {device} nud permanent"
+            for address, mac in neighbours.items()
+        ]
+        # A switch that reads frames from a veth sees UDP checksums that the hardware is to fill in,
+        # and there is no hardware.
         offloads = f"ethtool -K {device} rx off tx off gso off gro off tso off"
         commands.append(f"{offloads} >/dev/null 2>&1 || echo {offloads}: failed")
         complaint = self.cmd(" && ".join(f"{{ {command}; }}" for command in commands)).strip()
@@ -97,7 +109,12 @@ class Switch(_Owned, MininetSwitch):
 
     def port_arguments(self) -> list[str]:
         """``-i PORT@INTERFACE`` for each port."""
-        return [argument for port, interface in sorted(self.intfs.items()) if port > 0 for argument in ("-i", f"{port}@{interface.name}")]
+        return [
+            argument
+            for port, interface in sorted(self.intfs.items())
+            if port > 0
+            for argument in ("-i", f"{port}@{interface.name}")
+        ]
 
     def target_arguments(self) -> list[str]:
         """What follows ``--``."""
@@ -114,13 +131,17 @@ class Switch(_Owned, MininetSwitch):
         raise NotImplementedError
 
     def start(self, controllers: Sequence[Any] = ()) -> None:
-        """Start the process; :meth:`wait_ready` waits for its server. Nothing of what it knew before a stop or a kill is left."""
+        """Start the process; :meth:`wait_ready` waits for its server. Nothing of what it knew
+        before a stop or a kill is left.
+        """
         if self.process is not None and self.process.poll() is None:
             raise NodeError(f"switch {self.name} runs already")
         self.process = start_process(self.run, self.command(), self.log)
 
     def wait_ready(self, timeout: float = 15) -> None:
-        """Wait until the P4Runtime server accepts connections. NodeError, with the end of the log, where the process ends or hangs."""
+        """Wait until the P4Runtime server accepts connections. NodeError, with the end of the log,
+        where the process ends or hangs.
+        """
         deadline = time.monotonic() + timeout
         while self.alive():
             try:
@@ -138,7 +159,9 @@ class Switch(_Owned, MininetSwitch):
         return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL: the switch goes as in a power cut. Its ports stay, with nobody behind them."""
+        """Kill the process with SIGKILL: the switch goes as in a power cut. Its ports stay, with
+        nobody behind them.
+        """
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -167,17 +190,31 @@ class EmbeddedSwitch(Switch):
     def command(self) -> list[str]:
         """The switch's command line."""
         own = ["--engine", self.engine, "--hook", self.hook, *self.switch.args]
-        return [embedded_executable(), *self.port_arguments(), "--device-id", str(self.switch.device_id), "--no-p4", *own, *self.target_arguments()]
+        return [
+            embedded_executable(),
+            *self.port_arguments(),
+            "--device-id",
+            str(self.switch.device_id),
+            "--no-p4",
+            *own,
+            *self.target_arguments(),
+        ]
 
     @property
     def running_engine(self) -> str:
-        """What the switch said when it was ready, or, where it has changed that since (auto does, for a program that eBPF cannot run), said last."""
-        said = re.findall(r"\bengine[= ]\"?([a-z]+(?: at [a-zA-Z]+)?)", self.log.read_text(errors="replace").rpartition("\n$ ")[2])
+        """What the switch said when it was ready, or, where it has changed that since (auto does,
+        for a program that eBPF cannot run), said last.
+        """
+        said = re.findall(
+            r"\bengine[= ]\"?([a-z]+(?: at [a-zA-Z]+)?)", self.log.read_text(errors="replace").rpartition("\n$ ")[2]
+        )
         return said[-1] if said else self.engine
 
 
 class Bmv2Switch(Switch):
-    """BMv2's ``simple_switch_grpc``, from PATH. ``netcraq_args`` of the topology file are not for it."""
+    """BMv2's ``simple_switch_grpc``, from PATH. ``netcraq_args`` of the topology file are not for
+    it.
+    """
 
     program = "simple_switch_grpc"
     running_engine = "bmv2"
@@ -187,13 +224,24 @@ class Bmv2Switch(Switch):
         executable = bmv2_executable()
         if executable is None:
             raise NodeError("simple_switch_grpc is not on PATH: install BMv2, or use the embedded switch")
-        command = [executable, *self.port_arguments(), "--device-id", str(self.switch.device_id), "--no-p4", "--log-console", "-L", "warn"]
+        command = [
+            executable,
+            *self.port_arguments(),
+            "--device-id",
+            str(self.switch.device_id),
+            "--no-p4",
+            "--log-console",
+            "-L",
+            "warn",
+        ]
         thrift = ["--thrift-port", str(self.switch.grpc_port + 10_000)] if _has_thrift(executable) else []
         return [*command, *thrift, *self.target_arguments()]
 
 
 class Cable(Link):
-    """A veth pair whose ends beside the machine's own interfaces carry the run's mark before they carry their names."""
+    """A veth pair whose ends beside the machine's own interfaces carry the run's mark before they
+    carry their names.
+    """
 
     def __init__(self, node1: Any, node2: Any, run: Run, index: int, **params: Any) -> None:
         self._run = run
@@ -202,7 +250,10 @@ class Cable(Link):
 
     def makeIntfPair(self, intfname1, intfname2, addr1=None, addr2=None, node1=None, node2=None, deleteIntfs=True):
         """Make the pair, both ends with the mark, and move hosts' ends to them."""
-        ends = [(node1, intfname1, self._run.temporary_name(2 * self._index)), (node2, intfname2, self._run.temporary_name(2 * self._index + 1))]
+        ends = [
+            (node1, intfname1, self._run.temporary_name(2 * self._index)),
+            (node2, intfname2, self._run.temporary_name(2 * self._index + 1)),
+        ]
         batch = [f"link add name {ends[0][2]} type veth peer name {ends[1][2]}"]
         batch += [f"link set dev {temporary} alias '{self._run.alias}'" for _, _, temporary in ends]
         for node, name, temporary in ends:
@@ -223,17 +274,25 @@ class Cable(Link):
 
 def ip_batch(commands: Sequence[str]) -> None:
     """Run several ip(8) commands at once. NodeError where one fails."""
-    done = subprocess.run(["ip", "-batch", "-"], input="\n".join(commands) + "\n", capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["ip", "-batch", "-"], input="\n".join(commands) + "\n", capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise NodeError(f"ip: {done.stderr.strip()}")
 
 
 def _quiet_and_up(interface: str) -> None:
-    """Bring up a switch's port so that only the switch speaks there: the machine's own IPv6 would send router solicitations into the network."""
+    """Bring up a switch's port so that only the switch speaks there: the machine's own IPv6 would
+    send router solicitations into the network.
+    """
     ipv6 = Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6")
     if ipv6.exists():
         ipv6.write_text("1")
-    subprocess.run(["ethtool", "-K", interface, "rx", "off", "tx", "off", "gso", "off", "gro", "off", "tso", "off"], check=False, capture_output=True)
+    subprocess.run(
+        ["ethtool", "-K", interface, "rx", "off", "tx", "off", "gso", "off", "gro", "off", "tso", "off"],
+        check=False,
+        capture_output=True,
+    )
     subprocess.run(["ip", "link", "set", "dev", interface, "up"], check=True)
 
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What belongs to which run, so that the next one can clean up after one that was killed, and touches nothing else.
+"""What belongs to which run, so that the next one can clean up after one that was killed, and
+touches nothing else.
 
 A run has an id of its own. Whatever it makes carries that id from its first moment:
 
 * every process has ``NETCRAQ_RUN=<id>`` in its environment, which its children inherit;
-* every interface beside the machine's own has the alias ``netcraq <id>`` (it gets its name only after that; until then its name is made from the id).
+* every interface beside the machine's own has the alias ``netcraq <id>`` (it gets its name only
+  after that; until then its name is made from the id).
 
-A run that lives holds a lock on ``/run/netcraq/<id>``; the kernel lifts the lock when the process ends, however it ends. So what carries an id whose
-lock is free is a leftover, and :func:`reap` removes it. Process ids, interface names and namespaces are used again by others and prove nothing; ids
-are not.
+A run that lives holds a lock on ``/run/netcraq/<id>``; the kernel lifts the lock when the process
+ends, however it ends. So what carries an id whose lock is free is a leftover, and :func:`reap`
+removes it. Process ids, interface names and namespaces are used again by others and prove nothing;
+ids are not.
 """
 
 from __future__ import annotations
@@ -55,7 +58,9 @@ class Run:
         return ALIAS + self.id
 
     def temporary_name(self, index: int | str) -> str:
-        """A name for the run's ``index``-th interface until it has its alias: at most 15 characters, the most that Linux takes."""
+        """A name for the run's ``index``-th interface until it has its alias: at most 15
+        characters, the most that Linux takes.
+        """
         return f"nq{self.id[:8]}{index}"
 
     def environment(self) -> dict[str, str]:
@@ -72,7 +77,8 @@ class Run:
         """Remove what still carries the run's id: commands left in hosts, interfaces."""
         _end_processes({self.id})
         _delete_interfaces({self.id})
-        _delete_half_made(lambda name: name.startswith(self.temporary_name("")))  # where a signal has killed the command that marks them
+        # where a signal has killed the command that marks them
+        _delete_half_made(lambda name: name.startswith(self.temporary_name("")))
 
     def release(self) -> None:
         """End the run: nothing carries its id any more."""
@@ -85,7 +91,8 @@ class Run:
 def claim(interfaces: list[str], **facts: Any) -> Run:
     """Remove the leftovers of dead runs and begin a new one, which will make ``interfaces``.
 
-    BusyError where another run lives in this network namespace, or somebody else has an interface of such a name.
+    BusyError where another run lives in this network namespace, or somebody else has an interface
+    of such a name.
     """
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     with _directory_lock():
@@ -95,14 +102,19 @@ def claim(interfaces: list[str], **facts: Any) -> Run:
             if what.get("namespace") == here:
                 topology, pid = what.get("topology", f"run {run_id}"), what.get("pid", "unknown")
                 raise BusyError(f"a NetCRAQ network is up already: {topology}, process {pid}. End it first")
-        # What a dead run left can take a moment to go: the kernel takes the namespaces of its hosts apart in the background.
+        # What a dead run left can take a moment to go: the kernel takes the namespaces of its hosts
+        # apart in the background.
         deadline = time.monotonic() + 3
-        while (taken := sorted({link["ifname"] for link in _links()} & set(interfaces))) and time.monotonic() < deadline:
+        while (
+            taken := sorted({link["ifname"] for link in _links()} & set(interfaces))
+        ) and time.monotonic() < deadline:
             time.sleep(0.05)
             _reap()
         if taken:
             names = ", ".join(taken)
-            raise BusyError(f"{names}: interfaces of these names exist and are not NetCRAQ's; is another Mininet up? (After a crash of it: mn -c)")
+            raise BusyError(
+                f"{names}: interfaces of these names exist and are not NetCRAQ's; is another Mininet up? (After a crash of it: mn -c)"
+            )
         run_id = uuid.uuid4().hex
         file = os.open(DIRECTORY / run_id, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -112,8 +124,8 @@ def claim(interfaces: list[str], **facts: Any) -> Run:
 
 
 def reap() -> None:
-    """Remove what dead runs have left: processes anywhere, interfaces of this network namespace (another namespace takes its own with it when it
-    ends).
+    """Remove what dead runs have left: processes anywhere, interfaces of this network namespace
+    (another namespace takes its own with it when it ends).
     """
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     with _directory_lock():
@@ -143,7 +155,9 @@ def _directory_lock() -> Iterator[None]:
 
 
 def _living(wait_for_stopping_in: str | None = None) -> dict[str, dict[str, Any]]:
-    """The runs whose lock is held, with what they noted. One that is on its way out of a namespace is waited for, if asked."""
+    """The runs whose lock is held, with what they noted. One that is on its way out of a namespace
+    is waited for, if asked.
+    """
     living = {}
     deadline = time.monotonic() + 15
     for path in DIRECTORY.glob("*"):
@@ -205,7 +219,9 @@ def _end_processes(run_ids: set[str]) -> None:
 
 
 def _links() -> list[dict[str, Any]]:
-    return json.loads(subprocess.run(["ip", "-j", "link", "show"], check=True, capture_output=True, text=True).stdout or "[]")
+    return json.loads(
+        subprocess.run(["ip", "-j", "link", "show"], check=True, capture_output=True, text=True).stdout or "[]"
+    )
 
 
 def _interfaces() -> Iterator[tuple[str, str]]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topology files: p4-utils' ``p4app.json`` with a ``netcraq`` section.
 
-A file is what p4-utils reads (https://nsg-ethz.github.io/p4-utils), and what it says of links, hosts and switches means the same here::
+A file is what p4-utils reads (https://nsg-ethz.github.io/p4-utils), and what it says of links,
+hosts and switches means the same here::
 
     {
       "program": "../p4src/netcraq.p4", "switch": "simple_switch", "compiler": "p4c",
@@ -14,20 +15,23 @@ A file is what p4-utils reads (https://nsg-ethz.github.io/p4-utils), and what it
       "netcraq": {"profile": 128, "chains": [{"name": "main", "id": 1, "members": ["s1", "s2"], "service": "10.0.100.1", "lease_ms": 200}]}
     }
 
-The ``netcraq`` section is ours. Without it there is one chain over all switches in the order of the file. What p4-utils has for its own machinery
-(``topo_module``, ``pcap_dump``, ``cli_input`` ...) is accepted and has no effect; a key that neither knows is an error, as it is most likely a slip.
+The ``netcraq`` section is ours. Without it there is one chain over all switches in the order of the
+file. What p4-utils has for its own machinery (``topo_module``, ``pcap_dump``, ``cli_input`` ...) is
+accepted and has no effect; a key that neither knows is an error, as it is most likely a slip.
 
-Who may do what is ours, too. Keys have realms, by the beginnings of their names; a host has a principal, and what that may do is its access::
+Who may do what is ours, too. Keys have realms, by the beginnings of their names; a host has a
+principal, and what that may do is its access::
 
     "hosts": {"h1": {"principal": "shop", "access": {"default": "read"}}, "h2": {"access": {"shop": "read"}, "rate": 1000}, "h3": {"access": {}}}
     "netcraq": {"realms": [{"name": "shop", "prefixes": ["/shop/"]}], "hostRate": 20000, "chains": ...}
 
-h1 may do everything in the realm of its principal's name and read the keys of no realm (``default``), h2, whose principal has its own name, may read
-the realm shop, and h3 is closed. A host of which neither is said may do everything. The words are those of the controller's own file
+h1 may do everything in the realm of its principal's name and read the keys of no realm
+(``default``), h2, whose principal has its own name, may read the realm shop, and h3 is closed. A
+host of which neither is said may do everything. The words are those of the controller's own file
 (``controlplane/topology/example.yaml``), which says all of what they mean.
 
-``load`` reports everything that is wrong with a file at once, as one :class:`TopologyError`, with a place and what to do about each. It starts
-nothing.
+``load`` reports everything that is wrong with a file at once, as one :class:`TopologyError`, with a
+place and what to do about each. It starts nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +58,9 @@ MAX_RATE = 1 << 31
 """The highest rate, in packets a second, that switches' meters take."""
 
 DEFAULT_REALM = "default"
-"""The realm of every key that no other realm claims, and the principal of hosts of which nothing is said."""
+"""The realm of every key that no other realm claims, and the principal of hosts of which nothing is
+said.
+"""
 
 RIGHTS = ("read", "write")
 """What access to a realm can be; to write is to read, too."""
@@ -68,7 +74,18 @@ ROOT = Path(__file__).resolve().parent.parent
 # The keys that each object may have. The second set is p4-utils' own, without effect here.
 _FILE_KEYS = {"program", "p4_src", "topology", "netcraq"}
 _FILE_IGNORED = {
-    *("switch", "compiler", "options", "switch_cli", "cli", "pcap_dump", "enable_log", "exec_scripts", "tasks_file", "sw_bin"),
+    *(
+        "switch",
+        "compiler",
+        "options",
+        "switch_cli",
+        "cli",
+        "pcap_dump",
+        "enable_log",
+        "exec_scripts",
+        "tasks_file",
+        "sw_bin",
+    ),
     *("topo_module", "controller_module", "topodb_module", "mininet_module", "compiler_module", "client_module"),
     *("host_node", "switch_node", "router_node"),
 }
@@ -85,7 +102,8 @@ _NETCRAQ_KEYS = {"profile", "chains", "realms", "hostRate"}
 _REALM_KEYS = {"name", "prefixes"}
 _CHAIN_KEYS = {"name", "id", "members", "service", "lease_ms", "slots"}
 
-# Names go into shell commands of Mininet, and NAME-ethPPP has to fit the 15 characters of a Linux interface name.
+# Names go into shell commands of Mininet, and NAME-ethPPP has to fit the 15 characters of a Linux
+# interface name.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,7}")
 
 # Of realms and principals, as the controller takes them.
@@ -93,7 +111,9 @@ _AUTHORITY_NAME = re.compile(r"[^\s:/]+")
 
 
 class TopologyError(Exception):
-    """A topology file that cannot be used. ``problems`` has each mistake with its place and what to do about it."""
+    """A topology file that cannot be used. ``problems`` has each mistake with its place and what to
+    do about it.
+    """
 
     def __init__(self, source: str, problems: Iterable[str]) -> None:
         self.source = source
@@ -173,7 +193,9 @@ class Host:
 
     @property
     def open(self) -> bool:
-        """Whether nothing is said of what it may do, so that it may do everything, under every client's session."""
+        """Whether nothing is said of what it may do, so that it may do everything, under every
+        client's session.
+        """
         return self.principal is None and self.access is None
 
     @property
@@ -219,7 +241,9 @@ class Chain:
 
 @dataclass(frozen=True)
 class Realm:
-    """The keys whose names begin with one of some prefixes. Where two realms claim a key, the longer prefix counts."""
+    """The keys whose names begin with one of some prefixes. Where two realms claim a key, the
+    longer prefix counts.
+    """
 
     name: str
     prefixes: tuple[str, ...]
@@ -241,7 +265,9 @@ class Topology:
     chains: tuple[Chain, ...]
     realms: tuple[Realm, ...] = ()
     host_rate: int = 0
-    """NetCRAQ packets a second that each host may send, unless its own ``rate`` says otherwise; 0: no bound."""
+    """NetCRAQ packets a second that each host may send, unless its own ``rate`` says otherwise; 0:
+    no bound.
+    """
     ignored: tuple[str, ...] = field(default=(), compare=False)
     """Keys of p4-utils that have no effect here."""
 
@@ -254,7 +280,9 @@ class Topology:
         raise KeyError(f"{node} and {neighbour} are not linked")
 
     def interfaces(self) -> list[str]:
-        """The names of all switch interfaces, which live beside the machine's own (a host's are in the host)."""
+        """The names of all switch interfaces, which live beside the machine's own (a host's are in
+        the host).
+        """
         return [end.interface for link in self.links for end in link.ends if end.node in self.switches]
 
     def hosts_at(self, switch: str) -> list[Host]:
@@ -263,16 +291,22 @@ class Topology:
 
     def realm_of(self, key: str) -> str:
         """The realm of a key, by its name: of the realm with the longest prefix of it."""
-        claims = [(len(prefix), realm.name) for realm in self.realms for prefix in realm.prefixes if key.startswith(prefix)]
+        claims = [
+            (len(prefix), realm.name) for realm in self.realms for prefix in realm.prefixes if key.startswith(prefix)
+        ]
         return max(claims)[1] if claims else DEFAULT_REALM
 
     def rights(self, host: Host) -> dict[str, str]:
-        """What a host may do, ``read`` or ``write``, by realm: what hosts of its principal were given, and what it need not be given."""
+        """What a host may do, ``read`` or ``write``, by realm: what hosts of its principal were
+        given, and what it need not be given.
+        """
         if host.acts_as is None:
             return {}
         if host.open:
             return {DEFAULT_REALM: "write", **{realm.name: "write" for realm in self.realms}}
-        rights = next((dict(other.access) for other in self.hosts.values() if other.acts_as == host.acts_as and other.access), {})
+        rights = next(
+            (dict(other.access) for other in self.hosts.values() if other.acts_as == host.acts_as and other.access), {}
+        )
         if any(realm.name == host.acts_as for realm in self.realms):
             rights[host.acts_as] = "write"
         return rights
@@ -299,7 +333,9 @@ def parse(text: str, source: str, directory: Path) -> Topology:
         result: dict[str, Any] = {}
         for key, value in pairs:
             if key in result:
-                problems.append(f"{json.dumps(key)} is there twice in one object; JSON would silently keep the second only")
+                problems.append(
+                    f"{json.dumps(key)} is there twice in one object; JSON would silently keep the second only"
+                )
             result[key] = value
         return result
 
@@ -332,13 +368,22 @@ def line(nodes: int, profile: int = 128, lease_ms: int = DEFAULT_LEASE_MS) -> di
             "assignment_strategy": "l3",
             "auto_arp_tables": True,
             "auto_gw_arp": True,
-            "links": [[f"h{i}", f"s{i}"] for i in range(1, nodes + 1)] + [[f"s{i}", f"s{i + 1}"] for i in range(1, nodes)],
+            "links": [[f"h{i}", f"s{i}"] for i in range(1, nodes + 1)]
+            + [[f"s{i}", f"s{i + 1}"] for i in range(1, nodes)],
             "hosts": {f"h{i}": {} for i in range(1, nodes + 1)},
             "switches": {name: {} for name in switches},
         },
         "netcraq": {
             "profile": profile,
-            "chains": [{"name": "main", "id": 1, "members": switches, "service": str(addressing.service_address(1)), "lease_ms": lease_ms}],
+            "chains": [
+                {
+                    "name": "main",
+                    "id": 1,
+                    "members": switches,
+                    "service": str(addressing.service_address(1)),
+                    "lease_ms": lease_ms,
+                }
+            ],
         },
     }
 
@@ -370,12 +415,16 @@ class _Reader:
                 self.ignored.append(f"{where}.{key}" if where else key)
             elif key not in keys:
                 near = difflib.get_close_matches(key, keys | ignored, 1)
-                hint = f"did you mean {json.dumps(near[0])}?" if near else f"the keys here are {', '.join(sorted(keys))}"
+                hint = (
+                    f"did you mean {json.dumps(near[0])}?" if near else f"the keys here are {', '.join(sorted(keys))}"
+                )
                 self.bad(where, f"unknown key {json.dumps(key)}; {hint}")
         return value
 
     def typed(self, where: str, value: Any, kind: type | tuple[type, ...], name: str, default: Any) -> Any:
-        """``value`` if it is of the kind (true and false are no numbers), else a problem and ``default``."""
+        """``value`` if it is of the kind (true and false are no numbers), else a problem and
+        ``default``.
+        """
         wanted = kind if isinstance(kind, tuple) else (kind,)
         if (isinstance(value, bool) and bool not in wanted) or not isinstance(value, wanted):
             self.bad(where, f"must be {name}, not {_kind(value)}")
@@ -394,12 +443,21 @@ class _Reader:
     def address(self, where: str, value: Any, owner: str) -> IPv4Address | None:
         """An IPv4 address that nobody else has."""
         try:
-            address = value if isinstance(value, IPv4Address) else IPv4Address(self.typed(where, value, str, "an IPv4 address in quotes", ""))
+            address = (
+                value
+                if isinstance(value, IPv4Address)
+                else IPv4Address(self.typed(where, value, str, "an IPv4 address in quotes", ""))
+            )
         except ValueError:
             if value and isinstance(value, str):
                 self.bad(where, f"{json.dumps(value)} is not an IPv4 address")
             return None
-        if address.is_multicast or address.is_loopback or address.is_unspecified or address == IPv4Address("255.255.255.255"):
+        if (
+            address.is_multicast
+            or address.is_loopback
+            or address.is_unspecified
+            or address == IPv4Address("255.255.255.255")
+        ):
             self.bad(where, f"{address} cannot be a node's address: it is not unicast")
             return None
         other = self.addresses.setdefault(address, owner)
@@ -428,14 +486,19 @@ class _Reader:
         links = section.get("links") if isinstance(section.get("links"), list) else []
         for name in [*hosts, *switches]:
             if not _NAME.fullmatch(name):
-                self.bad("topology", f"{json.dumps(name)} cannot be a node's name: a letter and up to seven letters, digits or underscores")
+                self.bad(
+                    "topology",
+                    f"{json.dumps(name)} cannot be a node's name: a letter and up to seven letters, digits or underscores",
+                )
         for name in hosts:
             if name in switches:
                 self.bad("topology", f"{name} is both a host and a switch")
 
         strategy = section.get("assignment_strategy", "l3")
         if strategy not in addressing.STRATEGIES:
-            self.bad("topology.assignment_strategy", f"{json.dumps(strategy)} is none of {', '.join(addressing.STRATEGIES)}")
+            self.bad(
+                "topology.assignment_strategy", f"{json.dumps(strategy)} is none of {', '.join(addressing.STRATEGIES)}"
+            )
             strategy = "l3"
         default_keys = {*_LINK_KEYS, "auto_arp_tables", "auto_gw_arp"} - {"port1", "port2"}
         defaults = self.object("topology.default", section.get("default", {}), default_keys, _LINK_IGNORED)
@@ -446,7 +509,9 @@ class _Reader:
                 value = value == "true"
             flags[flag] = self.typed(f"topology.{flag}", value, bool, "true or false", True)
 
-        cables = self.links(links, hosts, switches, {key: value for key, value in defaults.items() if key in _LINK_KEYS})
+        cables = self.links(
+            links, hosts, switches, {key: value for key, value in defaults.items() if key in _LINK_KEYS}
+        )
         made_switches = self.switches(switches)
         netcraq = self.object("netcraq", file.get("netcraq", {}), _NETCRAQ_KEYS)
         realms = self.realms(netcraq)
@@ -456,7 +521,10 @@ class _Reader:
         self.connected(hosts, switches, links, cables)
         profile = netcraq.get("profile", 128)
         if isinstance(profile, bool) or profile not in PROFILES:
-            self.bad("netcraq.profile", f"{json.dumps(profile)} is none of the compiled value widths: {', '.join(map(str, PROFILES))}")
+            self.bad(
+                "netcraq.profile",
+                f"{json.dumps(profile)} is none of the compiled value widths: {', '.join(map(str, PROFILES))}",
+            )
             profile = 128
         chains = self.chains(netcraq, list(switches))
         if self.problems:
@@ -477,7 +545,9 @@ class _Reader:
         )
 
     def program(self, file: dict[str, Any]) -> None:
-        """The program named is only checked to be ours and there: the switches are given what p4c made of it."""
+        """The program named is only checked to be ours and there: the switches are given what p4c
+        made of it.
+        """
         for key in ("program", "p4_src"):
             if key not in file:
                 continue
@@ -488,25 +558,42 @@ class _Reader:
             if not path.is_file():
                 self.bad(key, f"there is no file {path}")
             elif path.resolve() != (ROOT / "p4src" / "netcraq.p4").resolve():
-                self.bad(key, f"{value} is not p4src/netcraq.p4: chains run that program (netcraq-switch by itself runs any v1model program)")
+                self.bad(
+                    key,
+                    f"{value} is not p4src/netcraq.p4: chains run that program (netcraq-switch by itself runs any v1model program)",
+                )
 
-    def links(self, links: list[Any], hosts: dict[str, Any], switches: dict[str, Any], defaults: dict[str, Any]) -> list[Link]:
-        """Check the links and number the ports: those that the file numbers first, the others upwards in its order."""
+    def links(
+        self, links: list[Any], hosts: dict[str, Any], switches: dict[str, Any], defaults: dict[str, Any]
+    ) -> list[Link]:
+        """Check the links and number the ports: those that the file numbers first, the others
+        upwards in its order.
+        """
         found: list[tuple[str, str, str, dict[str, Any], Shape]] = []
         pairs: dict[frozenset[str], int] = {}
         for i, entry in enumerate(links):
             where = f"topology.links[{i}]"
-            if not isinstance(entry, list) or len(entry) not in (2, 3) or not all(isinstance(node, str) for node in entry[:2]):
+            if (
+                not isinstance(entry, list)
+                or len(entry) not in (2, 3)
+                or not all(isinstance(node, str) for node in entry[:2])
+            ):
                 self.bad(where, 'must be ["node", "node"] or ["node", "node", {attributes}]')
                 continue
             a, b = entry[:2]
             where += f" ({a} - {b})"
-            attributes = {**defaults, **self.object(where, entry[2] if len(entry) == 3 else {}, _LINK_KEYS, _LINK_IGNORED)}
+            attributes = {
+                **defaults,
+                **self.object(where, entry[2] if len(entry) == 3 else {}, _LINK_KEYS, _LINK_IGNORED),
+            }
             shape = self.shape(where, attributes)
             unknown = [node for node in (a, b) if node not in hosts and node not in switches]
             for node in unknown:
                 near = difflib.get_close_matches(node, [*hosts, *switches], 1)
-                self.bad(where, f"there is no node {json.dumps(node)}{f'; did you mean {json.dumps(near[0])}?' if near else ''}")
+                self.bad(
+                    where,
+                    f"there is no node {json.dumps(node)}{f'; did you mean {json.dumps(near[0])}?' if near else ''}",
+                )
             if unknown:
                 continue
             if a == b:
@@ -550,7 +637,9 @@ class _Reader:
         if port is None:
             return
         if not 1 <= port <= MAX_PORT:
-            self.bad(f"{where}.{key}", f"port {port} is not in 1 to {MAX_PORT} (510 is the controller's, 511 means drop)")
+            self.bad(
+                f"{where}.{key}", f"port {port} is not in 1 to {MAX_PORT} (510 is the controller's, 511 means drop)"
+            )
             return
         other = self.taken_ports.setdefault(node, {}).setdefault(port, where)
         if other != where:
@@ -565,7 +654,9 @@ class _Reader:
             delay = f"{delay}ms"
         if delay is not None and not (isinstance(delay, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?(us|ms|s)", delay)):
             self.bad(f"{where}.delay", f'{json.dumps(delay)} is no delay such as "5ms", "100us" or "1s"')
-        if loss is not None and (self.typed(f"{where}.loss", loss, number, "a percentage", None) is None or not 0 <= loss <= 100):
+        if loss is not None and (
+            self.typed(f"{where}.loss", loss, number, "a percentage", None) is None or not 0 <= loss <= 100
+        ):
             self.bad(f"{where}.loss", "must be a percentage, 0 to 100")
         if queue is not None:
             self.integer(f"{where}.max_queue_size", queue, 1, 10**6, 1)
@@ -611,7 +702,9 @@ class _Reader:
             self.bad(where, f'{why}: give the switch an "address"')
             return None
 
-    def hosts(self, hosts: dict[str, Any], cables: list[Link], strategy: str, switches: dict[str, Any]) -> dict[str, Host]:
+    def hosts(
+        self, hosts: dict[str, Any], cables: list[Link], strategy: str, switches: dict[str, Any]
+    ) -> dict[str, Host]:
         made: dict[str, Host] = {}
         gateways: dict[IPv4Address, str] = {}
         numbers = {name: addressing.number_of(name) or i + 1 for i, name in enumerate(switches)}
@@ -623,7 +716,9 @@ class _Reader:
                 self.bad(where, f"is linked to {' and '.join(end.node for end in at)}: a host has one link")
             if not at:
                 continue  # connected() says so
-            ip, gateway = self.host_address(where, fields, strategy, addressing.number_of(name) or i + 1, numbers.get(at[0].node, 0))
+            ip, gateway = self.host_address(
+                where, fields, strategy, addressing.number_of(name) or i + 1, numbers.get(at[0].node, 0)
+            )
             if ip is None or gateway is None:
                 continue
             self.address(where, ip.ip, f"host {name}")
@@ -637,7 +732,8 @@ class _Reader:
             if not isinstance(commands, list) or not all(isinstance(command, str) for command in commands):
                 self.bad(f"{where}.commands", "must be a list of strings")
                 commands = []
-            access = fields.get("access") if isinstance(fields.get("access"), dict) else None  # authority() says what is wrong with them
+            # authority() says what is wrong with them
+            access = fields.get("access") if isinstance(fields.get("access"), dict) else None
             who = {"principal": fields.get("principal"), "access": access, "rate": fields.get("rate")}
             made[name] = Host(name, at[0].node, at[0].port, ip, gateway, str(mac).lower(), tuple(commands), **who)
         for gateway, name in gateways.items():
@@ -662,7 +758,10 @@ class _Reader:
             self.bad(where, 'the strategy "manual" needs an "ip" such as "10.0.1.1/24"')
             return None, None
         except ValueError:
-            self.bad(f"{where}.ip", f'{json.dumps(fields["ip"])} is not an IPv4 address with a prefix length such as "10.0.1.1/24"')
+            self.bad(
+                f"{where}.ip",
+                f'{json.dumps(fields["ip"])} is not an IPv4 address with a prefix length such as "10.0.1.1/24"',
+            )
             return None, None
         if ip.network.prefixlen > 30:
             self.bad(f"{where}.ip", f"{ip} leaves no address for a gateway: use a prefix length of at most 30")
@@ -689,18 +788,30 @@ class _Reader:
                 continue
             name = self.authority_name(f"{where}.name", fields.get("name"))
             prefixes = fields.get("prefixes")
-            if not isinstance(prefixes, list) or not prefixes or not all(isinstance(prefix, str) for prefix in prefixes):
+            if (
+                not isinstance(prefixes, list)
+                or not prefixes
+                or not all(isinstance(prefix, str) for prefix in prefixes)
+            ):
                 self.bad(f"{where}.prefixes", 'must list what the names of its keys begin with: ["/shop/"]')
                 prefixes = []
             for prefix in prefixes:
                 if not prefix:
-                    self.bad(f"{where}.prefixes", f'"" would be all keys: those that no realm claims are of the realm "{DEFAULT_REALM}" anyway')
+                    self.bad(
+                        f"{where}.prefixes",
+                        f'"" would be all keys: those that no realm claims are of the realm "{DEFAULT_REALM}" anyway',
+                    )
                 elif prefix in claimed:
-                    self.bad(f"{where}.prefixes", f"{json.dumps(prefix)} is that of the realm {claimed[prefix]} already")
+                    self.bad(
+                        f"{where}.prefixes", f"{json.dumps(prefix)} is that of the realm {claimed[prefix]} already"
+                    )
                 elif name is not None:
                     claimed[prefix] = name
             if name == DEFAULT_REALM:
-                self.bad(f"{where}.name", f'"{DEFAULT_REALM}" is the realm of the keys that no other claims: choose another name')
+                self.bad(
+                    f"{where}.name",
+                    f'"{DEFAULT_REALM}" is the realm of the keys that no other claims: choose another name',
+                )
             elif any(realm.name == name for realm in made):
                 self.bad(f"{where}.name", f"there is another realm {name}")
             elif name is not None:
@@ -715,7 +826,9 @@ class _Reader:
         return None
 
     def authority(self, hosts: dict[str, Any], realms: list[str]) -> None:
-        """Who may do what: hosts' principals, access and rates. Hosts of one principal have one access."""
+        """Who may do what: hosts' principals, access and rates. Hosts of one principal have one
+        access.
+        """
         said: dict[str, tuple[str, dict[str, Any]]] = {}  # by principal, the host that said it, and what
         for name, fields in hosts.items():
             if not isinstance(fields, dict):
@@ -725,11 +838,16 @@ class _Reader:
             if "rate" in fields:
                 self.integer(f"{where}.rate", fields["rate"], 0, MAX_RATE, 0)
             if "principal" in fields and self.authority_name(f"{where}.principal", principal) == DEFAULT_REALM:
-                self.bad(f"{where}.principal", f'"{DEFAULT_REALM}" is the principal of hosts of which nothing is said: choose another name')
+                self.bad(
+                    f"{where}.principal",
+                    f'"{DEFAULT_REALM}" is the principal of hosts of which nothing is said: choose another name',
+                )
             if "access" not in fields:
                 continue
             if not isinstance(access, dict):
-                self.bad(f"{where}.access", f'must say "read" or "write" for each realm, {{}} for none, not {_kind(access)}')
+                self.bad(
+                    f"{where}.access", f'must say "read" or "write" for each realm, {{}} for none, not {_kind(access)}'
+                )
                 continue
             if "principal" not in fields:
                 principal = name
@@ -749,9 +867,15 @@ class _Reader:
             for realm, right in access.items():
                 if realm != DEFAULT_REALM and realm not in realms:
                     known = ", ".join([DEFAULT_REALM, *realms])
-                    self.bad(f"{where}.access", f"there is no realm {json.dumps(realm)}; list it in netcraq.realms, where there are {known}")
+                    self.bad(
+                        f"{where}.access",
+                        f"there is no realm {json.dumps(realm)}; list it in netcraq.realms, where there are {known}",
+                    )
                 if right not in RIGHTS:
-                    self.bad(f"{where}.access.{realm}", f"{json.dumps(right)} is no right: give read, or write (which is both)")
+                    self.bad(
+                        f"{where}.access.{realm}",
+                        f"{json.dumps(right)} is no right: give read, or write (which is both)",
+                    )
                 if realm == principal and right == "read":
                     what = "a principal may do everything in the realm of its own name: give the realm, or the principal, another name"
                     self.bad(f"{where}.access.{realm}", what)
@@ -806,9 +930,15 @@ class _Reader:
                 if other.name == name:
                     self.bad(f"{where}.name", f"there is another chain {name}")
             members = self.members(where, fields.get("members"), switches)
-            service = self.address(f"{where}.service", fields.get("service", addressing.service_address(number)), f"chain {name}")
-            lease = self.integer(f"{where}.lease_ms", fields.get("lease_ms", DEFAULT_LEASE_MS), 0, 60_000, DEFAULT_LEASE_MS)
-            slots = None if fields.get("slots") is None else self.integer(f"{where}.slots", fields["slots"], 1, 65536, 1)
+            service = self.address(
+                f"{where}.service", fields.get("service", addressing.service_address(number)), f"chain {name}"
+            )
+            lease = self.integer(
+                f"{where}.lease_ms", fields.get("lease_ms", DEFAULT_LEASE_MS), 0, 60_000, DEFAULT_LEASE_MS
+            )
+            slots = (
+                None if fields.get("slots") is None else self.integer(f"{where}.slots", fields["slots"], 1, 65536, 1)
+            )
             if service is not None:
                 made.append(Chain(name, number, tuple(members), service, lease, slots))
         return made
@@ -819,9 +949,13 @@ class _Reader:
             return []
         for name in value:
             if name not in switches:
-                self.bad(f"{where}.members", f"there is no switch {json.dumps(name)}; the switches are {', '.join(switches)}")
+                self.bad(
+                    f"{where}.members", f"there is no switch {json.dumps(name)}; the switches are {', '.join(switches)}"
+                )
         for name in sorted({name for name in value if value.count(name) > 1}):
-            self.bad(f"{where}.members", f"{name} is there {value.count(name)} times; a switch has one place in a chain")
+            self.bad(
+                f"{where}.members", f"{name} is there {value.count(name)} times; a switch has one place in a chain"
+            )
         if len(value) > MAX_MEMBERS:
             self.bad(f"{where}.members", f"{len(value)} switches are more than the {MAX_MEMBERS} that a chain can have")
         return value
@@ -829,5 +963,13 @@ class _Reader:
 
 def _kind(value: Any) -> str:
     """What a JSON value is, for people."""
-    kinds = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null", int: "a number", float: "a number"}
+    kinds = {
+        dict: "an object",
+        list: "a list",
+        str: "a string",
+        bool: "true or false",
+        type(None): "null",
+        int: "a number",
+        float: "a number",
+    }
     return kinds[type(value)]

@@ -12,19 +12,24 @@ const Port = 20035
 // HeaderBytes is the length of the header before the value field.
 const HeaderBytes = 24
 
-// lengthTombstone in the length field means that there is no value: never written, or deleted. A WRITE of it is a DELETE.
+// lengthTombstone in the length field means that there is no value: never written, or deleted. A
+// WRITE of it is a DELETE.
 const lengthTombstone = 0xFFFF
 
 // Op is the operation of a packet (8 bits). The paper's name for it is KV_OP.
 type Op uint8
 
 const (
-	Read       Op = 1  // from a client
-	ReadReply  Op = 2  // from the switch that answered
-	Write      Op = 3  // unstamped from a client; Stamped with its version from the head on. A Tombstone makes it a DELETE
-	WriteReply Op = 4  // from the tail
-	Ack        Op = 5  // multicast by the tail, down a tree; carries the committed version and value
-	CAS        Op = 6  // a WRITE that executes only if the key's version is the packet's. Stamped: its failure on the way to the tail
+	Read      Op = 1 // from a client
+	ReadReply Op = 2 // from the switch that answered
+	// unstamped from a client; Stamped with its version from the head on. A Tombstone makes it a
+	// DELETE
+	Write      Op = 3
+	WriteReply Op = 4 // from the tail
+	Ack        Op = 5 // multicast by the tail, down a tree; carries the committed version and value
+	// a WRITE that executes only if the key's version is the packet's. Stamped: its failure on the
+	// way to the tail
+	CAS        Op = 6
 	CASReply   Op = 7  // from the tail
 	Sync       Op = 8  // from the controller: write if newer, to fill a switch
 	Lease      Op = 9  // from the controller: renews a switch's permission to answer reads
@@ -42,7 +47,8 @@ var opNames = [...]string{
 // Valid says whether o is one of the protocol's operations.
 func (o Op) Valid() bool { return o >= Read && o <= SyncReply }
 
-// IsReply says whether o answers a request: its second byte is a Status, its UDP source port is Port. An ACK is no reply.
+// IsReply says whether o answers a request: its second byte is a Status, its UDP source port is
+// Port. An ACK is no reply.
 func (o Op) IsReply() bool {
 	switch o {
 	case ReadReply, WriteReply, CASReply, LeaseReply, FetchReply, SyncReply:
@@ -51,7 +57,8 @@ func (o Op) IsReply() bool {
 	return false
 }
 
-// Reply is the op of the answer to a request of o. ok is false where o is answered by nobody (ACK, replies, unknown ops).
+// Reply is the op of the answer to a request of o. ok is false where o is answered by nobody (ACK,
+// replies, unknown ops).
 func (o Op) Reply() (reply Op, ok bool) {
 	switch o {
 	case Read:
@@ -82,14 +89,18 @@ func (o Op) String() string {
 type Flags uint8
 
 const (
-	Eventual       Flags = 0x01 // READ: the last committed value of whichever member is asked will do; the only flag that a host may set
+	// READ: the last committed value of whichever member is asked will do; the only flag that a
+	// host may set
+	Eventual       Flags = 0x01
 	DirtyForwarded Flags = 0x02 // READ: a switch has sent this on to the tail
 	ToHead         Flags = 0x04 // WRITE, CAS: a switch has sent this on to the head
 	Stamped        Flags = 0x08 // WRITE, CAS: the head has given its version and epoch
 	ByCAS          Flags = 0x10 // Stamped WRITE: it came from a CAS, so the tail answers CAS_REPLY
 	NoReply        Flags = 0x20 // Stamped WRITE: re-driven by the controller; the tail acknowledges but answers nobody
-	Newest         Flags = 0x40 // FETCH: the newest accepted value and who wrote it, rather than the committed one. SYNC of a session: its record begins anew
-	Session        Flags = 0x80 // FETCH, SYNC: the session record rather than a slot
+	// FETCH: the newest accepted value and who wrote it, rather than the committed one. SYNC of a
+	// session: its record begins anew
+	Newest  Flags = 0x40
+	Session Flags = 0x80 // FETCH, SYNC: the session record rather than a slot
 )
 
 var flagNames = [...]string{"EVENTUAL", "DIRTY_FORWARDED", "TO_HEAD", "STAMPED", "BY_CAS", "NO_REPLY", "NEWEST", "SESSION"}
@@ -112,14 +123,18 @@ func (f Flags) String() string {
 type Status uint8
 
 const (
-	OK         Status = 0  // done; version and value are what is committed
-	NotFound   Status = 1  // no slot, never written (version 0) or deleted (version of the deletion); a Tombstone
-	CASFailed  Status = 2  // the key's version is not the expected one; version and value are what is committed
-	Retry      Status = 3  // not executed now (a CAS on a dirty key, or a frozen chain): send the same request again
-	NotServing Status = 4  // this switch may not answer and cannot forward: ask another
-	Superseded Status = 5  // the write was executed and a newer one has already replaced it: success. The value is not what is committed
-	NoChain    Status = 6  // this switch knows no chain of that number
-	BadSession Status = 7  // the session is beyond the switch's session table, not leased to the host that it came from, or the request is of another lease of it
+	OK         Status = 0 // done; version and value are what is committed
+	NotFound   Status = 1 // no slot, never written (version 0) or deleted (version of the deletion); a Tombstone
+	CASFailed  Status = 2 // the key's version is not the expected one; version and value are what is committed
+	Retry      Status = 3 // not executed now (a CAS on a dirty key, or a frozen chain): send the same request again
+	NotServing Status = 4 // this switch may not answer and cannot forward: ask another
+	// the write was executed and a newer one has already replaced it: success. The value is not
+	// what is committed
+	Superseded Status = 5
+	NoChain    Status = 6 // this switch knows no chain of that number
+	// the session is beyond the switch's session table, not leased to the host that it came from,
+	// or the request is of another lease of it
+	BadSession Status = 7
 	Full       Status = 8  // the dirty cells are full; only from a program compiled with PAPER_WRITE_BOUND
 	Dirty      Status = 9  // in FETCH_REPLY: the slot's newest version is not committed here
 	Denied     Status = 10 // the sender may not do that in the key's realm
@@ -127,7 +142,8 @@ const (
 
 var statusNames = [...]string{"OK", "NOT_FOUND", "CAS_FAILED", "RETRY", "NOT_SERVING", "SUPERSEDED", "NO_CHAIN", "BAD_SESSION", "FULL", "DIRTY", "DENIED"}
 
-// Valid says whether s is one of the protocol's statuses. Unmarshal takes others too: the reader of a reply can then say what it did not understand.
+// Valid says whether s is one of the protocol's statuses. Unmarshal takes others too: the reader of
+// a reply can then say what it did not understand.
 func (s Status) Valid() bool { return int(s) < len(statusNames) }
 
 // String is the status's name in docs/protocol.md, or STATUS(n).
@@ -163,11 +179,12 @@ func ParseKey(s string) (Key, error) {
 	return Key(n), nil
 }
 
-// RequestWindow is how far a session's request may be above the last that a switch has recorded (32 bits). One that is farther away is of another lease of the session.
+// RequestWindow is how far a session's request may be above the last that a switch has recorded (32
+// bits). One that is farther away is of another lease of the session.
 const RequestWindow = 1 << 28
 
-// Version orders the writes of one key: the chain's epoch (16 bits) when the head gave it, then a sequence (48 bits), compared as one unsigned number.
-// 0: never written.
+// Version orders the writes of one key: the chain's epoch (16 bits) when the head gave it, then a
+// sequence (48 bits), compared as one unsigned number. 0: never written.
 type Version uint64
 
 // MaxSequence is the largest sequence of a Version.
@@ -221,7 +238,8 @@ func cutHexPrefix(s string) (string, bool) {
 	return strings.CutPrefix(s, "0X")
 }
 
-// Profile is the width of the value field in bits (VALUE_BITS), for which the P4 program was compiled.
+// Profile is the width of the value field in bits (VALUE_BITS), for which the P4 program was
+// compiled.
 type Profile int
 
 const (

@@ -23,19 +23,23 @@ const (
 	ttl           = 64
 )
 
-// ErrFrame: not an Ethernet frame with IPv4 (no options, no fragment) and UDP whose lengths agree. ParseFrame wraps it with the particulars.
+// ErrFrame: not an Ethernet frame with IPv4 (no options, no fragment) and UDP whose lengths agree.
+// ParseFrame wraps it with the particulars.
 var ErrFrame = errors.New("netcraq: not a frame that a switch takes")
 
-// Frame is what is around a packet on the wire: what those need who send through a switch's packet-out, or who are the network themselves (simulator, tests).
-// Clients send by UDP sockets and need none.
+// Frame is what is around a packet on the wire: what those need who send through a switch's
+// packet-out, or who are the network themselves (simulator, tests). Clients send by UDP sockets and
+// need none.
 type Frame struct {
 	EthernetDst, EthernetSrc [6]byte
 	Src, Dst                 netip.AddrPort // IPv4. Requests go to port Port, replies come from it
-	// Principal is whom a request is from (IPv4's identification, 16 bits): what the first switch writes there, over whatever a host has put.
+	// Principal is whom a request is from (IPv4's identification, 16 bits): what the first switch
+	// writes there, over whatever a host has put.
 	Principal uint16
 }
 
-// AppendTo appends the whole Ethernet frame around payload to b: IPv4 with its checksum and a TTL of 64, UDP without a checksum (0: not used, RFC 768).
+// AppendTo appends the whole Ethernet frame around payload to b: IPv4 with its checksum and a TTL
+// of 64, UDP without a checksum (0: not used, RFC 768).
 func (f *Frame) AppendTo(b, payload []byte) ([]byte, error) {
 	if !f.Src.Addr().Is4() || !f.Dst.Addr().Is4() {
 		return b, fmt.Errorf("%w: addresses %v and %v are not both IPv4", ErrFrame, f.Src, f.Dst)
@@ -65,8 +69,8 @@ func (f *Frame) AppendTo(b, payload []byte) ([]byte, error) {
 	return append(b, payload...), nil
 }
 
-// ParseFrame takes an Ethernet frame apart. The payload is a part of b; padding that Ethernet added behind the IPv4 packet is cut off. Whether the ports are
-// NetCRAQ's is for the caller to see.
+// ParseFrame takes an Ethernet frame apart. The payload is a part of b; padding that Ethernet added
+// behind the IPv4 packet is cut off. Whether the ports are NetCRAQ's is for the caller to see.
 func ParseFrame(b []byte) (f Frame, payload []byte, err error) {
 	bad := func(format string, args ...any) (Frame, []byte, error) {
 		return Frame{}, nil, fmt.Errorf("%w: "+format, append([]any{ErrFrame}, args...)...)

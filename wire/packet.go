@@ -11,33 +11,41 @@ import (
 
 // What can be wrong with a packet. Marshal and Unmarshal wrap these with the particulars.
 var (
-	ErrProfile   = errors.New("netcraq: no such profile")                        // VALUE_BITS is none of the four
-	ErrTruncated = errors.New("netcraq: packet is truncated")                    // shorter than header and value field
-	ErrLength    = errors.New("netcraq: packet has the wrong length")            // longer than header and value field: of another profile, or not ours
-	ErrOp        = errors.New("netcraq: unknown op")                             //
-	ErrValue     = errors.New("netcraq: value is longer than the value field")   // or the length field says so
-	ErrTombstone = errors.New("netcraq: a tombstone has no value")               // Marshal only
-	ErrMeaning   = errors.New("netcraq: second byte has a meaning the op lacks") // Marshal only: Flags in a reply, or Status in a request
+	ErrProfile   = errors.New("netcraq: no such profile")     // VALUE_BITS is none of the four
+	ErrTruncated = errors.New("netcraq: packet is truncated") // shorter than header and value field
+	// longer than header and value field: of another profile, or not ours
+	ErrLength    = errors.New("netcraq: packet has the wrong length")
+	ErrOp        = errors.New("netcraq: unknown op")                           //
+	ErrValue     = errors.New("netcraq: value is longer than the value field") // or the length field says so
+	ErrTombstone = errors.New("netcraq: a tombstone has no value")             // Marshal only
+	// Marshal only: Flags in a reply, or Status in a request
+	ErrMeaning = errors.New("netcraq: second byte has a meaning the op lacks")
 )
 
 // Packet is one NetCRAQ packet. The zero Packet is not valid: it has no Op.
 type Packet struct {
-	Op      Op
-	Flags   Flags   // of requests and chain packets; must be 0 in replies
-	Status  Status  // of replies; must be 0 in others
-	Epoch   uint16  // the sender's chain configuration: 0 in client requests; in Stamped writes the fence; in replies the answering switch's
-	Session uint16  // who writes; 0: none, so that writes are at-least-once
-	Request uint32  // the session's own counter, from 1 upwards; in a READ any number; in a LEASE microseconds
-	Key     Key     //
-	Version Version // in a CAS request the version that the client expects; in a LEASE the switch's clock in microseconds
+	Op     Op
+	Flags  Flags  // of requests and chain packets; must be 0 in replies
+	Status Status // of replies; must be 0 in others
+	// the sender's chain configuration: 0 in client requests; in Stamped writes the fence; in
+	// replies the answering switch's
+	Epoch   uint16
+	Session uint16 // who writes; 0: none, so that writes are at-least-once
+	Request uint32 // the session's own counter, from 1 upwards; in a READ any number; in a LEASE microseconds
+	Key     Key    //
+	// in a CAS request the version that the client expects; in a LEASE the switch's clock in
+	// microseconds
+	Version Version
 
 	// Tombstone: no value. A WRITE of it is a DELETE; a reply that carries it says NOT_FOUND.
 	Tombstone bool
-	// Value is the part of the value field that is in use: at most Profile.ValueBytes long, empty with Tombstone.
+	// Value is the part of the value field that is in use: at most Profile.ValueBytes long, empty
+	// with Tombstone.
 	Value []byte
 }
 
-// AppendTo appends the packet, as a packet of the profile, to b. On an error b comes back as it was.
+// AppendTo appends the packet, as a packet of the profile, to b. On an error b comes back as it
+// was.
 func (p *Packet) AppendTo(b []byte, profile Profile) ([]byte, error) {
 	second := uint8(p.Flags)
 	length := uint16(len(p.Value))
@@ -86,8 +94,9 @@ func (p *Packet) Marshal(profile Profile) ([]byte, error) {
 	return b, nil
 }
 
-// Unmarshal reads a UDP payload of the profile into p. Value is a part of b, not a copy. What is in the value field beyond the value is not looked at: switches
-// do not look at it either. On an error p is as it was.
+// Unmarshal reads a UDP payload of the profile into p. Value is a part of b, not a copy. What is in
+// the value field beyond the value is not looked at: switches do not look at it either. On an error
+// p is as it was.
 func (p *Packet) Unmarshal(b []byte, profile Profile) error {
 	switch {
 	case !profile.Valid():
@@ -154,8 +163,9 @@ func (p *Packet) String() string {
 	return s.String()
 }
 
-// FormatValue is a value for people: quoted where it is printable text, else hexadecimal after "hex:". Values longer than limit bytes (0: no limit) are cut,
-// and the number of bytes that are left out is said.
+// FormatValue is a value for people: quoted where it is printable text, else hexadecimal after
+// "hex:". Values longer than limit bytes (0: no limit) are cut, and the number of bytes that are
+// left out is said.
 func FormatValue(v []byte, limit int) string {
 	cut := v
 	if limit > 0 && len(v) > limit {
@@ -176,7 +186,8 @@ func FormatValue(v []byte, limit int) string {
 	return s
 }
 
-// Printable says whether v is UTF-8 text that a terminal can show: printable characters, spaces, tabs and line ends.
+// Printable says whether v is UTF-8 text that a terminal can show: printable characters, spaces,
+// tabs and line ends.
 func Printable(v []byte) bool {
 	if !utf8.Valid(v) {
 		return false

@@ -58,7 +58,8 @@ func TestUnmarshalDoesNotLookBehindTheValue(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	p := Packet{Op: Write, Flags: Stamped, Epoch: 1, Session: 3, Request: 9, Key: MakeKey(1, 7), Version: MakeVersion(1, 4), Value: []byte("on")}
+	p := Packet{Op: Write, Flags: Stamped, Epoch: 1, Session: 3, Request: 9, Key: MakeKey(1, 7),
+		Version: MakeVersion(1, 4), Value: []byte("on")}
 	for _, tc := range []struct{ got, want string }{
 		{p.String(), `WRITE key=0x01000007 session=3 request=9 flags=STAMPED epoch=1 version=1.4 value="on"`},
 		{(&Packet{Op: ReadReply, Status: NotFound, Tombstone: true}).String(), `READ_REPLY key=0x00000000 status=NOT_FOUND tombstone`},
@@ -86,7 +87,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("ParseKey(%q) = %v, want an error", s, k)
 		}
 	}
-	for s, want := range map[string]Version{"0": 0, "3.17": MakeVersion(3, 17), "844424930131985": MakeVersion(3, 17), "0x0003000000000011": MakeVersion(3, 17)} {
+	for s, want := range map[string]Version{"0": 0, "3.17": MakeVersion(3, 17), "844424930131985": MakeVersion(
+		3, 17), "0x0003000000000011": MakeVersion(3, 17)} {
 		if v, err := ParseVersion(s); err != nil || v != want {
 			t.Errorf("ParseVersion(%q) = %v, %v", s, v, err)
 		}
@@ -196,7 +198,8 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// FuzzParseFrame: nothing panics, and what is taken is written back as it was (the checksum of UDP, the TTL and the identification are not kept).
+// FuzzParseFrame: nothing panics, and what is taken is written back as it was (the checksum of UDP,
+// the TTL and the identification are not kept).
 func FuzzParseFrame(f *testing.F) {
 	frame := Frame{Src: netip.MustParseAddrPort("10.0.0.1:40000"), Dst: netip.MustParseAddrPort("10.0.0.100:20035")}
 	b, err := frame.AppendTo(nil, make([]byte, 40))
@@ -225,7 +228,8 @@ func TestRandomPackets(t *testing.T) {
 	for range 5000 {
 		profile := Profiles[r.IntN(len(Profiles))]
 		p := Packet{
-			Op: Op(1 + r.IntN(int(SyncReply))), Epoch: uint16(r.Uint32()), Session: uint16(r.Uint32()), Request: r.Uint32(), Key: Key(r.Uint32()), Version: Version(r.Uint64()),
+			Op: Op(1 + r.IntN(int(SyncReply))), Epoch: uint16(r.Uint32()), Session: uint16(r.Uint32()),
+			Request: r.Uint32(), Key: Key(r.Uint32()), Version: Version(r.Uint64()),
 		}
 		if p.Op.IsReply() {
 			p.Status = Status(r.Uint32())

@@ -13,8 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// rewrite fills in the "packet" bytes of testdata/vectors.json from the fields. The Python package encodes and decodes the same file on its own, so a mistake
-// that both Marshal and the rewritten file share does not pass there.
+// rewrite fills in the "packet" bytes of testdata/vectors.json from the fields. The Python package
+// encodes and decodes the same file on its own, so a mistake that both Marshal and the rewritten
+// file share does not pass there.
 var rewrite = flag.Bool("rewrite-vectors", false, "rewrite testdata/vectors.json's bytes from its fields")
 
 const vectorsFile = "testdata/vectors.json"
@@ -38,9 +39,10 @@ type vector struct {
 	Key       string   `json:"key"`
 	Version   string   `json:"version"` // 64 bits do not fit a JSON number
 	Tombstone bool     `json:"tombstone,omitempty"`
-	Value     string   `json:"value,omitempty"`        // hexadecimal
-	Times     int      `json:"valueRepeats,omitempty"` // the value is Value this many times over (0: once), so that wide ones can be read
-	Packet    string   `json:"packet"`                 // hexadecimal, without the zeros that it ends in
+	Value     string   `json:"value,omitempty"` // hexadecimal
+	// the value is Value this many times over (0: once), so that wide ones can be read
+	Times  int    `json:"valueRepeats,omitempty"`
+	Packet string `json:"packet"` // hexadecimal, without the zeros that it ends in
 }
 
 // malformed is bytes that Unmarshal must refuse.
@@ -181,7 +183,8 @@ func TestVectors(t *testing.T) {
 			flags |= p.Flags
 		})
 	}
-	if len(ops) != int(SyncReply) || len(profiles) != len(Profiles) || flags != 0xFF || len(statuses) != len(statusNames) {
+	if len(ops) != int(SyncReply) || len(profiles) != len(Profiles) || flags != 0xFF ||
+		len(statuses) != len(statusNames) {
 		t.Errorf("the vectors have %d ops, %d profiles, flags %v, %d statuses: they should have all", len(ops), len(profiles), flags, len(statuses))
 	}
 	for _, m := range vs.Malformed {
@@ -207,10 +210,12 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestHeaderByHand compares with bytes that were written down from docs/protocol.md's table and from nothing else.
+// TestHeaderByHand compares with bytes that were written down from docs/protocol.md's table and
+// from nothing else.
 func TestHeaderByHand(t *testing.T) {
 	p := Packet{
-		Op: Write, Flags: Stamped | ByCAS, Epoch: 0x0102, Session: 0x0304, Request: 0x05060708, Key: 0x090A0B0C, Version: 0x0D0E0F1011121314, Value: []byte("NetCRAQ"),
+		Op: Write, Flags: Stamped | ByCAS, Epoch: 0x0102, Session: 0x0304, Request: 0x05060708, Key: 0x090A0B0C,
+		Version: 0x0D0E0F1011121314, Value: []byte("NetCRAQ"),
 	}
 	want := []byte{
 		3, 0x18, 1, 2, 3, 4, 0, 7, // op, flags, epoch, session, length

@@ -39,12 +39,13 @@ type PlacementHeat struct {
 
 // PlacementChain is what a chain has for placement.
 type PlacementChain struct {
-	Name      string `json:"name"`
-	Ready     bool   `json:"ready"`
-	Slots     int    `json:"slots"`
-	Free      int    `json:"free"`
-	Placed    int    `json:"placed"` // etcd keys; the rest of the slots in use are keys that are in the network for themselves
-	CellBytes int    `json:"cellBytes"`
+	Name  string `json:"name"`
+	Ready bool   `json:"ready"`
+	Slots int    `json:"slots"`
+	Free  int    `json:"free"`
+	// etcd keys; the rest of the slots in use are keys that are in the network for themselves
+	Placed    int `json:"placed"`
+	CellBytes int `json:"cellBytes"`
 }
 
 // PlacementKey is one key and the reason why it is where it is.

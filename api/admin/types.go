@@ -61,18 +61,21 @@ type PageLink struct {
 
 // Chain is one chain (virtual group) with its members in order.
 type Chain struct {
-	Name           string   `json:"name"`
-	ID             uint8    `json:"id"`               // the top byte of the KEY_ID of each of its keys
-	Epoch          uint16   `json:"epoch"`            // of the configuration that is installed or being installed
-	ServiceAddress string   `json:"serviceAddress"`   // the IPv4 address that clients send to; any member takes it
-	LeaseMillis    int      `json:"leaseMillis"`      // read lease; 0: the paper's fail-stop assumption, members serve without one
-	Frozen         bool     `json:"frozen"`           // members drop writes (the head answers RETRY)
-	Slots          int      `json:"slots"`            // slots that this chain may place keys in
-	Keys           int      `json:"keys"`             // keys placed
-	Ready          bool     `json:"ready"`            // every member has the configuration and, where leases are used, a live one
-	Reason         string   `json:"reason,omitempty"` // why it is not ready
-	ValueBytes     int      `json:"valueBytes"`       // the largest value that the switches' program holds (VALUE_BITS/8)
-	Members        []Member `json:"members"`          // head first, tail last
+	Name           string `json:"name"`
+	ID             uint8  `json:"id"`             // the top byte of the KEY_ID of each of its keys
+	Epoch          uint16 `json:"epoch"`          // of the configuration that is installed or being installed
+	ServiceAddress string `json:"serviceAddress"` // the IPv4 address that clients send to; any member takes it
+	// read lease; 0: the paper's fail-stop assumption, members serve without one
+	LeaseMillis int  `json:"leaseMillis"`
+	Frozen      bool `json:"frozen"` // members drop writes (the head answers RETRY)
+	Slots       int  `json:"slots"`  // slots that this chain may place keys in
+	Keys        int  `json:"keys"`   // keys placed
+	// every member has the configuration and, where leases are used, a live one
+	Ready  bool   `json:"ready"`
+	Reason string `json:"reason,omitempty"` // why it is not ready
+	// the largest value that the switches' program holds (VALUE_BITS/8)
+	ValueBytes int      `json:"valueBytes"`
+	Members    []Member `json:"members"` // head first, tail last
 }
 
 // Member is one switch's part in a chain.
@@ -88,9 +91,10 @@ type Member struct {
 
 // ChainChange is the body of PUT /v1/chains/{chain}: what to change; nil fields stay as they are.
 type ChainChange struct {
-	LeaseMillis *int      `json:"leaseMillis,omitempty"`
-	Frozen      *bool     `json:"frozen,omitempty"`
-	Members     *[]string `json:"members,omitempty"` // switch names, head first: may leave members out; adding one needs recovery
+	LeaseMillis *int  `json:"leaseMillis,omitempty"`
+	Frozen      *bool `json:"frozen,omitempty"`
+	// switch names, head first: may leave members out; adding one needs recovery
+	Members *[]string `json:"members,omitempty"`
 }
 
 // Move names the chain that a key is moved to (POST /v1/chains/{chain}/keys/{key}/move).
@@ -108,7 +112,9 @@ type Recovery struct {
 type KeySpec struct {
 	Name  string  `json:"name"`            // the etcd key, or any other non-empty name
 	KeyID *uint32 `json:"keyId,omitempty"` // nil: the controller chooses. The top byte must be the chain's id
-	Value []byte  `json:"value,omitzero"`  // base64 in JSON, "" for an empty one. nil (left out): it reads NOT_FOUND until somebody writes it
+	// base64 in JSON, "" for an empty one. nil (left out): it reads NOT_FOUND until somebody writes
+	// it
+	Value []byte `json:"value,omitzero"`
 }
 
 // Key is a key that is placed in the network.
@@ -151,12 +157,15 @@ type Switch struct {
 
 // Port is a port of a switch and what it leads to.
 type Port struct {
-	Number  uint32 `json:"number"`
-	Trust   string `json:"trust"`   // "fabric", "host", "open" (a host that may do everything, with any client's session) or "closed"
+	Number uint32 `json:"number"`
+	// "fabric", "host", "open" (a host that may do everything, with any client's session) or
+	// "closed"
+	Trust   string `json:"trust"`
 	LeadsTo string `json:"leadsTo"` // "switch s2 port 3", "host h1", or "" for an unused one
 
 	Principal string `json:"principal,omitempty"` // whose the host's requests are
-	Rate      int    `json:"rate,omitempty"`      // NetCRAQ packets a second that the host may send; 0: as many as it can
+	// NetCRAQ packets a second that the host may send; 0: as many as it can
+	Rate int `json:"rate,omitempty"`
 }
 
 // Counters is what one switch has counted.
@@ -220,16 +229,17 @@ type Event struct {
 
 // The codes of Error. Each goes with one HTTP status.
 const (
-	CodeInvalidArgument    = "invalid_argument"    // 400: the request makes no sense; repeating it will not help
-	CodeUnauthenticated    = "unauthenticated"     // 401: who asks has to show a token, or come by the socket
-	CodePermissionDenied   = "permission_denied"   // 403: who asks may not do this
-	CodeNotFound           = "not_found"           // 404: no such chain, key, switch, session lease
-	CodeAlreadyExists      = "already_exists"      // 409: the key name or KEY_ID is placed already
-	CodeFailedPrecondition = "failed_precondition" // 412: refused in the present state; the message says which and what would help
-	CodeResourceExhausted  = "resource_exhausted"  // 507: no slot, no session left
-	CodeUnavailable        = "unavailable"         // 503: a switch that is needed does not answer; try again
-	CodeDeadlineExceeded   = "deadline_exceeded"   // 504: started, but not finished in time; it may still take effect
-	CodeInternal           = "internal"            // 500
+	CodeInvalidArgument  = "invalid_argument"  // 400: the request makes no sense; repeating it will not help
+	CodeUnauthenticated  = "unauthenticated"   // 401: who asks has to show a token, or come by the socket
+	CodePermissionDenied = "permission_denied" // 403: who asks may not do this
+	CodeNotFound         = "not_found"         // 404: no such chain, key, switch, session lease
+	CodeAlreadyExists    = "already_exists"    // 409: the key name or KEY_ID is placed already
+	// 412: refused in the present state; the message says which and what would help
+	CodeFailedPrecondition = "failed_precondition"
+	CodeResourceExhausted  = "resource_exhausted" // 507: no slot, no session left
+	CodeUnavailable        = "unavailable"        // 503: a switch that is needed does not answer; try again
+	CodeDeadlineExceeded   = "deadline_exceeded"  // 504: started, but not finished in time; it may still take effect
+	CodeInternal           = "internal"           // 500
 )
 
 // Error is a failure as the API reports it.

@@ -6,9 +6,10 @@ type Fault string
 
 // The faults.
 const (
-	NoFault         Fault = ""
-	ValueTooLarge   Fault = "value-too-large"  // a gateway could not put the value into the slot
-	Bypassed        Fault = "bypassed"         // etcd has a newer value than the slot: somebody writes past the gateways
+	NoFault       Fault = ""
+	ValueTooLarge Fault = "value-too-large" // a gateway could not put the value into the slot
+	// etcd has a newer value than the slot: somebody writes past the gateways
+	Bypassed        Fault = "bypassed"
 	SlotLost        Fault = "slot-lost"        // the slot is gone, or belongs to another placement
 	SlotUnreachable Fault = "slot-unreachable" // a gateway cannot write the key, because its slot does not answer
 	Forged          Fault = "forged"           // the slot has what no gateway has written

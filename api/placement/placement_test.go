@@ -285,7 +285,8 @@ func TestCache(t *testing.T) {
 		key, end string
 		want     []string
 	}{
-		{"a", "", []string{"a"}}, {"c", "", nil}, {"a", "b", []string{"a"}}, {"a", "b0", []string{"a", "b", "b/2"}}, {"b", "\x00", []string{"b", "b/2"}},
+		{"a", "", []string{"a"}}, {"c", "", nil}, {"a", "b", []string{"a"}},
+		{"a", "b0", []string{"a", "b", "b/2"}}, {"b", "\x00", []string{"b", "b/2"}},
 		{"b", "a", nil},
 	} {
 		if got := names(test.key, test.end); !slices.Equal(got, test.want) {

@@ -15,7 +15,8 @@ func FuzzPrintable(f *testing.F) {
 		if err != nil || back != key || !utf8.ValidString(text) {
 			t.Errorf("%q is written as %q, which is %q, %v", key, text, back, err)
 		}
-		if parsed, err := ParsePrintable(key); err == nil && utf8.ValidString(key) && Printable(parsed) == "" && key != "" {
+		if parsed, err := ParsePrintable(key); err == nil && utf8.ValidString(key) && Printable(parsed) == "" &&
+			key != "" {
 			t.Errorf("%q is read as nothing", key)
 		}
 	})

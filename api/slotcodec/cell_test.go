@@ -343,7 +343,8 @@ func TestLibrary(t *testing.T) {
 	if version, _, err := writer.Publish(t.Context(), samples, 4096); err != nil || version != 4 {
 		t.Fatalf("version %d, %v; want 4", version, err)
 	}
-	if err := reader.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "dictionaries/3") || reader.Codec().Newest() != 4 {
+	if err := reader.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "dictionaries/3") ||
+		reader.Codec().Newest() != 4 {
 		t.Errorf("with a broken one: %v, newest %d", err, reader.Codec().Newest())
 	}
 }

@@ -165,8 +165,8 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 		r.Err = e
 	case status == wire.CASFailed && p.Op == wire.CASReply:
 		e := &OpError{Err: ErrCASFailed, Version: p.Version, Found: !p.Tombstone, Value: slices.Clone(p.Value)}
-		// With a session the head would have known an executed one again. Without, or where it was sent under another session before, this answer may be to a copy of one that was
-		// executed.
+		// With a session the head would have known an executed one again. Without, or where it was
+		// sent under another session before, this answer may be to a copy of one that was executed.
 		e.OutcomeUnknown = c.session == nil || c.refusedSession != 0
 		r.Err = e
 	case status == wire.Full && isWrite:
@@ -176,7 +176,8 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 	case status == wire.BadSession && isWrite:
 		if c.session != nil {
 			m.pool.retire(c.session)
-			// A copy may have been executed while the session was still taken. A CAS cannot be executed again then.
+			// A copy may have been executed while the session was still taken. A CAS cannot be
+			// executed again then.
 			if p.Op == wire.CASReply && m.pool.mayHave() {
 				m.beginAnew(now, c)
 				return
@@ -207,12 +208,15 @@ func (m *Machine) refused(now time.Duration, c *call, status wire.Status, from n
 		return // it is going to be sent again already: a second copy's refusal must not make a second one of us
 	}
 	if status == wire.NoChain && from != c.addrs[c.at] {
-		return // it comes from the address that was asked, and this one was asked earlier: it has been counted, or passed over
+		// it comes from the address that was asked, and this one was asked earlier: it has been
+		// counted, or passed over
+		return
 	}
 	c.refusals++
 	c.last = status
 	if status == wire.NoChain {
-		// The addresses are all asked, and none has changed its mind by being late: giving up beats a timeout that does not say why.
+		// The addresses are all asked, and none has changed its mind by being late: giving up beats
+		// a timeout that does not say why.
 		if c.noChain++; c.noChain >= len(c.addrs) {
 			m.fail(now, c, &OpError{Err: ErrNoChain, Detail: fmt.Sprintf("chain %d of the key", c.packet.Key.Chain())})
 			return
@@ -289,7 +293,8 @@ func (m *Machine) finish(now time.Duration, c *call, r Result) {
 	if c.attempts > 0 {
 		r.RTT = now - c.firstSent
 	}
-	delete(m.pending, pendingKey{c.packet.Session, c.number}) // where it waits for a session that is no call's: numbers begin at 1
+	// where it waits for a session that is no call's: numbers begin at 1
+	delete(m.pending, pendingKey{c.packet.Session, c.number})
 	c.state = done
 	m.timers.remove(c)
 	delete(m.calls, c.id)

@@ -1,36 +1,49 @@
-// Package core is the NetCRAQ client without sockets, clocks and goroutines: a machine that takes events and says what to send and which calls are done.
+// Package core is the NetCRAQ client without sockets, clocks and goroutines: a machine that takes
+// events and says what to send and which calls are done.
 //
 //	        Start, Cancel ──▶ ┌─────────┐ ──▶ Sends        (packets and where to)
 //	Receive (a UDP payload) ──▶│ Machine │
 //	           Tick (a time) ──▶└─────────┘ ──▶ Completions  (calls that are done)
 //
-// The same events always give the same actions (the only chance in it comes from Config.Seed), so the deterministic simulator drives the very code that real
-// clients run, and its tests are transcripts that a person can read (testdata).
+// The same events always give the same actions (the only chance in it comes from Config.Seed), so
+// the deterministic simulator drives the very code that real clients run, and its tests are
+// transcripts that a person can read (testdata).
 //
 // # What a call does
 //
-// A call is one request that is sent until it is answered. Every transmission is the same packet: same session, same request number, same value. That is what
-// makes a write execute once however often it is sent: the head remembers each session's last request and the version it was given.
+// A call is one request that is sent until it is answered. Every transmission is the same packet:
+// same session, same request number, same value. That is what makes a write execute once however
+// often it is sent: the head remembers each session's last request and the version it was given.
 //
-//   - No answer within the retransmission time (the paper's 50 ms): the same packet to the next address of the list. After each round through the list the time doubles,
-//     up to a limit.
-//   - RETRY (frozen chain, CAS on a dirty key), after a short pause with jitter: the same packet to the same address.
-//   - NOT_SERVING, NO_CHAIN: the same packet to the next address at once; once all have said so, after a pause.
-//   - BAD_SESSION: the switches do not take its session, which is not used again. A CAS begins again with another session, for which it waits where there is none but the caller gets
-//     others (Machine.AwaitSessions). If a copy was executed under the first, its version is gone and it fails; a WRITE would be executed twice, and ends.
+//   - No answer within the retransmission time (the paper's 50 ms): the same packet to the next
+//     address of the list. After each round through the list the time doubles, up to a limit.
+//   - RETRY (frozen chain, CAS on a dirty key), after a short pause with jitter: the same packet to
+//     the same address.
+//   - NOT_SERVING, NO_CHAIN: the same packet to the next address at once; once all have said so,
+//     after a pause.
+//   - BAD_SESSION: the switches do not take its session, which is not used again. A CAS begins
+//     again with another session, for which it waits where there is none but the caller gets others
+//     (Machine.AwaitSessions). If a copy was executed under the first, its version is gone and it
+//     fails; a WRITE would be executed twice, and ends.
 //   - Anything else ends the call.
 //
-// Only what comes from an address that was asked, or from a chain's service address, is an answer. The rest is counted (Stats.Foreign). Who can send from those addresses is the
-// switches' business: they let no reply in that a host sends.
+// Only what comes from an address that was asked, or from a chain's service address, is an answer.
+// The rest is counted (Stats.Foreign). Who can send from those addresses is the switches' business:
+// they let no reply in that a host sends.
 //
 // # Sessions
 //
-// A head executes a session's requests in the order of their numbers and drops what is older than the last it knows. So a session has at most one write on its way,
-// and a client that wants n writes on their way at once has n sessions. A READ needs no session: its number only finds its reply.
+// A head executes a session's requests in the order of their numbers and drops what is older than
+// the last it knows. So a session has at most one write on its way, and a client that wants n
+// writes on their way at once has n sessions. A READ needs no session: its number only finds its
+// reply.
 //
-// A write that ends without an answer has an unknown outcome: it may have been executed, it may be executed by a copy that is still on its way, or never. So has one that was refused: the
-// refusal speaks for one copy, and networks double packets. (A CAS that failed with a session is the exception: the head would have known an executed one again.)
-// Its session goes on with the next number and is none the worse. It must not send other content under the old number: if the head has seen the old one, it
-// would answer the new content with the old one's version, as a retry. The next number is safe: a head that knows it drops late copies of the older request. That does not end the
-// unknown outcome everywhere at once; when it ends says docs/consistency.md.
+// A write that ends without an answer has an unknown outcome: it may have been executed, it may be
+// executed by a copy that is still on its way, or never. So has one that was refused: the refusal
+// speaks for one copy, and networks double packets. (A CAS that failed with a session is the
+// exception: the head would have known an executed one again.) Its session goes on with the next
+// number and is none the worse. It must not send other content under the old number: if the head
+// has seen the old one, it would answer the new content with the old one's version, as a retry. The
+// next number is safe: a head that knows it drops late copies of the older request. That does not
+// end the unknown outcome everywhere at once; when it ends says docs/consistency.md.
 package core

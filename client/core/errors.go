@@ -15,7 +15,8 @@ import (
 var (
 	// ErrNotFound: the key has no slot in the network, was never written, or is deleted.
 	ErrNotFound = errors.New("key not found")
-	// ErrCASFailed: the key's version is not the expected one. The OpError has the committed version and value.
+	// ErrCASFailed: the key's version is not the expected one. The OpError has the committed
+	// version and value.
 	ErrCASFailed = errors.New("the key has another version")
 	// ErrTimeout: the call's deadline passed. It is also a context.DeadlineExceeded.
 	ErrTimeout = errors.New("timed out")
@@ -27,16 +28,21 @@ var (
 	ErrInvalid = errors.New("invalid request")
 	// ErrNoChain: every address that was asked knows no chain of the key's number.
 	ErrNoChain = errors.New("no such chain")
-	// ErrDenied: the client's host may not do that in the key's realm. Trying again does not help; the operator can grant it.
+	// ErrDenied: the client's host may not do that in the key's realm. Trying again does not help;
+	// the operator can grant it.
 	ErrDenied = errors.New("access denied")
-	// ErrBadSession: the switches do not take the session. It is not leased to the client's host, or not any more, or beyond the switches' session table (SESSIONS). The
-	// machine does not use it again, and has no other to do the write with.
+	// ErrBadSession: the switches do not take the session. It is not leased to the client's host,
+	// or not any more, or beyond the switches' session table (SESSIONS). The machine does not use
+	// it again, and has no other to do the write with.
 	ErrBadSession = errors.New("session not taken")
-	// ErrNoSession: a write, and the machine has no session (any more), and Config.AtLeastOnce is not set. Nothing was sent.
+	// ErrNoSession: a write, and the machine has no session (any more), and Config.AtLeastOnce is
+	// not set. Nothing was sent.
 	ErrNoSession = errors.New("no session to write with")
-	// ErrSessionLost: the write's session was taken away while it was on its way (Machine.DropSession).
+	// ErrSessionLost: the write's session was taken away while it was on its way
+	// (Machine.DropSession).
 	ErrSessionLost = errors.New("session lost")
-	// ErrFull: the dirty cells of the key are full; only from a program compiled with PAPER_WRITE_BOUND.
+	// ErrFull: the dirty cells of the key are full; only from a program compiled with
+	// PAPER_WRITE_BOUND.
 	ErrFull = errors.New("dirty cells full")
 	// ErrProtocol: an answer with a status that has no meaning there.
 	ErrProtocol = errors.New("answer not understood")
@@ -55,12 +61,15 @@ type OpError struct {
 	Elapsed  time.Duration
 	LastTo   netip.AddrPort // the last address that was asked, if any was
 
-	// OutcomeUnknown: a write that may have been executed, or may still be. False for reads, for writes of which nothing was sent, and for a CAS with a session that failed. Whatever
-	// else refuses a write speaks for one copy of its packet, and networks double packets: another copy may come, or have come, where there is the key, the right or the session
-	// (docs/protocol.md, "What a client knows of a write").
+	// OutcomeUnknown: a write that may have been executed, or may still be. False for reads, for
+	// writes of which nothing was sent, and for a CAS with a session that failed. Whatever else
+	// refuses a write speaks for one copy of its packet, and networks double packets: another copy
+	// may come, or have come, where there is the key, the right or the session (docs/protocol.md,
+	// "What a client knows of a write").
 	OutcomeUnknown bool
 
-	// With ErrCASFailed, and with ErrNotFound for reads: what is committed. Version 0: never written. Found false: no value (deleted, or never written).
+	// With ErrCASFailed, and with ErrNotFound for reads: what is committed. Version 0: never
+	// written. Found false: no value (deleted, or never written).
 	Version wire.Version
 	Value   []byte
 	Found   bool

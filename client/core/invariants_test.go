@@ -20,7 +20,8 @@ func TestInvariants(t *testing.T) {
 	}
 }
 
-// TestSameEventsSameActions: the simulator replays a failing seed, so nothing but the events and the seed may decide what a machine does.
+// TestSameEventsSameActions: the simulator replays a failing seed, so nothing but the events and
+// the seed may decide what a machine does.
 func TestSameEventsSameActions(t *testing.T) {
 	trace := func() string {
 		var log bytes.Buffer
@@ -37,7 +38,8 @@ func TestSameEventsSameActions(t *testing.T) {
 		var now time.Duration
 		for range 3000 {
 			now += time.Duration(r.Int64N(int64(3 * time.Millisecond)))
-			m.Start(now, Request{Op: []wire.Op{wire.Read, wire.Write, wire.CAS}[r.IntN(3)], Key: wire.Key(r.IntN(4)), Deadline: now + time.Duration(1+r.Int64N(int64(time.Second)))})
+			m.Start(now, Request{Op: []wire.Op{wire.Read, wire.Write, wire.CAS}[r.IntN(3)],
+				Key: wire.Key(r.IntN(4)), Deadline: now + time.Duration(1+r.Int64N(int64(time.Second)))})
 			m.Tick(now)
 			sends, completions := m.Take()
 			for _, s := range sends {
@@ -78,10 +80,11 @@ func walk(seed uint64, steps int) error {
 		request uint32
 	}
 	var (
-		now      time.Duration
-		started  = map[CallID]bool{}   // true: completed
-		begun    = map[CallID]bool{}   // anew, because its session was not taken
-		content  = map[key][]byte{}    // what each number was first sent with, without reads' numbers, which come around
+		now     time.Duration
+		started = map[CallID]bool{} // true: completed
+		begun   = map[CallID]bool{} // anew, because its session was not taken
+		// what each number was first sent with, without reads' numbers, which come around
+		content  = map[key][]byte{}
 		newest   = map[uint16]uint32{} // by session
 		inFlight [][]byte              // copies of requests that may be answered yet, and again
 		ids      []CallID
@@ -116,7 +119,8 @@ func walk(seed uint64, steps int) error {
 				if e.OutcomeUnknown && (e.Op == wire.Read || e.Attempts == 0) {
 					return fmt.Errorf("the outcome of %v is said to be unknown", e)
 				}
-				if !e.OutcomeUnknown && e.Op != wire.Read && e.Attempts > 0 && (e.Err != ErrCASFailed || c.Result.Session == 0 || begun[c.ID]) {
+				if !e.OutcomeUnknown && e.Op != wire.Read && e.Attempts > 0 && (e.Err != ErrCASFailed ||
+					c.Result.Session == 0 || begun[c.ID]) {
 					return fmt.Errorf("the outcome of %v is said to be known", e)
 				}
 			}
@@ -150,11 +154,13 @@ func walk(seed uint64, steps int) error {
 			if err := p.Unmarshal(b, wire.Profile128); err != nil {
 				return err
 			}
-			if c := m.pending[pendingKey{p.Session, p.Request}]; c != nil && p.Status == wire.BadSession && from != address("66") {
+			if c := m.pending[pendingKey{p.Session, p.Request}]; c != nil && p.Status == wire.BadSession &&
+				from != address("66") {
 				begun[c.id] = true
 			}
 			m.Receive(now, from, b)
-			if after := m.Stats(); from == address("66") && (after.Foreign != before.Foreign+1 || m.Outstanding() != calls || len(m.sends) > 0 || len(m.completions) > 0) {
+			if after := m.Stats(); from == address("66") && (after.Foreign != before.Foreign+1 ||
+				m.Outstanding() != calls || len(m.sends) > 0 || len(m.completions) > 0) {
 				return fmt.Errorf("an answer from nobody that was asked made something happen: %+v, then %+v", before, after)
 			}
 		case n < 85:

@@ -21,28 +21,37 @@ const (
 
 // Config is what a Machine needs to know. Zero durations mean their defaults.
 type Config struct {
-	Profile   wire.Profile     // of the switches' program
-	Addresses []netip.AddrPort // where to ask, in order of preference: the chain's service address, and switches' own addresses
+	Profile wire.Profile // of the switches' program
+	// where to ask, in order of preference: the chain's service address, and switches' own
+	// addresses
+	Addresses []netip.AddrPort
 
-	// Services are the service addresses of the chains. A switch answers from there also what it was asked at its own address. Answers are taken from these addresses,
-	// from Addresses and from the request's To, and from nobody else; so a machine that has only switches' own addresses to ask needs it.
+	// Services are the service addresses of the chains. A switch answers from there also what it
+	// was asked at its own address. Answers are taken from these addresses, from Addresses and from
+	// the request's To, and from nobody else; so a machine that has only switches' own addresses to
+	// ask needs it.
 	Services []netip.AddrPort
 
-	// Retransmit is how long an answer is waited for before the same packet goes to the next address. It doubles with each round through the addresses, up to
-	// MaxRetransmit (default: four times Retransmit).
+	// Retransmit is how long an answer is waited for before the same packet goes to the next
+	// address. It doubles with each round through the addresses, up to MaxRetransmit (default: four
+	// times Retransmit).
 	Retransmit, MaxRetransmit time.Duration
-	// RetryPause is the pause before a refused request is sent again. It doubles with each refusal, up to MaxRetryPause; the second half of it is random.
+	// RetryPause is the pause before a refused request is sent again. It doubles with each refusal,
+	// up to MaxRetryPause; the second half of it is random.
 	RetryPause, MaxRetryPause time.Duration
-	// ReturnAfter: when the first address has been given up for another one, it is tried again with one call after this time.
+	// ReturnAfter: when the first address has been given up for another one, it is tried again with
+	// one call after this time.
 	ReturnAfter time.Duration
 
-	// AtLeastOnce lets writes go without a session while the machine has none: the head then executes every copy that it gets. A PUT may then undo a later PUT,
-	// and a CAS that was executed may report that it failed.
+	// AtLeastOnce lets writes go without a session while the machine has none: the head then
+	// executes every copy that it gets. A PUT may then undo a later PUT, and a CAS that was
+	// executed may report that it failed.
 	AtLeastOnce bool
 
-	// Seed of the jitter and of where the numbers of reads start, in all 32 bits. Nobody else may be able to guess it (crypto/rand), since an answer is known by the
-	// request's number; and two clients that use the same UDP port one after the other must have different ones, or the second may take an answer to the first
-	// for its own.
+	// Seed of the jitter and of where the numbers of reads start, in all 32 bits. Nobody else may
+	// be able to guess it (crypto/rand), since an answer is known by the request's number; and two
+	// clients that use the same UDP port one after the other must have different ones, or the
+	// second may take an answer to the first for its own.
 	Seed uint64
 }
 
@@ -56,7 +65,8 @@ type Request struct {
 	Eventual bool         // of Read: the last committed value of whichever member is asked will do
 	// To replaces Config.Addresses for this request.
 	To []netip.AddrPort
-	// Deadline is the time, on the machine's clock, at which the call ends with ErrTimeout. 0: none.
+	// Deadline is the time, on the machine's clock, at which the call ends with ErrTimeout. 0:
+	// none.
 	Deadline time.Duration
 	// Tag comes back in the Completion.
 	Tag any
@@ -82,7 +92,8 @@ type Completion struct {
 type Result struct {
 	Err error // nil or an *OpError
 
-	// Of a Read, the value (the caller's to keep) and its version; of a write, the version it was given.
+	// Of a Read, the value (the caller's to keep) and its version; of a write, the version it was
+	// given.
 	Value   []byte
 	Version wire.Version
 	// Superseded: a newer write had already replaced this one when it was answered.
@@ -102,15 +113,20 @@ type Stats struct {
 	Completed   uint64 // calls, failed ones included
 	Sent        uint64 // packets
 	Retransmits uint64 // of Sent: because no answer came in time
-	Resent      uint64 // of Sent: because the last one was refused (RETRY, NOT_SERVING, NO_CHAIN), or its session was (BAD_SESSION)
-	Received    uint64 // packets
-	Refusals    uint64 // of Received: RETRY, NOT_SERVING, NO_CHAIN, and BAD_SESSION where the write began again
-	Strays      uint64 // of Received: answers to calls that are done (duplicates, late ones) or were never made
-	Malformed   uint64 // of Received
-	Foreign     uint64 // of Received: from an address or a port that nobody was asked at and that is no chain's. They count for nothing
+	// of Sent: because the last one was refused (RETRY, NOT_SERVING, NO_CHAIN), or its session was
+	// (BAD_SESSION)
+	Resent    uint64
+	Received  uint64 // packets
+	Refusals  uint64 // of Received: RETRY, NOT_SERVING, NO_CHAIN, and BAD_SESSION where the write began again
+	Strays    uint64 // of Received: answers to calls that are done (duplicates, late ones) or were never made
+	Malformed uint64 // of Received
+	// of Received: from an address or a port that nobody was asked at and that is no chain's. They
+	// count for nothing
+	Foreign uint64
 }
 
-// Machine is a client. It is not safe for concurrent use. Times are durations since any fixed moment and must not go back.
+// Machine is a client. It is not safe for concurrent use. Times are durations since any fixed
+// moment and must not go back.
 type Machine struct {
 	cfg     Config
 	sources []netip.AddrPort // where answers come from, the most usual first, without requests' own addresses
@@ -158,7 +174,8 @@ func New(cfg Config) (*Machine, error) {
 		value     *time.Duration
 		otherwise time.Duration
 	}{
-		{&cfg.Retransmit, DefaultRetransmit}, {&cfg.RetryPause, DefaultRetryPause}, {&cfg.MaxRetryPause, DefaultMaxRetryPause}, {&cfg.ReturnAfter, DefaultReturnAfter},
+		{&cfg.Retransmit, DefaultRetransmit}, {&cfg.RetryPause, DefaultRetryPause},
+		{&cfg.MaxRetryPause, DefaultMaxRetryPause}, {&cfg.ReturnAfter, DefaultReturnAfter},
 	} {
 		if *d.value < 0 {
 			return nil, errors.New("netcraq client: a duration of the configuration is negative")
@@ -327,7 +344,8 @@ func (m *Machine) Tick(now time.Duration) {
 	}
 }
 
-// NextTick is the time at which Tick has something to do. ok is false when nothing will be due before the next event.
+// NextTick is the time at which Tick has something to do. ok is false when nothing will be due
+// before the next event.
 func (m *Machine) NextTick() (at time.Duration, ok bool) {
 	if len(m.timers) == 0 {
 		return 0, false
@@ -335,7 +353,8 @@ func (m *Machine) NextTick() (at time.Duration, ok bool) {
 	return m.timers[0].wake, true
 }
 
-// Take gives what is to be sent and what is done since the last Take, each in order. Both are good until the next Take.
+// Take gives what is to be sent and what is done since the last Take, each in order. Both are good
+// until the next Take.
 func (m *Machine) Take() ([]Send, []Completion) {
 	sends, completions := m.sends, m.completions
 	m.sends, m.spareSends = m.spareSends[:0], sends

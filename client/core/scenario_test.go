@@ -15,7 +15,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// TestScenarios runs the transcripts in testdata. Rewrite them with -rewrite, and read the difference.
+// TestScenarios runs the transcripts in testdata. Rewrite them with -rewrite, and read the
+// difference.
 //
 //	machine [addresses=(1,2)] [services=(100)] [sessions=(3:1,4:1)] [retransmit=50ms] [max-retransmit=..] [retry-pause=..] [return-after=..] [at-least-once] [bits=128]
 //	start NAME op=read|write|cas [key=N] [value=TEXT] [delete] [expected=V] [eventual] [to=(3)] [deadline=T] [value-bytes=N]
@@ -29,7 +30,8 @@ import (
 //	abort-all
 //	stats
 //
-// Each prints what the machine sent and completed, with the time. Address N is 10.0.0.N:20035; sends are named by N.
+// Each prints what the machine sent and completed, with the time. Address N is 10.0.0.N:20035;
+// sends are named by N.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &scenario{}

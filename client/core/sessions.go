@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Session is a session id and the number that its next request has. Nobody else may write under the id. Numbers start at 1; an id that was used before goes on
-// above the largest number it was used with, or the switches drop its writes as old ones.
+// Session is a session id and the number that its next request has. Nobody else may write under the
+// id. Numbers start at 1; an id that was used before goes on above the largest number it was used
+// with, or the switches drop its writes as old ones.
 type Session struct {
 	ID          uint16
 	NextRequest uint32
@@ -46,7 +47,8 @@ func (m *Machine) AddSession(now time.Duration, s Session) error {
 	return nil
 }
 
-// DropSession takes a session away, because it may not be used any more (its lease has run out). A write that is on its way with it ends with ErrSessionLost.
+// DropSession takes a session away, because it may not be used any more (its lease has run out). A
+// write that is on its way with it ends with ErrSessionLost.
 func (m *Machine) DropSession(now time.Duration, id uint16) {
 	s := m.pool.byID[id]
 	if s == nil {
@@ -58,8 +60,8 @@ func (m *Machine) DropSession(now time.Duration, id uint16) {
 	}
 }
 
-// AwaitSessions says whether the caller adds sessions when there is none any more (Sessions): then writes wait for one. Otherwise, as at first, they fail, those that
-// wait already included.
+// AwaitSessions says whether the caller adds sessions when there is none any more (Sessions): then
+// writes wait for one. Otherwise, as at first, they fail, those that wait already included.
 func (m *Machine) AwaitSessions(now time.Duration, await bool) {
 	m.pool.awaited = await
 	m.serve(now)
@@ -111,8 +113,9 @@ func (m *Machine) waitForSession(c *call) {
 	}
 }
 
-// beginAnew begins a CAS with another session, as the switches do not take the one that it was sent with. They may have taken it from an earlier copy: then its version is gone, and
-// it fails. A WRITE would be executed a second time.
+// beginAnew begins a CAS with another session, as the switches do not take the one that it was sent
+// with. They may have taken it from an earlier copy: then its version is gone, and it fails. A
+// WRITE would be executed a second time.
 func (m *Machine) beginAnew(now time.Duration, c *call) {
 	m.stats.Refusals++
 	delete(m.pending, pendingKey{c.packet.Session, c.number})
@@ -123,7 +126,8 @@ func (m *Machine) beginAnew(now time.Duration, c *call) {
 	m.startWrite(now, c)
 }
 
-// beginWith sends a write under the session's next number. The number is used up by that, whatever comes of the write (the package comment says why).
+// beginWith sends a write under the session's next number. The number is used up by that, whatever
+// comes of the write (the package comment says why).
 func (m *Machine) beginWith(now time.Duration, c *call, s *session) {
 	c.session, s.user = s, c
 	c.number = s.next
@@ -143,7 +147,8 @@ func (m *Machine) release(now time.Duration, s *session) {
 	m.serve(now)
 }
 
-// serve gives free sessions to writes that wait. Where there is no session and none will come, those fail.
+// serve gives free sessions to writes that wait. Where there is no session and none will come,
+// those fail.
 func (m *Machine) serve(now time.Duration) {
 	for len(m.pool.waiting) > 0 && (len(m.pool.free) > 0 || !m.pool.mayHave()) {
 		c := m.pool.waiting[0]

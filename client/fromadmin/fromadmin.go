@@ -1,4 +1,5 @@
-// Package fromadmin makes clients of the data plane by what the controller's admin API says: where a chain is, how wide its values are, and which sessions to write with.
+// Package fromadmin makes clients of the data plane by what the controller's admin API says: where
+// a chain is, how wide its values are, and which sessions to write with.
 package fromadmin
 
 import (
@@ -53,7 +54,8 @@ func Profile(chain *api.Chain) (wire.Profile, error) {
 	return p, nil
 }
 
-// Sessions are count sessions that the controller leases, under a name by which an operator knows whose they are.
+// Sessions are count sessions that the controller leases, under a name by which an operator knows
+// whose they are.
 func Sessions(c *api.Client, count int, owner string) client.SessionSource {
 	return client.LeasedSessions(leaser{c}, count, owner)
 }
@@ -61,7 +63,8 @@ func Sessions(c *api.Client, count int, owner string) client.SessionSource {
 // leaser leases sessions from the controller.
 type leaser struct{ api *api.Client }
 
-func (l leaser) NewSessions(ctx context.Context, count int, owner string, host netip.Addr) (client.SessionLease, error) {
+func (l leaser) NewSessions(ctx context.Context, count int, owner string, host netip.Addr) (client.SessionLease,
+	error) {
 	r := api.SessionsRequest{Count: count, Owner: owner}
 	if host.IsValid() { // otherwise the controller says whether it matters
 		r.Address = host.String()

@@ -1,10 +1,14 @@
-// Package refchain is one correct chain on loopback sockets, for tests: it answers as docs/protocol.md says a chain does, with everything that happens between
-// head and tail happening at once, behind a network that loses, duplicates and reorders packets as it is told to.
+// Package refchain is one correct chain on loopback sockets, for tests: it answers as
+// docs/protocol.md says a chain does, with everything that happens between head and tail happening
+// at once, behind a network that loses, duplicates and reorders packets as it is told to.
 //
-// Every host may use every key and every session, until it is told otherwise: keys of realms (SetRealm) are for principals (SetPrincipal) that are granted access, sessions that
-// are leased (Lease) for their holders. A host is an IPv4 address: tests bind their clients to addresses of 127.0.0.0/8.
+// Every host may use every key and every session, until it is told otherwise: keys of realms
+// (SetRealm) are for principals (SetPrincipal) that are granted access, sessions that are leased
+// (Lease) for their holders. A host is an IPv4 address: tests bind their clients to addresses of
+// 127.0.0.0/8.
 //
-// It also watches its clients: a packet that no host may send, or a request number that comes back with other content, is a violation.
+// It also watches its clients: a packet that no host may send, or a request number that comes back
+// with other content, is a violation.
 package refchain
 
 import (
@@ -21,14 +25,17 @@ import (
 
 // Config says what the chain and the network before it are like.
 type Config struct {
-	Profile   wire.Profile  // 0: 128 bits
-	ChainID   uint8         // the top byte of its keys
-	Members   int           // addresses that it answers at: the service address first, then the switches' own (0: one member and the service address)
-	Sessions  uint16        // size of the session table; 0: 4096
-	Loss      float64       // probability that a packet is lost, each way
-	Duplicate float64       // probability that a packet comes twice, each way
-	Delay     time.Duration // packets are late by a random time up to this, each copy by its own: they overtake one another
-	Seed      uint64
+	Profile wire.Profile // 0: 128 bits
+	ChainID uint8        // the top byte of its keys
+	// addresses that it answers at: the service address first, then the switches' own (0: one
+	// member and the service address)
+	Members   int
+	Sessions  uint16  // size of the session table; 0: 4096
+	Loss      float64 // probability that a packet is lost, each way
+	Duplicate float64 // probability that a packet comes twice, each way
+	// packets are late by a random time up to this, each copy by its own: they overtake one another
+	Delay time.Duration
+	Seed  uint64
 }
 
 // Chain is a running reference chain.
@@ -97,8 +104,10 @@ func New(cfg Config) (*Chain, error) {
 	cfg.Members = max(cfg.Members, 1)
 	c := &Chain{
 		cfg: cfg, rand: rand.New(rand.NewPCG(cfg.Seed, 2)), epoch: 1,
-		slots: map[wire.Key]*slot{}, records: map[uint16]record{}, requests: map[requestID][]byte{}, down: map[int]bool{}, refuse: map[int]wire.Status{},
-		principals: map[netip.Addr]uint16{}, realms: map[wire.Key]uint16{}, grants: map[grant]access{}, holders: map[uint16]netip.Addr{},
+		slots: map[wire.Key]*slot{}, records: map[uint16]record{}, requests: map[requestID][]byte{},
+		down: map[int]bool{}, refuse: map[int]wire.Status{},
+		principals: map[netip.Addr]uint16{}, realms: map[wire.Key]uint16{}, grants: map[grant]access{},
+		holders: map[uint16]netip.Addr{},
 	}
 	port := 0
 	for i := range cfg.Members + 1 {
@@ -168,8 +177,9 @@ func (c *Chain) Refuse(address int, s wire.Status) {
 	c.refuse[address] = s
 }
 
-// RefuseSecond has the network double every write and lose the answer to the first copy; the second is answered with a status, as where what the write needs (its key, a right, its
-// session) is taken away between the two. OK ends that.
+// RefuseSecond has the network double every write and lose the answer to the first copy; the second
+// is answered with a status, as where what the write needs (its key, a right, its session) is taken
+// away between the two. OK ends that.
 func (c *Chain) RefuseSecond(s wire.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,7 +193,8 @@ func (c *Chain) SetPrincipal(host netip.Addr, principal uint16) {
 	c.principals[host] = principal
 }
 
-// SetRealm puts a key in a realm (16 bits), where the principal of the same number may do everything, and others what they are granted. 0 takes it out: it is for everybody then.
+// SetRealm puts a key in a realm (16 bits), where the principal of the same number may do
+// everything, and others what they are granted. 0 takes it out: it is for everybody then.
 func (c *Chain) SetRealm(key wire.Key, realm uint16) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,7 +208,8 @@ func (c *Chain) Grant(principal, realm uint16, read, write bool) {
 	c.grants[grant{principal, realm}] = access{read, write}
 }
 
-// Lease gives a session to a host, which alone may write with it from then on. Its record begins anew behind a request; 0: before the first.
+// Lease gives a session to a host, which alone may write with it from then on. Its record begins
+// anew behind a request; 0: before the first.
 func (c *Chain) Lease(session uint16, host netip.Addr, last uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -376,7 +388,8 @@ func (c *Chain) execute(p *wire.Packet, payload []byte, host netip.Addr) *wire.P
 		}
 	}
 	last := c.records[p.Session]
-	far := p.Session != 0 && last.request != 0 && p.Request > last.request && p.Request-last.request > wire.RequestWindow
+	far := p.Session != 0 && last.request != 0 && p.Request > last.request &&
+		p.Request-last.request > wire.RequestWindow
 	switch {
 	case c.frozen:
 		return c.answer(p, wire.Retry)

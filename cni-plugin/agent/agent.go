@@ -15,7 +15,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// Switch is what the agent asks of the node's switch. A port that nobody has said more about is a host's: nothing but requests is believed from there.
+// Switch is what the agent asks of the node's switch. A port that nobody has said more about is a
+// host's: nothing but requests is believed from there.
 type Switch interface {
 	AddPort(number uint32, iface string) error
 	RemovePort(number uint32) error
@@ -34,12 +35,13 @@ type Options struct {
 	// Log receives what happens. nil means slog.Default().
 	Log *slog.Logger
 
-	// step is called before each step of an attachment with its name: for tests, which kill the agent there.
+	// step is called before each step of an attachment with its name: for tests, which kill the
+	// agent there.
 	step func(name string)
 }
 
-// Agent is the attachment side of a node agent. Its methods may be called from several goroutines; all that they do to the node is done in the network namespace of the
-// process.
+// Agent is the attachment side of a node agent. Its methods may be called from several goroutines;
+// all that they do to the node is done in the network namespace of the process.
 type Agent struct {
 	opts  Options
 	log   *slog.Logger
@@ -70,13 +72,15 @@ func New(opts Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{opts: opts, log: opts.Log, store: s, records: map[string]*agentapi.Record{}, reason: "it is starting", changes: make(chan struct{})}, nil
+	return &Agent{opts: opts, log: opts.Log, store: s, records: map[string]*agentapi.Record{},
+		reason: "it is starting", changes: make(chan struct{})}, nil
 }
 
-// podRules are what is dropped of what containers send: what the switch has left of NetCRAQ, packets for the tunnels
-// between nodes, and all tagged frames. No container has a use for tags: the node has no interface that would take them.
-// Where the switches are not on the nodes that is all of NetCRAQ: a container would come to them under the node's
-// address, and with the node's rights.
+// podRules are what is dropped of what containers send: what the switch has left of NetCRAQ,
+// packets for the tunnels between nodes, and all tagged frames. No container has a use for tags:
+// the node has no interface that would take them. Where the switches are not on the nodes that is
+// all of NetCRAQ: a container would come to them under the node's address, and with the node's
+// rights.
 var podRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort, Untagged: true}
 
 // noSwitch is where there is none.
@@ -111,7 +115,8 @@ func (a *Agent) Attachments() []agentapi.Record {
 	return out
 }
 
-// Changes is closed when something is attached or detached next. Ask for it before Attachments, and nothing is missed.
+// Changes is closed when something is attached or detached next. Ask for it before Attachments, and
+// nothing is missed.
 func (a *Agent) Changes() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -138,8 +143,9 @@ func (a *Agent) freePort() (uint32, error) {
 	return 0, agentapi.Errorf(agentapi.CodeTryAgain, "all %d ports of the node's switch are taken", a.opts.LastPort-a.opts.FirstPort+1)
 }
 
-// Reconcile makes records and interfaces agree after a start: what was begun and not finished is undone, what has gone is forgotten, and what is there is a port again. The
-// error names what could not be done; the rest is.
+// Reconcile makes records and interfaces agree after a start: what was begun and not finished is
+// undone, what has gone is forgotten, and what is there is a port again. The error names what could
+// not be done; the rest is.
 func (a *Agent) Reconcile() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -184,7 +190,8 @@ func (a *Agent) unrecorded() ([]netlink.Link, error) {
 	}
 	var out []netlink.Link
 	for _, l := range links {
-		if _, ours := ofAlias(l.Attrs().Alias); ours && l.Type() == "veth" && strings.HasPrefix(l.Attrs().Name, hostPrefix) && a.records[l.Attrs().Name] == nil {
+		if _, ours := ofAlias(l.Attrs().Alias); ours && l.Type() == "veth" &&
+			strings.HasPrefix(l.Attrs().Name, hostPrefix) && a.records[l.Attrs().Name] == nil {
 			out = append(out, l)
 		}
 	}

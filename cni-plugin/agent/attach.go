@@ -30,7 +30,8 @@ const (
 )
 
 // Steps lists them.
-var Steps = []string{stepRecord, stepPair, stepFilter, stepHost, stepContainer, stepRoutes, stepPort, stepReady, stepReply}
+var Steps = []string{stepRecord, stepPair, stepFilter, stepHost, stepContainer, stepRoutes, stepPort, stepReady,
+	stepReply}
 
 // Attach gives a container an interface. If it fails nothing is left of it.
 func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
@@ -69,7 +70,8 @@ func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
 		mtu = a.opts.MTU
 	}
 	hostMAC, containerMAC := hardwareAddresses(req.Attachment)
-	r := &agentapi.Record{Attachment: req.Attachment, Pod: req.Pod, State: agentapi.Adding, Namespace: req.Namespace, Port: port, Addresses: req.Addresses, Routes: req.Routes,
+	r := &agentapi.Record{Attachment: req.Attachment, Pod: req.Pod, State: agentapi.Adding,
+		Namespace: req.Namespace, Port: port, Addresses: req.Addresses, Routes: req.Routes,
 		Host:      agentapi.Interface{Name: name, MAC: hostMAC.String(), MTU: mtu},
 		Container: agentapi.Interface{Name: req.IfName, MAC: containerMAC.String(), MTU: mtu}}
 	a.records[name] = r
@@ -85,8 +87,10 @@ func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
 	return &agentapi.Attached{Host: r.Host, Container: r.Container, Addresses: r.Addresses}, nil
 }
 
-// makeWay removes an attachment of the same network that has an address which has been given to a new one. IPAM gives an address once; so the old one's ADD has failed in the
-// plugin's eyes (the agent was killed before it could answer), which has given the address back, and its DEL is still to come.
+// makeWay removes an attachment of the same network that has an address which has been given to a
+// new one. IPAM gives an address once; so the old one's ADD has failed in the plugin's eyes (the
+// agent was killed before it could answer), which has given the address back, and its DEL is still
+// to come.
 func (a *Agent) makeWay(req *agentapi.Attach) error {
 	for _, r := range a.records {
 		for _, x := range r.Addresses {
@@ -163,7 +167,8 @@ func (a *Agent) make(r *agentapi.Record, space *container) error {
 		{stepPair, func() (err error) {
 			attrs := netlink.NewLinkAttrs()
 			attrs.Name, attrs.MTU, attrs.HardwareAddr = r.Host.Name, r.Host.MTU, hostMAC
-			pair := &netlink.Veth{LinkAttrs: attrs, PeerName: r.Container.Name, PeerHardwareAddr: containerMAC, PeerMTU: uint32(r.Container.MTU),
+			pair := &netlink.Veth{LinkAttrs: attrs, PeerName: r.Container.Name, PeerHardwareAddr: containerMAC,
+				PeerMTU:       uint32(r.Container.MTU),
 				PeerNamespace: netlink.NsFd(int(space.fd))}
 			if err := netlink.LinkAdd(pair); err != nil {
 				return fmt.Errorf("making the pair %s and %s: %w", r.Host.Name, r.Container.Name, err)
@@ -265,7 +270,8 @@ func (a *Agent) Collect(req *agentapi.Collect) (*agentapi.Collected, error) {
 	return out, errors.Join(errs...)
 }
 
-// setUpHost makes the node's end ready: it has the gateway's addresses, so that the kernel answers for them, and takes only what comes from the container's addresses.
+// setUpHost makes the node's end ready: it has the gateway's addresses, so that the kernel answers
+// for them, and takes only what comes from the container's addresses.
 func setUpHost(l netlink.Link, r *agentapi.Record) error {
 	if err := netlink.LinkSetAlias(l, alias(r.Attachment)); err != nil {
 		return fmt.Errorf("naming %s: %w", r.Host.Name, err)
@@ -273,7 +279,8 @@ func setUpHost(l netlink.Link, r *agentapi.Record) error {
 	six := false
 	for _, addr := range r.Addresses {
 		six = six || addr.Gateway.Is6()
-		g := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(addr.Gateway, addr.Gateway.BitLen())), Scope: unix.RT_SCOPE_LINK, Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}
+		g := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(addr.Gateway, addr.Gateway.BitLen())),
+			Scope: unix.RT_SCOPE_LINK, Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}
 		if err := netlink.AddrReplace(l, g); err != nil {
 			return fmt.Errorf("the gateway's address %s on %s: %w", addr.Gateway, r.Host.Name, err)
 		}
@@ -301,8 +308,10 @@ func setSysctl(path, value string) error {
 	}
 	err := os.WriteFile(path, []byte(value), 0o644)
 	if errors.Is(err, unix.EROFS) {
-		// So it is in a container without all privileges. The mount is the container's own: to make it writable touches nobody else's.
-		if err = unix.Mount("", sysctls, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err == nil {
+		// So it is in a container without all privileges. The mount is the container's own: to make
+		// it writable touches nobody else's.
+		if err = unix.Mount("", sysctls, "",
+			unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err == nil {
 			err = os.WriteFile(path, []byte(value), 0o644)
 		}
 	}
@@ -329,7 +338,8 @@ func EnableForwarding() error {
 func eachRoute(host netlink.Link, r *agentapi.Record, do func(*netlink.Route) error) error {
 	for _, addr := range r.Addresses {
 		ip := addr.Prefix.Addr()
-		route := &netlink.Route{LinkIndex: host.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: ipNet(netip.PrefixFrom(ip, ip.BitLen()))}
+		route := &netlink.Route{LinkIndex: host.Attrs().Index, Scope: netlink.SCOPE_LINK,
+			Dst: ipNet(netip.PrefixFrom(ip, ip.BitLen()))}
 		if err := do(route); err != nil {
 			return fmt.Errorf("the route to %s by %s: %w", ip, r.Host.Name, err)
 		}
@@ -369,14 +379,16 @@ func (c *container) close() {
 	c.fd.Close()
 }
 
-// setUp gives the container's end its addresses and routes. Nothing is on the link but the gateway, so everything goes there: the network's prefix as well.
+// setUp gives the container's end its addresses and routes. Nothing is on the link but the gateway,
+// so everything goes there: the network's prefix as well.
 func (c *container) setUp(r *agentapi.Record) error {
 	l, err := c.handle.LinkByName(r.Container.Name)
 	if err != nil {
 		return fmt.Errorf("the container's interface %s: %w", r.Container.Name, err)
 	}
 	for _, addr := range r.Addresses {
-		if err := c.handle.AddrReplace(l, &netlink.Addr{IPNet: ipNet(addr.Prefix), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}); err != nil {
+		if err := c.handle.AddrReplace(l, &netlink.Addr{IPNet: ipNet(addr.Prefix),
+			Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}); err != nil {
 			return fmt.Errorf("the address %s of %s: %w", addr.Prefix, r.Container.Name, err)
 		}
 	}
@@ -395,13 +407,16 @@ func (c *container) setUp(r *agentapi.Record) error {
 func containerRoutes(ifindex int, r *agentapi.Record) []netlink.Route {
 	var out []netlink.Route
 	for _, addr := range r.Addresses {
-		out = append(out, netlink.Route{LinkIndex: ifindex, Scope: netlink.SCOPE_LINK, Dst: ipNet(netip.PrefixFrom(addr.Gateway, addr.Gateway.BitLen()))})
+		out = append(out, netlink.Route{LinkIndex: ifindex, Scope: netlink.SCOPE_LINK,
+			Dst: ipNet(netip.PrefixFrom(addr.Gateway, addr.Gateway.BitLen()))})
 		if !addr.Prefix.IsSingleIP() {
-			out = append(out, netlink.Route{LinkIndex: ifindex, Dst: ipNet(addr.Prefix.Masked()), Gw: addr.Gateway.AsSlice(), Src: addr.Prefix.Addr().AsSlice()})
+			out = append(out, netlink.Route{LinkIndex: ifindex, Dst: ipNet(addr.Prefix.Masked()),
+				Gw: addr.Gateway.AsSlice(), Src: addr.Prefix.Addr().AsSlice()})
 		}
 	}
 	for _, d := range r.Routes {
-		out = append(out, netlink.Route{LinkIndex: ifindex, Dst: ipNet(d.Destination.Masked()), Gw: d.Gateway.AsSlice(), MTU: d.MTU, AdvMSS: d.AdvMSS, Priority: d.Priority})
+		out = append(out, netlink.Route{LinkIndex: ifindex, Dst: ipNet(d.Destination.Masked()),
+			Gw: d.Gateway.AsSlice(), MTU: d.MTU, AdvMSS: d.AdvMSS, Priority: d.Priority})
 	}
 	return out
 }

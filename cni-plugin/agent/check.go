@@ -32,7 +32,8 @@ func (a *Agent) Check(req *agentapi.Check) error {
 	a.checkHost(r, req, note)
 	space.check(r, req, note)
 	if len(wrong) > 0 {
-		return &agentapi.Error{Code: agentapi.CodeNotAsItWas, Message: req.Attachment.String() + " is not as it was made", Details: strings.Join(wrong, "; ")}
+		return &agentapi.Error{Code: agentapi.CodeNotAsItWas, Message: req.Attachment.String() +
+			" is not as it was made", Details: strings.Join(wrong, "; ")}
 	}
 	return nil
 }

@@ -34,8 +34,9 @@ import (
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
-// The tests here are the whole path: a runtime's library (libcni), the plugin's binary, the agent's binary, network namespaces for nodes and pods. Their names begin with
-// the process that made them, so that a run that was killed is tidied up by the next one.
+// The tests here are the whole path: a runtime's library (libcni), the plugin's binary, the agent's
+// binary, network namespaces for nodes and pods. Their names begin with the process that made them,
+// so that a run that was killed is tidied up by the next one.
 
 const namespacePrefix = "ncqtest-"
 
@@ -73,7 +74,8 @@ func mortalAgent(socket, state, dieAt string) error {
 	if err != nil {
 		return err
 	}
-	a, err := agent.New(agent.WithStep(agent.Options{Dir: state, Switch: sw, FirstPort: 16, LastPort: 20, MTU: 1500}, func(name string) {
+	a, err := agent.New(agent.WithStep(agent.Options{Dir: state, Switch: sw, FirstPort: 16, LastPort: 20,
+		MTU: 1500}, func(name string) {
 		if name == dieAt {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
@@ -158,7 +160,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// inside runs f on a thread in a network namespace: sockets that it opens and processes that it starts are there.
+// inside runs f on a thread in a network namespace: sockets that it opens and processes that it
+// starts are there.
 func inside[T any](t testing.TB, space string, f func() (T, error)) (T, error) {
 	t.Helper()
 	type result struct {
@@ -219,9 +222,11 @@ func (o *output) String() string {
 // newNode makes a node without an agent.
 func newNode(t testing.TB, cidr string, args ...string) *node {
 	t.Helper()
-	n := &node{t: t, bin: needs(t), space: namespace(t, "node"), dir: t.TempDir(), cidr: netip.MustParsePrefix(cidr), args: args}
+	n := &node{t: t, bin: needs(t), space: namespace(t, "node"), dir: t.TempDir(), cidr: netip.MustParsePrefix(
+		cidr), args: args}
 	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.bin}, filepath.Join(n.dir, "cache"),
-		&invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}) // given here, since libcni would make it at the first call, from whatever goroutine
+		// given here, since libcni would make it at the first call, from whatever goroutine
+		&invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}})
 	t.Cleanup(func() {
 		n.kill()
 		if t.Failed() && n.output != nil {
@@ -329,7 +334,9 @@ func (n *node) newPod(t testing.TB) *pod {
 // add is ADD.
 func (n *node) add(t testing.TB, l *libcni.NetworkConfigList, p *pod) (*current.Result, error) {
 	t.Helper()
-	r, err := inside(t, n.space, func() (types.Result, error) { return n.cni.AddNetworkList(context.Background(), l, p.rt) })
+	r, err := inside(t, n.space, func() (types.Result, error) {
+		return n.cni.AddNetworkList(context.Background(), l, p.rt)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -478,7 +485,8 @@ func say(t testing.TB, from string, addr netip.AddrPort) error {
 func gcArgs(valid ...*pod) *libcni.GCArgs {
 	args := &libcni.GCArgs{}
 	for _, p := range valid {
-		args.ValidAttachments = append(args.ValidAttachments, types.GCAttachment{ContainerID: p.rt.ContainerID, IfName: p.rt.IfName})
+		args.ValidAttachments = append(args.ValidAttachments, types.GCAttachment{ContainerID: p.rt.ContainerID,
+			IfName: p.rt.IfName})
 	}
 	return args
 }

@@ -12,13 +12,16 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestCNITool does with the CNI project's own tool what a runtime does: a list of plugins with all three of a usual configuration, status, add, check, what check says of an interface that somebody has tampered with, del twice, gc.
+// TestCNITool does with the CNI project's own tool what a runtime does: a list of plugins with all
+// three of a usual configuration, status, add, check, what check says of an interface that somebody
+// has tampered with, del twice, gc.
 func TestCNITool(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
 	conf := filepath.Join(n.dir, "net.d")
 	check(t, os.MkdirAll(conf, 0o700))
-	list := n.list(n.plugin(), map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}}, map[string]any{"type": "bandwidth", "ingressRate": 1e9, "ingressBurst": 1e9})
+	list := n.list(n.plugin(), map[string]any{"type": "portmap",
+		"capabilities": map[string]bool{"portMappings": true}}, map[string]any{"type": "bandwidth", "ingressRate": 1e9, "ingressBurst": 1e9})
 	check(t, os.WriteFile(filepath.Join(conf, "10-pods.conflist"), list.Bytes, 0o600))
 	tool := func(args ...string) (string, error) {
 		t.Helper()

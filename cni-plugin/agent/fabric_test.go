@@ -22,7 +22,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// rack is three top-of-rack switches, each connected to each, with a node at each of the first two. Their P4Runtime servers are on the nodes' link:
+// rack is three top-of-rack switches, each connected to each, with a node at each of the first two.
+// Their P4Runtime servers are on the nodes' link:
 //
 //	node1 ─1 tor1 2──2 tor2 1─ node2
 //	            3╲    ╱3
@@ -40,7 +41,8 @@ type rack struct {
 
 func newRack(t *testing.T, command string, nodes []*node) *rack {
 	t.Helper()
-	r := &rack{t: t, command: command, certs: testcerts.NewAuthority(t), running: make([]*exec.Cmd, 3), output: make([]*output, 3)}
+	r := &rack{t: t, command: command, certs: testcerts.NewAuthority(t), running: make([]*exec.Cmd, 3),
+		output: make([]*output, 3)}
 	lan := nodes[0].lan
 	for i := range 3 {
 		space := namespace(t, fmt.Sprintf("tor%d-", i+1))
@@ -62,7 +64,8 @@ func newRack(t *testing.T, command string, nodes []*node) *rack {
 	join(r.spaces[0], "p3", r.spaces[2], "p2")
 	join(r.spaces[1], "p3", r.spaces[2], "p3")
 	_, _ = r.certs.Issue("leader", "", "leader")
-	file := fmt.Sprintf("p4runtimeTLS: {ca: %s, cert: %s, key: %s}\nswitches:\n", r.certs.File, filepath.Join(filepath.Dir(r.certs.File), "leader.pem"), filepath.Join(filepath.Dir(r.certs.File), "leader-key.pem"))
+	file := fmt.Sprintf("p4runtimeTLS: {ca: %s, cert: %s, key: %s}\nswitches:\n", r.certs.File,
+		filepath.Join(filepath.Dir(r.certs.File), "leader.pem"), filepath.Join(filepath.Dir(r.certs.File), "leader-key.pem"))
 	for i := range 3 {
 		file += fmt.Sprintf("  - {name: tor%d, p4runtime: \"192.168.0.10%d:9559\", serverName: tor%d, deviceId: %d, address: 10.0.255.%d}\n", i+1, i+1, i+1, 7+i, i+1)
 	}
@@ -119,8 +122,9 @@ func (r *rack) kill(i int) {
 	}
 }
 
-// carriesNothing has a pod of the first node, with the fast path's annotation, send all that it can to the chain: none of it leaves the node, not even by a service whose address the node
-// replaces with the chain's, as whoever may make services can have it.
+// carriesNothing has a pod of the first node, with the fast path's annotation, send all that it can
+// to the chain: none of it leaves the node, not even by a service whose address the node replaces
+// with the chain's, as whoever may make services can have it.
 func (k *cluster) carriesNothing(p *pod, service netip.Addr, key wire.Key) {
 	k.t.Helper()
 	space := k.nodes[0].space
@@ -143,7 +147,8 @@ func (k *cluster) carriesNothing(p *pod, service netip.Addr, key wire.Key) {
 	}
 	own := netip.MustParseAddr("172.16.0.1") // masqueraded; and the pod's address, if it should not be
 	leaves := func(expected bool, do func()) bool {
-		return seen(k.t, space, "rack0", own, wire.Port, expected, do) || !expected && seen(k.t, space, "rack0", p.ip, wire.Port, expected, do)
+		return seen(k.t, space, "rack0", own, wire.Port, expected, do) ||
+			!expected && seen(k.t, space, "rack0", p.ip, wire.Port, expected, do)
 	}
 	said := ""
 	if leaves(false, func() {
@@ -165,8 +170,9 @@ func (k *cluster) carriesNothing(p *pod, service netip.Addr, key wire.Key) {
 	}
 }
 
-// TestFabric has the switches be top-of-rack ones, which are named in a file and are on no node: a chain is formed of them, the nodes use it and their pods cannot, one dies and comes back, the leader is killed. Whatever speaks P4Runtime and runs p4c's
-// output will do.
+// TestFabric has the switches be top-of-rack ones, which are named in a file and are on no node: a
+// chain is formed of them, the nodes use it and their pods cannot, one dies and comes back, the
+// leader is killed. Whatever speaks P4Runtime and runs p4c's output will do.
 func TestFabric(t *testing.T) {
 	for _, target := range []string{"netcraq-switch", "simple_switch_grpc"} {
 		t.Run(target, func(t *testing.T) {
@@ -184,11 +190,13 @@ func TestFabric(t *testing.T) {
 				k.join(i)
 			}
 			// From before there was a fabric:
-			check(t, k.c.Create(t.Context(), &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "node2"}, Spec: v1alpha1.NetcraqNodeSpec{Number: 1}}))
+			check(t, k.c.Create(t.Context(), &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "node2"},
+				Spec: v1alpha1.NetcraqNodeSpec{Number: 1}}))
 			k.allow("team", "fast")
 			p, q := k.pod(0, "team", "fast", true), k.nodes[1].mustAdd(t)
 			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
-			check(t, k.c.Create(t.Context(), &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
+			check(t, k.c.Create(t.Context(), &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"},
+				Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
 			c := k.wait("main", "formed", serving(3))
 			if members(c) != "tor1 tor2 tor3" {
 				t.Errorf("members %s", members(c))
@@ -215,7 +223,8 @@ func TestFabric(t *testing.T) {
 			before := untrusted(t, control, "tor1")
 			node1 := &pod{space: k.nodes[0].space, ip: netip.MustParseAddr("172.16.0.1")}
 			ack := wire.Packet{Op: wire.Ack, Key: key, Epoch: 1, Version: wire.MakeVersion(1, 1000), Value: []byte("mallory")}
-			forgery{}.send(t, node1, netip.AddrPortFrom(node1.ip, wire.Port), netip.AddrPortFrom(service, wire.Port), ack)
+			forgery{}.send(t, node1, netip.AddrPortFrom(node1.ip, wire.Port), netip.AddrPortFrom(service,
+				wire.Port), ack)
 			until(t, "the switch drops what a node has forged", func() error {
 				if after := untrusted(t, control, "tor1"); after <= before {
 					return fmt.Errorf("%d untrusted packets, as before", after)

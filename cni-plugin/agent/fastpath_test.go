@@ -26,7 +26,9 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// TestFastPath: pods' ports are closed; one that asks for the fast path and may have it reads and writes its namespace's keys and no others. What pods with and without CAP_NET_RAW send beside that changes nothing.
+// TestFastPath: pods' ports are closed; one that asks for the fast path and may have it reads and
+// writes its namespace's keys and no others. What pods with and without CAP_NET_RAW send beside
+// that changes nothing.
 func TestFastPath(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
 		t.Run(engine, func(t *testing.T) {
@@ -39,7 +41,8 @@ func TestFastPath(t *testing.T) {
 			mine, far := k.pod(0, "team", "fast", true), k.pod(1, "team", "fast", true)
 			stranger := k.pod(0, "other", "fast", true)
 			quiet, refused := k.pod(0, "team", "fast", false), k.pod(0, "team", "default", true)
-			check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: v1alpha1.NetcraqChainSpec{Length: 2, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
+			check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"},
+				Spec: v1alpha1.NetcraqChainSpec{Length: 2, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
 			service := netip.MustParseAddr(k.wait("main", "formed", serving(2)).Status.ServiceAddress)
 			control := k.admin(0)
 			add := func(name, value string) wire.Key {
@@ -49,7 +52,9 @@ func TestFastPath(t *testing.T) {
 				return wire.Key(added.KeyID)
 			}
 			key, theirs, common := add("ns/team/leader", "alice"), add("ns/other/leader", "oscar"), add("/registry/secrets/team/s", "secret")
-			fromMine, fromFar, fromStranger, fromNode := newClientAt(t, mine.space, service), newClientAt(t, far.space, service), newClientAt(t, stranger.space, service), newClientAt(t, k.nodes[0].space, service)
+			fromMine, fromFar, fromStranger, fromNode := newClientAt(t, mine.space, service),
+				newClientAt(t, far.space, service), newClientAt(t, stranger.space, service),
+				newClientAt(t, k.nodes[0].space, service)
 			expect(t, "a pod of the namespace", fromMine, key, "alice")
 			put(t, control, fromFar, key, "bob")
 			expect(t, "a pod of the namespace", fromMine, key, "bob")
@@ -73,7 +78,8 @@ func TestFastPath(t *testing.T) {
 			attack := func(p *pod, as string, names ...string) string {
 				t.Helper()
 				return k.testpod(p, as, append([]string{"attack", "--service", service.String(), "--switches", "10.0.255.1,10.0.255.2", "--nodes", "192.168.0.1,192.168.0.2",
-					"--victim", netip.AddrPortFrom(mine.ip, 7777).String(), "--key", fmt.Sprint(uint32(key)), "--keys", "1", "--seconds", "3"}, names...)...)
+					"--victim", netip.AddrPortFrom(mine.ip, 7777).String(), "--key", fmt.Sprint(uint32(key)),
+					"--keys", "1", "--seconds", "3"}, names...)...)
 			}
 			unchanged := func(after string) {
 				t.Helper()
@@ -97,7 +103,8 @@ func TestFastPath(t *testing.T) {
 					check(t, err)
 					var dropped []string
 					for event, n := range after.Events {
-						if n -= before.Events[event]; n > 0 && (strings.HasPrefix(event, "drop_") || event == "denied" || event == "bad_session") {
+						if n -= before.Events[event]; n > 0 && (strings.HasPrefix(event, "drop_") ||
+							event == "denied" || event == "bad_session") {
 							dropped = append(dropped, fmt.Sprintf("%s %d", event, n))
 						}
 					}
@@ -125,7 +132,8 @@ func TestFastPath(t *testing.T) {
 			put(t, control, fromMine, key, "bob")
 
 			probe := func() string {
-				return strings.TrimSpace(k.testpod(mine, "root", "probe", "--service", service.String(), "--key", fmt.Sprint(uint32(key)), "--seconds", "2"))
+				return strings.TrimSpace(k.testpod(mine, "root", "probe", "--service", service.String(),
+					"--key", fmt.Sprint(uint32(key)), "--seconds", "2"))
 			}
 			t.Logf("before a flood: %s", probe())
 			flooded := make(chan string)
@@ -151,14 +159,16 @@ func TestFastPath(t *testing.T) {
 			t.Logf("a right that was taken back is gone after %.1f s", time.Since(began).Seconds())
 			k.allow("team", "fast")
 			k.becomes(fromMine, key, true)
-			check(t, k.c.Patch(ctx, mine.object, kubeclient.RawPatch(types.MergePatchType, []byte(`{"metadata": {"annotations": {"`+kube.FastPath+`": null}}}`))))
+			check(t, k.c.Patch(ctx, mine.object, kubeclient.RawPatch(types.MergePatchType,
+				[]byte(`{"metadata": {"annotations": {"`+kube.FastPath+`": null}}}`))))
 			k.becomes(fromMine, key, false)
 			expect(t, "another pod of the namespace", fromFar, key, "bob")
 		})
 	}
 }
 
-// plain are attacks that all of come to the switch as they are, where none has a source of its own choosing.
+// plain are attacks that all of come to the switch as they are, where none has a source of its own
+// choosing.
 var plain = map[string]bool{"reads": true, "writes": true, "sessions": true, "stamped": true, "acks": true}
 
 // number finds one in a text.
@@ -201,7 +211,8 @@ func (k *cluster) becomes(c *client.Client, key wire.Key, may bool) {
 	})
 }
 
-// sessions leases sessions to a pod with the fast path and to the node by their addresses, which each uses and the other cannot. A pod whose port is closed is leased none.
+// sessions leases sessions to a pod with the fast path and to the node by their addresses, which
+// each uses and the other cannot. A pod whose port is closed is leased none.
 func (k *cluster) sessions(control *api.Client, service netip.Addr, mine, stranger, quiet *pod, key wire.Key) {
 	k.t.Helper()
 	ctx := context.Background()
@@ -213,7 +224,8 @@ func (k *cluster) sessions(control *api.Client, service netip.Addr, mine, strang
 	}
 	write := func(space string, s api.Session) wire.Status {
 		k.t.Helper()
-		p := ask(k.t, space, service, wire.Packet{Op: wire.Write, Key: key, Session: s.ID, Request: s.NextRequest, Value: []byte("carol")})
+		p := ask(k.t, space, service, wire.Packet{Op: wire.Write, Key: key, Session: s.ID,
+			Request: s.NextRequest, Value: []byte("carol")})
 		return p.Status
 	}
 	for _, c := range []struct {
@@ -227,7 +239,8 @@ func (k *cluster) sessions(control *api.Client, service netip.Addr, mine, strang
 			k.t.Errorf("%s's session: %v", c.who, status)
 		}
 	}
-	if s, err := control.NewSessions(ctx, api.SessionsRequest{Count: 1, Address: quiet.ip.String()}); err == nil || !strings.Contains(err.Error(), "closed") {
+	if s, err := control.NewSessions(ctx, api.SessionsRequest{Count: 1,
+		Address: quiet.ip.String()}); err == nil || !strings.Contains(err.Error(), "closed") {
 		k.t.Errorf("a pod whose port is closed is leased %v, %v", s, err)
 	}
 }
@@ -235,7 +248,9 @@ func (k *cluster) sessions(control *api.Client, service netip.Addr, mine, strang
 // ask sends one packet from a namespace until there is an answer to it.
 func ask(t *testing.T, space string, service netip.Addr, p wire.Packet) wire.Packet {
 	t.Helper()
-	c, err := inside(t, space, func() (net.Conn, error) { return net.Dial("udp4", netip.AddrPortFrom(service, wire.Port).String()) })
+	c, err := inside(t, space, func() (net.Conn, error) {
+		return net.Dial("udp4", netip.AddrPortFrom(service, wire.Port).String())
+	})
 	check(t, err)
 	defer c.Close()
 	b, err := p.Marshal(wire.Profile128)

@@ -38,7 +38,8 @@ func packetFrom(t *testing.T, n *node, p *pod, from, to netip.AddrPort, payload 
 		return l.HardwareAddr, nil
 	})
 	check(t, err)
-	return udptest.Packet{EthernetDst: macs, EthernetSrc: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Src: from, Dst: to, Payload: payload, Mark: len(payload) - 2}
+	return udptest.Packet{EthernetDst: macs, EthernetSrc: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Src: from,
+		Dst: to, Payload: payload, Mark: len(payload) - 2}
 }
 
 // tunnelled is a frame in a tunnel from the first of two nodes to the second.
@@ -59,9 +60,10 @@ func tunnelled(t *testing.T, nodes []*node, inner []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{8, 0, 0, 0}, uint32(vni)<<8), inner...)
 }
 
-// forgedFabric has a pod of the first node send acknowledgements for switches in all ways that a kernel unwraps, to them
-// and in the tunnel between them, for what is said to be another switch's. Nobody believes them, as long as there are
-// the filters; without, everybody does, so that it is they.
+// forgedFabric has a pod of the first node send acknowledgements for switches in all ways that a
+// kernel unwraps, to them and in the tunnel between them, for what is said to be another switch's.
+// Nobody believes them, as long as there are the filters; without, everybody does, so that it is
+// they.
 func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, readers map[string]*client.Client) {
 	t.Helper()
 	ack, err := forged.Marshal(wire.Profile128)
@@ -72,7 +74,8 @@ func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, reade
 	own, s1, s2 := netip.AddrPortFrom(p.ip, wire.Port), at("10.0.255.1", wire.Port), at("10.0.255.2", wire.Port)
 	inTunnel := func(from, to netip.AddrPort, node string) udptest.Packet {
 		inner := packetFrom(t, nodes[0], p, from, to, ack).Frame()
-		return packetFrom(t, nodes[0], p, netip.AddrPortFrom(p.ip, 5000), at(node, podroutes.VXLANPort), tunnelled(t, nodes, inner))
+		return packetFrom(t, nodes[0], p, netip.AddrPortFrom(p.ip, 5000), at(node, podroutes.VXLANPort),
+			tunnelled(t, nodes, inner))
 	}
 	tunnels := []udptest.Packet{inTunnel(s1, s2, "192.168.0.2"), inTunnel(s2, s1, "192.168.0.1")}
 	all := tunnels
@@ -121,21 +124,25 @@ func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, reade
 	})
 }
 
-// contained has the second of two nodes send other packets than NetCRAQ's in the tunnel between the switches, as a node
-// that was taken over could: the first node's stack does not route them.
+// contained has the second of two nodes send other packets than NetCRAQ's in the tunnel between the
+// switches, as a node that was taken over could: the first node's stack does not route them.
 func contained(t *testing.T, nodes []*node, p *pod) {
 	t.Helper()
-	names := []string{podroutes.PeerName(podroutes.Node{Address: netip.MustParseAddr("192.168.0.2")}), podroutes.PeerName(podroutes.Node{Address: netip.MustParseAddr("192.168.0.1")})}
+	names := []string{podroutes.PeerName(podroutes.Node{Address: netip.MustParseAddr("192.168.0.2")}),
+		podroutes.PeerName(podroutes.Node{Address: netip.MustParseAddr("192.168.0.1")})}
 	l, err := inside(t, nodes[0].space, func() (*net.Interface, error) { return net.InterfaceByName(names[0]) })
 	check(t, err)
 	socket, err := inside(t, p.space, func() (net.PacketConn, error) { return net.ListenPacket("udp4", "0.0.0.0:5003") })
 	check(t, err)
 	defer socket.Close()
-	packet := udptest.Packet{EthernetDst: l.HardwareAddr, EthernetSrc: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Payload: []byte("from another node"),
-		Src: netip.MustParseAddrPort("10.244.2.200:5000"), Dst: netip.AddrPortFrom(p.ip, 5003)}
+	packet := udptest.Packet{EthernetDst: l.HardwareAddr, EthernetSrc: net.HardwareAddr{2, 0, 0, 0, 0, 9},
+		Payload: []byte("from another node"),
+		Src:     netip.MustParseAddrPort("10.244.2.200:5000"), Dst: netip.AddrPortFrom(p.ip, 5003)}
 	arrives := func(patience time.Duration) bool {
 		for end := time.Now().Add(patience); time.Now().Before(end); {
-			_, err := inside(t, nodes[1].space, func() (struct{}, error) { return struct{}{}, sendFrame(names[1], packet.Frame()) })
+			_, err := inside(t, nodes[1].space, func() (struct{}, error) {
+				return struct{}{}, sendFrame(names[1], packet.Frame())
+			})
 			check(t, err)
 			check(t, socket.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
 			if _, _, err := socket.ReadFrom(make([]byte, 100)); err == nil {

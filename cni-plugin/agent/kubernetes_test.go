@@ -35,7 +35,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// cluster is a real API server with namespaces for nodes, on one link, where agents run as they do in a cluster. There is no kubelet: the tests make Nodes and call the plugin.
+// cluster is a real API server with namespaces for nodes, on one link, where agents run as they do
+// in a cluster. There is no kubelet: the tests make Nodes and call the plugin.
 type cluster struct {
 	*kubetest.Server
 	t       *testing.T
@@ -49,12 +50,16 @@ func newCluster(t *testing.T, n int, args ...string) *cluster {
 	t.Helper()
 	nodes := lan(t, n, false)
 	space := nodes[0].space // the API server is on the first node, as it is in most clusters
-	o := kubetest.Options{Command: []string{"ip", "netns", "exec", space}, Address: "192.168.0.1", Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-		return inside(t, space, func() (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, network, address) })
-	}}
+	o := kubetest.Options{Command: []string{"ip", "netns", "exec", space}, Address: "192.168.0.1",
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return inside(t, space, func() (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, network, address)
+			})
+		}}
 	k := &cluster{Server: kubetest.Start(t, o), t: t, options: o, nodes: nodes}
 	k.Kubectl(t, o, "apply", "-f", "../deploy/namespace.yaml")
-	k.Kubectl(t, o, "apply", "-f", "../deploy/crd", "-f", "../deploy/rbac.yaml") // and not the policy about the fast path: the leader sees to it, too
+	// and not the policy about the fast path: the leader sees to it, too
+	k.Kubectl(t, o, "apply", "-f", "../deploy/crd", "-f", "../deploy/rbac.yaml")
 	k.Kubectl(t, o, "wait", "--for=condition=Established", "--timeout=60s", "crd", "netcraqchains.netcraq.io", "netcraqnodes.netcraq.io")
 	scheme, err := kube.Scheme()
 	check(t, err)
@@ -62,13 +67,15 @@ func newCluster(t *testing.T, n int, args ...string) *cluster {
 	k.c, err = client.New(k.Config, client.Options{Scheme: scheme})
 	check(t, err)
 	for i, n := range nodes {
-		n.args = slices.Concat([]string{"--kubernetes", "--kubeconfig", k.account(i, "netcraq-agent"), "--node", k.name(i), "--cni-conf-dir", filepath.Join(n.dir, "net.d"), "--cni-bin-dir", filepath.Join(n.dir, "bin")}, args)
+		n.args = slices.Concat([]string{"--kubernetes", "--kubeconfig", k.account(i, "netcraq-agent"), "--node",
+			k.name(i), "--cni-conf-dir", filepath.Join(n.dir, "net.d"), "--cni-bin-dir", filepath.Join(n.dir, "bin")}, args)
 	}
 	k.mayLead(0)
 	return k
 }
 
-// account is a kubeconfig with a token of a service account on a node, as the agent's pod there has it.
+// account is a kubeconfig with a token of a service account on a node, as the agent's pod there has
+// it.
 func (k *cluster) account(i int, name string) string {
 	k.t.Helper()
 	return k.Kubeconfig(k.t, k.As(k.Token(k.t, "netcraq-system", name, k.name(i))))
@@ -92,7 +99,8 @@ func (k *cluster) name(i int) string { return fmt.Sprintf("node%d", i+1) }
 func (k *cluster) join(i int) {
 	k.t.Helper()
 	ctx := context.Background()
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.name(i)}, Spec: corev1.NodeSpec{PodCIDR: k.nodes[i].cidr.String(), PodCIDRs: []string{k.nodes[i].cidr.String()}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.name(i)},
+		Spec: corev1.NodeSpec{PodCIDR: k.nodes[i].cidr.String(), PodCIDRs: []string{k.nodes[i].cidr.String()}}}
 	check(k.t, k.c.Create(ctx, n))
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.168.0.%d", i+1)}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
@@ -104,19 +112,23 @@ func (k *cluster) join(i int) {
 func (k *cluster) allow(namespace, account string) {
 	k.t.Helper()
 	ctx := context.Background()
-	check(k.t, client.IgnoreAlreadyExists(k.c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})))
+	check(k.t, client.IgnoreAlreadyExists(
+		k.c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})))
 	meta := metav1.ObjectMeta{Name: "fast-path", Namespace: namespace}
-	role := &rbac.Role{ObjectMeta: meta, Rules: []rbac.PolicyRule{{APIGroups: []string{"netcraq.io"}, Resources: []string{"fastpaths"}, Verbs: []string{"use"}}}}
+	role := &rbac.Role{ObjectMeta: meta, Rules: []rbac.PolicyRule{{APIGroups: []string{"netcraq.io"},
+		Resources: []string{"fastpaths"}, Verbs: []string{"use"}}}}
 	check(k.t, client.IgnoreAlreadyExists(k.c.Create(ctx, role)))
-	check(k.t, k.c.Create(ctx, &rbac.RoleBinding{ObjectMeta: meta, RoleRef: rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "Role", Name: "fast-path"},
+	check(k.t, k.c.Create(ctx, &rbac.RoleBinding{ObjectMeta: meta,
+		RoleRef:  rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "Role", Name: "fast-path"},
 		Subjects: []rbac.Subject{{Kind: "ServiceAccount", Name: account, Namespace: namespace}}}))
 }
 
 // pod is what a scheduler and a kubelet do when a pod comes, which may ask for the fast path.
 func (k *cluster) pod(i int, namespace, account string, asks bool) *pod {
 	k.t.Helper()
-	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-", Namespace: namespace}, Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: k.name(i),
-		Containers: []corev1.Container{{Name: "main", Image: "none"}}}}
+	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-", Namespace: namespace},
+		Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: k.name(i),
+			Containers: []corev1.Container{{Name: "main", Image: "none"}}}}
 	if asks {
 		o.Annotations = map[string]string{kube.FastPath: "true"}
 	}
@@ -163,8 +175,9 @@ func (k *cluster) admin(i int) *api.Client {
 	return api.NewClient(k.socket(i))
 }
 
-// TestKubernetes is the life of a cluster: nodes come, a chain is formed, pods use it; agents are killed, nodes go and come back, the leader changes, the API server stands still,
-// chains come and go. What was acknowledged is there to the end.
+// TestKubernetes is the life of a cluster: nodes come, a chain is formed, pods use it; agents are
+// killed, nodes go and come back, the leader changes, the API server stands still, chains come and
+// go. What was acknowledged is there to the end.
 func TestKubernetes(t *testing.T) {
 	k := newCluster(t, 3)
 	ctx := t.Context()
@@ -172,7 +185,8 @@ func TestKubernetes(t *testing.T) {
 		k.join(i)
 	}
 	k.mayLead(1)
-	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 1024, LeaseMillis: 1000}}))
+	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"},
+		Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 1024, LeaseMillis: 1000}}))
 	k.allow("team", "fast")
 	p, q := k.pod(0, "team", "fast", true), k.pod(2, "team", "fast", true)
 	c := k.wait("main", "formed", serving(3))
@@ -262,7 +276,9 @@ func TestKubernetes(t *testing.T) {
 	for _, n := range k.nodes {
 		n.start()
 	}
-	began := k.wait("main", "begun anew", func(c2 *v1alpha1.NetcraqChain) bool { return serving(3)(c2) && c2.Status.Epoch > c.Status.Epoch })
+	began := k.wait("main", "begun anew", func(c2 *v1alpha1.NetcraqChain) bool {
+		return serving(3)(c2) && c2.Status.Epoch > c.Status.Epoch
+	})
 	lookUp, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if r, err := fromP.Get(lookUp, key); err == nil && string(r.Value) != "" || began.Status.PlacedKeys != 1 {
@@ -272,8 +288,10 @@ func TestKubernetes(t *testing.T) {
 	expect(t, "a pod of node 3, after a power failure", fromQ, key, "frank")
 
 	t.Log("other chains come and go")
-	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "wide"}, Spec: v1alpha1.NetcraqChainSpec{ID: 1, Length: 2, Profile: 1024, Slots: 64, LeaseMillis: 1000}}))
-	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "second"}, Spec: v1alpha1.NetcraqChainSpec{ID: 2, Length: 2, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
+	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "wide"},
+		Spec: v1alpha1.NetcraqChainSpec{ID: 1, Length: 2, Profile: 1024, Slots: 64, LeaseMillis: 1000}}))
+	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "second"},
+		Spec: v1alpha1.NetcraqChainSpec{ID: 2, Length: 2, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
 	k.wait("second", "formed", serving(2))
 	k.wait("wide", "refused", func(c *v1alpha1.NetcraqChain) bool {
 		return meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.ConditionAccepted)
@@ -290,13 +308,16 @@ func TestKubernetes(t *testing.T) {
 
 	t.Log("a key of etcd's is pinned, and the last chain goes, with all that gateways would ask for")
 	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "second"}}))
-	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "third"}, Spec: v1alpha1.NetcraqChainSpec{ID: 3, Length: 2, Profile: 1024, Slots: 64, LeaseMillis: 1000, // a sealed cell has no room in 16 bytes
-		Placement: v1alpha1.Placement{Pins: []string{"/registry/pods/default/nothing"}}}}))
+	// a sealed cell has no room in 16 bytes
+	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "third"},
+		Spec: v1alpha1.NetcraqChainSpec{ID: 3, Length: 2, Profile: 1024, Slots: 64, LeaseMillis: 1000,
+			Placement: v1alpha1.Placement{Pins: []string{"/registry/pods/default/nothing"}}}}))
 	k.wait("third", "formed", serving(2))
 	until(t, "the pinned key is placed", func() error { return k.placed(1) })
 	k.nodes[0].kill()
 	k.nodes[1].kill()
-	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "third"}})) // while nobody leads
+	// while nobody leads
+	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "third"}}))
 	k.nodes[0].start()
 	k.nodes[1].start()
 	until(t, "the last chain's keys are taken out of the network", func() error { return k.placed(0) })
@@ -317,9 +338,10 @@ func TestKubernetes(t *testing.T) {
 
 // placed wants so many keys to be placed, as gateways see it in etcd.
 func (k *cluster) placed(n int) error {
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{k.Etcd}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
-		return k.options.Dial(ctx, "tcp", to)
-	})}})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{k.Etcd}, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
+			return k.options.Dial(ctx, "tcp", to)
+		})}})
 	if err != nil {
 		return err
 	}
@@ -340,7 +362,8 @@ func (k *cluster) closed(space string) {
 		for _, port := range []int{9559, 9560} {
 			to := fmt.Sprintf("192.168.0.%d:%d", i+1, port)
 			_, err := inside(k.t, space, func() (struct{}, error) {
-				c, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", to, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+				c, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", to,
+					&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 				if err != nil {
 					return struct{}{}, err
 				}

@@ -18,7 +18,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// TestKilledInAdd kills the agent with SIGKILL before each step of an ADD. The plugin gives the address back; the agent that comes next leaves nothing of the rest.
+// TestKilledInAdd kills the agent with SIGKILL before each step of an ADD. The plugin gives the
+// address back; the agent that comes next leaves nothing of the rest.
 func TestKilledInAdd(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	l := n.list()
@@ -36,7 +37,9 @@ func TestKilledInAdd(t *testing.T) {
 			}
 			expectCode(t, "DEL without an agent", n.del(t, l, p), types.ErrTryAgainLater)
 			n.start()
-			if step == agent.Steps[len(agent.Steps)-1] { // all was done, and the plugin does not know: the address goes to the next one, and takes it all along
+			// all was done, and the plugin does not know: the address goes to the next one, and
+			// takes it all along
+			if step == agent.Steps[len(agent.Steps)-1] {
 				there, err := agentapi.NewClient(n.socket()).Attachments(context.Background())
 				check(t, err)
 				q := n.newPod(t)
@@ -61,7 +64,8 @@ func TestKilledInAdd(t *testing.T) {
 	}
 }
 
-// TestRestart kills the agent and starts it again, under a connection between two pods that sends all the time.
+// TestRestart kills the agent and starts it again, under a connection between two pods that sends
+// all the time.
 func TestRestart(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()

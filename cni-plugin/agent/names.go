@@ -13,7 +13,8 @@ import (
 // hostPrefix begins the names of the nodes' ends. Interfaces called so are the agent's.
 const hostPrefix = "ncq"
 
-// hostName is the name of the node's end of an attachment: the prefix and 55 bits of a hash of what names the attachment. Names have at most 15 characters.
+// hostName is the name of the node's end of an attachment: the prefix and 55 bits of a hash of what
+// names the attachment. Names have at most 15 characters.
 func hostName(a agentapi.Attachment) string {
 	sum := sha256.Sum256([]byte(a.Network + "\x00" + a.ContainerID + "\x00" + a.IfName))
 	return hostPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:11])
@@ -35,14 +36,16 @@ func ofAlias(s string) (agentapi.Attachment, bool) {
 	return agentapi.Attachment{Network: f[1], ContainerID: f[2], IfName: f[3]}, true
 }
 
-// Ethernet addresses are made from the attachment, so that a container that comes back under its name has the one that neighbours know: locally administered (02), never
-// multicast. The ends differ in the second byte.
+// Ethernet addresses are made from the attachment, so that a container that comes back under its
+// name has the one that neighbours know: locally administered (02), never multicast. The ends
+// differ in the second byte.
 func hardwareAddresses(a agentapi.Attachment) (host, container net.HardwareAddr) {
 	sum := sha256.Sum256([]byte("mac\x00" + a.Network + "\x00" + a.ContainerID + "\x00" + a.IfName))
 	return append(net.HardwareAddr{2, 0x4e}, sum[:4]...), append(net.HardwareAddr{2, 0}, sum[:4]...)
 }
 
-// defaultGateway4 and defaultGateway6 are the gateway where IPAM has none: link-local, known on one veth only (RFC 3927, RFC 4291).
+// defaultGateway4 and defaultGateway6 are the gateway where IPAM has none: link-local, known on one
+// veth only (RFC 3927, RFC 4291).
 var (
 	defaultGateway4 = netip.MustParseAddr("169.254.78.1")
 	defaultGateway6 = netip.MustParseAddr("fe80::4e43:1")

@@ -34,7 +34,8 @@ import (
 
 var service = netip.MustParseAddrPort("10.0.254.3:20035")
 
-// TestNetCRAQ forms a chain over the switches of two nodes. Pods read and write; what they forge does not get in, with the switch running or killed.
+// TestNetCRAQ forms a chain over the switches of two nodes. Pods read and write; what they forge
+// does not get in, with the switch running or killed.
 func TestNetCRAQ(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
 		t.Run(engine, func(t *testing.T) {
@@ -59,7 +60,8 @@ func TestNetCRAQ(t *testing.T) {
 			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // beside it, all else
 
 			before := untrusted(t, control, "s1")
-			forged := wire.Packet{Op: wire.Ack, Key: key, Epoch: 1, Version: wire.MakeVersion(1, 1000), Value: []byte("mallory")}
+			forged := wire.Packet{Op: wire.Ack, Key: key, Epoch: 1, Version: wire.MakeVersion(1, 1000),
+				Value: []byte("mallory")}
 			for _, how := range []forgery{{}, {options: true}, {fragment: true}} {
 				for _, to := range []netip.AddrPort{service, netip.MustParseAddrPort("10.0.255.1:20035"), netip.MustParseAddrPort("10.0.255.2:20035")} {
 					how.send(t, p, netip.AddrPortFrom(p.ip, 20035), to, forged)
@@ -77,10 +79,13 @@ func TestNetCRAQ(t *testing.T) {
 			contained(t, nodes, p)
 			forgedFabric(t, nodes, p, forged, map[string]*client.Client{"a pod at the head": fromP, "a pod at the tail": fromQ})
 
-			// The switch is killed. Its pods cannot have the kernel carry what it would have dropped.
+			// The switch is killed. Its pods cannot have the kernel carry what it would have
+			// dropped.
 			a.kill()
 			see := func(expected bool) bool {
-				return seen(t, b.space, "eth0", p.ip, wire.Port, expected, func() { forgery{}.send(t, p, netip.AddrPortFrom(p.ip, 20035), netip.AddrPortFrom(q.ip, 20035), forged) })
+				return seen(t, b.space, "eth0", p.ip, wire.Port, expected, func() {
+					forgery{}.send(t, p, netip.AddrPortFrom(p.ip, 20035), netip.AddrPortFrom(q.ip, 20035), forged)
+				})
 			}
 			if see(false) {
 				t.Error("without a switch a pod's NetCRAQ packets leave the node")
@@ -131,7 +136,9 @@ func nothing(t *testing.T, control *api.Client, sw, space string, key wire.Key) 
 	}
 }
 
-// startController brings a chain over the nodes' switches up: node 1 is the head. P4Runtime is on the nodes' loopback, so the controller is led there. Some pods and the nodes may do everything, the other pods nothing.
+// startController brings a chain over the nodes' switches up: node 1 is the head. P4Runtime is on
+// the nodes' loopback, so the controller is led there. Some pods and the nodes may do everything,
+// the other pods nothing.
 func startController(t *testing.T, nodes []*node, open ...*pod) *api.Client {
 	t.Helper()
 	type m = map[string]any
@@ -150,12 +157,14 @@ func startController(t *testing.T, nodes []*node, open ...*pod) *api.Client {
 			if slices.ContainsFunc(open, func(p *pod) bool { return p.ip == ip }) {
 				access["default"] = "write"
 			}
-			hosts = append(hosts, m{"name": r.Host.Name, "ip": ip.String(), "mac": r.Container.MAC, "port": fmt.Sprintf("%s:%d", name, r.Port), "access": access})
+			hosts = append(hosts, m{"name": r.Host.Name, "ip": ip.String(), "mac": r.Container.MAC,
+				"port": fmt.Sprintf("%s:%d", name, r.Port), "access": access})
 		}
 	}
 	for i := range nodes {
 		if self := netip.MustParseAddr(fmt.Sprintf("192.168.0.%d", i+1)); len(nodes) > 1 {
-			hosts = append(hosts, m{"name": fmt.Sprintf("node%d", i+1), "ip": self.String(), "mac": nodeswitch.HostMAC(self).String(), "port": fmt.Sprintf("s%d:%d", i+1, nodeswitch.HostPort), "access": m{"default": "write"}})
+			hosts = append(hosts, m{"name": fmt.Sprintf("node%d", i+1), "ip": self.String(),
+				"mac": nodeswitch.HostMAC(self).String(), "port": fmt.Sprintf("s%d:%d", i+1, nodeswitch.HostPort), "access": m{"default": "write"}})
 		}
 	}
 	var links [][]string
@@ -172,7 +181,8 @@ func startController(t *testing.T, nodes []*node, open ...*pod) *api.Client {
 	check(t, os.WriteFile(path, file, 0o600))
 	top, err := topology.Load(path)
 	check(t, err)
-	c, err := controller.New(controller.Options{Topology: top, Store: controller.Memory{}, Log: slog.New(slog.DiscardHandler)})
+	c, err := controller.New(controller.Options{Topology: top, Store: controller.Memory{},
+		Log: slog.New(slog.DiscardHandler)})
 	check(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -216,7 +226,8 @@ func newClient(t *testing.T, space string) *client.Client {
 func newClientAt(t *testing.T, space string, service netip.Addr) *client.Client {
 	t.Helper()
 	c, err := inside(t, space, func() (*client.Client, error) {
-		return client.New(t.Context(), client.Config{Addresses: []netip.AddrPort{netip.AddrPortFrom(service, wire.Port)}, AtLeastOnce: true})
+		return client.New(t.Context(), client.Config{Addresses: []netip.AddrPort{netip.AddrPortFrom(service,
+			wire.Port)}, AtLeastOnce: true})
 	})
 	check(t, err)
 	t.Cleanup(func() { c.Close() })
@@ -254,7 +265,8 @@ func untrusted(t *testing.T, control *api.Client, sw string) uint64 {
 	return c.Events["drop_untrusted"]
 }
 
-// forgery is a way to send a packet that one may not send: as it is, with an IP option, or as the first of two fragments.
+// forgery is a way to send a packet that one may not send: as it is, with an IP option, or as the
+// first of two fragments.
 type forgery struct{ options, fragment bool }
 
 // send sends a packet from a pod by a raw socket, with whatever source it says.
@@ -349,7 +361,8 @@ func unreachable(t *testing.T, p *pod, nodes []*node) {
 	}
 }
 
-// seen reports whether an interface of a namespace sees UDP from an address to a port after something is done. What is expected may take its time on a busy machine.
+// seen reports whether an interface of a namespace sees UDP from an address to a port after
+// something is done. What is expected may take its time on a busy machine.
 func seen(t *testing.T, space, iface string, from netip.Addr, port uint16, expected bool, do func()) bool {
 	t.Helper()
 	fd, err := inside(t, space, func() (int, error) {

@@ -17,7 +17,8 @@ import (
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
-// lan is a number of nodes with one link that all share, or with a router between each two that share none: bridge and router are a namespace of their own.
+// lan is a number of nodes with one link that all share, or with a router between each two that
+// share none: bridge and router are a namespace of their own.
 func lan(t testing.TB, count int, routed bool, args ...string) []*node {
 	t.Helper()
 	needs(t)
@@ -52,7 +53,8 @@ func lan(t testing.TB, count int, routed bool, args ...string) []*node {
 		if routed {
 			sh(t, "ip", "-n", n.space, "route", "add", "default", "via", fmt.Sprintf("192.168.%d.1", i))
 		}
-		file.Nodes = append(file.Nodes, podroutes.Node{Name: name, Address: netip.MustParseAddr(addr), PodCIDRs: []netip.Prefix{n.cidr}})
+		file.Nodes = append(file.Nodes, podroutes.Node{Name: name, Address: netip.MustParseAddr(addr),
+			PodCIDRs: []netip.Prefix{n.cidr}})
 	}
 	b, err := json.Marshal(file)
 	check(t, err)
@@ -60,7 +62,8 @@ func lan(t testing.TB, count int, routed bool, args ...string) []*node {
 	return nodes
 }
 
-// TestAcrossNodes has pods of two nodes talk, with one link between the nodes, and with a router that knows nothing of pods.
+// TestAcrossNodes has pods of two nodes talk, with one link between the nodes, and with a router
+// that knows nothing of pods.
 func TestAcrossNodes(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -91,7 +94,8 @@ func TestAcrossNodes(t *testing.T) {
 			// A kill and a start change nothing, and what another hand has broken is mended.
 			a.kill()
 			sh(t, "ip", "-n", a.space, "route", "del", "10.244.2.0/24")
-			sh(t, "ip", "-n", a.space, "route", "add", "10.99.0.0/16", "dev", "eth0", "protocol", fmt.Sprint(podroutes.Protocol)) // of a node that has gone
+			// of a node that has gone
+			sh(t, "ip", "-n", a.space, "route", "add", "10.99.0.0/16", "dev", "eth0", "protocol", fmt.Sprint(podroutes.Protocol))
 			a.start()
 			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
 			if r := sh(t, "ip", "-n", a.space, "route", "show", "10.99.0.0/16"); r != "" {
@@ -131,7 +135,8 @@ func whoAsks(t testing.TB, from, at string, to netip.AddrPort) netip.Addr {
 	return <-seen
 }
 
-// TestWorld has a pod talk to what is outside of the cluster and knows no pods, and to what is in it and should see who asks.
+// TestWorld has a pod talk to what is outside of the cluster and knows no pods, and to what is in
+// it and should see who asks.
 func TestWorld(t *testing.T) {
 	nodes := lan(t, 2, true)
 	a, b := nodes[0], nodes[1]
@@ -165,7 +170,8 @@ func TestWorld(t *testing.T) {
 	}
 }
 
-// TestBothFamilies gives pods an IPv4 and an IPv6 address each, with and without gateways from IPAM.
+// TestBothFamilies gives pods an IPv4 and an IPv6 address each, with and without gateways from
+// IPAM.
 func TestBothFamilies(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	if _, err := os.Stat("/proc/sys/net/ipv6"); err != nil {
@@ -231,7 +237,8 @@ func TestChained(t *testing.T) {
 	// By the node's port, from another machine.
 	check(t, talkVia(t, nodes[1].space, p.space, netip.MustParseAddrPort("192.168.0.1:8080"), 80))
 	// Both ways are limited: 2 MB take 2 s, less the burst.
-	for _, way := range []struct{ name, from, to, addr string }{{"to the pod", n.space, p.space, p.ip.String()}, {"from the pod", p.space, n.space, "10.244.1.1"}} {
+	for _, way := range []struct{ name, from, to, addr string }{{"to the pod", n.space, p.space, p.ip.String()},
+		{"from the pod", p.space, n.space, "10.244.1.1"}} {
 		took := send(t, way.from, way.to, netip.AddrPortFrom(netip.MustParseAddr(way.addr), 81), 2<<20)
 		t.Logf("%s: 2 MiB in %v", way.name, took)
 		if took < time.Second {

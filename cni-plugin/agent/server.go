@@ -20,11 +20,15 @@ func (a *Agent) Handler() http.Handler {
 	mux := http.NewServeMux()
 	prefix := fmt.Sprintf("/v%d/", agentapi.Version)
 	mux.HandleFunc("POST "+prefix+"attach", serve(a.Attach))
-	mux.HandleFunc("POST "+prefix+"detach", serve(func(r *agentapi.Attachment) (struct{}, error) { return struct{}{}, a.Detach(*r) }))
+	mux.HandleFunc("POST "+prefix+"detach", serve(func(r *agentapi.Attachment) (struct{}, error) {
+		return struct{}{}, a.Detach(*r)
+	}))
 	mux.HandleFunc("POST "+prefix+"check", serve(func(r *agentapi.Check) (struct{}, error) { return struct{}{}, a.Check(r) }))
 	mux.HandleFunc("POST "+prefix+"gc", serve(a.Collect))
 	mux.HandleFunc("GET "+prefix+"status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.Status()) })
-	mux.HandleFunc("GET "+prefix+"attachments", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.Attachments()) })
+	mux.HandleFunc("GET "+prefix+"attachments", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, a.Attachments())
+	})
 	return mux
 }
 
@@ -55,7 +59,8 @@ func answer(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client has gone
 }
 
-// Listen makes the socket, in a folder that only root can enter. What a dead agent has left there goes; a living one's is an error.
+// Listen makes the socket, in a folder that only root can enter. What a dead agent has left there
+// goes; a living one's is an error.
 func Listen(path string) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

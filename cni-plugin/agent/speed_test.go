@@ -14,9 +14,10 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// TestSpeed compares ordinary TCP between two pods of a node with what the bridge plugin gives: bytes a second over one connection, and connections a second. The two take
-// turns, so that a busy machine is busy for both; the medians of the ratios count. NETCRAQ_TEST_SPEED is the number of turns; a test run without it takes a look only, and
-// fails at half the speed.
+// TestSpeed compares ordinary TCP between two pods of a node with what the bridge plugin gives:
+// bytes a second over one connection, and connections a second. The two take turns, so that a busy
+// machine is busy for both; the medians of the ratios count. NETCRAQ_TEST_SPEED is the number of
+// turns; a test run without it takes a look only, and fails at half the speed.
 func TestSpeed(t *testing.T) {
 	turns, least, size, count := 3, 0.5, int64(64<<20), 200
 	if s := os.Getenv("NETCRAQ_TEST_SPEED"); s != "" {
@@ -79,7 +80,8 @@ func startSwitch(t *testing.T, n *node) {
 	startController(t, []*node{n})
 }
 
-// connections opens connections one after the other, says a word over each, and gives their number a second.
+// connections opens connections one after the other, says a word over each, and gives their number
+// a second.
 func connections(t *testing.T, p [2]*pod, count int) float64 {
 	t.Helper()
 	l, err := inside(t, p[1].space, func() (net.Listener, error) { return net.Listen("tcp", "0.0.0.0:81") })

@@ -11,8 +11,9 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// store keeps records: one file for each attachment, called by the interface at the node. Its folder belongs where files go with the machine's restart (/run), as
-// interfaces do; so nothing is forced to a disk, and a file is whole because it is renamed into its place.
+// store keeps records: one file for each attachment, called by the interface at the node. Its
+// folder belongs where files go with the machine's restart (/run), as interfaces do; so nothing is
+// forced to a disk, and a file is whole because it is renamed into its place.
 type store struct{ dir string }
 
 const recordSuffix = ".json"
@@ -24,7 +25,8 @@ func openStore(dir string) (*store, error) {
 	return &store{dir}, nil
 }
 
-// all reads every record. Files that cannot be read are named in the error; the others are there all the same.
+// all reads every record. Files that cannot be read are named in the error; the others are there
+// all the same.
 func (s *store) all() (map[string]*agentapi.Record, error) {
 	files, err := filepath.Glob(filepath.Join(s.dir, "*"+recordSuffix))
 	if err != nil {

@@ -19,11 +19,13 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// envOldAgent names a netcraq-agent of the version before, whose agents shared the Secret netcraq-ca.
+// envOldAgent names a netcraq-agent of the version before, whose agents shared the Secret
+// netcraq-ca.
 const envOldAgent = "NETCRAQ_OLD_AGENT"
 
-// TestUpgrade replaces agents of the version before by those of this one, one after the other, as docs/kubernetes.md says: the chain goes on all the while, is whole after each, and
-// loses nothing; and when the old authority is taken away, too.
+// TestUpgrade replaces agents of the version before by those of this one, one after the other, as
+// docs/kubernetes.md says: the chain goes on all the while, is whole after each, and loses nothing;
+// and when the old authority is taken away, too.
 func TestUpgrade(t *testing.T) {
 	old := os.Getenv(envOldAgent)
 	if old == "" {
@@ -56,7 +58,8 @@ func TestUpgrade(t *testing.T) {
 		}
 		k.join(i)
 	}
-	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
+	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"},
+		Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
 	c := k.wait("main", "formed by the version before", serving(3))
 	p := k.nodes[0].mustAdd(t)
 	control := api.NewClient(lead(t, k.nodes[0].space, api.DefaultAddress)) // without a token

@@ -22,7 +22,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/privileges"
 )
 
-// TestVerbs goes through ADD, CHECK, STATUS and DEL, and what the specification says of their failures.
+// TestVerbs goes through ADD, CHECK, STATUS and DEL, and what the specification says of their
+// failures.
 func TestVerbs(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	l := n.list()
@@ -36,7 +37,8 @@ func TestVerbs(t *testing.T) {
 	p, q := n.newPod(t), n.newPod(t)
 	result, err := n.add(t, l, p)
 	check(t, err)
-	if len(result.Interfaces) != 2 || result.Interfaces[1].Name != "eth0" || result.Interfaces[1].Sandbox != p.rt.NetNS || len(result.IPs) != 1 || *result.IPs[0].Interface != 1 {
+	if len(result.Interfaces) != 2 || result.Interfaces[1].Name != "eth0" ||
+		result.Interfaces[1].Sandbox != p.rt.NetNS || len(result.IPs) != 1 || *result.IPs[0].Interface != 1 {
 		t.Errorf("the result of ADD: %+v", result)
 	}
 	_, err = n.add(t, l, q)
@@ -96,7 +98,8 @@ func TestVerbs(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// TestVersions goes through the versions of the specification that runtimes in use have: containerd 1.6 and 1.7 have 1.0.
+// TestVersions goes through the versions of the specification that runtimes in use have: containerd
+// 1.6 and 1.7 have 1.0.
 func TestVersions(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -143,7 +146,8 @@ func TestStepFails(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
 	conf := n.plugin()
-	conf["ipam"].(map[string]any)["routes"] = []map[string]string{{"dst": "10.9.0.0/16", "gw": "172.16.0.1"}} // a gateway that is nowhere
+	// a gateway that is nowhere
+	conf["ipam"].(map[string]any)["routes"] = []map[string]string{{"dst": "10.9.0.0/16", "gw": "172.16.0.1"}}
 	_, err := n.add(t, n.list(conf), n.newPod(t))
 	expectCode(t, "ADD", err, agentapi.CodeFailed)
 	if err == nil || !strings.Contains(err.Error(), "step container: the container's route to 10.9.0.0/16") {
@@ -157,7 +161,8 @@ func (n *node) cniAddAgain(t testing.TB, p *pod) (any, error) {
 	t.Helper()
 	other := *p
 	rt := *p.rt
-	rt.ContainerID = p.rt.ContainerID + "-again" // host-local has given this container an address, and says so itself otherwise
+	// host-local has given this container an address, and says so itself otherwise
+	rt.ContainerID = p.rt.ContainerID + "-again"
 	other.rt = &rt
 	return n.add(t, n.list(), &other)
 }
@@ -220,7 +225,8 @@ func TestCheck(t *testing.T) {
 		p := n.newPod(t)
 		_, err := n.add(t, l, p)
 		check(t, err)
-		check(t, agentapi.NewClient(n.socket()).Detach(context.Background(), agentapi.Attachment{Network: "pods", ContainerID: p.rt.ContainerID, IfName: "eth0"}))
+		check(t, agentapi.NewClient(n.socket()).Detach(context.Background(),
+			agentapi.Attachment{Network: "pods", ContainerID: p.rt.ContainerID, IfName: "eth0"}))
 		expectCode(t, "CHECK", n.check(t, l, p), types.ErrUnknownContainer)
 		check(t, n.del(t, l, p))
 	})
@@ -249,7 +255,9 @@ func TestGC(t *testing.T) {
 		return n.cni.GCNetworkList(ctx, l, gcArgs(keep))
 	}))
 	left := strings.Join(n.left(t), "\n")
-	if strings.Count(left, "interface") != 1 || strings.Count(left, ".json") != 1 || !strings.Contains(left, keep.ip.String()) || strings.Contains(left, stale.ip.String()) || strings.Contains(left, lost.ip.String()) {
+	if strings.Count(left, "interface") != 1 || strings.Count(left, ".json") != 1 ||
+		!strings.Contains(left, keep.ip.String()) || strings.Contains(left, stale.ip.String()) ||
+		strings.Contains(left, lost.ip.String()) {
 		t.Errorf("left after GC:\n%s", left)
 	}
 	check(t, n.del(t, l, keep))
@@ -279,11 +287,13 @@ func TestSocket(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if out, err := exec.Command("ip", "netns", "exec", n.space, filepath.Join(n.bin, "netcraq-agent"), "--socket", n.socket(), "--state-dir", n.state()).CombinedOutput(); err == nil ||
+	if out, err := exec.Command("ip", "netns", "exec", n.space, filepath.Join(n.bin, "netcraq-agent"),
+		"--socket", n.socket(), "--state-dir", n.state()).CombinedOutput(); err == nil ||
 		!strings.Contains(string(out), "another agent listens") {
 		t.Errorf("a second agent at the socket: %v\n%s", err, out)
 	}
-	if out, err := exec.Command(filepath.Join(n.bin, "netcraq-agent"), "--socket", filepath.Join(n.dir, "other.sock"), "--p4runtime", "0.0.0.0:9559", "--state-dir", n.dir).CombinedOutput(); err == nil ||
+	if out, err := exec.Command(filepath.Join(n.bin, "netcraq-agent"), "--socket",
+		filepath.Join(n.dir, "other.sock"), "--p4runtime", "0.0.0.0:9559", "--state-dir", n.dir).CombinedOutput(); err == nil ||
 		!strings.Contains(string(out), "loopback") {
 		t.Errorf("P4Runtime for everybody: %v\n%s", err, out)
 	}
@@ -338,7 +348,8 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestMissingPrivilege: an agent that lacks a capability says at once which, what for, and what to do, and does not begin.
+// TestMissingPrivilege: an agent that lacks a capability says at once which, what for, and what to
+// do, and does not begin.
 func TestMissingPrivilege(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	for _, c := range privileges.Needed {

@@ -29,7 +29,8 @@ const requestTimeout = 60 * time.Second
 func NewClient(socket string) *Client {
 	c := &Client{socket: socket}
 	c.http.Timeout = requestTimeout
-	c.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	c.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _,
+		_ string) (net.Conn, error) {
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, "unix", socket)
 		if err != nil {
@@ -76,7 +77,8 @@ func (c *Client) Attachments(ctx context.Context) ([]Record, error) {
 	return *r, nil
 }
 
-// call makes one request: POST with a body, GET without. The error is an *Error where the agent has said one.
+// call makes one request: POST with a body, GET without. The error is an *Error where the agent has
+// said one.
 func call[T any](ctx context.Context, c *Client, what string, body any) (*T, error) {
 	method, content := http.MethodGet, io.Reader(nil)
 	if body != nil {

@@ -1,4 +1,5 @@
-// Package agentapi is what the CNI plugin and the node agent say to each other: HTTP with JSON over a Unix socket that only root can open.
+// Package agentapi is what the CNI plugin and the node agent say to each other: HTTP with JSON over
+// a Unix socket that only root can open.
 //
 //	POST /v1/attach   Attach            give a container an interface at the node's switch    Attached
 //	POST /v1/detach   Attachment        take it away; there being none is success             {}
@@ -7,8 +8,9 @@
 //	GET  /v1/status   -                 can the agent attach containers?                      Status
 //	GET  /v1/attachments  -             what is attached now, for people and controllers      []Record
 //
-// A failure is an HTTP status of 400 or more with an [Error], whose code is one of the CNI specification's (1.1, section "Error") or of this package. The version is in the
-// path: an agent that does not know it says 404, and Client says which of the two is too old.
+// A failure is an HTTP status of 400 or more with an [Error], whose code is one of the CNI
+// specification's (1.1, section "Error") or of this package. The version is in the path: an agent
+// that does not know it says 404, and Client says which of the two is too old.
 package agentapi
 
 import (
@@ -57,7 +59,8 @@ func Errorf(code uint, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Attachment names what the specification calls an attachment: an interface of a container in a network.
+// Attachment names what the specification calls an attachment: an interface of a container in a
+// network.
 type Attachment struct {
 	Network     string `json:"network"`
 	ContainerID string `json:"containerId"`
@@ -66,13 +69,15 @@ type Attachment struct {
 
 func (a Attachment) String() string { return a.ContainerID + " " + a.IfName + " in " + a.Network }
 
-// Address is one address of the interface, with the network's prefix length, and the network's gateway. Without a gateway the agent takes one of its own.
+// Address is one address of the interface, with the network's prefix length, and the network's
+// gateway. Without a gateway the agent takes one of its own.
 type Address struct {
 	Prefix  netip.Prefix `json:"prefix"`
 	Gateway netip.Addr   `json:"gateway,omitzero"`
 }
 
-// Route is a route of the container. Without a gateway it goes by that of the first address of its family.
+// Route is a route of the container. Without a gateway it goes by that of the first address of its
+// family.
 type Route struct {
 	Destination netip.Prefix `json:"destination"`
 	Gateway     netip.Addr   `json:"gateway,omitzero"`
@@ -81,7 +86,8 @@ type Route struct {
 	Priority    int          `json:"priority,omitempty"` // the metric
 }
 
-// Pod is the Kubernetes pod that a container belongs to, as the runtime says (CNI_ARGS). Whoever asks the plugin without a kubelet says none.
+// Pod is the Kubernetes pod that a container belongs to, as the runtime says (CNI_ARGS). Whoever
+// asks the plugin without a kubelet says none.
 type Pod struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
@@ -112,7 +118,8 @@ type Attached struct {
 	Addresses []Address `json:"addresses"` // with their gateways
 }
 
-// Check asks whether an attachment is as it was made. What the CNI result of ADD said, which a later plugin of the chain may have changed, is what the container must have.
+// Check asks whether an attachment is as it was made. What the CNI result of ADD said, which a
+// later plugin of the chain may have changed, is what the container must have.
 type Check struct {
 	Attachment
 	Namespace string    `json:"namespace"`

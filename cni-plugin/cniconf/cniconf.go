@@ -1,5 +1,7 @@
-// Package cniconf puts NetCRAQ into the places where a container runtime looks for its network: the plugins' binaries into one folder (/opt/cni/bin), and a list of plugins
-// into another (/etc/cni/net.d). The list comes last, since a runtime takes a node with it for one whose network works.
+// Package cniconf puts NetCRAQ into the places where a container runtime looks for its network: the
+// plugins' binaries into one folder (/opt/cni/bin), and a list of plugins into another
+// (/etc/cni/net.d). The list comes last, since a runtime takes a node with it for one whose network
+// works.
 package cniconf
 
 import (
@@ -22,7 +24,9 @@ const Network = "netcraq"
 
 // Config is what the list says.
 type Config struct {
-	Version string         // of the CNI specification: 1.1.0, or 1.0.0 for runtimes that do not know it (containerd before 2.0)
+	// of the CNI specification: 1.1.0, or 1.0.0 for runtimes that do not know it (containerd before
+	// 2.0)
+	Version string
 	Subnets []netip.Prefix // of the node's pods
 	Socket  string         // the agent's
 	MTU     int            // bytes; 0: the agent's
@@ -86,8 +90,9 @@ func Remove(dir string) error {
 	return nil
 }
 
-// Install copies the plugins of one folder into another. A plugin that runs keeps its old file until it ends. own are replaced always; what others may have put there is left:
-// they know their version best.
+// Install copies the plugins of one folder into another. A plugin that runs keeps its old file
+// until it ends. own are replaced always; what others may have put there is left: they know their
+// version best.
 func Install(from, to string, own ...string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// TestWrite: a runtime's own library reads the list, and a second writing of the same changes nothing.
+// TestWrite: a runtime's own library reads the list, and a second writing of the same changes
+// nothing.
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "net.d")
 	c := Config{Version: "1.1.0", Subnets: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}, Socket: "/run/netcraq/agent.sock", MTU: 1400}
@@ -31,7 +32,8 @@ func TestWrite(t *testing.T) {
 	for _, p := range list.Plugins {
 		types = append(types, p.Network.Type)
 	}
-	if got := strings.Join(types, " "); list.Name != Network || list.CNIVersion != "1.1.0" || got != "netcraq-cni portmap bandwidth" || !strings.Contains(string(list.Bytes), `"10.244.1.0/24"`) {
+	if got := strings.Join(types, " "); list.Name != Network || list.CNIVersion != "1.1.0" ||
+		got != "netcraq-cni portmap bandwidth" || !strings.Contains(string(list.Bytes), `"10.244.1.0/24"`) {
 		t.Errorf("%s", list.Bytes)
 	}
 	c.Subnets = nil

@@ -41,14 +41,25 @@ CHECKS: dict[str, Check | str] = {
 WITHOUT_CLUSTER = ("./cni-plugin/kube/...", "./cni-plugin/agent/...", "./etcd-monitor/gateway/...")
 """Go packages with tests against a real API server."""
 
-BEHIND_GATEWAY = ("workload-without", "chain", "placed", "workload-with", "smoke", "attacks", "upgrade", "power", "blackout")
+BEHIND_GATEWAY = (
+    "workload-without",
+    "chain",
+    "placed",
+    "workload-with",
+    "smoke",
+    "attacks",
+    "upgrade",
+    "power",
+    "blackout",
+)
 """Those that need the gateway, or the chain, which needs the gateway to be of any use."""
 
 
 def main() -> int:
     """Run; the exit status."""
     parser = argparse.ArgumentParser(
-        prog="make e2e-k8s", description="A real Kubernetes of three nodes on this machine, with NetCRAQ as its network."
+        prog="make e2e-k8s",
+        description="A real Kubernetes of three nodes on this machine, with NetCRAQ as its network.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("build", help="build Kubernetes, etcd and CoreDNS into the cache, and say where")
@@ -56,7 +67,9 @@ def main() -> int:
     run.add_argument("--only", help=f"the checks to make, of {', '.join(CHECKS)}", type=lambda text: text.split(","))
     run.add_argument("--keep", action="store_true", help="keep the cluster up after the checks, until Ctrl-C")
     run.add_argument("--no-gateway", action="store_true", help="without etcd-monitor before etcd")
-    run.add_argument("--repetitions", type=int, default=1, metavar="N", help="of the workload, without and with NetCRAQ (default 1)")
+    run.add_argument(
+        "--repetitions", type=int, default=1, metavar="N", help="of the workload, without and with NetCRAQ (default 1)"
+    )
     run.add_argument("--proxy-mode", default="iptables", choices=("iptables", "nftables"), help="kube-proxy's")
     inside = verbs.add_parser("on", help="run a command on a node of the cluster that is up: on n1 kubectl get nodes")
     inside.add_argument("node")
@@ -78,13 +91,20 @@ def on(node: str, command: list[str]) -> int:
     folder = settings.OUT / "nodes" / node
     pid = (folder / "pid").read_text()
     path = json.loads((folder / "init.json").read_text())["path"]
-    environment = ("HOME=/root", f"PATH={path}", "KUBECONFIG=/etc/kubernetes/admin.conf", f"TERM={os.environ.get('TERM', 'dumb')}")
+    environment = (
+        "HOME=/root",
+        f"PATH={path}",
+        "KUBECONFIG=/etc/kubernetes/admin.conf",
+        f"TERM={os.environ.get('TERM', 'dumb')}",
+    )
     os.execvp("nsenter", ["nsenter", "-t", pid, "-a", "--wd=/", "--", "env", "-i", *environment, *command])
 
 
 def facts() -> dict[str, str]:
     """Where the numbers come from."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=settings.ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=settings.ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
     return {
         "Kubernetes": settings.KUBERNETES,
         "etcd": settings.etcd(),
@@ -95,13 +115,17 @@ def facts() -> dict[str, str]:
 
 
 def without_cluster(problems: list[str]) -> int:
-    """Make the tests that need no more than a real API server and etcd, and say what was left out; the exit status."""
+    """Make the tests that need no more than a real API server and etcd, and say what was left out;
+    the exit status.
+    """
     print("No cluster can be had on this machine:", *problems, sep="\n  ")
     print("Left out:", ", ".join(CHECKS))
     print("Instead, a real API server and its etcd:", ", ".join(WITHOUT_CLUSTER), flush=True)
     folder = binaries.kubernetes(Say())
     command = [binaries.compiler(), "test", "-count", "1", *WITHOUT_CLUSTER]
-    return subprocess.run(command, cwd=settings.ROOT, env={**os.environ, "NETCRAQ_KUBE_BIN": str(folder)}, check=False).returncode
+    return subprocess.run(
+        command, cwd=settings.ROOT, env={**os.environ, "NETCRAQ_KUBE_BIN": str(folder)}, check=False
+    ).returncode
 
 
 def go(options: argparse.Namespace) -> int:
@@ -111,7 +135,10 @@ def go(options: argparse.Namespace) -> int:
         return without_cluster(problems)
     say, results, failed, comparison = Say(), {}, "", Comparison(options.repetitions)
     try:
-        with Cluster(say, gateway=not options.no_gateway, proxy_mode=options.proxy_mode) as cluster, contextlib.ExitStack() as after:
+        with (
+            Cluster(say, gateway=not options.no_gateway, proxy_mode=options.proxy_mode) as cluster,
+            contextlib.ExitStack() as after,
+        ):
             if not options.no_gateway:
                 after.enter_context(install.prometheus(cluster))
             install.install(cluster)

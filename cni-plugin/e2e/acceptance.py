@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cluster has to show. Each check raises CheckError, or returns what it saw in one line."""
+"""What the cluster has to show. Each check raises CheckError, or returns what it saw in
+one line.
+"""
 
 from __future__ import annotations
 
@@ -50,15 +52,23 @@ def pods(cluster: Cluster, *apps: str) -> list[dict[str, Any]]:
 
 
 def network(cluster: Cluster) -> str:
-    """Pods reach pods of the same node and of others, services by address and by name; the outside reaches services by any node."""
+    """Pods reach pods of the same node and of others, services by address and by name; the outside
+    reaches services by any node.
+    """
     kubectl = cluster.kubectl
     kubectl.apply(fixtures.daemon_set("web"), fixtures.daemon_set("peer"), fixtures.service("web", fixtures.NODE_PORT))
     for app in ("web", "peer"):
         kubectl.rollout(f"daemonset/{app}")
     web, peers = pods(cluster, "web"), pods(cluster, "peer")
-    require(len(web) == len(peers) == len(cluster.nodes), f"{len(web)} and {len(peers)} pods for {len(cluster.nodes)} nodes")
+    require(
+        len(web) == len(peers) == len(cluster.nodes), f"{len(web)} and {len(peers)} pods for {len(cluster.nodes)} nodes"
+    )
     address = kubectl.json("get", "service", "web")["spec"]["clusterIP"]
-    services = [f"http://{address}/", "http://web.default.svc.cluster.local/", f"http://{cluster.nodes[-1].address}:{fixtures.NODE_PORT}/"]
+    services = [
+        f"http://{address}/",
+        "http://web.default.svc.cluster.local/",
+        f"http://{cluster.nodes[-1].address}:{fixtures.NODE_PORT}/",
+    ]
     urls = [f"http://{pod['status']['podIP']}:8080/" for pod in web] + services
     names = [pod["metadata"]["name"] for pod in web]
 
@@ -69,20 +79,27 @@ def network(cluster: Cluster) -> str:
 
     # It hears of pods that are ready a moment later than the API server.
     for source in peers:
-        until(f"each of the service's pods answers on {source['spec']['nodeName']}", lambda name=source["metadata"]["name"]: shared(name))
+        until(
+            f"each of the service's pods answers on {source['spec']['nodeName']}",
+            lambda name=source["metadata"]["name"]: shared(name),
+        )
     asked = 0
     for source in peers:
         answer = kubectl.inside(source["metadata"]["name"], "/testpod", "get", *urls, check=False)
         require(answer.returncode == 0, f"from {source['spec']['nodeName']}: {answer.stdout}{answer.stderr}")
         for pod in web:
-            line = next(line for line in answer.stdout.splitlines() if line.startswith(f"http://{pod['status']['podIP']}:"))
+            line = next(
+                line for line in answer.stdout.splitlines() if line.startswith(f"http://{pod['status']['podIP']}:")
+            )
             require(pod["metadata"]["name"] in line, f"another pod answered: {line}")
             require(source["status"]["podIP"] in line, f"the address was changed on the way: {line}")
         asked += len(urls)
     for node in cluster.nodes:
         answer = cluster.lan.run("curl", "-sS", "--max-time", "10", f"http://{node.address}:{fixtures.NODE_PORT}/")
         require("web-" in answer, f"{node.name}'s port {fixtures.NODE_PORT}: {answer!r}")
-    found = kubectl.inside(peers[-1]["metadata"]["name"], "/testpod", "lookup", "kubernetes.default.svc.cluster.local").stdout
+    found = kubectl.inside(
+        peers[-1]["metadata"]["name"], "/testpod", "lookup", "kubernetes.default.svc.cluster.local"
+    ).stdout
     require("10.96.0.1" in found, f"DNS says {found!r}")
     return f"{asked} requests from pods, to pods of the same and of other nodes, services, names; {len(cluster.nodes)} from outside"
 

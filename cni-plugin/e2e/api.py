@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API server's HTTP interface without a process for each request: by ``kubectl proxy``, on a Unix socket in a folder of the node."""
+"""The API server's HTTP interface without a process for each request: by ``kubectl proxy``, on a
+Unix socket in a folder of the node.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,12 @@ class Api:
     def __init__(self, node: Node) -> None:
         (node.folder / "mnt" / "api.sock").unlink(missing_ok=True)
         self._folder = os.open(node.folder / "mnt", os.O_PATH | os.O_DIRECTORY)
-        command = node.command(["env", "KUBECONFIG=/etc/kubernetes/admin.conf", "kubectl", "proxy", "--unix-socket=/mnt/api.sock"])
-        self._proxy = subprocess.Popen([*DIE_WITH_PARENT, *command], stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        command = node.command(
+            ["env", "KUBECONFIG=/etc/kubernetes/admin.conf", "kubectl", "proxy", "--unix-socket=/mnt/api.sock"]
+        )
+        self._proxy = subprocess.Popen(
+            [*DIE_WITH_PARENT, *command], stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+        )
         until("kubectl proxy answers", self._answers, every=0.2)
 
     def __enter__(self) -> Api:
@@ -58,7 +64,9 @@ class Api:
         self._proxy.wait()
         os.close(self._folder)
 
-    def request(self, method: str, path: str, body: Any = None, *, kind: str = "application/json", seconds: float = 60) -> Any:
+    def request(
+        self, method: str, path: str, body: Any = None, *, kind: str = "application/json", seconds: float = 60
+    ) -> Any:
         """One request; its answer."""
         connection = _Connection(self._folder, "api.sock", seconds)
         try:
@@ -97,7 +105,9 @@ class Api:
 
 
 class Watch:
-    """What happens to the objects of a path, each with the time at which it was heard, from a thread of its own."""
+    """What happens to the objects of a path, each with the time at which it was heard, from a
+    thread of its own.
+    """
 
     def __init__(self, api: Api, path: str, version: str) -> None:
         self.events: list[tuple[float, str, dict[str, Any]]] = []

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile pods: what they send changes nothing, whether they have CAP_NET_RAW or not, and whether their own port is open or not."""
+"""Hostile pods: what they send changes nothing, whether they have CAP_NET_RAW or not, and whether
+their own port is open or not.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ ATTACKS = (
 """The verbs of testpod's attack, but for the flood."""
 
 COUNTED = ("reads", "writes", "sessions", "stamped", "acks")
-"""Those that come to the switch as they are, under the pod's own address: each packet is counted there."""
+"""Those that come to the switch as they are, under the pod's own address: each packet is counted
+there.
+"""
 
 SPACE, OTHER = "fast", "neighbour"
 """Two namespaces. The keys of the first are what is attacked."""
@@ -75,14 +79,25 @@ def _namespace(name: str) -> list[dict[str, Any]]:
     ]
 
 
-def _pod(namespace: str, name: str, node: str, *, account: str = "default", asks: bool = False, raw: bool = True) -> dict[str, Any]:
+def _pod(
+    namespace: str, name: str, node: str, *, account: str = "default", asks: bool = False, raw: bool = True
+) -> dict[str, Any]:
     """A pod on a node. Without ``raw`` it has no capability at all, and is not root."""
     template = fixtures.template(name, probe=False)
     if not raw:
-        template["spec"]["containers"][0]["securityContext"] |= {"capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True, "runAsUser": 65534}
+        template["spec"]["containers"][0]["securityContext"] |= {
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "runAsUser": 65534,
+        }
     annotations = {ANNOTATION: "true"} if asks else {}
     metadata = {**template["metadata"], "name": name, "namespace": namespace, "annotations": annotations}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**template["spec"], "nodeName": node, "serviceAccountName": account}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {**template["spec"], "nodeName": node, "serviceAccountName": account},
+    }
 
 
 def _dropped(node: Node, switch: str) -> Counter[str]:
@@ -97,7 +112,9 @@ def _number(text: str, pattern: str) -> int:
 
 
 class _Target:
-    """What is attacked: a key of a namespace, and a key of etcd's, with all that must not change of them."""
+    """What is attacked: a key of a namespace, and a key of etcd's, with all that must not change of
+    them.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -112,14 +129,23 @@ class _Target:
     def place(self) -> None:
         """Have the keys there."""
         first = self.cluster.first
-        self.keys["own"] = json.loads(first.run("netcraqctl", "-o", "json", "chain", "add-key", f"ns/{SPACE}/leader", VALUE))["keyId"]
+        self.keys["own"] = json.loads(
+            first.run("netcraqctl", "-o", "json", "chain", "add-key", f"ns/{SPACE}/leader", VALUE)
+        )["keyId"]
         self.object = f"/registry/configmaps/{SPACE}/guarded"
-        config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "guarded", "namespace": SPACE}, "data": {"owner": VALUE}}
+        config = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "guarded", "namespace": SPACE},
+            "data": {"owner": VALUE},
+        }
         self.cluster.kubectl.apply(config)
 
         def placed() -> int | None:
             self.read_object()  # what nobody reads is not placed
-            found = json.loads(first.run("netcraqctl", "-o", "json", "chain", "keys", "--prefix", f"etcd:{self.object}"))
+            found = json.loads(
+                first.run("netcraqctl", "-o", "json", "chain", "keys", "--prefix", f"etcd:{self.object}")
+            )
             return found[0]["keyId"] if found else None
 
         self.keys["etcd's"] = until("the attacked object is in the network", placed)
@@ -132,7 +158,9 @@ class _Target:
     def seen(self) -> dict[str, Any]:
         """The values: in the network as a node reads them, and in etcd."""
         first = self.cluster.first
-        cells = {name: json.loads(first.run("netcraqctl", "-o", "json", "get", str(key))) for name, key in self.keys.items()}
+        cells = {
+            name: json.loads(first.run("netcraqctl", "-o", "json", "get", str(key))) for name, key in self.keys.items()
+        }
         return {
             **{name: (cell.get("value"), cell.get("version")) for name, cell in cells.items()},
             "object": self.read_object(),
@@ -144,7 +172,10 @@ class _Target:
         now = self.seen()
         for name, was in self.before.items():
             if name == "etcd":  # its answers have the store's revision, which others move
-                require(_object_fields(now[name]) == _object_fields(was), f"after {after}, etcd has another object: {now[name]}")
+                require(
+                    _object_fields(now[name]) == _object_fields(was),
+                    f"after {after}, etcd has another object: {now[name]}",
+                )
                 continue
             require(now[name] == was, f"after {after}, {name} is {now[name]} and was {was}")
 
@@ -154,7 +185,9 @@ def _object_fields(text: str) -> list[str]:
 
 
 def attacks(cluster: Cluster) -> str:
-    """Pods with and without CAP_NET_RAW send all that testpod knows; then one floods its switch beside one that may use it, and the gateway."""
+    """Pods with and without CAP_NET_RAW send all that testpod knows; then one floods its switch
+    beside one that may use it, and the gateway.
+    """
     kubectl, node = cluster.kubectl, cluster.nodes[0].name  # where the gateway is
     kubectl.apply(*_namespace(SPACE), *_namespace(OTHER))
     target = _Target(cluster)
@@ -172,15 +205,35 @@ def attacks(cluster: Cluster) -> str:
     victim = kubectl.json("-n", SPACE, "get", "pod", "victim")["status"]["podIP"]
 
     def probe(seconds: float = 0, pod: str = "victim") -> str:
-        arguments = ("--service", target.service, "--value-bits", target.bits, "--key", str(target.keys["own"]), "--seconds", str(seconds))
-        return kubectl.inside(pod, "/testpod", "probe", *arguments, namespace=pods[pod]["metadata"]["namespace"], check=False).stdout.strip()
+        arguments = (
+            "--service",
+            target.service,
+            "--value-bits",
+            target.bits,
+            "--key",
+            str(target.keys["own"]),
+            "--seconds",
+            str(seconds),
+        )
+        return kubectl.inside(
+            pod, "/testpod", "probe", *arguments, namespace=pods[pod]["metadata"]["namespace"], check=False
+        ).stdout.strip()
 
     until("the pod with the fast path reads its namespace's key", lambda: f'OK "{VALUE}"' in probe(), 60)
     until("another namespace's pod is denied", lambda: "DENIED" in probe(pod="neighbour"), 60)
     require("answers 0" in probe(pod="closed"), "a pod whose port is closed is answered")
 
     def attack(pod: str, name: str) -> str:
-        where = ("--service", target.service, "--switches", target.switches, "--nodes", target.nodes, "--victim", f"{victim}:7777")
+        where = (
+            "--service",
+            target.service,
+            "--switches",
+            target.switches,
+            "--nodes",
+            target.nodes,
+            "--victim",
+            f"{victim}:7777",
+        )
         arguments = (*where, "--value-bits", target.bits, "--keys", "1", "--count", "5000", "--seconds", str(FLOOD))
         said = []
         for key in target.keys.values() if name != "flood" else [target.keys["own"]]:
@@ -194,7 +247,11 @@ def attacks(cluster: Cluster) -> str:
             before = _dropped(cluster.first, node)
             said = attack(pod, name)
             dropped = _dropped(cluster.first, node) - before
-            kept = {event: count for event, count in dropped.items() if event.startswith("drop_") or event in ("denied", "bad_session")}
+            kept = {
+                event: count
+                for event, count in dropped.items()
+                if event.startswith("drop_") or event in ("denied", "bad_session")
+            }
             cluster.say(f"{pod}: {said.replace(chr(10), '; ')}; dropped or denied at {node}: {kept}")
             sent = sum(int(count) for count in re.findall(r"sent (\d+),", said))
             frames += sent
@@ -202,7 +259,10 @@ def attacks(cluster: Cluster) -> str:
             if pod != "neighbour":
                 require("answers 0" in said and not re.search(r"answers [1-9]", said), f"{pod} is answered: {said}")
                 if name in COUNTED:
-                    require(kept.get("drop_closed_port", 0) >= sent, f"{pod}: {sent} packets were sent, and the switch has dropped {kept}")
+                    require(
+                        kept.get("drop_closed_port", 0) >= sent,
+                        f"{pod}: {sent} packets were sent, and the switch has dropped {kept}",
+                    )
             target.unchanged(f"{name} of {pod}")
     require(f'OK "{VALUE}"' in probe(), "the pod with the fast path reads another value")
     _write(cluster, target)
@@ -230,7 +290,9 @@ def _write(cluster: Cluster, target: _Target) -> None:
 
 
 def _flood(cluster: Cluster, target: _Target, attack: Any, probe: Any) -> str:
-    """A pod sends as fast as it can beside a victim of the same node; how long the victim's and the gateway's answers take."""
+    """A pod sends as fast as it can beside a victim of the same node; how long the victim's and the
+    gateway's answers take.
+    """
 
     def gateway() -> str:
         before, end, took = ask(cluster.first), time.monotonic() + 2, []
@@ -240,7 +302,11 @@ def _flood(cluster: Cluster, target: _Target, attack: Any, probe: Any) -> str:
             took.append(1000 * (time.monotonic() - begin))
         found = ask(cluster.first) - before
         count, total = (found.seconds.get(f"network_seconds_{part} read", 0) for part in ("count", "sum"))
-        network = f"; {count:.0f} of the gateway's reads of the network, {1000 * total / count:.2f} ms on average" if count else ""
+        network = (
+            f"; {count:.0f} of the gateway's reads of the network, {1000 * total / count:.2f} ms on average"
+            if count
+            else ""
+        )
         return f"{len(took)} objects, median {statistics.median(took):.2f} ms, longest {max(took):.2f} ms{network}"
 
     before = _dropped(cluster.first, cluster.first.name)
@@ -255,6 +321,9 @@ def _flood(cluster: Cluster, target: _Target, attack: Any, probe: Any) -> str:
         cluster.say(line)
     cluster.say(f"{said.replace(chr(10), '; ')}; dropped at the flooder's closed port: {dropped['drop_closed_port']}")
     sent = _number(said, r"flood: sent (\d+)")
-    require(dropped["drop_closed_port"] >= 0.95 * sent, f"of {sent} packets {dropped['drop_closed_port']} were dropped at the closed port")
+    require(
+        dropped["drop_closed_port"] >= 0.95 * sent,
+        f"of {sent} packets {dropped['drop_closed_port']} were dropped at the closed port",
+    )
     require(f'OK "{VALUE}"' in lines[2], f"beside a flood: {lines[2]}")
     return f"a flood of {sent // FLOOD} packets a second was dropped; {lines[0]}; {lines[2]}"

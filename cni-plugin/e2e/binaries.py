@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build what a cluster is made of, from published Go modules alone.
 
-The Kubernetes commands take minutes, so they are kept in a cache outside the checkout, by version (:func:`settings.cache`); a stamp beside them says
-what they were built from. The project's own commands are built each time: Go's build cache makes that short.
+The Kubernetes commands take minutes, so they are kept in a cache outside the checkout, by version
+(:func:`settings.cache`); a stamp beside them says what they were built from. The project's own
+commands are built each time: Go's build cache makes that short.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from pathlib import Path
 
 from e2e import settings
 
-KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubeadm", "kubectl", "kubelet")
+KUBERNETES = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "kubeadm",
+    "kubectl",
+    "kubelet",
+)
 """The commands of k8s.io/kubernetes."""
 
 OWN = {
@@ -32,7 +41,9 @@ OWN = {
     "portmap": "github.com/containernetworking/plugins/plugins/meta/portmap",
     "bandwidth": "github.com/containernetworking/plugins/plugins/meta/bandwidth",
 }
-"""What is built from the main module: the project's own commands, and the CNI plugins that its go.mod pins."""
+"""What is built from the main module: the project's own commands, and the CNI plugins that its
+go.mod pins.
+"""
 
 Say = Callable[[str], None]
 
@@ -57,7 +68,9 @@ def go(arguments: Sequence[str], folder: Path, **environment: str) -> None:
 
 
 def kubernetes(say: Say) -> Path:
-    """The folder with the Kubernetes commands, etcd, etcdctl and coredns; built if this machine has not got them yet."""
+    """The folder with the Kubernetes commands, etcd, etcdctl and coredns; built if this machine has
+    not got them yet.
+    """
     cache = settings.cache()
     folder = cache / "bin"
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,15 +86,26 @@ def kubernetes(say: Say) -> Path:
         say("building etcd and CoreDNS")
         for name, package in (("etcd", "go.etcd.io/etcd/server/v3"), ("etcdctl", "go.etcd.io/etcd/etcdctl/v3")):
             go(["build", "-ldflags", "-s -w", "-o", str(folder / name), package], settings.ROOT)
-        go(["build", "-ldflags", "-s -w", "-o", str(folder / "coredns"), "github.com/coredns/coredns"], settings.HERE / "coredns")
+        go(
+            ["build", "-ldflags", "-s -w", "-o", str(folder / "coredns"), "github.com/coredns/coredns"],
+            settings.HERE / "coredns",
+        )
         stamp.write_text(wanted)
     return folder
 
 
 def build_kubernetes(folder: Path) -> None:
-    """Build the commands of k8s.io/kubernetes. kubeadm compares versions, so they are told theirs as a release's are."""
+    """Build the commands of k8s.io/kubernetes. kubeadm compares versions, so they are told theirs
+    as a release's are.
+    """
     major, minor = settings.KUBERNETES.removeprefix("v").split(".")[:2]
-    facts = {"gitVersion": settings.KUBERNETES, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z"}
+    facts = {
+        "gitVersion": settings.KUBERNETES,
+        "gitMajor": major,
+        "gitMinor": minor,
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+    }
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     flags = " ".join(f"-X {package}.{name}={value}" for package in packages for name, value in facts.items())
     commands = [f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES]

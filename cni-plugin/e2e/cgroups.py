@@ -12,7 +12,9 @@ from e2e.init import CGROUPS, CONTROLLERS
 
 
 def version() -> int:
-    """1 or 2. A machine with both (``/sys/fs/cgroup/unified``) counts as 1: its controllers are there."""
+    """1 or 2. A machine with both (``/sys/fs/cgroup/unified``) counts as 1: its controllers are
+    there.
+    """
     return 2 if (CGROUPS / "cgroup.controllers").exists() else 1
 
 
@@ -31,7 +33,9 @@ def make(group: str) -> list[str]:
         for part in group.split("/"):
             folder /= part
             folder.mkdir(exist_ok=True)
-            if name == "cpuset":  # all of the machine's: kubelet gives its pods what it sees in /sys, and would be refused
+            # all of the machine's: kubelet gives its pods what it sees in /sys, and would be
+            # refused
+            if name == "cpuset":
                 for kind in ("cpuset.cpus", "cpuset.mems"):
                     (folder / kind).write_text((folder.parent / kind).read_text())
         folders.append(str(folder))
@@ -40,7 +44,9 @@ def make(group: str) -> list[str]:
 
 
 def _give(weight: Path, one: int) -> None:
-    """Give the nodes together the processor's time of eight processes, where others compete for it: as one they would not renew leases in time."""
+    """Give the nodes together the processor's time of eight processes, where others compete for it:
+    as one they would not renew leases in time.
+    """
     with contextlib.suppress(OSError):
         weight.write_text(str(8 * one))
 
@@ -59,7 +65,9 @@ def _make2(group: str) -> Path:
 
 
 def remove(group: str, seconds: float = 15) -> None:
-    """Remove the groups and all below them. They empty themselves while the processes of a killed node go."""
+    """Remove the groups and all below them. They empty themselves while the processes of a killed
+    node go.
+    """
     roots = [CGROUPS / group] if version() == 2 else [CGROUPS / name / group for name in controllers()]
     deadline = time.monotonic() + seconds
     while True:

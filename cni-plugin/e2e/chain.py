@@ -43,7 +43,9 @@ ETCD = ("--endpoints=https://127.0.0.1:2379", *PKI)
 
 
 def train(cluster: Cluster) -> None:
-    """Train a dictionary on the cluster's own objects, without which the large ones do not fit a cell (docs/etcd.md)."""
+    """Train a dictionary on the cluster's own objects, without which the large ones do not fit a
+    cell (docs/etcd.md).
+    """
     cluster.first.run("sh", "-c", f"etcdctl {' '.join(ETCD)} get --prefix /registry/ -w json > /mnt/export.json")
     cluster.first.run("etcd-monitor", "dictionary", "train", "/mnt/export.json", *ETCD)
 

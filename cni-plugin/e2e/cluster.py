@@ -108,9 +108,20 @@ class Cluster:
         """Put the images on the nodes."""
         loading = []
         for node in self.nodes:
-            wanted = [path for name, path in self._archives.items() if node is self.first or name not in cluster_images.CONTROL_PLANE]
+            wanted = [
+                path
+                for name, path in self._archives.items()
+                if node is self.first or name not in cluster_images.CONTROL_PLANE
+            ]
             script = " && ".join(f"ctr -n k8s.io images import --no-unpack {path}" for path in wanted)
-            loading.append((node, subprocess.Popen(node.command(["sh", "-c", script]), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)))
+            loading.append(
+                (
+                    node,
+                    subprocess.Popen(
+                        node.command(["sh", "-c", script]), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+                    ),
+                )
+            )
         for node, process in loading:
             _, complaint = process.communicate()
             if process.returncode != 0:
@@ -136,7 +147,10 @@ class Cluster:
         config = kubeadm.init(self.first.name, self.first.address, gateway=self.gateway, proxy_mode=self._proxy_mode)
         (self.first.folder / "mnt" / "kubeadm.yaml").write_text(config)
         if self.gateway:
-            shutil.copy(cluster_images.DEPLOY / "etcd-monitor" / "etcd-monitor.yaml", self.first.folder / "etc-kubernetes" / "manifests")
+            shutil.copy(
+                cluster_images.DEPLOY / "etcd-monitor" / "etcd-monitor.yaml",
+                self.first.folder / "etc-kubernetes" / "manifests",
+            )
         self._kubeadm(self.first, "init")
         self.say("the control plane answers")
         for node in self.nodes[1:]:
@@ -147,14 +161,19 @@ class Cluster:
         self.say("the other nodes have joined")
 
     def _start_kubeadm(self, node: Node, verb: str) -> subprocess.Popen[bytes]:
-        # The checks are about a machine that is all the node's; and etcd-monitor's manifest is there before kubeadm's own.
+        # The checks are about a machine that is all the node's; and etcd-monitor's manifest is
+        # there before kubeadm's own.
         command = ["kubeadm", verb, "--config", "/mnt/kubeadm.yaml", "--ignore-preflight-errors=all"]
         with open(node.folder / "log" / f"kubeadm-{verb}.log", "wb") as log:
-            return subprocess.Popen(node.command(command), stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            return subprocess.Popen(
+                node.command(command), stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+            )
 
     def _finish(self, node: Node, verb: str, process: subprocess.Popen[bytes]) -> None:
         if process.wait(timeout=900) != 0:
-            raise NodeError(f"kubeadm {verb} on {node.name}: {(node.folder / 'log' / f'kubeadm-{verb}.log').read_text()[-3000:]}")
+            raise NodeError(
+                f"kubeadm {verb} on {node.name}: {(node.folder / 'log' / f'kubeadm-{verb}.log').read_text()[-3000:]}"
+            )
 
     def _kubeadm(self, node: Node, verb: str) -> None:
         self._finish(node, verb, self._start_kubeadm(node, verb))

@@ -30,7 +30,9 @@ def write(folder: Path, kubernetes: Path, own: Path) -> dict[str, Path]:
         wanted.append(Image(f"{REGISTRY}/{name}:{version}", [name], files={f"usr/local/bin/{name}": kubernetes / name}))
     etcd = {f"usr/local/bin/{name}": kubernetes / name for name in ("etcd", "etcdctl")}
     wanted.append(Image(f"{REGISTRY}/etcd:{settings.etcd()}", ["etcd"], files=etcd))
-    wanted.append(Image(f"{REGISTRY}/coredns/coredns:{settings.COREDNS}", ["/coredns"], files={"coredns": kubernetes / "coredns"}))
+    wanted.append(
+        Image(f"{REGISTRY}/coredns/coredns:{settings.COREDNS}", ["/coredns"], files={"coredns": kubernetes / "coredns"})
+    )
     wanted.append(_kube_proxy(f"{REGISTRY}/kube-proxy:{version}", kubernetes))
     wanted.append(Image(TESTPOD, ["/testpod"], files={"testpod": own / "testpod"}))
     wanted += [from_containerfile(path, tag, own) for path, tag in project()]
@@ -44,14 +46,17 @@ def write(folder: Path, kubernetes: Path, own: Path) -> dict[str, Path]:
 
 def project() -> list[tuple[Path, str]]:
     """The project's Containerfiles, and the names by which the manifests call what they make."""
-    return [(path, f"localhost/netcraq/{path.suffix.removeprefix('.')}:dev") for path in sorted(DEPLOY.glob("Containerfile.*"))]
+    return [
+        (path, f"localhost/netcraq/{path.suffix.removeprefix('.')}:dev")
+        for path in sorted(DEPLOY.glob("Containerfile.*"))
+    ]
 
 
 def _kube_proxy(tag: str, kubernetes: Path) -> Image:
     """kube-proxy works with iptables, conntrack and nft: Debian's, with their libraries.
 
-    xtables' extensions are loaded at run time, so nothing names them or what they need. Without libxt_statistic (and libm, which that needs) a
-    service with two backends is dead.
+    xtables' extensions are loaded at run time, so nothing names them or what they need. Without
+    libxt_statistic (and libm, which that needs) a service with two backends is dead.
     """
     image = Image(tag, files={"usr/local/bin/kube-proxy": kubernetes / "kube-proxy"})
     for name in ("xtables-nft-multi", "conntrack", "nft"):

@@ -20,7 +20,9 @@ PATH = "/api/v1/namespaces/default/configmaps"
 
 
 class Writer(threading.Thread):
-    """Creates objects and changes them, one after the other, and keeps in mind what was acknowledged."""
+    """Creates objects and changes them, one after the other, and keeps in mind what was
+    acknowledged.
+    """
 
     def __init__(self, api: Api, acknowledged: dict[str, int] | None = None) -> None:
         super().__init__(daemon=True)
@@ -53,9 +55,16 @@ class Writer(threading.Thread):
         return True
 
     def _write(self, number: int) -> None:
-        """Four of five writes change an object, one makes a new one. A write that fails may have been executed or not."""
+        """Four of five writes change an object, one makes a new one. A write that fails may have
+        been executed or not.
+        """
         name = f"written-{number // 5}"
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": {"number": str(number)}}
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "default"},
+            "data": {"number": str(number)},
+        }
         if name in self.acknowledged:
             self._api.merge(f"{PATH}/{name}", {"data": {"number": str(number)}})
         else:
@@ -69,14 +78,20 @@ class Writer(threading.Thread):
 
     def lost(self) -> list[str]:
         """What was acknowledged and is not there."""
-        return [f"{name}: {found}, not {number}" for name, number in list(self.acknowledged.items()) if (found := self._number(name)) < number]
+        return [
+            f"{name}: {found}, not {number}"
+            for name, number in list(self.acknowledged.items())
+            if (found := self._number(name)) < number
+        ]
 
     def _number(self, name: str) -> int:
         return int(self._api.get(f"{PATH}/{name}")["data"]["number"])
 
 
 def power_off(cluster: Cluster) -> str:
-    """A node goes: the chain goes on without it, its pods are made elsewhere, no acknowledged write is lost. It comes back, and is a member again."""
+    """A node goes: the chain goes on without it, its pods are made elsewhere, no acknowledged write
+    is lost. It comes back, and is a member again.
+    """
     kubectl, victim = cluster.kubectl, cluster.nodes[-1]
     kubectl.apply(fixtures.deployment(APP, REPLICAS))
     kubectl.rollout(f"deployment/{APP}")
@@ -109,7 +124,9 @@ def power_off(cluster: Cluster) -> str:
 
 
 def blackout(cluster: Cluster) -> str:
-    """All nodes lose their power at once, and get it back: the switches are empty, and what was acknowledged is there all the same."""
+    """All nodes lose their power at once, and get it back: the switches are empty, and what was
+    acknowledged is there all the same.
+    """
     kubectl = cluster.kubectl
     with Api(cluster.first) as api:
         writer = Writer(api)
@@ -150,7 +167,10 @@ def _ready(kubectl: Kubectl, name: str) -> bool:
 
 def _elsewhere(cluster: Cluster, name: str) -> float | None:
     def runs(pod: dict[str, Any]) -> bool:
-        ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in pod["status"].get("conditions", []))
+        ready = any(
+            condition["type"] == "Ready" and condition["status"] == "True"
+            for condition in pod["status"].get("conditions", [])
+        )
         return ready and pod["spec"]["nodeName"] != name and "deletionTimestamp" not in pod["metadata"]
 
     return time.monotonic() if sum(map(runs, pods(cluster, APP))) == REPLICAS else None

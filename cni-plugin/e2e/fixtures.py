@@ -24,20 +24,35 @@ def template(app: str, *, probe: bool = True) -> dict[str, Any]:
         container["readinessProbe"] = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 2, "timeoutSeconds": 5}
     return {
         "metadata": {"labels": {"app": app}},
-        "spec": {"terminationGracePeriodSeconds": 0, "automountServiceAccountToken": False, "enableServiceLinks": False, "containers": [container]},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "containers": [container],
+        },
     }
 
 
 def daemon_set(app: str) -> dict[str, Any]:
     """A pod on each node."""
     spec = {"selector": {"matchLabels": {"app": app}}, "template": template(app)}
-    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": app, "namespace": "default"}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": app, "namespace": "default"},
+        "spec": spec,
+    }
 
 
 def deployment(app: str, replicas: int, *, probe: bool = True) -> dict[str, Any]:
     """Some pods anywhere."""
     spec = {"replicas": replicas, "selector": {"matchLabels": {"app": app}}, "template": template(app, probe=probe)}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": app, "namespace": "default"}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": app, "namespace": "default"},
+        "spec": spec,
+    }
 
 
 def service(app: str, node_port: int | None = None) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API server behind etcd-monitor: does it work as before, and how much of what it reads does the network answer?"""
+"""The API server behind etcd-monitor: does it work as before, and how much of what it reads does
+the network answer?
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Counts:
     def __sub__(self, before: Counts) -> Counts:
         """What was counted since ``before``."""
         changed = {name: value - before.seconds.get(name, 0) for name, value in self.seconds.items()}
-        parts = [getattr(self, name) - getattr(before, name) for name in ("requests", "reads", "key_reads", "key_writes")]
+        parts = [
+            getattr(self, name) - getattr(before, name) for name in ("requests", "reads", "key_reads", "key_writes")
+        ]
         return Counts(*parts, changed)
 
     @property
@@ -87,7 +91,9 @@ def _object(version: str, kind: str, name: str, **fields: Any) -> dict[str, Any]
 
 
 def _samples() -> dict[str, dict[str, Any]]:
-    """An object of each of some kinds, by the path of its collection: of several groups, small and large, with and without controllers."""
+    """An object of each of some kinds, by the path of its collection: of several groups, small and
+    large, with and without controllers.
+    """
     core, rbac = f"/api/v1/namespaces/{NAMESPACE}", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
     labels = {"matchLabels": {"app": "smoke"}}
     template = {
@@ -97,11 +103,17 @@ def _samples() -> dict[str, dict[str, Any]]:
     rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "smoke"}
     user = {"kind": "User", "name": "smoke", "apiGroup": "rbac.authorization.k8s.io"}
-    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "none"}
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": "none",
+    }
     return {
         f"{core}/configmaps": _object("v1", "ConfigMap", "smoke", data={"small": "value"}),
         f"{core}/secrets": _object("v1", "Secret", "smoke", stringData={"large": "x" * 20_000}),
-        f"{core}/services": _object("v1", "Service", "smoke", spec={"selector": {"app": "smoke"}, "ports": [{"port": 80}]}),
+        f"{core}/services": _object(
+            "v1", "Service", "smoke", spec={"selector": {"app": "smoke"}, "ports": [{"port": 80}]}
+        ),
         f"{core}/serviceaccounts": _object("v1", "ServiceAccount", "smoke"),
         f"{core}/persistentvolumeclaims": _object("v1", "PersistentVolumeClaim", "smoke", spec=claim),
         f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments": _object(
@@ -124,7 +136,9 @@ def _samples() -> dict[str, dict[str, Any]]:
             "networking.k8s.io/v1", "NetworkPolicy", "smoke", spec={"podSelector": {}}
         ),
         f"{rbac}/roles": _object("rbac.authorization.k8s.io/v1", "Role", "smoke", rules=[rule]),
-        f"{rbac}/rolebindings": _object("rbac.authorization.k8s.io/v1", "RoleBinding", "smoke", roleRef=role, subjects=[user]),
+        f"{rbac}/rolebindings": _object(
+            "rbac.authorization.k8s.io/v1", "RoleBinding", "smoke", roleRef=role, subjects=[user]
+        ),
     }
 
 
@@ -135,7 +149,9 @@ def smoke(cluster: Cluster) -> str:
     before = ask(cluster.first)
     with Api(cluster.first) as api:
         begin = time.monotonic()
-        api.request("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        api.request(
+            "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        )
         samples = _samples()
         for path, sample in samples.items():
             _one(api, path, sample)
@@ -167,15 +183,21 @@ def _one(api: Api, path: str, sample: dict[str, Any]) -> None:
         else:
             require(False, f"{name}: a stale change is not refused")
         listed = [item for item in api.get(path)["items"] if item["metadata"]["uid"] == made["metadata"]["uid"]]
-        require(len(listed) == 1 and listed[0]["metadata"]["labels"]["smoke"] == "changed", f"{name}: listed as {listed}")
+        require(
+            len(listed) == 1 and listed[0]["metadata"]["labels"]["smoke"] == "changed", f"{name}: listed as {listed}"
+        )
         api.request("DELETE", name)
         until(f"{name} is gone", lambda: api.gone(name), 60, 0.1)
 
         def kinds() -> list[str]:
-            return [kind for _, kind, thing in list(watch.events) if thing["metadata"].get("uid") == made["metadata"]["uid"]]
+            return [
+                kind for _, kind, thing in list(watch.events) if thing["metadata"].get("uid") == made["metadata"]["uid"]
+            ]
 
         until(f"{name}: a watch hears of the deletion", lambda: "DELETED" in kinds(), 60, 0.1)
         heard = kinds()
-        require(heard[0] == "ADDED" and heard[-1] == "DELETED" and "MODIFIED" in heard, f"{name}: a watch hears {heard}")
+        require(
+            heard[0] == "ADDED" and heard[-1] == "DELETED" and "MODIFIED" in heard, f"{name}: a watch hears {heard}"
+        )
     finally:
         watch.close()

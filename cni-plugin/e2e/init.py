@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The first process of a node: makes a machine of its namespaces, and runs containerd and kubelet in it.
+"""The first process of a node: makes a machine of its namespaces, and runs containerd and kubelet
+in it.
 
-``init.py outside CONFIG`` puts itself into the node's control groups and goes on as ``init.py inside CONFIG`` in namespaces of its own. When that
-process is killed the kernel ends all others of its namespace, containers' too, and the mounts and interfaces go with the last of them: a power cut.
+``init.py outside CONFIG`` puts itself into the node's control groups and goes on as ``init.py
+inside CONFIG`` in namespaces of its own. When that process is killed the kernel ends all others of
+its namespace, containers' too, and the mounts and interfaces go with the last of them: a power cut.
 
 This file imports nothing of the project: it has to work before the node has its files.
 """
@@ -33,7 +35,19 @@ def outside(config: dict[str, Any], path: str) -> None:
     for folder in config["cgroups"]:
         (Path(folder) / "cgroup.procs").write_text("0")
     namespaces = ("--mount", "--uts", "--ipc", "--net", "--cgroup", "--pid")
-    command = ["unshare", *namespaces, "--fork", "--kill-child", "--propagation", "private", "--", sys.executable, __file__, "inside", path]
+    command = [
+        "unshare",
+        *namespaces,
+        "--fork",
+        "--kill-child",
+        "--propagation",
+        "private",
+        "--",
+        sys.executable,
+        __file__,
+        "inside",
+        path,
+    ]
     os.execvp(command[0], command)
 
 
@@ -64,7 +78,13 @@ def inside(config: dict[str, Any]) -> None:
     mount("--make-rshared", "/")  # containers that ask for it see what is mounted later, and kubelet what they mount
     environment = {"PATH": config["path"], "HOME": "/root"}
     with open("/var/log/containerd.log", "ab") as log:
-        subprocess.Popen(["containerd", "--config", config["containerd"]], env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        subprocess.Popen(
+            ["containerd", "--config", config["containerd"]],
+            env=environment,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+        )
     partial = state / "pid.partial"
     partial.write_text(own_id)
     partial.rename(state / "pid")
@@ -88,7 +108,9 @@ def inside(config: dict[str, Any]) -> None:
 
 
 def cgroups1(controllers: list[str]) -> None:
-    """The node's own view of the control groups of version 1: mounted anew, a hierarchy begins at the group of this namespace."""
+    """The node's own view of the control groups of version 1: mounted anew, a hierarchy begins at
+    the group of this namespace.
+    """
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", str(CGROUPS))
     for name in controllers:
         folder = CGROUPS / name
@@ -97,7 +119,9 @@ def cgroups1(controllers: list[str]) -> None:
 
 
 def cgroups2() -> None:
-    """The same of version 2. There a group with processes cannot have groups with controllers: this process goes to one beside kubelet's."""
+    """The same of version 2. There a group with processes cannot have groups with controllers: this
+    process goes to one beside kubelet's.
+    """
     mount("-t", "cgroup2", "cgroup2", str(CGROUPS))
     leaf = CGROUPS / "init"
     leaf.mkdir()
@@ -115,7 +139,9 @@ def start_kubelet(environment: dict[str, str]) -> int:
         "--config=/var/lib/kubelet/config.yaml",
     )
     with open("/var/log/kubelet.log", "ab") as log:
-        return subprocess.Popen(["kubelet", *files, *flags], env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL).pid
+        return subprocess.Popen(
+            ["kubelet", *files, *flags], env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+        ).pid
 
 
 def main() -> None:

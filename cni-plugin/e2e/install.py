@@ -33,7 +33,13 @@ def prometheus(cluster: Cluster):
     config, data = cluster_images.DEPLOY / "prometheus" / "scrape.yaml", node.folder / "mnt" / "prometheus"
     data.mkdir(exist_ok=True)
     command = node.command(
-        ["prometheus", f"--config.file={config}", "--storage.tsdb.path=/mnt/prometheus", "--web.listen-address=127.0.0.1:9090", "--log.level=warn"]
+        [
+            "prometheus",
+            f"--config.file={config}",
+            "--storage.tsdb.path=/mnt/prometheus",
+            "--web.listen-address=127.0.0.1:9090",
+            "--log.level=warn",
+        ]
     )
     with open(node.folder / "log" / "prometheus.log", "ab") as log:
         process = subprocess.Popen([*DIE_WITH_PARENT, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kubeadm is told: the configuration that docs/kubernetes.md describes, and what this small machine needs besides."""
+"""What kubeadm is told: the configuration that docs/kubernetes.md describes, and what this small
+machine needs besides.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,13 @@ def arguments(**flags: str) -> list[dict[str, str]]:
 
 def registration(name: str, address: str) -> dict[str, Any]:
     """What is said of a node."""
-    return {"name": name, "criSocket": SOCKET, "imagePullPolicy": "Never", "taints": [], "kubeletExtraArgs": arguments(node_ip=address)}
+    return {
+        "name": name,
+        "criSocket": SOCKET,
+        "imagePullPolicy": "Never",
+        "taints": [],
+        "kubeletExtraArgs": arguments(node_ip=address),
+    }
 
 
 def init(name: str, address: str, *, gateway: bool, proxy_mode: str) -> str:
@@ -47,7 +55,8 @@ def init(name: str, address: str, *, gateway: bool, proxy_mode: str) -> str:
         "nodeRegistration": registration(name, address),
         "timeouts": PATIENCE,
     }
-    # A node that is gone is noticed, and its pods are made elsewhere, after seconds instead of minutes.
+    # A node that is gone is noticed, and its pods are made elsewhere, after seconds instead of
+    # minutes.
     api_server = {"default_not_ready_toleration_seconds": "10", "default_unreachable_toleration_seconds": "10"}
     if gateway:
         api_server["etcd_servers"] = GATEWAY
@@ -89,7 +98,8 @@ def init(name: str, address: str, *, gateway: bool, proxy_mode: str) -> str:
 
 def join(name: str, address: str, server: str) -> str:
     """The configuration of a worker."""
-    token = {"apiServerEndpoint": f"{server}:6443", "token": TOKEN, "unsafeSkipCAVerification": True}  # on a network of this command's own
+    # on a network of this command's own
+    token = {"apiServerEndpoint": f"{server}:6443", "token": TOKEN, "unsafeSkipCAVerification": True}
     worker = {
         "apiVersion": API,
         "kind": "JoinConfiguration",

@@ -21,9 +21,16 @@ class Kubectl:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def execute(self, *arguments: str, check: bool = True, stdin: str | None = None, seconds: float = 300) -> subprocess.CompletedProcess[str]:
+    def execute(
+        self, *arguments: str, check: bool = True, stdin: str | None = None, seconds: float = 300
+    ) -> subprocess.CompletedProcess[str]:
         """Run kubectl, to its end."""
-        return self._node.execute(["env", "KUBECONFIG=/etc/kubernetes/admin.conf", "kubectl", *arguments], check=check, stdin=stdin, seconds=seconds)
+        return self._node.execute(
+            ["env", "KUBECONFIG=/etc/kubernetes/admin.conf", "kubectl", *arguments],
+            check=check,
+            stdin=stdin,
+            seconds=seconds,
+        )
 
     def __call__(self, *arguments: str, stdin: str | None = None, seconds: float = 300) -> str:
         """Run kubectl; its output."""
@@ -41,7 +48,9 @@ class Kubectl:
         """Apply objects."""
         return self("apply", "-f", "-", stdin="\n---\n".join(json.dumps(document) for document in documents))
 
-    def inside(self, pod: str, *command: str, namespace: str = "default", check: bool = True) -> subprocess.CompletedProcess[str]:
+    def inside(
+        self, pod: str, *command: str, namespace: str = "default", check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command in a pod."""
         return self.execute("-n", namespace, "exec", pod, "--", *command, check=check)
 
@@ -51,7 +60,9 @@ class Kubectl:
 
 
 def until(what: str, condition: Callable[[], Any], seconds: float = PATIENCE, every: float = 1) -> Any:
-    """Wait for ``condition``, and return what it gave; NodeError, with the last that it said or gave, where it never holds."""
+    """Wait for ``condition``, and return what it gave; NodeError, with the last that it said or
+    gave, where it never holds.
+    """
     deadline = time.monotonic() + seconds
     last: Any = None
     while True:

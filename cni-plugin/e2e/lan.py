@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network that the nodes share: a bridge in a network namespace without a name, which goes when its one process does."""
+"""The network that the nodes share: a bridge in a network namespace without a name, which goes when
+its one process does.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ PREFIX = "172.30.0"
 """The network's, of /24."""
 
 ROUTER = f"{PREFIX}.1"
-"""The namespace itself: the nodes' default route, and the place from which the tests come in from outside."""
+"""The namespace itself: the nodes' default route, and the place from which the tests come in from
+outside.
+"""
 
 DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 """Put before a command, ends it when its parent ends, however that ends."""
@@ -21,7 +25,8 @@ class Lan:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [*DIE_WITH_PARENT, "unshare", "--net", "--", "sh", "-c", "echo; exec sleep infinity"], stdout=subprocess.PIPE
+            [*DIE_WITH_PARENT, "unshare", "--net", "--", "sh", "-c", "echo; exec sleep infinity"],
+            stdout=subprocess.PIPE,
         )
         assert self._process.stdout is not None
         self._process.stdout.readline()  # the namespace is there
@@ -33,12 +38,15 @@ class Lan:
             "sysctl -qw net.ipv4.ip_forward=1",
         ):
             self.run(*command.split())
-        for family in ("iptables", "ip6tables"):  # where the module is loaded, bridged frames would meet rules that are not there
+        # where the module is loaded, bridged frames would meet rules that are not there
+        for family in ("iptables", "ip6tables"):
             self.run("sysctl", "-qw", f"net.bridge.bridge-nf-call-{family}=0", check=False)
 
     def run(self, *command: str, check: bool = True) -> str:
         """Run a command in the namespace; its output."""
-        done = subprocess.run(["nsenter", "-t", str(self._process.pid), "-n", "--", *command], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["nsenter", "-t", str(self._process.pid), "-n", "--", *command], capture_output=True, text=True, check=False
+        )
         if check and done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
         return done.stdout
@@ -49,7 +57,12 @@ class Lan:
         self.disconnect(index)
         self.run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
         self.run("ip", "link", "set", port, "master", "br0", "up")
-        inside = ("ip link set lo up", f"ip address add {address}/24 dev eth0", "ip link set eth0 up", f"ip route add default via {ROUTER}")
+        inside = (
+            "ip link set lo up",
+            f"ip address add {address}/24 dev eth0",
+            "ip link set eth0 up",
+            f"ip route add default via {ROUTER}",
+        )
         for command in inside:
             subprocess.run(["nsenter", "-t", str(pid), "-n", "--", *command.split()], check=True)
 
@@ -64,7 +77,9 @@ class Lan:
 
 
 def write_files(folder: Path, names: dict[str, str]) -> None:
-    """Write the nodes' ``hosts`` and ``resolv.conf``. Nobody answers at that name server: what a test needs is in the cluster."""
+    """Write the nodes' ``hosts`` and ``resolv.conf``. Nobody answers at that name server: what a
+    test needs is in the cluster.
+    """
     lines = ["127.0.0.1 localhost", "::1 localhost", *(f"{address} {name}" for name, address in names.items())]
     (folder / "hosts").write_text("\n".join(lines) + "\n")
     (folder / "resolv.conf").write_text(f"nameserver {ROUTER}\n")

@@ -37,13 +37,22 @@ def look(node: Node) -> Traces:
     """Look at a node."""
     links = json.loads(node.run("ip", "-j", "link"))
     routes = json.loads(node.run("ip", "-j", "route", "show", "table", "all"))
-    # host-local keeps a file for each address; containerd a mount for each namespace; the agent a file for each attachment
+    # host-local keeps a file for each address; containerd a mount for each namespace; the agent a
+    # file for each attachment
     listing = node.run("sh", "-c", "ls /var/lib/cni/networks/*/ 2>/dev/null | grep -E '^[0-9]+\\.'; true").split()
     namespaces = node.run("sh", "-c", "ls /run/netns 2>/dev/null; true").split()
     records = node.run("sh", "-c", "ls /run/netcraq/attachments 2>/dev/null; true").split()
-    rules = [line for line in node.run("sh", "-c", "iptables-save -t nat; true").splitlines() if "CNI-" in line or "HOSTPORT" in line]
+    rules = [
+        line
+        for line in node.run("sh", "-c", "iptables-save -t nat; true").splitlines()
+        if "CNI-" in line or "HOSTPORT" in line
+    ]
     return Traces(
-        {link["ifname"] for link in links if link.get("linkinfo", {}).get("info_kind") == "veth" or link["ifname"].startswith("ncq")},
+        {
+            link["ifname"]
+            for link in links
+            if link.get("linkinfo", {}).get("info_kind") == "veth" or link["ifname"].startswith("ncq")
+        },
         {f"{route['dst']} dev {route.get('dev')}" for route in routes if route.get("dev", "").startswith("ncq")},
         set(listing),
         set(namespaces),

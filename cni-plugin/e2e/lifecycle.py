@@ -17,9 +17,12 @@ SECONDS = 45
 
 
 def upgrade(cluster: Cluster) -> str:
-    """All agents are replaced, one after the other; pods talk on by the connections that they have, and the chain is whole again."""
+    """All agents are replaced, one after the other; pods talk on by the connections that they have,
+    and the chain is whole again.
+    """
     kubectl = cluster.kubectl
-    # While the agent with the controller is away these keys could not be written, and it would never come back.
+    # While the agent with the controller is away these keys could not be written, and it would
+    # never come back.
     for kind in ("pods", "daemonsets", "leases"):
         own = chain.placed(cluster, f"/registry/{kind}/{install.NAMESPACE}/")
         require(not own, f"keys that it takes to replace the agents are in the network: {own}")
@@ -37,7 +40,9 @@ def upgrade(cluster: Cluster) -> str:
         url,
         str(SECONDS),
     ]
-    talking = subprocess.Popen(cluster.first.command(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    talking = subprocess.Popen(
+        cluster.first.command(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     begin = time.monotonic()
     for name in install.AGENTS:
         kubectl("-n", install.NAMESPACE, "rollout", "restart", f"daemonset/{name}")
@@ -50,15 +55,21 @@ def upgrade(cluster: Cluster) -> str:
 
 
 def remove(cluster: Cluster) -> str:
-    """What docs/kubernetes.md says of removing leaves nothing; installed again, all is as it was."""
+    """What docs/kubernetes.md says of removing leaves nothing; installed again, all is as
+    it was.
+    """
     kubectl = cluster.kubectl
     kubectl("delete", "netcraqchain", "--all")
-    # Without agents nobody could take keys out of the network any more, and the gateway would refuse to write them.
+    # Without agents nobody could take keys out of the network any more, and the gateway would
+    # refuse to write them.
     until("no key is in the network", lambda: not chain.placed(cluster))
     kubectl("delete", "daemonsets", "--all")  # the tests' pods: their interfaces go with them
     until("the tests' pods are gone", lambda: not pods(cluster, "web", "peer"))
     kubectl("-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")
-    until("the cluster's own pods are gone", lambda: not kubectl.items("pods", "-n", "kube-system", "-l", "k8s-app=kube-dns"))
+    until(
+        "the cluster's own pods are gone",
+        lambda: not kubectl.items("pods", "-n", "kube-system", "-l", "k8s-app=kube-dns"),
+    )
     kubectl("delete", "-k", str(cluster_images.DEPLOY), "--ignore-not-found", "--timeout=120s")
     for node in cluster.nodes:
         node.run("netcraq-agent", "cleanup")
@@ -75,8 +86,16 @@ def remove(cluster: Cluster) -> str:
 
 def _clean(node: Node) -> bool:
     """Whether NetCRAQ has left nothing on a node; NodeError with what it has."""
-    left = [f"interface {line.split(':')[1].strip()}" for line in node.run("ip", "-o", "link").splitlines() if ": ncq" in line]
-    left += [f"route {line}" for line in node.run("ip", "route", "show", "table", "all").splitlines() if "ncq" in line or "10.244." in line]
+    left = [
+        f"interface {line.split(':')[1].strip()}"
+        for line in node.run("ip", "-o", "link").splitlines()
+        if ": ncq" in line
+    ]
+    left += [
+        f"route {line}"
+        for line in node.run("ip", "route", "show", "table", "all").splitlines()
+        if "ncq" in line or "10.244." in line
+    ]
     left += [f"file {name}" for name in node.run("ls", "/etc/cni/net.d").split()]
     if left:
         raise NodeError(f"{node.name} keeps {left}")

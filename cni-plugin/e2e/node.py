@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node: a set of namespaces with a kubelet and a containerd in it.
 
-It has its own processes, network, host name, control groups, ``/run``, and those folders under ``/etc``, ``/var`` and ``/opt`` that Kubernetes writes
-to; all else it shares with the machine. Its folders outlive it, as a disk does, so that it can be switched on again.
+It has its own processes, network, host name, control groups, ``/run``, and those folders under
+``/etc``, ``/var`` and ``/opt`` that Kubernetes writes to; all else it shares with the machine. Its
+folders outlive it, as a disk does, so that it can be switched on again.
 """
 
 from __future__ import annotations
@@ -88,7 +89,10 @@ class Node:
         containerd = self.folder / "containerd.toml"
         # An overlay cannot lie on an overlay, which is what a checkout in a container lies on.
         overlay = (
-            subprocess.run(["stat", "-f", "-c", "%T", str(self.folder)], capture_output=True, text=True, check=False).stdout.strip() == "overlayfs"
+            subprocess.run(
+                ["stat", "-f", "-c", "%T", str(self.folder)], capture_output=True, text=True, check=False
+            ).stdout.strip()
+            == "overlayfs"
         )
         containerd.write_text(CONTAINERD.format(pause=settings.PAUSE, snapshotter="native" if overlay else "overlayfs"))
         binds = {str(self.folder / name): target for name, target in FOLDERS.items()}
@@ -119,20 +123,36 @@ class Node:
         self._lan.connect(self.index, self.pid, self.address)
         while self.execute(["ctr", "version"], check=False).returncode != 0:
             if time.monotonic() > deadline:
-                raise NodeError(f"containerd on {self.name} does not answer: {(self.folder / 'log' / 'containerd.log').read_text()[-1000:]}")
+                raise NodeError(
+                    f"containerd on {self.name} does not answer: {(self.folder / 'log' / 'containerd.log').read_text()[-1000:]}"
+                )
             time.sleep(0.2)
 
     def command(self, command: Sequence[str]) -> list[str]:
         """The command that runs ``command`` on the node."""
         if not self.alive():
             raise NodeError(f"{self.name} is switched off")
-        return ["nsenter", "-t", str(self.pid), "-a", "--wd=/", "--", "env", "-i", "HOME=/root", f"PATH={self._path}", *command]
+        return [
+            "nsenter",
+            "-t",
+            str(self.pid),
+            "-a",
+            "--wd=/",
+            "--",
+            "env",
+            "-i",
+            "HOME=/root",
+            f"PATH={self._path}",
+            *command,
+        ]
 
     def execute(
         self, command: Sequence[str], *, check: bool = True, seconds: float = 300, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on the node, to its end."""
-        done = subprocess.run(self.command(command), capture_output=True, text=True, check=False, timeout=seconds, input=stdin)
+        done = subprocess.run(
+            self.command(command), capture_output=True, text=True, check=False, timeout=seconds, input=stdin
+        )
         if check and done.returncode != 0:
             raise NodeError(f"{self.name}: {' '.join(command)}: {(done.stderr or done.stdout).strip()[-3000:]}")
         return done
@@ -167,7 +187,8 @@ class Node:
 
 
 def mount_points(record: Path) -> list[Path]:
-    """Make the folders that have to be on the machine for a node to see its own there; those that were not there before, whoever made them.
+    """Make the folders that have to be on the machine for a node to see its own there; those that
+    were not there before, whoever made them.
 
     ``record`` says what runs have made that were killed before they could remove it.
     """

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a container image as an archive that ``ctr images import`` takes, without a builder or a registry.
+"""Write a container image as an archive that ``ctr images import`` takes, without a builder or a
+registry.
 
-What goes into an image of the project's is said by its Containerfile; the last stage of that is carried out here (``FROM scratch``,
-``COPY --from=build``, ``ENV``, ``USER``, ``ENTRYPOINT``), with binaries that were built before in the place of those of the build stage.
+What goes into an image of the project's is said by its Containerfile; the last stage of that is
+carried out here (``FROM scratch``, ``COPY --from=build``, ``ENV``, ``USER``, ``ENTRYPOINT``), with
+binaries that were built before in the place of those of the build stage.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class Image:
         self.files[destination.lstrip("/")] = source.resolve(strict=True)
 
     def add_dynamic(self, source: Path, destination: str) -> None:
-        """Copy an ELF file, and the shared libraries and the loader that it needs, each to its own path."""
+        """Copy an ELF file, and the shared libraries and the loader that it needs, each to its own
+        path.
+        """
         self.add(source, destination)
         listed = subprocess.run(["ldd", str(source)], capture_output=True, text=True, check=False).stdout
         for path in re.findall(r"(/\S+) \(0x", listed):
@@ -69,9 +73,13 @@ class Image:
         run = {"Entrypoint": self.entrypoint or None, "Env": self.environment, "User": self.user}
         rootfs = {"type": "layers", "diff_ids": [f"sha256:{digest}"]}
         machine = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
-        config = json.dumps({"architecture": machine, "os": "linux", "config": run, "rootfs": rootfs, "history": [{}]}).encode()
+        config = json.dumps(
+            {"architecture": machine, "os": "linux", "config": run, "rootfs": rootfs, "history": [{}]}
+        ).encode()
         name = hashlib.sha256(config).hexdigest()
-        manifest = json.dumps([{"Config": f"{name}.json", "RepoTags": [self.tag], "Layers": [f"{digest}/layer.tar"]}]).encode()
+        manifest = json.dumps(
+            [{"Config": f"{name}.json", "RepoTags": [self.tag], "Layers": [f"{digest}/layer.tar"]}]
+        ).encode()
         archive.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(archive, "w") as tar:
             for path, data in ((f"{name}.json", config), ("manifest.json", manifest), (f"{digest}/layer.tar", content)):
@@ -79,7 +87,9 @@ class Image:
 
 
 def from_containerfile(path: Path, tag: str, built: Path) -> Image:
-    """The image that the last stage of a Containerfile describes; what it copies from ``/out/`` of the build stage is taken from ``built``."""
+    """The image that the last stage of a Containerfile describes; what it copies from ``/out/`` of
+    the build stage is taken from ``built``.
+    """
     image = Image(tag, environment=[])
     lines = re.sub(r"\\\n\s*", " ", path.read_text()).splitlines()
     last = max(i for i, line in enumerate(lines) if line.startswith("FROM "))

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page that shows the workload with and without NetCRAQ: two figures and a table, in one HTML file that needs no other.
+"""The page that shows the workload with and without NetCRAQ: two figures and a table, in one HTML
+file that needs no other.
 
-The same is a section of the evaluation's report (``experiments/figures``), which takes it from ``section.html``.
+The same is a section of the evaluation's report (``experiments/figures``), which takes it from
+``section.html``.
 """
 
 from __future__ import annotations
@@ -41,11 +43,17 @@ def write(results: dict[str, list[dict[str, Any]]], facts: dict[str, str], folde
     for picture in pictures:
         parts.append(f"<p><img src='data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}'></p>")
     parts.append(_hottest(results))
-    parts.append("<p class=why>" + "; ".join(f"{html.escape(name)}: {html.escape(value)}" for name, value in facts.items()) + "</p>")
+    parts.append(
+        "<p class=why>"
+        + "; ".join(f"{html.escape(name)}: {html.escape(value)}" for name, value in facts.items())
+        + "</p>"
+    )
     section = "\n".join(parts)
     (folder / "section.html").write_text(section)
     page = folder / "workload.html"
-    page.write_text(f"<!doctype html><meta charset=utf-8><title>Kubernetes on NetCRAQ</title><style>{STYLE}</style>\n{section}")
+    page.write_text(
+        f"<!doctype html><meta charset=utf-8><title>Kubernetes on NetCRAQ</title><style>{STYLE}</style>\n{section}"
+    )
     return page
 
 
@@ -87,12 +95,17 @@ def rows(results: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
 
 def _table(results: dict[str, list[dict[str, Any]]]) -> str:
     head = "".join(f"<th>{name}, {len(results[which])} runs" for which, name in NAMES.items())
-    body = "".join(f"<tr><td>{html.escape(title)}" + "".join(f"<td class=n>{value}" for value in values) for title, *values in rows(results))
+    body = "".join(
+        f"<tr><td>{html.escape(title)}" + "".join(f"<td class=n>{value}" for value in values)
+        for title, *values in rows(results)
+    )
     return f"<table><tr><th>medians{head}</tr>{body}</table>"
 
 
 def _hottest(results: dict[str, list[dict[str, Any]]]) -> str:
-    lines = "".join(f"<tr><td>{html.escape(key)}<td class=n>{count}" for key, count in results["with"][-1]["hottest"].items())
+    lines = "".join(
+        f"<tr><td>{html.escape(key)}<td class=n>{count}" for key, count in results["with"][-1]["hottest"].items()
+    )
     return f"<h3>The 25 hottest keys of the last run</h3><table><tr><th>key<th>gets</tr>{lines}</table>"
 
 
@@ -107,13 +120,25 @@ def _save(figure: Any, folder: Path, name: str) -> Path:
 def _requests(results: dict[str, list[dict[str, Any]]], folder: Path) -> Path:
     """Who answered the gets, and how the rest divides."""
     figure, axes = pyplot.subplots(figsize=(9, 3.2))
-    kinds = [kind for kind, _ in sorted(results["without"][-1]["requests"].items(), key=lambda entry: entry[1]) if kind != "get"]
-    network = {which: (median(runs, "gets") or 0) * (median(runs, "networkShare") or 0) for which, runs in results.items()}
+    kinds = [
+        kind
+        for kind, _ in sorted(results["without"][-1]["requests"].items(), key=lambda entry: entry[1])
+        if kind != "get"
+    ]
+    network = {
+        which: (median(runs, "gets") or 0) * (median(runs, "networkShare") or 0) for which, runs in results.items()
+    }
     for place, which in enumerate(NAMES):
         runs, left = results[which], 0.0
-        parts = [("get, network", network[which], "#2ca02c"), ("get, etcd", (median(runs, "gets") or 0) - network[which], "#98df8a")]
+        parts = [
+            ("get, network", network[which], "#2ca02c"),
+            ("get, etcd", (median(runs, "gets") or 0) - network[which], "#98df8a"),
+        ]
         palette = pyplot.get_cmap("tab20b")
-        parts += [(kind, median(runs, "requests", kind) or 0, palette(index * 3 % 20)) for index, kind in enumerate(reversed(kinds))]
+        parts += [
+            (kind, median(runs, "requests", kind) or 0, palette(index * 3 % 20))
+            for index, kind in enumerate(reversed(kinds))
+        ]
         for label, size, colour in parts:
             axes.barh(place, size, left=left, color=colour, label=label if place == 0 else None)
             left += size
@@ -128,7 +153,13 @@ def _starts(results: dict[str, list[dict[str, Any]]], folder: Path) -> Path:
     figure, axes = pyplot.subplots(figsize=(9, 3.2))
     for which, name in NAMES.items():
         starts = sorted(start for run in results[which] for start in run["podStartSeconds"])
-        axes.step(starts, [(index + 1) / len(starts) for index in range(len(starts))], where="post", color=COLOURS[which], label=name)
+        axes.step(
+            starts,
+            [(index + 1) / len(starts) for index in range(len(starts))],
+            where="post",
+            color=COLOURS[which],
+            label=name,
+        )
     axes.set_xlabel("seconds from a pod's creation to its being ready")
     axes.set_ylabel("share of the pods")
     axes.set_ylim(0, 1.02)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's workload (CNSM 2022, section II-D): pods are scaled from 2 to 25 and deleted, and etcd's requests are counted by kind and key.
+"""The paper's workload (CNSM 2022, section II-D): pods are scaled from 2 to 25 and deleted, and
+etcd's requests are counted by kind and key.
 
-What is counted is what the API server asks of the gateway, which stands before etcd in both cases; with NetCRAQ, keys are placed in the network.
+What is counted is what the API server asks of the gateway, which stands before etcd in both cases;
+with NetCRAQ, keys are placed in the network.
 """
 
 from __future__ import annotations
@@ -87,7 +89,11 @@ class Comparison:
             for _ in range(self._repetitions):
                 self.runs[which].append(run(cluster, api).summary())
         last = self.runs[which][-1]
-        hottest = f", {last['hottestShare']:.0%} of them of the {HOTTEST} hottest of {last['keysRead']} keys" if last["hottestShare"] else ""
+        hottest = (
+            f", {last['hottestShare']:.0%} of them of the {HOTTEST} hottest of {last['keysRead']} keys"
+            if last["hottestShare"]
+            else ""
+        )
         return (
             f"{sum(last['requests'].values())} requests in {last['seconds']} s; {last['gets']} gets{hottest}; the network answered "
             f"{last['networkShare']:.0%}; a pod starts in {last['podStartMedian']:.2f} s (median)"
@@ -116,7 +122,10 @@ def run(cluster: Cluster, api: Api) -> Run:
 
 
 def _ready(pod: dict[str, Any]) -> bool:
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in pod["status"].get("conditions", []))
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True"
+        for condition in pod["status"].get("conditions", [])
+    )
 
 
 def _alive(watch: Watch) -> tuple[int, int]:

@@ -45,7 +45,9 @@ ALLOWED = (
 
 
 def security(cluster: Cluster) -> str:
-    """A pod reaches none of the nodes' control interfaces; a worker's agent may do little; the socket is root's."""
+    """A pod reaches none of the nodes' control interfaces; a worker's agent may do little; the
+    socket is root's.
+    """
     pod = pods(cluster, "peer")[0]["metadata"]["name"]
     refused = 0
     for node in cluster.nodes:
@@ -53,7 +55,8 @@ def security(cluster: Cluster) -> str:
         lines = cluster.kubectl.inside(pod, "/testpod", "get", *urls, check=False).stdout.splitlines()
         require(len(lines) == len(urls), f"a pod asks {len(urls)} interfaces of {node.name}, and hears {lines}")
         for url, what, line in zip(urls, INTERFACES.values(), lines, strict=True):
-            require(line.startswith(f'{url}: Get "'), f"a pod gets an answer of {what} on {node.name}: {line}")  # else it is the answer's text
+            # else it is the answer's text
+            require(line.startswith(f'{url}: Get "'), f"a pod gets an answer of {what} on {node.name}: {line}")
         refused += len(urls)
     account = f"system:serviceaccount:{NAMESPACE}:netcraq-agent"
     for expected, questions in (("no", FORBIDDEN), ("yes", ALLOWED)):
@@ -61,7 +64,9 @@ def security(cluster: Cluster) -> str:
             where = ("-n", namespace) if namespace else ()
             kind, _, name = resource.partition("/")
             what = (f"--subresource={name}", kind) if name in ("status", "approval") else (resource,)
-            said = cluster.kubectl.execute("auth", "can-i", verb, *what, *where, f"--as={account}", check=False).stdout.split()
+            said = cluster.kubectl.execute(
+                "auth", "can-i", verb, *what, *where, f"--as={account}", check=False
+            ).stdout.split()
             require(said[:1] == [expected], f"may a worker's agent {verb} {resource} {namespace}? {said}")
     for node in cluster.nodes:
         modes = node.run("stat", "-c", "%a %U", "/run/netcraq", "/run/netcraq/agent.sock").split("\n")

@@ -51,12 +51,23 @@ def test_image(tmp_path):
 
 
 def test_containerfiles(tmp_path):
-    names = ("netcraq-agent", "netcraqctl", "netcraq-cni", "loopback", "host-local", "portmap", "bandwidth", "etcd-monitor")
+    names = (
+        "netcraq-agent",
+        "netcraqctl",
+        "netcraq-cni",
+        "loopback",
+        "host-local",
+        "portmap",
+        "bandwidth",
+        "etcd-monitor",
+    )
     for name in names:
         (tmp_path / name).write_bytes(name.encode())
     found = {tag: oci_archive.from_containerfile(path, tag, tmp_path) for path, tag in cluster_images.project()}
     assert set(found) == {"localhost/netcraq/netcraq-agent:dev", "localhost/netcraq/etcd-monitor:dev"}
-    assert found["localhost/netcraq/etcd-monitor:dev"].files == {"usr/local/bin/etcd-monitor": tmp_path / "etcd-monitor"}
+    assert found["localhost/netcraq/etcd-monitor:dev"].files == {
+        "usr/local/bin/etcd-monitor": tmp_path / "etcd-monitor"
+    }
     for one in found.values():
         assert one.entrypoint[0].lstrip("/") in one.files
 
@@ -69,9 +80,14 @@ def test_containerfile_not_understood(tmp_path, line):
 
 
 def test_kubeadm():
-    documents = [json.loads(text) for text in kubeadm.init("n1", "172.30.0.11", gateway=True, proxy_mode="nftables").split("\n---\n")]
+    documents = [
+        json.loads(text)
+        for text in kubeadm.init("n1", "172.30.0.11", gateway=True, proxy_mode="nftables").split("\n---\n")
+    ]
     by_kind = {document["kind"]: document for document in documents}
-    assert {"name": "etcd-servers", "value": kubeadm.GATEWAY} in by_kind["ClusterConfiguration"]["apiServer"]["extraArgs"]
+    assert {"name": "etcd-servers", "value": kubeadm.GATEWAY} in by_kind["ClusterConfiguration"]["apiServer"][
+        "extraArgs"
+    ]
     assert by_kind["ClusterConfiguration"]["etcd"]["local"]["imageTag"] == settings.etcd()
     assert by_kind["KubeProxyConfiguration"]["mode"] == "nftables"
     plain = kubeadm.init("n1", "172.30.0.11", gateway=False, proxy_mode="iptables")
@@ -96,16 +112,22 @@ def test_kubernetes_module_is_the_version_that_is_named():
 
 
 def test_help():
-    done = subprocess.run([sys.executable, "-m", "e2e", "--help"], cwd=settings.HERE.parent, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "e2e", "--help"], cwd=settings.HERE.parent, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0 and "three nodes" in done.stdout
 
 
 def test_what_is_downloaded_is_pinned():
-    """What the project fetches is named by its hash: base images by digest, Python's packages and Go's modules by the hashes of their files."""
+    """What the project fetches is named by its hash: base images by digest, Python's packages and
+    Go's modules by the hashes of their files.
+    """
     for path, _ in cluster_images.project():
         for line in path.read_text().splitlines():
             if line.startswith("FROM "):
-                assert re.match(r"FROM (scratch$|[\w./-]+/golang:[\d.]+@sha256:[0-9a-f]{64} AS build$)", line), f"{path}: {line}"
+                assert re.match(r"FROM (scratch$|[\w./-]+/golang:[\d.]+@sha256:[0-9a-f]{64} AS build$)", line), (
+                    f"{path}: {line}"
+                )
     for name in ("requirements.txt", "requirements-go.txt", "requirements-uv.txt"):
         text = re.sub(r"\\\n\s*", " ", (settings.ROOT / name).read_text())
         packages = [line for line in text.splitlines() if line and not line.startswith("#")]
@@ -117,7 +139,11 @@ def test_what_is_downloaded_is_pinned():
         if "$(PIP)" in line:
             assert "--require-hashes" in line or "--no-deps --no-build-isolation -e" in line, line
     assert len(re.findall(r"pip install", makefile)) == 1, "pip is called by $(PIP) alone"
-    assert re.search(rf"github.com/coredns/coredns {settings.COREDNS}\b", (settings.HERE / "coredns" / "go.mod").read_text())
+    assert re.search(
+        rf"github.com/coredns/coredns {settings.COREDNS}\b", (settings.HERE / "coredns" / "go.mod").read_text()
+    )
     for path in (settings.ROOT / "cni-plugin").rglob("*.go"):
         for line in path.read_text().splitlines():
-            assert not (line.startswith("//go:generate") and re.search(r"@v\d", line)), f"{path}: {line}: its module is in no go.sum"
+            assert not (line.startswith("//go:generate") and re.search(r"@v\d", line)), (
+                f"{path}: {line}: its module is in no go.sum"
+            )

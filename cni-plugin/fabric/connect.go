@@ -9,8 +9,10 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// Connect makes the routes from this node to the chains' service addresses and to the switches themselves, by the interface that is at its switch. What is as it should be stays.
-// The node's own processes alone use them, root's: a pod would come to the switches under the node's address, and with its rights, so the node forwards no NetCRAQ packet.
+// Connect makes the routes from this node to the chains' service addresses and to the switches
+// themselves, by the interface that is at its switch. What is as it should be stays. The node's own
+// processes alone use them, root's: a pod would come to the switches under the node's address, and
+// with its rights, so the node forwards no NetCRAQ packet.
 func (f *Fabric) Connect(h *topology.Host, services []netip.Prefix) error {
 	l, err := interfaceOf(h)
 	if err != nil {

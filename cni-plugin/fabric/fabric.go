@@ -1,11 +1,13 @@
-// Package fabric is for clusters whose switches are not on the nodes: top-of-rack switches that run the P4 program themselves and speak P4Runtime. A file, the same on all
-// nodes, names them, the links between them, and the port that each node is at:
+// Package fabric is for clusters whose switches are not on the nodes: top-of-rack switches that run
+// the P4 program themselves and speak P4Runtime. A file, the same on all nodes, names them, the
+// links between them, and the port that each node is at:
 //
 //	agent, gateway ──▶ the node's interface ──▶ switch (a host port)
 //	pod ──╳ the node's stack
 //
-// To the switches a node is one host. Its pods would share its address and its rights, so the node carries no NetCRAQ packet of theirs ([Fabric.Connect], and the filters at their
-// interfaces). The port is a host's, so the program believes no acknowledgement or reply that comes from there.
+// To the switches a node is one host. Its pods would share its address and its rights, so the node
+// carries no NetCRAQ packet of theirs ([Fabric.Connect], and the filters at their interfaces). The
+// port is a host's, so the program believes no acknowledgement or reply that comes from there.
 package fabric
 
 import (
@@ -24,8 +26,9 @@ type Fabric struct {
 	top  *topology.Topology
 }
 
-// Read reads and checks a file. It has the form of a controller's topology (controlplane/topology/example.yaml) without what a cluster decides otherwise: the program, chains
-// and sessions. Its hosts are nodes, by their names.
+// Read reads and checks a file. It has the form of a controller's topology
+// (controlplane/topology/example.yaml) without what a cluster decides otherwise: the program,
+// chains and sessions. Its hosts are nodes, by their names.
 func Read(path string) (*Fabric, error) {
 	spec, err := topology.ReadSpec(path)
 	if err != nil {
@@ -50,10 +53,12 @@ func Read(path string) (*Fabric, error) {
 	return &Fabric{spec, top}, nil
 }
 
-// System is the principal of nodes of which the file says nothing else: agents and gateways, which do what the cluster's control plane asks of them.
+// System is the principal of nodes of which the file says nothing else: agents and gateways, which
+// do what the cluster's control plane asks of them.
 const System = "system"
 
-// byDefault has nodes of which the file says neither principal nor access read and write everything, with sessions that were leased to them: in a lab's file they might use any.
+// byDefault has nodes of which the file says neither principal nor access read and write
+// everything, with sessions that were leased to them: in a lab's file they might use any.
 func byDefault(spec *topology.Spec) {
 	everywhere := map[string]string{topology.DefaultRealm: "write"}
 	for _, r := range spec.Realms {
@@ -86,7 +91,8 @@ func (f *Fabric) Spec(program topology.ProgramSpec, chains []topology.ChainSpec)
 	return s
 }
 
-// addresses are those that nodes send to: some prefixes, and the switches' own addresses where these are not in them.
+// addresses are those that nodes send to: some prefixes, and the switches' own addresses where
+// these are not in them.
 func (f *Fabric) addresses(services []netip.Prefix) []netip.Prefix {
 	out := slices.Clone(services)
 	for _, s := range f.top.Switches {
@@ -97,7 +103,8 @@ func (f *Fabric) addresses(services []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// interfaceOf is the interface of this machine by which a host is at its switch: the one that has its Ethernet address, and its IPv4 address.
+// interfaceOf is the interface of this machine by which a host is at its switch: the one that has
+// its Ethernet address, and its IPv4 address.
 func interfaceOf(h *topology.Host) (*net.Interface, error) {
 	all, err := net.Interfaces()
 	if err != nil {

@@ -40,7 +40,8 @@ func TestRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		f, err := Read(path)
-		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path)) {
+		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), path)) {
 			t.Errorf("%q: %v; want %q", c.new, err, c.want)
 		}
 		if err != nil {
@@ -60,7 +61,8 @@ func TestRead(t *testing.T) {
 		if s.TLS.Key != filepath.Join(filepath.Dir(dir), "fabric-tls", "tls.key") || s.Program.JSON != "a" || len(s.Switches) != 2 {
 			t.Errorf("%+v", s)
 		}
-		if got := f.addresses([]netip.Prefix{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.1/32")}); len(got) != 3 || got[2] != netip.MustParsePrefix("10.0.255.2/32") {
+		if got := f.addresses([]netip.Prefix{netip.MustParsePrefix("10.0.254.0/24"),
+			netip.MustParsePrefix("10.0.255.1/32")}); len(got) != 3 || got[2] != netip.MustParsePrefix("10.0.255.2/32") {
 			t.Errorf("addresses %v", got)
 		}
 	}
@@ -69,7 +71,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestAccess: what the file says of a node's rights counts, and what it does not say is what agents and gateways need.
+// TestAccess: what the file says of a node's rights counts, and what it does not say is what agents
+// and gateways need.
 func TestAccess(t *testing.T) {
 	good, err := os.ReadFile(filepath.Join("..", "deploy", "fabric", "fabric.yaml"))
 	if err != nil {
@@ -85,7 +88,8 @@ func TestAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, lease := 0, 200
-	top, err := topology.New(f.Spec(topology.ProgramSpec{JSON: "a", P4Info: "b"}, []topology.ChainSpec{{ID: &id, Name: "main", Address: "10.0.254.1", Members: []string{"tor1"}, LeaseMillis: &lease}}), "test")
+	top, err := topology.New(f.Spec(topology.ProgramSpec{JSON: "a", P4Info: "b"},
+		[]topology.ChainSpec{{ID: &id, Name: "main", Address: "10.0.254.1", Members: []string{"tor1"}, LeaseMillis: &lease}}), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

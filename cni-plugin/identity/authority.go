@@ -26,7 +26,8 @@ const (
 // Pair is a certificate and its key, in PEM.
 type Pair struct{ Certificate, Key []byte }
 
-// NewAuthority makes an authority. Each has a name of its own, by which the two sides of a handshake say which they believe.
+// NewAuthority makes an authority. Each has a name of its own, by which the two sides of a
+// handshake say which they believe.
 func NewAuthority(now time.Time) (Pair, error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -36,7 +37,8 @@ func NewAuthority(now time.Time) (Pair, error) {
 	if err != nil {
 		return Pair{}, err
 	}
-	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "NetCRAQ authority " + rand.Text()[:8]}, NotBefore: now.Add(-clockSkew), NotAfter: now.Add(authorityLife),
+	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "NetCRAQ authority " +
+		rand.Text()[:8]}, NotBefore: now.Add(-clockSkew), NotAfter: now.Add(authorityLife),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
 	if err != nil {
@@ -46,7 +48,8 @@ func NewAuthority(now time.Time) (Pair, error) {
 	if err != nil {
 		return Pair{}, fmt.Errorf("the authority's key: %w", err)
 	}
-	return Pair{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})}, nil
+	return Pair{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})}, nil
 }
 
 // Authority signs certificates.
@@ -68,7 +71,8 @@ func Load(p Pair) (*Authority, error) {
 	return &Authority{cert: pair.Leaf, key: signer}, nil
 }
 
-// Sign answers a request that Check has found to be right: with a certificate in PEM for a week, of which the request chooses nothing but the key.
+// Sign answers a request that Check has found to be right: with a certificate in PEM for a week, of
+// which the request chooses nothing but the key.
 func (a *Authority) Sign(role Role, node string, request *x509.CertificateRequest, now time.Time) ([]byte, error) {
 	serial, err := serialNumber()
 	if err != nil {
@@ -78,8 +82,10 @@ func (a *Authority) Sign(role Role, node string, request *x509.CertificateReques
 	if until.After(a.cert.NotAfter) {
 		return nil, fmt.Errorf("the agents' authority ends on %s, before a certificate would: it has to be replaced", a.cert.NotAfter.Format(time.DateOnly))
 	}
-	template := &x509.Certificate{SerialNumber: serial, Subject: role.subject(), DNSNames: []string{node}, NotBefore: now.Add(-clockSkew), NotAfter: until,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{role.usage}, BasicConstraintsValid: true}
+	template := &x509.Certificate{SerialNumber: serial, Subject: role.subject(), DNSNames: []string{node},
+		NotBefore: now.Add(-clockSkew), NotAfter: until,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{role.usage},
+		BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, request.PublicKey, a.key)
 	if err != nil {
 		return nil, fmt.Errorf("making a certificate for %s: %w", node, err)
@@ -91,13 +97,16 @@ func (a *Authority) Sign(role Role, node string, request *x509.CertificateReques
 const (
 	// replaceBefore is how long before an authority's end another takes its place.
 	replaceBefore = authorityLife / 4
-	// announceTime is for how long the next is trusted by all before it signs: agents look for it much more often.
+	// announceTime is for how long the next is trusted by all before it signs: agents look for it
+	// much more often.
 	announceTime = 15 * time.Minute
-	// parting is for how long the last one is trusted when it does not sign any more: all that it has signed has ended by then.
+	// parting is for how long the last one is trusted when it does not sign any more: all that it
+	// has signed has ended by then.
 	parting = leafLife + time.Hour
 )
 
-// State is a cluster's authorities, of which one signs. It is replaced in steps, each of which leaves certificates that are in use good:
+// State is a cluster's authorities, of which one signs. It is replaced in steps, each of which
+// leaves certificates that are in use good:
 //
 //	A signs ──▶ A signs, B is trusted ──▶ B signs, A is trusted ──▶ B signs
 type State struct {
@@ -108,7 +117,8 @@ type State struct {
 	Promoted  time.Time // since when it does not
 }
 
-// Step takes the next step, if one is due, and says which ("": none). replace asks for another authority before this one's time is over.
+// Step takes the next step, if one is due, and says which ("": none). replace asks for another
+// authority before this one's time is over.
 func (s *State) Step(now time.Time, replace bool) (what string, err error) {
 	if len(s.Signing.Certificate) == 0 {
 		s.Signing, err = NewAuthority(now)

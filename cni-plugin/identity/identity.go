@@ -1,12 +1,16 @@
-// Package identity gives the agents of a cluster certificates, by which they know each other. There are two kinds, and none is the other:
+// Package identity gives the agents of a cluster certificates, by which they know each other. There
+// are two kinds, and none is the other:
 //
 //	a switch's, for a server: every agent has one for its own node, and its switch and the agent's port show it
 //	a controller's, for a client: an agent that may lead has one, and switches and agents let in nobody else
 //
-// So what is stolen on a node whose agent may not lead makes its own switch's double, and opens nothing on another.
+// So what is stolen on a node whose agent may not lead makes its own switch's double, and opens
+// nothing on another.
 //
-// An agent makes its keys in memory and asks for certificates (package kube does, by CertificateSigningRequests); the authority that signs them is on the control plane. Each lasts
-// a week and is replaced at half of that. An authority is replaced by another while both are trusted (State); what an agent trusts is the public bundle of them.
+// An agent makes its keys in memory and asks for certificates (package kube does, by
+// CertificateSigningRequests); the authority that signs them is on the control plane. Each lasts a
+// week and is replaced at half of that. An authority is replaced by another while both are trusted
+// (State); what an agent trusts is the public bundle of them.
 package identity
 
 import (
@@ -21,7 +25,8 @@ import (
 	"time"
 )
 
-// Identity is what a node's agent shows, and whom it believes. It is empty at first, and handshakes fail until it has what they take.
+// Identity is what a node's agent shows, and whom it believes. It is empty at first, and handshakes
+// fail until it has what they take.
 type Identity struct {
 	node string
 	now  func() time.Time
@@ -32,7 +37,8 @@ type Identity struct {
 	own     map[Role][]*tls.Certificate // the newest first
 	legacy  *Legacy
 
-	// parted is the legacy authority that has gone: agents hear of that one after the other, so its switches are believed for a while longer. Its controllers are not.
+	// parted is the legacy authority that has gone: agents hear of that one after the other, so its
+	// switches are believed for a while longer. Its controllers are not.
 	parted      *Legacy
 	partedUntil time.Time
 }
@@ -65,7 +71,8 @@ func (i *Identity) Trust(bundle []byte) error {
 	return nil
 }
 
-// Believe has the authority of agents before this version be believed as well, as long as it is there; nil: not any more.
+// Believe has the authority of agents before this version be believed as well, as long as it is
+// there; nil: not any more.
 func (i *Identity) Believe(l *Legacy) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -87,7 +94,8 @@ func (i *Identity) fill() {
 	}
 }
 
-// Install takes a certificate that was issued, in PEM, with its key. One that is not for this node and role and this key, or that no trusted authority has signed, is an error.
+// Install takes a certificate that was issued, in PEM, with its key. One that is not for this node
+// and role and this key, or that no trusted authority has signed, is an error.
 func (i *Identity) Install(role Role, key crypto.Signer, certificate []byte) error {
 	certs, err := parseCertificates(certificate)
 	if err != nil {
@@ -104,7 +112,8 @@ func (i *Identity) Install(role Role, key crypto.Signer, certificate []byte) err
 	for _, c := range i.trusted {
 		pool.AddCert(c)
 	}
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: pool, DNSName: i.node, KeyUsages: []x509.ExtKeyUsage{role.usage}, CurrentTime: i.now()}); err != nil {
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: pool, DNSName: i.node,
+		KeyUsages: []x509.ExtKeyUsage{role.usage}, CurrentTime: i.now()}); err != nil {
 		return fmt.Errorf("the certificate that was issued: %w", err)
 	}
 	if !role.is(leaf) {
@@ -112,7 +121,8 @@ func (i *Identity) Install(role Role, key crypto.Signer, certificate []byte) err
 	}
 	kept := []*tls.Certificate{{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}}
 	for _, c := range i.own[role] {
-		if i.now().Before(c.Leaf.NotAfter) && len(kept) < 2 { // for a switch that has not heard yet of the authority that has signed the new one
+		// for a switch that has not heard yet of the authority that has signed the new one
+		if i.now().Before(c.Leaf.NotAfter) && len(kept) < 2 {
 			kept = append(kept, c)
 		}
 	}
@@ -120,7 +130,8 @@ func (i *Identity) Install(role Role, key crypto.Signer, certificate []byte) err
 	return nil
 }
 
-// Due says whether a certificate is to be asked for: there is none, half of its life is over, or another authority signs now.
+// Due says whether a certificate is to be asked for: there is none, half of its life is over, or
+// another authority signs now.
 func (i *Identity) Due(role Role) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -144,13 +155,16 @@ func (i *Identity) Expires(role Role) time.Time {
 	return i.own[role][0].Leaf.NotAfter
 }
 
-// Server is a server's side: it shows a switch's certificate, and lets in clients with a controller's alone. It follows what changes here.
+// Server is a server's side: it shows a switch's certificate, and lets in clients with a
+// controller's alone. It follows what changes here.
 func (i *Identity) Server() *tls.Config {
-	base := &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: x509.NewCertPool(), GetCertificate: i.serverCertificate}
+	base := &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs: x509.NewCertPool(), GetCertificate: i.serverCertificate}
 	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		i.mu.Lock()
 		defer i.mu.Unlock()
-		c := &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: i.pool, GetCertificate: i.serverCertificate, NextProtos: base.NextProtos,
+		c := &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, ClientAuth: tls.RequireAndVerifyClientCert,
+			ClientCAs: i.pool, GetCertificate: i.serverCertificate, NextProtos: base.NextProtos,
 			SessionTicketsDisabled: true} // who is not trusted any more is not to come back with a ticket
 		legacy := i.legacy
 		c.VerifyConnection = func(s tls.ConnectionState) error {
@@ -164,10 +178,12 @@ func (i *Identity) Server() *tls.Config {
 	return base
 }
 
-// Client is a client's side: it shows a controller's certificate, and talks to the switch or agent of the node that ServerName is, which the user sets. It follows what changes here.
+// Client is a client's side: it shows a controller's certificate, and talks to the switch or agent
+// of the node that ServerName is, which the user sets. It follows what changes here.
 func (i *Identity) Client() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, GetClientCertificate: i.clientCertificate,
-		// The authorities change while this is in use, so it is not RootCAs, which would be copied, that says who is believed, but what follows.
+		// The authorities change while this is in use, so it is not RootCAs, which would be copied,
+		// that says who is believed, but what follows.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			i.mu.Lock()
@@ -185,7 +201,8 @@ func (i *Identity) Client() *tls.Config {
 			for _, c := range s.PeerCertificates[1:] {
 				between.AddCert(c)
 			}
-			chains, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, DNSName: s.ServerName, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+			chains, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: between,
+				DNSName: s.ServerName, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 				CurrentTime: i.now()})
 			if err != nil {
 				return fmt.Errorf("the certificate of %s: %w", s.ServerName, err)
@@ -194,7 +211,8 @@ func (i *Identity) Client() *tls.Config {
 		}}
 }
 
-// allowed says whether a certificate that was verified is of a role, or of the legacy authority, which has no roles.
+// allowed says whether a certificate that was verified is of a role, or of the legacy authority,
+// which has no roles.
 func allowed(role Role, chains [][]*x509.Certificate, legacy *Legacy) error {
 	for _, chain := range chains {
 		if role.is(chain[0]) || legacy != nil && chain[len(chain)-1].Equal(legacy.cert) {

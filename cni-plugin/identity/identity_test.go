@@ -113,7 +113,10 @@ func talk(server, client *tls.Config, name string) error {
 
 // stolen is a client, or a server, with what an agent has in its memory, that believes everybody.
 func stolen(c *tls.Certificate) *tls.Config {
-	return &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*c}, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c, nil }}
+	return &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*c},
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return c, nil
+		}}
 }
 
 func wants(t *testing.T, what string, err error, want string) {
@@ -129,8 +132,8 @@ func wants(t *testing.T, what string, err error, want string) {
 	t.Errorf("%s: %v, want %q", what, err, want)
 }
 
-// TestWho: a switch lets in a controller of its own cluster and nobody else, and a controller talks to the switch that it means. What a worker's agent has, opens nothing on
-// another node.
+// TestWho: a switch lets in a controller of its own cluster and nobody else, and a controller talks
+// to the switch that it means. What a worker's agent has, opens nothing on another node.
 func TestWho(t *testing.T) {
 	here, elsewhere := newCluster(t), newCluster(t)
 	server := here.agent("node1", Switch).Server()
@@ -166,7 +169,8 @@ func TestWho(t *testing.T) {
 	} {
 		wants(t, c.what, talk(c.server, leader.Client(), "node1"), c.err)
 	}
-	// A switch that has no certificate yet serves nobody, and one that has heard of no authority believes nobody.
+	// A switch that has no certificate yet serves nobody, and one that has heard of no authority
+	// believes nobody.
 	if err := talk(here.agent("node1").Server(), leader.Client(), "node1"); err == nil {
 		t.Error("a switch without a certificate talks")
 	}
@@ -177,7 +181,8 @@ func TestWho(t *testing.T) {
 	}
 }
 
-// TestOne: a certificate that is for both ends, or of another organization, or an authority's, is of no role, whoever has signed it.
+// TestOne: a certificate that is for both ends, or of another organization, or an authority's, is
+// of no role, whoever has signed it.
 func TestOne(t *testing.T) {
 	c := newCluster(t)
 	a, err := Load(c.state.Signing)
@@ -192,7 +197,8 @@ func TestOne(t *testing.T) {
 	} {
 		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		must(t, err)
-		template := &x509.Certificate{SerialNumber: leader.own[Controller][0].Leaf.SerialNumber, Subject: Controller.subject(), DNSNames: []string{"node2"}, NotBefore: c.now.Add(-time.Hour),
+		template := &x509.Certificate{SerialNumber: leader.own[Controller][0].Leaf.SerialNumber,
+			Subject: Controller.subject(), DNSNames: []string{"node2"}, NotBefore: c.now.Add(-time.Hour),
 			NotAfter: c.now.Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 		change(template)
 		der, err := x509.CreateCertificate(rand.Reader, template, a.cert, k.Public(), a.key)
@@ -204,7 +210,8 @@ func TestOne(t *testing.T) {
 	}
 }
 
-// TestRenewal: a certificate is due when half of its life is over, and not before, or when another authority signs.
+// TestRenewal: a certificate is due when half of its life is over, and not before, or when another
+// authority signs.
 func TestRenewal(t *testing.T) {
 	c := newCluster(t)
 	if New("node1").Due(Switch) {
@@ -232,18 +239,21 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestReplacement: an authority is replaced without a moment in which somebody is refused, though each agent hears of each step late, and in any order; and who is not, is not let
-// in for longer than the last one's certificates live.
+// TestReplacement: an authority is replaced without a moment in which somebody is refused, though
+// each agent hears of each step late, and in any order; and who is not, is not let in for longer
+// than the last one's certificates live.
 func TestReplacement(t *testing.T) {
 	c := newCluster(t)
 	node, leader := c.agent("node1", Switch), c.agent("node2", Controller)
 	first := c.state.Signing
-	thief := c.agent("node3", Controller).own[Controller][0] // a controller's certificate of the first authority that is not renewed
+	// a controller's certificate of the first authority that is not renewed
+	thief := c.agent("node3", Controller).own[Controller][0]
 	connected := func(when string) {
 		t.Helper()
 		wants(t, when, talk(node.Server(), leader.Client(), "node1"), "")
 	}
-	// hear has the agents hear of it one after the other, this one or that one first, and renew what is due.
+	// hear has the agents hear of it one after the other, this one or that one first, and renew
+	// what is due.
 	hear := func(when string, order ...*Identity) {
 		t.Helper()
 		connected(when + ", nobody has heard")
@@ -320,13 +330,15 @@ func before(t *testing.T, p Pair, node string) *tls.Config {
 	pool.AddCert(l.cert)
 	own, err := l.certificate(node)
 	must(t, err)
-	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, ClientCAs: pool,
+		ClientAuth:           tls.RequireAndVerifyClientCert,
 		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own, nil },
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }}
 }
 
-// TestMigration: while the Secret of the version before is there, agents of both versions talk to each other in all combinations; when it has gone, whoever hears of that first,
-// those of this version go on, and those of the one before are let in no more.
+// TestMigration: while the Secret of the version before is there, agents of both versions talk to
+// each other in all combinations; when it has gone, whoever hears of that first, those of this
+// version go on, and those of the one before are let in no more.
 func TestMigration(t *testing.T) {
 	old, err := NewAuthority(time.Now())
 	must(t, err)
@@ -339,14 +351,18 @@ func TestMigration(t *testing.T) {
 	fresh.Believe(legacy())
 	oldNode, oldLeader := before(t, old, "node1"), before(t, old, "node2")
 	for what, pair := range map[string][2]*tls.Config{
-		"old switch, old leader":         {oldNode, oldLeader},
-		"old switch, new leader":         {oldNode, leader.Client()},
-		"new switch, old leader":         {node.Server(), oldLeader},
-		"new switch, new leader":         {node.Server(), leader.Client()},
-		"fresh switch, old leader":       {fresh.Server(), oldLeader},
-		"fresh switch, new leader":       {fresh.Server(), leader.Client()},
-		"old switch, fresh leader":       {oldNode, func() *tls.Config { l := c.agent("node2"); l.Believe(legacy()); return l.Client() }()},
-		"new switch, only new authority": {node.Server(), func() *tls.Config { l := c.agent("node2", Controller); l.Believe(legacy()); return l.Client() }()},
+		"old switch, old leader":   {oldNode, oldLeader},
+		"old switch, new leader":   {oldNode, leader.Client()},
+		"new switch, old leader":   {node.Server(), oldLeader},
+		"new switch, new leader":   {node.Server(), leader.Client()},
+		"fresh switch, old leader": {fresh.Server(), oldLeader},
+		"fresh switch, new leader": {fresh.Server(), leader.Client()},
+		"old switch, fresh leader": {oldNode, func() *tls.Config { l := c.agent("node2"); l.Believe(legacy()); return l.Client() }()},
+		"new switch, only new authority": {node.Server(), func() *tls.Config {
+			l := c.agent("node2", Controller)
+			l.Believe(legacy())
+			return l.Client()
+		}()},
 	} {
 		wants(t, what, talk(pair[0], pair[1], "node1"), "")
 	}
@@ -360,7 +376,10 @@ func TestMigration(t *testing.T) {
 	}
 	const refused = "bad certificate|unknown certificate|unknown authority"
 	wants(t, "an old leader, afterwards", talk(node.Server(), oldLeader, "node1"), refused)
-	wants(t, "what an old agent had, afterwards", talk(node.Server(), stolen(func() *tls.Certificate { o, _ := oldLeader.GetClientCertificate(nil); return o }()), "node1"), refused)
+	wants(t, "what an old agent had, afterwards", talk(node.Server(), stolen(func() *tls.Certificate {
+		o, _ := oldLeader.GetClientCertificate(nil)
+		return o
+	}()), "node1"), refused)
 	c.now = c.now.Add(partedTime + time.Minute)
 	wants(t, "new agents, when that is over", talk(node.Server(), leader.Client(), "node1"), "")
 	wants(t, "an old switch, afterwards", talk(oldNode, leader.Client(), "node1"), "unknown authority")
@@ -369,7 +388,8 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// TestRequests: a request is signed as it was checked, and one that asks for more is told why it is not.
+// TestRequests: a request is signed as it was checked, and one that asks for more is told why it is
+// not.
 func TestRequests(t *testing.T) {
 	_, good, err := NewRequest(Switch, "node1")
 	must(t, err)
@@ -396,16 +416,26 @@ func TestRequests(t *testing.T) {
 	}()
 	for want, made := range map[string][]byte{
 		`it is for ["node2"], and who asks is on the node "node1"`: request(k, func(r *x509.CertificateRequest) { r.DNSNames = []string{"node2"} }),
-		`it is for ["node1" "node2"]`:                              request(k, func(r *x509.CertificateRequest) { r.DNSNames = append(r.DNSNames, "node2") }),
-		"it is for []":                                             request(k, func(r *x509.CertificateRequest) { r.DNSNames = nil }),
-		"more than a node's name":                                  request(k, func(r *x509.CertificateRequest) { r.IPAddresses = []net.IP{net.IPv4(1, 2, 3, 4)} }),
-		"it is for more than a node's name":                        request(k, func(r *x509.CertificateRequest) { r.URIs = []*url.URL{u} }),
-		"not that of a switch":                                     request(k, func(r *x509.CertificateRequest) { r.Subject = Controller.subject() }),
-		"its subject is":                                           request(k, func(r *x509.CertificateRequest) { r.Subject.CommonName = "admin" }),
-		"its key is not one":                                       request(weak, func(*x509.CertificateRequest) {}),
-		"does not have the key":                                    forged,
-		"not one request in PEM":                                   append(bytes.Clone(good), good...),
-		"it is not one request":                                    []byte("request"),
+		`it is for ["node1" "node2"]`: request(k, func(r *x509.CertificateRequest) {
+			r.DNSNames = append(r.DNSNames, "node2")
+		}),
+		"it is for []": request(k, func(r *x509.CertificateRequest) {
+			r.DNSNames = nil
+		}),
+		"more than a node's name": request(k, func(r *x509.CertificateRequest) {
+			r.IPAddresses = []net.IP{net.IPv4(1, 2, 3, 4)}
+		}),
+		"it is for more than a node's name": request(k, func(r *x509.CertificateRequest) { r.URIs = []*url.URL{u} }),
+		"not that of a switch": request(k, func(r *x509.CertificateRequest) {
+			r.Subject = Controller.subject()
+		}),
+		"its subject is": request(k, func(r *x509.CertificateRequest) {
+			r.Subject.CommonName = "admin"
+		}),
+		"its key is not one":     request(weak, func(*x509.CertificateRequest) {}),
+		"does not have the key":  forged,
+		"not one request in PEM": append(bytes.Clone(good), good...),
+		"it is not one request":  []byte("request"),
 	} {
 		if _, err := Check(Switch, "node1", made); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -459,13 +489,16 @@ func TestInstall(t *testing.T) {
 	if err := i.Trust(nil); err == nil {
 		t.Error("nobody is trusted, and that is no error")
 	}
-	if _, err := Load(Pair{c.state.Signing.Certificate, other.state.Signing.Key}); err == nil || !strings.Contains(err.Error(), "authority") {
+	if _, err := Load(Pair{c.state.Signing.Certificate, other.state.Signing.Key}); err == nil ||
+		!strings.Contains(err.Error(), "authority") {
 		t.Errorf("another's key: %v", err)
 	}
 	// An agent's certificate signs nothing.
 	leaf := i.own[Switch][0]
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: leaf.Leaf.SerialNumber, Subject: Controller.subject(), DNSNames: []string{"node9"}, NotBefore: c.now.Add(-time.Hour),
-		NotAfter: c.now.Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, leaf.Leaf, leaf.PrivateKey.(*ecdsa.PrivateKey).Public(), leaf.PrivateKey)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: leaf.Leaf.SerialNumber,
+		Subject: Controller.subject(), DNSNames: []string{"node9"}, NotBefore: c.now.Add(-time.Hour),
+		NotAfter: c.now.Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, leaf.Leaf,
+		leaf.PrivateKey.(*ecdsa.PrivateKey).Public(), leaf.PrivateKey)
 	must(t, err)
 	chain := &tls.Certificate{Certificate: [][]byte{der, leaf.Certificate[0]}, PrivateKey: leaf.PrivateKey}
 	if err := talk(c.agent("node1", Switch).Server(), stolen(chain), "node1"); err == nil {

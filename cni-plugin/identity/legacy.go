@@ -11,9 +11,11 @@ import (
 	"time"
 )
 
-// Legacy is the authority of agents before there were roles: each of them had its key, and made certificates for itself, which were for servers and clients alike. While its Secret is
-// there it is believed as well, and a server shows a certificate of it, since a controller of that version knows no other: so agents can be replaced one after the other.
-// As long as that lasts nobody is safer than before.
+// Legacy is the authority of agents before there were roles: each of them had its key, and made
+// certificates for itself, which were for servers and clients alike. While its Secret is there it
+// is believed as well, and a server shows a certificate of it, since a controller of that version
+// knows no other: so agents can be replaced one after the other. As long as that lasts nobody is
+// safer than before.
 type Legacy struct {
 	*Authority
 	now  func() time.Time
@@ -50,7 +52,8 @@ func (l *Legacy) certificate(node string) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{Organization: []string{"netcraq-agent"}}, DNSNames: []string{node},
+	template := &x509.Certificate{SerialNumber: serial,
+		Subject: pkix.Name{Organization: []string{"netcraq-agent"}}, DNSNames: []string{node},
 		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(leafLife), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, template, l.cert, k.Public(), l.key)

@@ -45,7 +45,8 @@ func (r Role) subject() pkix.Name { return pkix.Name{Organization: []string{"net
 
 // is says whether a certificate is of this role and no other.
 func (r Role) is(c *x509.Certificate) bool {
-	return slices.Equal(c.Subject.Organization, r.subject().Organization) && slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{r.usage}) && !c.IsCA
+	return slices.Equal(c.Subject.Organization, r.subject().Organization) &&
+		slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{r.usage}) && !c.IsCA
 }
 
 // NewRequest makes a key, which stays with who asks, and a request in PEM (PKCS #10).
@@ -54,14 +55,16 @@ func NewRequest(role Role, node string) (key crypto.Signer, request []byte, err 
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a key for %s: %w", node, err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: role.subject(), DNSNames: []string{node}}, k)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: role.subject(),
+		DNSNames: []string{node}}, k)
 	if err != nil {
 		return nil, nil, fmt.Errorf("asking for a certificate for %s: %w", node, err)
 	}
 	return k, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
 }
 
-// Check reads a request, and says what is wrong with it if it is not for a role and for one node and nothing else.
+// Check reads a request, and says what is wrong with it if it is not for a role and for one node
+// and nothing else.
 func Check(role Role, node string, request []byte) (*x509.CertificateRequest, error) {
 	block, rest := pem.Decode(request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {

@@ -15,8 +15,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/admin"
 )
 
-// The admin API is served on each node whose agent may lead, for the node's gateway and netcraqctl: by a Unix socket, and over TCP for who has the token. An agent that does not
-// lead passes requests on to the one that does, at its address for other agents (TLS, both ways), so that every gateway has a controller beside it.
+// The admin API is served on each node whose agent may lead, for the node's gateway and netcraqctl:
+// by a Unix socket, and over TCP for who has the token. An agent that does not lead passes requests
+// on to the one that does, at its address for other agents (TLS, both ways), so that every gateway
+// has a controller beside it.
 
 // adminPath is where an agent serves the admin API to other agents.
 const adminPath = "/admin/"
@@ -39,7 +41,8 @@ func (p *operator) serveAdmin(ctx context.Context, failed context.CancelCauseFun
 	}
 	toLeader := admin.Bounded(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(&url.URL{Scheme: "https", Host: "127.0.0.1", Path: adminPath}) // it answers nobody who calls it by a name; where it is, dialLeader knows
+			// it answers nobody who calls it by a name; where it is, dialLeader knows
+			r.SetURL(&url.URL{Scheme: "https", Host: "127.0.0.1", Path: adminPath})
 			r.Out.Header.Del(readOnlyHeader)
 			if caller, named := admin.CallerFrom(r.In.Context()); !named || caller.ReadOnly {
 				r.Out.Header.Set(readOnlyHeader, "1")
@@ -63,7 +66,8 @@ func (p *operator) serveAdmin(ctx context.Context, failed context.CancelCauseFun
 	return nil
 }
 
-// byAgents serves what other agents pass on. The connection's other end has a controller's certificate; whose node it is goes into the context.
+// byAgents serves what other agents pass on. The connection's other end has a controller's
+// certificate; whose node it is goes into the context.
 func byAgents(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || len(r.TLS.PeerCertificates[0].DNSNames) != 1 {

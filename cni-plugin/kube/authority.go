@@ -16,15 +16,17 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 )
 
-// The authority that signs the agents' certificates is in a Secret that only agents which may lead can read; what all agents are to trust is in a ConfigMap, which only those can
-// write. Whichever of those agents looks first takes the next step; the API server sees to it that no two do.
+// The authority that signs the agents' certificates is in a Secret that only agents which may lead
+// can read; what all agents are to trust is in a ConfigMap, which only those can write. Whichever
+// of those agents looks first takes the next step; the API server sees to it that no two do.
 
 const (
 	// AuthoritySecret is the Secret with the authority.
 	AuthoritySecret = "netcraq-authority"
 	// AuthoritiesMap is the ConfigMap with the certificates that are to be trusted.
 	AuthoritiesMap = "netcraq-authorities"
-	// LegacySecret is that of the version before, which every agent could read. While it is there it is believed, so that agents can be replaced one after the other.
+	// LegacySecret is that of the version before, which every agent could read. While it is there
+	// it is believed, so that agents can be replaced one after the other.
 	LegacySecret = "netcraq-ca"
 	// ReplaceAnnotation of the Secret asks for another authority, whatever its value is.
 	ReplaceAnnotation = "netcraq.io/replace"
@@ -51,7 +53,8 @@ type authorities struct {
 
 // readState reads a State from a Secret.
 func readState(s *corev1.Secret) (identity.State, error) {
-	st := identity.State{Signing: identity.Pair{Certificate: s.Data[corev1.TLSCertKey], Key: s.Data[corev1.TLSPrivateKeyKey]}, Previous: s.Data[previous]}
+	st := identity.State{Signing: identity.Pair{Certificate: s.Data[corev1.TLSCertKey],
+		Key: s.Data[corev1.TLSPrivateKeyKey]}, Previous: s.Data[previous]}
 	if len(s.Data[nextCert]) > 0 {
 		st.Next = &identity.Pair{Certificate: s.Data[nextCert], Key: s.Data[nextKey]}
 	}
@@ -83,14 +86,16 @@ func writeState(s *corev1.Secret, st identity.State) {
 	}
 }
 
-// keep makes the authority, if there is none, takes the next step of replacing it, if one is due, and has the ConfigMap say what is to be trusted.
+// keep makes the authority, if there is none, takes the next step of replacing it, if one is due,
+// and has the ConfigMap say what is to be trusted.
 func (a *authorities) keep(ctx context.Context) error {
 	key := client.ObjectKey{Namespace: a.namespace, Name: AuthoritySecret}
 	var s corev1.Secret
 	err := a.read.Get(ctx, key, &s)
 	there := err == nil
 	if apierrors.IsNotFound(err) {
-		s = corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Type: corev1.SecretTypeTLS}
+		s = corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
+			Type: corev1.SecretTypeTLS}
 	} else if err != nil {
 		return fmt.Errorf("reading the authority of the agents' certificates: %w", err)
 	}
@@ -139,7 +144,8 @@ func (a *authorities) announce(ctx context.Context, bundle []byte) error {
 	err := a.read.Get(ctx, key, &m)
 	switch {
 	case apierrors.IsNotFound(err):
-		m = corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Data: map[string]string{bundleFile: string(bundle)}}
+		m = corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
+			Data: map[string]string{bundleFile: string(bundle)}}
 		err = a.write.Create(ctx, &m)
 	case err == nil && m.Data[bundleFile] != string(bundle):
 		m.Data = map[string]string{bundleFile: string(bundle)}

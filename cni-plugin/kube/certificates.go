@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// lookForCertificates is how often an agent looks what it is to trust, and whether it needs another certificate.
+	// lookForCertificates is how often an agent looks what it is to trust, and whether it needs
+	// another certificate.
 	lookForCertificates = 30 * time.Second
 	// waitForCertificate is the time between two looks while it waits for one.
 	waitForCertificate = time.Second
@@ -26,7 +27,8 @@ const (
 	requestLife = time.Hour
 )
 
-// keeper keeps an agent's identity: it asks for certificates before those that it has end, and follows what is to be trusted. Keys stay in this process's memory.
+// keeper keeps an agent's identity: it asks for certificates before those that it has end, and
+// follows what is to be trusted. Keys stay in this process's memory.
 type keeper struct {
 	identity  *identity.Identity
 	roles     []identity.Role
@@ -76,7 +78,8 @@ func (k *keeper) once(ctx context.Context) error {
 		return err
 	}
 	var m corev1.ConfigMap
-	if err := k.read.Get(ctx, client.ObjectKey{Namespace: k.namespace, Name: AuthoritiesMap}, &m); apierrors.IsNotFound(err) {
+	if err := k.read.Get(ctx, client.ObjectKey{Namespace: k.namespace, Name: AuthoritiesMap},
+		&m); apierrors.IsNotFound(err) {
 		return fmt.Errorf("there is no ConfigMap %s yet, which says whom to trust: an agent on a control-plane node (--etcd) makes it", AuthoritiesMap)
 	} else if err != nil {
 		return fmt.Errorf("reading whom to trust: %w", err)
@@ -95,7 +98,8 @@ func (k *keeper) once(ctx context.Context) error {
 	return nil
 }
 
-// believe has the authority of the version before be believed as long as its Secret is there and may be read.
+// believe has the authority of the version before be believed as long as its Secret is there and
+// may be read.
 func (k *keeper) believe(ctx context.Context) error {
 	var s corev1.Secret
 	err := k.read.Get(ctx, client.ObjectKey{Namespace: k.namespace, Name: LegacySecret}, &s)
@@ -112,7 +116,8 @@ func (k *keeper) believe(ctx context.Context) error {
 	case k.legacy != nil && k.legacy.Same(s.Data[corev1.TLSCertKey]):
 		return nil
 	}
-	l, err := identity.LoadLegacy(identity.Pair{Certificate: s.Data[corev1.TLSCertKey], Key: s.Data[corev1.TLSPrivateKeyKey]})
+	l, err := identity.LoadLegacy(identity.Pair{Certificate: s.Data[corev1.TLSCertKey],
+		Key: s.Data[corev1.TLSPrivateKeyKey]})
 	if err != nil {
 		return fmt.Errorf("the Secret %s: %w", LegacySecret, err)
 	}
@@ -130,8 +135,10 @@ func (k *keeper) obtain(ctx context.Context, role identity.Role) error {
 		if err != nil {
 			return err
 		}
-		c := &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "netcraq-" + role.String() + "-"},
-			Spec: certificates.CertificateSigningRequestSpec{Request: request, SignerName: role.Signer(), Usages: usagesOf(role)}}
+		c := &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "netcraq-" +
+			role.String() + "-"},
+			Spec: certificates.CertificateSigningRequestSpec{Request: request, SignerName: role.Signer(),
+				Usages: usagesOf(role)}}
 		if err := k.write.Create(ctx, c); err != nil {
 			return fmt.Errorf("asking for it: %w", err)
 		}

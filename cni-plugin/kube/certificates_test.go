@@ -55,7 +55,8 @@ func (a *testAuthority) identity(t testing.TB, node string, roles ...identity.Ro
 	return i
 }
 
-// stolen is an agent's identity, and a client with the last certificate that it has, which believes everybody.
+// stolen is an agent's identity, and a client with the last certificate that it has, which believes
+// everybody.
 func (a *testAuthority) stolen(t testing.TB, node string, roles ...identity.Role) (*identity.Identity, *tls.Config) {
 	t.Helper()
 	i := identity.New(node)
@@ -71,19 +72,24 @@ func (a *testAuthority) stolen(t testing.TB, node string, roles ...identity.Role
 		must(t, i.Install(role, key, cert))
 		block, _ := pem.Decode(cert)
 		own := &tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key}
-		conf = &tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }}
+		conf = &tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (
+			*tls.Certificate, error) {
+			return own, nil
+		}}
 	}
 	return i, conf
 }
 
-// TestAuthorities: of agents that start together all have one authority; it is replaced in steps, each told before the next, and what is told has no key.
+// TestAuthorities: of agents that start together all have one authority; it is replaced in steps,
+// each told before the next, and what is told has no key.
 func TestAuthorities(t *testing.T) {
 	ctx := t.Context()
 	w := world(t)
 	now := time.Now()
 	a := &authorities{read: w, write: w, namespace: "ns", now: func() time.Time { return now }, log: quiet}
 	must(t, a.keep(ctx))
-	late := &authorities{read: &lateReader{Reader: w, missing: 1}, write: w, namespace: "ns", now: a.now, log: quiet} // it saw none before the other made it
+	// it saw none before the other made it
+	late := &authorities{read: &lateReader{Reader: w, missing: 1}, write: w, namespace: "ns", now: a.now, log: quiet}
 	if err := late.keep(ctx); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("two authorities: %v", err)
 	}
@@ -109,7 +115,8 @@ func TestAuthorities(t *testing.T) {
 	must(t, w.Update(ctx, &first))
 	must(t, a.keep(ctx))
 	s := secret()
-	if len(s.Annotations) != 0 || len(s.Data[nextCert]) == 0 || len(s.Data[announced]) == 0 || told() != string(s.Data[corev1.TLSCertKey])+string(s.Data[nextCert]) {
+	if len(s.Annotations) != 0 || len(s.Data[nextCert]) == 0 || len(s.Data[announced]) == 0 ||
+		told() != string(s.Data[corev1.TLSCertKey])+string(s.Data[nextCert]) {
 		t.Errorf("announced: %v %v", s.Annotations, s.Data)
 	}
 	must(t, late.keep(ctx))
@@ -119,7 +126,8 @@ func TestAuthorities(t *testing.T) {
 	now = now.Add(16 * time.Minute)
 	must(t, a.keep(ctx))
 	promotedTo := secret()
-	if string(promotedTo.Data[corev1.TLSPrivateKeyKey]) != string(s.Data[nextKey]) || string(promotedTo.Data[previous]) != string(s.Data[corev1.TLSCertKey]) || len(promotedTo.Data[nextKey]) != 0 {
+	if string(promotedTo.Data[corev1.TLSPrivateKeyKey]) != string(s.Data[nextKey]) ||
+		string(promotedTo.Data[previous]) != string(s.Data[corev1.TLSCertKey]) || len(promotedTo.Data[nextKey]) != 0 {
 		t.Error("it is not promoted")
 	}
 	if told() != string(s.Data[nextCert])+string(s.Data[corev1.TLSCertKey]) {
@@ -153,12 +161,14 @@ const (
 )
 
 // csr is a request as the API server keeps it: who asks stands in it.
-func csr(t *testing.T, name, user, tokensNode string, role identity.Role, forNode string) *certificates.CertificateSigningRequest {
+func csr(t *testing.T, name, user, tokensNode string, role identity.Role,
+	forNode string) *certificates.CertificateSigningRequest {
 	t.Helper()
 	_, request, err := identity.NewRequest(role, forNode)
 	must(t, err)
 	c := &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: certificates.CertificateSigningRequestSpec{Request: request, SignerName: role.Signer(), Usages: usagesOf(role), Username: user}}
+		Spec: certificates.CertificateSigningRequestSpec{Request: request, SignerName: role.Signer(),
+			Usages: usagesOf(role), Username: user}}
 	if tokensNode != "" {
 		c.Spec.Extra = map[string]certificates.ExtraValue{nodeNameExtra: {tokensNode}}
 	}
@@ -167,12 +177,14 @@ func csr(t *testing.T, name, user, tokensNode string, role identity.Role, forNod
 
 // TestSigner: agents get what is theirs, and nobody anything else.
 func TestSigner(t *testing.T) {
-	change := func(c *certificates.CertificateSigningRequest, f func(*certificates.CertificateSigningRequest)) *certificates.CertificateSigningRequest {
+	change := func(c *certificates.CertificateSigningRequest,
+		f func(*certificates.CertificateSigningRequest)) *certificates.CertificateSigningRequest {
 		f(c)
 		return c
 	}
 	approve := func(c *certificates.CertificateSigningRequest) {
-		c.Status.Conditions = []certificates.CertificateSigningRequestCondition{{Type: certificates.CertificateApproved, Status: corev1.ConditionTrue}}
+		c.Status.Conditions = []certificates.CertificateSigningRequestCondition{{Type: certificates.CertificateApproved,
+			Status: corev1.ConditionTrue}}
 	}
 	_, leaders, err := identity.NewRequest(identity.Controller, "n1")
 	must(t, err)
@@ -190,7 +202,9 @@ func TestSigner(t *testing.T) {
 		{"a worker, for a controller", csr(t, "a", workerName, "n1", identity.Controller, "n1"), "agents that may not lead"},
 		{"... which somebody has approved", change(csr(t, "a", workerName, "n1", identity.Controller, "n1"), approve), "agents that may not lead"},
 		{"a control-plane node, for a controller on another", csr(t, "a", leaderName, "n1", identity.Controller, "n2"), "who asks is on the node"},
-		{"a controller's request to the switches' signer", change(csr(t, "a", workerName, "n1", identity.Switch, "n1"), func(c *certificates.CertificateSigningRequest) { c.Spec.Request = leaders }), "its subject is"},
+		{"a controller's request to the switches' signer", change(csr(t, "a", workerName, "n1", identity.Switch, "n1"), func(c *certificates.CertificateSigningRequest) {
+			c.Spec.Request = leaders
+		}), "its subject is"},
 		{"the usages of both ends", change(csr(t, "a", workerName, "n1", identity.Switch, "n1"), func(c *certificates.CertificateSigningRequest) {
 			c.Spec.Usages = append(c.Spec.Usages, certificates.UsageClientAuth)
 		}), "it asks for the usages"},
@@ -223,7 +237,8 @@ func TestSigner(t *testing.T) {
 		}
 		last := got.Status.Conditions[len(got.Status.Conditions)-1]
 		if c.refused != "" {
-			if len(got.Status.Certificate) > 0 || last.Type != certificates.CertificateDenied && last.Type != certificates.CertificateFailed || !strings.Contains(last.Message, c.refused) {
+			if len(got.Status.Certificate) > 0 || last.Type != certificates.CertificateDenied &&
+				last.Type != certificates.CertificateFailed || !strings.Contains(last.Message, c.refused) {
 				t.Errorf("%s: %+v, want %q", c.what, got.Status, c.refused)
 			}
 			continue
@@ -237,7 +252,8 @@ func TestSigner(t *testing.T) {
 	other.Spec.SignerName = "kubernetes.io/kubelet-serving"
 	w := world(t, other)
 	s := &signer{client: w, namespace: "ns", log: quiet}
-	if _, err := s.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(other)}); err != nil {
+	if _, err := s.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(
+		other)}); err != nil {
 		t.Error(err)
 	}
 	must(t, w.Get(t.Context(), client.ObjectKeyFromObject(other), other))
@@ -259,12 +275,14 @@ func (a asAgent) Create(ctx context.Context, o client.Object, opts ...client.Cre
 	return a.Client.Create(ctx, o, opts...)
 }
 
-// TestKeeper: an agent waits for the control plane, says for what, asks once, and has a certificate as soon as somebody signs; its key is nowhere but with it.
+// TestKeeper: an agent waits for the control plane, says for what, asks once, and has a certificate
+// as soon as somebody signs; its key is nowhere but with it.
 func TestKeeper(t *testing.T) {
 	ctx := t.Context()
 	w := world(t)
 	id := identity.New("n1")
-	k := &keeper{identity: id, roles: []identity.Role{identity.Switch}, node: "n1", read: w, write: asAgent{w, workerName, "n1"}, namespace: "ns", log: quiet, asked: map[identity.Role]*asked{}}
+	k := &keeper{identity: id, roles: []identity.Role{identity.Switch}, node: "n1", read: w,
+		write: asAgent{w, workerName, "n1"}, namespace: "ns", log: quiet, asked: map[identity.Role]*asked{}}
 	says := func(want string) {
 		t.Helper()
 		err := k.once(ctx)
@@ -318,7 +336,8 @@ func TestKeeper(t *testing.T) {
 	sign()
 	says("")
 	// One that is on another node than it says is refused, and says why; it asks again later.
-	liar := &keeper{identity: identity.New("n2"), roles: k.roles, node: "n2", read: w, write: k.write, namespace: "ns", log: quiet, asked: map[identity.Role]*asked{}}
+	liar := &keeper{identity: identity.New("n2"), roles: k.roles, node: "n2", read: w, write: k.write,
+		namespace: "ns", log: quiet, asked: map[identity.Role]*asked{}}
 	if err := liar.once(ctx); err == nil {
 		t.Error("it was not asked to wait")
 	}
@@ -345,12 +364,14 @@ func (r refusing) Get(ctx context.Context, k client.ObjectKey, o client.Object, 
 	return r.Reader.Get(ctx, k, o, opts...)
 }
 
-// TestLegacySecret: the authority of the version before is believed while its Secret is there and may be read, and not after.
+// TestLegacySecret: the authority of the version before is believed while its Secret is there and
+// may be read, and not after.
 func TestLegacySecret(t *testing.T) {
 	ctx := t.Context()
 	old, err := identity.NewAuthority(time.Now())
 	must(t, err)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: LegacySecret}, Data: map[string][]byte{corev1.TLSCertKey: old.Certificate, corev1.TLSPrivateKeyKey: old.Key}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: LegacySecret},
+		Data: map[string][]byte{corev1.TLSCertKey: old.Certificate, corev1.TLSPrivateKeyKey: old.Key}}
 	w := world(t, secret)
 	forbid := false
 	k := &keeper{identity: identity.New("n1"), node: "n1", read: refusing{w, &forbid}, write: w, namespace: "ns", log: quiet}
@@ -375,7 +396,8 @@ func TestLegacySecret(t *testing.T) {
 	believed(false)
 }
 
-// TestAgentPort: an agent's port is for controllers. With what was stolen on another node nobody is told of its pods, and the leader's admin API is not to be reached.
+// TestAgentPort: an agent's port is for controllers. With what was stolen on another node nobody is
+// told of its pods, and the leader's admin API is not to be reached.
 func TestAgentPort(t *testing.T) {
 	ca := newTestAuthority(t)
 	victim := ca.identity(t, "n1", identity.Switch)

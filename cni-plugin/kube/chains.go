@@ -15,16 +15,19 @@ import (
 // Desired chain state and the next reconcile step. Pure.
 
 const (
-	// formWait is how long a new chain waits for as many nodes as it asks for, before it is formed with those that are there.
+	// formWait is how long a new chain waits for as many nodes as it asks for, before it is formed
+	// with those that are there.
 	formWait = 30 * time.Second
-	// leastMembers is how many members a chain is formed with at least: what one switch alone has acknowledged dies with it.
+	// leastMembers is how many members a chain is formed with at least: what one switch alone has
+	// acknowledged dies with it.
 	leastMembers = 2
-	// settle is how long a switch must have been ready before it is taken into a chain, the first time: one that comes
-	// and goes is worth nothing there (rejoin_delay.go).
+	// settle is how long a switch must have been ready before it is taken into a chain, the first
+	// time: one that comes and goes is worth nothing there (rejoin_delay.go).
 	settle = 3 * time.Second
 )
 
-// accept says which chains can be had together: the older of two wins. refused has the reasons of the others, by name.
+// accept says which chains can be had together: the older of two wins. refused has the reasons of
+// the others, by name.
 func accept(chains []v1alpha1.NetcraqChain) (accepted []*v1alpha1.NetcraqChain, refused map[string]string) {
 	refused = map[string]string{}
 	all := make([]*v1alpha1.NetcraqChain, len(chains))
@@ -58,10 +61,12 @@ func accept(chains []v1alpha1.NetcraqChain) (accepted []*v1alpha1.NetcraqChain, 
 
 // mayBeMember says whether a node may be a member of a chain.
 func mayBeMember(s *v1alpha1.NetcraqChainSpec, n node) bool {
-	return n.there && n.connected() && !slices.Contains(s.ExcludedNodes, n.Name) && labels.SelectorFromSet(s.NodeSelector).Matches(labels.Set(n.labels))
+	return n.there && n.connected() && !slices.Contains(s.ExcludedNodes, n.Name) &&
+		labels.SelectorFromSet(s.NodeSelector).Matches(labels.Set(n.labels))
 }
 
-// candidates are the nodes that could become members, the best first: those in the fewest chains, then by number. A node that takes no more pods takes no more chains.
+// candidates are the nodes that could become members, the best first: those in the fewest chains,
+// then by number. A node that takes no more pods takes no more chains.
 func candidates(s *v1alpha1.NetcraqChainSpec, nodes []node, members []string, load map[string]int) []string {
 	var good []node
 	for _, n := range nodes {
@@ -79,8 +84,10 @@ func candidates(s *v1alpha1.NetcraqChainSpec, nodes []node, members []string, lo
 	return out
 }
 
-// form chooses the first members of a chain that has been waited with for so long; nil: not yet, and why.
-func form(s *v1alpha1.NetcraqChainSpec, nodes []node, load map[string]int, waited time.Duration) (members []string, why string) {
+// form chooses the first members of a chain that has been waited with for so long; nil: not yet,
+// and why.
+func form(s *v1alpha1.NetcraqChainSpec, nodes []node, load map[string]int, waited time.Duration) (
+	members []string, why string) {
 	c := candidates(s, nodes, nil, load)
 	switch {
 	case len(c) >= int(s.Length):
@@ -100,8 +107,10 @@ type step struct {
 	lease   *int     // milliseconds
 }
 
-// next is the next step of a chain; nil: there is none, or it must wait. steady says whether a switch has been ready for long enough.
-func next(s *v1alpha1.NetcraqChainSpec, now *api.Chain, nodes []node, load map[string]int, steady func(node string) bool) *step {
+// next is the next step of a chain; nil: there is none, or it must wait. steady says whether a
+// switch has been ready for long enough.
+func next(s *v1alpha1.NetcraqChainSpec, now *api.Chain, nodes []node, load map[string]int,
+	steady func(node string) bool) *step {
 	if !now.Ready || now.Frozen {
 		return nil
 	}
@@ -114,7 +123,9 @@ func next(s *v1alpha1.NetcraqChainSpec, now *api.Chain, nodes []node, load map[s
 			return nil // one is being brought in
 		}
 		members = append(members, m.Switch)
-		if i := slices.IndexFunc(nodes, func(n node) bool { return n.Name == m.Switch }); i >= 0 && mayBeMember(s, nodes[i]) {
+		if i := slices.IndexFunc(nodes, func(n node) bool {
+			return n.Name == m.Switch
+		}); i >= 0 && mayBeMember(s, nodes[i]) {
 			wanted = append(wanted, m.Switch)
 		}
 	}
@@ -128,7 +139,8 @@ func next(s *v1alpha1.NetcraqChainSpec, now *api.Chain, nodes []node, load map[s
 	}
 	switch {
 	case len(wanted) > int(s.Length):
-		return &step{members: wanted[:s.Length]} // the last ones have the least to say: reads are answered by all, writes begin at the head
+		// the last ones have the least to say: reads are answered by all, writes begin at the head
+		return &step{members: wanted[:s.Length]}
 	case len(wanted) < len(members) && len(wanted) > 0:
 		return &step{members: wanted}
 	}

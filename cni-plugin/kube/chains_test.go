@@ -16,7 +16,8 @@ import (
 func cluster(n int) []node {
 	var out []node
 	for i := range n {
-		x := node{number: int32(i + 1), there: true, ready: true, schedulable: true, status: v1alpha1.NetcraqNodeStatus{P4Runtime: fmt.Sprintf("192.0.2.%d:9559", i+1)}}
+		x := node{number: int32(i + 1), there: true, ready: true, schedulable: true,
+			status: v1alpha1.NetcraqNodeStatus{P4Runtime: fmt.Sprintf("192.0.2.%d:9559", i+1)}}
 		x.Name = fmt.Sprintf("n%d", i+1)
 		out = append(out, x)
 	}
@@ -26,10 +27,12 @@ func cluster(n int) []node {
 func TestAccept(t *testing.T) {
 	at := time.Unix(1000, 0)
 	chainOf := func(name string, age int, id, profile int32) v1alpha1.NetcraqChain {
-		return v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(at.Add(-time.Duration(age) * time.Hour))},
+		return v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: name,
+			CreationTimestamp: metav1.NewTime(at.Add(-time.Duration(age) * time.Hour))},
 			Spec: v1alpha1.NetcraqChainSpec{ID: id, Profile: profile}}
 	}
-	accepted, refused := accept([]v1alpha1.NetcraqChain{chainOf("young", 1, 0, 128), chainOf("old", 3, 0, 128), chainOf("wide", 2, 1, 1024), chainOf("other", 2, 1, 128), chainOf("last", 1, 2, 128)})
+	accepted, refused := accept([]v1alpha1.NetcraqChain{chainOf("young", 1, 0, 128), chainOf("old", 3, 0, 128),
+		chainOf("wide", 2, 1, 1024), chainOf("other", 2, 1, 128), chainOf("last", 1, 2, 128)})
 	var names []string
 	for _, c := range accepted {
 		names = append(names, c.Name)
@@ -104,7 +107,9 @@ func TestNext(t *testing.T) {
 		{"... or at once, where there is no other", "n1 n2 n3", func(_ []node, s *v1alpha1.NetcraqChainSpec, _ *api.Chain) {
 			s.ExcludedNodes = []string{"n2", "n4"}
 		}, "", "members n1 n3"},
-		{"a node that was deleted", "n1 n2 n3", func(n []node, _ *v1alpha1.NetcraqChainSpec, _ *api.Chain) { n[0].there, n[3].ready = false, false }, "", "members n2 n3"},
+		{"a node that was deleted", "n1 n2 n3", func(n []node, _ *v1alpha1.NetcraqChainSpec, _ *api.Chain) {
+			n[0].there, n[3].ready = false, false
+		}, "", "members n2 n3"},
 		{"the last ones are never taken out", "n1 n2", func(_ []node, s *v1alpha1.NetcraqChainSpec, _ *api.Chain) {
 			s.ExcludedNodes = []string{"n1", "n2", "n3", "n4"}
 		}, "", "nothing"},

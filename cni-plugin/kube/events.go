@@ -16,14 +16,17 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller"
 )
 
-// bad are the controller's events that somebody may have to do something about. The others that are told are good, or begin with "chain.".
+// bad are the controller's events that somebody may have to do something about. The others that are
+// told are good, or begin with "chain.".
 var bad = []string{"chain.failover", "chain.lost", "chain.lost-member", "chain.not-ready", "chain.not-recovered", "chain.recovery-abandoned", "chain.not-drained", "chain.not-redriven", "chain.epoch", "chain.epochs", "chain.left-out", "keys.forgotten",
 	"lease.refused", "state.not-saved", "switch.disconnected", "switch.unreachable", "switch.not-set-up", "switch.refused", "switch.backup", "keys.not-tidied"}
 
-// good are those of switches that are told, too. A switch that has just come back has hundreds of others.
+// good are those of switches that are told, too. A switch that has just come back has hundreds of
+// others.
 var good = []string{"switch.connected", "switch.program-loaded"}
 
-// follow makes Kubernetes' events of the controller's, and has the network looked at when there are some about chains or switches. Keys come and go all the time.
+// follow makes Kubernetes' events of the controller's, and has the network looked at when there are
+// some about chains or switches. Keys come and go all the time.
 func (p *operator) follow(ctx context.Context, c *controller.Controller) {
 	for since := uint64(0); ; {
 		events, more := c.Events(since)
@@ -34,7 +37,8 @@ func (p *operator) follow(ctx context.Context, c *controller.Controller) {
 				p.network.retry()
 				p.membership.retry()
 			}
-			news = news || strings.HasPrefix(e.Type, "chain.") || slices.Contains(good, e.Type) || slices.Contains(bad, e.Type)
+			news = news || strings.HasPrefix(e.Type, "chain.") || slices.Contains(good, e.Type) ||
+				slices.Contains(bad, e.Type)
 			p.tell(ctx, e)
 		}
 		if news {
@@ -68,7 +72,8 @@ func (p *operator) tell(ctx context.Context, e api.Event) {
 	case e.Switch != "" && p.o.Fabric != nil:
 		return // a switch that is on no node is no object; the log and the metrics have it
 	case e.Switch != "":
-		// What kubelets write about nodes has the name for the UID, too, and `kubectl describe node` asks for that.
+		// What kubelets write about nodes has the name for the UID, too, and `kubectl describe
+		// node` asks for that.
 		about = &corev1.ObjectReference{Kind: "Node", Name: e.Switch, UID: types.UID(e.Switch)}
 	default:
 		return
@@ -91,7 +96,8 @@ func reason(kind string) string {
 
 func clientKey(name string) client.ObjectKey { return client.ObjectKey{Name: name} }
 
-// ignoreGone: an object that was deleted or changed meanwhile is looked at again, because that is a change.
+// ignoreGone: an object that was deleted or changed meanwhile is looked at again, because that is a
+// change.
 func ignoreGone(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

@@ -114,7 +114,8 @@ func (f *fastPaths) asking(ctx context.Context) (out []*corev1.Pod, err error) {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	for i := range all.Items {
-		if p := &all.Items[i]; p.Annotations[FastPath] == "true" && p.Spec.NodeName != "" && p.Spec.ServiceAccountName != "" {
+		if p := &all.Items[i]; p.Annotations[FastPath] == "true" && p.Spec.NodeName != "" &&
+			p.Spec.ServiceAccountName != "" {
 			out = append(out, p)
 		}
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
-// TestFastPathPolicy: who asks for the fast path without the right to it is refused and told why, whoever makes the pod; nobody else is in the way of anything.
+// TestFastPathPolicy: who asks for the fast path without the right to it is refused and told why,
+// whoever makes the pod; nobody else is in the way of anything.
 func TestFastPathPolicy(t *testing.T) {
 	s := kubetest.Start(t, kubetest.Options{})
 	apply(t, s)
@@ -26,16 +27,20 @@ func TestFastPathPolicy(t *testing.T) {
 	for _, ns := range []string{"team", "other"} {
 		must(t, admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
 		for _, account := range []string{"fast", "default"} {
-			must(t, client.IgnoreAlreadyExists(admin.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account, Namespace: ns}})))
+			must(t, client.IgnoreAlreadyExists(
+				admin.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account, Namespace: ns}})))
 		}
 	}
-	role := &rbac.Role{ObjectMeta: metav1.ObjectMeta{Name: "fast-path", Namespace: "team"}, Rules: []rbac.PolicyRule{{APIGroups: []string{"netcraq.io"}, Resources: []string{"fastpaths"}, Verbs: []string{"use"}}}}
-	binding := &rbac.RoleBinding{ObjectMeta: role.ObjectMeta, RoleRef: rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "Role", Name: "fast-path"},
+	role := &rbac.Role{ObjectMeta: metav1.ObjectMeta{Name: "fast-path", Namespace: "team"},
+		Rules: []rbac.PolicyRule{{APIGroups: []string{"netcraq.io"}, Resources: []string{"fastpaths"}, Verbs: []string{"use"}}}}
+	binding := &rbac.RoleBinding{ObjectMeta: role.ObjectMeta, RoleRef: rbac.RoleRef{APIGroup: rbac.GroupName,
+		Kind: "Role", Name: "fast-path"},
 		Subjects: []rbac.Subject{{Kind: "ServiceAccount", Name: "fast", Namespace: "team"}}}
 	must(t, admin.Create(ctx, role))
 	must(t, admin.Create(ctx, binding.DeepCopy()))
 	pod := func(namespace, account, asks string) *corev1.Pod {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Namespace: namespace, Finalizers: []string{"test/held"}}, Spec: corev1.PodSpec{ServiceAccountName: account,
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Namespace: namespace,
+			Finalizers: []string{"test/held"}}, Spec: corev1.PodSpec{ServiceAccountName: account,
 			Containers: []corev1.Container{{Name: "c", Image: "none"}}}}
 		if asks != "" {
 			p.Annotations = map[string]string{kube.FastPath: asks}
@@ -45,7 +50,9 @@ func TestFastPathPolicy(t *testing.T) {
 	refused := func(err error) bool {
 		return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'netcraq-fast-path'")
 	}
-	poll.Until(t, 30*time.Second, "the policy is in force", func() bool { return refused(admin.Create(ctx, pod("team", "default", "true"), client.DryRunAll)) })
+	poll.Until(t, 30*time.Second, "the policy is in force", func() bool {
+		return refused(admin.Create(ctx, pod("team", "default", "true"), client.DryRunAll))
+	})
 	for _, c := range []struct {
 		namespace, account, asks, want string // in the error; "": there is none
 	}{
@@ -57,7 +64,8 @@ func TestFastPathPolicy(t *testing.T) {
 		{"team", "fast", "yes", `is "true" or "false"`},
 		{"team", "default", "true", "the service account default may not use the fast path in the namespace team: give it a Role with the verb use on fastpaths.netcraq.io"},
 		{"other", "fast", "true", "the service account fast may not use the fast path in the namespace other"},
-		{"team", "", "true", "may not use the fast path"}, // the API server of this test gives pods no account; a static pod has none in any
+		// the API server of this test gives pods no account; a static pod has none in any
+		{"team", "", "true", "may not use the fast path"},
 	} {
 		err := admin.Create(ctx, pod(c.namespace, c.account, c.asks), client.DryRunAll)
 		if (err == nil) != (c.want == "") || err != nil && (!refused(err) || !strings.Contains(err.Error(), c.want)) {
@@ -68,7 +76,8 @@ func TestFastPathPolicy(t *testing.T) {
 		t.Errorf("the refusal is no 403: %v", err)
 	}
 
-	// Who does not ask when he comes cannot ask later either, and who has asked stays in nobody's way when the right goes.
+	// Who does not ask when he comes cannot ask later either, and who has asked stays in nobody's
+	// way when the right goes.
 	quiet, asking := pod("team", "default", ""), pod("team", "fast", "true")
 	must(t, admin.Create(ctx, quiet))
 	must(t, admin.Create(ctx, asking))
@@ -77,7 +86,9 @@ func TestFastPathPolicy(t *testing.T) {
 		t.Errorf("a pod asks afterwards: %v", err)
 	}
 	must(t, admin.Delete(ctx, binding.DeepCopy()))
-	poll.Until(t, 30*time.Second, "the right is taken back", func() bool { return refused(admin.Create(ctx, pod("team", "fast", "true"), client.DryRunAll)) })
+	poll.Until(t, 30*time.Second, "the right is taken back", func() bool {
+		return refused(admin.Create(ctx, pod("team", "fast", "true"), client.DryRunAll))
+	})
 	asking.Finalizers = nil
 	if err := admin.Update(ctx, asking); err != nil {
 		t.Errorf("a pod whose account has lost the right cannot be changed: %v", err)

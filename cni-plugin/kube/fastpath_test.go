@@ -29,7 +29,8 @@ import (
 
 // kubePod is a pod on a node, with what the annotation says ("": there is none).
 func kubePod(namespace, name, uid, account, node, asks string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}, Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)},
+		Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node}}
 	if asks != "" {
 		p.Annotations = map[string]string{FastPath: asks}
 	}
@@ -47,26 +48,31 @@ type reviews struct {
 func newReviews(t *testing.T, objects ...client.Object) *reviews {
 	t.Helper()
 	r := &reviews{allowed: map[string]bool{}}
-	r.Client = interceptor.NewClient(world(t, objects...).(client.WithWatch), interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
-		review, ok := o.(*authorization.SubjectAccessReview)
-		if !ok {
-			return fmt.Errorf("a %T is made", o)
-		}
-		a := review.Spec.ResourceAttributes
-		r.asked = append(r.asked, fmt.Sprintf("%s %s %s.%s in %s", strings.TrimPrefix(review.Spec.User, "system:serviceaccount:"), a.Verb, a.Resource, a.Group, a.Namespace))
-		if want := []string{"system:serviceaccounts", "system:serviceaccounts:" + a.Namespace, "system:authenticated"}; !slices.Equal(review.Spec.Groups, want) {
-			return fmt.Errorf("asked with the groups %v, as which no pod of the namespace would ask", review.Spec.Groups)
-		}
-		review.Status.Allowed = r.allowed[review.Spec.User]
-		return r.err
-	}})
+	r.Client = interceptor.NewClient(world(t, objects...).(client.WithWatch),
+		interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object,
+			_ ...client.CreateOption) error {
+			review, ok := o.(*authorization.SubjectAccessReview)
+			if !ok {
+				return fmt.Errorf("a %T is made", o)
+			}
+			a := review.Spec.ResourceAttributes
+			r.asked = append(r.asked, fmt.Sprintf("%s %s %s.%s in %s", strings.TrimPrefix(review.Spec.User,
+				"system:serviceaccount:"), a.Verb, a.Resource, a.Group, a.Namespace))
+			if want := []string{"system:serviceaccounts", "system:serviceaccounts:" + a.Namespace, "system:authenticated"}; !slices.Equal(review.Spec.Groups, want) {
+				return fmt.Errorf("asked with the groups %v, as which no pod of the namespace would ask", review.Spec.Groups)
+			}
+			review.Status.Allowed = r.allowed[review.Spec.User]
+			return r.err
+		}})
 	return r
 }
 
-// TestFastPaths: a pod has the fast path when it asks for it, its service account has the right now, and the API server has it on the node whose agent speaks of it.
+// TestFastPaths: a pod has the fast path when it asks for it, its service account has the right
+// now, and the API server has it on the node whose agent speaks of it.
 func TestFastPaths(t *testing.T) {
 	good := kubePod("team", "good", "1", "fast", "n1", "true")
-	w := newReviews(t, good, kubePod("team", "again", "2", "fast", "n2", "true"), kubePod("team", "may-not", "3", "default", "n1", "true"), kubePod("team", "does-not-ask", "4", "fast", "n1", ""),
+	w := newReviews(t, good, kubePod("team", "again", "2", "fast", "n2", "true"), kubePod("team", "may-not",
+		"3", "default", "n1", "true"), kubePod("team", "does-not-ask", "4", "fast", "n1", ""),
 		kubePod("team", "says-no", "5", "fast", "n1", "false"), kubePod("team", "pending", "6", "fast", "", "true"), kubePod("other", "elsewhere", "7", "fast", "n1", "true"),
 		kubePod("team", "static", "8", "", "n1", "true"))
 	w.allowed["system:serviceaccount:team:fast"] = true
@@ -77,7 +83,8 @@ func TestFastPaths(t *testing.T) {
 	var last error
 	review := func() {
 		last = nil
-		for _, q := range append(f.accounts(t.Context()), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: "fast"}},
+		for _, q := range append(f.accounts(t.Context()),
+			reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: "fast"}},
 			reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: "default"}}) {
 			r, err := f.Reconcile(t.Context(), q)
 			if err != nil {
@@ -157,7 +164,8 @@ func TestFastPathNews(t *testing.T) {
 	for _, c := range []struct {
 		old, new *corev1.Pod
 		want     bool
-	}{{none, none, false}, {none, asks, true}, {asks, none, true}, {asks, asks, false}, {unbound, asks, true}, {nil, none, false}, {nil, asks, true}, {none, nil, false}, {asks, nil, true}} {
+	}{{none, none, false}, {none, asks, true}, {asks, none, true}, {asks, asks, false}, {unbound, asks, true},
+		{nil, none, false}, {nil, asks, true}, {none, nil, false}, {asks, nil, true}} {
 		var got bool
 		switch {
 		case c.old == nil:
@@ -184,12 +192,14 @@ func TestPodAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := func(uid string, last byte) pod {
-		return pod{agentapi.Pod{Namespace: "whatever-the-agent-says", Name: uid, UID: uid}, netip.AddrFrom4([4]byte{10, 244, 0, last}), fmt.Sprintf("02:00:00:00:00:%02x", last), 64 + uint32(last)}
+		return pod{agentapi.Pod{Namespace: "whatever-the-agent-says", Name: uid, UID: uid},
+			netip.AddrFrom4([4]byte{10, 244, 0, last}), fmt.Sprintf("02:00:00:00:00:%02x", last), 64 + uint32(last)}
 	}
 	pods := map[string][]pod{"n1": {at("1", 1), at("2", 2), at("", 3), at("4", 4)}, "n2": {at("3", 13), at("1", 14)}}
 	open := map[podOn]string{{"1", "n1"}: "team", {"3", "n2"}: "team", {"4", "n1"}: "other", {"5", "n2"}: "without-a-pod"}
 	a := addressing{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.0/24")}
-	spec, _, err := a.build(program, nodes, pods, open, 20000, []formedChain{{"main", v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, []string{"n1", "n2"}}})
+	spec, _, err := a.build(program, nodes, pods, open, 20000,
+		[]formedChain{{"main", v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, []string{"n1", "n2"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +222,8 @@ func TestPodAuthority(t *testing.T) {
 	if s := strings.Join(got, ", "); s != "system default read=true write=true, system ns:other read=true write=true, system ns:team read=true write=true" {
 		t.Errorf("grants: %s", s)
 	}
-	for key, realm := range map[string]string{"ns/team/a": "ns:team", "ns/other/": "ns:other", "ns/team": topology.DefaultRealm, "ns/teams/a": topology.DefaultRealm, "/registry/pods/team/a": topology.DefaultRealm,
+	for key, realm := range map[string]string{"ns/team/a": "ns:team", "ns/other/": "ns:other",
+		"ns/team": topology.DefaultRealm, "ns/teams/a": topology.DefaultRealm, "/registry/pods/team/a": topology.DefaultRealm,
 		"ns/without-a-pod/a": topology.DefaultRealm} {
 		if r := top.RealmOf(key); r != realm {
 			t.Errorf("%s is of the realm %s, not %s", key, r, realm)

@@ -12,7 +12,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 )
 
-// health serves what a kubelet and a Prometheus ask an agent. While it leads, its metrics are the controller's as well.
+// health serves what a kubelet and a Prometheus ask an agent. While it leads, its metrics are the
+// controller's as well.
 type health struct {
 	mux     *http.ServeMux
 	own     *prometheus.Registry
@@ -42,7 +43,8 @@ func newHealth() *health {
 func (h *health) watch(a *agent.Agent) {
 	h.own.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "netcraq_agent_attachments", Help: "Interfaces of pods at this node's switch."},
 		func() float64 { return float64(len(a.Attachments())) }))
-	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }) // the prober has gone
+	// the prober has gone
+	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	h.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		s := a.Status()
 		if !s.Ready {

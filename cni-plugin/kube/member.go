@@ -37,7 +37,8 @@ type member struct {
 }
 
 const (
-	// lookAgain is the time between two looks where all is well: somebody may have removed a route or a tunnel.
+	// lookAgain is the time between two looks where all is well: somebody may have removed a route
+	// or a tunnel.
 	lookAgain = time.Minute
 	// tryAgain is that where it is not.
 	tryAgain = 5 * time.Second
@@ -69,7 +70,8 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		m.restart(fmt.Errorf("this node's address was %s and is %s", m.self.Address, own.Address))
 		return reconcile.Result{}, nil
 	}
-	// One node that cannot be reached must not take all others with it: what can be done is done, and the rest is tried again.
+	// One node that cannot be reached must not take all others with it: what can be done is done,
+	// and the rest is tried again.
 	again := reconcile.Result{RequeueAfter: lookAgain}
 	for _, did := range []bool{m.say("routes", "pods of some other nodes are not reached", m.route(m.self, others)),
 		m.say("peers", "the switches of some other nodes are not reached", m.connect(m.self, peers(nodes, m.self.Name)))} {

@@ -16,12 +16,15 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// TestMember: an agent is connected to the nodes that there are, by their numbers, and says where it is.
+// TestMember: an agent is connected to the nodes that there are, by their numbers, and says where
+// it is.
 func TestMember(t *testing.T) {
-	w := world(t, kubeNode(1), kubeNode(2), kubeNode(3), kubeNode(4), numbered("n01", 1, 0), numbered("n02", 7, 0), numbered("n04", 2, 0), numbered("gone", 5, 0))
+	w := world(t, kubeNode(1), kubeNode(2), kubeNode(3), kubeNode(4), numbered("n01", 1, 0),
+		numbered("n02", 7, 0), numbered("n04", 2, 0), numbered("gone", 5, 0))
 	var routes, ports []string
 	var restart error
-	m := &member{client: w, self: fromNode(kubeNode(1)).Node, status: v1alpha1.NetcraqNodeStatus{P4Runtime: "192.0.2.1:9559"}, log: slog.New(slog.DiscardHandler),
+	m := &member{client: w, self: fromNode(kubeNode(1)).Node,
+		status: v1alpha1.NetcraqNodeStatus{P4Runtime: "192.0.2.1:9559"}, log: slog.New(slog.DiscardHandler),
 		route: func(_ podroutes.Node, others []podroutes.Node) error {
 			routes = nil
 			for _, n := range others {
@@ -72,7 +75,8 @@ func TestMember(t *testing.T) {
 	}
 }
 
-// TestBuild: the network that follows from nodes, pods and chains is one that the controller takes, whatever is wrong with a pod.
+// TestBuild: the network that follows from nodes, pods and chains is one that the controller takes,
+// whatever is wrong with a pod.
 func TestBuild(t *testing.T) {
 	nodes := cluster(3)
 	for i := range nodes {
@@ -87,14 +91,17 @@ func TestBuild(t *testing.T) {
 	a := addressing{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.0/24")}
 	pods := map[string][]pod{
 		"n1": {{agentapi.Pod{}, netip.MustParseAddr("10.244.0.2"), "02:00:00:00:00:01", 64}, {agentapi.Pod{}, netip.MustParseAddr("10.244.0.3"), "02:00:00:00:00:01", 65}},
-		"n2": {{agentapi.Pod{}, netip.MustParseAddr("10.244.0.2"), "02:00:00:00:00:02", 64}, {agentapi.Pod{}, netip.MustParseAddr("10.0.254.3"), "02:00:00:00:00:03", 65}, {agentapi.Pod{}, netip.MustParseAddr("10.244.1.4"), "02:00:00:00:00:04", 66}},
+		"n2": {{agentapi.Pod{}, netip.MustParseAddr("10.244.0.2"), "02:00:00:00:00:02", 64},
+			{agentapi.Pod{}, netip.MustParseAddr("10.0.254.3"), "02:00:00:00:00:03", 65}, {agentapi.Pod{}, netip.MustParseAddr("10.244.1.4"), "02:00:00:00:00:04", 66}},
 		"n4": {{agentapi.Pod{}, netip.MustParseAddr("10.244.3.2"), "02:00:00:00:00:05", 64}},
 	}
-	spec, leftOut, err := a.build(program, nodes, pods, nil, 0, []formedChain{{"main", v1alpha1.NetcraqChainSpec{ID: 2, LeaseMillis: 200}, []string{"n1", "n3"}}})
+	spec, leftOut, err := a.build(program, nodes, pods, nil, 0,
+		[]formedChain{{"main", v1alpha1.NetcraqChainSpec{ID: 2, LeaseMillis: 200}, []string{"n1", "n3"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(spec.Switches) != 3 || len(spec.Links) != 3 || len(spec.Hosts) != 5 || leftOut != 3 { // an Ethernet address and an IP address twice, and a chain's
+	// an Ethernet address and an IP address twice, and a chain's
+	if len(spec.Switches) != 3 || len(spec.Links) != 3 || len(spec.Hosts) != 5 || leftOut != 3 {
 		t.Errorf("%d switches, %d links, %d hosts, %d left out", len(spec.Switches), len(spec.Links), len(spec.Hosts), leftOut)
 	}
 	if c := spec.Chains[0]; c.Address != "10.0.254.3" || spec.Switches[2].Address != "10.0.255.3" {
@@ -104,11 +111,14 @@ func TestBuild(t *testing.T) {
 	if p, ok := top.Switch("n1").Port(3); !ok || p.Peer.Name != "n3" || p.PeerPort != 1 {
 		t.Errorf("port 3 of n1 leads to %v", p)
 	}
-	if _, _, err := a.build(program, nodes, nil, nil, 0, []formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 253}, []string{"n1"}}}); err != nil {
+	if _, _, err := a.build(program, nodes, nil, nil, 0,
+		[]formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 253}, []string{"n1"}}}); err != nil {
 		t.Errorf("the last id: %v", err)
 	}
 	small := addressing{netip.MustParsePrefix("10.0.254.0/30"), a.switches}
-	if _, _, err := small.build(program, nodes, nil, nil, 0, []formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 2}, []string{"n1"}}}); err == nil || !strings.Contains(err.Error(), "larger prefix") {
+	if _, _, err := small.build(program, nodes, nil, nil, 0,
+		[]formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 2}, []string{"n1"}}}); err == nil ||
+		!strings.Contains(err.Error(), "larger prefix") {
 		t.Errorf("no address is left: %v", err)
 	}
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/netcraq/netcraq/p4src"
 )
 
-// The network that the leader tells the controller of: each node's switch, a link between each two, pods and the nodes themselves as hosts.
+// The network that the leader tells the controller of: each node's switch, a link between each two,
+// pods and the nodes themselves as hosts.
 
 // addressing says who has which address in the data plane.
 type addressing struct {
@@ -61,7 +62,8 @@ func (a addressing) chains(chains []formedChain) (out []topology.ChainSpec, err 
 			return nil, err
 		}
 		id, lease := int(c.spec.ID), int(c.spec.LeaseMillis)
-		out = append(out, topology.ChainSpec{ID: &id, Name: c.name, Address: address.String(), Members: c.members, LeaseMillis: &lease, Slots: int(c.spec.Slots)})
+		out = append(out, topology.ChainSpec{ID: &id, Name: c.name, Address: address.String(),
+			Members: c.members, LeaseMillis: &lease, Slots: int(c.spec.Slots)})
 	}
 	return out, nil
 }
@@ -72,9 +74,12 @@ func (n node) connected() bool { return n.number != 0 && n.status.P4Runtime != "
 // hostsAtMost keeps the network below what the program's table of routes holds (4,096 entries).
 const hostsAtMost = 3800
 
-// build writes the network down: nodes (the agents, the gateways, and root's other processes in a node's own network) may do everything, pods nothing but with the keys of their namespace, if they are among open. A pod's port may send podRate packets a second (0: any
-// number). Hosts with a fault are left out, and counted.
-func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[string][]pod, open map[podOn]string, podRate int, chains []formedChain) (spec topology.Spec, leftOut int, err error) {
+// build writes the network down: nodes (the agents, the gateways, and root's other processes in a
+// node's own network) may do everything, pods nothing but with the keys of their namespace, if they
+// are among open. A pod's port may send podRate packets a second (0: any number). Hosts with a
+// fault are left out, and counted.
+func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[string][]pod,
+	open map[podOn]string, podRate int, chains []formedChain) (spec topology.Spec, leftOut int, err error) {
 	spec.Program, spec.HostRate = program, podRate
 	var up []node
 	for _, n := range nodes {
@@ -92,13 +97,15 @@ func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[s
 			return spec, 0, err
 		}
 		taken[address] = true
-		s := topology.SwitchSpec{Name: n.Name, P4Runtime: n.status.P4Runtime, Server: n.Name, DeviceID: &device, Address: address.String()}
+		s := topology.SwitchSpec{Name: n.Name, P4Runtime: n.status.P4Runtime, Server: n.Name, DeviceID: &device,
+			Address: address.String()}
 		for _, p := range n.PodCIDRs {
 			s.Prefixes = append(s.Prefixes, p.String())
 		}
 		spec.Switches = append(spec.Switches, s)
 		for _, m := range up[:i] {
-			spec.Links = append(spec.Links, []string{fmt.Sprintf("%s:%d", m.Name, n.number), fmt.Sprintf("%s:%d", n.Name, m.number)})
+			spec.Links = append(spec.Links, []string{fmt.Sprintf("%s:%d", m.Name, n.number),
+				fmt.Sprintf("%s:%d", n.Name, m.number)})
 		}
 	}
 	if spec.Chains, err = a.chains(chains); err != nil {
@@ -130,7 +137,8 @@ func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[s
 			h := topology.HostSpec{Name: "pod@" + p.IP.String(), Access: &map[string]string{}}
 			namespace, ok := open[podOn{p.UID, n.Name}]
 			if ok {
-				h.Principal, h.Access = principalOf(namespace), nil // which may do everything in the realm of its name, and nothing else
+				// which may do everything in the realm of its name, and nothing else
+				h.Principal, h.Access = principalOf(namespace), nil
 			}
 			if host(h, p.IP, strings.ToLower(p.MAC), n.Name, p.Port) && ok {
 				everywhere[principalOf(namespace)] = "write"
@@ -145,13 +153,15 @@ func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[s
 	return spec, leftOut, nil
 }
 
-// writeProgram puts the compiled program for a width of values into a folder, where the controller reads it.
+// writeProgram puts the compiled program for a width of values into a folder, where the controller
+// reads it.
 func writeProgram(dir string, profile int) (topology.ProgramSpec, error) {
 	json, info, err := p4src.Compiled(profile)
 	if err != nil {
 		return topology.ProgramSpec{}, err
 	}
-	p := topology.ProgramSpec{Profile: strconv.Itoa(profile), JSON: filepath.Join(dir, "netcraq.json"), P4Info: filepath.Join(dir, "netcraq.p4info.txtpb")}
+	p := topology.ProgramSpec{Profile: strconv.Itoa(profile), JSON: filepath.Join(dir, "netcraq.json"),
+		P4Info: filepath.Join(dir, "netcraq.p4info.txtpb")}
 	for path, b := range map[string][]byte{p.JSON: json, p.P4Info: info} {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			return topology.ProgramSpec{}, fmt.Errorf("writing the program for the controller: %w", err)

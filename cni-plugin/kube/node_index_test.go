@@ -25,18 +25,22 @@ func world(t *testing.T, objects ...client.Object) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.NetcraqNode{}, &v1alpha1.NetcraqChain{}, &certificates.CertificateSigningRequest{}).WithObjects(objects...).Build()
+	return fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.NetcraqNode{},
+		&v1alpha1.NetcraqChain{}, &certificates.CertificateSigningRequest{}).WithObjects(objects...).Build()
 }
 
 // kubeNode is the i-th node.
 func kubeNode(i int) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%02d", i)}, Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", i), "fd00::/64"}},
-		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "x"}, {Type: corev1.NodeInternalIP, Address: "fd00::1"},
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%02d", i)},
+		Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", i), "fd00::/64"}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "x"},
+			{Type: corev1.NodeInternalIP, Address: "fd00::1"},
 			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.0.2.%d", i)}}}}
 }
 
 func numbered(name string, number int32, age time.Duration) *v1alpha1.NetcraqNode {
-	return &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-age))}, Spec: v1alpha1.NetcraqNodeSpec{Number: number}}
+	return &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(
+		time.Unix(1e9, 0).Add(-age))}, Spec: v1alpha1.NetcraqNodeSpec{Number: number}}
 }
 
 // given lists the numbers that are given, by name.
@@ -67,7 +71,8 @@ func TestNodeIndex(t *testing.T) {
 		err     string
 	}{
 		{"nobody has one", []client.Object{kubeNode(1), kubeNode(2)}, "", "n01=1 n02=2", ""},
-		{"the lowest that is free", []client.Object{kubeNode(1), kubeNode(2), kubeNode(3), numbered("n01", 3, 0), numbered("n03", 1, 0)}, "", "n01=3 n02=2 n03=1", ""},
+		{"the lowest that is free", []client.Object{kubeNode(1), kubeNode(2), kubeNode(3),
+			numbered("n01", 3, 0), numbered("n03", 1, 0)}, "", "n01=3 n02=2 n03=1", ""},
 		{"a node is gone", []client.Object{kubeNode(2), numbered("n01", 1, 0), numbered("n02", 2, 0)}, "", "n02=2", ""},
 		{"... and its index is free", []client.Object{kubeNode(2), numbered("n01", 1, 0)}, "", "n02=1", ""},
 		{"... but a chain needs it yet", []client.Object{kubeNode(2), numbered("n01", 1, 0)}, "n01", "n01=1 n02=2", ""},
@@ -89,7 +94,8 @@ func TestNodeIndex(t *testing.T) {
 			}
 		}
 		if c.err != "" {
-			if failed == nil || !strings.Contains(failed.Error(), c.err) || !errors.Is(failed, reconcile.TerminalError(nil)) {
+			if failed == nil || !strings.Contains(failed.Error(), c.err) ||
+				!errors.Is(failed, reconcile.TerminalError(nil)) {
 				t.Errorf("%s: %v, want %q, and not to be tried again", c.what, failed, c.err)
 			}
 			continue
@@ -109,7 +115,8 @@ func TestNodeIndex(t *testing.T) {
 	}
 }
 
-// TestIndexesElsewhere: where the switches are not on the nodes indexes are released, and none assigned.
+// TestIndexesElsewhere: where the switches are not on the nodes indexes are released, and none
+// assigned.
 func TestIndexesElsewhere(t *testing.T) {
 	w := world(t, kubeNode(1), kubeNode(2), numbered("n01", 1, 0))
 	leads := false
@@ -118,7 +125,8 @@ func TestIndexesElsewhere(t *testing.T) {
 	}}
 	for _, want := range []string{"n01=1", ""} { // who does not lead changes nothing
 		for i := 1; i <= 2; i++ {
-			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(kubeNode(i))}); err != nil {
+			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(
+				kubeNode(i))}); err != nil {
 				t.Fatal(err)
 			}
 		}

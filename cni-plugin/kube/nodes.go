@@ -97,7 +97,8 @@ func around(nodes []node, self string) (own node, others []podroutes.Node) {
 	return own, others
 }
 
-// peers are the other nodes that have numbers, by these: the ports by which a node's switch reaches theirs.
+// peers are the other nodes that have numbers, by these: the ports by which a node's switch reaches
+// theirs.
 func peers(nodes []node, self string) map[uint32]podroutes.Node {
 	out := map[uint32]podroutes.Node{}
 	for _, n := range nodes {

@@ -21,15 +21,18 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// The leader must know which pod is at which port of which switch. It asks the nodes' agents, and not the API server: an interface's port and Ethernet address stand in no
-// Pod, and to write them into other objects would cost the cluster's etcd two writes for each pod. Each agent has one connection to the leader open (TLS, both ways), and
-// sends the list of its pods there when it changes, and every podsBeat, so that both ends notice when the other has gone.
+// The leader must know which pod is at which port of which switch. It asks the nodes' agents, and
+// not the API server: an interface's port and Ethernet address stand in no Pod, and to write them
+// into other objects would cost the cluster's etcd two writes for each pod. Each agent has one
+// connection to the leader open (TLS, both ways), and sends the list of its pods there when it
+// changes, and every podsBeat, so that both ends notice when the other has gone.
 
 // podsPath is where an agent serves its pods.
 const podsPath = "/v1/pods"
 
 const (
-	// podsPause is the least time between two lists: a hundred pods that start together are a few lists.
+	// podsPause is the least time between two lists: a hundred pods that start together are a few
+	// lists.
 	podsPause    = 50 * time.Millisecond
 	podsBeat     = 10 * time.Second
 	podsPatience = 3 * podsBeat
@@ -99,10 +102,12 @@ type follower struct {
 }
 
 func newFollower(conf *tls.Config, log *slog.Logger, changed func()) *follower {
-	return &follower{tls: conf, log: log, changed: changed, pods: map[string][]pod{}, there: map[string]bool{}, stops: map[string]context.CancelFunc{}}
+	return &follower{tls: conf, log: log, changed: changed, pods: map[string][]pod{}, there: map[string]bool{},
+		stops: map[string]context.CancelFunc{}}
 }
 
-// follow follows exactly these agents (addresses by nodes' names) from now on, until ctx ends. Of a node that cannot be reached the last list holds.
+// follow follows exactly these agents (addresses by nodes' names) from now on, until ctx ends. Of a
+// node that cannot be reached the last list holds.
 func (f *follower) follow(ctx context.Context, agents map[string]string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -142,7 +147,8 @@ func (f *follower) all() map[string][]pod {
 func (f *follower) one(ctx context.Context, node, address string) {
 	conf := f.tls.Clone()
 	conf.ServerName = node
-	transport := &http.Transport{TLSClientConfig: conf, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ResponseHeaderTimeout: podsPatience}
+	transport := &http.Transport{TLSClientConfig: conf, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).
+		DialContext, ResponseHeaderTimeout: podsPatience}
 	defer transport.CloseIdleConnections()
 	var failed logOnce
 	retry := workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 5*time.Second)

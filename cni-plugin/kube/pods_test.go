@@ -27,7 +27,8 @@ func newTopology(t *testing.T, s topology.Spec) *topology.Topology {
 	return top
 }
 
-// TestFollow: the leader knows a node's pods while its agent is there, and the last ones when it is not; nobody else's.
+// TestFollow: the leader knows a node's pods while its agent is there, and the last ones when it is
+// not; nobody else's.
 func TestFollow(t *testing.T) {
 	ca := newTestAuthority(t)
 	conf := func(node string) *tls.Config { return ca.identity(t, node, identity.Switch).Server() }
@@ -54,7 +55,9 @@ func TestFollow(t *testing.T) {
 	server := serve(l, lists)
 	defer func() { server.Close() }()
 	changed := make(chan struct{}, 100)
-	f := newFollower(ca.identity(t, "leader", identity.Controller).Client(), slog.New(slog.DiscardHandler), func() { changed <- struct{}{} })
+	f := newFollower(ca.identity(t, "leader", identity.Controller).Client(), slog.New(slog.DiscardHandler), func() {
+		changed <- struct{}{}
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	address := l.Addr().String()
@@ -97,7 +100,8 @@ func TestFollow(t *testing.T) {
 func TestPodsOf(t *testing.T) {
 	a := func(s string) agentapi.Address { return agentapi.Address{Prefix: netip.MustParsePrefix(s)} }
 	got := podsOf([]agentapi.Record{
-		{State: agentapi.Ready, Pod: agentapi.Pod{Namespace: "team", Name: "a", UID: "1"}, Port: 64, Container: agentapi.Interface{MAC: "02:00:00:00:00:01"}, Addresses: []agentapi.Address{a("fd00::2/64"), a("10.244.0.2/24"), a("10.244.0.9/24")}},
+		{State: agentapi.Ready, Pod: agentapi.Pod{Namespace: "team", Name: "a", UID: "1"}, Port: 64,
+			Container: agentapi.Interface{MAC: "02:00:00:00:00:01"}, Addresses: []agentapi.Address{a("fd00::2/64"), a("10.244.0.2/24"), a("10.244.0.9/24")}},
 		{State: agentapi.Adding, Port: 65, Addresses: []agentapi.Address{a("10.244.0.3/24")}},
 		{State: agentapi.Ready, Port: 66, Addresses: []agentapi.Address{a("fd00::4/64")}},
 	})

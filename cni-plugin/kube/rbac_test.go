@@ -34,7 +34,8 @@ func apply(t *testing.T, s *kubetest.Server) {
 	s.Kubectl(t, kubetest.Options{}, "wait", "--for=condition=Established", "--timeout=60s", "crd", "netcraqchains.netcraq.io", "netcraqnodes.netcraq.io")
 }
 
-// as is a client with a token of a service account, bound to a pod on a node, as a kubelet gives it to an agent.
+// as is a client with a token of a service account, bound to a pod on a node, as a kubelet gives it
+// to an agent.
 func as(t *testing.T, s *kubetest.Server, account, node string) client.Client {
 	t.Helper()
 	return clientOf(t, s, s.Token(t, namespace, account, node))
@@ -65,7 +66,8 @@ func TestRBAC(t *testing.T) {
 	admin := clientOf(t, s, s.Config.BearerToken)
 	for i, name := range []string{"node1", "node2"} {
 		must(t, admin.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
-		must(t, admin.Create(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NetcraqNodeSpec{Number: int32(i + 1)}}))
+		must(t, admin.Create(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: v1alpha1.NetcraqNodeSpec{Number: int32(i + 1)}}))
 	}
 	must(t, admin.Create(ctx, chain("main", 0)))
 	must(t, admin.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: namespace}}))
@@ -100,7 +102,8 @@ func TestRBAC(t *testing.T) {
 		return &coordination.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	}
 	configMap := func(namespace, name, bundle string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"ca.crt": bundle}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Data: map[string]string{"ca.crt": bundle}}
 	}
 	_, asks, err := identity.NewRequest(identity.Switch, "node1")
 	must(t, err)
@@ -109,7 +112,8 @@ func TestRBAC(t *testing.T) {
 		if signer != "netcraq.io/switch" {
 			usages[1] = certificates.UsageClientAuth
 		}
-		return &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "mine-"}, Spec: certificates.CertificateSigningRequestSpec{Request: asks, SignerName: signer, Usages: usages}}
+		return &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "mine-"},
+			Spec: certificates.CertificateSigningRequestSpec{Request: asks, SignerName: signer, Usages: usages}}
 	}
 	there, other := request("netcraq.io/switch"), request("example.com/other")
 	there.Name, other.Name = "there", "other"
@@ -121,7 +125,8 @@ func TestRBAC(t *testing.T) {
 	update := func(c client.Client, o client.Object) func() error {
 		return func() error { return c.Update(ctx, o.DeepCopyObject().(client.Object), client.DryRunAll) }
 	}
-	change := func(name string, change func(*certificates.CertificateSigningRequest)) (*certificates.CertificateSigningRequest, error) {
+	change := func(name string, change func(*certificates.CertificateSigningRequest)) (
+		*certificates.CertificateSigningRequest, error) {
 		r := &certificates.CertificateSigningRequest{}
 		err := admin.Get(ctx, client.ObjectKey{Name: name}, r)
 		change(r)
@@ -130,7 +135,9 @@ func TestRBAC(t *testing.T) {
 	approve := func(c client.Client, name string) func() error {
 		return func() error {
 			r, err := change(name, func(r *certificates.CertificateSigningRequest) {
-				r.Status.Conditions = append(r.Status.Conditions, certificates.CertificateSigningRequestCondition{Type: certificates.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"})
+				r.Status.Conditions = append(r.Status.Conditions,
+					certificates.CertificateSigningRequestCondition{Type: certificates.CertificateApproved,
+						Status: corev1.ConditionTrue, Reason: "Test"})
 			})
 			if err != nil {
 				return err
@@ -141,7 +148,9 @@ func TestRBAC(t *testing.T) {
 	sign := func(c client.Client, name string) func() error {
 		return func() error {
 			r, err := change(name, func(r *certificates.CertificateSigningRequest) {
-				r.Status.Conditions = append(r.Status.Conditions, certificates.CertificateSigningRequestCondition{Type: certificates.CertificateFailed, Status: corev1.ConditionTrue, Reason: "Test"})
+				r.Status.Conditions = append(r.Status.Conditions,
+					certificates.CertificateSigningRequestCondition{Type: certificates.CertificateFailed,
+						Status: corev1.ConditionTrue, Reason: "Test"})
 			})
 			if err != nil {
 				return err
@@ -157,7 +166,9 @@ func TestRBAC(t *testing.T) {
 		f              func(client.Client) func() error
 	}{
 		{"read a node", true, true, func(c client.Client) func() error { return get(c, &corev1.Node{}, "", "node2") }},
-		{"list nodes", true, true, func(c client.Client) func() error { return func() error { return c.List(ctx, &corev1.NodeList{}) } }},
+		{"list nodes", true, true, func(c client.Client) func() error {
+			return func() error { return c.List(ctx, &corev1.NodeList{}) }
+		}},
 		{"say where its switch is", true, true, func(c client.Client) func() error { return status(c, "node1") }},
 		{"read whom to trust", true, true, func(c client.Client) func() error {
 			return get(c, &corev1.ConfigMap{}, namespace, "netcraq-authorities")
@@ -208,13 +219,17 @@ func TestRBAC(t *testing.T) {
 				return c.Update(ctx, n, client.DryRunAll)
 			}
 		}},
-		{"list pods", false, true, func(c client.Client) func() error { return func() error { return c.List(ctx, &corev1.PodList{}) } }},
+		{"list pods", false, true, func(c client.Client) func() error {
+			return func() error { return c.List(ctx, &corev1.PodList{}) }
+		}},
 		{"ask what somebody may", false, true, func(c client.Client) func() error {
-			return create(c, &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{User: "somebody", ResourceAttributes: &authorization.ResourceAttributes{Verb: "get", Resource: "pods"}}})
+			return create(c, &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{User: "somebody",
+				ResourceAttributes: &authorization.ResourceAttributes{Verb: "get", Resource: "pods"}}})
 		}},
 		{"lead", false, true, func(c client.Client) func() error { return create(c, lease("netcraq-leader")) }},
 		{"tell of a chain", false, true, func(c client.Client) func() error {
-			return create(c, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}, InvolvedObject: corev1.ObjectReference{Kind: "NetcraqChain", Name: "main"}})
+			return create(c, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"},
+				InvolvedObject: corev1.ObjectReference{Kind: "NetcraqChain", Name: "main"}})
 		}},
 
 		{"say where another's switch is", false, false, func(c client.Client) func() error { return status(c, "node2") }},
@@ -251,7 +266,8 @@ func TestRBAC(t *testing.T) {
 		}},
 		{"change a node", false, false, func(c client.Client) func() error {
 			return func() error {
-				return c.Update(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}, Spec: corev1.NodeSpec{Unschedulable: true}})
+				return c.Update(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"},
+					Spec: corev1.NodeSpec{Unschedulable: true}})
 			}
 		}},
 		{"change a chain", false, false, func(c client.Client) func() error {
@@ -268,7 +284,8 @@ func TestRBAC(t *testing.T) {
 		{"read a pod", false, false, func(c client.Client) func() error { return get(c, &corev1.Pod{}, namespace, "some") }},
 		{"change a pod", false, false, func(c client.Client) func() error {
 			return func() error {
-				return c.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "some", Namespace: namespace}}, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"annotations": {"a": "b"}}}`)))
+				return c.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "some",
+					Namespace: namespace}}, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"annotations": {"a": "b"}}}`)))
 			}
 		}},
 		{"read another ConfigMap", false, false, func(c client.Client) func() error { return get(c, &corev1.ConfigMap{}, namespace, "kube-root-ca.crt") }},
@@ -295,8 +312,9 @@ func isPolicy(err error) bool {
 }
 
 func chain(name string, id int32) *v1alpha1.NetcraqChain {
-	return &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NetcraqChainSpec{ID: id, Length: 3, Profile: 128, LeaseMillis: 200,
-		Placement: v1alpha1.Placement{Policy: v1alpha1.PlaceHot}}}
+	return &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.NetcraqChainSpec{ID: id, Length: 3, Profile: 128, LeaseMillis: 200,
+			Placement: v1alpha1.Placement{Policy: v1alpha1.PlaceHot}}}
 }
 
 // TestValidation: what the definition of a chain takes, and what it says of what it does not.
@@ -349,11 +367,13 @@ func TestValidation(t *testing.T) {
 	s.Kubectl(t, kubetest.Options{}, "create", "-f", "testdata/least.yaml")
 	var least v1alpha1.NetcraqChain
 	must(t, admin.Get(ctx, client.ObjectKey{Name: "least"}, &least))
-	if want := (v1alpha1.NetcraqChainSpec{Length: 3, Profile: 8192, LeaseMillis: 200, Placement: v1alpha1.Placement{Policy: v1alpha1.PlaceHot}}); fmt.Sprint(least.Spec) != fmt.Sprint(want) {
+	if want := (v1alpha1.NetcraqChainSpec{Length: 3, Profile: 8192, LeaseMillis: 200,
+		Placement: v1alpha1.Placement{Policy: v1alpha1.PlaceHot}}); fmt.Sprint(least.Spec) != fmt.Sprint(want) {
 		t.Errorf("defaults: %+v", least.Spec)
 	}
 	table := s.Kubectl(t, kubetest.Options{}, "get", "ncc", "least")
-	if fields := strings.Fields(strings.SplitN(table, "\n", 2)[0]); !slices.Contains(fields, "MEMBERS") || !slices.Contains(fields, "EPOCH") {
+	if fields := strings.Fields(strings.SplitN(table, "\n", 2)[0]); !slices.Contains(fields, "MEMBERS") ||
+		!slices.Contains(fields, "EPOCH") {
 		t.Errorf("%s", table)
 	}
 }

@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// TestFlappingSwitch: a chain's epochs last for more than a year though one of its switches comes and goes all the
-// time, or cannot be filled. A switch that is lost seldom is brought in at once.
+// TestFlappingSwitch: a chain's epochs last for more than a year though one of its switches comes
+// and goes all the time, or cannot be filled. A switch that is lost seldom is brought in at once.
 func TestFlappingSwitch(t *testing.T) {
-	const epochs, perRecovery, perFailedRecovery = 65535, 4, 2 // shadow, frozen, tail, and the chain without it; shadow, and the chain without it
+	// shadow, frozen, tail, and the chain without it; shadow, and the chain without it
+	const epochs, perRecovery, perFailedRecovery = 65535, 4, 2
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := candidacy{"c", "node-1"}
 	for _, c := range []struct {

@@ -102,7 +102,9 @@ func without(rules []rbac.PolicyRule, r right) (out []rbac.PolicyRule) {
 		}
 		others, less := *rule.DeepCopy(), *rule.DeepCopy()
 		others.Resources = slices.DeleteFunc(others.Resources, func(s string) bool { return s == r.resource })
-		less.Resources, less.Verbs = []string{r.resource}, slices.DeleteFunc(less.Verbs, func(s string) bool { return s == r.verb })
+		less.Resources, less.Verbs = []string{r.resource}, slices.DeleteFunc(less.Verbs, func(s string) bool {
+			return s == r.verb
+		})
 		if len(others.Resources) > 0 {
 			out = append(out, others)
 		}
@@ -113,7 +115,8 @@ func without(rules []rbac.PolicyRule, r right) (out []rbac.PolicyRule) {
 	return out
 }
 
-// TestRightsAreWrittenDown: docs/kubernetes.md has each right of each role, and none that there is not.
+// TestRightsAreWrittenDown: docs/kubernetes.md has each right of each role, and none that there is
+// not.
 func TestRightsAreWrittenDown(t *testing.T) {
 	b, err := os.ReadFile("../../docs/kubernetes.md")
 	must(t, err)
@@ -137,7 +140,8 @@ func TestRightsAreWrittenDown(t *testing.T) {
 	}
 }
 
-// TestRights takes each right away from a running API server, and has something not work without it; with it it works. So there is none too many.
+// TestRights takes each right away from a running API server, and has something not work without
+// it; with it it works. So there is none too many.
 func TestRights(t *testing.T) {
 	s := kubetest.Start(t, kubetest.Options{})
 	s.Kubectl(t, kubetest.Options{}, "apply", "-f", "../deploy/namespace.yaml")
@@ -156,8 +160,9 @@ func TestRights(t *testing.T) {
 	admin := as(s.Config.BearerToken)
 	must(t, admin.Create(ctx, kubeNode(1)))
 	must(t, admin.Create(ctx, numbered("n01", 1, 0)))
-	must(t, admin.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, LeaseMillis: 200,
-		Placement: v1alpha1.Placement{Policy: v1alpha1.PlaceHot}}}))
+	must(t, admin.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"},
+		Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, LeaseMillis: 200,
+			Placement: v1alpha1.Placement{Policy: v1alpha1.PlaceHot}}}))
 	workerToken, leaderToken := s.Token(t, ns, workerAccount, "n01"), s.Token(t, ns, leaderAccount, "n01")
 	worker, leader := as(workerToken), as(leaderToken)
 	gone := func(objects ...client.Object) {
@@ -176,7 +181,8 @@ func TestRights(t *testing.T) {
 	}
 	must(t, keep(admin).keep(ctx))
 	anew := func() *keeper {
-		return &keeper{identity: identity.New("n01"), roles: []identity.Role{identity.Switch}, node: "n01", read: worker, write: worker, namespace: ns, log: quiet, asked: map[identity.Role]*asked{}}
+		return &keeper{identity: identity.New("n01"), roles: []identity.Role{identity.Switch}, node: "n01",
+			read: worker, write: worker, namespace: ns, log: quiet, asked: map[identity.Role]*asked{}}
 	}
 	// asks has an agent ask for a certificate; that it waits then is as it should be.
 	asks := func() error {
@@ -190,11 +196,13 @@ func TestRights(t *testing.T) {
 		node := map[bool]string{true: "n01", false: "n02"}[good]
 		_, request, err := identity.NewRequest(identity.Switch, node)
 		must(t, err)
-		c := &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, Spec: certificates.CertificateSigningRequestSpec{Request: request,
-			SignerName: identity.Switch.Signer(), Usages: usagesOf(identity.Switch)}}
+		c := &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
+			Spec: certificates.CertificateSigningRequestSpec{Request: request,
+				SignerName: identity.Switch.Signer(), Usages: usagesOf(identity.Switch)}}
 		// Its own rights are being changed beside this.
 		poll.Nil(t, 10*time.Second, "the worker may ask", func() error { return worker.Create(ctx, c) })
-		_, err = (&signer{client: leader, authorities: keep(leader), namespace: ns, log: quiet}).Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+		_, err = (&signer{client: leader, authorities: keep(leader), namespace: ns, log: quiet}).Reconcile(ctx,
+			reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 		if err == nil {
 			must(t, admin.Get(ctx, client.ObjectKeyFromObject(c), c))
 			if good == (len(c.Status.Certificate) == 0) {
@@ -205,12 +213,15 @@ func TestRights(t *testing.T) {
 	}
 	leases, err := coordinationclient.NewForConfig(s.As(leaderToken))
 	must(t, err)
-	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: ns, Name: agents.LeaseName}, Client: leases, LockConfig: resourcelock.ResourceLockConfig{Identity: "n01"}}
-	holding := resourcelock.LeaderElectionRecord{HolderIdentity: "n01", LeaseDurationSeconds: 5, AcquireTime: metav1.Now(), RenewTime: metav1.Now()}
+	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: ns, Name: agents.LeaseName},
+		Client: leases, LockConfig: resourcelock.ResourceLockConfig{Identity: "n01"}}
+	holding := resourcelock.LeaderElectionRecord{HolderIdentity: "n01", LeaseDurationSeconds: 5,
+		AcquireTime: metav1.Now(), RenewTime: metav1.Now()}
 	lease := &coordination.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: agents.LeaseName}}
 	kube, err := kubernetes.NewForConfig(s.As(leaderToken))
 	must(t, err)
-	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "main.1", Namespace: "default"}, InvolvedObject: corev1.ObjectReference{Kind: "NetcraqChain", Name: "main"}}
+	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "main.1", Namespace: "default"},
+		InvolvedObject: corev1.ObjectReference{Kind: "NetcraqChain", Name: "main"}}
 	watch := func(c client.WithWatch, list client.ObjectList) error {
 		w, err := c.Watch(ctx, list)
 		if err == nil {
@@ -224,7 +235,8 @@ func TestRights(t *testing.T) {
 		m := &member{client: worker, self: podroutes.Node{Name: "n01", Address: fromNode(kubeNode(1)).Address}, log: quiet,
 			route:   func(podroutes.Node, []podroutes.Node) error { return nil },
 			connect: func(podroutes.Node, map[uint32]podroutes.Node) error { return nil },
-			status:  v1alpha1.NetcraqNodeStatus{Agent: fmt.Sprintf("192.0.2.1:%d", 1+len(n.ResourceVersion)+int(time.Now().UnixNano()%50000))}}
+			status: v1alpha1.NetcraqNodeStatus{Agent: fmt.Sprintf("192.0.2.1:%d", 1+len(n.ResourceVersion)+int(
+				time.Now().UnixNano()%50000))}}
 		_, err := m.Reconcile(ctx, reconcile.Request{})
 		return err
 	}
@@ -240,12 +252,15 @@ func TestRights(t *testing.T) {
 	// review has the leader look whether the pod's account may use the fast path.
 	review := func() error {
 		f := newFastPaths(leader, quiet, func() bool { return true }, func() {})
-		_, err := f.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: ns, Name: workerAccount}})
+		_, err := f.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: ns,
+			Name: workerAccount}})
 		return err
 	}
 	// index has the leader look at a node's index.
 	index := func(node string) error {
-		r := &nodeIndexes{client: leader, fresh: leader, inChain: func(context.Context) (func(string) bool, error) { return func(string) bool { return false }, nil }}
+		r := &nodeIndexes{client: leader, fresh: leader, inChain: func(context.Context) (func(string) bool, error) {
+			return func(string) bool { return false }, nil
+		}}
 		_, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Name: node}})
 		return err
 	}
@@ -266,36 +281,52 @@ func TestRights(t *testing.T) {
 		{"netcraq-agent", "", "certificatesigningrequests", "get"}:    {"an agent fetches its certificate", asks},
 		{"netcraq-agent", ns, "configmaps", "get"}:                    {"an agent learns whom to trust", asks},
 
-		{"netcraq-leader", "", "netcraqchains", "get"}:   {"the leader looks at a chain", func() error { return leader.Get(ctx, client.ObjectKey{Name: "main"}, &v1alpha1.NetcraqChain{}) }},
+		{"netcraq-leader", "", "netcraqchains", "get"}: {"the leader looks at a chain", func() error {
+			return leader.Get(ctx, client.ObjectKey{Name: "main"}, &v1alpha1.NetcraqChain{})
+		}},
 		{"netcraq-leader", "", "netcraqchains", "list"}:  {"the leader learns of chains", func() error { return leader.List(ctx, &v1alpha1.NetcraqChainList{}) }},
 		{"netcraq-leader", "", "netcraqchains", "watch"}: {"the leader follows chains", func() error { return watch(leader, &v1alpha1.NetcraqChainList{}) }},
 		{"netcraq-leader", "", "netcraqchains", "update"}: {"the leader holds a chain until its keys are out (finalizer)", func() error {
-			return chain(func(c *v1alpha1.NetcraqChain) { c.Finalizers = []string{Finalizer} }, func(c *v1alpha1.NetcraqChain) error { return leader.Update(ctx, c, client.DryRunAll) })
+			return chain(func(c *v1alpha1.NetcraqChain) {
+				c.Finalizers = []string{Finalizer}
+			}, func(c *v1alpha1.NetcraqChain) error { return leader.Update(ctx, c, client.DryRunAll) })
 		}},
 		{"netcraq-leader", "", "netcraqchains/status", "update"}: {"the leader says how a chain is", func() error {
-			return chain(func(c *v1alpha1.NetcraqChain) { c.Status.Epoch++ }, func(c *v1alpha1.NetcraqChain) error { return leader.Status().Update(ctx, c) })
+			return chain(func(c *v1alpha1.NetcraqChain) {
+				c.Status.Epoch++
+			}, func(c *v1alpha1.NetcraqChain) error { return leader.Status().Update(ctx, c) })
 		}},
 		{"netcraq-leader", "", "netcraqnodes", "create"}: {"the leader gives a node its number", func() error {
 			gone(numbered("n01", 1, 0))
 			err := index("n01")
 			if err != nil { // for the others here
-				must(t, client.IgnoreAlreadyExists(admin.Create(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "n01"}, Spec: v1alpha1.NetcraqNodeSpec{Number: 1}})))
+				must(t, client.IgnoreAlreadyExists(
+					admin.Create(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "n01"},
+						Spec: v1alpha1.NetcraqNodeSpec{Number: 1}})))
 			}
 			return err
 		}},
 		{"netcraq-leader", "", "netcraqnodes", "delete"}: {"the leader takes the number of a node back that has gone", func() error {
-			must(t, client.IgnoreAlreadyExists(admin.Create(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "n09"}, Spec: v1alpha1.NetcraqNodeSpec{Number: 9}})))
+			must(t, client.IgnoreAlreadyExists(
+				admin.Create(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "n09"},
+					Spec: v1alpha1.NetcraqNodeSpec{Number: 9}})))
 			return index("n09")
 		}},
-		{"netcraq-leader", "", "certificatesigningrequests", "list"}:            {"the signer learns of requests", func() error { return leader.List(ctx, &certificates.CertificateSigningRequestList{}) }},
-		{"netcraq-leader", "", "certificatesigningrequests", "watch"}:           {"the signer follows requests", func() error { return watch(leader, &certificates.CertificateSigningRequestList{}) }},
+		{"netcraq-leader", "", "certificatesigningrequests", "list"}: {"the signer learns of requests", func() error {
+			return leader.List(ctx, &certificates.CertificateSigningRequestList{})
+		}},
+		{"netcraq-leader", "", "certificatesigningrequests", "watch"}: {"the signer follows requests", func() error {
+			return watch(leader, &certificates.CertificateSigningRequestList{})
+		}},
 		{"netcraq-leader", "", "certificatesigningrequests/approval", "update"}: {"the signer denies what is not for who asks", func() error { return signs(false) }},
 		{"netcraq-leader", "", "certificatesigningrequests/status", "update"}:   {"the signer hands a certificate out", func() error { return signs(true) }},
 		{"netcraq-leader", "", "signers", "approve"}:                            {"the signer denies what is not for who asks", func() error { return signs(false) }},
 		{"netcraq-leader", "", "signers", "sign"}:                               {"the signer hands a certificate out", func() error { return signs(true) }},
 		{"netcraq-leader", "", "pods", "list"}:                                  {"the leader learns which pods ask for the fast path", review},
-		{"netcraq-leader", "", "pods", "watch"}:                                 {"the leader follows them", func() error { return watch(leader, &corev1.PodList{}) }},
-		{"netcraq-leader", "", "subjectaccessreviews", "create"}:                {"the leader asks whether they may have it", review},
+		{"netcraq-leader", "", "pods", "watch"}: {"the leader follows them", func() error {
+			return watch(leader, &corev1.PodList{})
+		}},
+		{"netcraq-leader", "", "subjectaccessreviews", "create"}: {"the leader asks whether they may have it", review},
 
 		{"netcraq-leader", ns, "leases", "get"}: {"agents learn who leads", func() error {
 			_, _, err := lock.Get(ctx)
@@ -385,7 +416,9 @@ func TestRights(t *testing.T) {
 	forbidden := func(err error) bool {
 		return err != nil && (apierrors.IsForbidden(err) || strings.Contains(err.Error(), "forbidden"))
 	}
-	for _, r := range slices.SortedFunc(maps.Keys(table), func(a, b right) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, r := range slices.SortedFunc(maps.Keys(table), func(a, b right) int {
+		return strings.Compare(a.String(), b.String())
+	}) {
 		c := table[r]
 		if err := until(c.do, func(err error) bool { return err == nil }); err != nil {
 			t.Errorf("%s: %s: %v", r, c.what, err)

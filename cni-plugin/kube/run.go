@@ -59,7 +59,8 @@ type Options struct {
 	// Fabric is where the switches are that are not on the nodes; nil: each node runs its own.
 	Fabric *fabric.Fabric
 
-	// Services has the chains' service addresses: that of a chain is the first, and as many on as the chain's id says. Switches has the switches' own, by the nodes' numbers.
+	// Services has the chains' service addresses: that of a chain is the first, and as many on as
+	// the chain's id says. Switches has the switches' own, by the nodes' numbers.
 	Services, Switches netip.Prefix
 
 	CNI  CNI
@@ -78,7 +79,8 @@ type CNI struct {
 // Scheme has the kinds of object that are read and written here.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	if err := errors.Join(authorization.AddToScheme(s), corev1.AddToScheme(s), certificates.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+	if err := errors.Join(authorization.AddToScheme(s), corev1.AddToScheme(s), certificates.AddToScheme(s),
+		v1alpha1.AddToScheme(s)); err != nil {
 		return nil, fmt.Errorf("the kinds of objects: %w", err)
 	}
 	return s, nil
@@ -87,7 +89,8 @@ func Scheme() (*runtime.Scheme, error) {
 // startWait is the time between two looks at a node that cannot be worked with yet.
 const startWait = time.Second
 
-// Run is the life of an agent. It returns when ctx ends, or with an error when it has to be started again.
+// Run is the life of an agent. It returns when ctx ends, or with an error when it has to be started
+// again.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -99,9 +102,11 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	health := newHealth()
-	mgr, err := ctrl.NewManager(o.Config, manager.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache:  cache.Options{DefaultTransform: withoutBallast},
-		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}}})
+	mgr, err := ctrl.NewManager(o.Config, manager.Options{Scheme: scheme,
+		Metrics: metricsserver.Options{BindAddress: "0"},
+		Cache:   cache.Options{DefaultTransform: withoutBallast},
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{},
+			&corev1.ConfigMap{}}}}})
 	if err != nil {
 		return fmt.Errorf("the API server: %w", err)
 	}
@@ -111,10 +116,12 @@ func Run(ctx context.Context, o Options) error {
 	}
 	// Certificates come when they come: pods do not wait for them.
 	id := identity.New(o.Node)
-	certs := &keeper{identity: id, roles: []identity.Role{identity.Switch}, node: o.Node, read: mgr.GetAPIReader(), write: mgr.GetClient(), namespace: o.Namespace, log: o.Log}
+	certs := &keeper{identity: id, roles: []identity.Role{identity.Switch}, node: o.Node,
+		read: mgr.GetAPIReader(), write: mgr.GetClient(), namespace: o.Namespace, log: o.Log}
 	if o.Lead != nil {
 		certs.roles = append(certs.roles, identity.Controller)
-		a := &authorities{read: mgr.GetAPIReader(), write: mgr.GetClient(), namespace: o.Namespace, now: time.Now, log: o.Log}
+		a := &authorities{read: mgr.GetAPIReader(), write: mgr.GetClient(), namespace: o.Namespace,
+			now: time.Now, log: o.Log}
 		s := &signer{client: mgr.GetClient(), authorities: a, namespace: o.Namespace, log: o.Log}
 		if err := errors.Join(mgr.Add(a), s.setup(mgr)); err != nil {
 			return fmt.Errorf("signing the agents' certificates: %w", err)
@@ -142,13 +149,17 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer attached.close()
-	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: attached.sw, FirstPort: v1alpha1.MaxNodes + 1, LastPort: nodeswitch.HostPort - 1, MTU: o.MTU, Log: o.Log})
+	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: attached.sw, FirstPort: v1alpha1.MaxNodes + 1,
+		LastPort: nodeswitch.HostPort - 1, MTU: o.MTU, Log: o.Log})
 	if err != nil {
 		return err
 	}
 	health.watch(a)
 	serve := func(what string, l net.Listener, h http.Handler) {
-		server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+		server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second,
+			BaseContext: func(net.Listener) context.Context {
+				return ctx
+			}}
 		context.AfterFunc(ctx, func() { server.Close() })
 		go func() {
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -176,8 +187,11 @@ func Run(ctx context.Context, o Options) error {
 	}
 	serve("health and metrics", plain, health)
 
-	m := &member{client: mgr.GetClient(), self: self, log: o.Log, restart: func(err error) { cancel(err) }, connect: attached.connectPeers,
-		status: v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort), Engine: attached.engine}, silent: o.Fabric != nil,
+	m := &member{client: mgr.GetClient(), self: self, log: o.Log, restart: func(err error) {
+		cancel(err)
+	}, connect: attached.connectPeers,
+		status: v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort),
+			Engine: attached.engine}, silent: o.Fabric != nil,
 		route: func(self podroutes.Node, others []podroutes.Node) error {
 			return errors.Join(podroutes.Apply(self, others, o.Routes), masquerade.Keep(o.Masquerade, self, others))
 		}}
@@ -198,7 +212,8 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	a.SetReady(true, "")
-	o.Log.Info("ready", "node", self.Name, "address", self.Address, "pods", self.PodCIDRs, "engine", attached.engine, "attachments", len(a.Attachments()), "mtu", o.MTU, "may lead", o.Lead != nil)
+	o.Log.Info("ready", "node", self.Name, "address", self.Address, "pods", self.PodCIDRs, "engine",
+		attached.engine, "attachments", len(a.Attachments()), "mtu", o.MTU, "may lead", o.Lead != nil)
 	go func() {
 		select {
 		case <-ctx.Done():
@@ -231,7 +246,8 @@ func (h onlyTrouble) WithGroup(name string) slog.Handler {
 	return onlyTrouble{h.Handler.WithGroup(name)}
 }
 
-// ownNode waits until the API server knows enough of this node: an address, and a prefix for pods, which the controller manager gives it (--allocate-node-cidrs).
+// ownNode waits until the API server knows enough of this node: an address, and a prefix for pods,
+// which the controller manager gives it (--allocate-node-cidrs).
 func ownNode(ctx context.Context, r client.Reader, name string, log *slog.Logger) (podroutes.Node, error) {
 	for said := ""; ; {
 		var n corev1.Node

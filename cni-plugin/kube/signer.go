@@ -28,10 +28,12 @@ const (
 	leaderAccount = "netcraq-agent-control-plane"
 )
 
-// nodeNameExtra is where a request says on which node the pod is that its token is bound to (Kubernetes 1.32; as a feature gate that is on, 1.30).
+// nodeNameExtra is where a request says on which node the pod is that its token is bound to
+// (Kubernetes 1.32; as a feature gate that is on, 1.30).
 const nodeNameExtra = "authentication.kubernetes.io/node-name"
 
-// signer answers the agents' requests for certificates. One of these is in each agent that may lead, and all of them answer: the first answer counts.
+// signer answers the agents' requests for certificates. One of these is in each agent that may
+// lead, and all of them answer: the first answer counts.
 type signer struct {
 	client      client.Client
 	authorities *authorities
@@ -48,7 +50,8 @@ func (s *signer) setup(mgr manager.Manager) error {
 		_, ok = identity.RoleOf(c.Spec.SignerName)
 		return ok
 	})
-	return ctrl.NewControllerManagedBy(mgr).Named("signer").For(&certificates.CertificateSigningRequest{}, builder.WithPredicates(ours)).Complete(s)
+	return ctrl.NewControllerManagedBy(mgr).Named("signer").For(&certificates.CertificateSigningRequest{},
+		builder.WithPredicates(ours)).Complete(s)
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -73,7 +76,8 @@ func (s *signer) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 	return reconcile.Result{}, err
 }
 
-// answer signs a request, or denies it and says why. What somebody else has approved is looked at all the same: it is this key that signs.
+// answer signs a request, or denies it and says why. What somebody else has approved is looked at
+// all the same: it is this key that signs.
 func (s *signer) answer(ctx context.Context, role identity.Role, c *certificates.CertificateSigningRequest) error {
 	node, err := asker(role, s.namespace, &c.Spec)
 	if err == nil {
@@ -85,8 +89,10 @@ func (s *signer) answer(ctx context.Context, role identity.Role, c *certificates
 	})
 	condition := func(kind certificates.RequestConditionType, reason, message string) {
 		now := metav1.Now()
-		c.Status.Conditions = append(c.Status.Conditions, certificates.CertificateSigningRequestCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message,
-			LastUpdateTime: now, LastTransitionTime: now})
+		c.Status.Conditions = append(c.Status.Conditions,
+			certificates.CertificateSigningRequestCondition{Type: kind, Status: corev1.ConditionTrue,
+				Reason: reason, Message: message,
+				LastUpdateTime: now, LastTransitionTime: now})
 	}
 	if err := errors.Join(err, wrong); err != nil {
 		s.log.Warn("a request for a certificate is refused", "request", c.Name, "signer", c.Spec.SignerName, "user", c.Spec.Username, "err", err)
@@ -119,8 +125,10 @@ func (s *signer) answer(ctx context.Context, role identity.Role, c *certificates
 	return nil
 }
 
-// asker is the node of the agent that asks for a certificate of a role, as the API server says it: nothing of what the asker can write is believed.
-func asker(role identity.Role, namespace string, spec *certificates.CertificateSigningRequestSpec) (node string, err error) {
+// asker is the node of the agent that asks for a certificate of a role, as the API server says it:
+// nothing of what the asker can write is believed.
+func asker(role identity.Role, namespace string, spec *certificates.CertificateSigningRequestSpec) (node string,
+	err error) {
 	prefix := "system:serviceaccount:" + namespace + ":"
 	switch {
 	case spec.Username == prefix+leaderAccount:
@@ -154,5 +162,6 @@ func usages(role identity.Role, asked []certificates.KeyUsage) error {
 
 func usagesOf(role identity.Role) []certificates.KeyUsage {
 	return []certificates.KeyUsage{certificates.UsageDigitalSignature,
-		map[identity.Role]certificates.KeyUsage{identity.Switch: certificates.UsageServerAuth, identity.Controller: certificates.UsageClientAuth}[role]}
+		map[identity.Role]certificates.KeyUsage{identity.Switch: certificates.UsageServerAuth,
+			identity.Controller: certificates.UsageClientAuth}[role]}
 }

@@ -1,5 +1,6 @@
-// Package masquerade lets pods talk to the world outside of the cluster: what they send there goes out under the node's address, because nobody out there has a way to a pod's.
-// What stays in the cluster keeps its source, so that who is asked sees who asks.
+// Package masquerade lets pods talk to the world outside of the cluster: what they send there goes
+// out under the node's address, because nobody out there has a way to a pod's. What stays in the
+// cluster keeps its source, so that who is asked sees who asks.
 //
 //	table ip netcraq {
 //	  set pods    { the prefixes of this node's pods }
@@ -8,8 +9,9 @@
 //	    ip saddr @pods ip daddr != @cluster masquerade }
 //	}
 //
-// The table is the package's own: [Apply] replaces it in one transaction, so there is no moment without it, and connections that are there go on (the kernel's connection
-// tracking has them). It is made over netlink, so no nft or iptables need be installed.
+// The table is the package's own: [Apply] replaces it in one transaction, so there is no moment
+// without it, and connections that are there go on (the kernel's connection tracking has them). It
+// is made over netlink, so no nft or iptables need be installed.
 package masquerade
 
 import (
@@ -46,7 +48,8 @@ func Keep(masquerade bool, self podroutes.Node, others []podroutes.Node) error {
 	return Remove()
 }
 
-// Apply has this node's pods masqueraded where they leave the cluster of these nodes. It works on the calling thread's network namespace and can be called at any time.
+// Apply has this node's pods masqueraded where they leave the cluster of these nodes. It works on
+// the calling thread's network namespace and can be called at any time.
 func Apply(self podroutes.Node, others []podroutes.Node) error {
 	cluster := []netip.Prefix{multicast}
 	for _, n := range append([]podroutes.Node{self}, others...) {
@@ -71,7 +74,8 @@ func Apply(self podroutes.Node, others []podroutes.Node) error {
 			return fmt.Errorf("the set %s of the table %s: %w", name, Table, err)
 		}
 	}
-	chain := c.AddChain(&nftables.Chain{Table: t, Name: "postrouting", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+	chain := c.AddChain(&nftables.Chain{Table: t, Name: "postrouting", Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 	address := func(offset uint32) expr.Any {
 		return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: addressLength}
 	}
@@ -100,7 +104,8 @@ func Remove() error {
 	return nil
 }
 
-// intervals are IPv4 prefixes as an interval set wants them: where each begins and where it ends, none in another.
+// intervals are IPv4 prefixes as an interval set wants them: where each begins and where it ends,
+// none in another.
 func intervals(prefixes []netip.Prefix) (out []nftables.SetElement) {
 	sorted := slices.Clone(prefixes)
 	slices.SortFunc(sorted, netip.Prefix.Compare)

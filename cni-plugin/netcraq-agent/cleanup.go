@@ -12,7 +12,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// cleanUpCommand takes NetCRAQ off a node, after its agent has ended. Pods that are there keep their interfaces until they end, but reach the other nodes' no more.
+// cleanUpCommand takes NetCRAQ off a node, after its agent has ended. Pods that are there keep
+// their interfaces until they end, but reach the other nodes' no more.
 func cleanUpCommand() *cobra.Command {
 	var confDir string
 	c := &cobra.Command{
@@ -25,7 +26,9 @@ the node's own end at the switch or its routes to those of a fabric. Interfaces 
 with the pods: drain the node before.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.Join(cniconf.Remove(confDir), podroutes.RemovePeerLinks(nil), podroutes.Remove(), masquerade.Remove(), nodeswitch.DisconnectHost(), ingressfilter.RemoveSwitch(), podroutes.RemoveServices())
+			return errors.Join(cniconf.Remove(confDir), podroutes.RemovePeerLinks(nil), podroutes.Remove(),
+				masquerade.Remove(), nodeswitch.DisconnectHost(), ingressfilter.RemoveSwitch(),
+				podroutes.RemoveServices())
 		},
 	}
 	c.Flags().StringVar(&confDir, "cni-conf-dir", "/etc/cni/net.d", "`FOLDER` where the container runtime looks for its network's configuration")

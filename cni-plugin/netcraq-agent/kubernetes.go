@@ -120,8 +120,10 @@ func inCluster(o *options) (*kube.Options, error) {
 		return nil, fmt.Errorf("where the API server is (--kubeconfig, or a service account): %w", err)
 	}
 	config.UserAgent = "netcraq-agent/" + o.node
-	out := &kube.Options{Config: config, Node: o.node, Namespace: k.namespace, Socket: o.socket, StateDir: o.stateDir, Engine: o.engine, MTU: o.mtu, Routes: o.routes, Masquerade: o.masks,
-		P4Runtime: o.p4runtime, P4RuntimePort: k.ports[0], AgentPort: k.ports[1], HealthPort: k.ports[2], Services: services, Switches: switches, Fabric: switchesElsewhere, CNI: k.cni,
+	out := &kube.Options{Config: config, Node: o.node, Namespace: k.namespace, Socket: o.socket,
+		StateDir: o.stateDir, Engine: o.engine, MTU: o.mtu, Routes: o.routes, Masquerade: o.masks,
+		P4Runtime: o.p4runtime, P4RuntimePort: k.ports[0], AgentPort: k.ports[1], HealthPort: k.ports[2],
+		Services: services, Switches: switches, Fabric: switchesElsewhere, CNI: k.cni,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: o.logLevel}))}
 	if len(k.etcd.Endpoints) > 0 {
 		lead := k.lead

@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestInCluster: what the command line of an agent in a cluster may say, and what is said to who gets it wrong.
+// TestInCluster: what the command line of an agent in a cluster may say, and what is said to who
+// gets it wrong.
 func TestInCluster(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(kubeconfig, []byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "a"}}],

@@ -1,5 +1,6 @@
-// Command netcraq-agent is NetCRAQ's part on each node of a Kubernetes cluster: it runs the node's switch, attaches pods to it as the CNI plugin (netcraq-cni) asks, and
-// keeps the routes to the pods of other nodes.
+// Command netcraq-agent is NetCRAQ's part on each node of a Kubernetes cluster: it runs the node's
+// switch, attaches pods to it as the CNI plugin (netcraq-cni) asks, and keeps the routes to the
+// pods of other nodes.
 package main
 
 import (
@@ -87,7 +88,9 @@ choose one of themselves that runs the controller (docs/kubernetes.md):
 			}
 			if o.kube.on {
 				if !cmd.Flags().Changed("p4runtime") {
-					o.p4runtime = "" // with TLS it is served for the leader; pods in the node's network share its loopback
+					// with TLS it is served for the leader; pods in the node's network share its
+					// loopback
+					o.p4runtime = ""
 				}
 				return runInCluster(ctx, &o)
 			}
@@ -125,7 +128,8 @@ choose one of themselves that runs the controller (docs/kubernetes.md):
 	}
 }
 
-// run runs the agent until ctx ends. The socket is there first, so that whoever asks hears that the agent is not ready rather than nothing.
+// run runs the agent until ctx ends. The socket is there first, so that whoever asks hears that the
+// agent is not ready rather than nothing.
 func run(ctx context.Context, o *options) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: o.logLevel}))
 	fabric, err := parseFabric(o.uplinks, o.peers)
@@ -154,12 +158,14 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	defer listener.Close()
-	sw, err := nodeswitch.Start(nodeswitch.Options{Engine: o.engine, DeviceID: o.deviceID, P4Runtime: o.p4runtime, Log: log})
+	sw, err := nodeswitch.Start(nodeswitch.Options{Engine: o.engine, DeviceID: o.deviceID,
+		P4Runtime: o.p4runtime, Log: log})
 	if err != nil {
 		return err
 	}
 	defer sw.Close()
-	a, err := agent.New(agent.Options{Dir: o.stateDir, Switch: sw, FirstPort: lastUplink + 1, LastPort: lastPort, MTU: mtu, Log: log})
+	a, err := agent.New(agent.Options{Dir: o.stateDir, Switch: sw, FirstPort: lastUplink + 1,
+		LastPort: lastPort, MTU: mtu, Log: log})
 	if err != nil {
 		return err
 	}

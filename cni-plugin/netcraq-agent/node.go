@@ -15,7 +15,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// Ports of a node's switch: the first lead to other switches, the last is the node's own; the others are the pods'.
+// Ports of a node's switch: the first lead to other switches, the last is the node's own; the
+// others are the pods'.
 const (
 	lastUplink = v1alpha1.MaxNodes
 	lastPort   = nodeswitch.HostPort - 1

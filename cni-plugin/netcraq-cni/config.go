@@ -105,7 +105,8 @@ func routes(r *current.Result) ([]agentapi.Route, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, agentapi.Route{Destination: p, Gateway: address(d.GW), MTU: d.MTU, AdvMSS: d.AdvMSS, Priority: d.Priority})
+		out = append(out, agentapi.Route{Destination: p, Gateway: address(d.GW), MTU: d.MTU, AdvMSS: d.AdvMSS,
+			Priority: d.Priority})
 	}
 	return out, nil
 }

@@ -1,5 +1,6 @@
-// Command netcraq-cni is a CNI plugin, version 1.1 of the specification: it gives containers interfaces at the node's NetCRAQ switch. The node agent (netcraq-agent) does the
-// work; this is what the container runtime starts.
+// Command netcraq-cni is a CNI plugin, version 1.1 of the specification: it gives containers
+// interfaces at the node's NetCRAQ switch. The node agent (netcraq-agent) does the work; this is
+// what the container runtime starts.
 package main
 
 import (
@@ -11,7 +12,8 @@ import (
 )
 
 func main() {
-	skel.PluginMainFuncs(skel.CNIFuncs{Add: add, Del: del, Check: check, GC: collect, Status: status}, version.All, about())
+	skel.PluginMainFuncs(skel.CNIFuncs{Add: add, Del: del, Check: check, GC: collect, Status: status},
+		version.All, about())
 }
 
 // about is printed where no CNI_COMMAND is given.

@@ -18,16 +18,18 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// The addresses are asked for here and not in the agent, because this process runs where the IPAM plugins and their files are. So whatever becomes of the agent in the middle
-// of an ADD, the addresses are given back: this process notices.
+// The addresses are asked for here and not in the agent, because this process runs where the IPAM
+// plugins and their files are. So whatever becomes of the agent in the middle of an ADD, the
+// addresses are given back: this process notices.
 
 // attachment is what the runtime names.
 func attachment(c *config, args *skel.CmdArgs) agentapi.Attachment {
 	return agentapi.Attachment{Network: c.Name, ContainerID: args.ContainerID, IfName: args.IfName}
 }
 
-// podOf is the pod that the arguments of a Kubernetes runtime name (K8S_POD_NAMESPACE and its kin: a convention that
-// containerd and CRI-O keep). They are for whoever wants them: what is not understood is no error.
+// podOf is the pod that the arguments of a Kubernetes runtime name (K8S_POD_NAMESPACE and its kin:
+// a convention that containerd and CRI-O keep). They are for whoever wants them: what is not
+// understood is no error.
 func podOf(arguments string) agentapi.Pod {
 	named := map[string]string{}
 	for _, pair := range strings.Split(arguments, ";") {
@@ -54,7 +56,8 @@ func add(args *skel.CmdArgs) (err error) {
 	} else if !s.Ready {
 		return types.NewError(types.ErrTryAgainLater, "the node agent is not ready: "+s.Reason, "")
 	}
-	// IPAM plugins find this out only after they have given an address, and then print a result and an error, which nobody can read.
+	// IPAM plugins find this out only after they have given an address, and then print a result and
+	// an error, which nobody can read.
 	own, nsErr := ns.CheckNetNS(args.Netns)
 	if nsErr != nil {
 		return nsErr
@@ -62,7 +65,8 @@ func add(args *skel.CmdArgs) (err error) {
 	if own {
 		return types.NewError(types.ErrInvalidNetNS, args.Netns+" is the node's own network namespace: a container on the host's network is attached to nothing", "")
 	}
-	// Whatever becomes of it, an address that is not used is given back, also where the IPAM plugin says that it has failed: it may have given one before.
+	// Whatever becomes of it, an address that is not used is given back, also where the IPAM plugin
+	// says that it has failed: it may have given one before.
 	defer func() {
 		if err == nil {
 			return
@@ -102,8 +106,9 @@ func add(args *skel.CmdArgs) (err error) {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// del: DEL, "Remove container from network, or un-apply modifications". What is not there any more is no error. The addresses go after the interface: an address that is
-// given to the next container must not be in use.
+// del: DEL, "Remove container from network, or un-apply modifications". What is not there any more
+// is no error. The addresses go after the interface: an address that is given to the next container
+// must not be in use.
 func del(args *skel.CmdArgs) error {
 	c, err := readConfig(args.StdinData)
 	if err != nil {
@@ -119,7 +124,8 @@ func del(args *skel.CmdArgs) error {
 	return nil
 }
 
-// check: CHECK, "Check container's networking is as expected". What is expected is the result of ADD.
+// check: CHECK, "Check container's networking is as expected". What is expected is the result of
+// ADD.
 func check(args *skel.CmdArgs) error {
 	c, err := readConfig(args.StdinData)
 	if err != nil {
@@ -164,7 +170,8 @@ func check(args *skel.CmdArgs) error {
 	return asCNI(c.agent().Check(ctx, req), types.ErrTryAgainLater)
 }
 
-// status: STATUS, "Check plugin status". Without the agent containers that are attached talk to each other as before, but not to the switches.
+// status: STATUS, "Check plugin status". Without the agent containers that are attached talk to
+// each other as before, but not to the switches.
 func status(args *skel.CmdArgs) error {
 	c, err := readConfig(args.StdinData)
 	if err != nil {
@@ -181,7 +188,8 @@ func status(args *skel.CmdArgs) error {
 	return invoke.DelegateStatus(ctx, c.IPAM.Type, args.StdinData, nil)
 }
 
-// collect: GC, "Clean up any stale resources". IPAM plugins that know no GC (host-local) are asked to give back the addresses of what was removed.
+// collect: GC, "Clean up any stale resources". IPAM plugins that know no GC (host-local) are asked
+// to give back the addresses of what was removed.
 func collect(args *skel.CmdArgs) error {
 	c, err := readConfig(args.StdinData)
 	if err != nil {
@@ -190,7 +198,8 @@ func collect(args *skel.CmdArgs) error {
 	ctx := context.Background()
 	req := &agentapi.Collect{Network: c.Name}
 	for _, v := range c.ValidAttachments {
-		req.Valid = append(req.Valid, agentapi.Attachment{Network: c.Name, ContainerID: v.ContainerID, IfName: v.IfName})
+		req.Valid = append(req.Valid, agentapi.Attachment{Network: c.Name, ContainerID: v.ContainerID,
+			IfName: v.IfName})
 	}
 	removed, err := c.agent().Collect(ctx, req)
 	if err != nil {
@@ -214,5 +223,6 @@ func giveBack(ctx context.Context, c *config, args *skel.CmdArgs, a agentapi.Att
 	if err != nil {
 		return err
 	}
-	return invoke.ExecPluginWithoutResult(ctx, path, args.StdinData, &invoke.Args{Command: "DEL", ContainerID: a.ContainerID, IfName: a.IfName, Path: args.Path}, nil)
+	return invoke.ExecPluginWithoutResult(ctx, path, args.StdinData, &invoke.Args{Command: "DEL",
+		ContainerID: a.ContainerID, IfName: a.IfName, Path: args.Path}, nil)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// The node's own processes (and pods in the host's network, such as the etcd gateway) reach the switch by a pair of interfaces, one end in the node's stack and one the
-// switch's port:
+// The node's own processes (and pods in the host's network, such as the etcd gateway) reach the
+// switch by a pair of interfaces, one end in the node's stack and one the switch's port:
 //
 //	process ──▶ route to the service addresses ──▶ ncqnode ═ ncqnode0 ──▶ the switch
 //	        ◀── the node's address ◀──────────────────────────────────────
@@ -26,13 +26,15 @@ const (
 	portEnd  = "ncqnode0"
 )
 
-// HostMAC is the Ethernet address of the node's end, from the node's IPv4 address: what the controller needs to know the node as a host.
+// HostMAC is the Ethernet address of the node's end, from the node's IPv4 address: what the
+// controller needs to know the node as a host.
 func HostMAC(node netip.Addr) net.HardwareAddr {
 	a := node.As4()
 	return append(net.HardwareAddr{2, 0x48}, a[:]...)
 }
 
-// ConnectHost makes the node with that IPv4 address a host at the switch's port HostPort, with routes to service addresses. What is as it should be stays.
+// ConnectHost makes the node with that IPv4 address a host at the switch's port HostPort, with
+// routes to service addresses. What is as it should be stays.
 func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 	if !node.Is4() {
 		return fmt.Errorf("connecting the node to its switch: %s is no IPv4 address", node)
@@ -57,7 +59,8 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 			return fmt.Errorf("connecting the node to its switch: %s: %w", name, err)
 		}
 	}
-	if err := ingressfilter.Attach(ends[1].Attrs().Index, betweenSwitches); err != nil { // before it can receive anything
+	// before it can receive anything
+	if err := ingressfilter.Attach(ends[1].Attrs().Index, betweenSwitches); err != nil {
 		return err
 	}
 	for _, l := range ends {
@@ -78,11 +81,13 @@ func setUp(l netlink.Link) error {
 	return nil
 }
 
-// FilterStack has the node's own stack take no NetCRAQ packet but what the switch gives it, forward none, and send none but root's: whatever the kernel unwraps, wherever it comes from. It is for
+// FilterStack has the node's own stack take no NetCRAQ packet but what the switch gives it, forward
+// none, and send none but root's: whatever the kernel unwraps, wherever it comes from. It is for
 // the network namespace of the calling thread, and stays when the process ends.
 func FilterStack() error { return ingressfilter.ApplySwitch(wire.Port, hostEnd) }
 
-// DisconnectHost removes what ConnectHost has made, after the switch has ended. FilterStack's stays.
+// DisconnectHost removes what ConnectHost has made, after the switch has ended. FilterStack's
+// stays.
 func DisconnectHost() error {
 	l, err := netlink.LinkByName(hostEnd)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {

@@ -1,5 +1,6 @@
-// Package nodeswitch runs the embedded P4 switch of a Kubernetes node in this process, and serves P4Runtime for it. It shares its interfaces with the node: the program gets
-// NetCRAQ's packets, the kernel all else (see "Sharing interfaces with the host" in docs/switch.md).
+// Package nodeswitch runs the embedded P4 switch of a Kubernetes node in this process, and serves
+// P4Runtime for it. It shares its interfaces with the node: the program gets NetCRAQ's packets, the
+// kernel all else (see "Sharing interfaces with the host" in docs/switch.md).
 package nodeswitch
 
 import (
@@ -24,17 +25,21 @@ import (
 
 // Options are what a switch needs to know.
 type Options struct {
-	// Engine runs the program: ebpf, interp, or auto, which is ebpf where the kernel and the privileges allow it.
+	// Engine runs the program: ebpf, interp, or auto, which is ebpf where the kernel and the
+	// privileges allow it.
 	Engine string
 	// DeviceID is the P4Runtime device id.
 	DeviceID uint64
-	// P4Runtime is the server's address. It is not encrypted and asks nobody who he is, so it has to be a loopback address: pods have a loopback of their own, but for
-	// those in the host's network. "": it is served at Secure alone.
+	// P4Runtime is the server's address. It is not encrypted and asks nobody who he is, so it has
+	// to be a loopback address: pods have a loopback of their own, but for those in the host's
+	// network. "": it is served at Secure alone.
 	P4Runtime string
-	// Secure is a second address of the P4Runtime server, for controllers on other nodes; "": there is none. Nothing is served there before a client has shown a
-	// certificate that TLS.ClientCAs have signed.
+	// Secure is a second address of the P4Runtime server, for controllers on other nodes; "": there
+	// is none. Nothing is served there before a client has shown a certificate that TLS.ClientCAs
+	// have signed.
 	Secure string
-	// TLS is for Secure: the server's certificate, and ClientCAs. GetConfigForClient may choose others for each connection, and who is let in of those that have a certificate
+	// TLS is for Secure: the server's certificate, and ClientCAs. GetConfigForClient may choose
+	// others for each connection, and who is let in of those that have a certificate
 	// (VerifyConnection). That clients must have one, and TLS 1.3, are not for it to choose.
 	TLS *tls.Config
 	// Log receives what happens. nil means slog.Default().
@@ -75,7 +80,8 @@ func Start(o Options) (*Switch, error) {
 		if err != nil {
 			return nil, fmt.Errorf("serving P4Runtime at %s: %w", o.Secure, err)
 		}
-		endpoints = append(endpoints, endpoint{o.Secure, append(p4rt.ServerOptions(), grpc.Creds(credentials.NewTLS(conf)))})
+		endpoints = append(endpoints, endpoint{o.Secure, append(p4rt.ServerOptions(),
+			grpc.Creds(credentials.NewTLS(conf)))})
 	}
 	device, err := start(o)
 	if err != nil {
@@ -138,7 +144,8 @@ func start(o Options) (target.Device, error) {
 		return userspace.New(userspace.Options{Why: why, CPUPort: topology.CPUPort, OnlyUDP: wire.Port, Log: o.Log})
 	}
 	kernel := func(why string) (target.Device, error) {
-		return ebpf.New(ebpf.Options{Why: why, Hook: ebpf.HookTC, CPUPort: topology.CPUPort, OnlyUDP: wire.Port, Log: o.Log})
+		return ebpf.New(ebpf.Options{Why: why, Hook: ebpf.HookTC, CPUPort: topology.CPUPort, OnlyUDP: wire.Port,
+			Log: o.Log})
 	}
 	switch o.Engine {
 	case "interp":

@@ -23,7 +23,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testcerts"
 )
 
-// TestSecure: with a certificate of the authority everything is served at the second address, without one nothing; and the switch is one, whichever address is used.
+// TestSecure: with a certificate of the authority everything is served at the second address,
+// without one nothing; and the switch is one, whichever address is used.
 func TestSecure(t *testing.T) {
 	t.Run("one configuration", func(t *testing.T) { secure(t, func(c *tls.Config) *tls.Config { return c }) })
 	t.Run("one for each client", func(t *testing.T) {
@@ -50,7 +51,8 @@ func secure(t *testing.T, change func(*tls.Config) *tls.Config) {
 		t.Fatal(err)
 	}
 	server.ClientAuth = tls.NoClientCert // not for the configuration to choose
-	s, err := nodeswitch.Start(nodeswitch.Options{Engine: "interp", DeviceID: 7, P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0", TLS: change(server)})
+	s, err := nodeswitch.Start(nodeswitch.Options{Engine: "interp", DeviceID: 7, P4Runtime: "127.0.0.1:0",
+		Secure: "127.0.0.1:0", TLS: change(server)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +68,8 @@ func secure(t *testing.T, change func(*tls.Config) *tls.Config) {
 	}
 	client := func(certs transport.TLSInfo) *p4rt.Client {
 		t.Helper()
-		o := p4rt.Options{Name: "node1", Target: s.SecureAddress().String(), DeviceID: 7, ElectionID: p4rt.ElectionID{Low: 1}, Info: pl.Info,
+		o := p4rt.Options{Name: "node1", Target: s.SecureAddress().String(), DeviceID: 7,
+			ElectionID: p4rt.ElectionID{Low: 1}, Info: pl.Info,
 			MinBackoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
 		if certs.TrustedCAFile != "" {
 			if o.TLS, err = certs.ClientConfig(); err != nil {
@@ -136,10 +139,12 @@ func TestRefused(t *testing.T) {
 		t.Error(err)
 	}
 	for want, o := range map[string]nodeswitch.Options{
-		"it has to be a loopback address":    {P4Runtime: "0.0.0.0:0"},
-		"there have to be ClientCAs":         {P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0"},
-		"ClientCAs that know":                {P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0", TLS: without(func(c *tls.Config) { c.ClientCAs = nil })},
-		"the server has no certificate":      {P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0", TLS: without(func(c *tls.Config) { c.Certificates, c.GetCertificate = nil, nil })},
+		"it has to be a loopback address": {P4Runtime: "0.0.0.0:0"},
+		"there have to be ClientCAs":      {P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0"},
+		"ClientCAs that know":             {P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0", TLS: without(func(c *tls.Config) { c.ClientCAs = nil })},
+		"the server has no certificate": {P4Runtime: "127.0.0.1:0", Secure: "127.0.0.1:0", TLS: without(func(c *tls.Config) {
+			c.Certificates, c.GetCertificate = nil, nil
+		})},
 		"serving P4Runtime: listen tcp: add": {P4Runtime: "127.0.0.1:0", Secure: "nowhere", TLS: good},
 	} {
 		o.Engine = "interp"
@@ -153,7 +158,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestStolen: at a node's switch a controller of this cluster is served, and nobody with what another node's agent has in its memory.
+// TestStolen: at a node's switch a controller of this cluster is served, and nobody with what
+// another node's agent has in its memory.
 func TestStolen(t *testing.T) {
 	var authorities identity.State
 	if _, err := authorities.Step(time.Now(), false); err != nil {
@@ -217,7 +223,10 @@ func TestStolen(t *testing.T) {
 	if err := ask(leader.Client()); err != nil {
 		t.Errorf("the leader: %v", err)
 	}
-	err = ask(&tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return stolen, nil }})
+	err = ask(&tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (
+		*tls.Certificate, error) {
+		return stolen, nil
+	}})
 	if status.Code(err) != codes.Unavailable { // why, the connection's end may have swallowed
 		t.Errorf("with what was stolen on another node: %v", err)
 	}

@@ -20,8 +20,9 @@ type fabricPort struct {
 	index int // of the interface, by which one that was made again is known
 }
 
-// ConnectPeers makes tunnels to other nodes' switches ports, by their numbers, and none else: ports and tunnels of an earlier call that are not asked for any more go. What is
-// as it should be stays. The error names the nodes that could not be connected; the others are.
+// ConnectPeers makes tunnels to other nodes' switches ports, by their numbers, and none else: ports
+// and tunnels of an earlier call that are not asked for any more go. What is as it should be stays.
+// The error names the nodes that could not be connected; the others are.
 func (s *Switch) ConnectPeers(self podroutes.Node, peers map[uint32]podroutes.Node) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,16 +100,18 @@ func (s *Switch) ConnectUplink(number uint32, iface string) error {
 	return nil
 }
 
-// What comes to a switch is not for the node's own stack, whoever runs the program. So its ports have ingress filters.
+// What comes to a switch is not for the node's own stack, whoever runs the program. So its ports
+// have ingress filters.
 var (
-	// betweenSwitches is for interfaces that only switches use, or one and its node: the stack would route what comes by
-	// them, NetCRAQ or not, as if it came from a network of the node's.
+	// betweenSwitches is for interfaces that only switches use, or one and its node: the stack
+	// would route what comes by them, NetCRAQ or not, as if it came from a network of the node's.
 	betweenSwitches = ingressfilter.Rules{Everything: true}
 	// uplinkRules are for interfaces that the node uses, too.
 	uplinkRules = ingressfilter.Rules{Port: wire.Port}
 )
 
-// removeFilters leaves the operator's interfaces as they were. Those that the agent has made keep theirs.
+// removeFilters leaves the operator's interfaces as they were. Those that the agent has made keep
+// theirs.
 func (s *Switch) removeFilters() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

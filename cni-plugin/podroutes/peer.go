@@ -14,15 +14,18 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 )
 
-// The switches of two nodes are connected by a tunnel that only they use, as by a cable. A network that nodes share would not do: an acknowledgement leaves a switch with the
-// Ethernet addresses that it came with, so a bridge would learn that switches are where they are not; a network card takes only frames to its own address; and the P4 program
-// sends one copy by a port, so each neighbour needs a port.
+// The switches of two nodes are connected by a tunnel that only they use, as by a cable. A network
+// that nodes share would not do: an acknowledgement leaves a switch with the Ethernet addresses
+// that it came with, so a bridge would learn that switches are where they are not; a network card
+// takes only frames to its own address; and the P4 program sends one copy by a port, so each
+// neighbour needs a port.
 
 // peerPrefix begins the names of tunnels between switches.
 const peerPrefix = "ncqf"
 
-// PeerLink makes the tunnel between a node's switch and another's, and gives the name of its interface, which is for the caller to set up. What is as it should be stays.
-// Apply has to be called before: it says who may send in the tunnel.
+// PeerLink makes the tunnel between a node's switch and another's, and gives the name of its
+// interface, which is for the caller to set up. What is as it should be stays. Apply has to be
+// called before: it says who may send in the tunnel.
 func PeerLink(self, peer Node) (string, error) {
 	if filtered, err := ingressfilter.TunnelsFiltered(); err != nil || !filtered {
 		return "", errors.Join(fmt.Errorf("there is no tunnel to node %s before podroutes.Apply has said who may send in it", peer.Name), err)
@@ -34,7 +37,8 @@ func PeerLink(self, peer Node) (string, error) {
 	name := PeerName(peer)
 	vni := PeerVNI(self.Address, peer.Address)
 	l, err := netlink.LinkByName(name)
-	if v, ok := l.(*netlink.Vxlan); err == nil && ok && v.VxlanId == vni && v.Port == VXLANPort && v.SrcAddr.Equal(self.Address.AsSlice()) && v.Group.Equal(peer.Address.AsSlice()) {
+	if v, ok := l.(*netlink.Vxlan); err == nil && ok && v.VxlanId == vni && v.Port == VXLANPort &&
+		v.SrcAddr.Equal(self.Address.AsSlice()) && v.Group.Equal(peer.Address.AsSlice()) {
 		return name, nil
 	}
 	if err == nil {
@@ -44,7 +48,8 @@ func PeerLink(self, peer Node) (string, error) {
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = name, out.Attrs().MTU-VXLANOverhead
-	v := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: vni, VtepDevIndex: out.Attrs().Index, SrcAddr: self.Address.AsSlice(), Group: peer.Address.AsSlice(), Port: VXLANPort}
+	v := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: vni, VtepDevIndex: out.Attrs().Index,
+		SrcAddr: self.Address.AsSlice(), Group: peer.Address.AsSlice(), Port: VXLANPort}
 	if err := netlink.LinkAdd(v); err != nil {
 		return "", fmt.Errorf("making the tunnel %s to node %s: %w", name, peer.Name, err)
 	}
@@ -60,7 +65,9 @@ func RemovePeerLinks(keep []Node) error {
 	var errs []error
 	for _, l := range links {
 		name := l.Attrs().Name
-		if l.Type() != "vxlan" || !strings.HasPrefix(name, peerPrefix) || slices.ContainsFunc(keep, func(n Node) bool { return PeerName(n) == name }) {
+		if l.Type() != "vxlan" || !strings.HasPrefix(name, peerPrefix) || slices.ContainsFunc(keep, func(n Node) bool {
+			return PeerName(n) == name
+		}) {
 			continue
 		}
 		if err := netlink.LinkDel(l); err != nil {
@@ -70,10 +77,12 @@ func RemovePeerLinks(keep []Node) error {
 	return errors.Join(errs...)
 }
 
-// PeerName is the name of the interface of a tunnel to a node: the prefix and the other node's address.
+// PeerName is the name of the interface of a tunnel to a node: the prefix and the other node's
+// address.
 func PeerName(peer Node) string { return fmt.Sprintf("%s%x", peerPrefix, peer.Address.As4()) }
 
-// PeerVNI is the tunnel's network identifier, 24 bits: the same at both ends, and hardly ever that of another tunnel. Where it is, the kernel refuses the second one.
+// PeerVNI is the tunnel's network identifier, 24 bits: the same at both ends, and hardly ever that
+// of another tunnel. Where it is, the kernel refuses the second one.
 func PeerVNI(a, b netip.Addr) int {
 	x, y := a.As4(), b.As4()
 	if bytes.Compare(x[:], y[:]) > 0 {

@@ -1,14 +1,16 @@
-// Package podroutes makes pods of different nodes reach each other: for the pods of each other node there is one route, straight to the node where the two share a link, and
-// through a VXLAN tunnel where they do not.
+// Package podroutes makes pods of different nodes reach each other: for the pods of each other node
+// there is one route, straight to the node where the two share a link, and through a VXLAN tunnel
+// where they do not.
 //
 //	10.244.2.0/24 via 192.168.0.2            the node 192.168.0.2 is on a link of ours
 //	10.244.3.0/24 via 10.244.3.0 dev ncqvx   it is not: VXLAN to 192.168.7.3
 //
-// The routes carry a protocol number of their own. So what the package made is told from what others made, and [Apply] can be called at any time, after a crash as well: it
-// adds what is missing, changes what is different, and removes what nobody asks for any more.
+// The routes carry a protocol number of their own. So what the package made is told from what
+// others made, and [Apply] can be called at any time, after a crash as well: it adds what is
+// missing, changes what is different, and removes what nobody asks for any more.
 //
-// A tunnel needs no exchange of addresses: the Ethernet address of a node's end is made from the node's address, and its IP address is the first of its pods' prefix, as
-// flannel has it too.
+// A tunnel needs no exchange of addresses: the Ethernet address of a node's end is made from the
+// node's address, and its IP address is the first of its pods' prefix, as flannel has it too.
 package podroutes
 
 import (
@@ -25,15 +27,18 @@ import (
 )
 
 const (
-	// Protocol marks routes of this package (rtm_protocol; iproute2 keeps the numbers below 5 and from 8 to 18, 42 and 186 to 192).
+	// Protocol marks routes of this package (rtm_protocol; iproute2 keeps the numbers below 5 and
+	// from 8 to 18, 42 and 186 to 192).
 	Protocol = 78
-	// VXLANPort is the UDP port of tunnels: not the usual 4789, which pods may have a use for. No pod may send to it (see package agent's podRules).
+	// VXLANPort is the UDP port of tunnels: not the usual 4789, which pods may have a use for. No
+	// pod may send to it (see package agent's podRules).
 	VXLANPort = 20037
 	// VNI is the tunnels' network identifier, 24 bits.
 	VNI = 20035
 	// Device is the tunnels' interface.
 	Device = "ncqvx"
-	// VXLANOverhead is what a tunnel takes of the MTU, in bytes: Ethernet, VXLAN, UDP and IPv4 headers.
+	// VXLANOverhead is what a tunnel takes of the MTU, in bytes: Ethernet, VXLAN, UDP and IPv4
+	// headers.
 	VXLANOverhead = 14 + 8 + 8 + 20
 )
 
@@ -69,11 +74,12 @@ func (m *Mode) String() string { return string(*m) }
 // Type implements pflag.Value.
 func (*Mode) Type() string { return "auto|direct|vxlan" }
 
-// Apply makes the routes of the calling thread's network namespace those to the other nodes' pods. The error names the nodes that cannot be reached; the others can, so that
-// one node's mistake is not everybody's.
+// Apply makes the routes of the calling thread's network namespace those to the other nodes' pods.
+// The error names the nodes that cannot be reached; the others can, so that one node's mistake is
+// not everybody's.
 //
-// It also says who may send in tunnels, those of PeerLink included: each other node in its own, and nobody else. Without
-// that no tunnel is made.
+// It also says who may send in tunnels, those of PeerLink included: each other node in its own, and
+// nobody else. Without that no tunnel is made.
 func Apply(self Node, others []Node, mode Mode) error {
 	if err := self.Check(); err != nil {
 		return err
@@ -106,7 +112,8 @@ func Apply(self Node, others []Node, mode Mode) error {
 	} else {
 		for _, n := range tunnels {
 			for _, p := range n.PodCIDRs {
-				want[p] = &netlink.Route{LinkIndex: index, Gw: n.end().AsSlice(), Dst: ipNet(p), Protocol: Protocol, Flags: int(netlink.FLAG_ONLINK)}
+				want[p] = &netlink.Route{LinkIndex: index, Gw: n.end().AsSlice(), Dst: ipNet(p),
+					Protocol: Protocol, Flags: int(netlink.FLAG_ONLINK)}
 			}
 		}
 	}
@@ -150,7 +157,8 @@ func (n Node) Check() error {
 	return nil
 }
 
-// fit leaves out what would send packets astray: nodes of which too little is known, and those with a prefix that another one has.
+// fit leaves out what would send packets astray: nodes of which too little is known, and those with
+// a prefix that another one has.
 func fit(self Node, others []Node) (good []Node, errs []error) {
 	for _, n := range others {
 		err := n.Check()
@@ -192,7 +200,8 @@ func replaceRoutes(protocol int, want map[netip.Prefix]*netlink.Route) error {
 			errs = append(errs, fmt.Errorf("the route to %s: %w", to, err))
 		}
 	}
-	have, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: netlink.RouteProtocol(protocol)}, netlink.RT_FILTER_PROTOCOL)
+	have, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: netlink.RouteProtocol(
+		protocol)}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return errors.Join(append(errs, fmt.Errorf("listing routes: %w", err))...)
 	}
@@ -212,7 +221,8 @@ func replaceRoutes(protocol int, want map[netip.Prefix]*netlink.Route) error {
 // end is the address of a node's end of tunnels, in the tunnels.
 func (n Node) end() netip.Addr { return n.PodCIDRs[0].Addr() }
 
-// hardwareAddress is the Ethernet address of a node's end of tunnels: locally administered, and the node's address.
+// hardwareAddress is the Ethernet address of a node's end of tunnels: locally administered, and the
+// node's address.
 func (n Node) hardwareAddress() net.HardwareAddr {
 	a := n.Address.As4()
 	return append(net.HardwareAddr{2, 0x56}, a[:]...)
@@ -225,7 +235,8 @@ func tunnel(self Node, to []Node) (int, error) {
 		return 0, err
 	}
 	l, err := netlink.LinkByName(Device)
-	if old, ok := l.(*netlink.Vxlan); err == nil && (!ok || !old.SrcAddr.Equal(self.Address.AsSlice()) || old.VxlanId != VNI || old.Port != VXLANPort) {
+	if old, ok := l.(*netlink.Vxlan); err == nil && (!ok || !old.SrcAddr.Equal(self.Address.AsSlice()) ||
+		old.VxlanId != VNI || old.Port != VXLANPort) {
 		if err := netlink.LinkDel(l); err != nil {
 			return 0, fmt.Errorf("removing an old %s: %w", Device, err)
 		}
@@ -235,7 +246,8 @@ func tunnel(self Node, to []Node) (int, error) {
 	if l == nil || err != nil {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU, attrs.HardwareAddr = Device, out.Attrs().MTU-VXLANOverhead, self.hardwareAddress()
-		v := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: VNI, VtepDevIndex: out.Attrs().Index, SrcAddr: self.Address.AsSlice(), Port: VXLANPort}
+		v := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: VNI, VtepDevIndex: out.Attrs().Index,
+			SrcAddr: self.Address.AsSlice(), Port: VXLANPort}
 		if err := netlink.LinkAdd(v); err != nil {
 			return 0, fmt.Errorf("making %s: %w", Device, err)
 		}
@@ -267,13 +279,16 @@ func sourceLink(a netip.Addr) (netlink.Link, error) {
 	return nil, fmt.Errorf("no interface of this node has its address %s", a)
 }
 
-// neighbours says where the other nodes' ends are: which Ethernet address an end has, and to which node frames to it go.
+// neighbours says where the other nodes' ends are: which Ethernet address an end has, and to which
+// node frames to it go.
 func neighbours(index int, to []Node) error {
 	var want []netlink.Neigh
 	for _, n := range to {
 		want = append(want,
-			netlink.Neigh{LinkIndex: index, Family: netlink.FAMILY_V4, State: netlink.NUD_PERMANENT, IP: n.end().AsSlice(), HardwareAddr: n.hardwareAddress()},
-			netlink.Neigh{LinkIndex: index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, State: netlink.NUD_PERMANENT, IP: n.Address.AsSlice(), HardwareAddr: n.hardwareAddress()})
+			netlink.Neigh{LinkIndex: index, Family: netlink.FAMILY_V4, State: netlink.NUD_PERMANENT,
+				IP: n.end().AsSlice(), HardwareAddr: n.hardwareAddress()},
+			netlink.Neigh{LinkIndex: index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF,
+				State: netlink.NUD_PERMANENT, IP: n.Address.AsSlice(), HardwareAddr: n.hardwareAddress()})
 	}
 	for i := range want {
 		if err := netlink.NeighSet(&want[i]); err != nil {

@@ -42,16 +42,19 @@ func TestFit(t *testing.T) {
 		if got := strings.Join(names, " "); got != c.good {
 			t.Errorf("%s: %q are taken, not %q", c.name, got, c.good)
 		}
-		if err := errors.Join(errs...); (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+		if err := errors.Join(errs...); (err == nil) != (c.says == "") ||
+			err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, not %q", c.name, err, c.says)
 		}
 	}
 }
 
-// TestPeerNames: both ends of a tunnel have one identifier, and no two tunnels of a node the same interface.
+// TestPeerNames: both ends of a tunnel have one identifier, and no two tunnels of a node the same
+// interface.
 func TestPeerNames(t *testing.T) {
 	a, b, c := node("a", "192.168.0.1"), node("b", "192.168.0.2"), node("c", "192.168.0.3")
-	if x, y := PeerVNI(a.Address, b.Address), PeerVNI(b.Address, a.Address); x != y || x <= 0 || x >= 1<<24 || x == VNI {
+	if x, y := PeerVNI(a.Address, b.Address), PeerVNI(b.Address, a.Address); x != y || x <= 0 || x >= 1<<24 ||
+		x == VNI {
 		t.Errorf("the tunnel between a and b is %d at one end and %d at the other", x, y)
 	}
 	if PeerVNI(a.Address, b.Address) == PeerVNI(a.Address, c.Address) || PeerName(b) == PeerName(c) {

@@ -12,18 +12,23 @@ import (
 // servicesProtocol marks routes to service addresses, as Protocol does the others of this package.
 const servicesProtocol = 79
 
-// servicesGateway is what these routes go by. Nobody has it: its neighbour entry is written down, since switches answer no ARP.
+// servicesGateway is what these routes go by. Nobody has it: its neighbour entry is written down,
+// since switches answer no ARP.
 var servicesGateway = netip.MustParseAddr("169.254.78.2")
 
-// ApplyServices makes the routes from this node, under an address of its own, to service addresses: by an interface that leads to the switch, whose Ethernet address is given. Routes and neighbour entries of an earlier call that are not
-// asked for any more go. What is as it should be stays.
+// ApplyServices makes the routes from this node, under an address of its own, to service addresses:
+// by an interface that leads to the switch, whose Ethernet address is given. Routes and neighbour
+// entries of an earlier call that are not asked for any more go. What is as it should be stays.
 func ApplyServices(link int, sw net.HardwareAddr, source netip.Addr, services []netip.Prefix) error {
-	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: link, State: netlink.NUD_PERMANENT, IP: servicesGateway.AsSlice(), HardwareAddr: sw}); err != nil {
+	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: link, State: netlink.NUD_PERMANENT,
+		IP: servicesGateway.AsSlice(), HardwareAddr: sw}); err != nil {
 		return fmt.Errorf("where the switch is: %w", err)
 	}
 	want := map[netip.Prefix]*netlink.Route{}
 	for _, p := range services {
-		want[p.Masked()] = &netlink.Route{LinkIndex: link, Dst: ipNet(p.Masked()), Gw: servicesGateway.AsSlice(), Src: source.AsSlice(), Flags: int(netlink.FLAG_ONLINK), Protocol: servicesProtocol}
+		want[p.Masked()] = &netlink.Route{LinkIndex: link, Dst: ipNet(p.Masked()),
+			Gw: servicesGateway.AsSlice(), Src: source.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+			Protocol: servicesProtocol}
 	}
 	return errors.Join(replaceRoutes(servicesProtocol, want), forgetSwitches(link))
 }
@@ -33,7 +38,8 @@ func RemoveServices() error {
 	return errors.Join(replaceRoutes(servicesProtocol, nil), forgetSwitches(0))
 }
 
-// forgetSwitches removes the neighbour entries that ApplyServices has made, but that of one interface.
+// forgetSwitches removes the neighbour entries that ApplyServices has made, but that of one
+// interface.
 func forgetSwitches(but int) error {
 	all, err := netlink.NeighList(0, netlink.FAMILY_V4)
 	if err != nil {

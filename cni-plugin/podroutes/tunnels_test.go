@@ -21,7 +21,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// A node with tunnels to two others, a pod on it, and the nodes' link, where everybody can say that he is anybody:
+// A node with tunnels to two others, a pod on it, and the nodes' link, where everybody can say that
+// he is anybody:
 //
 //	pod 10.244.1.2 ──▶ ncq node eth0 192.168.0.1 ◀── eth0 lan (192.168.0.2 and .3, which are nodes, and .9)
 type tunnelled struct {
@@ -79,7 +80,8 @@ func (x *tunnelled) packet(by *udptest.Space, into, from, to string, vni uint32)
 	inner := append(append(net.HardwareAddr{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9}, 8, 0), make([]byte, 50)...)
 	payload := binary.BigEndian.AppendUint32([]byte{8, 0, 0, 0}, vni<<8)
 	payload = append(payload, inner...)
-	return udptest.Packet{EthernetDst: x.node.MAC(into), EthernetSrc: by.MAC("eth0"), Src: netip.AddrPortFrom(netip.MustParseAddr(from), 5000),
+	return udptest.Packet{EthernetDst: x.node.MAC(into), EthernetSrc: by.MAC("eth0"), Src: netip.AddrPortFrom(
+		netip.MustParseAddr(from), 5000),
 		Dst: netip.AddrPortFrom(netip.MustParseAddr(to), VXLANPort), Payload: payload, Mark: 8 + 14}
 }
 
@@ -127,7 +129,8 @@ func (x *tunnelled) ways(send func(...[]byte), p udptest.Packet, tunnel int) (na
 	return names
 }
 
-// TestTunnels: nothing comes out of a tunnel but what its other end has sent, by the link between the nodes.
+// TestTunnels: nothing comes out of a tunnel but what its other end has sent, by the link between
+// the nodes.
 func TestTunnels(t *testing.T) {
 	x := newTunnelled(t)
 	type source struct {
@@ -170,8 +173,8 @@ func TestTunnels(t *testing.T) {
 	}
 }
 
-// TestTunnelsLocal: neither does a process of the node say that it is another node, by the loopback interface or any other
-// way, nor does a service's address lead there.
+// TestTunnelsLocal: neither does a process of the node say that it is another node, by the loopback
+// interface or any other way, nor does a service's address lead there.
 func TestTunnelsLocal(t *testing.T) {
 	x := newTunnelled(t)
 	p := x.packet(x.pod, "ncq", "10.244.1.2", "192.168.0.1", x.vnis[0])
@@ -212,8 +215,8 @@ func TestTunnelsLocal(t *testing.T) {
 	}
 }
 
-// redirect makes 10.96.0.1 a service whose port leads somewhere else, under the node's own address, as proxies do where
-// an answer has to come back by them.
+// redirect makes 10.96.0.1 a service whose port leads somewhere else, under the node's own address,
+// as proxies do where an answer has to come back by them.
 func (x *tunnelled) redirect(port uint16, to string, toPort uint16) {
 	x.node.Do(func() error {
 		c, err := nftables.New()
@@ -224,10 +227,13 @@ func (x *tunnelled) redirect(port uint16, to string, toPort uint16) {
 		c.AddTable(table)
 		c.DelTable(table)
 		c.AddTable(table)
-		pre := c.AddChain(&nftables.Chain{Table: table, Name: "pre", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest})
-		post := c.AddChain(&nftables.Chain{Table: table, Name: "post", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+		pre := c.AddChain(&nftables.Chain{Table: table, Name: "pre", Type: nftables.ChainTypeNAT,
+			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest})
+		post := c.AddChain(&nftables.Chain{Table: table, Name: "post", Type: nftables.ChainTypeNAT,
+			Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 		c.AddRule(&nftables.Rule{Table: table, Chain: pre, Exprs: []expr.Any{
-			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_UDP}},
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1,
+				Data: []byte{unix.IPPROTO_UDP}},
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(port)},
 			&expr.Immediate{Register: 1, Data: netip.MustParseAddr(to).AsSlice()},
@@ -239,8 +245,8 @@ func (x *tunnelled) redirect(port uint16, to string, toPort uint16) {
 	})
 }
 
-// TestTunnelsForwarded: a node sends another one nothing for its tunnels but what is its own, which the other would take
-// for the node's.
+// TestTunnelsForwarded: a node sends another one nothing for its tunnels but what is its own, which
+// the other would take for the node's.
 func TestTunnelsForwarded(t *testing.T) {
 	x := newTunnelled(t)
 	sent := func(p udptest.Packet) (count int) {
@@ -253,7 +259,8 @@ func TestTunnelsForwarded(t *testing.T) {
 		}, func(f []byte) bool {
 			return len(f) > 38 && f[12] == 8 && f[13] == 0 && binary.BigEndian.Uint16(f[36:]) == 4789
 		}) {
-			if len(f) > 38 && f[12] == 8 && f[13] == 0 && f[23] == unix.IPPROTO_UDP && binary.BigEndian.Uint16(f[36:]) == VXLANPort &&
+			if len(f) > 38 && f[12] == 8 && f[13] == 0 && f[23] == unix.IPPROTO_UDP &&
+				binary.BigEndian.Uint16(f[36:]) == VXLANPort &&
 				string(f[len(f)-len(p.Payload):]) == string(p.Payload) {
 				count++
 			}
@@ -331,7 +338,8 @@ func TestTunnelsMutated(t *testing.T) {
 	}
 }
 
-// TestPeerLinkNeedsFilter: there is no tunnel that anybody could send in, and none is left by Remove.
+// TestPeerLinkNeedsFilter: there is no tunnel that anybody could send in, and none is left by
+// Remove.
 func TestPeerLinkNeedsFilter(t *testing.T) {
 	x := newTunnelled(t)
 	x.node.Do(func() error { return ingressfilter.RemoveTunnels() })

@@ -1,5 +1,6 @@
-// Package privileges takes from a process run by root what it has no use for. A process in a privileged container has all capabilities; one that is taken over must not be able
-// to load kernel modules, set the clock, or trace others.
+// Package privileges takes from a process run by root what it has no use for. A process in a
+// privileged container has all capabilities; one that is taken over must not be able to load kernel
+// modules, set the clock, or trace others.
 package privileges
 
 import (
@@ -35,7 +36,8 @@ func Numbers(of []Capability) []int {
 	return out
 }
 
-// Check says which capabilities this process lacks of some, what for, and what to do; nil: it has them.
+// Check says which capabilities this process lacks of some, what for, and what to do; nil: it has
+// them.
 func Check(of []Capability) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -51,9 +53,11 @@ func Check(of []Capability) error {
 	return errors.Join(lacking...)
 }
 
-// Limit leaves this process, and all that it starts, only some capabilities, and forbids it to get others by starting anything. Capabilities are those of threads, and a Go
-// program has many: so it drops them from the bounding set of one thread and has that one start the program anew, by which all threads end but it. It returns in the new
-// program, or where nothing was to be done, or with an error and nothing changed that matters.
+// Limit leaves this process, and all that it starts, only some capabilities, and forbids it to get
+// others by starting anything. Capabilities are those of threads, and a Go program has many: so it
+// drops them from the bounding set of one thread and has that one start the program anew, by which
+// all threads end but it. It returns in the new program, or where nothing was to be done, or with
+// an error and nothing changed that matters.
 func Limit(keep []int) error {
 	if os.Geteuid() != 0 {
 		return nil

@@ -44,7 +44,8 @@ var functions = map[string]struct {
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a0"}, PeerName: "a1"})
 	}},
 	"masquerading": {"NET_ADMIN", func() error {
-		return masquerade.Keep(true, podroutes.Node{Name: "n1", Address: netip.MustParseAddr("192.0.2.1"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}}, nil)
+		return masquerade.Keep(true, podroutes.Node{Name: "n1", Address: netip.MustParseAddr("192.0.2.1"),
+			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}}, nil)
 	}},
 	"a route": {"NET_ADMIN", func() error {
 		lo, err := netlink.LinkByName("lo")
@@ -84,7 +85,8 @@ var functions = map[string]struct {
 		}
 		return d.Close()
 	}},
-	"forwarding": {"NET_ADMIN", agent.EnableForwarding}, // a namespace's own parameters are its administrator's, where /proc/sys can be written
+	// a namespace's own parameters are its administrator's, where /proc/sys can be written
+	"forwarding": {"NET_ADMIN", agent.EnableForwarding},
 }
 
 func TestMain(m *testing.M) {
@@ -125,7 +127,8 @@ func try(t *testing.T, name, without string) (check, said string) {
 	return check, said
 }
 
-// TestAbsence takes each capability away: what it is for fails, what it is not for does not, and the agent says which one it lacks.
+// TestAbsence takes each capability away: what it is for fails, what it is not for does not, and
+// the agent says which one it lacks.
 func TestAbsence(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root, to have something to be taken away")
@@ -138,7 +141,8 @@ func TestAbsence(t *testing.T) {
 		}
 		for _, c := range privileges.Needed {
 			check, said := try(t, name, c.Name)
-			if want := "the capability " + c.Name + " is missing"; strings.Count(check, "is missing") != 1 || !strings.Contains(check, want) || !strings.Contains(check, c.For) {
+			if want := "the capability " + c.Name + " is missing"; strings.Count(check, "is missing") != 1 ||
+				!strings.Contains(check, want) || !strings.Contains(check, c.For) {
 				t.Errorf("without %s the agent says %s", c.Name, check)
 			}
 			denied := strings.HasPrefix(said, "error: ") && regexp.MustCompile("(?i)not permitted|permission denied|EPERM|EACCES").MatchString(said)
@@ -160,7 +164,8 @@ func TestAbsence(t *testing.T) {
 	}
 }
 
-// TestManifest: the container has the capabilities that are needed and no others, and docs/kubernetes.md says what for.
+// TestManifest: the container has the capabilities that are needed and no others, and
+// docs/kubernetes.md says what for.
 func TestManifest(t *testing.T) {
 	manifest, err := os.ReadFile("../deploy/agent/base/daemonset.yaml")
 	if err != nil {

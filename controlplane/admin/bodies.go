@@ -24,7 +24,8 @@ const (
 )
 
 const (
-	// bodyTime is how long a body may take to arrive, bodyWait how long one waits for others to be done with theirs.
+	// bodyTime is how long a body may take to arrive, bodyWait how long one waits for others to be
+	// done with theirs.
 	bodyTime = 15 * time.Second
 	bodyWait = 5 * time.Second
 	// answerTime is how long an answer, or a piece of a stream, may take to be read.
@@ -41,10 +42,12 @@ func newBodies() *bodies {
 	return &bodies{room: semaphore.NewWeighted(allBodies), time: bodyTime, wait: bodyWait}
 }
 
-// Bounded gives requests on to next with their bodies in memory, within the bounds of this API's: for who passes them on to where it is served.
+// Bounded gives requests on to next with their bodies in memory, within the bounds of this API's:
+// for who passes them on to where it is served.
 func Bounded(next http.Handler) http.Handler { return newBodies().limit(keysBody, next) }
 
-// limit gives requests with bodies of up to so many bytes on to next, with the whole body in memory; 0: there is to be none.
+// limit gives requests with bodies of up to so many bytes on to next, with the whole body in
+// memory; 0: there is to be none.
 func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 	refuse := func(w http.ResponseWriter, status int, code, format string, args ...any) {
 		w.Header().Set("Connection", "close") // what is left of the body is not read

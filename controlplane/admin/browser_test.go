@@ -17,7 +17,8 @@ import (
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
-// browse opens a page in a headless Chromium, and gives what runs actions in it, and what the browser says on its console. Where there is no Chromium the test is skipped.
+// browse opens a page in a headless Chromium, and gives what runs actions in it, and what the
+// browser says on its console. Where there is no Chromium the test is skipped.
 func browse(t *testing.T, address string) (ctx context.Context, complaints func() []string) {
 	t.Helper()
 	path := ""
@@ -30,7 +31,8 @@ func browse(t *testing.T, address string) (ctx context.Context, complaints func(
 	if path == "" {
 		t.Skip("skipped: no Chromium on PATH (Debian's package chromium)")
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1200, 1000))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1200, 1000))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
@@ -66,14 +68,18 @@ func look[T any](ctx context.Context, t *testing.T, expression string) T {
 	return out
 }
 
-// TestPage: the page in a real browser: what it shows, that it goes on showing what changes, and that what others have chosen as keys is text.
+// TestPage: the page in a real browser: what it shows, that it goes on showing what changes, and
+// that what others have chosen as keys is text.
 func TestPage(t *testing.T) {
 	f := func(x float64) *float64 { return &x }
 	const nasty = `/<img src=x onerror="document.title='taken'"><script>document.title='taken'</script>\xff`
-	b := &backend{events: []api.Event{{ID: 1, Type: "chain.ready", Chain: "main", Time: time.Now(), Message: "all serve"}}, more: make(chan struct{})}
+	b := &backend{events: []api.Event{{ID: 1, Type: "chain.ready", Chain: "main", Time: time.Now(),
+		Message: "all serve"}}, more: make(chan struct{})}
 	p := &places{shown: api.Placement{
-		Heat:   api.PlacementHeat{Prometheus: "http://127.0.0.1:9090", Window: "1m", ReadsPerSecond: f(1234.5), HitRatio: f(.876), NetworkMedianSeconds: f(42e-6), EtcdMedianSeconds: f(.0012)},
-		Placed: []api.PlacementKey{{Key: nasty, Chain: "main", Reads: f(500), Writes: f(1), Since: time.Now(), Code: "serves", Reason: "score 497/s"}},
+		Heat: api.PlacementHeat{Prometheus: "http://127.0.0.1:9090", Window: "1m", ReadsPerSecond: f(1234.5),
+			HitRatio: f(.876), NetworkMedianSeconds: f(42e-6), EtcdMedianSeconds: f(.0012)},
+		Placed: []api.PlacementKey{{Key: nasty, Chain: "main", Reads: f(500), Writes: f(1), Since: time.Now(),
+			Code: "serves", Reason: "score 497/s"}},
 		Others: []api.PlacementKey{{Key: "/cold", Reads: f(.1), Writes: f(0), Code: "cold", Reason: "score 0.10/s: worth a slot from 1.00/s"}},
 	}}
 	s := httptest.NewServer(Handler(b, p))
@@ -91,7 +97,8 @@ func TestPage(t *testing.T) {
 	shows("live, ", "main", "chain.ready", "all serve", nasty, "500", "score 497/s", "/cold", "worth a slot", "1235", "87.6 %", "42 µs", "1.2 ms", "http://127.0.0.1:9090")
 
 	p.mu.Lock()
-	p.shown.Placed = append(p.shown.Placed, api.PlacementKey{Key: "/came/later", Chain: "main", Reads: f(3), Since: time.Now(), Code: "serves"})
+	p.shown.Placed = append(p.shown.Placed, api.PlacementKey{Key: "/came/later", Chain: "main", Reads: f(3),
+		Since: time.Now(), Code: "serves"})
 	p.shown.Heat.Error = "Prometheus does not answer"
 	p.mu.Unlock()
 	b.mu.Lock()

@@ -13,17 +13,21 @@ import (
 
 // Caller is who asks, as the kernel or a token says.
 type Caller struct {
-	// Unix: the request came by a Unix socket, and what follows is what the kernel says of the process that has connected (unix(7), SO_PEERCRED), in this process's namespaces.
+	// Unix: the request came by a Unix socket, and what follows is what the kernel says of the
+	// process that has connected (unix(7), SO_PEERCRED), in this process's namespaces.
 	Unix     bool
 	UID, GID uint32
 	PID      int32 // 0: of a namespace of processes that cannot be seen from here
-	// NetNS is the inode of the process's network namespace, as /proc/PID/ns/net tells it, when it connected; 0: unknown. It is that of the process's first thread. It says in
-	// which host of a lab network somebody is, and is no proof against root, who may enter any.
+	// NetNS is the inode of the process's network namespace, as /proc/PID/ns/net tells it, when it
+	// connected; 0: unknown. It is that of the process's first thread. It says in which host of a
+	// lab network somebody is, and is no proof against root, who may enter any.
 	NetNS uint64
 
-	// Token is by which token a request over TCP was let in: TokenAll, TokenRead or TokenPage; "": by none.
+	// Token is by which token a request over TCP was let in: TokenAll, TokenRead or TokenPage; "":
+	// by none.
 	Token string
-	// Node is the node whose agent passes the request on, which has shown its certificate for that; "": none does.
+	// Node is the node whose agent passes the request on, which has shown its certificate for that;
+	// "": none does.
 	Node string
 
 	// ReadOnly: nothing may be changed in this caller's name.
@@ -57,7 +61,8 @@ func WithCaller(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// CallerFrom is who asks for what is done in a context of this API's requests; false: nobody was asked who he is (the API was served without a Server, or it is what is open to all).
+// CallerFrom is who asks for what is done in a context of this API's requests; false: nobody was
+// asked who he is (the API was served without a Server, or it is what is open to all).
 func CallerFrom(ctx context.Context) (Caller, bool) {
 	c, ok := ctx.Value(callerKey{}).(Caller)
 	return c, ok
@@ -69,7 +74,8 @@ type peer struct {
 	groups []uint32 // all of the process's groups
 }
 
-// peerOf asks the kernel. It is to be called as soon as the connection is accepted: a process's number may be another's after it has ended.
+// peerOf asks the kernel. It is to be called as soon as the connection is accepted: a process's
+// number may be another's after it has ended.
 func peerOf(c *net.UnixConn) (peer, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -91,8 +97,10 @@ func peerOf(c *net.UnixConn) (peer, error) {
 	return p, failed
 }
 
-// netNS is the inode of a connected process's network namespace, or 0. Where the kernel gives a handle of the process (Linux 6.5), the answer is that process's for certain; before
-// that it is that of a process with the same number and user, which is another only if the first has ended since it connected.
+// netNS is the inode of a connected process's network namespace, or 0. Where the kernel gives a
+// handle of the process (Linux 6.5), the answer is that process's for certain; before that it is
+// that of a process with the same number and user, which is another only if the first has ended
+// since it connected.
 func netNS(fd int, cred *unix.Ucred) uint64 {
 	if cred.Pid == 0 {
 		return 0
@@ -122,7 +130,8 @@ func peerGroups(fd int) []uint32 {
 	out := make([]uint32, 64)
 	for {
 		size := uint32(len(out) * 4)
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS, uintptr(unsafe.Pointer(&out[0])), uintptr(unsafe.Pointer(&size)), 0)
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&out[0])), uintptr(unsafe.Pointer(&size)), 0)
 		if errno == unix.ERANGE && int(size) > len(out)*4 {
 			out = make([]uint32, size/4)
 			continue

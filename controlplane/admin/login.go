@@ -9,9 +9,10 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 )
 
-// A browser cannot show a token by itself. So who has come in by the socket, or with the token, asks for a link for one use; the browser that follows it is given a cookie,
-// with which it may look. Browsers send cookies to all ports of an address: another server on this machine that a browser is lured to sees it, and that is why it does not
-// let anything be changed.
+// A browser cannot show a token by itself. So who has come in by the socket, or with the token,
+// asks for a link for one use; the browser that follows it is given a cookie, with which it may
+// look. Browsers send cookies to all ports of an address: another server on this machine that a
+// browser is lured to sees it, and that is why it does not let anything be changed.
 
 const (
 	linkPath   = "/v1/page"
@@ -36,7 +37,9 @@ func (s *Server) makeLink(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(api.PageLink{URL: "http://" + s.tcp.String() + "/?token=" + s.links.issue(), Seconds: int(linkLife / time.Second)}) // the client has gone
+	// the client has gone
+	_ = json.NewEncoder(w).Encode(api.PageLink{URL: "http://" + s.tcp.String() + "/?token=" + s.links.issue(),
+		Seconds: int(linkLife / time.Second)})
 }
 
 // logIn lets a browser in that shows such a link.
@@ -47,6 +50,7 @@ func (s *Server) logIn(w http.ResponseWriter, r *http.Request, code string) {
 		refuse(w, http.StatusForbidden, api.CodeUnauthenticated, "this link was used already, or is older than %v: netcraqctl page gives another", linkLife)
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.cookies.issue(), Path: "/", MaxAge: int(cookieLife / time.Second), HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.cookies.issue(), Path: "/",
+		MaxAge: int(cookieLife / time.Second), HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }

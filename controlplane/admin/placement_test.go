@@ -48,7 +48,8 @@ func (p *places) Evict(_ context.Context, e api.PlacementEviction) error {
 	return nil
 }
 
-// TestPlacement: what the client asks for is what placement is asked for, however odd the keys are; without placement the API says so.
+// TestPlacement: what the client asks for is what placement is asked for, however odd the keys are;
+// without placement the API says so.
 func TestPlacement(t *testing.T) {
 	p := &places{shown: api.Placement{Placed: []api.PlacementKey{{Key: "/a"}}}}
 	s := httptest.NewServer(Handler(&backend{}, p))
@@ -64,7 +65,8 @@ func TestPlacement(t *testing.T) {
 	if k, err := c.SetPlacementRule(t.Context(), api.PlacementRule{Key: odd, Choice: "pin"}); err != nil || k.Code != "pinned" {
 		t.Errorf("%+v, %v", k, err)
 	}
-	if k, err := c.SetPlacementRule(t.Context(), api.PlacementRule{Key: "/p", Prefix: true, Choice: "exclude"}); err != nil || k != nil {
+	if k, err := c.SetPlacementRule(t.Context(), api.PlacementRule{Key: "/p", Prefix: true,
+		Choice: "exclude"}); err != nil || k != nil {
 		t.Errorf("%+v, %v", k, err)
 	}
 	if err := c.Evict(t.Context(), api.PlacementEviction{Key: odd, KeyID: 7, Reason: "silence"}); err != nil {
@@ -74,7 +76,8 @@ func TestPlacement(t *testing.T) {
 		t.Errorf("asked\n%s\nwant\n%s", got, want)
 	}
 	_, url := serve(t, &backend{})
-	if _, err := api.NewClient(url).Placement(t.Context()); !errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) || !strings.Contains(err.Error(), "--prometheus") {
+	if _, err := api.NewClient(url).Placement(t.Context()); !errors.Is(err,
+		&api.Error{Code: api.CodeFailedPrecondition}) || !strings.Contains(err.Error(), "--prometheus") {
 		t.Error(err)
 	}
 }

@@ -9,10 +9,13 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 )
 
-// Replica serves the API of a controller of which there are several: while another leads, requests are passed on to that one, so that any address will do for
-// those who ask. They have shown here who they are; there it is this controller that asks, with the token that all of a network's controllers share.
+// Replica serves the API of a controller of which there are several: while another leads, requests
+// are passed on to that one, so that any address will do for those who ask. They have shown here
+// who they are; there it is this controller that asks, with the token that all of a network's
+// controllers share.
 type Replica struct {
-	// Token and ReadToken are shown to the leader, the second for callers who may only look; "": none.
+	// Token and ReadToken are shown to the leader, the second for callers who may only look; "":
+	// none.
 	Token, ReadToken string
 
 	bounded sync.Once
@@ -23,7 +26,8 @@ type Replica struct {
 	leader string       // the leader's admin address, where that is known
 }
 
-// passedOn is a header of requests that one controller has passed on to another. They are not passed on again: two might each take the other for the leader.
+// passedOn is a header of requests that one controller has passed on to another. They are not
+// passed on again: two might each take the other for the leader.
 const passedOn = "Netcraq-Passed-On"
 
 // Lead serves the API of a backend, and of its placement (nil: it has none), from now on.
@@ -34,7 +38,8 @@ func (s *Replica) Lead(b Backend, p Placement) {
 	s.leads, s.leader = h, ""
 }
 
-// StandBy passes requests on to a leader's admin address (HOST:PORT) from now on; "": none is known.
+// StandBy passes requests on to a leader's admin address (HOST:PORT) from now on; "": none is
+// known.
 func (s *Replica) StandBy(leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 )
 
-// TestReplica: a controller that stands by sends requests on to the leader, bodies and all; with nobody to send them to it says so.
+// TestReplica: a controller that stands by sends requests on to the leader, bodies and all; with
+// nobody to send them to it says so.
 func TestReplica(t *testing.T) {
 	leading, standing := &Replica{}, &Replica{}
 	leader, standby := httptest.NewServer(leading), httptest.NewServer(standing)

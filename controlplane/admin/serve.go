@@ -24,14 +24,17 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 )
 
-// What a server has for all who ask, together. It answers 503 beyond that, or lets connections wait.
+// What a server has for all who ask, together. It answers 503 beyond that, or lets connections
+// wait.
 const (
 	maxRequests    = 128 // under way, without streams of events
 	maxStreams     = 64
 	maxOpen        = 16  // of what needs no name: health, metrics, the page's files
 	maxAlive       = 16  // of other controllers, which watch this one's life
 	maxConnections = 256 // at each address
-	maxStrangers   = 16  // of them at a socket from users who are not let in, so that these do not take the place of others
+	// of them at a socket from users who are not let in, so that these do not take the place of
+	// others
+	maxStrangers = 16
 
 	headerTime = 5 * time.Second
 	idleTime   = 2 * time.Minute
@@ -40,7 +43,8 @@ const (
 
 // Config says where the admin API is served, and to whom.
 type Config struct {
-	// Endpoints: unix:///PATH, and HOST:PORT for TCP. By a Unix socket root and this process's own user are let in, and those named below; over TCP who has a token.
+	// Endpoints: unix:///PATH, and HOST:PORT for TCP. By a Unix socket root and this process's own
+	// user are let in, and those named below; over TCP who has a token.
 	Endpoints []string
 	Users     []string // names or numbers of more users for the sockets
 	Group     string   // name or number of a group for the sockets, which become its own; "": none
@@ -79,7 +83,8 @@ type Server struct {
 // Listen opens a server's addresses. Nothing is served yet.
 func Listen(c Config, log *slog.Logger) (_ *Server, err error) {
 	s := &Server{log: log, gid: -1, links: newPasses(linkLife, 16), cookies: newPasses(cookieLife, 64),
-		requests: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams), open: make(chan struct{}, maxOpen), alive: make(chan struct{}, maxAlive)}
+		requests: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams),
+		open: make(chan struct{}, maxOpen), alive: make(chan struct{}, maxAlive)}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -148,7 +153,8 @@ func (s *Server) listenUnix(path string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("the folder of its socket: %w (--admin chooses another place)", err)
 	}
-	// The lock, and not whether somebody answers, says whether the socket is in use: between two that start at once there is no moment in which both take it for left over.
+	// The lock, and not whether somebody answers, says whether the socket is in use: between two
+	// that start at once there is no moment in which both take it for left over.
 	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("the lock of its socket: %w (--admin chooses another place)", err)
@@ -164,7 +170,8 @@ func (s *Server) listenUnix(path string) error {
 	if err != nil {
 		return err
 	}
-	s.listeners = append(s.listeners, netutil.LimitListener(&peers{l, s, make(chan struct{}, maxStrangers)}, maxConnections))
+	s.listeners = append(s.listeners, netutil.LimitListener(&peers{l, s, make(chan struct{}, maxStrangers)},
+		maxConnections))
 	if s.gid >= 0 {
 		if err := os.Chown(path, -1, s.gid); err != nil {
 			return fmt.Errorf("giving its socket to the group: %w", err)
@@ -219,14 +226,16 @@ func (s *Server) Addresses() []string {
 // TCP is the first address where it is served over TCP; nil: nowhere.
 func (s *Server) TCP() net.Addr { return s.tcp }
 
-// Tokens are those that it asks for over TCP, as an Authorization for another controller of the same network. "": it has none.
+// Tokens are those that it asks for over TCP, as an Authorization for another controller of the
+// same network. "": it has none.
 func (s *Server) Tokens() (all, read string) { return s.token, s.read }
 
 // Serve serves an API, as Handler makes it, until ctx ends (nil) or it cannot any more.
 func (s *Server) Serve(ctx context.Context, next http.Handler) error {
-	server := &http.Server{Handler: s.door(next), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
-		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return ctx },
+	server := &http.Server{Handler: s.door(next), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: maxHeader,
+		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		BaseContext:    func(net.Listener) context.Context { return ctx },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if a, ok := c.RemoteAddr().(peerAddr); ok {
 				return context.WithValue(ctx, peerKey{}, a.peer)
@@ -316,7 +325,8 @@ func (l *peers) Accept() (net.Conn, error) {
 	}
 }
 
-// local says whether a request calls this machine by an address. One that was given a name may come from a web page (DNS rebinding).
+// local says whether a request calls this machine by an address. One that was given a name may come
+// from a web page (DNS rebinding).
 func local(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -325,7 +335,8 @@ func local(r *http.Request) bool {
 	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil
 }
 
-// openPaths need no name: a kubelet, a Prometheus and other controllers ask for them, and the page's files are in every copy of the program.
+// openPaths need no name: a kubelet, a Prometheus and other controllers ask for them, and the
+// page's files are in every copy of the program.
 var openPaths = []string{"/healthz", "/readyz", "/metrics", "/v1/alive", "/", "/page.js", "/page.css"}
 
 func refuse(w http.ResponseWriter, status int, code, format string, args ...any) {
@@ -341,7 +352,8 @@ func refuse(w http.ResponseWriter, status int, code, format string, args ...any)
 // door lets in who may ask.
 func (s *Server) door(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // of refusals; who answers sets it anew
+		// of refusals; who answers sets it anew
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		known, byUnix := r.Context().Value(peerKey{}).(peer)
 		if !byUnix && !local(r) {
 			refuse(w, http.StatusForbidden, api.CodeInvalidArgument, "this API is not served as %q: use its IP address", r.Host)

@@ -23,7 +23,8 @@ import (
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
-// envAsk makes this binary a client that asks a controller for its chains, by a socket or URL, and says what it heard, and where it is.
+// envAsk makes this binary a client that asks a controller for its chains, by a socket or URL, and
+// says what it heard, and where it is.
 const envAsk = "NETCRAQ_TEST_ASK"
 
 func TestMain(m *testing.M) {
@@ -112,13 +113,15 @@ func open(t *testing.T, change func(*Config)) *served {
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	must(t, os.Chmod(dir, 0o755))
-	c := Config{Endpoints: []string{"unix://" + filepath.Join(dir, "c.sock"), "127.0.0.1:0"}, Token: filepath.Join(dir, "token"), ReadToken: filepath.Join(dir, "read")}
+	c := Config{Endpoints: []string{"unix://" + filepath.Join(dir, "c.sock"), "127.0.0.1:0"},
+		Token: filepath.Join(dir, "token"), ReadToken: filepath.Join(dir, "read")}
 	if change != nil {
 		change(&c)
 	}
 	s, err := Listen(c, slog.New(slog.DiscardHandler))
 	must(t, err)
-	out := &served{Server: s, dir: dir, socket: c.Endpoints[0], url: "http://" + s.TCP().String(), who: make(chan Caller, 100), backend: &backend{more: make(chan struct{})}}
+	out := &served{Server: s, dir: dir, socket: c.Endpoints[0], url: "http://" + s.TCP().String(),
+		who: make(chan Caller, 100), backend: &backend{more: make(chan struct{})}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	bounds := newBodies()
@@ -133,8 +136,8 @@ func open(t *testing.T, change func(*Config)) *served {
 	return out
 }
 
-// TestSocket: by the socket root and this process's user are let in, and whoever is named; nobody else, whatever the file's mode. The backend knows who it is, and in which
-// network namespace.
+// TestSocket: by the socket root and this process's user are let in, and whoever is named; nobody
+// else, whatever the file's mode. The backend knows who it is, and in which network namespace.
 func TestSocket(t *testing.T) {
 	needsRoot(t)
 	const nobody, other = 65534, 65533
@@ -222,7 +225,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestNetNS: the backend is told in which network namespace a caller is, and nothing of one who has gone.
+// TestNetNS: the backend is told in which network namespace a caller is, and nothing of one who has
+// gone.
 func TestNetNS(t *testing.T) {
 	needsRoot(t)
 	s := open(t, nil)
@@ -271,7 +275,8 @@ func (s *served) request(t *testing.T, method, path, body string, headers ...str
 	return resp.StatusCode, string(b), resp
 }
 
-// TestTCP: over TCP nobody who has no token changes or learns anything, from wherever on the machine.
+// TestTCP: over TCP nobody who has no token changes or learns anything, from wherever on the
+// machine.
 func TestTCP(t *testing.T) {
 	s := open(t, nil)
 	token := func(name string) string {
@@ -340,7 +345,8 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-// TestPageLink: a link lets one browser in, once, to look; a cookie changes nothing, and is for this port.
+// TestPageLink: a link lets one browser in, once, to look; a cookie changes nothing, and is for
+// this port.
 func TestPageLink(t *testing.T) {
 	s := open(t, nil)
 	link, err := api.NewClient(s.socket).PageLink(t.Context())
@@ -392,7 +398,8 @@ func TestPageLink(t *testing.T) {
 	}
 }
 
-// TestTokenFile: a token is made with a mode that is root's alone, and stays; one that others can read is not taken.
+// TestTokenFile: a token is made with a mode that is root's alone, and stays; one that others can
+// read is not taken.
 func TestTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "token")
 	token, err := loadToken(path)
@@ -486,7 +493,8 @@ func (s *served) unfinished(t *testing.T, n int, head string, size int) []net.Co
 	return out
 }
 
-// TestUnfinishedBodies: twelve bodies of 64 MB that do not end (778 MB it was, for good) cost nothing without a token, and little with one; others are answered meanwhile.
+// TestUnfinishedBodies: twelve bodies of 64 MB that do not end (778 MB it was, for good) cost
+// nothing without a token, and little with one; others are answered meanwhile.
 func TestUnfinishedBodies(t *testing.T) {
 	s := open(t, nil)
 	b, err := os.ReadFile(filepath.Join(s.dir, "token"))
@@ -521,7 +529,8 @@ func TestUnfinishedBodies(t *testing.T) {
 			if _, err := api.NewClient(s.socket).Chains(quick); err != nil {
 				t.Errorf("nobody else is answered: %v", err)
 			}
-			if _, err := api.NewClient(s.socket).AddKey(quick, "main", api.KeySpec{Name: "/a"}); err != nil && c.length != "Content-Length: 16777216" && c.length != "Transfer-Encoding: chunked" {
+			if _, err := api.NewClient(s.socket).AddKey(quick, "main", api.KeySpec{Name: "/a"}); err != nil &&
+				c.length != "Content-Length: 16777216" && c.length != "Transfer-Encoding: chunked" {
 				t.Errorf("nobody else's bodies are read: %v", err)
 			}
 			for _, conn := range conns {
@@ -549,7 +558,8 @@ func (s slow) Switches(context.Context) ([]api.Switch, error) {
 	return []api.Switch{}, nil
 }
 
-// TestInFlight: more requests than there is room for are refused at once, and health is told all the same.
+// TestInFlight: more requests than there is room for are refused at once, and health is told all
+// the same.
 func TestInFlight(t *testing.T) {
 	dir := t.TempDir()
 	socket := "unix://" + filepath.Join(dir, "c.sock")
@@ -615,12 +625,14 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestPassedOn: one that stands by shows the leader the token that is right for the caller, and nobody who has none gets by.
+// TestPassedOn: one that stands by shows the leader the token that is right for the caller, and
+// nobody who has none gets by.
 func TestPassedOn(t *testing.T) {
 	leader := open(t, nil)
 	all, read := leader.Tokens()
 	dir := t.TempDir()
-	s, err := Listen(Config{Endpoints: []string{"unix://" + filepath.Join(dir, "c.sock"), "127.0.0.1:0"}, Token: filepath.Join(leader.dir, "token"), ReadToken: filepath.Join(leader.dir, "read")},
+	s, err := Listen(Config{Endpoints: []string{"unix://" + filepath.Join(dir, "c.sock"), "127.0.0.1:0"},
+		Token: filepath.Join(leader.dir, "token"), ReadToken: filepath.Join(leader.dir, "read")},
 		slog.New(slog.DiscardHandler))
 	must(t, err)
 	standing := &Replica{Token: all, ReadToken: read}
@@ -647,7 +659,8 @@ func TestPassedOn(t *testing.T) {
 	}
 	// Two that take each other for the leader do not pass requests around for ever.
 	standing.StandBy(s.TCP().String())
-	if _, err := api.NewClient("unix://" + filepath.Join(dir, "c.sock")).Chains(ctx); err == nil || !strings.Contains(err.Error(), "this controller stands by") {
+	if _, err := api.NewClient("unix://" + filepath.Join(dir, "c.sock")).Chains(ctx); err == nil ||
+		!strings.Contains(err.Error(), "this controller stands by") {
 		t.Error(err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package admin serves the controller's admin API: HTTP and JSON, as package api describes it. It decodes requests, calls the controller and encodes
-// answers; it decides nothing.
+// Package admin serves the controller's admin API: HTTP and JSON, as package api describes it. It
+// decodes requests, calls the controller and encodes answers; it decides nothing.
 //
 //	GET    /v1/chains                          PUT    /v1/sessions/{lease}
 //	GET    /v1/chains/{chain}                  DELETE /v1/sessions/{lease}
@@ -16,10 +16,13 @@
 //
 // The first is a page for people, which shows the rest (package page).
 //
-// Handler asks nobody who he is. A Server, which serves it, does: the kernel says who is at the other end of a Unix socket, and over TCP who asks has to
-// have a token (POST /v1/page is the Server's own: a link for a browser). Requests whose Host is a name other than localhost are refused, so that no web page
-// can reach it through a browser (DNS rebinding), and so are changes that a browser asks for from another site's page (cross-site request forgery).
-// What a request may be is bounded: bodies in bytes, and in the time that they take, each and all together; answers in the time that they are read in.
+// Handler asks nobody who he is. A Server, which serves it, does: the kernel says who is at the
+// other end of a Unix socket, and over TCP who asks has to have a token (POST /v1/page is the
+// Server's own: a link for a browser). Requests whose Host is a name other than localhost are
+// refused, so that no web page can reach it through a browser (DNS rebinding), and so are changes
+// that a browser asks for from another site's page (cross-site request forgery). What a request may
+// be is bounded: bodies in bytes, and in the time that they take, each and all together; answers in
+// the time that they are read in.
 package admin
 
 import (
@@ -58,12 +61,14 @@ type Backend interface {
 	OpenSessions(context.Context, api.SessionsRequest) (*api.Sessions, error)
 	KeepSessions(ctx context.Context, lease string) (*api.Sessions, error)
 	CloseSessions(ctx context.Context, lease string) error
-	// Events is the events after the one numbered since, and a channel that is closed when there are more.
+	// Events is the events after the one numbered since, and a channel that is closed when there
+	// are more.
 	Events(since uint64) ([]api.Event, <-chan struct{})
 	Ready(context.Context) error
 }
 
-// Placement is what the API shows of placement: placement/controller.Controller. Its errors are *api.Error.
+// Placement is what the API shows of placement: placement/controller.Controller. Its errors are
+// *api.Error.
 type Placement interface {
 	Show(context.Context) (*api.Placement, error)
 	// Why says why a key is where it is.
@@ -125,7 +130,8 @@ func handler(b Backend, p Placement, bounds *bodies) http.Handler {
 // timely bounds the time in which an answer is read.
 func timely(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // only a recorder of tests cannot do it
+		// only a recorder of tests cannot do it
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		next.ServeHTTP(w, r)
 	})
 }
@@ -133,7 +139,8 @@ func timely(next http.Handler) http.Handler {
 // onlyLocal refuses requests that call this machine by a name.
 func onlyLocal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // that of the connection's last answer; only a recorder of tests cannot do it
+		// that of the connection's last answer; only a recorder of tests cannot do it
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 		if !local(r) {
 			e := api.Errorf(api.CodeInvalidArgument, "this API is not served as %q: use its IP address", r.Host)
 			e.Status = http.StatusForbidden
@@ -170,7 +177,8 @@ func answer(f func(*http.Request) (any, error)) http.Handler {
 			}
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // only a recorder of tests cannot do it
+		// only a recorder of tests cannot do it
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		w.WriteHeader(code)
 		json.NewEncoder(w).Encode(out) // a client that has gone away is its own affair
 	})
@@ -194,7 +202,8 @@ func wantsState(r *http.Request) bool {
 	return err == nil && on
 }
 
-// decode reads a JSON body strictly: a field that nobody reads is a mistake that its writer wants to hear of.
+// decode reads a JSON body strictly: a field that nobody reads is a mistake that its writer wants
+// to hear of.
 func decode(body []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -296,8 +305,8 @@ func (s *server) openSessions(r *http.Request) (any, error) {
 // keepAlive is how often an event stream that has nothing to say shows that it is there.
 const keepAlive = 15 * time.Second
 
-// events streams events as server-sent events: those that are kept, from ?since=ID or the Last-Event-ID header on, then, unless ?follow=0, those to
-// come.
+// events streams events as server-sent events: those that are kept, from ?since=ID or the
+// Last-Event-ID header on, then, unless ?follow=0, those to come.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	since := uint64(0)
 	from := r.URL.Query().Get("since")

@@ -167,13 +167,15 @@ func TestClient(t *testing.T) {
 func TestManyKeys(t *testing.T) {
 	c, url := serve(t, &backend{})
 	keys, err := c.AddKeys(t.Context(), "main", []api.KeySpec{{Name: "a"}, {Name: "bad"}, {Name: "c"}})
-	if err != nil || len(keys) != 3 || keys[1].Error == nil || keys[1].Error.Code != api.CodeAlreadyExists || keys[2].Error != nil {
+	if err != nil || len(keys) != 3 || keys[1].Error == nil || keys[1].Error.Code != api.CodeAlreadyExists ||
+		keys[2].Error != nil {
 		t.Error(keys, err)
 	}
 	if keys, err := c.AddKeys(t.Context(), "main", nil); err != nil || len(keys) != 0 {
 		t.Error(keys, err)
 	}
-	if _, err := c.AddKey(t.Context(), "main", api.KeySpec{Name: "bad"}); !errors.Is(err, &api.Error{Code: api.CodeAlreadyExists}) {
+	if _, err := c.AddKey(t.Context(), "main", api.KeySpec{Name: "bad"}); !errors.Is(err,
+		&api.Error{Code: api.CodeAlreadyExists}) {
 		t.Error(err)
 	}
 	resp, err := http.Post(url+"/v1/chains/main/keys", "application/json", strings.NewReader(`[{"name":"bad"}]`))
@@ -264,7 +266,9 @@ func TestNoController(t *testing.T) {
 	if err := api.NewClient("127.0.0.1:1").Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "is it running") {
 		t.Error(err)
 	}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "a proxy says no", http.StatusBadGateway) }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "a proxy says no", http.StatusBadGateway)
+	}))
 	defer s.Close()
 	var e *api.Error
 	_, err := api.NewClient(s.URL).Chains(t.Context())

@@ -20,7 +20,8 @@ import (
 // leastToken is how long a token has to be, in characters: 128 bits in hexadecimal.
 const leastToken = 32
 
-// loadToken reads a token from a file, which is made if it is not there. A file that others may read is refused: whoever read it has the token.
+// loadToken reads a token from a file, which is made if it is not there. A file that others may
+// read is refused: whoever read it has the token.
 func loadToken(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,7 +81,8 @@ func same(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// passes are secrets that were given out for a while: links for one use, browsers' cookies. Only their sums are kept.
+// passes are secrets that were given out for a while: links for one use, browsers' cookies. Only
+// their sums are kept.
 type passes struct {
 	life time.Duration
 	most int

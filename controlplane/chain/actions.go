@@ -6,18 +6,20 @@ import (
 	"time"
 )
 
-// Action is something for the shell to do, in the order in which Actions gives them. Each is done concurrently with the others unless it says
-// otherwise.
+// Action is something for the shell to do, in the order in which Actions gives them. Each is done
+// concurrently with the others unless it says otherwise.
 type Action interface{ String() string }
 
-// Persist asks for the record to be made durable, and for Persisted with the same Seq. What comes after it in Actions must wait for that.
+// Persist asks for the record to be made durable, and for Persisted with the same Seq. What comes
+// after it in Actions must wait for that.
 type Persist struct {
 	Record Record
 	Seq    uint64
 }
 
-// Install asks for a switch's part of the configuration (its chain_config entry, multicast groups, service address and route), and for Installed with
-// the same Seq. Where the switch has all of it already, nothing is to be written; with Reread that is judged by what the switch has now, because
+// Install asks for a switch's part of the configuration (its chain_config entry, multicast groups,
+// service address and route), and for Installed with the same Seq. Where the switch has all of it
+// already, nothing is to be written; with Reread that is judged by what the switch has now, because
 // somebody else may have changed it.
 type Install struct {
 	Switch     string
@@ -27,7 +29,8 @@ type Install struct {
 	Reread     bool
 }
 
-// Lease asks for one LEASE packet. It is not acknowledged; its reply, if one comes, goes to LeaseReply.
+// Lease asks for one LEASE packet. It is not acknowledged; its reply, if one comes, goes to
+// LeaseReply.
 type Lease struct {
 	Switch   string
 	Epoch    uint16
@@ -35,9 +38,11 @@ type Lease struct {
 	Duration time.Duration // from then on
 }
 
-// Redrive asks for the newest version of each key that is dirty at any of From to be re-propagated from Via, and for Redriven. Only what is read from a
-// switch that has Epoch is sent, with that epoch. With Drain it is not done until every member is clean and all hold the same version of every key; with
-// Stuck only what is dirty with the same version at two looks, StuckFor apart, is sent: during every write a key is dirty for a moment.
+// Redrive asks for the newest version of each key that is dirty at any of From to be re-propagated
+// from Via, and for Redriven. Only what is read from a switch that has Epoch is sent, with that
+// epoch. With Drain it is not done until every member is clean and all hold the same version of
+// every key; with Stuck only what is dirty with the same version at two looks, StuckFor apart, is
+// sent: during every write a key is dirty for a moment.
 type Redrive struct {
 	Epoch uint16
 	From  []string
@@ -46,16 +51,18 @@ type Redrive struct {
 	Stuck bool
 }
 
-// Erase asks for a switch's registers to be emptied, which only loading its program does, and for the SwitchUp that follows (Report.Fresh), or for
-// EraseFailed. It must be refused where the switch is a member of another chain.
+// Erase asks for a switch's registers to be emptied, which only loading its program does, and for
+// the SwitchUp that follows (Report.Fresh), or for EraseFailed. It must be refused where the switch
+// is a member of another chain.
 type Erase struct {
 	Switch string
 	Seq    uint64
 }
 
-// Copy asks for what Donor has of a chain to be written into To: first its key index entries, then every slot's newest version and every session's
-// record, each only where To has an older one; and for Copied. With Compare it is not done until To has committed the newest version of every slot of
-// Donor's, and has Donor's session records.
+// Copy asks for what Donor has of a chain to be written into To: first its key index entries, then
+// every slot's newest version and every session's record, each only where To has an older one; and
+// for Copied. With Compare it is not done until To has committed the newest version of every slot
+// of Donor's, and has Donor's session records.
 type Copy struct {
 	Epoch     uint16
 	Donor, To string
@@ -63,8 +70,9 @@ type Copy struct {
 	Seq       uint64
 }
 
-// InsertKeys and DeleteKeys ask for the key_index entries of an operation's keys, or of their aliases, at one switch, and for KeysDone. The entries of keys that are removed are closed:
-// the head takes no writes of them but the controller's.
+// InsertKeys and DeleteKeys ask for the key_index entries of an operation's keys, or of their
+// aliases, at one switch, and for KeysDone. The entries of keys that are removed are closed: the
+// head takes no writes of them but the controller's.
 type InsertKeys struct {
 	Op      OpID
 	Attempt int
@@ -78,8 +86,9 @@ type DeleteKeys struct {
 	Alias   bool
 }
 
-// DrainKeys asks for what is dirty in the slots of an operation's keys to be re-propagated, by their aliases, until all members are clean and equal; for what
-// they hold to be kept; and for KeysDone.
+// DrainKeys asks for what is dirty in the slots of an operation's keys to be re-propagated, by
+// their aliases, until all members are clean and equal; for what they hold to be kept; and for
+// KeysDone.
 type DrainKeys struct {
 	Op      OpID
 	Attempt int
@@ -87,8 +96,9 @@ type DrainKeys struct {
 	Members []string // head first
 }
 
-// WriteKeys asks for the first write of each of an operation's keys to be sent to the head until it is answered and every member is clean, DeleteValues
-// for the same with a tombstone; both ask for KeysDone.
+// WriteKeys asks for the first write of each of an operation's keys to be sent to the head until it
+// is answered and every member is clean, DeleteValues for the same with a tombstone; both ask for
+// KeysDone.
 type WriteKeys struct {
 	Op      OpID
 	Attempt int

@@ -14,7 +14,8 @@ type Change struct {
 	Members []string
 }
 
-// Propose changes a running chain. Done comes when all members have the new configuration, or with the reason why there is none.
+// Propose changes a running chain. Done comes when all members have the new configuration, or with
+// the reason why there is none.
 func (m *Machine) Propose(now Time, op OpID, ch Change) {
 	next, reorder, err := m.plan(now, ch)
 	if err != nil {
@@ -26,13 +27,15 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 	case same && next.Lease == m.cfg.Lease:
 		m.do(Done{op, nil})
 	case reorder:
-		// Drain under the old order with the head frozen; then all members hold the same, and any order is as good as any other.
+		// Drain under the old order with the head frozen; then all members hold the same, and any
+		// order is as good as any other.
 		drain := m.next(m.cfg.Epoch, m.cfg.Members)
 		drain.Freeze = FreezeHead
 		m.begin(now, drain, &change{op: op, then: &next})
 	case same && next.Lease > 0 && next.Lease < m.cfg.Lease:
-		// No switch sees a difference: the length of a lease stands in each LEASE. Shorter ones take over as the longer ones run out. (Longer ones must be on
-		// record before the first is given, for a controller that comes after this one.)
+		// No switch sees a difference: the length of a lease stands in each LEASE. Shorter ones
+		// take over as the longer ones run out. (Longer ones must be on record before the first is
+		// given, for a controller that comes after this one.)
 		m.shorten(now)
 		m.cfg.Lease = next.Lease
 		m.save(now)
@@ -97,7 +100,8 @@ func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err erro
 		return fail(ErrUnavailable, "%s must have the new configuration and is not connected: try again, or leave it out", strings.Join(away, ", "))
 	}
 	// Members may go, and the chain be thawed.
-	if m.sparing() && (len(joining) > 0 || !inOrder(members, m.cfg.Members) || next.Lease != m.cfg.Lease || next.Freeze != m.cfg.Freeze && next.Freeze != Thawed) {
+	if m.sparing() && (len(joining) > 0 || !inOrder(members, m.cfg.Members) || next.Lease != m.cfg.Lease ||
+		next.Freeze != m.cfg.Freeze && next.Freeze != Thawed) {
 		return fail(ErrRefused, "the chain has used %d of its %d epochs: %s", m.cfg.Epoch, MaxEpoch, usedUp)
 	}
 	reorder = m.holdsData() && !inOrder(members, m.cfg.Members)

@@ -47,8 +47,9 @@ func (f Freeze) String() string { return [...]string{"", "head frozen", "frozen"
 // MaxEpoch is the highest epoch: epochs have 16 bits.
 const MaxEpoch = 1<<16 - 1
 
-// reserved is how many epochs are kept for what a chain cannot do without: to go on without members, and to be thawed.
-// Nothing that could as well be left undone is begun when no more are left.
+// reserved is how many epochs are kept for what a chain cannot do without: to go on without
+// members, and to be thawed. Nothing that could as well be left undone is begun when no more are
+// left.
 const reserved = 1024
 
 // usedUp is what to do then.
@@ -64,7 +65,8 @@ type Config struct {
 	Shadow string `json:"shadow,omitempty"`
 }
 
-// Assignment is a switch's part of a configuration: what its chain_config entry says, with switches for addresses.
+// Assignment is a switch's part of a configuration: what its chain_config entry says, with switches
+// for addresses.
 type Assignment struct {
 	Role             Role
 	Frozen           bool
@@ -145,14 +147,17 @@ func (a Assignment) String() string {
 	return s
 }
 
-// Record is what must survive the controller: written before a configuration is installed, and again when all members have it.
+// Record is what must survive the controller: written before a configuration is installed, and
+// again when all members have it.
 type Record struct {
 	Config    Config `json:"config"`
 	Installed bool   `json:"installed"`
-	// Blank: no switch holds data of the chain, because it is new or everything was lost. Until Config is installed any switch may be a member.
+	// Blank: no switch holds data of the chain, because it is new or everything was lost. Until
+	// Config is installed any switch may be a member.
 	Blank bool `json:"blank,omitempty"`
-	// Fence lists switches that were members before and are not in Config; until they are fenced, none of Config may be installed. FenceLease is the
-	// longest lease that any switch can hold from before, where that is longer than Config's.
+	// Fence lists switches that were members before and are not in Config; until they are fenced,
+	// none of Config may be installed. FenceLease is the longest lease that any switch can hold
+	// from before, where that is longer than Config's.
 	Fence      []string      `json:"fence,omitempty"`
 	FenceLease time.Duration `json:"fenceLease,omitempty"`
 }

@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// Failover: who is taken to have failed, and the chain without it. Nothing here is needed for safety: a member that is given up although it lives is fenced,
-// or its lease runs out, before the shorter chain is installed (advance), as one is that an operator takes out.
+// Failover: who is taken to have failed, and the chain without it. Nothing here is needed for
+// safety: a member that is given up although it lives is fenced, or its lease runs out, before the
+// shorter chain is installed (advance), as one is that an operator takes out.
 
-// unheardLeases is how many LEASEs in a row may have no answer. Counting what was sent, rather than the time that has passed, a controller that was itself
-// stopped for a while gives nobody up.
+// unheardLeases is how many LEASEs in a row may have no answer. Counting what was sent, rather than
+// the time that has passed, a controller that was itself stopped for a while gives nobody up.
 const unheardLeases = renewals + 1
 
-// stranger is how much longer than FailureTimeout a controller that has just started waits for a member that it has not met.
+// stranger is how much longer than FailureTimeout a controller that has just started waits for a
+// member that it has not met.
 const stranger = 10
 
 // givenUpAt is when a member that is not connected will be taken to have failed.

@@ -27,8 +27,8 @@ type change struct {
 	stage  stage
 }
 
-// begin starts a configuration: it is made durable first, and nobody is told before. op is who asked (nil: the machine itself); what was on its way
-// before is overtaken.
+// begin starts a configuration: it is made durable first, and nobody is told before. op is who
+// asked (nil: the machine itself); what was on its way before is overtaken.
 func (m *Machine) begin(now Time, c Config, op *change) {
 	if m.cfg.Epoch == MaxEpoch || c.Epoch <= m.cfg.Epoch {
 		if !m.exhausted {
@@ -71,7 +71,8 @@ func (m *Machine) overtaken(c *change) {
 
 func (m *Machine) persist(now Time) {
 	m.persisting.retryAt = 0
-	r := Record{Config: m.persisting.config, Fence: m.leavers(m.persisting.config), Blank: m.blank, FenceLease: m.longest(now)}
+	r := Record{Config: m.persisting.config, Fence: m.leavers(m.persisting.config), Blank: m.blank,
+		FenceLease: m.longest(now)}
 	if len(r.Fence) > 0 || r.Config.Lease < m.cfg.Lease {
 		r.FenceLease = max(m.cfg.Lease, m.fenceMax, r.FenceLease)
 	}
@@ -86,7 +87,8 @@ func (m *Machine) save(now Time) {
 	m.do(Persist{Record{Config: m.cfg, Installed: m.installed, Blank: m.blank, FenceLease: m.longest(now)}, m.seq})
 }
 
-// leavers are the switches to fence before c: members that are not in it, and those that were not fenced yet.
+// leavers are the switches to fence before c: members that are not in it, and those that were not
+// fenced yet.
 func (m *Machine) leavers(c Config) []string {
 	var out []string
 	for _, s := range m.o.Switches {
@@ -190,7 +192,8 @@ func (m *Machine) install(now Time, sw string) {
 // Installed answers Install.
 func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 	v := m.view[sw]
-	if v == nil || v.installs != seq { // of a switch that has left, of another configuration, or of an earlier connection
+	// of a switch that has left, of another configuration, or of an earlier connection
+	if v == nil || v.installs != seq {
 		return
 	}
 	v.installs = 0
@@ -325,7 +328,8 @@ func (m *Machine) advance(now Time) {
 	case !m.installed:
 		m.finish(now)
 	case m.cfg.Freeze == FreezeHead && m.change == nil:
-		// An earlier controller was reordering the chain, and did not come to the end of it. Which order was wanted is not on record.
+		// An earlier controller was reordering the chain, and did not come to the end of it. Which
+		// order was wanted is not on record.
 		m.event("chain.thawed", "", "an earlier controller did not finish changing its order: it stays as it is")
 		n := m.next(m.cfg.Epoch, m.cfg.Members)
 		n.Freeze = Thawed
@@ -335,11 +339,13 @@ func (m *Machine) advance(now Time) {
 	}
 }
 
-// order is who gets the configuration after whom; those of one group get it at once. No write should be sent to a member that would drop it, because its client would
-// wait for a while before it sends it again; nothing else hangs on the order.
+// order is who gets the configuration after whom; those of one group get it at once. No write
+// should be sent to a member that would drop it, because its client would wait for a while before
+// it sends it again; nothing else hangs on the order.
 //
 //   - Mostly: tail first, head last, one after the other.
-//   - Where the chain freezes, the head first: it refuses what comes from then on, and what is under way gets through before the others have it, mostly.
+//   - Where the chain freezes, the head first: it refuses what comes from then on, and what is
+//     under way gets through before the others have it, mostly.
 //   - Where it thaws, the head last, and the others at once: until then there are no writes.
 func (m *Machine) order() (groups [][]string) {
 	all := m.cfg.Learners()
@@ -382,7 +388,8 @@ func (m *Machine) finish(now Time) {
 	m.resumeKeys(now)
 }
 
-// startRedrive re-propagates what an earlier configuration left dirty. A frozen chain would drop it; it is done when the chain is thawed.
+// startRedrive re-propagates what an earlier configuration left dirty. A frozen chain would drop
+// it; it is done when the chain is thawed.
 func (m *Machine) startRedrive() {
 	m.redriven = true
 	if m.canRedrive() {
@@ -395,15 +402,16 @@ func (m *Machine) canRedrive() bool {
 	return !m.redriving && m.installed && m.cfg.Freeze == Thawed && m.holdsKeys()
 }
 
-// StuckFor is for how long a key must have been dirty with one version to be re-propagated while the configuration lasts; that is looked at every
-// sweepEvery.
+// StuckFor is for how long a key must have been dirty with one version to be re-propagated while
+// the configuration lasts; that is looked at every sweepEvery.
 const (
 	StuckFor   = 300 * time.Millisecond
 	sweepEvery = 500 * time.Millisecond
 )
 
-// sweep looks for what stays dirty although the configuration is the same: the acknowledgement was lost, or the write and its client. While a switch is being brought in
-// it rests: all slots of all members are looked at for it, and at the end of a recovery writes wait for a look of that kind.
+// sweep looks for what stays dirty although the configuration is the same: the acknowledgement was
+// lost, or the write and its client. While a switch is being brought in it rests: all slots of all
+// members are looked at for it, and at the end of a recovery writes wait for a look of that kind.
 func (m *Machine) sweep() {
 	switch {
 	case m.redriveBad:

@@ -16,7 +16,8 @@ const (
 	reattachKeys         // undoes that
 )
 
-// keyStage is one stage of an operation. Those that make or delete entries go from member to member, the others are one step.
+// keyStage is one stage of an operation. Those that make or delete entries go from member to
+// member, the others are one step.
 type keyStage int
 
 const (
@@ -26,12 +27,17 @@ const (
 	deleteStage                      // entries, head first
 	insertAliasStage                 // entries of the aliases, tail first
 	deleteAliasStage                 // ... head first
-	drainStage                       // what is dirty in the slots is driven down, until all members are equal; then what they hold is read
+	// what is dirty in the slots is driven down, until all members are equal; then what they hold
+	// is read
+	drainStage
 )
 
-// stages are those of a kind of work. To move a key (docs/protocol.md, "Moving keys") the controller must still reach its slot when clients do not any more: by
-// an entry of another KEY_ID, the alias, that nobody else knows. A removal makes all entries first: closed ones, so that no client writes after the tombstone, and at all members, since one
-// that takes back half an addition, or goes on with half a removal, would else send a tombstone that a member without an entry drops.
+// stages are those of a kind of work. To move a key (docs/protocol.md, "Moving keys") the
+// controller must still reach its slot when clients do not any more: by an entry of another KEY_ID,
+// the alias, that nobody else knows. A removal makes all entries first: closed ones, so that no
+// client writes after the tombstone, and at all members, since one that takes back half an
+// addition, or goes on with half a removal, would else send a tombstone that a member without an
+// entry drops.
 var stages = map[keyWork][]keyStage{
 	addKeys:      {insertStage, writeStage},
 	removeKeys:   {insertStage, removeStage, deleteStage},
@@ -72,11 +78,12 @@ func (o *keyOp) stage() keyStage { return o.stages()[o.at] }
 // AddKeys starts an operation that places keys: entries tail first, then their first write.
 func (m *Machine) AddKeys(now Time, op OpID) { m.startKeys(now, op, addKeys) }
 
-// RemoveKeys starts an operation that takes keys out: entries closed, tombstones, then entries head first.
+// RemoveKeys starts an operation that takes keys out: entries closed, tombstones, then entries head
+// first.
 func (m *Machine) RemoveKeys(now Time, op OpID) { m.startKeys(now, op, removeKeys) }
 
-// DetachKeys starts an operation that takes keys out of clients' sight, and reads what they had. Nobody can read or write them when it is done, but for the
-// controller by their aliases.
+// DetachKeys starts an operation that takes keys out of clients' sight, and reads what they had.
+// Nobody can read or write them when it is done, but for the controller by their aliases.
 func (m *Machine) DetachKeys(now Time, op OpID) { m.startKeys(now, op, detachKeys) }
 
 // ReattachKeys starts an operation that undoes DetachKeys, finished or not.
@@ -96,7 +103,8 @@ func (m *Machine) canKeys() bool {
 // recorded says whether it is on record that the chain holds data.
 func (m *Machine) recorded() bool { return m.unrecorded == 0 && m.recordAt == 0 }
 
-// restart begins an operation anew, with the members as they are now. Each of its steps may have been done before, in part.
+// restart begins an operation anew, with the members as they are now. Each of its steps may have
+// been done before, in part.
 func (m *Machine) restart(o *keyOp) {
 	o.attempt++
 	o.waiting, o.at, o.member, o.running, o.retryAt = false, 0, 0, false, 0
@@ -160,8 +168,9 @@ func (m *Machine) stepKeys(now Time) {
 	}
 }
 
-// KeysDone answers InsertKeys, DeleteKeys, WriteKeys, DeleteValues and DrainKeys. An error that the switch gave for good (the table is full) has again
-// false; one that may go away (the connection was lost) has it true.
+// KeysDone answers InsertKeys, DeleteKeys, WriteKeys, DeleteValues and DrainKeys. An error that the
+// switch gave for good (the table is full) has again false; one that may go away (the connection
+// was lost) has it true.
 func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool) {
 	o := m.ops[op]
 	if o == nil || o.attempt != attempt || !o.running {
@@ -187,7 +196,9 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 			break
 		}
 		if o.work == removeKeys {
-			o.rollback = nil // there was no room for all its entries, so it had none at some member, and nobody has ever written it; now none has one
+			// there was no room for all its entries, so it had none at some member, and nobody has
+			// ever written it; now none has one
+			o.rollback = nil
 		}
 		m.endKeys(o, o.rollback)
 	}

@@ -2,25 +2,28 @@ package chain
 
 import "time"
 
-// Leases. A member answers reads only while its lease lives, which it judges by its own clock. The controller must know, of a member that it can not
-// reach, a moment by which the lease has run out; both clocks may be anything, they only have to run at nearly the same rate.
+// Leases. A member answers reads only while its lease lives, which it judges by its own clock. The
+// controller must know, of a member that it can not reach, a moment by which the lease has run out;
+// both clocks may be anything, they only have to run at nearly the same rate.
 //
-// A LEASE says: "from your clock's time c on, for d". c was in a reply that the controller received at its own time r, and the switch read its clock
-// before that reply left. So at the controller's time r + d, at the latest, c + d has passed on the switch's clock, however late the LEASE arrives,
-// and however often.
+// A LEASE says: "from your clock's time c on, for d". c was in a reply that the controller received
+// at its own time r, and the switch read its clock before that reply left. So at the controller's
+// time r + d, at the latest, c + d has passed on the switch's clock, however late the LEASE
+// arrives, and however often.
 //
 //	controller   ───────────────── r ───── send ─────────────────────── r + d: surely over
 //	                              ↗ c          ↘ lease(c, d)
 //	switch       ──────── c ─────────────────────── ... answers reads ─── c + d: over
 const (
-	// maxLease is the longest lease that a topology may ask for; an unknown earlier controller gave none that is longer.
+	// maxLease is the longest lease that a topology may ask for; an unknown earlier controller gave
+	// none that is longer.
 	maxLease = 60 * time.Second
 	// renewals is how many times a lease is renewed in its life.
 	renewals = 4
 )
 
-// margin is how long a lease of d can last on our clock: a hundredth more, for clocks that do not run at the same rate. (Crystals differ by a
-// ten-thousandth.)
+// margin is how long a lease of d can last on our clock: a hundredth more, for clocks that do not
+// run at the same rate. (Crystals differ by a ten-thousandth.)
 func margin(d time.Duration) time.Duration { return d + d/100 }
 
 // leaseView is what is known of a switch's lease.
@@ -53,7 +56,8 @@ func (m *Machine) leaving(sw string) bool {
 	return m.persisting != nil && !m.persisting.config.IsMember(sw)
 }
 
-// sendLeases renews what is due. A switch has the epoch that it last acknowledged until it acknowledges another.
+// sendLeases renews what is due. A switch has the epoch that it last acknowledged until it
+// acknowledges another.
 func (m *Machine) sendLeases(now Time) {
 	for _, s := range m.o.Switches {
 		if !m.leases(s) {
@@ -87,16 +91,17 @@ func (m *Machine) longest(now Time) time.Duration {
 	return m.longer
 }
 
-// Alive: a switch has answered something else a moment ago. Its answer to the last LEASE then waits among others, and it is not given up for that: a switch that
-// is being filled, or a machine that is short of processors, is slow and not dead.
+// Alive: a switch has answered something else a moment ago. Its answer to the last LEASE then waits
+// among others, and it is not given up for that: a switch that is being filled, or a machine that
+// is short of processors, is slow and not dead.
 func (m *Machine) Alive(sw string) {
 	if v := m.view[sw]; v != nil {
 		v.lease.unheard = 0
 	}
 }
 
-// LeaseReply: a switch has answered a LEASE. clock is its clock in microseconds, left what is left of its lease, granted is false where it has
-// another epoch.
+// LeaseReply: a switch has answered a LEASE. clock is its clock in microseconds, left what is left
+// of its lease, granted is false where it has another epoch.
 func (m *Machine) LeaseReply(now Time, sw string, clock uint64, left time.Duration, granted bool) {
 	v := m.view[sw]
 	if v == nil {

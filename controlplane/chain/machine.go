@@ -24,20 +24,25 @@ type OpID uint64
 type Options struct {
 	Name     string
 	Switches []string // all switches of the network, in order
-	// Members and Lease are what the topology file wants. They rule when the chain is first made; from then on what was recorded does.
+	// Members and Lease are what the topology file wants. They rule when the chain is first made;
+	// from then on what was recorded does.
 	Members []string
 	Lease   time.Duration
-	// FailureTimeout is for how long a member may be out of reach before the chain goes on without it; 0: until an operator says so. It should be shorter than
-	// the lease, which has to run out in any case.
+	// FailureTimeout is for how long a member may be out of reach before the chain goes on without
+	// it; 0: until an operator says so. It should be shorter than the lease, which has to run out
+	// in any case.
 	FailureTimeout time.Duration
-	// PriorLeaseBound is for how long after this machine was made an earlier controller may have gone on giving leases.
+	// PriorLeaseBound is for how long after this machine was made an earlier controller may have
+	// gone on giving leases.
 	PriorLeaseBound time.Duration
 	// Record is what an earlier controller left behind, nil where there is nothing.
 	Record *Record
-	// Doubt is for how long after the start all members of Record are waited for before anything is done by it: it may
-	// be an earlier one than the last, and a later epoch at any of them says so. 0: it is the last.
+	// Doubt is for how long after the start all members of Record are waited for before anything is
+	// done by it: it may be an earlier one than the last, and a later epoch at any of them says so.
+	// 0: it is the last.
 	Doubt time.Duration
-	// EpochFloor is an epoch that the chain's first is to be above, because slots that are its own now may hold versions with epochs up to that.
+	// EpochFloor is an epoch that the chain's first is to be above, because slots that are its own
+	// now may hold versions with epochs up to that.
 	EpochFloor uint16
 	// Removed is for the simulator's mutants alone.
 	Removed rules.Removed
@@ -130,7 +135,8 @@ type Machine struct {
 
 // New makes the machine of a chain. Its times start at 0.
 func New(o Options) *Machine {
-	m := &Machine{o: o, view: map[string]*view{}, unjudged: map[string]bool{}, fence: map[string]bool{}, ops: map[OpID]*keyOp{}}
+	m := &Machine{o: o, view: map[string]*view{}, unjudged: map[string]bool{}, fence: map[string]bool{},
+		ops: map[OpID]*keyOp{}}
 	for _, s := range o.Switches {
 		m.view[s] = newView(o.PriorLeaseBound)
 	}
@@ -155,7 +161,8 @@ func New(o Options) *Machine {
 	return m
 }
 
-// newView is a switch of which nothing is known: until this controller has given leases of its own, an earlier one's may be live.
+// newView is a switch of which nothing is known: until this controller has given leases of its own,
+// an earlier one's may be live.
 func newView(before time.Duration) *view {
 	return &view{lease: leaseView{until: margin(before + maxLease)}}
 }
@@ -183,7 +190,8 @@ func (m *Machine) holdsKeys() bool {
 	return m.keys > 0 || slices.ContainsFunc(m.o.Switches, func(s string) bool { return m.view[s].keys > 0 })
 }
 
-// SwitchUp: a switch is connected, this controller is its primary, the program runs, and what does not depend on the chain is installed.
+// SwitchUp: a switch is connected, this controller is its primary, the program runs, and what does
+// not depend on the chain is installed.
 func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 	v := m.view[sw]
 	if v == nil { // it has left meanwhile
@@ -236,9 +244,9 @@ func (m *Machine) judge(now Time) {
 	}
 }
 
-// distrust: a switch has a later epoch than any on record. The record is an earlier one: it says of members what was so
-// once, and has those among them that have been given up since, with the values of then. What is right the switches
-// say.
+// distrust: a switch has a later epoch than any on record. The record is an earlier one: it says of
+// members what was so once, and has those among them that have been given up since, with the values
+// of then. What is right the switches say.
 func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 	m.event("chain.epoch", sw, "it has epoch %d, later than the %d on record: the record is an earlier one, and what "+
 		"the switches have counts", epoch, m.cfg.Epoch)
@@ -332,8 +340,8 @@ func (m *Machine) lose(now Time, sw string) {
 	m.begin(now, m.next(m.cfg.Epoch, left), nil)
 }
 
-// empty is those of some switches that hold nothing of the chain. One that was given up and has not been emptied since
-// holds values of then: nobody may read those when all others are lost.
+// empty is those of some switches that hold nothing of the chain. One that was given up and has not
+// been emptied since holds values of then: nobody may read those when all others are lost.
 func (m *Machine) empty(switches []string) (out, others []string) {
 	for _, s := range switches {
 		if v := m.view[s]; v.lost || v.up && (v.empty || v.acks == nil) {
@@ -366,9 +374,10 @@ func (m *Machine) next(epoch uint16, members []string) Config {
 	return c
 }
 
-// decide finds out which configuration is running where no record says so, or the record is an earlier one. It needs to
-// hear all members that the file names; where all members of a configuration answer that they have it, and nobody has a
-// later epoch, that is the one, for each later one has had one of its members at least.
+// decide finds out which configuration is running where no record says so, or the record is an
+// earlier one. It needs to hear all members that the file names; where all members of a
+// configuration answer that they have it, and nobody has a later epoch, that is the one, for each
+// later one has had one of its members at least.
 func (m *Machine) decide(now Time) {
 	var epoch uint16
 	members := 0
@@ -413,7 +422,8 @@ func (m *Machine) decide(now Time) {
 	// Whoever may have a part is fenced before another chain is installed.
 	before := slices.Clone(first.Members)
 	for _, s := range m.o.Switches {
-		if v := m.view[s]; !slices.Contains(before, s) && (v.up && v.acks != nil && v.acks.Role.Member() || m.stale && !v.up) {
+		if v := m.view[s]; !slices.Contains(before, s) && (v.up && v.acks != nil && v.acks.Role.Member() ||
+			m.stale && !v.up) {
 			before = append(before, s)
 		}
 	}
@@ -456,8 +466,8 @@ func (m *Machine) wantedLease() time.Duration {
 	return m.o.Lease
 }
 
-// named is the switches that those with the latest epoch know as members of their configuration: each knows the head,
-// the tail, and whom it sends on to.
+// named is the switches that those with the latest epoch know as members of their configuration:
+// each knows the head, the tail, and whom it sends on to.
 func (m *Machine) named(epoch uint16) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range m.o.Switches {
@@ -519,7 +529,8 @@ func (m *Machine) running(epoch uint16) (Config, bool) {
 	return c, true
 }
 
-// adopt takes over a running configuration and changes what the file wants otherwise and can be changed.
+// adopt takes over a running configuration and changes what the file wants otherwise and can be
+// changed.
 func (m *Machine) adopt(now Time, c Config) {
 	lease := m.wantedLease()
 	m.decided, m.found, m.cfg, m.installed, m.blank = true, true, c, true, false
@@ -548,10 +559,11 @@ func (m *Machine) adopt(now Time, c Config) {
 	m.step(now)
 }
 
-// survivors are the members of a configuration that not all have, as far as they have what it must not lose. Those that
-// have it do. So do those that are known to be its members and have an earlier one yet: no write can have passed them,
-// and they were in all between the two. Others that have an earlier one may have been given up, and hold what was right
-// then. The order must follow from what they know, from the record and from the file.
+// survivors are the members of a configuration that not all have, as far as they have what it must
+// not lose. Those that have it do. So do those that are known to be its members and have an earlier
+// one yet: no write can have passed them, and they were in all between the two. Others that have an
+// earlier one may have been given up, and hold what was right then. The order must follow from what
+// they know, from the record and from the file.
 func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, error) {
 	order := m.o.Members
 	if m.stale {
@@ -596,7 +608,8 @@ func (m *Machine) wait(what string) {
 	m.waiting = what
 }
 
-// Tick does what time alone asks for. It is called once at the start, may be called at any time, and must be when Next says.
+// Tick does what time alone asks for. It is called once at the start, may be called at any time,
+// and must be when Next says.
 func (m *Machine) Tick(now Time) {
 	if !m.decided {
 		m.decide(now)
@@ -608,7 +621,8 @@ func (m *Machine) Tick(now Time) {
 // Next is the time of the next Tick, and false where there is nothing to wait for.
 func (m *Machine) Next(now Time) (Time, bool) {
 	next, ok := Time(0), false
-	// What is due already was tried when it became due; if it was not possible then, what makes it possible will come as an input.
+	// What is due already was tried when it became due; if it was not possible then, what makes it
+	// possible will come as an input.
 	at := func(t Time) {
 		if t > now && (!ok || t < next) {
 			next, ok = t, true

@@ -15,8 +15,9 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScenarios runs the files in testdata. Each is a story: commands in, what the machine asks for out. Around the machine is a world of simulated
-// switches that remember what was installed in them, and answer leases with a clock of their own. Commands:
+// TestScenarios runs the files in testdata. Each is a story: commands in, what the machine asks for
+// out. Around the machine is a world of simulated switches that remember what was installed in
+// them, and answer leases with a clock of their own. Commands:
 //
 //	network switches=(...) [members=(...)] [lease=D] [keys=N] [patience=D]   a new world and a controller without a record
 //	controller [record=none|copied] [doubt=D] [members=(...)] [lease=D]   the controller is restarted, with the last record, with none, or with that of

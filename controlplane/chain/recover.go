@@ -5,9 +5,11 @@ import (
 	"strings"
 )
 
-// Recovery: a switch is filled behind the tail while the chain works on, and becomes its tail (docs/protocol.md, "Recovery"). Each stage that changes the
-// chain is a configuration of its own, so a controller that finds one of them on record knows that it is to be left: it thaws the chain without the
-// joiner. The stages are in a change, which waits in Machine.change for its configuration as any other does.
+// Recovery: a switch is filled behind the tail while the chain works on, and becomes its tail
+// (docs/protocol.md, "Recovery"). Each stage that changes the chain is a configuration of its own,
+// so a controller that finds one of them on record knows that it is to be left: it thaws the chain
+// without the joiner. The stages are in a change, which waits in Machine.change for its
+// configuration as any other does.
 
 // stage is how far a recovery has come.
 type stage int
@@ -19,7 +21,8 @@ const (
 	joining                // it becomes the tail
 )
 
-// Recover brings a switch in behind the tail. Done comes when it is a member, or with the reason why it is none.
+// Recover brings a switch in behind the tail. Done comes when it is a member, or with the reason
+// why it is none.
 func (m *Machine) Recover(now Time, op OpID, sw string) {
 	fail := func(kind error, format string, args ...any) {
 		m.do(Done{op, fmt.Errorf("%w: "+format, append([]any{kind}, args...)...)})
@@ -82,7 +85,8 @@ func (m *Machine) newcomerUp(now Time, sw string) {
 	}
 }
 
-// joinerDown: while it is being filled a joiner must not be lost from sight, because it may come back empty.
+// joinerDown: while it is being filled a joiner must not be lost from sight, because it may come
+// back empty.
 func (m *Machine) joinerDown(now Time, sw string) {
 	for _, c := range []*change{m.persisting, m.change} {
 		if c != nil && c.joiner == sw && c.stage != erasing && !m.cfg.IsMember(sw) {
@@ -117,7 +121,8 @@ func (m *Machine) recoveryInstalled(c *change) bool {
 	}
 	m.seq++
 	m.copying = m.seq
-	m.do(Copy{Epoch: m.cfg.Epoch, Donor: m.cfg.Members[len(m.cfg.Members)-1], To: c.joiner, Compare: c.stage == comparing, Seq: m.seq})
+	m.do(Copy{Epoch: m.cfg.Epoch, Donor: m.cfg.Members[len(m.cfg.Members)-1], To: c.joiner,
+		Compare: c.stage == comparing, Seq: m.seq})
 	return true
 }
 

@@ -7,7 +7,8 @@ type Status struct {
 	Found   bool // there was no record; an earlier controller's configuration was found in the switches
 	Doubt   bool // the record may be an earlier one than the last, and nothing is done by it yet
 	Stale   bool // the record was an earlier one than the last: the configuration was found in the switches
-	// Installed: every member has the configuration, so whoever it leaves out is fenced, or its lease is over.
+	// Installed: every member has the configuration, so whoever it leaves out is fenced, or its
+	// lease is over.
 	Installed bool
 	Ready     bool
 	Reason    string // why it is not ready

@@ -5,16 +5,19 @@ import (
 	"slices"
 )
 
-// Switches come and go while the machine runs. One that goes is not forgotten at once: as long as the chain needs it (Needs) it is known as one that is leaving. A
-// member that is leaving is given up like one that has failed, whatever the patience: it is fenced, or its lease runs out, before anything of the chain without it is installed.
+// Switches come and go while the machine runs. One that goes is not forgotten at once: as long as
+// the chain needs it (Needs) it is known as one that is leaving. A member that is leaving is given
+// up like one that has failed, whatever the patience: it is fenced, or its lease runs out, before
+// anything of the chain without it is installed.
 
-// Want says what the topology asks for from now on; see Options. A chain that is there already keeps its members.
+// Want says what the topology asks for from now on; see Options. A chain that is there already
+// keeps its members.
 func (m *Machine) Want(members []string, patience Time) {
 	m.o.Members, m.o.FailureTimeout = members, patience
 }
 
-// SetSwitches says which switches the network has, in order, and which of them are leaving it. Those that are not among them are forgotten; the chain must not need
-// them.
+// SetSwitches says which switches the network has, in order, and which of them are leaving it.
+// Those that are not among them are forgotten; the chain must not need them.
 func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bool) {
 	for _, s := range switches {
 		if m.view[s] == nil {
@@ -37,7 +40,8 @@ func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bo
 	m.Tick(now)
 }
 
-// Needs says whether a switch must be known to the machine even if it has left the network: it has a part in the chain, or may have one until it is fenced.
+// Needs says whether a switch must be known to the machine even if it has left the network: it has
+// a part in the chain, or may have one until it is fenced.
 func (m *Machine) Needs(sw string) bool {
 	if m.fence[sw] || !m.decided && m.stale || !m.decided && slices.Contains(m.o.Members, sw) {
 		return true

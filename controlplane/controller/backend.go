@@ -21,7 +21,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// The controller as the admin API shows it (package admin serves these over HTTP). Errors are *api.Error.
+// The controller as the admin API shows it (package admin serves these over HTTP). Errors are
+// *api.Error.
 
 // apiError gives an error its code.
 func apiError(err error) error {
@@ -37,7 +38,8 @@ func apiError(err error) error {
 		code = api.CodeNotFound
 	case errors.Is(err, keyspace.ErrExists):
 		code = api.CodeAlreadyExists
-	case errors.Is(err, keyspace.ErrFull) || errors.Is(err, sessions.ErrFull) || errors.As(err, &we) && we.Code() == codes.ResourceExhausted:
+	case errors.Is(err, keyspace.ErrFull) || errors.Is(err, sessions.ErrFull) ||
+		errors.As(err, &we) && we.Code() == codes.ResourceExhausted:
 		code = api.CodeResourceExhausted
 	case errors.Is(err, chain.ErrRefused):
 		code = api.CodeFailedPrecondition
@@ -77,12 +79,14 @@ func (c *Controller) describeChain(ch *chainState) api.Chain {
 	out := api.Chain{
 		Name: ch.topo.Name, ID: ch.topo.ID, Epoch: s.Config.Epoch,
 		ServiceAddress: ch.topo.Address.String(), LeaseMillis: int(s.Config.Lease / time.Millisecond),
-		Frozen: s.Config.Freeze != chain.Thawed, Slots: ch.space.Count, Keys: c.dir.Count(ch.topo.ID), Ready: s.Ready, Reason: s.Reason,
+		Frozen: s.Config.Freeze != chain.Thawed, Slots: ch.space.Count, Keys: c.dir.Count(ch.topo.ID),
+		Ready: s.Ready, Reason: s.Reason,
 		ValueBytes: c.prog.profile.ValueBytes(), Members: []api.Member{},
 	}
 	for _, m := range s.Members {
 		out.Members = append(out.Members, api.Member{
-			Switch: m.Switch, Role: m.Role.String(), Address: c.net().topo.Switch(m.Switch).Address.String(), Ready: m.Ready, LeaseLive: m.LeaseLive,
+			Switch: m.Switch, Role: m.Role.String(), Address: c.net().topo.Switch(m.Switch).Address.String(),
+			Ready: m.Ready, LeaseLive: m.LeaseLive,
 		})
 	}
 	return out
@@ -119,7 +123,8 @@ func (c *Controller) Metrics() http.Handler { return c.metrics.handler() }
 // Registry is what Metrics serves, for what runs beside the controller to add to it.
 func (c *Controller) Registry() *prometheus.Registry { return c.metrics.registry }
 
-// Keys lists the keys of a chain by name: those that are on record, as the next controller would list them.
+// Keys lists the keys of a chain by name: those that are on record, as the next controller would
+// list them.
 func (c *Controller) Keys(ctx context.Context, chainName string) ([]api.Key, error) {
 	out := []api.Key{}
 	var failed error
@@ -137,7 +142,8 @@ func (c *Controller) Keys(ctx context.Context, chainName string) ([]api.Key, err
 	return out, apiError(errors.Join(err, failed))
 }
 
-// mayTell says why this controller must not tell which KEY_IDs keys have; nil: it may. Another may have moved them.
+// mayTell says why this controller must not tell which KEY_IDs keys have; nil: it may. Another may
+// have moved them.
 func (c *Controller) mayTell() error {
 	switch {
 	case c.deposed != "":
@@ -148,9 +154,9 @@ func (c *Controller) mayTell() error {
 	return nil
 }
 
-// onRecord is the keys whose names start with prefix, by name, as they are on record. Those that are being added, or
-// are to take the place of one that moves, are not among them: if the controller ends, the next one takes them out. One
-// that moves has its KEY_ID of before.
+// onRecord is the keys whose names start with prefix, by name, as they are on record. Those that
+// are being added, or are to take the place of one that moves, are not among them: if the
+// controller ends, the next one takes them out. One that moves has its KEY_ID of before.
 func (c *Controller) onRecord(prefix string) []keyspace.Key {
 	return c.savedKeys.List(prefix, func(k keyspace.Key) bool {
 		return k.State != keyspace.Adding && !strings.HasPrefix(k.Name, keyspace.MovingPrefix)
@@ -196,7 +202,8 @@ func (c *Controller) RemoveKey(ctx context.Context, chainName, nameOrID string) 
 	return apiError(c.removeKey(ctx, chainName, nameOrID))
 }
 
-// MoveKey moves a key to another chain, where it has another KEY_ID. Until that is on record lookups of its name are Unavailable.
+// MoveKey moves a key to another chain, where it has another KEY_ID. Until that is on record
+// lookups of its name are Unavailable.
 func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string) (*api.Key, error) {
 	k, err := c.moveKey(ctx, chainName, nameOrID, to)
 	if err != nil {
@@ -206,8 +213,8 @@ func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string
 	return &out, nil
 }
 
-// Directory lists the keys of all chains whose names start with prefix, as Keys does; with state, what each member
-// holds is fetched from it.
+// Directory lists the keys of all chains whose names start with prefix, as Keys does; with state,
+// what each member holds is fetched from it.
 func (c *Controller) Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error) {
 	var keys []keyspace.Key
 	var failed error
@@ -229,7 +236,8 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 	if err := c.call(ctx, func() {
 		k, ok = c.dir.ByName(name)
 		switch {
-		case ok && (k.State != keyspace.Placed || c.news[name]): // what is told is so for good: no controller that takes over undoes it
+		case ok && (k.State != keyspace.Placed || c.news[name]):
+			// what is told is so for good: no controller that takes over undoes it
 			failed = fmt.Errorf("%w: the key %q is being added, removed or moved: ask again", chain.ErrUnavailable, name)
 		default:
 			failed = c.mayTell()
@@ -299,7 +307,8 @@ func (c *Controller) Switches(ctx context.Context) ([]api.Switch, error) {
 		for _, d := range c.net().devices {
 			s := api.Switch{
 				Name: d.sw.Name, P4Runtime: d.sw.P4Runtime, DeviceID: d.sw.DeviceID, Address: d.sw.Address.String(),
-				Connected: d.state.Phase != p4rt.Disconnected, Primary: d.state.Phase == p4rt.Primary, Ready: d.ready, LastError: d.lastError,
+				Connected: d.state.Phase != p4rt.Disconnected, Primary: d.state.Phase == p4rt.Primary,
+				Ready: d.ready, LastError: d.lastError,
 				Chains: []string{}, Ports: describePorts(c.net().topo.Switch(d.sw.Name)),
 			}
 			if c.net().left[d.sw.Name] && s.LastError == "" {
@@ -354,7 +363,8 @@ func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, 
 	if err := c.call(ctx, func() { keys = c.dir.List("") }); err != nil {
 		return nil, apiError(err)
 	}
-	out := &api.Counters{Switch: name, Events: map[string]uint64{}, Slots: []api.SlotCounters{}, Ports: describePorts(c.net().topo.Switch(d.sw.Name))}
+	out := &api.Counters{Switch: name, Events: map[string]uint64{}, Slots: []api.SlotCounters{},
+		Ports: describePorts(c.net().topo.Switch(d.sw.Name))}
 	events, err := d.client.ReadCounter(ctx, "events")
 	if err != nil {
 		return nil, apiError(err)
@@ -392,7 +402,8 @@ func (c *Controller) Counters(ctx context.Context, name string) (*api.Counters, 
 	return out, nil
 }
 
-// Events is the events after the one numbered since that are kept, and a channel that is closed when there are more.
+// Events is the events after the one numbered since that are kept, and a channel that is closed
+// when there are more.
 func (c *Controller) Events(since uint64) ([]api.Event, <-chan struct{}) {
 	return c.events.since(since)
 }

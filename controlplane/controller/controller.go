@@ -27,13 +27,16 @@ import (
 type Options struct {
 	Topology *topology.Topology
 	Store    Store
-	// ElectionID orders controllers: of two that run at once the higher is primary at the switches. Zero: the time, so that the one started last is.
+	// ElectionID orders controllers: of two that run at once the higher is primary at the switches.
+	// Zero: the time, so that the one started last is.
 	ElectionID p4rt.ElectionID
-	// Led is when this controller was last known to lead, where there are several (nil: it is alone). It gives leases for Leading from then on, and takes it that
-	// the one before it did so for Leading after this one was made.
+	// Led is when this controller was last known to lead, where there are several (nil: it is
+	// alone). It gives leases for Leading from then on, and takes it that the one before it did so
+	// for Leading after this one was made.
 	Led     func() boottime.Time
 	Leading time.Duration
-	// TLS is how all switches are connected to, each with the server name that the topology gives it. nil: as the topology says (Topology.TLS).
+	// TLS is how all switches are connected to, each with the server name that the topology gives
+	// it. nil: as the topology says (Topology.TLS).
 	TLS *tls.Config
 	Log *slog.Logger
 }
@@ -60,9 +63,11 @@ type Controller struct {
 	// What only run's goroutine touches.
 	wanted *topology.Topology   // the last that was given
 	gone   map[uint8]chain.Time // ids of chains that were removed, and until when they are not given to others
-	epoch  uint16               // the highest that any chain has had, those that were removed included, when it was last looked at
-	dir    *keyspace.Directory
-	sess   *sessions.Table
+	// the highest that any chain has had, those that were removed included, when it was last looked
+	// at
+	epoch uint16
+	dir   *keyspace.Directory
+	sess  *sessions.Table
 	// numbering is of principals and realms.
 	numbering *numbering
 	// leased is the session_lease entries, by switch: what sess says. Devices' workers read it.
@@ -75,7 +80,9 @@ type Controller struct {
 	knows     bool // ... and so the directory says which keys there are, and which KEY_IDs were given
 	lastOp    chain.OpID
 	avoided   map[string]bool // switches that routes go around
-	// news are the names of keys that were placed or moved, until that is on record: a controller that took over before would take a key that was placed out again, and one that was moved back.
+	// news are the names of keys that were placed or moved, until that is on record: a controller
+	// that took over before would take a key that was placed out again, and one that was moved
+	// back.
 	news    map[string]bool
 	touched map[*chainState]bool // chains whose machines may ask for something
 	deposed string               // why this controller does nothing any more: another has taken over
@@ -86,7 +93,8 @@ type Controller struct {
 	stopped chan struct{}   // closed when Run ends
 }
 
-// New reads the program and the saved state, and checks that they fit the topology. It touches no switch.
+// New reads the program and the saved state, and checks that they fit the topology. It touches no
+// switch.
 func New(o Options) (*Controller, error) {
 	t := o.Topology
 	pl, err := p4rt.LoadPipeline(t.Program.P4Info, t.Program.JSON)
@@ -101,9 +109,12 @@ func New(o Options) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Controller{prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log), requests: newRequests(), start: time.Now(),
-		wanted: t, saved: saved != nil && !saved.Lost, knows: saved != nil, touched: map[*chainState]bool{}, gone: map[uint8]chain.Time{},
-		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led, leading: o.Leading,
+	c := &Controller{prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log),
+		requests: newRequests(), start: time.Now(),
+		wanted: t, saved: saved != nil && !saved.Lost, knows: saved != nil, touched: map[*chainState]bool{},
+		gone: map[uint8]chain.Time{},
+		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led,
+		leading:  o.Leading,
 		election: cmp.Or(o.ElectionID, p4rt.ElectionID{Low: uint64(time.Now().UnixNano())})}
 	if saved == nil {
 		saved = &State{}
@@ -155,7 +166,9 @@ func New(o Options) (*Controller, error) {
 	c.epoch = saved.highest()
 	for i, ct := range t.Chains {
 		co := chain.Options{Switches: n.switches(), PriorLeaseBound: o.Leading, EpochFloor: c.epoch}
-		if o.Led == nil { // a file can be put back as it was earlier. (In etcd, writes are counted, and switches take nothing from a controller with a lower count.)
+		// a file can be put back as it was earlier. (In etcd, writes are counted, and switches take
+		// nothing from a controller with a lower count.)
+		if o.Led == nil {
 			co.Doubt = doubt
 		}
 		if r, ok := saved.Chains[ct.Name]; ok && known(n.topo, r) {
@@ -184,12 +197,16 @@ func New(o Options) (*Controller, error) {
 	return c, nil
 }
 
-// doubt is for how long all members of a chain's record are waited for before anything is done by it.
+// doubt is for how long all members of a chain's record are waited for before anything is done by
+// it.
 const doubt = 2 * time.Second
 
-// known says whether all switches of a saved configuration are in the topology; if not, the record is of another network.
+// known says whether all switches of a saved configuration are in the topology; if not, the record
+// is of another network.
 func known(t *topology.Topology, r chain.Record) bool {
-	return !slices.ContainsFunc(slices.Concat(r.Config.Learners(), r.Fence), func(s string) bool { return t.Switch(s) == nil })
+	return !slices.ContainsFunc(slices.Concat(r.Config.Learners(), r.Fence), func(s string) bool {
+		return t.Switch(s) == nil
+	})
 }
 
 // now is the time since the controller started.
@@ -206,7 +223,8 @@ func (c *Controller) post(f func()) {
 	}
 }
 
-// call runs f on run's goroutine and waits for it. After an error f has not run, and does not any more.
+// call runs f on run's goroutine and waits for it. After an error f has not run, and does not any
+// more.
 func (c *Controller) call(ctx context.Context, f func()) error {
 	done := make(chan struct{})
 	var taken atomic.Bool // f is run, or is not wanted any more
@@ -233,7 +251,8 @@ func (c *Controller) call(ctx context.Context, f func()) error {
 // errStopped: the controller is shutting down.
 var errStopped = fmt.Errorf("%w: the controller is shutting down", chain.ErrUnavailable)
 
-// Run works until ctx ends. The switches run on after it: what is installed stays, and leases run out.
+// Run works until ctx ends. The switches run on after it: what is installed stays, and leases run
+// out.
 func (c *Controller) Run(ctx context.Context) {
 	c.ctx = ctx
 	defer close(c.stopped)
@@ -289,7 +308,8 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// touch gives a chain's machine to somebody who is about to tell it something; what it asks for then is done before run waits again.
+// touch gives a chain's machine to somebody who is about to tell it something; what it asks for
+// then is done before run waits again.
 func (c *Controller) touch(ch *chainState) *chain.Machine {
 	c.touched[ch] = true
 	return ch.m
@@ -405,7 +425,8 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	}
 }
 
-// leads says whether this process still acts as the leader: one that is alone does, another for as long after etcd has said so as it may.
+// leads says whether this process still acts as the leader: one that is alone does, another for as
+// long after etcd has said so as it may.
 func (c *Controller) leads() bool {
 	return c.led == nil || boottime.Since(c.led()) <= c.leading
 }
@@ -420,7 +441,8 @@ func (c *Controller) lease(ch *chainState, a chain.Lease) {
 		c.touch(ch).Alive(a.Switch)
 	}
 	frame, err := c.frame(d.sw, d.sw.Address, leasePort, &wire.Packet{
-		Op: wire.Lease, Epoch: a.Epoch, Key: wire.MakeKey(ch.topo.ID, 0), Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock),
+		Op: wire.Lease, Epoch: a.Epoch, Key: wire.MakeKey(ch.topo.ID, 0),
+		Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock),
 	})
 	if err == nil {
 		err = d.sendLease(frame)
@@ -430,8 +452,8 @@ func (c *Controller) lease(ch *chainState, a chain.Lease) {
 	}
 }
 
-// save makes the state as it is now durable, and then calls done on run's goroutine. done nil: nothing waits for it, and a failure is said in an
-// event.
+// save makes the state as it is now durable, and then calls done on run's goroutine. done nil:
+// nothing waits for it, and a failure is said in an event.
 func (c *Controller) save(done func(error)) {
 	if done == nil {
 		done = func(err error) {
@@ -440,9 +462,11 @@ func (c *Controller) save(done func(error)) {
 			}
 		}
 	}
-	s := &State{Version: StateVersion, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(), Sessions: c.sess.Leases(),
+	s := &State{Version: StateVersion, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(),
+		Sessions:   c.sess.Leases(),
 		Principals: maps.Clone(c.numbering.numbers),
-		Avoided:    slices.Sorted(maps.Keys(c.avoided)), Switches: c.net().saved(), Spaces: c.dir.Spaces(), Epoch: c.epoch}
+		Avoided:    slices.Sorted(maps.Keys(c.avoided)), Switches: c.net().saved(), Spaces: c.dir.Spaces(),
+		Epoch: c.epoch}
 	news := slices.Collect(maps.Keys(c.news))
 	c.saver.save(s, func(err error) {
 		c.post(func() {

@@ -20,7 +20,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// device is one switch: its connection, a worker that writes to it one thing after the other, and what is known to be in it.
+// device is one switch: its connection, a worker that writes to it one thing after the other, and
+// what is known to be in it.
 type device struct {
 	c  *Controller
 	sw *topology.Switch
@@ -64,11 +65,13 @@ type device struct {
 }
 
 func newDevice(c *Controller, sw *topology.Switch, election p4rt.ElectionID) (*device, error) {
-	d := &device{c: c, sw: sw, first: election, sender: make(chan []byte, 1024), leases: make(chan []byte, 64), wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{}}
+	d := &device{c: c, sw: sw, first: election, sender: make(chan []byte, 1024), leases: make(chan []byte, 64),
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{}}
 	d.Switch = ops.NewSwitch(sw.Name, goroutines{c.now}, target{d})
 	var err error
 	d.client, err = p4rt.New(p4rt.Options{
-		Name: sw.Name, Target: sw.P4Runtime, DeviceID: sw.DeviceID, ElectionID: election, Info: c.prog.pipeline.Info, Log: c.log,
+		Name: sw.Name, Target: sw.P4Runtime, DeviceID: sw.DeviceID, ElectionID: election,
+		Info: c.prog.pipeline.Info, Log: c.log,
 		TLS:        c.tlsFor(sw),
 		MaxBackoff: 500 * time.Millisecond, // a switch that is started again is wanted back
 	}, p4rt.Handler{
@@ -79,7 +82,8 @@ func newDevice(c *Controller, sw *topology.Switch, election p4rt.ElectionID) (*d
 	return d, err
 }
 
-// nextElection is the lower half of an election id that is above all that this connection has had, or may be about to have.
+// nextElection is the lower half of an election id that is above all that this connection has had,
+// or may be about to have.
 func (d *device) nextElection() uint64 { return d.first.Low + uint64(d.client.State().Stream) + 1 }
 
 // stop ends run. What the worker still has to do fails, as it does where a switch is out of reach.
@@ -145,7 +149,8 @@ func (d *device) submit(job func(context.Context)) {
 	}
 }
 
-// send sends a frame into the switch's pipeline. It does not wait: packets may be lost here as anywhere.
+// send sends a frame into the switch's pipeline. It does not wait: packets may be lost here as
+// anywhere.
 func (d *device) send(frame []byte) error { return d.queue(d.sender, frame) }
 
 // sendLease is send for a LEASE.
@@ -185,8 +190,9 @@ func (d *device) sendQueued(ctx context.Context) {
 	}
 }
 
-// setUp makes a switch that has just been connected ready for chains: its program, and what follows from the topology alone. It runs on the worker,
-// and tries again until the switch has it all or the connection is another.
+// setUp makes a switch that has just been connected ready for chains: its program, and what follows
+// from the topology alone. It runs on the worker, and tries again until the switch has it all or
+// the connection is another.
 func (d *device) setUp(ctx context.Context, stream int) {
 	said := ""
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
@@ -288,8 +294,9 @@ func (d *device) load(ctx context.Context, stream int) error {
 	return nil
 }
 
-// apply writes updates and remembers what is in the switch then. Where the switch turns out to have, or not to have, what it was thought to, the
-// update is made the other way: it is the result that counts.
+// apply writes updates and remembers what is in the switch then. Where the switch turns out to
+// have, or not to have, what it was thought to, the update is made the other way: it is the result
+// that counts.
 func (d *device) apply(ctx context.Context, updates ...*v1.Update) error {
 	if len(updates) == 0 {
 		return nil
@@ -389,17 +396,19 @@ func (d *device) readSlot(te *v1.TableEntry) (ops.Entry, error) {
 	return k, nil
 }
 
-// slotsOf is the key_index entries of a chain that are in the switch now, as far as it has acknowledged them. Any
-// goroutine may ask.
+// slotsOf is the key_index entries of a chain that are in the switch now, as far as it has
+// acknowledged them. Any goroutine may ask.
 func (d *device) slotsOf(chain uint8) map[wire.Key]ops.Entry {
 	d.placedMu.Lock()
 	defer d.placedMu.Unlock()
 	return maps.Clone(d.placed[chain])
 }
 
-// passing says whether a failure may go away by itself: the switch was out of reach, rather than refused.
+// passing says whether a failure may go away by itself: the switch was out of reach, rather than
+// refused.
 func passing(err error) bool {
-	for _, e := range []error{errNotConnected, ops.ErrNotDeleted, p4rt.ErrNotPrimary, context.Canceled, context.DeadlineExceeded} {
+	for _, e := range []error{errNotConnected, ops.ErrNotDeleted, p4rt.ErrNotPrimary, context.Canceled,
+		context.DeadlineExceeded} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// erase empties a switch by loading its program again, unless another chain would lose a member or its newcomer.
+// erase empties a switch by loading its program again, unless another chain would lose a member or
+// its newcomer.
 func (c *Controller) erase(ch *chainState, a chain.Erase) {
 	d := c.net().byName[a.Switch]
 	for _, other := range c.net().chains {

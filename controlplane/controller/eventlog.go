@@ -12,7 +12,8 @@ import (
 // eventHistory is how many events are kept.
 const eventHistory = 4096
 
-// eventLog is the events of this controller's life, for those who ask later and those who listen. It is safe for concurrent use.
+// eventLog is the events of this controller's life, for those who ask later and those who listen.
+// It is safe for concurrent use.
 type eventLog struct {
 	log   *slog.Logger
 	count func(api.Event) // each event as well; nil: nobody counts
@@ -28,7 +29,8 @@ func newEventLog(log *slog.Logger) *eventLog { return &eventLog{log: log, grown:
 func (l *eventLog) add(kind, sw, chainName, message string) {
 	l.mu.Lock()
 	l.last++
-	l.events = append(l.events, api.Event{ID: l.last, Time: time.Now().UTC(), Type: kind, Switch: sw, Chain: chainName, Message: message})
+	l.events = append(l.events, api.Event{ID: l.last, Time: time.Now().UTC(), Type: kind, Switch: sw,
+		Chain: chainName, Message: message})
 	if len(l.events) > eventHistory {
 		l.events = slices.Delete(l.events, 0, len(l.events)-eventHistory)
 	}
@@ -49,10 +51,12 @@ func (l *eventLog) add(kind, sw, chainName, message string) {
 	l.log.Info(message, args...)
 }
 
-// Announce adds an event that is not the controller's own: what runs beside it (placement/controller) has it shown and counted with the others.
+// Announce adds an event that is not the controller's own: what runs beside it
+// (placement/controller) has it shown and counted with the others.
 func (c *Controller) Announce(kind, chain, message string) { c.events.add(kind, "", chain, message) }
 
-// since is the events after the one numbered id that are still there, and a channel that is closed when there are more.
+// since is the events after the one numbered id that are still there, and a channel that is closed
+// when there are more.
 func (l *eventLog) since(id uint64) ([]api.Event, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

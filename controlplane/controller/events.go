@@ -1,6 +1,7 @@
 package controller
 
-// eventNames are the cells of the P4 counter `events`: what became of a packet. They mirror p4src/include/events.p4 (a test compares), in lower case.
+// eventNames are the cells of the P4 counter `events`: what became of a packet. They mirror
+// p4src/include/events.p4 (a test compares), in lower case.
 var eventNames = map[int]string{
 	0:  "none",
 	1:  "read_clean",

@@ -15,11 +15,12 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// stateTimeout is how long one look at a key may take where a person waits for it, as long as a client
-// does (2 s).
+// stateTimeout is how long one look at a key may take where a person waits for it, as long as a
+// client does (2 s).
 const stateTimeout = time.Second
 
-// keyOperation adds or removes some keys of a chain. chain.Machine says what to do when; this does it.
+// keyOperation adds or removes some keys of a chain. chain.Machine says what to do when; this does
+// it.
 type keyOperation struct {
 	id  chain.OpID
 	add bool
@@ -44,8 +45,8 @@ type newKey struct {
 	value []byte // nil: none; the key reads NOT_FOUND until somebody writes it
 }
 
-// addKeys places keys: recorded in the directory, entries tail first, first write through the chain. It returns when all are written; if ctx ends
-// before, it is undone.
+// addKeys places keys: recorded in the directory, entries tail first, first write through the
+// chain. It returns when all are written; if ctx ends before, it is undone.
 func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKey) ([]addition, error) {
 	if err := c.knowKeys(ctx, chainName); err != nil {
 		return nil, err
@@ -112,8 +113,8 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 	return out, nil
 }
 
-// knowKeys waits until it is known which KEY_IDs and slots of a chain are in use: without a saved directory, or where
-// it may be an earlier one, its switches must say it first.
+// knowKeys waits until it is known which KEY_IDs and slots of a chain are in use: without a saved
+// directory, or where it may be an earlier one, its switches must say it first.
 func (c *Controller) knowKeys(ctx context.Context, chainName string) error {
 	for end := c.now() + installWait; ; {
 		var failed error
@@ -195,14 +196,17 @@ func (c *Controller) remove(ch *chainState, keys []keyspace.Key) *keyOperation {
 		c.dir.SetState(k.ID, keyspace.Removing)
 		keys[i].State = keyspace.Removing
 	}
-	op := &keyOperation{id: c.nextOp(), Writes: ops.Writes{Keys: keys, Values: make([][]byte, len(keys))}, done: make(chan struct{})}
+	op := &keyOperation{id: c.nextOp(), Writes: ops.Writes{Keys: keys, Values: make([][]byte, len(keys))},
+		done: make(chan struct{})}
 	c.startOperation(ch, op)
 	c.save(func(err error) {
 		switch {
 		case errors.Is(err, ErrNotLeading):
 			c.keysDone(ch, op, err)
 			return
-		case err != nil: // a restarted controller that does not know of the removal opens the key again, which is deleted or as it was
+		case err != nil:
+			// a restarted controller that does not know of the removal opens the key again, which
+			// is deleted or as it was
 			c.events.add("state.not-saved", "", "", err.Error())
 		}
 		c.touch(ch).RemoveKeys(c.now(), op.id)
@@ -215,7 +219,8 @@ func (c *Controller) startOperation(ch *chainState, op *keyOperation) {
 	c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
 }
 
-// undoUnfinished takes out the keys that an earlier controller did not get to the end with, adding or removing.
+// undoUnfinished takes out the keys that an earlier controller did not get to the end with, adding
+// or removing.
 func (c *Controller) undoUnfinished() {
 	for _, ch := range c.net().chains {
 		for _, k := range c.dir.Chain(ch.topo.ID) {
@@ -224,7 +229,9 @@ func (c *Controller) undoUnfinished() {
 				c.putBack(ch, k)
 			}
 		}
-		keys := slices.DeleteFunc(slices.Clone(c.dir.Chain(ch.topo.ID)), func(k keyspace.Key) bool { return k.State == keyspace.Placed || k.Alias != 0 })
+		keys := slices.DeleteFunc(slices.Clone(c.dir.Chain(ch.topo.ID)), func(k keyspace.Key) bool {
+			return k.State == keyspace.Placed || k.Alias != 0
+		})
 		if len(keys) > 0 {
 			c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf(
 				"%d keys were being added or removed when the last controller ended: they are taken out", len(keys)))
@@ -273,7 +280,8 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	}
 	delete(ch.operations, op.id)
 	c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
-	// It is not done before it is on record: a controller that comes after this one would take keys out that are not recorded as placed.
+	// It is not done before it is on record: a controller that comes after this one would take keys
+	// out that are not recorded as placed.
 	c.save(func(err error) {
 		if err != nil && op.add {
 			op.err = cmpErr(op.err, fmt.Errorf("%w: the keys are placed, but that could not be recorded: %w", chain.ErrUnavailable, err))
@@ -285,7 +293,8 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	}
 }
 
-// entriesOf makes or deletes the key_index entries of an operation's keys, or of their aliases, at one switch.
+// entriesOf makes or deletes the key_index entries of an operation's keys, or of their aliases, at
+// one switch.
 func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw string, insert, alias bool) {
 	op := ch.operations[id]
 	d := c.net().byName[sw]
@@ -312,8 +321,8 @@ func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove
 	})
 }
 
-// work does a step of an operation, which takes a while and can be cancelled. again says after which
-// errors it is worth another try.
+// work does a step of an operation, which takes a while and can be cancelled. again says after
+// which errors it is worth another try.
 func (c *Controller) work(ch *chainState, id chain.OpID, attempt int, again func(error) bool,
 	do func(context.Context, *keyOperation) error) {
 	op := ch.operations[id]

@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Layout says what the switches' tables should hold, for those who fill switches without P4Runtime: the simulator gives its switches the very entries that the
-// controller writes.
+// Layout says what the switches' tables should hold, for those who fill switches without P4Runtime:
+// the simulator gives its switches the very entries that the controller writes.
 type Layout struct{ p *plan }
 
 // NewLayout makes the layout of a topology. It fails where the chains' multicast groups do not fit.
@@ -24,8 +24,9 @@ func NewLayout(t *topology.Topology) (*Layout, error) {
 // Base is what a switch holds whatever the chains are: who is trusted, its own address, routes.
 func (l *Layout) Base(s *topology.Switch) []p4rt.Entry { return l.p.base(s) }
 
-// ChainPart is what a switch holds for one configuration of a chain, in the order in which it is installed: groups before the entry that refers to them, then
-// the service address, which is taken at members and has a route at others.
+// ChainPart is what a switch holds for one configuration of a chain, in the order in which it is
+// installed: groups before the entry that refers to them, then the service address, which is taken
+// at members and has a route at others.
 type ChainPart struct {
 	Groups      []p4rt.Group
 	Config      p4rt.Entry
@@ -53,8 +54,10 @@ func (l *Layout) GrantEntry(principal, realm string, read, write bool) p4rt.Entr
 	return grantEntry(l.p.numbers[principal], l.p.numbers[realm], read, write)
 }
 
-// LeaseEntry is the session_lease entry of a session that is leased to a host, at the host's switch.
+// LeaseEntry is the session_lease entry of a session that is leased to a host, at the host's
+// switch.
 func LeaseEntry(session uint16, h *topology.Host) p4rt.Entry { return leaseEntry(session, h.Port) }
 
-// EventName is the name of a cell of the P4 counter `events`, in lower case; "" where there is none.
+// EventName is the name of a cell of the P4 counter `events`, in lower case; "" where there is
+// none.
 func EventName(cell int) string { return eventNames[cell] }

@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 )
 
-// metrics is what the controller counts, for Prometheus (GET /metrics of the admin API). Every step of a failover and a recovery is an event, and every
-// event is counted by its kind.
+// metrics is what the controller counts, for Prometheus (GET /metrics of the admin API). Every step
+// of a failover and a recovery is an event, and every event is counted by its kind.
 type metrics struct {
 	registry *prometheus.Registry
 	events   *prometheus.CounterVec
@@ -56,7 +56,8 @@ func newMetrics() *metrics {
 		frozen:   gauge("frozen", "1 where the chain takes no writes."),
 	}
 	histogram := func(name, help string, buckets ...float64) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "netcraq_chain_" + name + "_seconds", Help: help, Buckets: buckets}, []string{"chain"})
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "netcraq_chain_" + name + "_seconds",
+			Help: help, Buckets: buckets}, []string{"chain"})
 	}
 	m.running = map[string]*spans{}
 	m.shadow = gauge("recovering", "1 while a switch is being brought in.")
@@ -70,7 +71,8 @@ func newMetrics() *metrics {
 		.005, .01, .025, .05, .1, .2, .3, .5, 1, 2, 5)
 	m.recovery = histogram("recovery", "From the request to bring a switch in to its being the tail.", .1, .25, .5, 1, 2.5, 5, 10, 25, 60)
 	m.pause = histogram("frozen", "How long a chain took no writes.", .0025, .005, .01, .02, .03, .05, .1, .2, .5, 1, 5)
-	m.registry.MustRegister(m.events, m.redriven, m.epoch, m.members, m.ready, m.frozen, m.shadow, m.lease, m.switches, m.copied, m.failover, m.recovery, m.pause)
+	m.registry.MustRegister(m.events, m.redriven, m.epoch, m.members, m.ready, m.frozen, m.shadow, m.lease,
+		m.switches, m.copied, m.failover, m.recovery, m.pause)
 	return m
 }
 
@@ -78,7 +80,8 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// count counts an event, and measures from it what it begins or ends. Events of a chain come in order, from one goroutine or after one another.
+// count counts an event, and measures from it what it begins or ends. Events of a chain come in
+// order, from one goroutine or after one another.
 func (m *metrics) count(e api.Event) {
 	m.events.WithLabelValues(e.Type, e.Chain, e.Switch).Inc()
 	if e.Chain == "" {

@@ -11,8 +11,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Moving a key to another chain (docs/protocol.md, "Moving keys"). It gets a new KEY_ID there, because a KEY_ID names its chain: who knows it by name must look it up
-// again when the old one is NOT_FOUND.
+// Moving a key to another chain (docs/protocol.md, "Moving keys"). It gets a new KEY_ID there,
+// because a KEY_ID names its chain: who knows it by name must look it up again when the old one is
+// NOT_FOUND.
 
 // takeTimeout is for how long a key that is to be moved may be out of sight before it is put back.
 const takeTimeout = 20 * time.Second
@@ -63,7 +64,8 @@ func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName st
 // take takes a key out of clients' sight. Its value is in the operation then.
 func (c *Controller) take(ch *chainState, k keyspace.Key) *keyOperation {
 	k = c.dir.StartMove(k.ID)
-	op := &keyOperation{id: c.nextOp(), Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)}, done: make(chan struct{})}
+	op := &keyOperation{id: c.nextOp(), Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)},
+		done: make(chan struct{})}
 	op.finish = func(err error) {
 		if err == nil {
 			c.dir.SetState(k.ID, keyspace.Taken)
@@ -84,7 +86,8 @@ func (c *Controller) take(ch *chainState, k keyspace.Key) *keyOperation {
 // putBack gives a key its entries again.
 func (c *Controller) putBack(ch *chainState, k keyspace.Key) *keyOperation {
 	c.dir.SetState(k.ID, keyspace.Moving)
-	op := &keyOperation{id: c.nextOp(), Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)}, done: make(chan struct{})}
+	op := &keyOperation{id: c.nextOp(), Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)},
+		done: make(chan struct{})}
 	op.finish = func(err error) {
 		if err == nil {
 			c.dir.StayPut(k.ID)
@@ -96,7 +99,8 @@ func (c *Controller) putBack(ch *chainState, k keyspace.Key) *keyOperation {
 	return op
 }
 
-// finishMove does what follows when a key is to be taken: it waits for that, places the value in the other chain, and gives the name to that.
+// finishMove does what follows when a key is to be taken: it waits for that, places the value in
+// the other chain, and gives the name to that.
 func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (keyspace.Key, error) {
 	k := op.Keys[0]
 	back := func(why error) (keyspace.Key, error) {
@@ -132,7 +136,8 @@ func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (keyspac
 		return back(err)
 	}
 	now := added[0].key
-	// Nobody hears of the new KEY_ID before it is on record: a controller that did not know of it would put the key back.
+	// Nobody hears of the new KEY_ID before it is on record: a controller that did not know of it
+	// would put the key back.
 	var left keyspace.Key
 	if err := c.call(c.ctx, func() {
 		left = c.dir.FinishMove(k.ID, now.ID)

@@ -13,7 +13,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// network is what a topology makes of the controller's world. Update puts another into its place; none is changed, but for the ways of its plan (avoid).
+// network is what a topology makes of the controller's world. Update puts another into its place;
+// none is changed, but for the ways of its plan (avoid).
 type network struct {
 	topo    *topology.Topology // with the switches of left
 	left    map[string]bool    // switches that have left the topology, and that some chain still needs
@@ -34,7 +35,8 @@ func newNetwork(t *topology.Topology, given *numbering, left []string, avoided m
 		return nil, err
 	}
 	p.avoid(avoided)
-	n := &network{topo: t, left: map[string]bool{}, plan: p, byName: map[string]*device{}, byID: map[uint8]*chainState{}}
+	n := &network{topo: t, left: map[string]bool{}, plan: p, byName: map[string]*device{},
+		byID: map[uint8]*chainState{}}
 	for _, s := range left {
 		n.left[s] = true
 	}
@@ -61,7 +63,8 @@ func (n *network) switches() []string {
 	return out
 }
 
-// device finds a switch's device. A goroutine that does something for a while asks for it, because the switch may have left meanwhile.
+// device finds a switch's device. A goroutine that does something for a while asks for it, because
+// the switch may have left meanwhile.
 func (c *Controller) device(name string) (*device, error) {
 	if d := c.net().byName[name]; d != nil {
 		return d, nil
@@ -80,18 +83,20 @@ type chainState struct {
 	waiting    map[chain.OpID]chan error // changes that somebody waits for
 	operations map[chain.OpID]*keyOperation
 	ops        *ops.Chain
-	told       map[string]bool   // switches that have said what they have of it
-	untidy     map[string]bool   // switches whose key_index entries have not been compared with the directory since they came up
-	tidied     bool              // those of all members have been
-	next       chain.Time        // when its machine must be ticked; 0: not
-	tidying    map[wire.Key]bool // keys whose entries are being made or dropped for that
-	ready      bool              // as was last said in an event
-	steers     int               // how often the lease that is wanted has been changed
+	told       map[string]bool // switches that have said what they have of it
+	// switches whose key_index entries have not been compared with the directory since they came up
+	untidy  map[string]bool
+	tidied  bool              // those of all members have been
+	next    chain.Time        // when its machine must be ticked; 0: not
+	tidying map[wire.Key]bool // keys whose entries are being made or dropped for that
+	ready   bool              // as was last said in an event
+	steers  int               // how often the lease that is wanted has been changed
 }
 
 func (c *Controller) newChain(ct *topology.Chain, space keyspace.Space, o chain.Options) *chainState {
 	o.Name, o.Members, o.Lease, o.FailureTimeout = ct.Name, ct.Members, ct.Lease, ct.Patience
-	return &chainState{topo: ct, ops: c.procedures(ct), space: space, m: chain.New(o), waiting: map[chain.OpID]chan error{}, operations: map[chain.OpID]*keyOperation{},
+	return &chainState{topo: ct, ops: c.procedures(ct), space: space, m: chain.New(o),
+		waiting: map[chain.OpID]chan error{}, operations: map[chain.OpID]*keyOperation{},
 		told: map[string]bool{}, untidy: map[string]bool{}}
 }
 
@@ -100,8 +105,9 @@ func (n *network) needs(sw string) bool {
 	return slices.ContainsFunc(n.chains, func(ch *chainState) bool { return ch.m.Needs(sw) })
 }
 
-// SavedSwitch is what must be known of a switch that a chain's record names, if it has left the topology when the controller comes back: without it the chain could not
-// be recognized in the other switches, and this one not fenced.
+// SavedSwitch is what must be known of a switch that a chain's record names, if it has left the
+// topology when the controller comes back: without it the chain could not be recognized in the
+// other switches, and this one not fenced.
 type SavedSwitch struct {
 	Name       string `json:"name"`
 	P4Runtime  string `json:"p4runtime"`
@@ -115,7 +121,8 @@ type SavedSwitch struct {
 func (n *network) saved() []SavedSwitch {
 	var out []SavedSwitch
 	for _, s := range n.topo.Switches {
-		out = append(out, SavedSwitch{s.Name, s.P4Runtime, s.ServerName, s.DeviceID, s.Address.String(), s.MAC.String()})
+		out = append(out, SavedSwitch{s.Name, s.P4Runtime, s.ServerName, s.DeviceID, s.Address.String(),
+			s.MAC.String()})
 	}
 	slices.SortFunc(out, func(a, b SavedSwitch) int { return cmp.Compare(a.Name, b.Name) })
 	return out
@@ -173,5 +180,6 @@ func (c *Controller) retire(d *device) {
 	}
 }
 
-// goneFor is for how long the id of a chain that was removed is not given to another: a switch that was out of reach when it was may answer in its name for as long as its lease lives.
+// goneFor is for how long the id of a chain that was removed is not given to another: a switch that
+// was out of reach when it was may answer in its name for as long as its lease lives.
 func goneFor(lease time.Duration) time.Duration { return lease + lease/100 }

@@ -7,11 +7,14 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Principals and realms have names for people and numbers (16 bits) for switches. A principal and a realm of one name have one number: that is how a switch knows, without looking
-// anything up, that a principal may do everything in a realm of its own.
+// Principals and realms have names for people and numbers (16 bits) for switches. A principal and a
+// realm of one name have one number: that is how a switch knows, without looking anything up, that
+// a principal may do everything in a realm of its own.
 
-// The numbers: 0 is nobody's, and controllerNumber the controller's, whose realm is what nobody else may use. Others have 15 bits: a key's entry has its realm with closedKey while nobody
-// but the controller may write it. (In a key's entry controllerNumber is that as well, of the realm lastNumber+1, which is nobody's.)
+// The numbers: 0 is nobody's, and controllerNumber the controller's, whose realm is what nobody
+// else may use. Others have 15 bits: a key's entry has its realm with closedKey while nobody but
+// the controller may write it. (In a key's entry controllerNumber is that as well, of the realm
+// lastNumber+1, which is nobody's.)
 const (
 	controllerNumber = 0xFFFF
 	defaultNumber    = 1 // of topology.DefaultRealm
@@ -19,8 +22,9 @@ const (
 	lastNumber       = closedKey - 2
 )
 
-// numbering gives numbers to names, and goes on giving a name the number that it had: switches change from one topology to the next one after the other, and a number that meant
-// two things meanwhile would give the one's rights to the other. It is saved with the controller's state.
+// numbering gives numbers to names, and goes on giving a name the number that it had: switches
+// change from one topology to the next one after the other, and a number that meant two things
+// meanwhile would give the one's rights to the other. It is saved with the controller's state.
 type numbering struct {
 	numbers map[string]uint16
 	next    uint16
@@ -29,14 +33,16 @@ type numbering struct {
 func newNumbering(saved map[string]uint16) *numbering {
 	n := &numbering{numbers: map[string]uint16{topology.DefaultRealm: defaultNumber}, next: defaultNumber + 1}
 	maps.Copy(n.numbers, saved)
-	maps.DeleteFunc(n.numbers, func(_ string, number uint16) bool { return number > lastNumber }) // of a version that gave more
+	// of a version that gave more
+	maps.DeleteFunc(n.numbers, func(_ string, number uint16) bool { return number > lastNumber })
 	for _, used := range n.numbers {
 		n.next = max(n.next, used+1)
 	}
 	return n
 }
 
-// of is the numbers of all names in a topology. New names are given numbers that never were, as long as there are any, and then those of names that are not used any more.
+// of is the numbers of all names in a topology. New names are given numbers that never were, as
+// long as there are any, and then those of names that are not used any more.
 func (n *numbering) of(t *topology.Topology) (map[string]uint16, error) {
 	out := map[string]uint16{topology.DefaultRealm: defaultNumber}
 	var missing []string

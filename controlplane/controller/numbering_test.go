@@ -20,7 +20,8 @@ func named(realms []string, principals ...string) *topology.Topology {
 	return t
 }
 
-// TestNumbering: a name keeps its number whatever else comes and goes, over a restart too, and a principal and a realm of one name have one number.
+// TestNumbering: a name keeps its number whatever else comes and goes, over a restart too, and a
+// principal and a realm of one name have one number.
 func TestNumbering(t *testing.T) {
 	n := newNumbering(nil)
 	of := func(top *topology.Topology) map[string]uint16 {

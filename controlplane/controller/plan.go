@@ -16,8 +16,9 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// This file says, purely, what the switches' tables should hold: plan.base is what follows from the topology alone, plan.chain what follows from a
-// chain's configuration. What is in the switches is compared with that, and only differences are written.
+// This file says, purely, what the switches' tables should hold: plan.base is what follows from the
+// topology alone, plan.chain what follows from a chain's configuration. What is in the switches is
+// compared with that, and only differences are written.
 
 // The entries of docs/protocol.md, "Tables that the controller fills".
 
@@ -61,7 +62,8 @@ func toController(a netip.Addr) p4rt.Entry {
 }
 
 func slotEntry(id wire.Key, slot int, realm uint16) p4rt.Entry {
-	return p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(uint32(id))}, Action: "set_slot", Params: p4rt.Params{"slot": slot, "realm": realm}}
+	return p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(uint32(id))},
+		Action: "set_slot", Params: p4rt.Params{"slot": slot, "realm": realm}}
 }
 
 // chainPart is what a chain_config entry says.
@@ -87,7 +89,8 @@ func chainEntry(id uint8, c chainPart) p4rt.Entry {
 	}}
 }
 
-// readChainEntry is the assignment that a chain_config entry stands for. An address that no switch has becomes a name that no switch has.
+// readChainEntry is the assignment that a chain_config entry stands for. An address that no switch
+// has becomes a name that no switch has.
 func readChainEntry(t *topology.Topology, e p4rt.Entry) chain.Assignment {
 	name := func(param string) string {
 		v := e.Param(param)
@@ -116,11 +119,13 @@ const (
 	instanceReply = 2
 )
 
-// maxGroup is the highest multicast group id: simple_switch_grpc keeps those from 32768 on for itself.
+// maxGroup is the highest multicast group id: simple_switch_grpc keeps those from 32768 on for
+// itself.
 const maxGroup = 1<<15 - 1
 
-// groupIDs are the multicast groups of one chain at one switch. Configurations of even and odd epochs have groups of their own, so that those of the
-// next can be made while those of the present are in use.
+// groupIDs are the multicast groups of one chain at one switch. Configurations of even and odd
+// epochs have groups of their own, so that those of the next can be made while those of the present
+// are in use.
 type groupIDs struct {
 	ack   [2]uint16
 	reply [2]uint16 // the group for a reply by port p is reply + p
@@ -129,14 +134,17 @@ type groupIDs struct {
 // groupTable is the group ids of all chains at all switches.
 type groupTable map[string]map[uint8]groupIDs
 
-// A block is the group ids for all ports that a switch can have: the first is that of the acknowledgements, and the one for a reply by port p is p further.
+// A block is the group ids for all ports that a switch can have: the first is that of the
+// acknowledgements, and the one for a reply by port p is p further.
 const (
 	blockSize = int(topology.CPUPort) + 1
 	maxBlocks = maxGroup / blockSize / 2 // chains that there are two blocks for
 )
 
-// allocateGroups gives every chain its groups at every switch. It should give the same ones again when ports, hosts and chains come and go, because a chain's entry has to be
-// changed with them: so a chain has blocks that follow from its id, as long as there are no more chains than blocks. More chains get what they need for the ports that there are.
+// allocateGroups gives every chain its groups at every switch. It should give the same ones again
+// when ports, hosts and chains come and go, because a chain's entry has to be changed with them: so
+// a chain has blocks that follow from its id, as long as there are no more chains than blocks. More
+// chains get what they need for the ports that there are.
 func allocateGroups(t *topology.Topology) (groupTable, error) {
 	if len(t.Chains) <= maxBlocks {
 		return allocateBlocks(t), nil
@@ -147,7 +155,9 @@ func allocateGroups(t *topology.Topology) (groupTable, error) {
 func allocateBlocks(t *topology.Topology) groupTable {
 	ids := map[uint8]groupIDs{}
 	taken := [maxBlocks]bool{}
-	chains := slices.SortedFunc(slices.Values(t.Chains), func(a, b *topology.Chain) int { return cmp.Compare(a.ID, b.ID) })
+	chains := slices.SortedFunc(slices.Values(t.Chains), func(a, b *topology.Chain) int {
+		return cmp.Compare(a.ID, b.ID)
+	})
 	for _, c := range chains {
 		n := int(c.ID) % maxBlocks
 		for taken[n] {
@@ -183,10 +193,14 @@ func allocateDensely(t *topology.Topology) (groupTable, error) {
 				if ok {
 					taken[ack] = true
 				}
-				// The lowest base whose groups are all free. The base itself may be another's: there is no port 0.
+				// The lowest base whose groups are all free. The base itself may be another's:
+				// there is no port 0.
 				base := 0
 				free := func(base int) bool {
-					return !slices.ContainsFunc(ports, func(p uint32) bool { n := base + int(p); return n > maxGroup || taken[n] })
+					return !slices.ContainsFunc(ports, func(p uint32) bool {
+						n := base + int(p)
+						return n > maxGroup || taken[n]
+					})
 				}
 				for base = 1; ok && !free(base); base++ {
 					ok = base < maxGroup
@@ -259,7 +273,8 @@ func newPlan(t *topology.Topology, given *numbering) (*plan, error) {
 // avoid makes the ways go around some switches from now on, where there is a way around.
 func (p *plan) avoid(down map[string]bool) { p.around.Store(p.t.Graph(maps.Clone(down))) }
 
-// graph is the network in which all of some switches can be reached from one: without those that are given up if they can, else whole.
+// graph is the network in which all of some switches can be reached from one: without those that
+// are given up if they can, else whole.
 func (p *plan) graph(from string, to ...string) *topology.Graph {
 	g := p.around.Load()
 	for _, s := range to {
@@ -282,7 +297,8 @@ func (p *plan) towards(from *topology.Switch, to netip.Prefix, at string) (p4rt.
 // realm is the number of a key's realm, by the key's name.
 func (p *plan) realm(name string) uint16 { return p.numbers[p.t.RealmOf(name)] }
 
-// base is what a switch holds whatever the chains: who may come in by its ports and do what, its own address, and the routes to hosts, switches and the controller.
+// base is what a switch holds whatever the chains: who may come in by its ports and do what, its
+// own address, and the routes to hosts, switches and the controller.
 func (p *plan) base(s *topology.Switch) []p4rt.Entry {
 	var out []p4rt.Entry
 	for _, port := range s.Ports {
@@ -321,7 +337,8 @@ func (p *plan) base(s *topology.Switch) []p4rt.Entry {
 	return out
 }
 
-// isBase says whether an entry of a table in baseTables is among those that base decides on; the others are service addresses.
+// isBase says whether an entry of a table in baseTables is among those that base decides on; the
+// others are service addresses.
 func (p *plan) isBase(e p4rt.Entry) bool {
 	for _, k := range e.Match {
 		if v, ok := k.Value.(p4rt.Value); ok && (e.Table == "local_address" || e.Table == "ipv4_lpm") {
@@ -357,8 +374,9 @@ func (p *plan) chain(c *topology.Chain, s *topology.Switch, conf chain.Config) c
 	ids := p.groups[s.Name][c.ID]
 	parity := conf.Epoch % 2
 	var out chainPlan
-	// The tail's acknowledgements go down a tree to all members and the shadow, by way of others where need be; where a reply goes the same way, it is the acknowledgement.
-	// A chain of one without a shadow acknowledges to nobody.
+	// The tail's acknowledgements go down a tree to all members and the shadow, by way of others
+	// where need be; where a reply goes the same way, it is the acknowledgement. A chain of one
+	// without a shadow acknowledges to nobody.
 	var acks []p4rt.Replica
 	for _, port := range p.graph(a.Tail, conf.Learners()...).Tree(a.Tail, conf.Learners())[s.Name] {
 		acks = append(acks, p4rt.Replica{Port: port, Instance: instanceAck})
@@ -370,21 +388,24 @@ func (p *plan) chain(c *topology.Chain, s *topology.Switch, conf chain.Config) c
 		for _, port := range replyPorts(s) {
 			// The reply itself acknowledges on the way that it goes.
 			replicas := slices.DeleteFunc(slices.Clone(acks), func(r p4rt.Replica) bool { return r.Port == port })
-			out.groups = append(out.groups, p4rt.Group{ID: uint32(part.replyGroup) + port, Replicas: append(replicas, p4rt.Replica{Port: port, Instance: instanceReply})})
+			out.groups = append(out.groups, p4rt.Group{ID: uint32(part.replyGroup) + port,
+				Replicas: append(replicas, p4rt.Replica{Port: port, Instance: instanceReply})})
 		}
 	}
 	out.config = chainEntry(c.ID, part)
 	if a.Role.Member() {
 		e := localAddress(c.Address)
 		out.take = &e
-	} else if e, ok := p.towards(s, only(c.Address), p.graph(s.Name, conf.Members...).Nearest(s.Name, conf.Members)); ok {
+	} else if e, ok := p.towards(s, only(c.Address), p.graph(s.Name, conf.Members...).Nearest(s.Name,
+		conf.Members)); ok {
 		out.route = &e
 	}
 	return out
 }
 
-// spaces divides the program's slots among the chains, in the order of the topology: those that have slots keep them, unless they ask for another number now; those that ask for a
-// number get it, and the others share what is left.
+// spaces divides the program's slots among the chains, in the order of the topology: those that
+// have slots keep them, unless they ask for another number now; those that ask for a number get it,
+// and the others share what is left.
 func (p *program) spaces(t *topology.Topology, keep []keyspace.Space) ([]keyspace.Space, error) {
 	out := make([]keyspace.Space, len(t.Chains))
 	left, sharing, asked := p.slots, 0, 0
@@ -428,7 +449,9 @@ func (p *program) spaces(t *topology.Topology, keep []keyspace.Space) ([]keyspac
 // gap finds the first n slots in a row that are nobody's.
 func gap(taken []keyspace.Space, n, slots int) (int, bool) {
 	first := 0
-	for _, s := range slices.SortedFunc(slices.Values(taken), func(a, b keyspace.Space) int { return cmp.Compare(a.First, b.First) }) {
+	for _, s := range slices.SortedFunc(slices.Values(taken), func(a, b keyspace.Space) int {
+		return cmp.Compare(a.First, b.First)
+	}) {
 		if s.Count > 0 && s.First < first+n {
 			first = max(first, s.First+s.Count)
 		}

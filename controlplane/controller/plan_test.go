@@ -126,7 +126,8 @@ func TestPlan(t *testing.T) {
 	})
 }
 
-// TestGroupsDoNotOverlap: no two uses of a multicast group id, however many chains and ports there are.
+// TestGroupsDoNotOverlap: no two uses of a multicast group id, however many chains and ports there
+// are.
 func TestGroupsDoNotOverlap(t *testing.T) {
 	for _, c := range []struct {
 		chains, ports int
@@ -169,7 +170,9 @@ func TestGroupsDoNotOverlap(t *testing.T) {
 			}
 		}
 		for id := range seen {
-			owners := slices.DeleteFunc(slices.Clone(top.Chains), func(ch *topology.Chain) bool { return !groups["s1"][ch.ID].owns(replyPorts(s), id) })
+			owners := slices.DeleteFunc(slices.Clone(top.Chains), func(ch *topology.Chain) bool {
+				return !groups["s1"][ch.ID].owns(replyPorts(s), id)
+			})
 			if len(owners) != 1 {
 				t.Fatalf("%+v: group %d has %d owners", c, id, len(owners))
 			}
@@ -187,7 +190,8 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// TestSpaces: chains that have slots keep them, whoever comes and goes, and others get what is free.
+// TestSpaces: chains that have slots keep them, whoever comes and goes, and others get what is
+// free.
 func TestSpaces(t *testing.T) {
 	p := &program{slots: 1000}
 	chains := func(slots ...int) *topology.Topology {

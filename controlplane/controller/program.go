@@ -10,7 +10,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// program is what the controller must know of the compiled P4 program; all of it stands in the P4Info.
+// program is what the controller must know of the compiled P4 program; all of it stands in the
+// P4Info.
 type program struct {
 	pipeline *p4rt.Pipeline
 	profile  wire.Profile // the width of values
@@ -53,9 +54,12 @@ func readProgram(pl *p4rt.Pipeline) (*program, error) {
 	}
 	// The tables and actions that plan.go fills, by a probe of each.
 	for _, e := range []p4rt.Entry{
-		fabricPort(1), hostPort(1, 1, topology.DefaultController, false), hostPort(1, 1, topology.DefaultController, true), leaseEntry(1, 1), grantEntry(1, 1, true, true), localAddress(topology.DefaultController), toController(topology.DefaultController),
+		fabricPort(1), hostPort(1, 1, topology.DefaultController, false),
+		hostPort(1, 1, topology.DefaultController, true), leaseEntry(1, 1), grantEntry(1, 1, true, true),
+		localAddress(topology.DefaultController), toController(topology.DefaultController),
 		forward(only(topology.DefaultController), make([]byte, 6), 1), slotEntry(1, 1, 1),
-		chainEntry(0, chainPart{head: topology.DefaultController, tail: topology.DefaultController, service: topology.DefaultController}),
+		chainEntry(0, chainPart{head: topology.DefaultController, tail: topology.DefaultController,
+			service: topology.DefaultController}),
 	} {
 		if _, err := info.Encode(e); err != nil {
 			return nil, fmt.Errorf("this is not a NetCRAQ program, or not of this version: %w", err)
@@ -64,12 +68,14 @@ func readProgram(pl *p4rt.Pipeline) (*program, error) {
 	return p, nil
 }
 
-// fit checks that a topology fits the program, and says where the chains' slots are; those that have slots keep them.
+// fit checks that a topology fits the program, and says where the chains' slots are; those that
+// have slots keep them.
 func (p *program) fit(t *topology.Topology, keep []keyspace.Space) ([]keyspace.Space, error) {
 	if want := t.Program.ValueBits; want != 0 && want != int(p.profile) {
 		return nil, fmt.Errorf("the topology asks for the profile %d, but the program %s holds values of %v bits", want, t.Program.JSON, p.profile)
 	}
-	// A switch has routes to its own hosts, to those of others that no prefix has, to prefixes, switches and chains, and to the controller.
+	// A switch has routes to its own hosts, to those of others that no prefix has, to prefixes,
+	// switches and chains, and to the controller.
 	routes, covered := len(t.Switches)+len(t.Chains)+1, map[*topology.Switch]int{}
 	for _, sw := range t.Switches {
 		routes += len(sw.Prefixes)

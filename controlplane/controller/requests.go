@@ -11,8 +11,10 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// The controller's own packets. They go through a switch's pipeline as a client's do (submit_to_ingress), from the controller's address; the reply
-// comes back as a packet-in, wherever it is made, because every switch routes that address to the controller. The UDP source port names the request.
+// The controller's own packets. They go through a switch's pipeline as a client's do
+// (submit_to_ingress), from the controller's address; the reply comes back as a packet-in, wherever
+// it is made, because every switch routes that address to the controller. The UDP source port names
+// the request.
 
 // leasePort is the source port of LEASEs, whose replies are known by their op.
 const leasePort = 20036
@@ -96,7 +98,8 @@ func (c *Controller) packetIn(from *device, frame []byte) {
 	c.post(func() {
 		if ch := c.net().byID[p.Key.Chain()]; ch != nil && c.isCurrent(from) {
 			// The time when it came, not when it is looked at: the lease is counted from it.
-			c.touch(ch).LeaseReply(now, from.sw.Name, uint64(p.Version), time.Duration(p.Request)*time.Microsecond, p.Status == wire.OK)
+			c.touch(ch).LeaseReply(now, from.sw.Name, uint64(p.Version),
+				time.Duration(p.Request)*time.Microsecond, p.Status == wire.OK)
 		}
 	})
 }

@@ -10,11 +10,13 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// A switch that the controller has lost may have stopped, and then what is sent to others by way of it is lost. So routes and acknowledgement trees go
-// around it, where there is a way around. That it may be running all the same does no harm: they go another way, that is all. Which switches are avoided is on
-// record, so that a controller that starts does not send packets to the dead again.
+// A switch that the controller has lost may have stopped, and then what is sent to others by way of
+// it is lost. So routes and acknowledgement trees go around it, where there is a way around. That
+// it may be running all the same does no harm: they go another way, that is all. Which switches are
+// avoided is on record, so that a controller that starts does not send packets to the dead again.
 
-// avoidAfter is for how long a switch may be out of reach before routes go around it. A chain cannot be shortened sooner, for the lease has to run out.
+// avoidAfter is for how long a switch may be out of reach before routes go around it. A chain
+// cannot be shortened sooner, for the lease has to run out.
 const avoidAfter = 50 * time.Millisecond
 
 // avoidLater has a switch avoided if it does not come back soon.
@@ -40,7 +42,8 @@ func (c *Controller) reroute(kind string, about *device, why string) {
 	}
 }
 
-// afterOthers calls then when the other switches have done what they were given to do, or had a second to do it.
+// afterOthers calls then when the other switches have done what they were given to do, or had a
+// second to do it.
 func (c *Controller) afterOthers(d *device, then func()) {
 	var once sync.Once
 	start := func() { once.Do(then) }
@@ -60,7 +63,8 @@ func (c *Controller) afterOthers(d *device, then func()) {
 	done()
 }
 
-// refreshSoon has the worker refresh the switch, once for all changes that there are until it comes to it.
+// refreshSoon has the worker refresh the switch, once for all changes that there are until it comes
+// to it.
 func (d *device) refreshSoon() {
 	if d.stale.Swap(true) {
 		return
@@ -71,7 +75,8 @@ func (d *device) refreshSoon() {
 	})
 }
 
-// read makes what is known of a switch's tables hold, if it has been set up in this connection; else errNotConnected.
+// read makes what is known of a switch's tables hold, if it has been set up in this connection;
+// else errNotConnected.
 func (d *device) read(ctx context.Context) error {
 	s := d.client.State()
 	if s.Phase != p4rt.Primary || d.setUpAt != s.Stream {

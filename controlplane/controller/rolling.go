@@ -13,11 +13,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// From the program of before to this one (docs/security.md, "Rolling"). The program of before knows no principals, realms, leases of sessions and rates; its registers and all else in its
-// tables are the same. To load a program empties a switch, so a chain whose switches all got it at once would lose its values. A switch that runs the program of before is
-// therefore taken as it is, and gets this one when no chain needs it: one member after the other is left out, loaded, and brought in again behind the tail.
+// From the program of before to this one (docs/security.md, "Rolling"). The program of before knows
+// no principals, realms, leases of sessions and rates; its registers and all else in its tables are
+// the same. To load a program empties a switch, so a chain whose switches all got it at once would
+// lose its values. A switch that runs the program of before is therefore taken as it is, and gets
+// this one when no chain needs it: one member after the other is left out, loaded, and brought in
+// again behind the tail.
 //
-// Until the last of them has it nothing is enforced: what comes from a switch of before has no principal. So `access` grants everything to everybody in the meantime, as before.
+// Until the last of them has it nothing is enforced: what comes from a switch of before has no
+// principal. So `access` grants everything to everybody in the meantime, as before.
 
 // former says whether a P4Info is that of the program of before, with the sizes of this one.
 func (p *program) former(running *configv1.P4Info) bool {
@@ -43,7 +47,8 @@ func (p *program) former(running *configv1.P4Info) bool {
 	return true
 }
 
-// ensureProgram makes a switch run the program, but for one that runs that of before: it is taken as it is, if it holds anything.
+// ensureProgram makes a switch run the program, but for one that runs that of before: it is taken
+// as it is, if it holds anything.
 func (d *device) ensureProgram(ctx context.Context) (p4rt.Pushed, error) {
 	running, err := d.client.RunningInfo(ctx)
 	if err != nil {
@@ -61,7 +66,8 @@ func (d *device) ensureProgram(ctx context.Context) (p4rt.Pushed, error) {
 	return pushed, err
 }
 
-// asFormer makes an entry one of the program of before; nil: it has none for it. What both have has the same id, whatever it is called now.
+// asFormer makes an entry one of the program of before; nil: it has none for it. What both have has
+// the same id, whatever it is called now.
 func asFormer(info *p4rt.Info, e p4rt.Entry, te *v1.TableEntry) (*v1.TableEntry, error) {
 	switch e.Table {
 	case "access", "session_lease":
@@ -89,7 +95,8 @@ func (d *device) tables() []string {
 	return slices.DeleteFunc(slices.Clone(ourTables), func(t string) bool { return t == "access" || t == "session_lease" })
 }
 
-// openness is the default of `access`: everything while there is a switch that says no principals, else nothing.
+// openness is the default of `access`: everything while there is a switch that says no principals,
+// else nothing.
 func (c *Controller) openness() bool {
 	return slices.ContainsFunc(c.net().devices, func(d *device) bool { return d.former.Load() })
 }
@@ -100,7 +107,8 @@ func (d *device) writeOpenness(ctx context.Context) error {
 	if d.former.Load() || d.open == open {
 		return nil
 	}
-	te, err := d.c.prog.pipeline.Info.Encode(p4rt.Entry{Table: "access", Default: true, Action: "grant", Params: p4rt.Params{"read": open, "write": open}})
+	te, err := d.c.prog.pipeline.Info.Encode(p4rt.Entry{Table: "access", Default: true, Action: "grant",
+		Params: p4rt.Params{"read": open, "write": open}})
 	if err != nil {
 		return err
 	}
@@ -126,7 +134,8 @@ func (d *device) readOpenness(ctx context.Context) error {
 	return nil
 }
 
-// rollEvery is how long the controller waits before it looks for the next switch to load, and rollTimeout how long one may take.
+// rollEvery is how long the controller waits before it looks for the next switch to load, and
+// rollTimeout how long one may take.
 const (
 	rollEvery   = 500 * time.Millisecond
 	rollTimeout = 3 * time.Minute
@@ -216,7 +225,8 @@ func (c *Controller) chainsOf(d *device) (out []*chainState) {
 	return out
 }
 
-// rollOne loads the program into a switch: it is left out of its chains, loaded, and brought in again.
+// rollOne loads the program into a switch: it is left out of its chains, loaded, and brought in
+// again.
 func (c *Controller) rollOne(ctx context.Context, d *device) error {
 	type place struct {
 		chain   string
@@ -226,7 +236,9 @@ func (c *Controller) rollOne(ctx context.Context, d *device) error {
 	if err := c.call(ctx, func() {
 		for _, ch := range c.chainsOf(d) {
 			members := ch.m.Status(c.now()).Config.Members
-			places = append(places, place{ch.topo.Name, slices.DeleteFunc(slices.Clone(members), func(m string) bool { return m == d.sw.Name })})
+			places = append(places, place{ch.topo.Name, slices.DeleteFunc(slices.Clone(members), func(m string) bool {
+				return m == d.sw.Name
+			})})
 		}
 	}); err != nil {
 		return err

@@ -19,28 +19,31 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Writer sessions (docs/protocol.md, "Sessions"). A session is leased to a host, and the switch at that host's port takes it from nobody else. Before its holder hears of it, its record
-// begins anew at every switch that a chain has, at a number that nobody can foretell and that is far from whatever the record said before, so that nothing of an earlier lease, late
-// or forged, is taken for the holder's.
+// Writer sessions (docs/protocol.md, "Sessions"). A session is leased to a host, and the switch at
+// that host's port takes it from nobody else. Before its holder hears of it, its record begins anew
+// at every switch that a chain has, at a number that nobody can foretell and that is far from
+// whatever the record said before, so that nothing of an earlier lease, late or forged, is taken
+// for the holder's.
 
 // maxSessions is how many sessions one request can ask for.
 const maxSessions = 1024
 
-// How long it may take to open sessions: less than clients wait for them (netcraqctl and the Python library 2 s,
-// gateways 3 s), so that they hear of a failure, and why. For each session beyond those that clients ask for, openMore
-// is added.
+// How long it may take to open sessions: less than clients wait for them (netcraqctl and the Python
+// library 2 s, gateways 3 s), so that they hear of a failure, and why. For each session beyond
+// those that clients ask for, openMore is added.
 const (
 	openTimeout = 1800 * time.Millisecond
 	openMore    = 20 * time.Millisecond
 	openUsual   = 64
-	// otherTimeout is how long switches that are in no chain have, and a millisecond for each session more, up to twice
-	// that. Nobody waits for what they hold.
+	// otherTimeout is how long switches that are in no chain have, and a millisecond for each
+	// session more, up to twice that. Nobody waits for what they hold.
 	otherTimeout = 200 * time.Millisecond
 )
 
 // OpenSessions leases writer sessions to the host that the request names by its address.
 func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*api.Sessions, error) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout+openMore*time.Duration(min(max(0, r.Count-openUsual), maxSessions)))
+	ctx, cancel := context.WithTimeout(ctx, openTimeout+openMore*time.Duration(min(max(0, r.Count-openUsual),
+		maxSessions)))
 	defer cancel()
 	if r.Count < 1 || r.Count > maxSessions {
 		return nil, api.Errorf(api.CodeInvalidArgument, "%d sessions: ask for 1 to %d", r.Count, maxSessions)
@@ -100,7 +103,8 @@ func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*
 	return out, nil
 }
 
-// holder is the host that a client's address is of; nil where it does not matter, because hosts may use sessions that they have not leased.
+// holder is the host that a client's address is of; nil where it does not matter, because hosts may
+// use sessions that they have not leased.
 func (c *Controller) holder(address string) (*topology.Host, error) {
 	t := c.net().topo
 	if address == "" {
@@ -125,15 +129,16 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 	return h, nil
 }
 
-// beginAnew makes the records of sessions begin anew at every switch that is of a chain, and at others as far as they are there: a chain that comes later may be made of those.
+// beginAnew makes the records of sessions begin anew at every switch that is of a chain, and at
+// others as far as they are there: a chain that comes later may be made of those.
 func (c *Controller) beginAnew(ctx context.Context, ids []uint16) ([]api.Session, error) {
 	for {
 		at, others, err := c.keepRecords(ctx)
 		if err != nil {
 			return nil, err
 		}
-		// One of them may have failed without anybody knowing it yet. When the chain goes on without it, it need not be
-		// asked.
+		// One of them may have failed without anybody knowing it yet. When the chain goes on
+		// without it, it need not be asked.
 		try, cancel := context.WithCancelCause(ctx)
 		go c.watchRecords(try, at, cancel)
 		out, err := c.beginAt(try, ids, at, others)
@@ -148,7 +153,8 @@ func (c *Controller) beginAnew(ctx context.Context, ids []uint16) ([]api.Session
 // errOthersNow: other switches than those that were asked keep records.
 var errOthersNow = errors.New("the chains have changed")
 
-// watchRecords cancels what is being done at some switches when it is not done at all of them any more.
+// watchRecords cancels what is being done at some switches when it is not done at all of them any
+// more.
 func (c *Controller) watchRecords(ctx context.Context, at []*device, cancel context.CancelCauseFunc) {
 	for {
 		select {
@@ -157,14 +163,17 @@ func (c *Controller) watchRecords(ctx context.Context, at []*device, cancel cont
 		case <-time.After(installLook):
 		}
 		now, _, installing, err := c.recordsNow(ctx)
-		if err == nil && installing == "" && slices.ContainsFunc(at, func(d *device) bool { return !slices.Contains(now, d) }) {
+		if err == nil && installing == "" && slices.ContainsFunc(at, func(d *device) bool {
+			return !slices.Contains(now, d)
+		}) {
 			cancel(errOthersNow)
 			return
 		}
 	}
 }
 
-// beginAt is beginAnew at certain switches, and at those that have come to the chains when it is done.
+// beginAt is beginAnew at certain switches, and at those that have come to the chains when it is
+// done.
 func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*device) ([]api.Session, error) {
 	out := make([]api.Session, len(ids))
 	places := make([]int, len(ids))
@@ -201,7 +210,9 @@ func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*de
 	if err == nil {
 		quick, stop := context.WithTimeout(ctx, patience)
 		c.answering(others, func(d *device) error {
-			return forEach(quick, out, func(ctx context.Context, s api.Session) error { return d.ResetRecord(ctx, s.ID, s.NextRequest-1) })
+			return forEach(quick, out, func(ctx context.Context, s api.Session) error {
+				return d.ResetRecord(ctx, s.ID, s.NextRequest-1)
+			})
 		})
 		stop()
 	}
@@ -228,7 +239,8 @@ func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*de
 	return out, err
 }
 
-// answering is those of some switches for which ask, which is called for all at once, gives no error.
+// answering is those of some switches for which ask, which is called for all at once, gives no
+// error.
 func (c *Controller) answering(devices []*device, ask func(*device) error) (out []*device) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -245,14 +257,16 @@ func (c *Controller) answering(devices []*device, ask func(*device) error) (out 
 	return out
 }
 
-// installWait is how long a lease waits for chains whose configuration is being changed, and how often it looks.
+// installWait is how long a lease waits for chains whose configuration is being changed, and how
+// often it looks.
 const (
 	installWait = 3 * time.Second
 	installLook = 10 * time.Millisecond
 )
 
-// keepRecords is the switches that some chain's writes come to, and all others that are there. It waits while a configuration is on its way: a switch that it leaves out may still
-// think that it is the head, with a live lease and the records of before, and cannot be told of new ones.
+// keepRecords is the switches that some chain's writes come to, and all others that are there. It
+// waits while a configuration is on its way: a switch that it leaves out may still think that it is
+// the head, with a live lease and the records of before, and cannot be told of new ones.
 func (c *Controller) keepRecords(ctx context.Context) (at, others []*device, err error) {
 	for end := c.now() + installWait; ; {
 		installing := ""
@@ -270,7 +284,8 @@ func (c *Controller) keepRecords(ctx context.Context) (at, others []*device, err
 	}
 }
 
-// recordsNow is keepRecords without waiting: installing is a chain whose configuration is on its way.
+// recordsNow is keepRecords without waiting: installing is a chain whose configuration is on its
+// way.
 func (c *Controller) recordsNow(ctx context.Context) (at, others []*device, installing string, err error) {
 	err = c.call(ctx, func() {
 		for _, ch := range c.net().chains {
@@ -293,7 +308,8 @@ func (c *Controller) recordsNow(ctx context.Context) (at, others []*device, inst
 	return at, others, installing, err
 }
 
-// begin is what the record of a session is set to. A switch that runs the program of before does not set it back, and takes whatever is above it.
+// begin is what the record of a session is set to. A switch that runs the program of before does
+// not set it back, and takes whatever is above it.
 func (c *Controller) begin(records []uint32) (uint32, error) {
 	if !c.openness() {
 		return sessions.Begin(records, random32), nil
@@ -396,7 +412,8 @@ func (c *Controller) watchLeases(ctx context.Context) {
 	}
 }
 
-// recordsToCopy is the sessions whose records a switch that is filled must have: those that somebody may use.
+// recordsToCopy is the sessions whose records a switch that is filled must have: those that
+// somebody may use.
 func (c *Controller) recordsToCopy() []uint16 {
 	var out []uint16
 	if c.net().topo.Open() {

@@ -31,8 +31,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testcerts"
 )
 
-// These tests bring up switches that are P4Runtime servers without a data plane: they need no root, and can be made to fail. The chain has no leases,
-// since nobody would answer them.
+// These tests bring up switches that are P4Runtime servers without a data plane: they need no root,
+// and can be made to fail. The chain has no leases, since nobody would answer them.
 
 // fakes is a line of three such switches.
 type fakes struct {
@@ -137,7 +137,9 @@ func waitText(t *testing.T, c *controller.Controller, kind, text string) {
 	t.Helper()
 	until(t, c, fmt.Sprintf("an event %s with %q", kind, text), func() bool {
 		events, _ := c.Events(0)
-		return slices.ContainsFunc(events, func(e api.Event) bool { return e.Type == kind && strings.Contains(e.Message, text) })
+		return slices.ContainsFunc(events, func(e api.Event) bool {
+			return e.Type == kind && strings.Contains(e.Message, text)
+		})
 	})
 }
 
@@ -199,7 +201,8 @@ func TestIdempotent(t *testing.T) {
 	}
 }
 
-// TestForeignEntries: what does not belong in a table is taken out; what was changed is changed back.
+// TestForeignEntries: what does not belong in a table is taken out; what was changed is changed
+// back.
 func TestForeignEntries(t *testing.T) {
 	f := newFakes(t, nil)
 	c, stop := f.start()
@@ -207,8 +210,10 @@ func TestForeignEntries(t *testing.T) {
 	stop()
 	want := f.tables(1)
 	// Somebody else, while the controller is away.
-	now := p4rt.ElectionID{Low: uint64(time.Now().UnixNano())} // later than the controller of before, and earlier than the next
-	meddler, err := p4rt.New(p4rt.Options{Name: "s2", Target: f.servers[1].Addr, DeviceID: 2, ElectionID: now, Info: f.info}, p4rt.Handler{})
+	// later than the controller of before, and earlier than the next
+	now := p4rt.ElectionID{Low: uint64(time.Now().UnixNano())}
+	meddler, err := p4rt.New(p4rt.Options{Name: "s2", Target: f.servers[1].Addr, DeviceID: 2, ElectionID: now,
+		Info: f.info}, p4rt.Handler{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,11 +230,14 @@ func TestForeignEntries(t *testing.T) {
 	}
 	err = meddler.Write(ctx,
 		update(p4rt.Insert, p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(1)}, Action: "fabric_port"}),
-		update(p4rt.Modify, p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(2)}, Action: "host_port", Params: p4rt.Params{"principal": 9, "address": 0}}),
+		update(p4rt.Modify, p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(2)},
+			Action: "host_port", Params: p4rt.Params{"principal": 9, "address": 0}}),
 		update(p4rt.Insert, p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(0xC0000200, 24)}, Action: "no_route"}),
 		update(p4rt.Insert, p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(0x0A00FF01)}, Action: "set_local"}),
-		update(p4rt.Insert, p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(0x07000001)}, Action: "set_slot", Params: p4rt.Params{"slot": 9, "realm": 9}}),
-		update(p4rt.Insert, p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(0x00000001)}, Action: "set_slot", Params: p4rt.Params{"slot": 9, "realm": 9}}),
+		update(p4rt.Insert, p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(0x07000001)},
+			Action: "set_slot", Params: p4rt.Params{"slot": 9, "realm": 9}}),
+		update(p4rt.Insert, p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(0x00000001)},
+			Action: "set_slot", Params: p4rt.Params{"slot": 9, "realm": 9}}),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -244,7 +252,8 @@ func TestForeignEntries(t *testing.T) {
 	}
 }
 
-// TestMistakes: what can be wrong with switches and files; each is said, and what can mend itself does when the cause is gone.
+// TestMistakes: what can be wrong with switches and files; each is said, and what can mend itself
+// does when the cause is gone.
 func TestMistakes(t *testing.T) {
 	t.Run("a switch is not there yet", func(t *testing.T) {
 		f := newFakes(t, nil)
@@ -328,7 +337,8 @@ func TestMistakes(t *testing.T) {
 	t.Run("another program is running", func(t *testing.T) {
 		// Its tables mean something else: it is replaced, and nothing of it is believed.
 		f := newFakes(t, nil)
-		other, err := p4rt.NewInfo(&configv1.P4Info{Actions: []*configv1.Action{{Preamble: &configv1.Preamble{Id: 1, Name: "a"}}}})
+		other, err := p4rt.NewInfo(&configv1.P4Info{Actions: []*configv1.Action{{Preamble: &configv1.Preamble{Id: 1,
+			Name: "a"}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -336,7 +346,8 @@ func TestMistakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, err := p4rt.New(p4rt.Options{Name: "s1", Target: f.servers[0].Addr, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 1}, Info: other}, p4rt.Handler{})
+		first, err := p4rt.New(p4rt.Options{Name: "s1", Target: f.servers[0].Addr, DeviceID: 1,
+			ElectionID: p4rt.ElectionID{Low: 1}, Info: other}, p4rt.Handler{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -366,7 +377,8 @@ func TestMistakes(t *testing.T) {
 			}
 			d.SetState(k.ID, keyspace.Placed)
 		}
-		if err := f.store.Save(&controller.State{Version: controller.StateVersion, Directory: d.Snapshot()}); err != nil {
+		if err := f.store.Save(&controller.State{Version: controller.StateVersion,
+			Directory: d.Snapshot()}); err != nil {
 			t.Fatal(err)
 		}
 		var mu sync.Mutex
@@ -374,7 +386,8 @@ func TestMistakes(t *testing.T) {
 		f.servers[2].Refuse = func(u *v1.Update) error {
 			mu.Lock()
 			defer mu.Unlock()
-			if e, err := f.info.Decode(u.Entity.GetTableEntry()); err == nil && e.Table == "key_index" && u.Type == v1.Update_INSERT {
+			if e, err := f.info.Decode(u.Entity.GetTableEntry()); err == nil && e.Table == "key_index" &&
+				u.Type == v1.Update_INSERT {
 				if room--; room < 0 {
 					return status.Error(codes.ResourceExhausted, "table is full")
 				}
@@ -399,7 +412,8 @@ func TestMistakes(t *testing.T) {
 		}
 	})
 	t.Run("a switch that cannot run the program", func(t *testing.T) {
-		// Such as one that was built for narrower values, or has too little memory for the registers.
+		// Such as one that was built for narrower values, or has too little memory for the
+		// registers.
 		f := newFakes(t, small)
 		f.servers[2].RefuseProgram = func() error {
 			return status.Error(codes.InvalidArgument, "register objects_store: 8192 bits in a cell, at most 128 here")
@@ -455,7 +469,8 @@ func TestMistakes(t *testing.T) {
 			f := newFakes(t, c.change)
 			top, err := topology.Load(f.file)
 			if err == nil {
-				_, err = controller.New(controller.Options{Topology: top, Store: controller.Memory{}, Log: slog.New(slog.DiscardHandler)})
+				_, err = controller.New(controller.Options{Topology: top, Store: controller.Memory{},
+					Log: slog.New(slog.DiscardHandler)})
 			}
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
@@ -522,7 +537,8 @@ func TestState(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"version":1,"chains":{},"directory":{"keys":[{"name":"old","id":16777217,"slot":2,"state":"placed"}],"next":{"1":2}}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := controller.File(path).Load(); err != nil || len(s.Directory.Keys) != 1 || s.Directory.Keys[0].Name != "old" {
+	if s, err := controller.File(path).Load(); err != nil || len(s.Directory.Keys) != 1 ||
+		s.Directory.Keys[0].Name != "old" {
 		t.Error(s, err)
 	}
 	if err := controller.File("/nowhere/state.json").Save(&controller.State{}); err == nil {
@@ -533,8 +549,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestStateFiles: of the two files one may be lost, or be put back as it was earlier. What that loses is never taken
-// for what there is.
+// TestStateFiles: of the two files one may be lost, or be put back as it was earlier. What that
+// loses is never taken for what there is.
 func TestStateFiles(t *testing.T) {
 	dir := t.TempDir()
 	path, keys := filepath.Join(dir, "state.json"), filepath.Join(dir, "state.keys.json")
@@ -602,9 +618,11 @@ func TestStateFiles(t *testing.T) {
 			t.Errorf("%s: %+v", c.what, s)
 		}
 		if err == nil {
-			_, err = controller.New(controller.Options{Topology: top, Store: controller.File(path), Log: slog.New(slog.DiscardHandler)})
+			_, err = controller.New(controller.Options{Topology: top, Store: controller.File(path),
+				Log: slog.New(slog.DiscardHandler)})
 		}
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "ut the")) {
+		if c.want == "" && err != nil || c.want != "" && (err == nil ||
+			!strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "ut the")) {
 			t.Errorf("%s: %v, want %q", c.what, err, c.want)
 		}
 	}
@@ -619,7 +637,8 @@ func TestUnsavedState(t *testing.T) {
 	ready(t, c)
 	store.set(errors.New("the disk is full"))
 	frozen := true
-	if _, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Frozen: &frozen}); err == nil || !strings.Contains(err.Error(), "the disk is full") {
+	if _, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Frozen: &frozen}); err == nil ||
+		!strings.Contains(err.Error(), "the disk is full") {
 		t.Error(err)
 	}
 	keys, err := c.AddKeys(t.Context(), "main", []api.KeySpec{{Name: "a"}})
@@ -627,7 +646,8 @@ func TestUnsavedState(t *testing.T) {
 		t.Error(keys, err)
 	}
 	store.set(nil)
-	if ch, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Frozen: &frozen}); err != nil || ch.Epoch != 2 || !ch.Frozen || ch.Keys != 0 {
+	if ch, err := c.ChangeChain(t.Context(), "main", api.ChainChange{Frozen: &frozen}); err != nil ||
+		ch.Epoch != 2 || !ch.Frozen || ch.Keys != 0 {
 		t.Error(ch, err)
 	}
 }
@@ -646,7 +666,8 @@ func (s *failingStore) Save(*controller.State) error {
 	return s.err
 }
 
-// TestTLS: with the files that the topology names the controller shows switches who it is; without, or with those of somebody else, no switch talks to it.
+// TestTLS: with the files that the topology names the controller shows switches who it is; without,
+// or with those of somebody else, no switch talks to it.
 func TestTLS(t *testing.T) {
 	authority := testcerts.NewAuthority(t)
 	mine, _ := authority.Issue("controller", "")

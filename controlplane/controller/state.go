@@ -41,7 +41,8 @@ const StateVersion = 1
 // ErrNotLeading: the store takes nothing from this controller any more, because another leads.
 var ErrNotLeading = errors.New("another controller leads")
 
-// Store keeps the state: in a file on a single machine (File), in etcd for several controllers (package etcdstore). One call is made at a time.
+// Store keeps the state: in a file on a single machine (File), in etcd for several controllers
+// (package etcdstore). One call is made at a time.
 type Store interface {
 	// Load reads the state, nil where none was ever saved.
 	Load() (*State, error)
@@ -49,7 +50,8 @@ type Store interface {
 	Save(*State) error
 }
 
-// Memory is a Store that forgets. A controller that is restarted with it asks the switches, and waits until all of them have answered.
+// Memory is a Store that forgets. A controller that is restarted with it asks the switches, and
+// waits until all of them have answered.
 type Memory struct{}
 
 // Load implements Store.
@@ -58,8 +60,10 @@ func (Memory) Load() (*State, error) { return nil, nil }
 // Save implements Store.
 func (Memory) Save(*State) error { return nil }
 
-// File is a Store in JSON files, each of which is replaced as a whole: one of the name given, and beside it one of the directory of keys (state.keys.json beside
-// state.json), which is large and seldom changes. A chain waits for its record with writes stopped, so the record must not wait for the keys.
+// File is a Store in JSON files, each of which is replaced as a whole: one of the name given, and
+// beside it one of the directory of keys (state.keys.json beside state.json), which is large and
+// seldom changes. A chain waits for its record with writes stopped, so the record must not wait for
+// the keys.
 func File(path string) Store {
 	ext := filepath.Ext(path)
 	return &fileStore{path: path, keys: strings.TrimSuffix(path, ext) + ".keys" + ext}
@@ -71,8 +75,9 @@ type fileStore struct {
 	times      uint64 // how often the file of the keys was written, as it says itself
 }
 
-// mainFile and keysFile are what stands in the two files. Each says how often that of the keys had been written: with
-// fewer times than the main one knows of, it is an earlier one. (With more: the process ended between the two.)
+// mainFile and keysFile are what stands in the two files. Each says how often that of the keys had
+// been written: with fewer times than the main one knows of, it is an earlier one. (With more: the
+// process ended between the two.)
 type mainFile struct {
 	State
 	Times uint64 `json:"keysWritten,omitempty"`
@@ -135,7 +140,8 @@ func load(path string, into any) (bool, error) {
 	return true, nil
 }
 
-// Save implements Store. The directory is written first: a state without it would be one without keys.
+// Save implements Store. The directory is written first: a state without it would be one without
+// keys.
 func (f *fileStore) Save(s *State) error {
 	if s.Directory.Edit == 0 || s.Directory.Edit != f.edit {
 		f.edit = 0
@@ -160,8 +166,8 @@ func replace(path string, content any) error {
 	return nil
 }
 
-// saver writes states on a goroutine of its own, so that a slow disk holds up no lease. Of several that wait only the last is written: it has all
-// that those before it have.
+// saver writes states on a goroutine of its own, so that a slow disk holds up no lease. Of several
+// that wait only the last is written: it has all that those before it have.
 type saver struct {
 	store Store
 

@@ -61,8 +61,10 @@ func (c *Controller) setReady(d *device, ready bool) {
 	c.metrics.device(d.sw.Name, ready)
 }
 
-// depose: another controller has taken over, at a switch or in the store. It may change everything, so what this one knows is worth nothing from now on: it
-// lets go of all switches, and does not take them back by itself, even if it becomes primary again. Otherwise two controllers would undo each other's work.
+// depose: another controller has taken over, at a switch or in the store. It may change everything,
+// so what this one knows is worth nothing from now on: it lets go of all switches, and does not
+// take them back by itself, even if it becomes primary again. Otherwise two controllers would undo
+// each other's work.
 func (c *Controller) depose(at, why string) {
 	if c.deposed != "" {
 		return

@@ -18,7 +18,8 @@ import (
 // ourTables are the tables that the controller fills; all that is in them is its business.
 var ourTables = append([]string{"chain_config", "key_index"}, baseTables...)
 
-// baseTables are those of them that follow from the topology, but for chains' service addresses, and from the leases of sessions.
+// baseTables are those of them that follow from the topology, but for chains' service addresses,
+// and from the leases of sessions.
 var baseTables = []string{"port_trust", "access", "session_lease", "local_address", "ipv4_lpm"}
 
 // chainReport is what a switch has of one chain.
@@ -42,7 +43,8 @@ func (d *device) have(table string, choose func(p4rt.Entry) bool) ([]*v1.TableEn
 	return out, nil
 }
 
-// encode makes protobufs of planned entries; a plan that the program does not take was found out by readProgram.
+// encode makes protobufs of planned entries; a plan that the program does not take was found out by
+// readProgram.
 func (d *device) encode(entries ...p4rt.Entry) ([]*v1.TableEntry, error) {
 	var out []*v1.TableEntry
 	for _, e := range entries {
@@ -63,14 +65,16 @@ func (d *device) encode(entries ...p4rt.Entry) ([]*v1.TableEntry, error) {
 // errGone: the topology has the switch no more.
 var errGone = fmt.Errorf("it has left the network: %w", errNotConnected)
 
-// writeBase makes the switch hold what follows from the topology, and drops what belongs to chains that there are not.
+// writeBase makes the switch hold what follows from the topology, and drops what belongs to chains
+// that there are not.
 func (d *device) writeBase(ctx context.Context) error {
 	p := d.c.net().plan
 	sw := p.t.Switch(d.sw.Name)
 	if sw == nil {
 		return errGone
 	}
-	// Who may use a session comes before the port that uses it: a request that comes between the two is told for good that its session is not its own.
+	// Who may use a session comes before the port that uses it: a request that comes between the
+	// two is told for good that its session is not its own.
 	want, err := d.encode(append(d.c.leasedTo(sw), p.base(sw)...)...)
 	if err != nil {
 		return err
@@ -146,7 +150,8 @@ func (d *device) writeRates(ctx context.Context, sw *topology.Switch) error {
 	return d.apply(ctx, updates...)
 }
 
-// burst is how many packets a host may send at once where it may send so many a second: those of a fiftieth of it, and at least as many as a client sends at a time.
+// burst is how many packets a host may send at once where it may send so many a second: those of a
+// fiftieth of it, and at least as many as a client sends at a time.
 func burst(rate int) int64 { return int64(max(rate/50, 64)) }
 
 // report says what the switch has of each chain.
@@ -172,9 +177,10 @@ func (d *device) report() (map[uint8]chainReport, error) {
 	return out, nil
 }
 
-// install makes the switch hold its part of a chain's configuration. The order matters: groups before the entry that refers to them; that entry, by
-// which the switch changes over, before the addresses that follow from it; a route before the switch stops taking the address itself; and last what
-// nothing refers to any more.
+// install makes the switch hold its part of a chain's configuration. The order matters: groups
+// before the entry that refers to them; that entry, by which the switch changes over, before the
+// addresses that follow from it; a route before the switch stops taking the address itself; and
+// last what nothing refers to any more.
 func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Config, reread bool) error {
 	s := d.client.State()
 	if s.Phase != p4rt.Primary {
@@ -262,8 +268,9 @@ func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 	return d.apply(ctx, remove...)
 }
 
-// forgetFormer drops the key_index entries that a switch which becomes a member has from an earlier time in the chain, of keys that are not there any more: keys are taken out of members alone,
-// and a chain without keys takes a switch in as it is.
+// forgetFormer drops the key_index entries that a switch which becomes a member has from an earlier
+// time in the chain, of keys that are not there any more: keys are taken out of members alone, and
+// a chain without keys takes a switch in as it is.
 func (d *device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []keyspace.Key) error {
 	if err := d.loadNow(ctx); err != nil {
 		return err
@@ -313,7 +320,8 @@ func (d *device) writeKeys(ctx context.Context, insert bool, keys []ops.Entry) e
 		case insert && !p4rt.SameAction(old, te[0]):
 			updates = append(updates, p4rt.Modify(p4rt.EntryEntity(te[0])))
 		case !insert && old != nil:
-			updates = append(updates, p4rt.Delete(p4rt.EntryEntity(&v1.TableEntry{TableId: te[0].TableId, Match: te[0].Match})))
+			updates = append(updates, p4rt.Delete(p4rt.EntryEntity(&v1.TableEntry{TableId: te[0].TableId,
+				Match: te[0].Match})))
 		}
 	}
 	return d.apply(ctx, updates...)
@@ -334,8 +342,8 @@ func (d *device) realign(ctx context.Context, keys []ops.Entry) error {
 	return d.apply(ctx, updates...)
 }
 
-// entryOf is the key_index entry of a key under the KEY_ID that it is given with. That of one that is
-// being removed is closed, and that of its alias is nobody's but the controller's.
+// entryOf is the key_index entry of a key under the KEY_ID that it is given with. That of one that
+// is being removed is closed, and that of its alias is nobody's but the controller's.
 func (p *plan) entryOf(k keyspace.Key) ops.Entry {
 	e := ops.Entry{ID: k.ID, Slot: k.Slot, Realm: p.realm(k.FinalName())}
 	switch {

@@ -11,12 +11,13 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// tidy compares the key_index entries of switches that have come up with the directory, once all members have their
-// part and have been heard: entries that are missing are made, tail first; keys that all members have and nobody
-// remembers are taken in; all others are dropped, head first. What is compared is what the switches have now, not when
-// they came: a key that has gone since must not come back under its KEY_ID. Nobody remembers a key only if its KEY_ID
-// has never been given, as far as the directory knows (it was lost): one that was given and is no key's any more was
-// removed or has moved away.
+// tidy compares the key_index entries of switches that have come up with the directory, once all
+// members have their part and have been heard: entries that are missing are made, tail first; keys
+// that all members have and nobody remembers are taken in; all others are dropped, head first. What
+// is compared is what the switches have now, not when they came: a key that has gone since must not
+// come back under its KEY_ID. Nobody remembers a key only if its KEY_ID has never been given, as
+// far as the directory knows (it was lost): one that was given and is no key's any more was removed
+// or has moved away.
 func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	if len(ch.tidying) > 0 || len(ch.untidy) == 0 || !st.Decided {
 		return
@@ -52,7 +53,10 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	// Keys that nobody remembers.
 	found := map[wire.Key]int{}
 	for id, entry := range entries[members[0]] {
-		everywhere := !slices.ContainsFunc(members, func(m string) bool { s, ok := entries[m][id]; return !ok || s.Slot != entry.Slot })
+		everywhere := !slices.ContainsFunc(members, func(m string) bool {
+			s, ok := entries[m][id]
+			return !ok || s.Slot != entry.Slot
+		})
 		if _, ok := c.dir.ByID(id); !ok && !busy[id] && everywhere && entry.Slot < c.prog.slots {
 			found[id] = entry.Slot
 		}
@@ -82,7 +86,8 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		w := work{d: c.net().byName[m], insert: true}
 		for _, k := range keys {
 			want := c.net().plan.entryOf(k)
-			if has, ok := entries[m][k.ID]; k.State == keyspace.Placed && !busy[k.ID] && (!ok || has.Slot != want.Slot || has.Realm != want.Realm && !w.d.former.Load()) {
+			if has, ok := entries[m][k.ID]; k.State == keyspace.Placed && !busy[k.ID] &&
+				(!ok || has.Slot != want.Slot || has.Realm != want.Realm && !w.d.former.Load()) {
 				w.keys = append(w.keys, want)
 			}
 		}
@@ -146,9 +151,10 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	}()
 }
 
-// forgetGone has the directory follow the switches where it was saved with a record that is an earlier one: a key of
-// which no member has an entry was removed or has moved since.
-func (c *Controller) forgetGone(ch *chainState, entries map[string]map[wire.Key]ops.Entry, members []string, busy map[wire.Key]bool) {
+// forgetGone has the directory follow the switches where it was saved with a record that is an
+// earlier one: a key of which no member has an entry was removed or has moved since.
+func (c *Controller) forgetGone(ch *chainState, entries map[string]map[wire.Key]ops.Entry, members []string,
+	busy map[wire.Key]bool) {
 	gone := 0
 	for _, k := range slices.Clone(c.dir.Chain(ch.topo.ID)) {
 		somewhere := slices.ContainsFunc(members, func(m string) bool { _, ok := entries[m][k.ID]; return ok })

@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// tlsConfig is how the switches of a topology are connected to: by the topology's files; nil where it has none.
+// tlsConfig is how the switches of a topology are connected to: by the topology's files; nil where
+// it has none.
 func tlsConfig(t topology.TLS) (*tls.Config, error) {
 	if t.CA == "" {
 		return nil, nil
@@ -26,7 +27,8 @@ func tlsConfig(t topology.TLS) (*tls.Config, error) {
 	if t.Cert == "" {
 		return conf, nil
 	}
-	// Read for each connection, so that a certificate can be renewed; read now, so that a mistake is found now.
+	// Read for each connection, so that a certificate can be renewed; read now, so that a mistake
+	// is found now.
 	own := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		cert, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 		if err != nil {

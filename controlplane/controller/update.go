@@ -14,19 +14,25 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Changing the topology of a running network. Hosts cost the entries that differ. A switch that comes gets its program and routes, and is then there for a chain to take in
-// (Recover). A switch that goes is kept for as long as some chain needs it: each chain goes on without it as without one that has failed, which fences it first; then it is
-// forgotten.
+// Changing the topology of a running network. Hosts cost the entries that differ. A switch that
+// comes gets its program and routes, and is then there for a chain to take in (Recover). A switch
+// that goes is kept for as long as some chain needs it: each chain goes on without it as without
+// one that has failed, which fences it first; then it is forgotten.
 
-// Update brings the network to another topology, and returns when the switches have begun to be changed for it; a topology that the network cannot be brought to is an
-// *api.Error, and leaves everything as it is. Update is for a controller that runs, and topologies are compared with the last one that was given, not with
-// what has become of the chains meanwhile:
+// Update brings the network to another topology, and returns when the switches have begun to be
+// changed for it; a topology that the network cannot be brought to is an *api.Error, and leaves
+// everything as it is. Update is for a controller that runs, and topologies are compared with the
+// last one that was given, not with what has become of the chains meanwhile:
 //
 //   - Hosts, ports, links and prefixes may change at will.
-//   - Switches may come and go. One whose P4Runtime server is another is connected to anew; its address and MAC address stay for as long as it is there.
-//   - Chains may come. They may go when they hold no keys. Lease and patience of a chain may change; its id, address and slots may not. Its members are who it begins
-//     with, as in any topology: from then on they are changed by ChangeChain and Recover, and a switch that leaves is taken out.
-//   - The program, the sessions, the controller's address and the certificates (other than by renewing their files) may not change.
+//   - Switches may come and go. One whose P4Runtime server is another is connected to anew; its
+//     address and MAC address stay for as long as it is there.
+//   - Chains may come. They may go when they hold no keys. Lease and patience of a chain may
+//     change; its id, address and slots may not. Its members are who it begins with, as in any
+//     topology: from then on they are changed by ChangeChain and Recover, and a switch that leaves
+//     is taken out.
+//   - The program, the sessions, the controller's address and the certificates (other than by
+//     renewing their files) may not change.
 func (c *Controller) Update(ctx context.Context, t *topology.Topology) error {
 	var failed error
 	err := c.call(ctx, func() {
@@ -79,7 +85,8 @@ func (c *Controller) allows(t *topology.Topology) error {
 	}
 	for _, s := range t.Switches {
 		// One that is only kept for a chain is still there under its old address.
-		if old := c.net().topo.Switch(s.Name); old != nil && (old.Address != s.Address || !bytes.Equal(old.MAC, s.MAC)) {
+		if old := c.net().topo.Switch(s.Name); old != nil && (old.Address != s.Address ||
+			!bytes.Equal(old.MAC, s.MAC)) {
 			return refused("the address %v (%v) of switch %s cannot become %v (%v) while it is there: take the switch out first", old.Address, old.MAC, s.Name, s.Address, s.MAC)
 		}
 	}
@@ -125,7 +132,8 @@ func (c *Controller) arrange(t *topology.Topology) error {
 	if err != nil {
 		return refused("%w", err)
 	}
-	// A switch may have been connected to before, under another name even, and takes nothing from who comes with a lower election id than it has heard.
+	// A switch may have been connected to before, under another name even, and takes nothing from
+	// who comes with a lower election id than it has heard.
 	election := c.election
 	for _, d := range old.devices {
 		election.Low = max(election.Low, d.nextElection())
@@ -155,7 +163,8 @@ func (c *Controller) arrange(t *topology.Topology) error {
 	for i, ct := range topo.Chains {
 		ch := old.byID[ct.ID]
 		if ch == nil {
-			ch = c.newChain(ct, spaces[i], chain.Options{Switches: n.switches(), PriorLeaseBound: c.now() + c.leading, EpochFloor: c.epoch})
+			ch = c.newChain(ct, spaces[i], chain.Options{Switches: n.switches(),
+				PriorLeaseBound: c.now() + c.leading, EpochFloor: c.epoch})
 			added = append(added, ch)
 		}
 		n.addChain(ch)
@@ -285,10 +294,13 @@ func (c *Controller) removeChain(ch *chainState) {
 	c.events.add("chain.removed", "", ch.topo.Name, "")
 }
 
-// release forgets switches that have left when no chain needs them any more, and says whether there were any.
+// release forgets switches that have left when no chain needs them any more, and says whether there
+// were any.
 func (c *Controller) release() bool {
 	n := c.net()
-	if c.deposed != "" || !slices.ContainsFunc(n.devices, func(d *device) bool { return n.left[d.sw.Name] && !n.needs(d.sw.Name) }) {
+	if c.deposed != "" || !slices.ContainsFunc(n.devices, func(d *device) bool {
+		return n.left[d.sw.Name] && !n.needs(d.sw.Name)
+	}) {
 		return false
 	}
 	if err := c.arrange(c.wanted); err != nil {
@@ -299,7 +311,8 @@ func (c *Controller) release() bool {
 	return true
 }
 
-// steerEvery is how long to wait before a chain that is being changed is asked for another lease again.
+// steerEvery is how long to wait before a chain that is being changed is asked for another lease
+// again.
 const steerEvery = 500 * time.Millisecond
 
 // steer changes a chain's lease as soon as it can be.
@@ -323,7 +336,9 @@ func (c *Controller) steer(ch *chainState, lease time.Duration) {
 			case <-time.After(steerEvery):
 			}
 			overtaken := false
-			if c.call(c.ctx, func() { overtaken = ch.steers != this || c.net().byID[ch.topo.ID] != ch }) != nil || overtaken {
+			if c.call(c.ctx, func() {
+				overtaken = ch.steers != this || c.net().byID[ch.topo.ID] != ch
+			}) != nil || overtaken {
 				return
 			}
 		}
@@ -333,8 +348,9 @@ func (c *Controller) steer(ch *chainState, lease time.Duration) {
 // restore is a switch as it was saved. It has no ports any more.
 func (s SavedSwitch) restore() (*topology.Switch, error) {
 	t, err := topology.New(topology.Spec{
-		Program:  topology.ProgramSpec{JSON: "-", P4Info: "-"},
-		Switches: []topology.SwitchSpec{{Name: s.Name, P4Runtime: s.P4Runtime, Server: s.ServerName, DeviceID: &s.DeviceID, Address: s.Address, MAC: s.MAC}},
+		Program: topology.ProgramSpec{JSON: "-", P4Info: "-"},
+		Switches: []topology.SwitchSpec{{Name: s.Name, P4Runtime: s.P4Runtime, Server: s.ServerName,
+			DeviceID: &s.DeviceID, Address: s.Address, MAC: s.MAC}},
 	}, "the saved state")
 	if err != nil {
 		return nil, err

@@ -79,7 +79,8 @@ func TestUpdateHosts(t *testing.T) {
 	update(t, c, f.topology(func(top topologytest.Object) { topologytest.Add(top, "hosts", topologytest.Pods("s2", n)...) }))
 	// At s2 a port and a route for each, at s1 and s3 a route.
 	until(t, c, "the entries of the new hosts", func() bool { return entries() == had+4*n })
-	// s2 passes the tail's acknowledgements on, so it has a multicast group for replies by each port, too.
+	// s2 passes the tail's acknowledgements on, so it has a multicast group for replies by each
+	// port, too.
 	until(t, c, "the groups", func() bool { return f.writes() >= writes+5*n })
 	if got := f.writes() - writes; got != 5*n {
 		t.Errorf("%d updates for %d hosts, not %d", got, n, 5*n)
@@ -117,7 +118,8 @@ func TestUpdateHosts(t *testing.T) {
 	}
 }
 
-// TestUpdateMistakes: what cannot be changed is refused as a whole, with what to do, and all goes on as it was.
+// TestUpdateMistakes: what cannot be changed is refused as a whole, with what to do, and all goes
+// on as it was.
 func TestUpdateMistakes(t *testing.T) {
 	f := newFakes(t, func(top map[string]any) { top["chains"].([]map[string]any)[0]["slots"] = 100 })
 	c, _ := f.start()
@@ -128,7 +130,8 @@ func TestUpdateMistakes(t *testing.T) {
 	chain := func(top topologytest.Object) topologytest.Object {
 		return top["chains"].([]any)[0].(topologytest.Object)
 	}
-	adding, stop := context.WithCancel(t.Context()) // nobody takes its first write: it is taken back, and that is not done either
+	// nobody takes its first write: it is taken back, and that is not done either
+	adding, stop := context.WithCancel(t.Context())
 	defer stop()
 	go c.AddKeys(adding, "main", []api.KeySpec{{Name: "k"}})
 	until(t, c, "a key", func() bool { keys, err := c.Keys(t.Context(), "main"); return err == nil && len(keys) == 1 })
@@ -148,11 +151,13 @@ func TestUpdateMistakes(t *testing.T) {
 			chain(top)["name"], chain(top)["id"] = "other", 1
 		},
 		"asks for 65500 slots": func(top topologytest.Object) {
-			topologytest.Add(top, "chains", topologytest.Object{"name": "c2", "id": 2, "address": "10.0.254.2", "members": []string{"s1"}, "slots": 65436}, topologytest.Object{"name": "c3", "id": 3, "address": "10.0.254.3", "members": []string{"s1"}, "slots": 65500})
+			topologytest.Add(top, "chains", topologytest.Object{"name": "c2", "id": 2, "address": "10.0.254.2",
+				"members": []string{"s1"}, "slots": 65436}, topologytest.Object{"name": "c3", "id": 3, "address": "10.0.254.3", "members": []string{"s1"}, "slots": 65500})
 		},
 		"routes: compile it with a larger one, or give switches prefixes": func(top topologytest.Object) {
 			for i := range 17 {
-				topologytest.Add(top, "switches", topologytest.Object{"name": fmt.Sprintf("s%d", i+10), "p4runtime": "127.0.0.1:1", "deviceId": i + 10, "address": fmt.Sprintf("10.0.255.%d", i+10)})
+				topologytest.Add(top, "switches", topologytest.Object{"name": fmt.Sprintf("s%d", i+10),
+					"p4runtime": "127.0.0.1:1", "deviceId": i + 10, "address": fmt.Sprintf("10.0.255.%d", i+10)})
 				topologytest.Add(top, "links", []string{fmt.Sprintf("s%d:1", i+10), fmt.Sprintf("s1:%d", i+10)})
 				topologytest.Add(top, "hosts", topologytest.Pods(fmt.Sprintf("s%d", i+10), 250)...)
 			}
@@ -162,7 +167,8 @@ func TestUpdateMistakes(t *testing.T) {
 			want = "the chains ask for"
 		}
 		err := c.Update(t.Context(), f.topology(change))
-		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
@@ -174,7 +180,8 @@ func TestUpdateMistakes(t *testing.T) {
 	}
 }
 
-// TestUpdateSwitches: a switch joins, gets its routes, and is taken into the chain; another leaves, the chain goes on without it, and its connection is closed.
+// TestUpdateSwitches: a switch joins, gets its routes, and is taken into the chain; another leaves,
+// the chain goes on without it, and its connection is closed.
 func TestUpdateSwitches(t *testing.T) {
 	f := newFakes(t, nil)
 	c, stop := f.start()
@@ -241,7 +248,8 @@ func TestUpdateSwitches(t *testing.T) {
 	if got := f.writes() - writes; got != 0 {
 		t.Errorf("%d updates were written by the next controller:\n%s", got, eventText(c))
 	}
-	// While no controller runs the tail leaves: the next one knows it from the state, fences it, and goes on without it.
+	// While no controller runs the tail leaves: the next one knows it from the state, fences it,
+	// and goes on without it.
 	stop()
 	if b, err = json.Marshal(topologytest.Read(t, f.file, func(top topologytest.Object) {
 		topologytest.Drop(top, "switches", "s4")
@@ -287,7 +295,8 @@ func TestUpdateReplaced(t *testing.T) {
 	}
 }
 
-// TestUpdateChains: chains come and go, each with slots and epochs that no other's values can be in the way of; and leases change.
+// TestUpdateChains: chains come and go, each with slots and epochs that no other's values can be in
+// the way of; and leases change.
 func TestUpdateChains(t *testing.T) {
 	f := newFakes(t, func(top map[string]any) { top["chains"].([]map[string]any)[0]["slots"] = 100 })
 	c, stop := f.start()
@@ -338,8 +347,9 @@ func TestUpdateChains(t *testing.T) {
 	})
 }
 
-// TestUpdateRejoin: a switch that has left comes back, and one that goes on running is reached by another way. It remembers the highest election id that it has heard, and the controller must
-// not come with a lower one: it would take it that another controller has taken over.
+// TestUpdateRejoin: a switch that has left comes back, and one that goes on running is reached by
+// another way. It remembers the highest election id that it has heard, and the controller must not
+// come with a lower one: it would take it that another controller has taken over.
 func TestUpdateRejoin(t *testing.T) {
 	f := newFakes(t, nil)
 	c, _ := f.start()
@@ -373,7 +383,8 @@ func TestUpdateRejoin(t *testing.T) {
 	ready(t, c)
 }
 
-// TestUpdateLastMember: the last member of a chain that leaves is kept, and shown as one that has left, until somebody else has taken its place.
+// TestUpdateLastMember: the last member of a chain that leaves is kept, and shown as one that has
+// left, until somebody else has taken its place.
 func TestUpdateLastMember(t *testing.T) {
 	f := newFakes(t, func(top map[string]any) { top["chains"].([]map[string]any)[0]["members"] = []string{"s3"} })
 	c, _ := f.start()

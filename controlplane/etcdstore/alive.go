@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// AlivePath is where a controller's admin API shows that its process lives: the answer begins with its Identity, and does not end while it lives.
+// AlivePath is where a controller's admin API shows that its process lives: the answer begins with
+// its Identity, and does not end while it lives.
 const AlivePath = "/v1/alive"
 
 // Alive serves AlivePath.
@@ -25,8 +26,9 @@ func Alive(id Identity) http.Handler {
 	})
 }
 
-// hasEnded waits until a leader's process has ended (true) or ctx (false). That it has is only said of one that has shown itself at the address: its kernel
-// has ended the connection, and takes no other there. Of a machine that is silent nothing is said.
+// hasEnded waits until a leader's process has ended (true) or ctx (false). That it has is only said
+// of one that has shown itself at the address: its kernel has ended the connection, and takes no
+// other there. Of a machine that is silent nothing is said.
 func hasEnded(ctx context.Context, leader Identity) bool {
 	if leader.Admin == "" {
 		return false

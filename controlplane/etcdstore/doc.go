@@ -1,4 +1,5 @@
-// Package etcdstore keeps a controller's state in etcd, and says which of several controllers leads.
+// Package etcdstore keeps a controller's state in etcd, and says which of several controllers
+// leads.
 //
 //	PREFIX leader/LEASE     the candidates (clientv3/concurrency): the oldest leads; its value says where its admin API is
 //	PREFIX revision         changed by every write of state; its ModRevision is what a writer must have seen
@@ -8,14 +9,17 @@
 //
 // # One at a time
 //
-// Every write is a transaction on two conditions: the writer's key in the election is still there, under the revision that made it leader, and "revision"
-// is what the writer saw last. So what an earlier leader sends late does nothing, two leaders never build on the same record, and whoever reads the
-// record reads the newest.
+// Every write is a transaction on two conditions: the writer's key in the election is still there,
+// under the revision that made it leader, and "revision" is what the writer saw last. So what an
+// earlier leader sends late does nothing, two leaders never build on the same record, and whoever
+// reads the record reads the newest.
 //
-// The revision that made it leader grows from leader to leader. It is the high half of the election id at the switches (P4Runtime arbitration), which
-// therefore take nothing from an earlier leader once they have heard from a later one.
+// The revision that made it leader grows from leader to leader. It is the high half of the election
+// id at the switches (P4Runtime arbitration), which therefore take nothing from an earlier leader
+// once they have heard from a later one.
 //
-// Leases on reads are the one thing that a deposed leader could still do at switches that the new one cannot reach. A leader gives them only if it has asked
-// etcd at most Leading ago whether it leads (Term.Led), and a new one takes it that its predecessor went on for that long after it was elected
-// (controller.Options.Leading).
+// Leases on reads are the one thing that a deposed leader could still do at switches that the new
+// one cannot reach. A leader gives them only if it has asked etcd at most Leading ago whether it
+// leads (Term.Led), and a new one takes it that its predecessor went on for that long after it was
+// elected (controller.Options.Leading).
 package etcdstore

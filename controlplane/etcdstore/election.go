@@ -20,10 +20,12 @@ import (
 
 // Times of an election.
 const (
-	// ttlSeconds is for how long a leader that is not heard of stays leader, unless a candidate notices that its process has ended (watchLeader). etcd gives
-	// no leases shorter than one and a half of its own election timeouts, which is 2 s by default.
+	// ttlSeconds is for how long a leader that is not heard of stays leader, unless a candidate
+	// notices that its process has ended (watchLeader). etcd gives no leases shorter than one and a
+	// half of its own election timeouts, which is 2 s by default.
 	ttlSeconds = 3
-	// Leading is for how long a leader may act on having heard that it leads, where nothing but that tells (leases).
+	// Leading is for how long a leader may act on having heard that it leads, where nothing but
+	// that tells (leases).
 	Leading = time.Second
 	// asking is how long one question to etcd may take.
 	asking = Leading
@@ -61,9 +63,11 @@ type Term struct {
 // errOver: the term is over, for the reason that is beside it.
 var errOver = errors.New("this controller no longer leads")
 
-// Campaign waits until this candidate leads. observe is told who leads meanwhile, each time that is somebody else.
+// Campaign waits until this candidate leads. observe is told who leads meanwhile, each time that is
+// somebody else.
 func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term, error) {
-	session, err := concurrency.NewSession(c.Client, concurrency.WithTTL(ttlSeconds), concurrency.WithContext(context.WithoutCancel(ctx)))
+	session, err := concurrency.NewSession(c.Client, concurrency.WithTTL(ttlSeconds), concurrency.WithContext(
+		context.WithoutCancel(ctx)))
 	if err != nil {
 		return nil, fmt.Errorf("etcd gives no lease for the election of a leader: %w", err)
 	}
@@ -160,7 +164,8 @@ func (t *Term) notLeading() error {
 	return fmt.Errorf("%w: %w", controller.ErrNotLeading, t.Err())
 }
 
-// watchLeader tells who leads, and ends the lease of a leader whose process has ended, so that nobody waits for it to run out.
+// watchLeader tells who leads, and ends the lease of a leader whose process has ended, so that
+// nobody waits for it to run out.
 func (c *Candidate) watchLeader(ctx context.Context, e *concurrency.Election, observe func(Identity)) {
 	for ctx.Err() == nil {
 		r, err := e.Leader(ctx)
@@ -192,8 +197,10 @@ func (c *Candidate) watchLeader(ctx context.Context, e *concurrency.Election, ob
 		}()
 		if hasEnded(gone, leader) {
 			c.Log.Info("the leader's process has ended", "leader", leader.Name)
-			// If it lives all the same, it finds that it no longer leads: safety does not hang on this.
-			if _, err := c.Client.Revoke(ctx, clientv3.LeaseID(kv.Lease)); err != nil && !strings.Contains(err.Error(), "lease not found") {
+			// If it lives all the same, it finds that it no longer leads: safety does not hang on
+			// this.
+			if _, err := c.Client.Revoke(ctx, clientv3.LeaseID(kv.Lease)); err != nil &&
+				!strings.Contains(err.Error(), "lease not found") {
 				c.Log.Debug("revoking the leader's lease", "error", err)
 			}
 		}

@@ -24,7 +24,8 @@ import (
 
 func candidate(t *testing.T, etcd, name, admin string) *Candidate {
 	t.Helper()
-	return &Candidate{Client: etcdtest.Client(t, etcd), Prefix: "/test/", Identity: Identity{Name: name, Admin: admin}, Log: slog.New(slog.DiscardHandler)}
+	return &Candidate{Client: etcdtest.Client(t, etcd), Prefix: "/test/", Identity: Identity{Name: name,
+		Admin: admin}, Log: slog.New(slog.DiscardHandler)}
 }
 
 // elected waits until a candidate leads.
@@ -44,10 +45,12 @@ func stateOf(keys int, epoch uint16) *controller.State {
 	s := &controller.State{Version: controller.StateVersion, Chains: map[string]chain.Record{
 		"main":  {Config: chain.Config{Epoch: epoch, Members: []string{"s1", "s2"}, Lease: time.Second}, Installed: true},
 		"other": {Config: chain.Config{Epoch: 1, Members: []string{"s2"}}, Fence: []string{"s1"}, FenceLease: time.Second},
-	}, Sessions: []sessions.Lease{{ID: "l", Owner: "o", IDs: []uint16{3, 4}}}, Avoided: []string{"s3"}, Principals: map[string]uint16{"default": 1, "team": 2}}
+	}, Sessions: []sessions.Lease{{ID: "l", Owner: "o", IDs: []uint16{3, 4}}}, Avoided: []string{"s3"},
+		Principals: map[string]uint16{"default": 1, "team": 2}}
 	s.Directory.Next = map[uint8]uint32{0: uint32(keys)}
 	for i := range keys {
-		s.Directory.Keys = append(s.Directory.Keys, keyspace.Key{Name: fmt.Sprintf("key %d", i), ID: wire.Key(i), Slot: i, State: keyspace.Placed})
+		s.Directory.Keys = append(s.Directory.Keys, keyspace.Key{Name: fmt.Sprintf("key %d", i),
+			ID: wire.Key(i), Slot: i, State: keyspace.Placed})
 	}
 	return s
 }
@@ -72,7 +75,8 @@ func loaded(t *testing.T, term *Term, want *controller.State) {
 	}
 }
 
-// TestSaveLoad: what one leader saves, the next one reads, when it is more than fits one transaction too.
+// TestSaveLoad: what one leader saves, the next one reads, when it is more than fits one
+// transaction too.
 func TestSaveLoad(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	first := elected(t, candidate(t, etcd, "a", ""))
@@ -101,7 +105,8 @@ func TestSaveLoad(t *testing.T) {
 	loaded(t, second, changed)
 }
 
-// TestDeposed: a leader whose lease in etcd is gone can save nothing, and hears that its term is over, whether or not another leads yet.
+// TestDeposed: a leader whose lease in etcd is gone can save nothing, and hears that its term is
+// over, whether or not another leads yet.
 func TestDeposed(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	old := elected(t, candidate(t, etcd, "old", ""))
@@ -126,7 +131,8 @@ func TestDeposed(t *testing.T) {
 	}
 }
 
-// TestSomebodyElse: a write under a leader's feet is noticed, and what the leader wants is written over what is there.
+// TestSomebodyElse: a write under a leader's feet is noticed, and what the leader wants is written
+// over what is there.
 func TestSomebodyElse(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	term := elected(t, candidate(t, etcd, "a", ""))
@@ -147,7 +153,8 @@ func TestSomebodyElse(t *testing.T) {
 	}
 }
 
-// TestNoTwoLeaders: of many candidates that come and go, each write is one leader's, and none is built on another's unseen.
+// TestNoTwoLeaders: of many candidates that come and go, each write is one leader's, and none is
+// built on another's unseen.
 func TestNoTwoLeaders(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	c := etcdtest.Client(t, etcd)

@@ -16,10 +16,12 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// batch is how many changes one transaction makes: etcd refuses more than 128 (--max-txn-ops), and "revision" is one of them.
+// batch is how many changes one transaction makes: etcd refuses more than 128 (--max-txn-ops), and
+// "revision" is one of them.
 const batch = 100
 
-// Gateway is what the keys of gateways and placement begin with, where they are under the same prefix as the controllers': they are not part of the state.
+// Gateway is what the keys of gateways and placement begin with, where they are under the same
+// prefix as the controllers': they are not part of the state.
 const Gateway = "gateway/"
 
 // writing is for how long a write is tried again while etcd does not answer.
@@ -117,8 +119,9 @@ func (t *Term) read() error {
 	return nil
 }
 
-// Save implements controller.Store. It writes what has changed: first the directory's keys, in as many transactions as they need, then the rest, so that no
-// record says of a chain what the directory does not know yet.
+// Save implements controller.Store. It writes what has changed: first the directory's keys, in as
+// many transactions as they need, then the rest, so that no record says of a chain what the
+// directory does not know yet.
 func (t *Term) Save(s *controller.State) error {
 	fail := func(err error) error { return fmt.Errorf("saving the state in etcd under %s: %w", t.c.Prefix, err) }
 	deadline := time.Now().Add(writing)
@@ -183,7 +186,8 @@ func (t *Term) changes(s *controller.State) (keys, others []change, err error) {
 	there := map[wire.Key]bool{}
 	all := s.Directory.Keys
 	known := t.cache.keys
-	if s.Directory.Edit != 0 && s.Directory.Edit == t.cache.edit { // seldom is it the directory that has changed, and it can be large
+	// seldom is it the directory that has changed, and it can be large
+	if s.Directory.Edit != 0 && s.Directory.Edit == t.cache.edit {
 		all, known = nil, nil
 	}
 	for _, k := range all {
@@ -195,7 +199,9 @@ func (t *Term) changes(s *controller.State) (keys, others []change, err error) {
 	}
 	for id := range known {
 		if !there[id] {
-			keys = append(keys, change{clientv3.OpDelete(t.c.Prefix + keyName(id)), func(c *cache) { delete(c.keys, id) }})
+			keys = append(keys, change{clientv3.OpDelete(t.c.Prefix + keyName(id)), func(c *cache) {
+				delete(c.keys, id)
+			}})
 		}
 	}
 	other := func(name string, v any) {
@@ -218,14 +224,17 @@ func (t *Term) changes(s *controller.State) (keys, others []change, err error) {
 	for name := range t.cache.others {
 		if chain, ok := strings.CutPrefix(name, "chains/"); ok {
 			if _, there := s.Chains[chain]; !there {
-				others = append(others, change{clientv3.OpDelete(t.c.Prefix + name), func(c *cache) { delete(c.others, name) }})
+				others = append(others, change{clientv3.OpDelete(t.c.Prefix + name), func(c *cache) {
+					delete(c.others, name)
+				}})
 			}
 		}
 	}
 	return keys, others, err
 }
 
-// commit makes some changes in one transaction. It says false without an error where "revision" was not what was known.
+// commit makes some changes in one transaction. It says false without an error where "revision" was
+// not what was known.
 func (t *Term) commit(changes []change) (bool, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, 2*time.Second)
 	defer cancel()

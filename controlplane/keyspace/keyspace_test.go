@@ -70,7 +70,8 @@ func TestChosenID(t *testing.T) {
 		name string
 		id   *wire.Key
 		want error
-	}{{"z", &id, ErrExists}, {"z", &other, ErrInvalid}, {"x", nil, ErrExists}, {"", nil, ErrInvalid}, {"\xff", nil, ErrInvalid},
+	}{{"z", &id, ErrExists}, {"z", &other, ErrInvalid}, {"x", nil, ErrExists}, {"", nil, ErrInvalid},
+		{"\xff", nil, ErrInvalid},
 		{strings.Repeat("n", MaxName+1), nil, ErrInvalid}, {"keyid:1", nil, ErrInvalid}} {
 		if _, err := d.Add(0, c.name, c.id); !errors.Is(err, c.want) {
 			t.Errorf("%q %v: %v, want %v", c.name, c.id, err, c.want)

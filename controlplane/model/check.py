@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the protocol model (netcraq.pml and what it includes) with Spin. README.md says what the model is and what the results mean.
+"""Checks the protocol model (netcraq.pml and what it includes) with Spin. README.md says what the
+model is and what the results mean.
 
-check.py model [CONFIGURATION...]   searches configurations exhaustively, all rules present: there must be no violation
-check.py mutants [ID...]            removes one rule at a time: there must be a violation, found breadth first, so that its trail is as short as any
-check.py quick                      some seconds' worth of both
-check.py trail ID...                the counter-example to the protocol without that rule, step by step, in words
-check.py list [--json|--markdown]   the rules, by the names of the mutants that lack them
+check.py model [CONFIGURATION...]   searches configurations exhaustively, all rules present: there
+must be no violation check.py mutants [ID...]            removes one rule at a time: there must be a
+violation, found breadth first, so that its trail is as short as any check.py quick
+some seconds' worth of both check.py trail ID...                the counter-example to the protocol
+without that rule, step by step, in words check.py list [--json|--markdown]   the rules, by the
+names of the mutants that lack them
 
-Needs `spin` and `gcc` on PATH (Debian has both) and up to 4 GB of memory for each search; one runs at a time unless told otherwise (--jobs).
+Needs `spin` and `gcc` on PATH (Debian has both) and up to 4 GB of memory for each search; one runs
+at a time unless told otherwise (--jobs).
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ from rules import CONFIGURATIONS, MUTANTS, QUICK_CONFIGURATIONS, QUICK_MUTANTS, 
 
 MODEL = sorted(Path(__file__).resolve().parent.glob("*.pml"))
 
-# Compiled without partial order reduction (every step touches what others read, so there is nothing to reduce), states kept whole (COLLAPSE is a
-# lossless compression): a search that ends has seen every reachable state.
+# Compiled without partial order reduction (every step touches what others read, so there is nothing
+# to reduce), states kept whole (COLLAPSE is a lossless compression): a search that ends has seen
+# every reachable state.
 COMPILE = ["gcc", "-w", "-DSAFETY", "-DNOREDUCE", "-DCOLLAPSE", "-DVECTORSZ=1024"]
 MEMORY_MB = 4000
 
@@ -57,16 +61,22 @@ STEP = re.compile(r" *(node|client|controller|hostile host|a WRITE|an ACK|a requ
 
 
 def search(flags: list[str], breadth_first: bool, optimize: str = "-O1") -> Result:
-    """Searches the model with the given macros to the end or the first violation. -O2 takes 1.5 s more to compile, then is faster."""
+    """Searches the model with the given macros to the end or the first violation. -O2 takes 1.5 s
+    more to compile, then is faster.
+    """
     if breadth_first:
         flags = [*flags, "-DBREADTH_FIRST"]
     with tempfile.TemporaryDirectory(prefix="netcraq-model-") as d:
         for part in MODEL:
             (Path(d) / part.name).write_bytes(part.read_bytes())
         run(["spin", "-a", *flags, "netcraq.pml"], d)
-        run([*COMPILE, optimize, f"-DMEMLIM={MEMORY_MB}", *(["-DBFS"] if breadth_first else []), "-o", "pan", "pan.c"], d)
+        run(
+            [*COMPILE, optimize, f"-DMEMLIM={MEMORY_MB}", *(["-DBFS"] if breadth_first else []), "-o", "pan", "pan.c"],
+            d,
+        )
         began = time.monotonic()
-        # -E: that nothing is left to do is no error (QUIET has its own process to judge that); -w24: the hash table grows from there.
+        # -E: that nothing is left to do is no error (QUIET has its own process to judge that);
+        # -w24: the hash table grows from there.
         out = run(["./pan", "-E", "-w24", "-m100000"], d)
         r = Result(seconds=time.monotonic() - began)
         for name, pattern in [
@@ -97,7 +107,9 @@ def search(flags: list[str], breadth_first: bool, optimize: str = "-O1") -> Resu
 
 
 def meaning(assertion: str) -> str:
-    """What a failed assertion of the model says. The bounds of its arrays are no property of the protocol."""
+    """What a failed assertion of the model says. The bounds of its arrays are no property of the
+    protocol.
+    """
     if assertion == "assertion violated ok":
         return "not linearizable"
     if "learn" in assertion:
@@ -125,7 +137,9 @@ def missing_tools() -> list[str]:
 
 
 def mutate(m: Mutant) -> tuple[str, Result]:
-    """Searches for a mutant's violation; gives the search that found it, or all of them and their sum."""
+    """Searches for a mutant's violation; gives the search that found it, or all of them and their
+    sum.
+    """
     total = Result()
     for where in m.where:
         r = search(m.flags(where), breadth_first=not m.redundant)
@@ -139,7 +153,9 @@ def mutate(m: Mutant) -> tuple[str, Result]:
 def check_model(names: Iterable[str], jobs: int) -> bool:
     """Searches configurations; says whether there was no violation."""
     good = True
-    print(f"{'configuration':17} {'states':>11} {'transitions':>12} {'depth':>6} {'time':>7} {'memory':>8}  result (each search is exhaustive)")
+    print(
+        f"{'configuration':17} {'states':>11} {'transitions':>12} {'depth':>6} {'time':>7} {'memory':>8}  result (each search is exhaustive)"
+    )
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         chosen = [CONFIGURATIONS[n] for n in names]
         futures = {c.name: pool.submit(search, c.flags(), False, "-O2") for c in chosen}
@@ -163,7 +179,10 @@ def check_mutants(mutants: list[Mutant], jobs: int) -> bool:
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for m, (where, r) in zip(mutants, pool.map(mutate, mutants), strict=True):
             found = r.violation or ("nothing: redundant" if m.redundant else "NOTHING")
-            print(f"{m.id:29} {m.layer:10} {found:24} {len(r.trail):5} {r.states:10,.0f} {r.seconds:6.1f}s  {where}: {m.rule}", flush=True)
+            print(
+                f"{m.id:29} {m.layer:10} {found:24} {len(r.trail):5} {r.states:10,.0f} {r.seconds:6.1f}s  {where}: {m.rule}",
+                flush=True,
+            )
             if m.redundant and not r.violation:
                 print(f"    {m.shows}")
             if bool(r.violation) == m.redundant:
@@ -190,7 +209,9 @@ def as_markdown() -> str:
     """The mutants as README.md has them."""
     rows = ["| mutant | rule | kept by | without it |", "| --- | --- | --- | --- |"]
     for m in MUTANTS:
-        rows.append(f"| `{m.id}`{' (paper)' if m.paper else ''} | {m.rule} | {m.layer} | {'*Redundant:* ' if m.redundant else ''}{m.shows} |")
+        rows.append(
+            f"| `{m.id}`{' (paper)' if m.paper else ''} | {m.rule} | {m.layer} | {'*Redundant:* ' if m.redundant else ''}{m.shows} |"
+        )
     return "\n".join(rows)
 
 
@@ -223,7 +244,10 @@ def main() -> int:
         print_list(a.form)
         return 0
     if lacking := missing_tools():
-        print(f"not on PATH: {', '.join(lacking)}. On Debian and Ubuntu: sudo apt-get install {' '.join(lacking)}", file=sys.stderr)
+        print(
+            f"not on PATH: {', '.join(lacking)}. On Debian and Ubuntu: sudo apt-get install {' '.join(lacking)}",
+            file=sys.stderr,
+        )
         return 2
     began = time.monotonic()
     names = a.names or known

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is searched: the configurations (bounds) of the model, and its mutants, each of which is the protocol without one of its rules.
+"""What is searched: the configurations (bounds) of the model, and its mutants, each of which is the
+protocol without one of its rules.
 
 The mutants stand in mutants.json, for whoever else breaks the protocol on purpose (the simulator).
 """
@@ -201,5 +202,12 @@ class Mutant:
 
 MUTANTS = [Mutant(**m) for m in json.loads(Path(__file__).with_name("mutants.json").read_text())]
 
-QUICK_CONFIGURATIONS = ["steady-redrive", "failover-redrive", "recovery-all", "settles", "settles-failover", "leased-by-hostile"]
+QUICK_CONFIGURATIONS = [
+    "steady-redrive",
+    "failover-redrive",
+    "recovery-all",
+    "settles",
+    "settles-failover",
+    "leased-by-hostile",
+]
 QUICK_MUTANTS = ["ACK_OF_ANYTHING", "NO_LEASE", "NO_PERIODIC", "KEY_RESTARTS_LOWER", "NO_SESSION_OWNER", "NO_WINDOW"]

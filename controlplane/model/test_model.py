@@ -32,12 +32,18 @@ def test_every_macro_is_in_the_model():
 
 def test_every_mutant_is_told_of():
     """Programs read the list; people read it in README.md."""
-    out = subprocess.run([sys.executable, HERE / "check.py", "list", "--json"], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, HERE / "check.py", "list", "--json"], capture_output=True, text=True, check=True
+    ).stdout
     listed = json.loads(out)
     assert len({m["id"] for m in listed}) == len(listed) == len(rules.MUTANTS)
     for m in listed:
-        assert m["rule"].endswith(".") and m["shows"].endswith(".") and m["layer"] in ("program", "controller", "client")
-    assert check.as_markdown() in (HERE / "README.md").read_text(), "README.md needs the output of `check.py list --markdown`"
+        assert (
+            m["rule"].endswith(".") and m["shows"].endswith(".") and m["layer"] in ("program", "controller", "client")
+        )
+    assert check.as_markdown() in (HERE / "README.md").read_text(), (
+        "README.md needs the output of `check.py list --markdown`"
+    )
 
 
 def test_a_name_that_is_not_there():
@@ -65,7 +71,9 @@ def test_a_missing_rule_is_noticed(name):
 
 @needs_spin
 def test_both_searches_see_the_same_states():
-    """Breadth first keeps the scratch variables in the state, depth first leaves them out: that must make no difference."""
+    """Breadth first keeps the scratch variables in the state, depth first leaves them out: that
+    must make no difference.
+    """
     flags = [f"-D{k}={v}" for k, v in rules.SMALL["two-writes"].items()]
     deep, broad = check.search(flags, breadth_first=False), check.search(flags, breadth_first=True)
     assert not deep.violation and not broad.violation
@@ -75,7 +83,9 @@ def test_both_searches_see_the_same_states():
 
 @needs_spin
 def test_what_a_switch_would_drop_can_be_forgotten():
-    """The network forgets packets of configurations that their receiver has left. With all of them kept the verdict is the same."""
+    """The network forgets packets of configurations that their receiver has left. With all of them
+    kept the verdict is the same.
+    """
     flags = [f"-D{k}={v}" for k, v in rules.SMALL["failover-kept"].items()]
     assert not check.search([*flags, "-DKEEP_ALL"], breadth_first=False).violation
 

@@ -12,10 +12,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Cells of registers. A controller compares two switches while a chain takes no writes, and then ten milliseconds count. A P4Runtime response has one Entity for each
-// cell; to have the protobuf library make objects of them takes several times as long as reading them does, so they are read from the encoding.
+// Cells of registers. A controller compares two switches while a chain takes no writes, and then
+// ten milliseconds count. A P4Runtime response has one Entity for each cell; to have the protobuf
+// library make objects of them takes several times as long as reading them does, so they are read
+// from the encoding.
 
-// ReadRegisterCells reads some cells of a register, in the order of cells. Where the target has no registers over P4Runtime, IsUnsupported(err).
+// ReadRegisterCells reads some cells of a register, in the order of cells. Where the target has no
+// registers over P4Runtime, IsUnsupported(err).
 func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells []int) ([]Value, error) {
 	size, _, err := c.o.Info.RegisterSize(register)
 	if err != nil {
@@ -24,7 +27,8 @@ func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells [
 	if len(cells) == 0 {
 		return nil, nil
 	}
-	// To ask for each by itself costs more than the cells that nobody wants: each is then a request to be read.
+	// To ask for each by itself costs more than the cells that nobody wants: each is then a request
+	// to be read.
 	all := len(cells) > size/16
 	var what []*v1.Entity
 	if all {

@@ -20,7 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ElectionID orders the controllers of a switch: the highest is primary (P4Runtime 1.5, section 5). It must not be zero, nor another controller's.
+// ElectionID orders the controllers of a switch: the highest is primary (P4Runtime 1.5, section 5).
+// It must not be zero, nor another controller's.
 type ElectionID struct{ High, Low uint64 }
 
 func (e ElectionID) proto() *v1.Uint128 { return &v1.Uint128{High: e.High, Low: e.Low} }
@@ -37,30 +38,36 @@ type Options struct {
 	Name     string // for messages
 	Target   string // host:port of the P4Runtime server
 	DeviceID uint64
-	// ElectionID is that of the first stream. Each further one adds 1 to Low: what is left of a stream that was given up, which may still be on its way, then
-	// comes from somebody who is not primary any more.
+	// ElectionID is that of the first stream. Each further one adds 1 to Low: what is left of a
+	// stream that was given up, which may still be on its way, then comes from somebody who is not
+	// primary any more.
 	ElectionID ElectionID
 	Info       *Info // of the program that the controller works with
 
-	// RPCTimeout bounds each request (0: 10 s). Pushing a large program to a slow target is the longest.
+	// RPCTimeout bounds each request (0: 10 s). Pushing a large program to a slow target is the
+	// longest.
 	RPCTimeout time.Duration
 	// MinBackoff and MaxBackoff bound the wait before connecting again (0: 100 ms and 2 s).
 	MinBackoff, MaxBackoff time.Duration
-	// BatchSize is the largest number of updates in one Write request (0: 500). Servers refuse messages over 4 MB unless told otherwise.
+	// BatchSize is the largest number of updates in one Write request (0: 500). Servers refuse
+	// messages over 4 MB unless told otherwise.
 	BatchSize int
-	// TLS makes the connection TLS: its RootCAs sign the switch's certificate, which must be for its ServerName ("": the host of Target), and its
-	// Certificates or GetClientCertificate are shown to a switch that asks. nil: plain text, in which nobody shows who he is.
+	// TLS makes the connection TLS: its RootCAs sign the switch's certificate, which must be for
+	// its ServerName ("": the host of Target), and its Certificates or GetClientCertificate are
+	// shown to a switch that asks. nil: plain text, in which nobody shows who he is.
 	TLS *tls.Config
 	// DialOptions replace the transport, TLS included; for tests.
 	DialOptions []grpc.DialOption
 	Log         *slog.Logger
 }
 
-// Handler is told what happens on the stream. Its functions run one at a time on the stream's goroutine, must return soon, and may be nil.
+// Handler is told what happens on the stream. Its functions run one at a time on the stream's
+// goroutine, must return soon, and may be nil.
 type Handler struct {
 	StateChanged func(State)
 	PacketIn     func(PacketIn)
-	// StreamError gets what the switch says about something that was sent on the stream, such as a packet-out that it could not send.
+	// StreamError gets what the switch says about something that was sent on the stream, such as a
+	// packet-out that it could not send.
 	StreamError func(error)
 }
 
@@ -78,9 +85,11 @@ func (p Phase) String() string { return [...]string{"disconnected", "backup", "p
 // State is the state of a connection.
 type State struct {
 	Phase Phase
-	// Stream counts the streams opened so far: where it has grown between two states, the connection was lost in between.
+	// Stream counts the streams opened so far: where it has grown between two states, the
+	// connection was lost in between.
 	Stream int
-	// Primary is the election id of the controller that is primary; zero where there is none, or it is not known.
+	// Primary is the election id of the controller that is primary; zero where there is none, or it
+	// is not known.
 	Primary ElectionID
 	// Err says why the connection is not there (Disconnected).
 	Err error
@@ -89,7 +98,8 @@ type State struct {
 // ErrNotPrimary is the failure of what only a primary may do.
 var ErrNotPrimary = errors.New("this controller is not primary at the switch")
 
-// Client is a connection to one switch that comes back by itself. Its methods are safe for concurrent use.
+// Client is a connection to one switch that comes back by itself. Its methods are safe for
+// concurrent use.
 type Client struct {
 	o       Options
 	handler Handler
@@ -135,10 +145,12 @@ func New(o Options, h Handler) (*Client, error) {
 	dial = append([]grpc.DialOption{
 		// A read of all counters of a large program is one message from some targets.
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(256 << 20)),
-		// All cells of a register are megabytes: they should not wait for leave to be sent, 64 KiB at a time.
+		// All cells of a register are megabytes: they should not wait for leave to be sent, 64 KiB
+		// at a time.
 		grpc.WithInitialWindowSize(8 << 20), grpc.WithInitialConnWindowSize(16 << 20),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: o.MinBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: o.MaxBackoff},
+			Backoff: backoff.Config{BaseDelay: o.MinBackoff, Multiplier: 1.6, Jitter: 0.2,
+				MaxDelay: o.MaxBackoff},
 			MinConnectTimeout: 2 * time.Second,
 		}),
 	}, dial...)
@@ -195,7 +207,8 @@ func (c *Client) Run(ctx context.Context) {
 	}
 }
 
-// session opens a stream, arbitrates, and receives until the stream ends. connected says whether the switch ever answered.
+// session opens a stream, arbitrates, and receives until the stream ends. connected says whether
+// the switch ever answered.
 func (c *Client) session(ctx context.Context) (connected bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -207,9 +220,10 @@ func (c *Client) session(ctx context.Context) (connected bool, err error) {
 	c.election = ElectionID{c.o.ElectionID.High, c.o.ElectionID.Low + uint64(c.state.Stream)}
 	election := c.election
 	c.mu.Unlock()
-	err = stream.Send(&v1.StreamMessageRequest{Update: &v1.StreamMessageRequest_Arbitration{Arbitration: &v1.MasterArbitrationUpdate{
-		DeviceId: c.o.DeviceID, ElectionId: election.proto(),
-	}}})
+	err = stream.Send(&v1.StreamMessageRequest{Update: &v1.StreamMessageRequest_Arbitration{
+		Arbitration: &v1.MasterArbitrationUpdate{
+			DeviceId: c.o.DeviceID, ElectionId: election.proto(),
+		}}})
 	if err != nil && !errors.Is(err, io.EOF) { // EOF: the stream's own error comes from Recv
 		return false, fmt.Errorf("connecting to %s at %s: %w", c.o.Name, c.o.Target, err)
 	}
@@ -247,7 +261,12 @@ func (c *Client) streamEnd(err error) error {
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%s ended the stream", c.o.Name)
 	case status.Code(err) == codes.InvalidArgument:
-		return fmt.Errorf("%s refused the arbitration (another controller may have the same election id %v): %w", c.o.Name, c.electionID(), err)
+		return fmt.Errorf(
+			"%s refused the arbitration (another controller may have the same election id %v): %w",
+			c.o.Name,
+			c.electionID(),
+			err,
+		)
 	case status.Code(err) == codes.NotFound:
 		return fmt.Errorf("%s at %s has no device with id %d (check deviceId in the topology and --device-id of the switch): %w",
 			c.o.Name, c.o.Target, c.o.DeviceID, err)
@@ -257,7 +276,8 @@ func (c *Client) streamEnd(err error) error {
 
 // arbitrated takes in who is primary. first: it is the answer to our own arbitration.
 func (c *Client) arbitrated(stream v1.P4Runtime_StreamChannelClient, a *v1.MasterArbitrationUpdate, first bool) {
-	s := State{Phase: Backup, Primary: ElectionID{a.GetElectionId().GetHigh(), a.GetElectionId().GetLow()}, Stream: c.State().Stream}
+	s := State{Phase: Backup, Primary: ElectionID{a.GetElectionId().GetHigh(), a.GetElectionId().GetLow()},
+		Stream: c.State().Stream}
 	if first {
 		s.Stream++
 	}
@@ -282,8 +302,8 @@ func (c *Client) setState(s State, stream v1.P4Runtime_StreamChannelClient) {
 	}
 }
 
-// PacketOut sends a packet by way of the switch; see Info.PacketOut. There is no answer: a switch that cannot send it may say so to
-// Handler.StreamError.
+// PacketOut sends a packet by way of the switch; see Info.PacketOut. There is no answer: a switch
+// that cannot send it may say so to Handler.StreamError.
 func (c *Client) PacketOut(payload []byte, metadata map[string]uint64) error {
 	p, err := c.o.Info.PacketOut(payload, metadata)
 	if err != nil {
@@ -323,8 +343,9 @@ func (c *Client) rpcContext(ctx context.Context) (context.Context, context.Cance
 	return context.WithTimeout(ctx, c.o.RPCTimeout)
 }
 
-// Write sends updates, in order, in as many requests as BatchSize asks for. A switch goes on after an update that fails (CONTINUE_ON_ERROR); what
-// failed is in a *WriteError. Any other error is a whole request's: the updates before it took effect, those after it did not.
+// Write sends updates, in order, in as many requests as BatchSize asks for. A switch goes on after
+// an update that fails (CONTINUE_ON_ERROR); what failed is in a *WriteError. Any other error is a
+// whole request's: the updates before it took effect, those after it did not.
 func (c *Client) Write(ctx context.Context, updates ...*v1.Update) error {
 	var failed *WriteError
 	for start := 0; start < len(updates); start += c.o.BatchSize {
@@ -354,7 +375,8 @@ func (c *Client) Write(ctx context.Context, updates ...*v1.Update) error {
 func (c *Client) writeBatch(ctx context.Context, batch []*v1.Update) error {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
-	_, err := c.rpc.Write(ctx, &v1.WriteRequest{DeviceId: c.o.DeviceID, ElectionId: c.electionID().proto(), Updates: batch})
+	_, err := c.rpc.Write(ctx, &v1.WriteRequest{DeviceId: c.o.DeviceID, ElectionId: c.electionID().proto(),
+		Updates: batch})
 	if status.Code(err) == codes.PermissionDenied {
 		return fmt.Errorf("%w: %s", ErrNotPrimary, status.Convert(err).Message())
 	}
@@ -433,7 +455,8 @@ func (c *Client) ReadGroups(ctx context.Context) ([]Group, error) {
 	return out, err
 }
 
-// ReadMeter reads the peak rates (packets or bytes a second) of the cells of a meter that are configured.
+// ReadMeter reads the peak rates (packets or bytes a second) of the cells of a meter that are
+// configured.
 func (c *Client) ReadMeter(ctx context.Context, meter string) (map[int]int64, error) {
 	m, err := c.o.Info.meters.find(meter)
 	if err != nil {
@@ -499,7 +522,8 @@ func (c *Client) ReadCounterCells(ctx context.Context, counter string, cells []i
 	return out, err
 }
 
-// ReadRegister reads one cell of a register. Where the target has no registers over P4Runtime, IsUnsupported(err).
+// ReadRegister reads one cell of a register. Where the target has no registers over P4Runtime,
+// IsUnsupported(err).
 func (c *Client) ReadRegister(ctx context.Context, register string, index int) (Value, error) {
 	what, err := c.o.Info.registerEntity(register, index, nil)
 	if err != nil {
@@ -518,7 +542,8 @@ func (c *Client) ReadRegister(ctx context.Context, register string, index int) (
 	return out, err
 }
 
-// WriteRegister sets one cell of a register. Where the target has no registers over P4Runtime, IsUnsupported(err).
+// WriteRegister sets one cell of a register. Where the target has no registers over P4Runtime,
+// IsUnsupported(err).
 func (c *Client) WriteRegister(ctx context.Context, register string, index int, value any) error {
 	e, err := c.o.Info.registerEntity(register, index, value)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// MatchKey identifies an entry within its switch: table, priority and match as a map key. Padding and the order of fields do not matter.
+// MatchKey identifies an entry within its switch: table, priority and match as a map key. Padding
+// and the order of fields do not matter.
 func MatchKey(te *v1.TableEntry) string {
 	if te.IsDefaultAction {
 		return fmt.Sprintf("%d default", te.TableId)
@@ -34,7 +35,8 @@ func MatchKey(te *v1.TableEntry) string {
 	return fmt.Sprintf("%d %d %s", te.TableId, te.Priority, strings.Join(fields, " "))
 }
 
-// SameAction says whether two entries do the same to what they match. Padding and the order of parameters do not matter.
+// SameAction says whether two entries do the same to what they match. Padding and the order of
+// parameters do not matter.
 func SameAction(a, b *v1.TableEntry) bool {
 	return actionKey(a) == actionKey(b)
 }
@@ -52,8 +54,9 @@ func actionKey(te *v1.TableEntry) string {
 	return fmt.Sprintf("%d %s", a.ActionId, strings.Join(params, " "))
 }
 
-// DiffEntries says which updates turn the entries that a switch has into those that it should have: insertions and modifications in the order of
-// want, then deletions in the order of have. Nothing is said about what is the same already.
+// DiffEntries says which updates turn the entries that a switch has into those that it should have:
+// insertions and modifications in the order of want, then deletions in the order of have. Nothing
+// is said about what is the same already.
 func DiffEntries(have, want []*v1.TableEntry) []*v1.Update {
 	old := map[string]*v1.TableEntry{}
 	for _, e := range have {
@@ -74,13 +77,15 @@ func DiffEntries(have, want []*v1.TableEntry) []*v1.Update {
 	}
 	for _, e := range have {
 		if _, ok := old[MatchKey(e)]; ok && !e.IsDefaultAction {
-			deletions = append(deletions, Delete(EntryEntity(&v1.TableEntry{TableId: e.TableId, Match: e.Match, Priority: e.Priority})))
+			deletions = append(deletions, Delete(EntryEntity(&v1.TableEntry{TableId: e.TableId, Match: e.Match,
+				Priority: e.Priority})))
 		}
 	}
 	return append(updates, deletions...)
 }
 
-// DiffGroups says which updates turn the multicast groups that a switch has into those that it should have: changes, then deletions.
+// DiffGroups says which updates turn the multicast groups that a switch has into those that it
+// should have: changes, then deletions.
 func DiffGroups(have, want []Group) (change, remove []*v1.Update, err error) {
 	old := map[uint32]Group{}
 	for _, g := range have {

@@ -65,9 +65,10 @@ func EncodeGroup(g Group) (*v1.Entity, error) {
 }
 
 func groupEntity(m *v1.MulticastGroupEntry) *v1.Entity {
-	return &v1.Entity{Entity: &v1.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: &v1.PacketReplicationEngineEntry{
-		Type: &v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: m},
-	}}}
+	return &v1.Entity{Entity: &v1.Entity_PacketReplicationEngineEntry{
+		PacketReplicationEngineEntry: &v1.PacketReplicationEngineEntry{
+			Type: &v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: m},
+		}}}
 }
 
 // DecodeGroup is the multicast group that an entity is; ok is false where it is something else.
@@ -105,7 +106,8 @@ func (i *Info) counterEntity(name string, index int) (*v1.Entity, error) {
 	return &v1.Entity{Entity: &v1.Entity_CounterEntry{CounterEntry: ce}}, nil
 }
 
-// EncodeMeter makes the protobuf of one cell of a meter that lets through perSecond packets (or bytes) a second and as many at a time as burst; 0 a second: whatever comes.
+// EncodeMeter makes the protobuf of one cell of a meter that lets through perSecond packets (or
+// bytes) a second and as many at a time as burst; 0 a second: whatever comes.
 func (i *Info) EncodeMeter(name string, index int, perSecond, burst int64) (*v1.Entity, error) {
 	m, err := i.meters.find(name)
 	if err != nil {

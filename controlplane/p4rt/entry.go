@@ -20,7 +20,8 @@ type Entry struct {
 	Default  bool  // the table's default entry: what is done with packets that no entry matches
 }
 
-// Match says what an entry matches, by the names of the table's match fields. A field that is left out matches anything, where its kind allows that.
+// Match says what an entry matches, by the names of the table's match fields. A field that is left
+// out matches anything, where its kind allows that.
 type Match map[string]Key
 
 // Params are an action's parameters by name. Values are what MakeValue takes; Decode gives Values.
@@ -139,7 +140,8 @@ func encodeMatch(t *configv1.Table, e Entry) ([]*v1.FieldMatch, error) {
 	return out, nil
 }
 
-// encodeKey makes one field's match; nil where it matches anything, which P4Runtime says by leaving it out (section 9.1.1).
+// encodeKey makes one field's match; nil where it matches anything, which P4Runtime says by leaving
+// it out (section 9.1.1).
 func encodeKey(f *configv1.MatchField, k Key) (*v1.FieldMatch, error) {
 	if k.Kind != f.GetMatchType() {
 		return nil, fmt.Errorf("a match of kind %v given for a field of kind %v", k.Kind, f.GetMatchType())
@@ -162,7 +164,8 @@ func encodeKey(f *configv1.MatchField, k Key) (*v1.FieldMatch, error) {
 		if k.Prefix == 0 {
 			return nil, nil
 		}
-		out.FieldMatchType = &v1.FieldMatch_Lpm{Lpm: &v1.FieldMatch_LPM{Value: v.mask(k.Prefix, width), PrefixLen: int32(k.Prefix)}}
+		out.FieldMatchType = &v1.FieldMatch_Lpm{Lpm: &v1.FieldMatch_LPM{Value: v.mask(k.Prefix, width),
+			PrefixLen: int32(k.Prefix)}}
 	case configv1.MatchField_TERNARY:
 		mask, err := MakeValue(k.Mask, width)
 		if err != nil {
@@ -171,7 +174,8 @@ func encodeKey(f *configv1.MatchField, k Key) (*v1.FieldMatch, error) {
 		if mask.Bits() == 0 {
 			return nil, nil
 		}
-		out.FieldMatchType = &v1.FieldMatch_Ternary_{Ternary: &v1.FieldMatch_Ternary{Value: v.and(mask, width), Mask: mask}}
+		out.FieldMatchType = &v1.FieldMatch_Ternary_{Ternary: &v1.FieldMatch_Ternary{Value: v.and(mask, width),
+			Mask: mask}}
 	case configv1.MatchField_RANGE:
 		high, err := MakeValue(k.Mask, width)
 		if err != nil {
@@ -232,7 +236,8 @@ func (i *Info) encodeAction(t *configv1.Table, e Entry) (*v1.Action, error) {
 	return out, nil
 }
 
-// Decode gives the names back to an entry that was read from a target. An indirect table's entry (action profile) is refused.
+// Decode gives the names back to an entry that was read from a target. An indirect table's entry
+// (action profile) is refused.
 func (i *Info) Decode(te *v1.TableEntry) (Entry, error) {
 	t, ok := i.tables.byID[te.GetTableId()]
 	if !ok {
@@ -294,7 +299,8 @@ func (e Entry) Param(name string) Value {
 	return v
 }
 
-// String is the entry for people: "ipv4_lpm ipv4_dst=10.0.0.1/32 -> forward(dst_mac=02:00:00:00:00:01, port=0x3)".
+// String is the entry for people: "ipv4_lpm ipv4_dst=10.0.0.1/32 ->
+// forward(dst_mac=02:00:00:00:00:01, port=0x3)".
 func (e Entry) String() string {
 	var b strings.Builder
 	b.WriteString(e.Table)

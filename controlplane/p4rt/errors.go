@@ -18,7 +18,8 @@ type UpdateError struct {
 	Message string
 }
 
-// WriteError is a batch that failed in part: the updates that failed, in order. The others took effect.
+// WriteError is a batch that failed in part: the updates that failed, in order. The others took
+// effect.
 type WriteError struct {
 	Switch  string
 	Total   int // updates in the batch
@@ -56,8 +57,9 @@ func (e *WriteError) Code() codes.Code {
 	return e.Updates[0].Code
 }
 
-// unpackWriteError finds the updates' own errors in a failed Write (P4Runtime 1.5, section 12.3: one detail for each update, in order, OK for those
-// that took effect). An error without such details is the whole request's and comes back as it is.
+// unpackWriteError finds the updates' own errors in a failed Write (P4Runtime 1.5, section 12.3:
+// one detail for each update, in order, OK for those that took effect). An error without such
+// details is the whole request's and comes back as it is.
 func unpackWriteError(info *Info, name string, updates []*v1.Update, err error) error {
 	details := status.Convert(err).Details()
 	if len(details) != len(updates) {
@@ -111,7 +113,8 @@ func Describe(info *Info, u *v1.Update) string {
 	return u.GetType().String() + " " + what
 }
 
-// IsUnsupported says whether a target refused something that it does not implement, as simple_switch_grpc does registers.
+// IsUnsupported says whether a target refused something that it does not implement, as
+// simple_switch_grpc does registers.
 func IsUnsupported(err error) bool {
 	var we *WriteError
 	if errors.As(err, &we) {

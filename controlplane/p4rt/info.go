@@ -12,8 +12,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Info is a program's P4Info, indexed: entities are found by their full name ("NetcraqIngress.pipeline.routing.ipv4_lpm"), their alias ("ipv4_lpm",
-// the shortest suffix that is unique), or their id.
+// Info is a program's P4Info, indexed: entities are found by their full name
+// ("NetcraqIngress.pipeline.routing.ipv4_lpm"), their alias ("ipv4_lpm", the shortest suffix that
+// is unique), or their id.
 type Info struct {
 	P4Info *configv1.P4Info
 
@@ -96,7 +97,8 @@ func NewInfo(p *configv1.P4Info) (*Info, error) {
 	return i, nil
 }
 
-// ParseInfo reads a P4Info in text form, as p4c writes it (.txtpb, .txt), or in the binary protobuf form.
+// ParseInfo reads a P4Info in text form, as p4c writes it (.txtpb, .txt), or in the binary protobuf
+// form.
 func ParseInfo(b []byte) (*Info, error) {
 	p := new(configv1.P4Info)
 	textErr := prototext.Unmarshal(b, p)
@@ -140,7 +142,8 @@ func (i *Info) CounterSize(counter string) (int, error) {
 	return int(c.Size), nil
 }
 
-// RegisterSize is the number of cells of a register, and their width in bits (0 where they are not plain bit strings).
+// RegisterSize is the number of cells of a register, and their width in bits (0 where they are not
+// plain bit strings).
 func (i *Info) RegisterSize(register string) (cells, width int, err error) {
 	r, err := i.registers.find(register)
 	if err != nil {

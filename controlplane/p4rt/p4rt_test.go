@@ -134,7 +134,8 @@ func TestArbitration(t *testing.T) {
 	})
 }
 
-// TestLateRequest: what comes late of a stream that was given up is refused, because the next stream has a higher election id.
+// TestLateRequest: what comes late of a stream that was given up is refused, because the next
+// stream has a higher election id.
 func TestLateRequest(t *testing.T) {
 	s := start(t, &p4rttest.Server{})
 	var f follower
@@ -149,7 +150,8 @@ func TestLateRequest(t *testing.T) {
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a request of the first stream: %v", err)
 	}
-	if _, err := s.Write(t.Context(), &v1.WriteRequest{DeviceId: 1, ElectionId: &v1.Uint128{Low: 11}}); status.Code(err) == codes.PermissionDenied {
+	if _, err := s.Write(t.Context(), &v1.WriteRequest{DeviceId: 1,
+		ElectionId: &v1.Uint128{Low: 11}}); status.Code(err) == codes.PermissionDenied {
 		t.Errorf("a request of the second stream: %v", err)
 	}
 }
@@ -184,7 +186,8 @@ func TestReconnect(t *testing.T) {
 	defer f.mu.Unlock()
 	var phases []string
 	for _, st := range f.states {
-		if p := fmt.Sprintf("%v %d", st.Phase, st.Stream); len(phases) == 0 || phases[len(phases)-1] != p { // reasons may follow each other
+		// reasons may follow each other
+		if p := fmt.Sprintf("%v %d", st.Phase, st.Stream); len(phases) == 0 || phases[len(phases)-1] != p {
 			phases = append(phases, p)
 		}
 	}
@@ -286,7 +289,8 @@ func TestWriteErrors(t *testing.T) {
 	}
 	err := c.Write(t.Context(), updates...)
 	var we *p4rt.WriteError
-	if !errors.As(err, &we) || len(we.Updates) != 2 || we.Updates[0].Index != 1 || we.Updates[1].Index != 4 || we.Code() != codes.Unknown {
+	if !errors.As(err, &we) || len(we.Updates) != 2 || we.Updates[0].Index != 1 || we.Updates[1].Index != 4 ||
+		we.Code() != codes.Unknown {
 		t.Fatalf("%#v", err)
 	}
 	want := "s1 refused 2 of 7 updates: INSERT route ipv4_dst=10.0.0.2/32 -> forward(dst_mac=02:00:00:00:00:01, port=0x02): AlreadyExists " +
@@ -361,7 +365,8 @@ func TestGroups(t *testing.T) {
 	if change, remove, err := p4rt.DiffGroups(have, want); err != nil || len(change)+len(remove) != 0 {
 		t.Errorf("%v %v %v after writing", change, remove, err)
 	}
-	change, _, _ = p4rt.DiffGroups(have, []p4rt.Group{{ID: 5, Replicas: []p4rt.Replica{{Port: 3, Instance: 1}}}, want[1]})
+	change, _, _ = p4rt.DiffGroups(have, []p4rt.Group{{ID: 5, Replicas: []p4rt.Replica{{Port: 3, Instance: 1}}},
+		want[1]})
 	if len(change) != 1 || change[0].Type != v1.Update_MODIFY {
 		t.Errorf("a changed group: %v", change)
 	}
@@ -413,7 +418,8 @@ func TestPackets(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := <-out
-	if string(p.Payload) != "hello" || len(p.Metadata) != 3 || string(p.Metadata[0].Value) != "\x01\x2c" || string(p.Metadata[2].Value) != "\x00" {
+	if string(p.Payload) != "hello" || len(p.Metadata) != 3 || string(p.Metadata[0].Value) != "\x01\x2c" ||
+		string(p.Metadata[2].Value) != "\x00" {
 		t.Errorf("packet-out %v", p)
 	}
 	if err := c.PacketOut(nil, map[string]uint64{"port": 1}); err == nil || !strings.Contains(err.Error(), "no field port") {
@@ -422,7 +428,8 @@ func TestPackets(t *testing.T) {
 	if err := c.PacketOut(nil, map[string]uint64{"egress_port": 512}); err == nil {
 		t.Error("port 512 fitted in 9 bits")
 	}
-	if err := s.PacketIn(&v1.PacketIn{Payload: []byte("x"), Metadata: []*v1.PacketMetadata{{MetadataId: 7, Value: []byte{0, 1, 44}}}}); err != nil {
+	if err := s.PacketIn(&v1.PacketIn{Payload: []byte("x"), Metadata: []*v1.PacketMetadata{{MetadataId: 7,
+		Value: []byte{0, 1, 44}}}}); err != nil {
 		t.Fatal(err)
 	}
 	if in := <-f.packets; string(in.Payload) != "x" || in.Metadata["ingress_port"] != 300 {

@@ -14,8 +14,9 @@ type PacketIn struct {
 	Metadata map[string]uint64 // the fields of the program's controller header "packet_in", by name
 }
 
-// PacketOut makes a packet-out. metadata gives the fields of the program's controller header "packet_out" by name; those left out are 0: all must be
-// sent (P4Runtime 1.5, section 16.1), and padding is a field like any other.
+// PacketOut makes a packet-out. metadata gives the fields of the program's controller header
+// "packet_out" by name; those left out are 0: all must be sent (P4Runtime 1.5, section 16.1), and
+// padding is a field like any other.
 func (i *Info) PacketOut(payload []byte, metadata map[string]uint64) (*v1.PacketOut, error) {
 	h, err := i.packets.find("packet_out")
 	if err != nil {
@@ -36,7 +37,9 @@ func (i *Info) PacketOut(payload []byte, metadata map[string]uint64) (*v1.Packet
 	}
 	if given != len(metadata) {
 		for _, name := range sorted(metadata) {
-			if !slices.ContainsFunc(h.Metadata, func(m *configv1.ControllerPacketMetadata_Metadata) bool { return m.Name == name }) {
+			if !slices.ContainsFunc(h.Metadata, func(m *configv1.ControllerPacketMetadata_Metadata) bool {
+				return m.Name == name
+			}) {
 				return nil, fmt.Errorf("the program's packet_out header has no field %s", name)
 			}
 		}
@@ -52,7 +55,9 @@ func (i *Info) PacketIn(p *v1.PacketIn) PacketIn {
 		return in
 	}
 	for _, m := range p.Metadata {
-		if d := slices.IndexFunc(h.Metadata, func(d *configv1.ControllerPacketMetadata_Metadata) bool { return d.Id == m.MetadataId }); d >= 0 {
+		if d := slices.IndexFunc(h.Metadata, func(d *configv1.ControllerPacketMetadata_Metadata) bool {
+			return d.Id == m.MetadataId
+		}); d >= 0 {
 			in.Metadata[h.Metadata[d].Name] = Value(m.Value).Uint64()
 		}
 	}

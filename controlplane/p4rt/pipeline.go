@@ -15,11 +15,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Pipeline is a compiled program: its P4Info and what the target runs (for BMv2 and those that speak its language, the JSON that p4c wrote).
+// Pipeline is a compiled program: its P4Info and what the target runs (for BMv2 and those that
+// speak its language, the JSON that p4c wrote).
 type Pipeline struct {
 	Info         *Info
 	DeviceConfig []byte
-	// Cookie is a hash of both, kept by the switch with the program: the same cookie means that the same program is running already. Never 0.
+	// Cookie is a hash of both, kept by the switch with the program: the same cookie means that the
+	// same program is running already. Never 0.
 	Cookie uint64
 }
 
@@ -61,24 +63,29 @@ func NewPipeline(info *Info, deviceConfig []byte) (*Pipeline, error) {
 type Pushed int
 
 const (
-	Kept       Pushed = iota // the program was running: nothing was touched
-	Committed                // the program was loaded; the switch's state starts empty
-	Reconciled               // another build of it was running: the switch loaded this one and kept what it could of its tables. Registers start empty
+	Kept      Pushed = iota // the program was running: nothing was touched
+	Committed               // the program was loaded; the switch's state starts empty
+	// another build of it was running: the switch loaded this one and kept what it could of its
+	// tables. Registers start empty
+	Reconciled
 )
 
 func (p Pushed) String() string { return [...]string{"kept", "committed", "reconciled"}[p] }
 
-// Cookie asks which program the switch runs: 0 where it runs none, or one that was not loaded with a cookie.
+// Cookie asks which program the switch runs: 0 where it runs none, or one that was not loaded with
+// a cookie.
 func (c *Client) Cookie(ctx context.Context) (uint64, error) {
 	config, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
 	return config.GetCookie().GetCookie(), err
 }
 
 // pipelineConfig is the running program's configuration, nil where there is none.
-func (c *Client) pipelineConfig(ctx context.Context, what v1.GetForwardingPipelineConfigRequest_ResponseType) (*v1.ForwardingPipelineConfig, error) {
+func (c *Client) pipelineConfig(ctx context.Context, what v1.GetForwardingPipelineConfigRequest_ResponseType) (
+	*v1.ForwardingPipelineConfig, error) {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
-	resp, err := c.rpc.GetForwardingPipelineConfig(ctx, &v1.GetForwardingPipelineConfigRequest{DeviceId: c.o.DeviceID, ResponseType: what})
+	resp, err := c.rpc.GetForwardingPipelineConfig(ctx,
+		&v1.GetForwardingPipelineConfigRequest{DeviceId: c.o.DeviceID, ResponseType: what})
 	switch status.Code(err) {
 	case codes.OK:
 		return resp.GetConfig(), nil
@@ -94,7 +101,8 @@ func (c *Client) RunningInfo(ctx context.Context) (*configv1.P4Info, error) {
 	return config.GetP4Info(), err
 }
 
-// EnsurePipeline makes the switch run p, and leaves it alone where it does already. The client must be primary.
+// EnsurePipeline makes the switch run p, and leaves it alone where it does already. The client must
+// be primary.
 func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error) {
 	running, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
 	if err != nil {
@@ -104,7 +112,8 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 		return Kept, nil
 	}
 	if running.GetCookie().GetCookie() != 0 {
-		// Another program, or another build of this one. Only where its ids mean the same can what is in its tables stay.
+		// Another program, or another build of this one. Only where its ids mean the same can what
+		// is in its tables stay.
 		running, err = c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE)
 		if err != nil {
 			return Kept, err
@@ -115,12 +124,14 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 				return Reconciled, nil
 			}
 			switch status.Code(err) {
-			case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.PermissionDenied: // not a refusal to reconcile
+			case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.PermissionDenied:
+				// not a refusal to reconcile
 				return Kept, err
 			case codes.Unimplemented:
 			default:
-				// PI refuses in the middle (it replays counters with INSERT, which it does not take), and takes no other program until it is told
-				// to go on with this one. A target that is not in the middle of anything refuses this, which is as well.
+				// PI refuses in the middle (it replays counters with INSERT, which it does not
+				// take), and takes no other program until it is told to go on with this one. A
+				// target that is not in the middle of anything refuses this, which is as well.
 				_ = c.setPipeline(ctx, p, v1.SetForwardingPipelineConfigRequest_COMMIT)
 			}
 		}
@@ -128,12 +139,14 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 	return Committed, c.setPipeline(ctx, p, v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT)
 }
 
-// Reload loads p into the switch although it runs it already: that empties all its tables, registers and counters. The client must be primary.
+// Reload loads p into the switch although it runs it already: that empties all its tables,
+// registers and counters. The client must be primary.
 func (c *Client) Reload(ctx context.Context, p *Pipeline) error {
 	return c.setPipeline(ctx, p, v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT)
 }
 
-func (c *Client) setPipeline(ctx context.Context, p *Pipeline, action v1.SetForwardingPipelineConfigRequest_Action) error {
+func (c *Client) setPipeline(ctx context.Context, p *Pipeline,
+	action v1.SetForwardingPipelineConfigRequest_Action) error {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
 	_, err := c.rpc.SetForwardingPipelineConfig(ctx, &v1.SetForwardingPipelineConfigRequest{

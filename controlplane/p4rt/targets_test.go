@@ -24,7 +24,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// startTarget starts a real switch without ports, with more target options if any are given, and returns its P4Runtime address.
+// startTarget starts a real switch without ports, with more target options if any are given, and
+// returns its P4Runtime address.
 func startTarget(t *testing.T, target string, options ...string) string {
 	t.Helper()
 	binary := ""
@@ -69,7 +70,8 @@ func startTarget(t *testing.T, target string, options ...string) string {
 	return addr
 }
 
-// TestTargets does with real switches all that the client can do. What differs between them is said here, and nowhere else.
+// TestTargets does with real switches all that the client can do. What differs between them is said
+// here, and nowhere else.
 func TestTargets(t *testing.T) {
 	for _, target := range []string{"embedded", "simple_switch_grpc"} {
 		t.Run(target, func(t *testing.T) {
@@ -80,7 +82,8 @@ func TestTargets(t *testing.T) {
 				t.Fatal(err)
 			}
 			var f follower
-			c, err := p4rt.New(p4rt.Options{Name: "s1", Target: startTarget(t, target), DeviceID: 1, ElectionID: p4rt.ElectionID{High: 1, Low: 2}, Info: pl.Info}, f.handler())
+			c, err := p4rt.New(p4rt.Options{Name: "s1", Target: startTarget(t, target), DeviceID: 1,
+				ElectionID: p4rt.ElectionID{High: 1, Low: 2}, Info: pl.Info}, f.handler())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,9 +120,11 @@ func TestTargets(t *testing.T) {
 				updates = append(updates, p4rt.Insert(slot(i+1, i)))
 			}
 			fatal(c.Write(ctx, updates...))
-			err = c.Write(ctx, p4rt.Insert(slot(7, 7)), p4rt.Modify(slot(8, 1200)), p4rt.Delete(slot(5000, 0)), p4rt.Delete(slot(9, 0)))
+			err = c.Write(ctx, p4rt.Insert(slot(7, 7)), p4rt.Modify(slot(8, 1200)), p4rt.Delete(slot(5000, 0)),
+				p4rt.Delete(slot(9, 0)))
 			var we *p4rt.WriteError
-			if !errors.As(err, &we) || len(we.Updates) != 2 || we.Updates[0].Index != 0 || we.Updates[0].Code != codes.AlreadyExists ||
+			if !errors.As(err, &we) || len(we.Updates) != 2 || we.Updates[0].Index != 0 ||
+				we.Updates[0].Code != codes.AlreadyExists ||
 				we.Updates[1].Index != 2 || we.Updates[1].Code != codes.NotFound || !strings.Contains(err.Error(), "INSERT key_index KEY_ID=0x07") {
 				t.Errorf("%v", err)
 			}
@@ -138,11 +143,13 @@ func TestTargets(t *testing.T) {
 					t.Errorf("%v, want slot %d", e, want)
 				}
 			}
-			lpm, err := pl.Info.Encode(p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(netip.MustParseAddr("10.0.0.0"), 8)}, Action: "forward",
+			lpm, err := pl.Info.Encode(p4rt.Entry{Table: "ipv4_lpm",
+				Match: p4rt.Match{"ipv4_dst": p4rt.LPM(netip.MustParseAddr("10.0.0.0"), 8)}, Action: "forward",
 				Params: p4rt.Params{"dst_mac": net.HardwareAddr{0, 0, 0, 0, 0, 9}, "port": 300}})
 			fatal(err)
 			fatal(c.Write(ctx, p4rt.Insert(p4rt.EntryEntity(lpm))))
-			if have, err := c.ReadTable(ctx, "ipv4_lpm"); err != nil || len(p4rt.DiffEntries(have, []*v1.TableEntry{lpm})) != 0 {
+			if have, err := c.ReadTable(ctx, "ipv4_lpm"); err != nil ||
+				len(p4rt.DiffEntries(have, []*v1.TableEntry{lpm})) != 0 {
 				t.Errorf("%v %v", have, err)
 			}
 
@@ -175,8 +182,10 @@ func TestTargets(t *testing.T) {
 			}
 
 			// Groups: two replicas on one port, changed, removed.
-			groups := []p4rt.Group{{ID: 1, Replicas: []p4rt.Replica{{Port: 2, Instance: 1}, {Port: 2, Instance: 2}}}, {ID: 511, Replicas: []p4rt.Replica{{Port: 510, Instance: 2}}}}
-			for _, want := range [][]p4rt.Group{groups, {{ID: 1, Replicas: []p4rt.Replica{{Port: 3, Instance: 1}}}}, nil} {
+			groups := []p4rt.Group{{ID: 1, Replicas: []p4rt.Replica{{Port: 2, Instance: 1},
+				{Port: 2, Instance: 2}}}, {ID: 511, Replicas: []p4rt.Replica{{Port: 510, Instance: 2}}}}
+			for _, want := range [][]p4rt.Group{groups,
+				{{ID: 1, Replicas: []p4rt.Replica{{Port: 3, Instance: 1}}}}, nil} {
 				have, err := c.ReadGroups(ctx)
 				fatal(err)
 				change, remove, err := p4rt.DiffGroups(have, want)
@@ -216,7 +225,8 @@ func TestTargets(t *testing.T) {
 			} else if r := fetchSession(t, c, &f); r.Request != 77 {
 				t.Errorf("%v, want the request 77", r)
 			} else {
-				// Some cells are asked for one by one; many with all there are, and then each is in its place.
+				// Some cells are asked for one by one; many with all there are, and then each is in
+				// its place.
 				wide, _, err := pl.Info.RegisterSize("versions")
 				fatal(err)
 				value := append([]byte{9, 8, 7, 6, 5, 4, 3, 2}, 0, 0, 0, 0, 0, 0, 1, 0)
@@ -235,12 +245,14 @@ func TestTargets(t *testing.T) {
 						}
 					}
 				}
-				if _, err := c.ReadRegisterCells(ctx, "versions", []int{wide}); err == nil || !strings.Contains(err.Error(), "has no cell") {
+				if _, err := c.ReadRegisterCells(ctx, "versions", []int{wide}); err == nil ||
+					!strings.Contains(err.Error(), "has no cell") {
 					t.Errorf("a cell beyond the register: %v", err)
 				}
 			}
 
-			// Another build of the program: the tables are kept. (PI cannot reconcile a program with counters: it is loaded anew.)
+			// Another build of the program: the tables are kept. (PI cannot reconcile a program
+			// with counters: it is loaded anew.)
 			other, err := p4rt.NewPipeline(pl.Info, append(slices.Clone(pl.DeviceConfig), '\n'))
 			fatal(err)
 			pushed, left := p4rt.Reconciled, 1199
@@ -260,7 +272,8 @@ func TestTargets(t *testing.T) {
 
 			// A second controller with a higher id, and one with the same.
 			var f2, f3 follower
-			second, err := p4rt.New(p4rt.Options{Name: "s1", Target: c.Target(), DeviceID: 1, ElectionID: p4rt.ElectionID{High: 1, Low: 3}, Info: pl.Info}, f2.handler())
+			second, err := p4rt.New(p4rt.Options{Name: "s1", Target: c.Target(), DeviceID: 1,
+				ElectionID: p4rt.ElectionID{High: 1, Low: 3}, Info: pl.Info}, f2.handler())
 			fatal(err)
 			runClient(t, second)
 			wait(t, "the second is primary", primary(second))
@@ -273,7 +286,8 @@ func TestTargets(t *testing.T) {
 			if entries, err := c.ReadTable(ctx, "ipv4_lpm"); err != nil || len(entries) != 1 {
 				t.Errorf("a backup may read: %d entries, %v", len(entries), err)
 			}
-			third, err := p4rt.New(p4rt.Options{Name: "s1", Target: c.Target(), DeviceID: 1, ElectionID: p4rt.ElectionID{High: 1, Low: 3}, Info: pl.Info}, f3.handler())
+			third, err := p4rt.New(p4rt.Options{Name: "s1", Target: c.Target(), DeviceID: 1,
+				ElectionID: p4rt.ElectionID{High: 1, Low: 3}, Info: pl.Info}, f3.handler())
 			fatal(err)
 			runClient(t, third)
 			wait(t, "a third with the same id is refused", func() bool {

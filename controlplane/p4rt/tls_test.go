@@ -13,7 +13,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testcerts"
 )
 
-// TestTLS: a real switch that asks for certificates serves those who have one, and nobody else; and a client does not talk to a switch that is not the one it means.
+// TestTLS: a real switch that asks for certificates serves those who have one, and nobody else; and
+// a client does not talk to a switch that is not the one it means.
 func TestTLS(t *testing.T) {
 	for _, target := range []string{"embedded", "simple_switch_grpc"} {
 		t.Run(target, func(t *testing.T) {
@@ -27,7 +28,8 @@ func TestTLS(t *testing.T) {
 			info := pipeline(t, "{}").Info
 			client := func(conf *tls.Config) *p4rt.Client {
 				t.Helper()
-				c, err := p4rt.New(p4rt.Options{Name: "s1", Target: addr, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 1}, Info: info, TLS: conf,
+				c, err := p4rt.New(p4rt.Options{Name: "s1", Target: addr, DeviceID: 1,
+					ElectionID: p4rt.ElectionID{Low: 1}, Info: info, TLS: conf,
 					MinBackoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}, p4rt.Handler{})
 				if err != nil {
 					t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"reflect"
 )
 
-// Value is an unsigned number of any width as P4Runtime carries it: big-endian. The canonical form has no leading zero bytes but is at least one byte
-// long.
+// Value is an unsigned number of any width as P4Runtime carries it: big-endian. The canonical form
+// has no leading zero bytes but is at least one byte long.
 type Value []byte
 
 // Uint64 is the value's low 64 bits.
@@ -67,8 +67,9 @@ func (v Value) padded(n int) []byte {
 	return out
 }
 
-// MakeValue turns x into a canonical value of at most width bits. x is an unsigned or non-negative integer of any size, a bool, a []byte or Value
-// (big-endian), a netip.Addr (IPv4) or a net.HardwareAddr.
+// MakeValue turns x into a canonical value of at most width bits. x is an unsigned or non-negative
+// integer of any size, a bool, a []byte or Value (big-endian), a netip.Addr (IPv4) or a
+// net.HardwareAddr.
 func MakeValue(x any, width int) (Value, error) {
 	var v Value
 	switch x := x.(type) {

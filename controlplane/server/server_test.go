@@ -46,7 +46,8 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestTerms: a term that has ended, for whatever reason, is another process's, and one that cannot lead tries again.
+// TestTerms: a term that has ended, for whatever reason, is another process's, and one that cannot
+// lead tries again.
 func TestTerms(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	type led struct {

@@ -1,9 +1,11 @@
-// Package sessions hands out writer sessions. A session id (16 bits, an index into the switches' session tables) belongs to one writer at a time: the
-// switches remember the last request of each id, so that a retried write executes once, and two writers under one id would take each other's writes
-// for retries.
+// Package sessions hands out writer sessions. A session id (16 bits, an index into the switches'
+// session tables) belongs to one writer at a time: the switches remember the last request of each
+// id, so that a retried write executes once, and two writers under one id would take each other's
+// writes for retries.
 //
-// Ids are therefore leased: the holder keeps its lease alive, and when it does not, the ids are given to others only after as long again, in which
-// the holder must have noticed. The id that has been free the longest goes first. The package is pure; times are given.
+// Ids are therefore leased: the holder keeps its lease alive, and when it does not, the ids are
+// given to others only after as long again, in which the holder must have noticed. The id that has
+// been free the longest goes first. The package is pure; times are given.
 package sessions
 
 import (
@@ -25,13 +27,16 @@ var (
 	ErrFull     = errors.New("not enough sessions are free")
 )
 
-// Gap is how many requests an earlier holder may have sent that no switch had seen yet when it was looked at. The numbers of a new lease keep away from those, so
-// that they cannot be mistaken for the new holder's.
+// Gap is how many requests an earlier holder may have sent that no switch had seen yet when it was
+// looked at. The numbers of a new lease keep away from those, so that they cannot be mistaken for
+// the new holder's.
 const Gap = 1024
 
-// Begin is what the record of a session is set to when it is leased, so that the holder's first request is the next number: random, in the lower half of all numbers, so that a lease does not
-// come to their end, and such that no request of an earlier lease, of which records were found at switches, is in its window (wire.RequestWindow), nor comes into it while the record
-// grows by as much again.
+// Begin is what the record of a session is set to when it is leased, so that the holder's first
+// request is the next number: random, in the lower half of all numbers, so that a lease does not
+// come to their end, and such that no request of an earlier lease, of which records were found at
+// switches, is in its window (wire.RequestWindow), nor comes into it while the record grows by as
+// much again.
 func Begin(records []uint32, random func() uint32) uint32 {
 	in := func(last, request uint32) bool { return request-last <= 2*wire.RequestWindow }
 	for {
@@ -59,7 +64,8 @@ type Table struct {
 	leases map[string]*Lease
 }
 
-// New makes a table of the ids from first to last. saved are leases that an earlier controller gave; their holders have a whole TTL from now.
+// New makes a table of the ids from first to last. saved are leases that an earlier controller
+// gave; their holders have a whole TTL from now.
 func New(first, last uint16, ttl time.Duration, saved []Lease) *Table {
 	t := &Table{ttl: ttl, leases: map[string]*Lease{}}
 	held := map[uint16]bool{}
@@ -78,7 +84,8 @@ func New(first, last uint16, ttl time.Duration, saved []Lease) *Table {
 	return t
 }
 
-// Rest lets all free ids rest, because an earlier controller may have given leases on them that are not known: by the end of it those have run out.
+// Rest lets all free ids rest, because an earlier controller may have given leases on them that are
+// not known: by the end of it those have run out.
 func (t *Table) Rest(now Time) {
 	const holder = "an earlier controller"
 	ids := t.free
@@ -118,7 +125,8 @@ func (t *Table) soon(now Time) string {
 	return fmt.Sprintf("; more in %v", (next - now).Round(time.Second))
 }
 
-// Keep keeps a lease alive for another TTL. ErrNotFound: it has run out, and its holder must not use its sessions any more.
+// Keep keeps a lease alive for another TTL. ErrNotFound: it has run out, and its holder must not
+// use its sessions any more.
 func (t *Table) Keep(now Time, lease string) (*Lease, error) {
 	t.expire(now)
 	l := t.leases[lease]

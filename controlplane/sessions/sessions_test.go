@@ -51,7 +51,8 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// TestRestart: a restarted controller honours the leases that were saved, and without a record waits for those it does not know.
+// TestRestart: a restarted controller honours the leases that were saved, and without a record
+// waits for those it does not know.
 func TestRestart(t *testing.T) {
 	tab := New(1, 3, ttl, nil)
 	open(t, tab, 0, "a", 2, 1, 2)

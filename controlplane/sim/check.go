@@ -75,7 +75,8 @@ type observation struct {
 	who   operationOf
 }
 
-// observe collects what was said of each version. All must say the same: whoever reads, EVENTUAL reads too.
+// observe collects what was said of each version. All must say the same: whoever reads, EVENTUAL
+// reads too.
 func observe(ops []operationOf) (map[wire.Version]*observation, *Violation) {
 	out := map[wire.Version]*observation{}
 	var violation *Violation
@@ -87,7 +88,8 @@ func observe(ops []operationOf) (map[wire.Version]*observation, *Violation) {
 		case old.value != value || old.found != found:
 			if violation == nil {
 				violation = &Violation{Kind: TwoValues, Key: o.key, What: fmt.Sprintf("%s by %s at %v: %s; %s by %s at %v: %s",
-					old.who.request(), old.who.client, old.who.end, old.who.result(), o.request(), o.client, o.end, o.result())}
+					old.who.request(), old.who.client, old.who.end, old.who.result(), o.request(), o.client,
+					o.end, o.result())}
 			}
 		default:
 			old.first = min(old.first, o.end)
@@ -107,7 +109,8 @@ func observe(ops []operationOf) (map[wire.Version]*observation, *Violation) {
 	return out, violation
 }
 
-// belied finds the writes of which the client library has said that they are surely not executed, and whose value somebody has seen. (Of a deletion nothing tells it from others.)
+// belied finds the writes of which the client library has said that they are surely not executed,
+// and whose value somebody has seen. (Of a deletion nothing tells it from others.)
 func belied(key wire.Key, ops []operationOf, versions map[wire.Version]*observation) (out []Violation) {
 	seen := map[string]*observation{}
 	for _, o := range versions {
@@ -120,14 +123,16 @@ func belied(key wire.Key, ops []operationOf, versions map[wire.Version]*observat
 			continue
 		}
 		if by := seen[o.value]; by != nil {
-			out = append(out, Violation{Kind: NotSoSure, Key: key, What: fmt.Sprintf("%s by %s: %s at %v; %s by %s at %v: %s", o.request(), o.client, o.result(), o.end,
-				by.who.request(), by.who.client, by.who.end, by.who.result())})
+			out = append(out, Violation{Kind: NotSoSure, Key: key,
+				What: fmt.Sprintf("%s by %s: %s at %v; %s by %s at %v: %s", o.request(), o.client, o.result(), o.end,
+					by.who.request(), by.who.client, by.who.end, by.who.result())})
 		}
 	}
 	return out
 }
 
-// late finds the writes of unknown outcome that were executed after a later write of the same session to the same key had been: that ends what is unknown of them (docs/consistency.md).
+// late finds the writes of unknown outcome that were executed after a later write of the same
+// session to the same key had been: that ends what is unknown of them (docs/consistency.md).
 func late(key wire.Key, ops []operationOf, versions map[wire.Version]*observation) (out []Violation) {
 	lowest := map[string]wire.Version{}
 	for v, seen := range versions {
@@ -152,23 +157,28 @@ func late(key wire.Key, ops []operationOf, versions map[wire.Version]*observatio
 		}
 		for _, next := range executed[writer{o.client, o.session}] {
 			if next.number > o.number && v > next.version {
-				out = append(out, Violation{Kind: AfterTheNext, Key: key, What: fmt.Sprintf("%s by %s, request %d: %s, was given version %v; %s, request %d: %s", o.request(), o.client, o.number,
-					o.result(), v, next.request(), next.number, next.result())})
+				out = append(out, Violation{Kind: AfterTheNext, Key: key,
+					What: fmt.Sprintf("%s by %s, request %d: %s, was given version %v; %s, request %d: %s", o.request(), o.client, o.number,
+						o.result(), v, next.request(), next.number, next.result())})
 			}
 		}
 	}
 	return out
 }
 
-// linearize asks porcupine whether there is an order of one key's calls, each between its begin and its end, that explains every answer.
+// linearize asks porcupine whether there is an order of one key's calls, each between its begin and
+// its end, that explains every answer.
 //
-// A write of unknown outcome is pending for ever: it may have happened at any time since, or never. Every value is written once, so whether it did is
-// known where anybody has seen its value (or, of a deletion, nothing tells it from others: then it is one of the versions without a value that no known
-// write has). If somebody has, it has that version, and happened before he was answered. If nobody ever has, it may as well never have happened: nothing
-// else depends on it: a CAS on its version would have been told of it by somebody, or has guessed.
+// A write of unknown outcome is pending for ever: it may have happened at any time since, or never.
+// Every value is written once, so whether it did is known where anybody has seen its value (or, of
+// a deletion, nothing tells it from others: then it is one of the versions without a value that no
+// known write has). If somebody has, it has that version, and happened before he was answered. If
+// nobody ever has, it may as well never have happened: nothing else depends on it: a CAS on its
+// version would have been told of it by somebody, or has guessed.
 func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*observation) *Violation {
-	// What a move puts under another KEY_ID was written before: its version says nothing of that write's. Nor does a lower one of that KEY_ID: the controller may have
-	// had to write it several times before anybody else could.
+	// What a move puts under another KEY_ID was written before: its version says nothing of that
+	// write's. Nor does a lower one of that KEY_ID: the controller may have had to write it several
+	// times before anybody else could.
 	moves := map[wire.Version]wire.Version{} // by incarnation
 	for _, o := range ops {
 		if o.move {
@@ -186,7 +196,9 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 			if old, twice := byValue[seen.value]; !twice || v < old {
 				byValue[seen.value] = v
 			}
-		} else if v > moves[v>>composedShift] { // (below, it is what the slot's key of before has left, which an EVENTUAL read may tell)
+		} else if v > moves[v>>composedShift] {
+			// (below, it is what the slot's key of before has left, which an EVENTUAL read may
+			// tell)
 			unexplained[v] = true
 		}
 	}
@@ -202,14 +214,18 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 	var history []porcupine.Operation
 	add := func(o operationOf, client int, end time.Duration) {
 		if o.op != wire.Read && o.outcome == done {
-			end = min(end, max(o.call, versions[o.version].first)) // it has happened when somebody sees it, by an EVENTUAL read too
+			// it has happened when somebody sees it, by an EVENTUAL read too
+			end = min(end, max(o.call, versions[o.version].first))
 		}
-		history = append(history, porcupine.Operation{ClientId: client, Input: o, Call: int64(o.call), Output: o.version, Return: int64(end)})
+		history = append(history, porcupine.Operation{ClientId: client, Input: o, Call: int64(o.call),
+			Output: o.version, Return: int64(end)})
 	}
 	for i, o := range ops {
 		switch {
 		case o.outcome == nothing: // (belied)
-		case o.eventual: // apart: they may see any version that was ever committed, which makes them witnesses (observe), no more
+		case o.eventual:
+			// apart: they may see any version that was ever committed, which makes them witnesses
+			// (observe), no more
 		case o.outcome == unknown && o.del:
 			if movedDeletion {
 				add(o, i, math.MaxInt64)
@@ -240,9 +256,12 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 	return &Violation{Kind: NotLinearizable, Key: key, What: blame(ops), info: &info}
 }
 
-// explain gives a deletion for each version without a value that somebody saw and no known write has: one of those of unknown outcome, as long as there are enough that had begun. It does
-// not matter which: each may have happened at any time since the first of them began. (To have porcupine choose among dozens would take it for ever.)
-func explain(ops []operationOf, versions map[wire.Version]*observation, unexplained map[wire.Version]bool) (out []operationOf) {
+// explain gives a deletion for each version without a value that somebody saw and no known write
+// has: one of those of unknown outcome, as long as there are enough that had begun. It does not
+// matter which: each may have happened at any time since the first of them began. (To have
+// porcupine choose among dozens would take it for ever.)
+func explain(ops []operationOf, versions map[wire.Version]*observation, unexplained map[wire.Version]bool) (
+	out []operationOf) {
 	var begun []operationOf
 	for _, o := range ops {
 		if o.outcome == unknown && o.del {
@@ -255,7 +274,8 @@ func explain(ops []operationOf, versions map[wire.Version]*observation, unexplai
 	})
 	for i, v := range bySight {
 		if i < len(begun) && begun[i].call <= versions[v].first {
-			out = append(out, operationOf{client: begun[i].client, key: begun[i].key, op: wire.Write, del: true, call: begun[0].call, end: versions[v].first, outcome: done, version: v})
+			out = append(out, operationOf{client: begun[i].client, key: begun[i].key, op: wire.Write, del: true,
+				call: begun[0].call, end: versions[v].first, outcome: done, version: v})
 		}
 	}
 	return out
@@ -278,7 +298,8 @@ var register1 = porcupine.Model{
 
 // asCall is the operation as the model of a key knows it.
 func (o operationOf) asCall() linearizable.Call {
-	x := linearizable.Call{Op: o.op, Delete: o.del, Value: o.value, Expected: o.expected, Unknown: o.outcome == unknown, Failed: o.outcome == failed,
+	x := linearizable.Call{Op: o.op, Delete: o.del, Value: o.value, Expected: o.expected,
+		Unknown: o.outcome == unknown, Failed: o.outcome == failed,
 		Found: o.found, Got: o.value, Version: o.version}
 	if x.Failed {
 		x.Got = o.saw
@@ -289,8 +310,8 @@ func (o operationOf) asCall() linearizable.Call {
 	return x
 }
 
-// blame looks for the plainest reason for which a history is not linearizable: a call that was told of an older version than one that had ended
-// before it began was told of.
+// blame looks for the plainest reason for which a history is not linearizable: a call that was told
+// of an older version than one that had ended before it began was told of.
 func blame(ops []operationOf) string {
 	byEnd := slices.Clone(ops)
 	slices.SortStableFunc(byEnd, func(a, b operationOf) int { return cmp.Compare(a.end, b.end) })

@@ -67,8 +67,10 @@ type call struct {
 // newClient starts a client at a host, with sessions of its own.
 func (w *world) newClient(name string, h *topology.Host, sessions int, change func(*core.Config)) *client {
 	w.lastPort++
-	c := &client{w: w, name: name, h: h, port: w.lastPort, alive: true, calls: map[core.CallID]*call{}, seen: map[wire.Key]wire.Version{}, known: map[wire.Key]wire.Key{}}
-	cfg := core.Config{Profile: profile, Seed: w.dice.clients.Uint64(), Addresses: []netip.AddrPort{netip.AddrPortFrom(w.shape.topo.Chains[0].Address, wire.Port)}}
+	c := &client{w: w, name: name, h: h, port: w.lastPort, alive: true, calls: map[core.CallID]*call{},
+		seen: map[wire.Key]wire.Version{}, known: map[wire.Key]wire.Key{}}
+	cfg := core.Config{Profile: profile, Seed: w.dice.clients.Uint64(),
+		Addresses: []netip.AddrPort{netip.AddrPortFrom(w.shape.topo.Chains[0].Address, wire.Port)}}
 	for _, s := range w.shape.topo.Switches {
 		if s.Name != "s0" {
 			cfg.Addresses = append(cfg.Addresses, address(w.node(s.Name)))
@@ -128,7 +130,8 @@ func (c *client) kill() {
 
 // start makes a call. then is told what came of it, and may be nil.
 func (c *client) start(req core.Request, then func(core.Result)) {
-	op := operationOf{client: c.name, key: req.Key, op: req.Op, value: string(req.Value), del: req.Delete, expected: req.Expected, eventual: req.Eventual, call: c.w.loop.now}
+	op := operationOf{client: c.name, key: req.Key, op: req.Op, value: string(req.Value), del: req.Delete,
+		expected: req.Expected, eventual: req.Eventual, call: c.w.loop.now}
 	if _, ok := c.known[req.Key]; !ok {
 		if c.known[req.Key] = req.Key; c.w.placed(req.Key) { // else he has it from a time when it was another
 			c.known[req.Key] = c.w.id(req.Key)
@@ -189,14 +192,16 @@ func (c *client) complete(x core.Completion) {
 	var e *core.OpError
 	if errors.As(x.Result.Err, &e) && x.Result.Attempts == 1 && c.alive {
 		switch {
-		case c.w.removed.oneCopy && (e.Err == core.ErrNotFound || e.Err == core.ErrDenied || e.Err == core.ErrBadSession):
+		case c.w.removed.oneCopy && (e.Err == core.ErrNotFound || e.Err == core.ErrDenied ||
+			e.Err == core.ErrBadSession):
 			e.OutcomeUnknown = false
 		case c.w.removed.writesAnew && e.Err == core.ErrBadSession && c.w.loop.now < k.req.Deadline:
 			c.begin(k)
 			return
 		}
 	}
-	if c.w.moving && c.alive && errors.As(x.Result.Err, &e) && errors.Is(e, core.ErrNotFound) && !c.w.removed.lookupOnce && (k.op.op != wire.Read || e.Version == 0) {
+	if c.w.moving && c.alive && errors.As(x.Result.Err, &e) && errors.Is(e, core.ErrNotFound) &&
+		!c.w.removed.lookupOnce && (k.op.op != wire.Read || e.Version == 0) {
 		if k.op.op != wire.Read {
 			c.lookup(k.op.key, func(id wire.Key) { c.known[k.op.key] = id })
 		} else {
@@ -302,7 +307,8 @@ func (c *client) random() core.Request {
 	default:
 		req.Op, req.Value, req.Expected, req.Delete = wire.CAS, nil, c.seen[req.Key], true
 	}
-	if v := req.Expected; w.removed.toldVersions && v != 0 && d.chance(0.3) { // the one that somebody will be given next
+	// the one that somebody will be given next
+	if v := req.Expected; w.removed.toldVersions && v != 0 && d.chance(0.3) {
 		req.Expected = wire.MakeVersion(v.Epoch(), v.Sequence()+1)
 	}
 	if req.Op == wire.Read && d.chance(0.3) { // of one switch, by its own address

@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// Coverage is how often things happened, by name: what became of packets (packets.…, the P4 program's events), what the controller's machine said
-// (chain.…), what the network, the faults and the clients did.
+// Coverage is how often things happened, by name: what became of packets (packets.…, the P4
+// program's events), what the controller's machine said (chain.…), what the network, the faults and
+// the clients did.
 type Coverage map[string]int
 
 func (c Coverage) add(what string, n int) { c[what] += n }

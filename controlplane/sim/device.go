@@ -14,8 +14,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// device is a controller's P4Runtime connection to a switch: messages in order, both ways, until it breaks. A switch that cannot be reached is noticed after a
-// while only; what was sent meanwhile waits in the kernel of the sender, and may arrive when the network is whole again, even if the
+// device is a controller's P4Runtime connection to a switch: messages in order, both ways, until it
+// breaks. A switch that cannot be reached is noticed after a while only; what was sent meanwhile
+// waits in the kernel of the sender, and may arrive when the network is whole again, even if the
 // controller has given the connection up.
 type device struct {
 	s *shell
@@ -153,7 +154,8 @@ func (d *device) broken(number int) {
 	d.s.w.loop.after(d.s.w.control.between(time.Millisecond, 20*time.Millisecond), d.connect)
 }
 
-// unreachable: messages do not get through from now on. It is noticed in a while, unless it is over by then.
+// unreachable: messages do not get through from now on. It is noticed in a while, unless it is over
+// by then.
 func (d *device) unreachable(notice time.Duration) {
 	number := d.number
 	d.s.w.loop.after(notice, func() {
@@ -176,7 +178,8 @@ func (d *device) healed() {
 		case m.starts != d.n.starts:
 		case m.number == d.number && d.connected:
 			d.deliver(m)
-		case m.toNode && (d.s.w.late > 0 || d.s.w.control.chance(0.5)): // TCP sends what was written before the end of a connection, with pauses of its own
+		case m.toNode && (d.s.w.late > 0 || d.s.w.control.chance(0.5)):
+			// TCP sends what was written before the end of a connection, with pauses of its own
 			d.s.w.loop.after(late, func() {
 				if d.n.alive && d.n.starts == m.starts && d.reachable() {
 					m.arrive()
@@ -186,10 +189,12 @@ func (d *device) healed() {
 	}
 }
 
-// primary says whether the switch takes what comes by a connection: it takes nothing of an earlier one, nor from an earlier controller.
+// primary says whether the switch takes what comes by a connection: it takes nothing of an earlier
+// one, nor from an earlier controller.
 func (d *device) primary(number int) bool {
 	r := d.s.w.removed
-	return r.arbitration || d.n.election < d.s.election || d.n.election == d.s.election && (number >= d.n.connection || r.connections)
+	return r.arbitration || d.n.election < d.s.election ||
+		d.n.election == d.s.election && (number >= d.n.connection || r.connections)
 }
 
 // send sends a message by a connection, either way.
@@ -272,8 +277,8 @@ func (d *device) call(do func(), then func(error)) {
 	})
 }
 
-// read has n things read at the switch, whoever is its primary: one after the other, and packets pass
-// in between.
+// read has n things read at the switch, whoever is its primary: one after the other, and packets
+// pass in between.
 func (d *device) read(n int, one func(i int), then func(error)) {
 	if !d.connected {
 		then(errConnection)
@@ -450,7 +455,8 @@ func routeEntry(service netip.Addr) p4rt.Entry {
 	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(service, 32)}, Action: "to_controller"}
 }
 
-// acknowledgeToo gives a replica the groups with which it can acknowledge as a tail does: the tree's ports, and the port by which the write goes on.
+// acknowledgeToo gives a replica the groups with which it can acknowledge as a tail does: the
+// tree's ports, and the port by which the write goes on.
 func acknowledgeToo(part *controller.ChainPart) {
 	const base = 1000
 	if len(part.Groups) == 0 {
@@ -459,6 +465,7 @@ func acknowledgeToo(part *controller.ChainPart) {
 	acks := part.Groups[0].Replicas
 	part.Config.Params["reply_group"] = uint16(base)
 	for port := uint32(1); port < 8; port++ {
-		part.Groups = append(part.Groups, p4rt.Group{ID: base + port, Replicas: append(slices.Clone(acks), p4rt.Replica{Port: port, Instance: 2})})
+		part.Groups = append(part.Groups, p4rt.Group{ID: base + port, Replicas: append(slices.Clone(acks),
+			p4rt.Replica{Port: port, Instance: 2})})
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// edit changes the JSON that p4c made of the program: conditions and assignments, which it finds by the piece of source that p4c quotes for them. So rules
-// can be removed without p4c, and a rule that is not where it was is an error and not a mutant that does nothing.
+// edit changes the JSON that p4c made of the program: conditions and assignments, which it finds by
+// the piece of source that p4c quotes for them. So rules can be removed without p4c, and a rule
+// that is not where it was is an error and not a mutant that does nothing.
 type edit struct {
 	program map[string]any
 	errs    []error
@@ -79,7 +80,8 @@ const (
 // does is whether the packet's operation is that one.
 func (e *edit) does(chainOp uint64) expr { return equal(e.scalar("chain_op"), number(chainOp)) }
 
-// scalar is a variable of the program, by the end of its name: p4c puts the names of controls and structs before it, and a number behind it.
+// scalar is a variable of the program, by the end of its name: p4c puts the names of controls and
+// structs before it, and a number behind it.
 func (e *edit) scalar(name string) expr {
 	var found []string
 	for _, t := range e.program["header_types"].([]any) {
@@ -144,7 +146,8 @@ func (e *edit) when(file, fragment string, n int, change func(old any) any) {
 	}
 }
 
-// assignments calls do for what is assigned to a target in an action: a field, or a variable as scalar has it.
+// assignments calls do for what is assigned to a target in an action: a field, or a variable as
+// scalar has it.
 func assignments(action map[string]any, target string, do func(p map[string]any)) {
 	for _, p := range action["primitives"].([]any) {
 		p := p.(map[string]any)
@@ -158,7 +161,8 @@ func assignments(action map[string]any, target string, do func(p map[string]any)
 	}
 }
 
-// assign changes what is assigned to a target where a file has fragment: everywhere, n times. Where the target is in the metadata, p4c quotes from the = on.
+// assign changes what is assigned to a target where a file has fragment: everywhere, n times. Where
+// the target is in the metadata, p4c quotes from the = on.
 func (e *edit) assign(file, target, fragment string, n int, change func(old any) any) {
 	found := 0
 	for _, a := range e.program["actions"].([]any) {
@@ -191,7 +195,8 @@ func (e *edit) assignFlag(file, target, fragment string, n int, change func(old 
 func always(any) any { return truth(true) }
 func never(any) any  { return truth(false) }
 
-// node copies a condition, or a table without a key, of ingress under another name. next gives the copy's successors, by the way that leads there.
+// node copies a condition, or a table without a key, of ingress under another name. next gives the
+// copy's successors, by the way that leads there.
 func (e *edit) copyNode(name, copied string, next map[string]string) {
 	pl := e.program["pipelines"].([]any)[0].(map[string]any)
 	for _, kind := range []string{"conditionals", "tables"} {
@@ -248,7 +253,8 @@ func isNumber(assign map[string]any, n uint64) bool {
 	return ok && err == nil && got == n
 }
 
-// deciding is the one condition of a file that leads to an event where it holds, and to another, unless that is 0, where it does not.
+// deciding is the one condition of a file that leads to an event where it holds, and to another,
+// unless that is 0, where it does not.
 func (e *edit) deciding(file string, event, otherwise uint64) map[string]any {
 	var found []map[string]any
 	for _, c := range e.conditions(file, "") {
@@ -283,7 +289,8 @@ func (e *edit) theNamed(name string) map[string]any {
 	return map[string]any{}
 }
 
-// alsoDo adds an assignment that stands in a file, to a target, as fragment to the one action that decides on an event.
+// alsoDo adds an assignment that stands in a file, to a target, as fragment to the one action that
+// decides on an event.
 func (e *edit) alsoDo(event uint64, file, target, fragment string) {
 	var add map[string]any
 	var to []map[string]any

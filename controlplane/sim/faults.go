@@ -50,22 +50,28 @@ const (
 	moveKey        fault = "key moved"
 )
 
-var allFaults = []fault{killSwitch, isolateSwitch, cutLinks, cutHost, burst, killController, twoControllers, cutController, killClient, freeze, reorder, changeLease, removeMember, recoverMember, moveKey}
+var allFaults = []fault{killSwitch, isolateSwitch, cutLinks, cutHost, burst, killController, twoControllers,
+	cutController, killClient, freeze, reorder, changeLease, removeMember, recoverMember, moveKey}
 
-// newPlan draws a plan. Runs differ in kind: in one nothing fails but packets, in another everything does.
+// newPlan draws a plan. Runs differ in kind: in one nothing fails but packets, in another
+// everything does.
 func newPlan(seed uint64) *plan {
 	d := newDice(seed, diceRun)
 	p := &plan{
-		shape: pick(d, shapes()...), keys: 1 + d.IntN(3), lease: pick(d, 20*time.Millisecond, 40*time.Millisecond, 80*time.Millisecond),
-		duration: d.between(150*time.Millisecond, 500*time.Millisecond), clients: 2 + d.IntN(4), sessions: 1 + d.IntN(2), calls: 100 + d.IntN(150),
-		every: d.between(15*time.Millisecond, 100*time.Millisecond), patience: d.between(5*time.Millisecond, 60*time.Millisecond),
+		shape: pick(d, shapes()...), keys: 1 + d.IntN(3), lease: pick(d, 20*time.Millisecond,
+			40*time.Millisecond, 80*time.Millisecond),
+		duration: d.between(150*time.Millisecond, 500*time.Millisecond), clients: 2 + d.IntN(4),
+		sessions: 1 + d.IntN(2), calls: 100 + d.IntN(150),
+		every: d.between(15*time.Millisecond, 100*time.Millisecond), patience: d.between(5*time.Millisecond,
+			60*time.Millisecond),
 		drift: pick(d, 0, 0.004), slowDisk: pick(d, 0, 0.2), control: pick(d, 0, 50*time.Microsecond, time.Millisecond),
 		resend: pick(d, 2*time.Millisecond, 5*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond),
 	}
 	p.net = conditions{
 		delay: 10 * time.Microsecond, spread: pick(d, 0, 10*time.Microsecond, 200*time.Microsecond),
-		loss: pick(d, 0, 0.01, 0.05, 0.15), dup: pick(d, 0, 0.05, 0.2), reorder: pick(d, 0, 0.1, 0.3), overtaken: pick(d, time.Millisecond, 10*time.Millisecond),
-		late: pick(d, 0, 0, 0.01), lateBy: 200 * time.Millisecond,
+		loss: pick(d, 0, 0.01, 0.05, 0.15), dup: pick(d, 0, 0.05, 0.2), reorder: pick(d, 0, 0.1, 0.3),
+		overtaken: pick(d, time.Millisecond, 10*time.Millisecond),
+		late:      pick(d, 0, 0, 0.01), lateBy: 200 * time.Millisecond,
 	}
 	for _, f := range allFaults {
 		if d.chance(0.35) {
@@ -77,7 +83,8 @@ func newPlan(seed uint64) *plan {
 		p.keys, p.calls, p.every, p.auto = 1, 300, d.between(3*time.Millisecond, 15*time.Millisecond), true
 		p.lease, p.patience = 20*time.Millisecond, d.between(time.Millisecond, 10*time.Millisecond)
 		p.net.loss = pick(d, 0.05, 0.15, 0.3)
-		p.kinds = []fault{recoverMember, removeMember, isolateSwitch, pick(d, killSwitch, killController, burst, freeze)}
+		p.kinds = []fault{recoverMember, removeMember, isolateSwitch, pick(d, killSwitch, killController, burst,
+			freeze)}
 	}
 	return p
 }
@@ -103,14 +110,17 @@ func (w *world) fromTimeToTime(d dice, every, end time.Duration, do func()) {
 	w.loop.after(d.about(every), next)
 }
 
-// good says whether a switch can keep the chain's data: it is a member, it has the data, and the controller reaches it. One that the controller has lost from
-// sight may be given up at any moment, so it counts as failed.
+// good says whether a switch can keep the chain's data: it is a member, it has the data, and the
+// controller reaches it. One that the controller has lost from sight may be given up at any moment,
+// so it counts as failed.
 func (w *world) good(n *node) bool {
 	d := w.controller().devices[n.index]
-	return n.alive && !n.isolated && n.data && w.store.record.Config.IsMember(n.name) && !d.cut && d.ready && !w.controller().left[n.name]
+	return n.alive && !n.isolated && n.data && w.store.record.Config.IsMember(n.name) && !d.cut && d.ready &&
+		!w.controller().left[n.name]
 }
 
-// spare says whether there is a good switch besides n, so that n can fail: the protocol stands for as many failures as leave one.
+// spare says whether there is a good switch besides n, so that n can fail: the protocol stands for
+// as many failures as leave one.
 func (w *world) spare(n *node) bool {
 	for _, s := range w.controllers {
 		if s.alive && s.saving > 0 {
@@ -208,8 +218,8 @@ func (w *world) fault(f fault, p *plan) {
 	w.cover.add("fault."+string(f), 1)
 }
 
-// atSaving does something to a controller: where the power is cut in this run, when a record is being
-// saved, if one is before long.
+// atSaving does something to a controller: where the power is cut in this run, when a record is
+// being saved, if one is before long.
 func (w *world) atSaving(s *shell, do func()) {
 	until := w.loop.now + 50*time.Millisecond
 	var look func()
@@ -240,7 +250,8 @@ func (w *world) cutController(s *shell, length time.Duration) {
 	}
 }
 
-// splitControllers starts a controller that reaches some switches, while the one before it goes on with the others. The new one must have a good switch.
+// splitControllers starts a controller that reaches some switches, while the one before it goes on
+// with the others. The new one must have a good switch.
 func (w *world) splitControllers(s *shell) {
 	d := w.dice.faults
 	var good []*node
@@ -345,7 +356,8 @@ func (w *world) position(n *node) string {
 	return "middle"
 }
 
-// operator removes members that are out of reach for long: one operator for each controller, for they do not know of each other.
+// operator removes members that are out of reach for long: one operator for each controller, for
+// they do not know of each other.
 func (w *world) operator(p *plan) {
 	down := map[*device]time.Duration{}
 	var look func()
@@ -382,11 +394,12 @@ func (s *shell) giveUp(down map[*device]time.Duration, patience time.Duration) {
 // newWorker starts a client that makes calls of its own.
 func (w *world) newWorker(p *plan, calls int) *client {
 	d := w.dice.clients
-	c := w.newClient(fmt.Sprintf("client%d", len(w.clients)+1), pick(d, w.shape.friends()...), p.sessions, func(cfg *core.Config) {
-		cfg.Retransmit, cfg.ReturnAfter = p.resend, 100*time.Millisecond
-		tail := cfg.Addresses[1:]
-		d.Shuffle(len(tail), func(i, j int) { tail[i], tail[j] = tail[j], tail[i] })
-	})
+	c := w.newClient(fmt.Sprintf("client%d", len(w.clients)+1), pick(d, w.shape.friends()...), p.sessions,
+		func(cfg *core.Config) {
+			cfg.Retransmit, cfg.ReturnAfter = p.resend, 100*time.Millisecond
+			tail := cfg.Addresses[1:]
+			d.Shuffle(len(tail), func(i, j int) { tail[i], tail[j] = tail[j], tail[i] })
+		})
 	c.left, c.think = calls, p.duration*time.Duration(p.clients)/time.Duration(p.calls)/2
 	for range p.sessions {
 		c.work()

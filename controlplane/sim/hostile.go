@@ -9,9 +9,11 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// Hostile hosts. They know everything: KEY_IDs, sessions, the numbers of requests, what others are about to send. What they put on the wire is whatever they like; what they cannot
-// do is put it anywhere but at their own ports. Half of them have closed ports, the others may write one key that is of another realm than clients' keys. Clients must not notice
-// them, and nobody at a closed port gets an answer.
+// Hostile hosts. They know everything: KEY_IDs, sessions, the numbers of requests, what others are
+// about to send. What they put on the wire is whatever they like; what they cannot do is put it
+// anywhere but at their own ports. Half of them have closed ports, the others may write one key
+// that is of another realm than clients' keys. Clients must not notice them, and nobody at a closed
+// port gets an answer.
 
 // sharedKey is the key that hostile hosts may write.
 var sharedKey = wire.MakeKey(chainID, 99)
@@ -50,7 +52,8 @@ func (w *world) attack(seed uint64) {
 func (w *world) forge(d dice, h *topology.Host) []byte {
 	victim := pick(d, w.clients...)
 	p := &wire.Packet{
-		Op:    pick(d, wire.Read, wire.Write, wire.Write, wire.Write, wire.CAS, wire.Ack, wire.ReadReply, wire.WriteReply, wire.CASReply, wire.Sync, wire.Lease, wire.Fetch),
+		Op: pick(d, wire.Read, wire.Write, wire.Write, wire.Write, wire.CAS, wire.Ack, wire.ReadReply,
+			wire.WriteReply, wire.CASReply, wire.Sync, wire.Lease, wire.Fetch),
 		Key:   pick(d, append([]wire.Key{sharedKey, sharedKey}, w.keysNow()...)...),
 		Value: fmt.Appendf(nil, "forged %d", d.IntN(1000)),
 	}
@@ -58,7 +61,8 @@ func (w *world) forge(d dice, h *topology.Host) []byte {
 		p.Epoch = record.Config.Epoch + uint16(d.IntN(3)) - 1
 	}
 	p.Version = wire.MakeVersion(p.Epoch, d.Uint64N(64))
-	// A session of a client's, of the controller's, or none; its next request, or the last that there is.
+	// A session of a client's, of the controller's, or none; its next request, or the last that
+	// there is.
 	p.Session = pick(d, append(w.sessions(), 0, 0, 0, w.lastSession, w.lastSession)...)
 	p.Request = pick(d, uint32(d.IntN(64)), uint32(d.IntN(64)), wire.RequestWindow, 0xFFFFFFFF)
 	switch {
@@ -77,7 +81,8 @@ func (w *world) forge(d dice, h *topology.Host) []byte {
 	}
 	// What somebody has just sent, said before it gets there.
 	if seen := w.overheard; seen != nil && d.chance(0.4) {
-		p.Op, p.Key, p.Session, p.Request, p.Flags, p.Version = seen.packet.Op, seen.packet.Key, seen.packet.Session, seen.packet.Request, 0, seen.packet.Version
+		p.Op, p.Key, p.Session, p.Request, p.Flags, p.Version = seen.packet.Op, seen.packet.Key,
+			seen.packet.Session, seen.packet.Request, 0, seen.packet.Version
 		victim = seen.client
 	}
 	payload, err := p.Marshal(profile)
@@ -119,7 +124,8 @@ func (w *world) intrusion(h *topology.Host, frame []byte) {
 	}
 	w.cover.add("hostile.answered", 1)
 	// A refusal has what was sent in it.
-	told := p.Op.IsReply() && p.Key != sharedKey && (p.Status == wire.OK || p.Status == wire.CASFailed || p.Status == wire.Superseded)
+	told := p.Op.IsReply() && p.Key != sharedKey && (p.Status == wire.OK || p.Status == wire.CASFailed ||
+		p.Status == wire.Superseded)
 	if h.Principal == "" || told {
 		w.intrusions = append(w.intrusions, Violation{Kind: Intrusion, Key: p.Key, What: fmt.Sprintf("%s, which may not use it, was told %v", h.Name, &p)})
 	}

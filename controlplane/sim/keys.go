@@ -12,11 +12,14 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// Keys, and their moves: the counterpart of keys.go and move.go in package controller. The directory is the real one; there is one chain, so a key moves within it,
-// to another KEY_ID and another slot, which is what a move to another chain is to all who have a part in it.
+// Keys, and their moves: the counterpart of keys.go and move.go in package controller. The
+// directory is the real one; there is one chain, so a key moves within it, to another KEY_ID and
+// another slot, which is what a move to another chain is to all who have a part in it.
 //
-// Clients know a key by its name. For the history that is the KEY_ID that it had first; a version of its later KEY_IDs, which are numbered as they come, is put above all
-// versions of those before it (world.composed), because nothing may be seen of an earlier one when something was seen of a later one.
+// Clients know a key by its name. For the history that is the KEY_ID that it had first; a version
+// of its later KEY_IDs, which are numbered as they come, is put above all versions of those before
+// it (world.composed), because nothing may be seen of an earlier one when something was seen of a
+// later one.
 
 // nameOf is the name of a key in the directory, by its first KEY_ID.
 func nameOf(key wire.Key) string { return fmt.Sprintf("k%d", key&0xFFFFFF) }
@@ -27,7 +30,8 @@ type incarnation struct {
 	number int
 }
 
-// composed puts the versions of a name's KEY_IDs into one order. Epochs of a run have 10 bits, and a name no more than 64 KEY_IDs.
+// composed puts the versions of a name's KEY_IDs into one order. Epochs of a run have 10 bits, and
+// a name no more than 64 KEY_IDs.
 const (
 	composedShift    = 58
 	mostIncarnations = 60
@@ -40,7 +44,8 @@ func (w *world) composed(id wire.Key, v wire.Version) wire.Version {
 	return v + wire.Version(w.incarnations[id].number)<<composedShift
 }
 
-// expected is the version to name in a CAS under a KEY_ID: 0 where the last that was seen was another's.
+// expected is the version to name in a CAS under a KEY_ID: 0 where the last that was seen was
+// another's.
 func (w *world) expected(id wire.Key, v wire.Version) (own, composed wire.Version) {
 	if int(v>>composedShift) != w.incarnations[id].number {
 		return 0, 0
@@ -51,7 +56,8 @@ func (w *world) expected(id wire.Key, v wire.Version) (own, composed wire.Versio
 // saveDirectory makes the directory as it is now durable, in a while.
 func (s *shell) saveDirectory(then func(error)) { s.publish(nil, then) }
 
-// publish is saveDirectory; durable is told when it is, whether or not the controller lives to hear of it.
+// publish is saveDirectory; durable is told when it is, whether or not the controller lives to hear
+// of it.
 func (s *shell) publish(durable func(), then func(error)) {
 	w := s.w
 	s.m.SetKeys(s.dir.Count(chainID))
@@ -106,7 +112,8 @@ func (s *shell) addKeys(names []wire.Key) chain.OpID {
 		o.Keys, o.Values = append(o.Keys, k), append(o.Values, nil)
 	}
 	o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
-		s.w.history.add(operationOf{client: s.name, key: key, op: wire.Write, del: true, call: call, end: s.w.loop.now, outcome: done, version: version})
+		s.w.history.add(operationOf{client: s.name, key: key, op: wire.Write, del: true, call: call,
+			end: s.w.loop.now, outcome: done, version: version})
 	}
 	o.done = func(err error) {
 		for _, k := range o.Keys {
@@ -139,16 +146,20 @@ func (s *shell) removeKey(k keyspace.Key) {
 			s.saveDirectory(nil)
 		}
 	}
-	// What clients have been told of is deleted in their eyes. A tombstone may be written several times, and not each is answered.
-	if told := (k.State == keyspace.Placed || k.State == keyspace.Removing) && !k.Leftover() && k.Name == k.FinalName(); told {
+	// What clients have been told of is deleted in their eyes. A tombstone may be written several
+	// times, and not each is answered.
+	if told := (k.State == keyspace.Placed || k.State == keyspace.Removing) && !k.Leftover() &&
+		k.Name == k.FinalName(); told {
 		name := s.w.incarnations[k.ID].name
 		at := 0
 		o.sent = func(call time.Duration) {
 			at = len(s.w.history.ops)
-			s.w.history.add(operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call, end: s.w.loop.now, outcome: unknown, why: errTimeout})
+			s.w.history.add(operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call,
+				end: s.w.loop.now, outcome: unknown, why: errTimeout})
 		}
 		o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
-			s.w.history.ops[at] = operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call, end: s.w.loop.now, outcome: done, version: s.w.composed(key, version)}
+			s.w.history.ops[at] = operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call,
+				end: s.w.loop.now, outcome: done, version: s.w.composed(key, version)}
 		}
 	}
 	s.dir.SetState(k.ID, keyspace.Removing)
@@ -176,7 +187,8 @@ func (s *shell) putBack(k keyspace.Key) {
 // move moves a key, if it is where it belongs.
 func (s *shell) move(name wire.Key) {
 	k, ok := s.dir.ByName(nameOf(name))
-	if !ok || k.State != keyspace.Placed || s.now() < 2*leading || s.w.lastIncarnation(name) >= mostIncarnations || len(s.dir.Chain(chainID)) > maxSlots-2 {
+	if !ok || k.State != keyspace.Placed || s.now() < 2*leading ||
+		s.w.lastIncarnation(name) >= mostIncarnations || len(s.dir.Chain(chainID)) > maxSlots-2 {
 		return
 	}
 	k = s.dir.StartMove(k.ID)
@@ -214,10 +226,12 @@ func (s *shell) settleMove(name wire.Key, k keyspace.Key, value []byte) {
 	var moved *operationOf
 	o.noted = func(_ wire.Key, call time.Duration, version wire.Version) {
 		if moved == nil {
-			moved = &operationOf{client: s.name, key: name, op: wire.Write, move: true, value: string(value), del: value == nil, call: call, outcome: done,
+			moved = &operationOf{client: s.name, key: name, op: wire.Write, move: true, value: string(value),
+				del: value == nil, call: call, outcome: done,
 				version: s.w.composed(to.ID, version)}
 		}
-		moved.version = max(moved.version, s.w.composed(to.ID, version)) // written again after a change of the chain; nobody has seen it before
+		// written again after a change of the chain; nobody has seen it before
+		moved.version = max(moved.version, s.w.composed(to.ID, version))
 	}
 	o.done = func(err error) {
 		if err != nil || moved == nil {
@@ -244,7 +258,8 @@ func (s *shell) settleMove(name wire.Key, k keyspace.Key, value []byte) {
 	})
 }
 
-// freeID and rememberIDs are for a mutant whose directory gives KEY_IDs again: it forgets for a moment which have been used. freeID is the lowest that is not in use.
+// freeID and rememberIDs are for a mutant whose directory gives KEY_IDs again: it forgets for a
+// moment which have been used. freeID is the lowest that is not in use.
 func (s *shell) freeID() *wire.Key {
 	if !s.w.removed.sameID {
 		return nil

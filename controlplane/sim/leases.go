@@ -10,10 +10,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sessions"
 )
 
-// Sessions that change hands: those of a client that is dead are leased to the next, at once, while what the dead one has sent is still on its way. It is the counterpart of
-// sessions.go in package controller.
+// Sessions that change hands: those of a client that is dead are leased to the next, at once, while
+// what the dead one has sent is still on its way. It is the counterpart of sessions.go in package
+// controller.
 
-// inherit leases a dead client's sessions to another; it gets none where there is no controller that could see to it.
+// inherit leases a dead client's sessions to another; it gets none where there is no controller
+// that could see to it.
 func (w *world) inherit(c *client, ids []uint16) {
 	s := w.controller()
 	if !w.serving() || !s.status.Installed {
@@ -76,7 +78,9 @@ func (s *shell) beginAnew(id uint16, then func(last uint32, err error)) {
 					return err
 				}
 			}
-			at = append(at, slices.DeleteFunc(s.status.Config.Learners(), func(sw string) bool { return slices.Contains(at, sw) })...)
+			at = append(at, slices.DeleteFunc(s.status.Config.Learners(), func(sw string) bool {
+				return slices.Contains(at, sw)
+			})...)
 		}
 		return nil
 	}, func(err error) { then(last, err) })

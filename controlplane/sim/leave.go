@@ -2,8 +2,9 @@ package sim
 
 import "time"
 
-// Switches that leave the network, and come back: in the machine's eyes alone, for they go on running. The faults of a run and when they happen do not depend on whether
-// there are any, since they have dice of their own.
+// Switches that leave the network, and come back: in the machine's eyes alone, for they go on
+// running. The faults of a run and when they happen do not depend on whether there are any, since
+// they have dice of their own.
 
 // leaves has switches leave from time to time, in some runs.
 func (w *world) leaves(p *plan, seed uint64, end time.Duration) {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// loop is the simulation's time: what is to happen, in order. Of two things at the same moment the one that was arranged first is first.
+// loop is the simulation's time: what is to happen, in order. Of two things at the same moment the
+// one that was arranged first is first.
 type loop struct {
 	now   time.Duration
 	seq   uint64
@@ -28,7 +29,8 @@ func (l *loop) at(t time.Duration, do func()) {
 // after arranges something for later.
 func (l *loop) after(d time.Duration, do func()) { l.at(l.now+d, do) }
 
-// run lets everything happen up to a moment, which is then the present, or until stop (if not nil) says so.
+// run lets everything happen up to a moment, which is then the present, or until stop (if not nil)
+// says so.
 func (l *loop) run(until time.Duration, stop func() bool) {
 	for len(l.queue) > 0 && l.queue[0].at <= until {
 		if stop != nil && stop() {
@@ -60,7 +62,8 @@ func (q *eventQueue) Pop() any {
 	return e
 }
 
-// dice is a stream of chance. Each part of a run has its own, so that one that asks more often does not change what another gets.
+// dice is a stream of chance. Each part of a run has its own, so that one that asks more often does
+// not change what another gets.
 type dice struct{ *rand.Rand }
 
 // The streams of a seed.

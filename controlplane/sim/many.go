@@ -10,8 +10,9 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Many runs n seeds from the one numbered from on, jobs at a time, with a rule removed (nil: none). each gets the results in the order of the seeds, one at a
-// time; it ends the run by returning false.
+// Many runs n seeds from the one numbered from on, jobs at a time, with a rule removed (nil: none).
+// each gets the results in the order of the seeds, one at a time; it ends the run by returning
+// false.
 func Many(ctx context.Context, m *Mutant, from, n uint64, jobs int, each func(*Result) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -56,7 +57,8 @@ func Many(ctx context.Context, m *Mutant, from, n uint64, jobs int, each func(*R
 	return nil
 }
 
-// Replay is the command that runs a seed again, and prints its timeline, cut to the key of its first violation.
+// Replay is the command that runs a seed again, and prints its timeline, cut to the key of its
+// first violation.
 func (r *Result) Replay(mutant string) string {
 	s := fmt.Sprintf("go run ./controlplane/cmd/netcraq-sim --seed %d", r.Seed)
 	if mutant != "" {
@@ -70,7 +72,8 @@ func (r *Result) Replay(mutant string) string {
 	return s
 }
 
-// Visualize writes porcupine's picture of a history that is not linearizable, as a page for a browser. It writes nothing for other violations.
+// Visualize writes porcupine's picture of a history that is not linearizable, as a page for a
+// browser. It writes nothing for other violations.
 func (v Violation) Visualize(path string) (bool, error) {
 	if v.info == nil {
 		return false, nil

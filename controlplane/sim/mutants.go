@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Mutant is the program, or the controller, with one rule removed. The ids are those of the model (controlplane/model).
+// Mutant is the program, or the controller, with one rule removed. The ids are those of the model
+// (controlplane/model).
 type Mutant struct {
 	ID   string
 	Rule string
@@ -16,12 +17,14 @@ type Mutant struct {
 	remove func(*removed)
 	// own: the model has no mutant for it.
 	own bool
-	// shows is the kind of violation that counts, where what it breaks is that the chain comes to rest; "": clients are told what cannot be, or packets become
-	// more and more.
+	// shows is the kind of violation that counts, where what it breaks is that the chain comes to
+	// rest; "": clients are told what cannot be, or packets become more and more.
 	shows string
-	// scenario is the file in testdata that shows it, where chance seldom brings about what it takes.
+	// scenario is the file in testdata that shows it, where chance seldom brings about what it
+	// takes.
 	scenario string
-	// implied is why nothing may show it in the simulator, though the model shows it in a controller that is built otherwise: what else keeps it from happening.
+	// implied is why nothing may show it in the simulator, though the model shows it in a
+	// controller that is built otherwise: what else keeps it from happening.
 	implied string
 }
 
@@ -93,7 +96,8 @@ func (f *Found) String() string {
 	return fmt.Sprintf("noticed after %d seeds, by %d: %v", f.Seeds, f.By.Seed, f.m.noticed(f.By))
 }
 
-// AsExpected says whether it was noticed, or need not be because a scenario shows it, or was not where nothing may.
+// AsExpected says whether it was noticed, or need not be because a scenario shows it, or was not
+// where nothing may.
 func (f *Found) AsExpected() bool {
 	if f.m.implied != "" {
 		return f.By == nil

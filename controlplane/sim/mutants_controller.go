@@ -79,7 +79,9 @@ func init() {
 		&Mutant{ID: "ENDS_EARLY", Rule: "a round of copying ends when all that is in it is done", own: true, remove: func(r *removed) { r.endsEarly = true }, shows: NotSettled},
 		&Mutant{ID: "CLEAN_CELLS", Rule: "who reads registers sees what is dirty there", own: true, remove: func(r *removed) { r.cleanCells = true }, shows: NotSettled},
 		&Mutant{ID: "KEYS_GO_ON", Rule: "a step of an operation on keys ends when the chain is changed", own: true, remove: func(r *removed) { r.keysGoOn = true }},
-		&Mutant{ID: "DROPS_WHAT_MOVES", Rule: "a switch that is filled gets the keys that are being moved, too", own: true, scenario: "recover_beside_a_move", shows: NotSettled, remove: func(r *removed) { r.dropsMoving = true }},
+		&Mutant{ID: "DROPS_WHAT_MOVES", Rule: "a switch that is filled gets the keys that are being moved, too", own: true, scenario: "recover_beside_a_move", shows: NotSettled, remove: func(r *removed) {
+			r.dropsMoving = true
+		}},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

@@ -1,6 +1,7 @@
 package sim
 
-// The places of the session's registers: where the record is looked at, where it is written, and where the version is.
+// The places of the session's registers: where the record is looked at, where it is written, and
+// where the version is.
 const (
 	sessionLooks   = "hdr.netcraq.session != 0 && hdr.netcraq.session <"
 	sessionWrites  = "meta.session.write && (meta.session.newer || meta.session.anew)"
@@ -14,7 +15,8 @@ func init() {
 		Mutants = append(Mutants, &Mutant{ID: id, Rule: rule, program: change})
 	}
 	role := func(e *edit, n uint64) any { return equal(e.scalar("chain_role"), number(n)) }
-	// What the commit of a version hangs on: that it is newer than what is committed, and that it is newer than all.
+	// What the commit of a version hangs on: that it is newer than what is committed, and that it
+	// is newer than all.
 	commits := func(e *edit, change func(old any) any) {
 		e.assignFlag("version.p4", "version_newer", "= hdr.netcraq.version > meta.version.committed", 1, change)
 		e.assignFlag("version.p4", "version_newest", "= hdr.netcraq.version > meta.version.latest", 1, change)
@@ -75,10 +77,13 @@ func init() {
 		e.when("session.p4", sessionWrites, 1, func(any) any { return and(e.flag("session_write"), other(nil)) })
 	})
 	program("SESSION_AT_HEAD_ONLY", "every node records the session, not only the head", func(e *edit) {
-		e.when("session.p4", sessionLooks, 1, func(old any) any { return and(old, or(e.does(chainAssign), e.does(chainSession))) })
+		e.when("session.p4", sessionLooks, 1, func(old any) any {
+			return and(old, or(e.does(chainAssign), e.does(chainSession)))
+		})
 	})
 	program("SESSION_NOT_WHEN_OVERTAKEN", "a node records the session of an overtaken write too", func(e *edit) {
-		// The session's records come before the versions; for a replica that stores, they now come after them, where it is known whether the write is newer.
+		// The session's records come before the versions; for a replica that stores, they now come
+		// after them, where it is known whether the write is newer.
 		store := e.does(chainStore)
 		looks, writes, records := e.theOne("session.p4", sessionLooks), e.theOne("session.p4", sessionWrites), e.theOne("session.p4", sessionRecords)
 		look, write := looks["true_next"].(string), writes["true_next"].(string)
@@ -137,7 +142,8 @@ func init() {
 	Mutants = append(Mutants, &Mutant{ID: "NO_WINDOW", Rule: "a request far above the recorded one is of another lease, and is not recorded",
 		program: func(e *edit) { e.when("session.p4", "meta.session.newer && recorded != 0", 1, never) },
 		implied: "first leases begin at 1 here, so that a lease hardly ever begins below what is late of the one before; the model shows it, and p4src/testdata/scenarios/authority.txt what one switch does"})
-	// Nothing STAMPED has the epoch of a freeze unless a controller drives down in a frozen chain, so this one does.
+	// Nothing STAMPED has the epoch of a freeze unless a controller drives down in a frozen chain,
+	// so this one does.
 	Mutants = append(Mutants, &Mutant{ID: "FREEZE_AT_HEAD_ONLY", Rule: "in a frozen chain every node drops STAMPED packets", scenario: "frozen_at_every_member", program: func(e *edit) {
 		e.deciding("dispatch.p4", eventDropFrozen, 0)["expression"] = truth(false)
 	}, remove: func(r *removed) { r.redriveThawed = true }})

@@ -53,8 +53,9 @@ func TestMutantsApply(t *testing.T) {
 // lacking are the model's rules that the simulator does not remove, each with the reason.
 var lacking = map[string]string{}
 
-// TestMutantsAreTheModels: for each rule of the model that is not redundant there is a mutant of the simulator's, under the same id, or a reason why there is none; and what
-// has another id is said to be the simulator's own. The table is in the test's log.
+// TestMutantsAreTheModels: for each rule of the model that is not redundant there is a mutant of
+// the simulator's, under the same id, or a reason why there is none; and what has another id is
+// said to be the simulator's own. The table is in the test's log.
 func TestMutantsAreTheModels(t *testing.T) {
 	text, err := os.ReadFile("../model/mutants.json")
 	if err != nil {

@@ -113,7 +113,8 @@ func (w *world) carry(from, to string, frame []byte, arrive func()) {
 		w.lost(from, to, frame)
 		return
 	}
-	// A frame that goes round and round (routes of two configurations do not always fit) would become too many.
+	// A frame that goes round and round (routes of two configurations do not always fit) would
+	// become too many.
 	if ttl := frame[22]; ttl > 52 && d.chance(net.dup) {
 		w.cover.add("network.duplicated", 1)
 		copies++
@@ -143,8 +144,8 @@ func (w *world) carry(from, to string, frame []byte, arrive func()) {
 	}
 }
 
-// maxFlying is how many frames there may be on all links at once. Clients and controllers have some dozens on their way; so many come only from switches that
-// make several of one, again and again.
+// maxFlying is how many frames there may be on all links at once. Clients and controllers have some
+// dozens on their way; so many come only from switches that make several of one, again and again.
 const maxFlying = 2000
 
 func (n *network) storms() (out []Violation) {

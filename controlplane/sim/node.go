@@ -13,7 +13,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// What a run uses of a switch. All of it is empty when a run begins and when a switch is started again.
+// What a run uses of a switch. All of it is empty when a run begins and when a switch is started
+// again.
 const (
 	maxSlots    = 8
 	maxSessions = topology.ControllerSessions + 88
@@ -21,7 +22,8 @@ const (
 	events      = 64
 )
 
-// engine is an interpreter with the program, used by one run after the other: making one takes longer than a run.
+// engine is an interpreter with the program, used by one run after the other: making one takes
+// longer than a run.
 type engine struct {
 	p       *interp.Pipeline
 	entries []entry // what a run has put into its tables

@@ -8,15 +8,20 @@ import (
 	"github.com/netcraq/netcraq/client/core"
 )
 
-// slotSaid is what clients were told of a KEY_ID's slot: when anybody was told first that there is none, in answer to what.
+// slotSaid is what clients were told of a KEY_ID's slot: when anybody was told first that there is
+// none, in answer to what.
 type slotSaid struct {
-	none  time.Duration // 0: nobody was
-	what  string
-	moved bool // at least it was tried: such a KEY_ID goes away at one switch after the other, and may come back. No slot is no answer there (docs/protocol.md, "Moving keys")
+	none time.Duration // 0: nobody was
+	what string
+	// at least it was tried: such a KEY_ID goes away at one switch after the other, and may come
+	// back. No slot is no answer there (docs/protocol.md, "Moving keys")
+	moved bool
 }
 
-// hear notes what a client is told of a KEY_ID's slot. Once somebody has been told that there is none (NOT_FOUND without a version, to a read or a write), nobody who asks after that may
-// be told of a value, or that he has written one, whichever switch he asks. EVENTUAL reads may go back in time.
+// hear notes what a client is told of a KEY_ID's slot. Once somebody has been told that there is
+// none (NOT_FOUND without a version, to a read or a write), nobody who asks after that may be told
+// of a value, or that he has written one, whichever switch he asks. EVENTUAL reads may go back in
+// time.
 func (w *world) hear(who string, k *call, r core.Result) {
 	said := w.slotsSaid[k.req.Key]
 	if said == nil {

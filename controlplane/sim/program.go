@@ -26,7 +26,8 @@ type Program struct {
 	actions map[uint32]*configv1.Action
 }
 
-// LoadProgram reads the compiled program. change edits the JSON that p4c made of it; nil: it is taken as it is.
+// LoadProgram reads the compiled program. change edits the JSON that p4c made of it; nil: it is
+// taken as it is.
 func LoadProgram(change func(text []byte) ([]byte, error)) (*Program, error) {
 	text, p4info, err := p4src.Compiled(int(profile))
 	if err != nil {
@@ -63,11 +64,13 @@ type entry struct {
 	e     *target.TableEntry
 }
 
-// encode turns an entry of the controller's into the engine's form, by way of the P4Runtime message that would carry it.
+// encode turns an entry of the controller's into the engine's form, by way of the P4Runtime message
+// that would carry it.
 func (p *Program) encode(e p4rt.Entry) entry {
 	m, err := p.info.Encode(e)
 	if err != nil {
-		panic(fmt.Sprintf("the controller's entry does not fit the program: %v", err)) // controller.New would have said so
+		// controller.New would have said so
+		panic(fmt.Sprintf("the controller's entry does not fit the program: %v", err))
 	}
 	t := p.tables[m.TableId]
 	out := &target.TableEntry{}
@@ -77,7 +80,8 @@ func (p *Program) encode(e p4rt.Entry) entry {
 		case *v1.FieldMatch_Exact_:
 			out.Match = append(out.Match, target.FieldMatch{Value: full(f.Exact.Value, width)})
 		case *v1.FieldMatch_Lpm:
-			out.Match = append(out.Match, target.FieldMatch{Value: full(f.Lpm.Value, width), PrefixLen: int(f.Lpm.PrefixLen)})
+			out.Match = append(out.Match, target.FieldMatch{Value: full(f.Lpm.Value, width),
+				PrefixLen: int(f.Lpm.PrefixLen)})
 		default:
 			panic(fmt.Sprintf("table %s has a key that the simulator does not know: %T", t.Preamble.Name, f))
 		}

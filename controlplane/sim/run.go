@@ -30,7 +30,8 @@ const (
 	longest     = 300 * time.Millisecond // no frame is on its way longer
 )
 
-// Run runs a seed. onLine gets its timeline; nil: nobody wants it. The same seed does the same, with a timeline and without.
+// Run runs a seed. onLine gets its timeline; nil: nobody wants it. The same seed does the same,
+// with a timeline and without.
 func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	p := newPlan(seed)
 	w, err := s.newWorld(p.shape, seed, onLine)
@@ -100,7 +101,8 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	return r, nil
 }
 
-// targets says which switches show their registers: in half of the runs all do, in others none or some.
+// targets says which switches show their registers: in half of the runs all do, in others none or
+// some.
 func (w *world) targets(seed uint64) {
 	d := newDice(seed, diceTargets)
 	without := pick(d, 0, 0, 0.5, 1)
@@ -109,7 +111,8 @@ func (w *world) targets(seed uint64) {
 	}
 }
 
-// mend ends all faults: the network is perfect, switches run and are reached, there is a controller. Clients make no new calls.
+// mend ends all faults: the network is perfect, switches run and are reached, there is a
+// controller. Clients make no new calls.
 func (w *world) mend() {
 	w.trace("fault", "all faults end")
 	w.mended = true
@@ -157,8 +160,12 @@ func (w *world) settle() (out []Violation) {
 	}
 	thaw()
 	idle := func() bool {
-		return w.serving() && !slices.ContainsFunc(w.keys, func(k wire.Key) bool { return !w.placed(k) }) && w.controller().status.Config.Freeze == chain.Thawed &&
-			!slices.ContainsFunc(w.store.dir.Keys, func(k keyspace.Key) bool { return k.State != keyspace.Placed }) && !slices.ContainsFunc(w.clients, func(c *client) bool { return c.alive && len(c.calls)+c.looking > 0 })
+		return w.serving() && !slices.ContainsFunc(w.keys, func(k wire.Key) bool {
+			return !w.placed(k)
+		}) && w.controller().status.Config.Freeze == chain.Thawed &&
+			!slices.ContainsFunc(w.store.dir.Keys, func(k keyspace.Key) bool {
+				return k.State != keyspace.Placed
+			}) && !slices.ContainsFunc(w.clients, func(c *client) bool { return c.alive && len(c.calls)+c.looking > 0 })
 	}
 	w.loop.run(w.loop.now+readyWithin, idle)
 	w.loop.run(w.loop.now+longest, nil) // frames that are late yet
@@ -202,7 +209,8 @@ func (w *world) settle() (out []Violation) {
 		if o := probe(core.Request{Op: wire.Read}); o.outcome != done {
 			fail(k, "a read gets no answer after all faults have ended")
 		}
-		if o := probe(core.Request{Op: wire.CAS, Value: []byte("probe"), Expected: c.seen[k]}); o.outcome != done && o.outcome != failed {
+		if o := probe(core.Request{Op: wire.CAS, Value: []byte("probe"),
+			Expected: c.seen[k]}); o.outcome != done && o.outcome != failed {
 			fail(k, "a compare and swap of what was just read is not decided after all faults have ended: %s", o.result())
 		}
 		if o := probe(core.Request{Op: wire.Write, Value: []byte("probe of writing")}); o.outcome != done {

@@ -15,8 +15,10 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// TestScenarios runs the files in testdata: stories about a chain, the cases of docs/protocol.md, "Changing a chain", among them. Commands in, what happened out. The network is
-// perfect but for what the commands do to it, and nothing is left to chance. Keys are numbers, 1 to the number that network says.
+// TestScenarios runs the files in testdata: stories about a chain, the cases of docs/protocol.md,
+// "Changing a chain", among them. Commands in, what happened out. The network is perfect but for
+// what the commands do to it, and nothing is left to chance. Keys are numbers, 1 to the number that
+// network says.
 //
 //	network SHAPE [keys=N] [lease=D] [patience=D] [without=MUTANT] [slow-store] [without-registers]    a new network (shapes.go), its chain formed and its keys placed, never written; with without-registers no switch shows its registers
 //	client C at=HOST [resend=D]    a client; it asks the service address first, then the switches in order
@@ -296,7 +298,8 @@ func (s *scenario) call() {
 		s.d.Fatalf(s.t, "there is no client %s", s.word(0))
 	}
 	req := core.Request{Op: map[string]wire.Op{"write": wire.Write, "delete": wire.Write, "read": wire.Read, "cas": wire.CAS}[s.d.Cmd],
-		Key: wire.MakeKey(chainID, uint32(s.number("key", 1))), Value: []byte(s.value("value", "")), Delete: s.d.Cmd == "delete", Eventual: s.has("eventual"),
+		Key: wire.MakeKey(chainID, uint32(s.number("key", 1))), Value: []byte(s.value("value", "")),
+		Delete: s.d.Cmd == "delete", Eventual: s.has("eventual"),
 		Deadline: s.w.loop.now + s.duration("timeout", time.Second)}
 	if v := s.value("expected", ""); v != "" {
 		var err error

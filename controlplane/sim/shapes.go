@@ -19,7 +19,8 @@ type shape struct {
 	mu     sync.Mutex
 }
 
-// Shapes are the networks that there are. Every switch has a host at port 1, and a hostile one at its last.
+// Shapes are the networks that there are. Every switch has a host at port 1, and a hostile one at
+// its last.
 //
 //	line    s1 ─ s2 ─ s3 ─ s4     replies pass members on their way (read repair); a dead switch cuts the network in two
 //	star    all at a hub, s0      the hub has no part in the chain, and passes everything on
@@ -76,7 +77,8 @@ func newShape(name string, n int, hub bool, linked func(a, b int) bool) *shape {
 	}
 	text := fmt.Sprintf("realms: [{name: shared, prefixes: [%s]}]\n", nameOf(sharedKey)) + fmt.Sprintf("program: {json: netcraq-128.json, p4info: netcraq-128.p4info.txtpb}\nswitches:\n%s\nlinks:\n%s\nhosts:\n%s\n"+
 		"chains:\n  - {id: %d, name: main, address: 10.0.254.1, members: [%s], leaseMillis: 200}\n",
-		strings.Join(switches, "\n"), strings.Join(links, "\n"), strings.Join(append(hosts, hostile...), "\n"), chainID, strings.Join(members, ", "))
+		strings.Join(switches, "\n"), strings.Join(links, "\n"), strings.Join(append(hosts, hostile...), "\n"),
+		chainID, strings.Join(members, ", "))
 	t, err := topology.Parse([]byte(text), name)
 	if err != nil {
 		panic(fmt.Sprintf("the shape %s: %v\n%s", name, err, text))

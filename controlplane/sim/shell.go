@@ -19,10 +19,10 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// This file is the simulator's counterpart of package controller: it carries out what chain.Machine asks
-// for, on simulated switches, and reports back. The machine is the real one, and so are the procedures
-// (package ops; task.go and target.go say how they are run), the table entries (controller.Layout) and
-// the packets.
+// This file is the simulator's counterpart of package controller: it carries out what chain.Machine
+// asks for, on simulated switches, and reports back. The machine is the real one, and so are the
+// procedures (package ops; task.go and target.go say how they are run), the table entries
+// (controller.Layout) and the packets.
 
 // shell is a controller process.
 type shell struct {
@@ -53,17 +53,21 @@ type shell struct {
 	done       func(chain.OpID, error) // told of every operation's end
 	status     chain.Status            // after the last input
 
-	left, forgotten map[string]bool // switches that have left the network, and those of them that the machine does not know any more
+	// switches that have left the network, and those of them that the machine does not know any
+	// more
+	left, forgotten map[string]bool
 }
 
 // operation is a change of keys.
 type operation struct {
 	ops.Writes
-	running *span                                                        // the step that is being done; nil: none
-	writes  map[wire.Key]*writing                                        // that were sent
-	sent    func(call time.Duration)                                     // told of each write that is sent; nil: nobody is
-	noted   func(key wire.Key, call time.Duration, version wire.Version) // told of each write that was answered; nil: nobody is
-	done    func(error)                                                  // what follows its end; nil: nothing
+	running *span                 // the step that is being done; nil: none
+	writes  map[wire.Key]*writing // that were sent
+	// told of each write that is sent; nil: nobody is
+	sent func(call time.Duration)
+	// told of each write that was answered; nil: nobody is
+	noted func(key wire.Key, call time.Duration, version wire.Version)
+	done  func(error) // what follows its end; nil: nothing
 }
 
 // newOperation makes an operation on some keys, all with the same value; nil is a tombstone.
@@ -82,8 +86,8 @@ type writing struct {
 	noted   bool
 }
 
-// The controller's own writer sessions are 1 to controllerSessions: a session has one write on its way at
-// most. Clients' begin above those that the program keeps for controllers.
+// The controller's own writer sessions are 1 to controllerSessions: a session has one write on its
+// way at most. Clients' begin above those that the program keeps for controllers.
 const controllerSessions = 4
 
 // leasePort is where LEASEs come from, as in package controller.
@@ -95,24 +99,31 @@ var (
 	errTimeout    = errors.New("no answer")
 )
 
-// leading is for how long a controller may give leases after it has heard from the store that it leads. One that takes over takes it that the one before did.
+// leading is for how long a controller may give leases after it has heard from the store that it
+// leads. One that takes over takes it that the one before did.
 const leading = 40 * time.Millisecond
 
 // storeReads is how long the store takes to answer a controller that has just been elected.
 const storeReads = 200 * time.Microsecond
 
-// newShell starts a controller, which takes over in the store, and goes on from what an earlier one stored.
+// newShell starts a controller, which takes over in the store, and goes on from what an earlier one
+// stored.
 func newShell(w *world, name string, election uint64) *shell {
-	s := &shell{w: w, name: name, election: election, alive: true, rate: w.clockRate(), port: 30000 + uint16(w.control.IntN(20000)),
-		waiting: map[uint16]*exchange{}, operations: map[chain.OpID]*operation{}, left: map[string]bool{}, forgotten: map[string]bool{}}
+	s := &shell{w: w, name: name, election: election, alive: true, rate: w.clockRate(),
+		port:    30000 + uint16(w.control.IntN(20000)),
+		waiting: map[uint16]*exchange{}, operations: map[chain.OpID]*operation{}, left: map[string]bool{},
+		forgotten: map[string]bool{}}
 	w.trace(name, "starts")
 	for _, n := range w.nodes {
 		d := &device{s: s, n: n}
 		d.other = ops.NewSwitch(n.name, coroutines{s, false}, &opsTarget{device: d})
-		d.copies = ops.NewSwitch(n.name, coroutines{s, true}, &opsTarget{device: d, copying: true, seen: map[int][]byte{}})
+		d.copies = ops.NewSwitch(n.name, coroutines{s, true}, &opsTarget{device: d, copying: true,
+			seen: map[int][]byte{}})
 		s.devices = append(s.devices, d)
 	}
-	pool := ops.NewPool(controllerSessions, func(recorded []uint32) (uint32, error) { return sessions.Begin(recorded, w.control.Uint32), nil })
+	pool := ops.NewPool(controllerSessions, func(recorded []uint32) (uint32, error) {
+		return sessions.Begin(recorded, w.control.Uint32), nil
+	})
 	s.ops = &ops.Chain{Runtime: coroutines{s, false}, ID: chainID, Pool: pool, Entry: s.entryOf,
 		Switch: func(name string) (*ops.Switch, error) { return s.device(name).other, nil }}
 	s.copies = &ops.Chain{Runtime: coroutines{s, true}, ID: chainID, Pool: pool, Entry: s.entryOf,
@@ -133,7 +144,8 @@ func (s *shell) begin() {
 	for _, sw := range w.shape.topo.Switches {
 		names = append(names, sw.Name)
 	}
-	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease, FailureTimeout: w.patience, PriorLeaseBound: leading, Removed: w.removed.machine}
+	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease,
+		FailureTimeout: w.patience, PriorLeaseBound: leading, Removed: w.removed.machine}
 	if w.removed.before {
 		o.PriorLeaseBound = 0
 	}
@@ -170,8 +182,9 @@ func (s *shell) lead() {
 	})
 }
 
-// kill ends the process, or its machine. What it has sent is on its way; what it stored stays, but for a
-// record of which it has not heard that it is durable: after a power cut it may be the one before.
+// kill ends the process, or its machine. What it has sent is on its way; what it stored stays, but
+// for a record of which it has not heard that it is durable: after a power cut it may be the one
+// before.
 func (s *shell) kill() {
 	w := s.w
 	w.trace(s.name, "is killed")
@@ -219,7 +232,8 @@ func (s *shell) flush() {
 func (s *shell) checkWhole(a chain.Action) {
 	st := s.m.Status(s.now())
 	if (st.Config.Shadow != "" || !st.Installed || st.Config.Freeze != chain.Thawed) && len(s.w.contradicted) == 0 {
-		s.w.contradicted = append(s.w.contradicted, Violation{Kind: HalfChanged, What: fmt.Sprintf("%s is asked for %v in %v, installed: %v", s.name, a, st.Config, st.Installed)})
+		s.w.contradicted = append(s.w.contradicted, Violation{Kind: HalfChanged,
+			What: fmt.Sprintf("%s is asked for %v in %v, installed: %v", s.name, a, st.Config, st.Installed)})
 	}
 }
 
@@ -277,7 +291,8 @@ func (s *shell) do(a chain.Action) {
 
 // ---- Actions ----
 
-// store is what survives controllers: etcd or a file. It knows who leads, and takes records from nobody else.
+// store is what survives controllers: etcd or a file. It knows who leads, and takes records from
+// nobody else.
 type store struct {
 	record *chain.Record
 	leader uint64 // the election id of the controller that was started last
@@ -343,8 +358,8 @@ func (s *shell) lease(a chain.Lease) {
 		Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock)}))
 }
 
-// install writes a switch's part of a configuration: groups, the chain_config entry, the service address; then what nothing refers to any more. Packets
-// pass in between.
+// install writes a switch's part of a configuration: groups, the chain_config entry, the service
+// address; then what nothing refers to any more. Packets pass in between.
 func (s *shell) install(a chain.Install) {
 	d := s.device(a.Switch)
 	n := d.n
@@ -355,7 +370,8 @@ func (s *shell) install(a chain.Install) {
 	encode := s.w.program.encode
 	steps := []func(){
 		func() {
-			if had := n.assignment; !s.w.removed.formerKeys && a.Assignment.Role.Member() && (had == nil || !had.Role.Member() && had.Role != chain.Shadow) {
+			if had := n.assignment; !s.w.removed.formerKeys && a.Assignment.Role.Member() &&
+				(had == nil || !had.Role.Member() && had.Role != chain.Shadow) {
 				n.forgetFormer(s.dir.Chain(chainID))
 			}
 			for _, g := range part.Groups {
@@ -402,7 +418,8 @@ func (s *shell) entryOf(k keyspace.Key) ops.Entry {
 	return s.w.shape.layout.Entry(k)
 }
 
-// entries makes or deletes the key_index entries of an operation's keys, or of their aliases, at a switch.
+// entries makes or deletes the key_index entries of an operation's keys, or of their aliases, at a
+// switch.
 func (s *shell) entries(op chain.OpID, attempt int, sw string, insert, alias bool) {
 	d := s.device(sw)
 	var entries []ops.Entry
@@ -431,7 +448,9 @@ func (s *shell) entries(op chain.OpID, attempt int, sw string, insert, alias boo
 // values writes the values of an operation's keys.
 func (s *shell) values(op chain.OpID, attempt int, remove bool) {
 	members := slices.Clone(s.status.Config.Members)
-	s.work(op, attempt, func(ctx context.Context, o *operation) error { return s.ops.WriteAll(ctx, &o.Writes, members, remove) })
+	s.work(op, attempt, func(ctx context.Context, o *operation) error {
+		return s.ops.WriteAll(ctx, &o.Writes, members, remove)
+	})
 }
 
 // work does a step of an operation, which takes a while.
@@ -464,14 +483,16 @@ func (s *shell) wrote(p, r *wire.Packet) {
 	for _, id := range slices.Sorted(maps.Keys(s.operations)) {
 		o := s.operations[id]
 		x := o.writes[p.Key]
-		if x != nil && !x.noted && r.Request == x.request && (r.Status == wire.OK || r.Status == wire.Superseded) && o.noted != nil {
+		if x != nil && !x.noted && r.Request == x.request && (r.Status == wire.OK ||
+			r.Status == wire.Superseded) && o.noted != nil {
 			x.noted = true
 			o.noted(p.Key, x.call, r.Version)
 		}
 	}
 }
 
-// propose asks the machine for a change of the configuration. A controller that has just been started refuses (0).
+// propose asks the machine for a change of the configuration. A controller that has just been
+// started refuses (0).
 func (s *shell) propose(c chain.Change) chain.OpID {
 	if s.m == nil {
 		return 0
@@ -497,7 +518,8 @@ func (s *shell) later(d time.Duration, do func()) {
 func (s *shell) frame(d *device, srcPort uint16, p *wire.Packet) []byte {
 	payload, err := p.Marshal(profile)
 	must(err)
-	f := wire.Frame{Src: netip.AddrPortFrom(s.w.shape.topo.Controller.Address, srcPort), Dst: netip.AddrPortFrom(d.n.sw.Address, wire.Port)}
+	f := wire.Frame{Src: netip.AddrPortFrom(s.w.shape.topo.Controller.Address, srcPort),
+		Dst: netip.AddrPortFrom(d.n.sw.Address, wire.Port)}
 	copy(f.EthernetDst[:], d.n.sw.MAC)
 	b, err := f.AppendTo([]byte{0, 0x40}, payload) // submit_to_ingress
 	must(err)
@@ -512,7 +534,8 @@ func (s *shell) packetIn(d *device, frame []byte) {
 		return
 	}
 	if p.Op == wire.LeaseReply {
-		s.m.LeaseReply(s.now(), d.n.name, uint64(p.Version), time.Duration(p.Request)*time.Microsecond, p.Status == wire.OK)
+		s.m.LeaseReply(s.now(), d.n.name, uint64(p.Version), time.Duration(p.Request)*time.Microsecond,
+			p.Status == wire.OK)
 		s.flush()
 		return
 	}

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestSeeds runs many seeds: none may show a violation, and everything that the simulator is for must have happened.
+// TestSeeds runs many seeds: none may show a violation, and everything that the simulator is for
+// must have happened.
 func TestSeeds(t *testing.T) {
 	cover := Coverage{}
 	err := Many(t.Context(), nil, 1, testSeeds, runtime.GOMAXPROCS(0), func(r *Result) bool {
@@ -35,8 +36,9 @@ func TestSeeds(t *testing.T) {
 	t.Logf("\n%s", b.String())
 }
 
-// TestSeedsThatFailed runs seeds that have shown mistakes. What a seed does changes with what it simulates, so these prove little later; they cost nothing either. What can be told as a
-// story is one, in testdata.
+// TestSeedsThatFailed runs seeds that have shown mistakes. What a seed does changes with what it
+// simulates, so these prove little later; they cost nothing either. What can be told as a story is
+// one, in testdata.
 func TestSeedsThatFailed(t *testing.T) {
 	for seed, why := range map[uint64]string{
 		42051: "a key was being moved, the tail was killed and came back empty, and what it said of the slot was moved",
@@ -60,7 +62,8 @@ func TestSeedsThatFailed(t *testing.T) {
 
 // mustHappen is what must happen in 2,000 seeds, or the simulator looks away from it.
 var mustHappen = []string{
-	// The program: retries executed once, answers by a new tail, CAS refused on a dirty key, read repair, overtaken writes, fences.
+	// The program: retries executed once, answers by a new tail, CAS refused on a dirty key, read
+	// repair, overtaken writes, fences.
 	"packets.write_retried", "packets.write_repeated", "packets.write_superseded", "packets.write_passed", "packets.read_dirty", "packets.read_forwarded",
 	"packets.cas_retry", "packets.cas_failed", "packets.cas_to_tail", "packets.ack_old", "packets.reply_repaired", "packets.drop_old_request",
 	"packets.drop_stale_epoch", "packets.drop_not_member", "packets.write_frozen", "packets.not_serving", "packets.no_chain",
@@ -87,8 +90,8 @@ func init() {
 	}
 }
 
-// TestSameSeedSameRun: a failing seed can be replayed. The second run has a timeline, the third comes after another seed in the same simulator; nothing may
-// make a difference.
+// TestSameSeedSameRun: a failing seed can be replayed. The second run has a timeline, the third
+// comes after another seed in the same simulator; nothing may make a difference.
 func TestSameSeedSameRun(t *testing.T) {
 	p, err := LoadProgram(nil)
 	if err != nil {

@@ -2,8 +2,10 @@ package sim
 
 import "time"
 
-// Machines that are suspended (to memory, or to disk) and go on later: the switch does nothing meanwhile, keeps all that it has, and does not know of it. What came for it waits. Its
-// clock must have gone on, or it goes on answering by a lease that is long over. As with switches that leave, this has dice of its own.
+// Machines that are suspended (to memory, or to disk) and go on later: the switch does nothing
+// meanwhile, keeps all that it has, and does not know of it. What came for it waits. Its clock must
+// have gone on, or it goes on answering by a lease that is long over. As with switches that leave,
+// this has dice of its own.
 
 // asleepFrames is how many frames wait for a switch that is suspended; the rest is lost.
 const asleepFrames = 64
@@ -15,11 +17,13 @@ func (w *world) suspensions(p *plan, seed uint64, end time.Duration) {
 		return
 	}
 	w.fromTimeToTime(d, 3*p.every, end, func() {
-		w.suspend(pick(d, w.nodes...), d.between(5*time.Millisecond, 40*time.Millisecond), d.between(time.Millisecond, 200*time.Millisecond))
+		w.suspend(pick(d, w.nodes...), d.between(5*time.Millisecond, 40*time.Millisecond),
+			d.between(time.Millisecond, 200*time.Millisecond))
 	})
 }
 
-// suspend stops a switch's machine for a while, if others have the data. Controllers notice after some time.
+// suspend stops a switch's machine for a while, if others have the data. Controllers notice after
+// some time.
 func (w *world) suspend(n *node, notice, length time.Duration) {
 	if !n.alive || n.isolated || n.suspended || !w.spare(n) {
 		return

@@ -9,8 +9,9 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// What clients need and is taken from them while their requests are on their way, so that of two copies of one request the first is executed and the second refused, or the other
-// way round: rights, sessions, keys. As with switches that leave, these faults have dice of their own.
+// What clients need and is taken from them while their requests are on their way, so that of two
+// copies of one request the first is executed and the second refused, or the other way round:
+// rights, sessions, keys. As with switches that leave, these faults have dice of their own.
 
 // takes has such things taken away from time to time, in some runs.
 func (w *world) takes(p *plan, seed uint64, end time.Duration) {
@@ -34,7 +35,8 @@ func (w *world) takes(p *plan, seed uint64, end time.Duration) {
 	ensure()
 }
 
-// takeRights takes all or some of what clients may do with their keys, at one switch after the other, and gives it back.
+// takeRights takes all or some of what clients may do with their keys, at one switch after the
+// other, and gives it back.
 func (w *world) takeRights(d dice) {
 	w.cover.add("fault.rights taken", 1)
 	read, length := d.chance(0.5), d.between(time.Millisecond, 20*time.Millisecond)
@@ -63,7 +65,8 @@ func (w *world) grantAt(n *node, read, write bool) {
 	}
 }
 
-// takeSession takes a session from a client that does not know of it, as a controller without memory does, and gives it another after a while.
+// takeSession takes a session from a client that does not know of it, as a controller without
+// memory does, and gives it another after a while.
 func (w *world) takeSession(d dice) {
 	c := pick(d, w.clients...)
 	if !c.alive || c.left == 0 || len(c.sessions) == 0 || w.lastSession+2 >= maxSessions {
@@ -94,7 +97,8 @@ func (w *world) giveTo(c *client) {
 	c.flush()
 }
 
-// takeKey takes a key out of the network. It is placed again, under another KEY_ID, when it is gone.
+// takeKey takes a key out of the network. It is placed again, under another KEY_ID, when it is
+// gone.
 func (w *world) takeKey(d dice) {
 	if w.serving() {
 		w.controller().takeOut(pick(d, w.keys...))
@@ -119,7 +123,8 @@ func (w *world) addLost() {
 		return
 	}
 	for _, name := range w.keys {
-		if _, ok := s.dir.ByName(nameOf(name)); ok || w.lastIncarnation(name) >= mostIncarnations || len(s.dir.Chain(chainID)) > maxSlots-2 {
+		if _, ok := s.dir.ByName(nameOf(name)); ok || w.lastIncarnation(name) >= mostIncarnations ||
+			len(s.dir.Chain(chainID)) > maxSlots-2 {
 			continue
 		}
 		k, err := s.dir.Add(chainID, nameOf(name), nil)
@@ -128,7 +133,8 @@ func (w *world) addLost() {
 		w.trace("operator", "places %v again, as %v", name, k.ID)
 		o := newOperation(nil, k)
 		o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
-			w.history.add(operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call, end: w.loop.now, outcome: done, version: w.composed(key, version)})
+			w.history.add(operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call,
+				end: w.loop.now, outcome: done, version: w.composed(key, version)})
 		}
 		o.done = func(err error) {
 			if err != nil {

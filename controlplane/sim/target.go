@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// opsTarget is an ops.Target: a switch, as a controller reaches it. Here the rules are taken away that
-// are those of procedures.
+// opsTarget is an ops.Target: a switch, as a controller reaches it. Here the rules are taken away
+// that are those of procedures.
 type opsTarget struct {
 	*device
 	copying bool // for what copies
@@ -77,8 +77,8 @@ func (t *opsTarget) Cells(ctx context.Context, name string, cells []int) ([][]by
 	return out, nil
 }
 
-// mistake makes the mistakes that mutants make with versions that were read: the first half of each is
-// what is committed, the second the latest.
+// mistake makes the mistakes that mutants make with versions that were read: the first half of each
+// is what is committed, the second the latest.
 func (t *opsTarget) mistake(cells []int, out [][]byte) {
 	r := &t.s.w.removed
 	for i, b := range out {

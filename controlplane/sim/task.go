@@ -26,7 +26,8 @@ type task struct {
 
 var errOver = errors.New("the run is over")
 
-// start runs do as a task of the controller's, and then reports. The context ends what it waits for.
+// start runs do as a task of the controller's, and then reports. The context ends what it waits
+// for.
 func (s *shell) start(do func(context.Context) error, then func(error)) *span {
 	ctx := &span{w: s.w}
 	s.spawn(func(t *task) {

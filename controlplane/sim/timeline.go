@@ -38,7 +38,8 @@ func WriteTimeline(w io.Writer, lines []Line, key wire.Key) error {
 	return nil
 }
 
-// tracing says whether anybody wants the timeline. A run is repeated with it where it is wanted: it costs more than the rest.
+// tracing says whether anybody wants the timeline. A run is repeated with it where it is wanted: it
+// costs more than the rest.
 func (w *world) tracing() bool { return w.onLine != nil }
 
 func (w *world) trace(who, format string, args ...any) { w.traceKey(0, who, format, args...) }
@@ -49,7 +50,8 @@ func (w *world) traceKey(key wire.Key, who, format string, args ...any) {
 	}
 }
 
-// trace writes what a switch did with a packet: the packet, the event it was counted as, and what came out.
+// trace writes what a switch did with a packet: the packet, the event it was counted as, and what
+// came out.
 func (n *node) trace(port uint32, frame []byte, before *[events]uint64) {
 	var after [events]uint64
 	n.events(&after)

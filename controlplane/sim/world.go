@@ -33,14 +33,16 @@ type world struct {
 	serviceTake  entry
 	serviceRoute entry
 
-	controllers  []*shell
-	tasks        []*task // of controllers, those that have not ended
-	running      *task   // nil: the loop
-	store        store
-	members      []string // as the topology file would want them
-	lease        time.Duration
-	patience     time.Duration // of controllers with members that are out of reach; 0: an operator gives them up
-	late         time.Duration // what was sent by connections that were given up comes so long after the network is whole; 0: chance decides when, and whether
+	controllers []*shell
+	tasks       []*task // of controllers, those that have not ended
+	running     *task   // nil: the loop
+	store       store
+	members     []string // as the topology file would want them
+	lease       time.Duration
+	patience    time.Duration // of controllers with members that are out of reach; 0: an operator gives them up
+	// what was sent by connections that were given up comes so long after the network is whole; 0:
+	// chance decides when, and whether
+	late         time.Duration
 	controlDelay time.Duration // mean of what chance adds to the delay of a controller's messages
 	slowDisk     float64       // how often the store takes long
 	drift        float64       // of clocks, either way
@@ -75,10 +77,14 @@ func New(p *Program) *Simulator { return &Simulator{program: p} }
 
 // newWorld makes a network in which nothing has been started.
 func (s *Simulator) newWorld(sh *shape, seed uint64, onLine func(Line)) (*world, error) {
-	w := &world{program: s.program, removed: s.removed, shape: sh, onLine: onLine, cover: Coverage{}, incarnations: map[wire.Key]incarnation{}, slotsSaid: map[wire.Key]*slotSaid{}, byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
-		base: sh.baseOf(s.program), members: sh.members(), lease: defaultLease, lastPort: 40000, lastSession: topology.ControllerSessions,
-		leases: make([][]entry, len(sh.topo.Switches))}
-	w.dice.run, w.dice.network, w.dice.clients, w.dice.faults = newDice(seed, diceRun), newDice(seed, diceNetwork), newDice(seed, diceClients), newDice(seed, diceFaults)
+	w := &world{program: s.program, removed: s.removed, shape: sh, onLine: onLine, cover: Coverage{},
+		incarnations: map[wire.Key]incarnation{}, slotsSaid: map[wire.Key]*slotSaid{},
+		byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
+		base: sh.baseOf(s.program), members: sh.members(), lease: defaultLease, lastPort: 40000,
+		lastSession: topology.ControllerSessions,
+		leases:      make([][]entry, len(sh.topo.Switches))}
+	w.dice.run, w.dice.network, w.dice.clients, w.dice.faults = newDice(seed, diceRun),
+		newDice(seed, diceNetwork), newDice(seed, diceClients), newDice(seed, diceFaults)
 	w.control = newDice(seed, diceControl)
 	w.network = network{conditions: conditions{delay: 20 * time.Microsecond}, cut: map[link]bool{}}
 	for i, sw := range sh.topo.Switches {
@@ -151,7 +157,9 @@ func (w *world) setUp(keys int) error {
 	s.done = func(_ chain.OpID, err error) { placed, failed = true, err }
 	s.addKeys(place)
 	w.loop.run(w.loop.now+2*time.Second, func() bool {
-		return placed && !slices.ContainsFunc(w.store.dir.Keys, func(k keyspace.Key) bool { return k.State != keyspace.Placed })
+		return placed && !slices.ContainsFunc(w.store.dir.Keys, func(k keyspace.Key) bool {
+			return k.State != keyspace.Placed
+		})
 	})
 	s.done = nil
 	if !placed || failed != nil {

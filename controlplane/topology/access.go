@@ -8,15 +8,19 @@ import (
 	"strings"
 )
 
-// Who may do what (docs/security.md). A host's port has a principal, a key has a realm, and a grant says what the one may do in the other. What is not granted is refused.
+// Who may do what (docs/security.md). A host's port has a principal, a key has a realm, and a grant
+// says what the one may do in the other. What is not granted is refused.
 
-// DefaultRealm is the realm of every key that no other realm claims. Hosts of whom nothing is said are of the principal of that name, which may do everything everywhere.
+// DefaultRealm is the realm of every key that no other realm claims. Hosts of whom nothing is said
+// are of the principal of that name, which may do everything everywhere.
 const DefaultRealm = "default"
 
-// ControllerSessions is how many sessions, from 1, the P4 program lets nobody but the controller use.
+// ControllerSessions is how many sessions, from 1, the P4 program lets nobody but the controller
+// use.
 const ControllerSessions = 64
 
-// Realm is the keys whose names begin with one of some prefixes. Where two realms claim a key, the longer prefix counts.
+// Realm is the keys whose names begin with one of some prefixes. Where two realms claim a key, the
+// longer prefix counts.
 type Realm struct {
 	Name     string
 	Prefixes []string
@@ -25,7 +29,8 @@ type Realm struct {
 // Equal says whether two realms are the same.
 func (r Realm) Equal(o Realm) bool { return r.Name == o.Name && slices.Equal(r.Prefixes, o.Prefixes) }
 
-// Grant says what a principal may do in a realm. In the realm of its own name it may do everything, and needs no grant.
+// Grant says what a principal may do in a realm. In the realm of its own name it may do everything,
+// and needs no grant.
 type Grant struct {
 	Principal, Realm string
 	Read, Write      bool
@@ -64,7 +69,9 @@ func (p *parser) realms(f *Spec) {
 	claimed := map[string]string{}
 	for i, r := range f.Realms {
 		path := fmt.Sprintf("realms[%d]", i)
-		taken := r.Name == DefaultRealm || slices.ContainsFunc(p.t.Realms, func(o Realm) bool { return o.Name == r.Name })
+		taken := r.Name == DefaultRealm || slices.ContainsFunc(p.t.Realms, func(o Realm) bool {
+			return o.Name == r.Name
+		})
 		if !p.authorityName(path+".name", r.Name, "realm", taken) {
 			continue
 		}
@@ -136,7 +143,9 @@ func (p *parser) grants(f *Spec) {
 		said[principal], given[principal] = s.Name, *s.Access
 		for _, realm := range slices.Sorted(maps.Keys(*s.Access)) {
 			right := (*s.Access)[realm]
-			if realm != DefaultRealm && !slices.ContainsFunc(p.t.Realms, func(r Realm) bool { return r.Name == realm }) {
+			if realm != DefaultRealm && !slices.ContainsFunc(p.t.Realms, func(r Realm) bool {
+				return r.Name == realm
+			}) {
 				p.add(path, s.Name, "there is no realm %q: list it under realms, or use %q", realm, DefaultRealm)
 			}
 			if right != "read" && right != "write" {

@@ -4,8 +4,9 @@ import (
 	"slices"
 )
 
-// Graph is the network of the switches that are up, with the shortest way between any two. Of equally short ways it takes the one whose first port
-// has the lowest number; following it switch by switch comes to an end, since each step is on a shortest way.
+// Graph is the network of the switches that are up, with the shortest way between any two. Of
+// equally short ways it takes the one whose first port has the lowest number; following it switch
+// by switch comes to an end, since each step is on a shortest way.
 type Graph struct {
 	t    *Topology
 	down map[string]bool
@@ -41,7 +42,8 @@ func (g *Graph) distances(from *Switch) map[string]int {
 	return dist
 }
 
-// Distance is the number of links between two switches; ok is false where there is no way, or either is down.
+// Distance is the number of links between two switches; ok is false where there is no way, or
+// either is down.
 func (g *Graph) Distance(from, to string) (links int, ok bool) {
 	links, ok = g.distance[from][to]
 	return links, ok
@@ -64,7 +66,8 @@ func (g *Graph) NextHop(from, to string) (Port, bool) {
 	return Port{}, false // not reached: some neighbour is one closer
 }
 
-// Nearest is the member with the shortest way from a switch, the first of several; "" where none can be reached.
+// Nearest is the member with the shortest way from a switch, the first of several; "" where none
+// can be reached.
 func (g *Graph) Nearest(from string, members []string) string {
 	best, bestDistance := "", 0
 	for _, m := range members {
@@ -75,12 +78,14 @@ func (g *Graph) Nearest(from string, members []string) string {
 	return best
 }
 
-// Tree is a tree rooted at root, along shortest ways, that covers the members which can be reached: for each switch on it that has children, the
-// ports that lead to them. A copy sent down it crosses each link once and reaches each switch on it once.
+// Tree is a tree rooted at root, along shortest ways, that covers the members which can be reached:
+// for each switch on it that has children, the ports that lead to them. A copy sent down it crosses
+// each link once and reaches each switch on it once.
 func (g *Graph) Tree(root string, members []string) map[string][]uint32 {
 	tree := map[string][]uint32{}
 	for _, m := range members {
-		// Up from the member to the root. A switch's parent does not depend on the member, so the ways join and do not cross.
+		// Up from the member to the root. A switch's parent does not depend on the member, so the
+		// ways join and do not cross.
 		for at := m; at != root; {
 			up, ok := g.NextHop(at, root)
 			if !ok {

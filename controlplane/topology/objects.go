@@ -109,7 +109,8 @@ func (p *parser) objectName(path, name, kind string, taken bool) bool {
 	return p.authorityName(path, name, kind, taken)
 }
 
-// authorityName checks the name of a principal or a realm, which may have a colon: it says whose names follow, as in ns:team.
+// authorityName checks the name of a principal or a realm, which may have a colon: it says whose
+// names follow, as in ns:team.
 func (p *parser) authorityName(path, name, kind string, taken bool) bool {
 	switch {
 	case name == "":
@@ -237,7 +238,9 @@ func (p *parser) addLink(i int, ends []string) {
 
 func (p *parser) addHost(i int, f *HostSpec) {
 	path := fmt.Sprintf("hosts[%d]", i)
-	taken := p.t.switches[f.Name] != nil || slices.ContainsFunc(p.t.Hosts, func(h *Host) bool { return h.Name == f.Name })
+	taken := p.t.switches[f.Name] != nil || slices.ContainsFunc(p.t.Hosts, func(h *Host) bool {
+		return h.Name == f.Name
+	})
 	if !p.objectName(path+".name", f.Name, "host or switch", taken) {
 		return
 	}
@@ -258,7 +261,8 @@ func (p *parser) addHost(i int, f *HostSpec) {
 	p.t.Hosts = append(p.t.Hosts, h)
 }
 
-// checkPorts compares a switch's own list of ports, where it has one, with what links and hosts say.
+// checkPorts compares a switch's own list of ports, where it has one, with what links and hosts
+// say.
 func (p *parser) checkPorts(i int, f *SwitchSpec) {
 	s := p.t.switches[f.Name]
 	if s == nil || f.Ports == nil {
@@ -336,7 +340,8 @@ func (p *parser) addChain(i int, f *ChainSpec) {
 			p.add(path+".leaseMillis", f.Name, "a lease of %d ms: give 20 to 60000, or 0 for none (the paper's fail-stop assumption)", *ms)
 		}
 	}
-	// Half a lease costs nothing, because the lease has to run out in any case. Without one a member that is given up is taken to have stopped.
+	// Half a lease costs nothing, because the lease has to run out in any case. Without one a
+	// member that is given up is taken to have stopped.
 	c.Patience = max(c.Lease/2, 50*time.Millisecond)
 	if c.Lease == 0 {
 		c.Patience = time.Second

@@ -36,7 +36,8 @@ func (e *Error) Error() string {
 	return s + ": " + e.Text
 }
 
-// Load reads and checks a file. The error of a file with mistakes joins an *Error for each, in the order of their lines.
+// Load reads and checks a file. The error of a file with mistakes joins an *Error for each, in the
+// order of their lines.
 func Load(path string) (*Topology, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -69,7 +70,8 @@ func Parse(b []byte, name string) (*Topology, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What a program may have otherwise (certificates of its own, chains that come later), and who writes a file has forgotten.
+	// What a program may have otherwise (certificates of its own, chains that come later), and who
+	// writes a file has forgotten.
 	for i, s := range f.Switches {
 		if s.Server != "" && f.TLS.CA == "" {
 			p.add(fmt.Sprintf("switches[%d].serverName", i), s.Name, "a server name is for TLS, and there is none: give p4runtimeTLS with ca at the top of the file")
@@ -81,7 +83,9 @@ func Parse(b []byte, name string) (*Topology, error) {
 	return p.check(f)
 }
 
-// ReadSpec reads a file for a program that adds to it (the compiled program, chains) before New checks it. Its paths become relative to where the program runs. Only the file's form is checked here.
+// ReadSpec reads a file for a program that adds to it (the compiled program, chains) before New
+// checks it. Its paths become relative to where the program runs. Only the file's form is checked
+// here.
 func ReadSpec(path string) (Spec, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -137,7 +141,8 @@ func (p *parser) read(b []byte) (*Spec, error) {
 	return &f, nil
 }
 
-// New checks a Spec that a program has made. name says whose it is, for messages. It may have no chains yet. Its paths are relative to where the program runs.
+// New checks a Spec that a program has made. name says whose it is, for messages. It may have no
+// chains yet. Its paths are relative to where the program runs.
 func New(s Spec, name string) (*Topology, error) {
 	return newParser(name).check(&s)
 }

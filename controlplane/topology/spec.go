@@ -1,7 +1,8 @@
 package topology
 
-// Spec is a topology as it is written: the form of the file, with the names of its fields, for programs that make topologies (New). What a field means, and
-// what it is when it is left out, is in example.yaml.
+// Spec is a topology as it is written: the form of the file, with the names of its fields, for
+// programs that make topologies (New). What a field means, and what it is when it is left out, is
+// in example.yaml.
 type Spec struct {
 	Program    ProgramSpec    `yaml:"program"`
 	TLS        TLSSpec        `yaml:"p4runtimeTLS"`

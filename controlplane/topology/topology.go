@@ -1,9 +1,12 @@
-// Package topology reads the one file that says what a NetCRAQ network is made of (switches, links, hosts, chains), checks it, and derives from it
-// what follows without choice: who is whose neighbour, the way from each switch to each address, which ports lead to hosts, and the tree by which
-// acknowledgements travel. Everything here is pure and deterministic: the same file gives the same network.
+// Package topology reads the one file that says what a NetCRAQ network is made of (switches, links,
+// hosts, chains), checks it, and derives from it what follows without choice: who is whose
+// neighbour, the way from each switch to each address, which ports lead to hosts, and the tree by
+// which acknowledgements travel. Everything here is pure and deterministic: the same file gives the
+// same network.
 //
-// The file is YAML (or JSON, which is YAML too); example.yaml beside this file is a commented one. A mistake is reported with its line, the object
-// and what to do about it, and all mistakes are reported at once.
+// The file is YAML (or JSON, which is YAML too); example.yaml beside this file is a commented one.
+// A mistake is reported with its line, the object and what to do about it, and all mistakes are
+// reported at once.
 package topology
 
 import (
@@ -23,8 +26,9 @@ const (
 	MaxChains = 256 // the chain is the top byte of a KEY_ID
 )
 
-// DefaultController is the controller's own address in the data plane unless the file gives another: link-local (RFC 3927), so no host has it, and
-// with the protocol's letters in it (78.67 is "NC").
+// DefaultController is the controller's own address in the data plane unless the file gives
+// another: link-local (RFC 3927), so no host has it, and with the protocol's letters in it (78.67
+// is "NC").
 var DefaultController = netip.MustParseAddr("169.254.78.67")
 
 // Topology is a checked file.
@@ -49,7 +53,8 @@ type Program struct {
 	P4Info    string
 }
 
-// TLS is what the controller shows to the switches' P4Runtime servers, and knows them by: PEM files. The zero TLS: the connections are plain text.
+// TLS is what the controller shows to the switches' P4Runtime servers, and knows them by: PEM
+// files. The zero TLS: the connections are plain text.
 type TLS struct {
 	CA   string // certificates that sign those of the switches
 	Cert string // the controller's own, "" where switches ask for none ...
@@ -72,12 +77,14 @@ type Sessions struct {
 type Switch struct {
 	Name      string
 	P4Runtime string // host:port
-	// ServerName is the name that the certificate of its P4Runtime server must have, where there is TLS; "": the host of P4Runtime.
+	// ServerName is the name that the certificate of its P4Runtime server must have, where there is
+	// TLS; "": the host of P4Runtime.
 	ServerName string
 	DeviceID   uint64
 	Address    netip.Addr       // its own address in the data plane
 	MAC        net.HardwareAddr // what its neighbours put into frames to it
-	// Prefixes are addresses that are all behind it, such as those of a Kubernetes node's pods: other switches have one route for each prefix, and none for each of its hosts.
+	// Prefixes are addresses that are all behind it, such as those of a Kubernetes node's pods:
+	// other switches have one route for each prefix, and none for each of its hosts.
 	Prefixes []netip.Prefix
 	Ports    []Port // by number
 }
@@ -87,7 +94,8 @@ func (s *Switch) Covers(a netip.Addr) bool {
 	return slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Port is a port of a switch. One of Peer and Host is set, or neither: the port leads nowhere (yet), and is treated as a host's.
+// Port is a port of a switch. One of Peer and Host is set, or neither: the port leads nowhere
+// (yet), and is treated as a host's.
 type Port struct {
 	Number   uint32
 	Peer     *Switch // the switch at the other end ...
@@ -116,7 +124,8 @@ type Host struct {
 
 	// Principal is whom its requests are from (docs/security.md); "": its port is closed.
 	Principal string
-	// Open: a host of a lab network, of whom nothing was said. It may do everything, with sessions that it has not leased, too.
+	// Open: a host of a lab network, of whom nothing was said. It may do everything, with sessions
+	// that it has not leased, too.
 	Open bool
 	// Rate is how many NetCRAQ packets a second it may send; 0: as many as it can.
 	Rate int
@@ -129,7 +138,8 @@ type Chain struct {
 	Address netip.Addr    // the service address
 	Members []string      // head first
 	Lease   time.Duration // 0: without
-	// Patience is for how long a member may be out of the controller's reach before the chain goes on without it; 0: until somebody says so.
+	// Patience is for how long a member may be out of the controller's reach before the chain goes
+	// on without it; 0: until somebody says so.
 	Patience time.Duration
 	Slots    int // how many key slots it may use; 0: a share of what the program has
 }
@@ -151,23 +161,29 @@ func (t *Topology) Equal(o *Topology) bool {
 	same := t.Program == o.Program && t.TLS == o.TLS && t.Controller == o.Controller && t.Sessions == o.Sessions
 	return same && slices.EqualFunc(t.Switches, o.Switches, equalSwitches) &&
 		slices.EqualFunc(t.Hosts, o.Hosts, func(a, b *Host) bool {
-			return a.Name == b.Name && a.IP == b.IP && bytes.Equal(a.MAC, b.MAC) && a.Switch.Name == b.Switch.Name && a.Port == b.Port &&
+			return a.Name == b.Name && a.IP == b.IP && bytes.Equal(a.MAC, b.MAC) &&
+				a.Switch.Name == b.Switch.Name && a.Port == b.Port &&
 				a.Principal == b.Principal && a.Open == b.Open && a.Rate == b.Rate
 		}) && slices.Equal(t.Grants, o.Grants) && slices.EqualFunc(t.Realms, o.Realms, Realm.Equal) &&
 		slices.EqualFunc(t.Chains, o.Chains, func(a, b *Chain) bool {
-			return a.Name == b.Name && a.ID == b.ID && a.Address == b.Address && slices.Equal(a.Members, b.Members) && a.Lease == b.Lease && a.Patience == b.Patience && a.Slots == b.Slots
+			return a.Name == b.Name && a.ID == b.ID && a.Address == b.Address &&
+				slices.Equal(a.Members, b.Members) && a.Lease == b.Lease && a.Patience == b.Patience &&
+				a.Slots == b.Slots
 		})
 }
 
 func equalSwitches(a, b *Switch) bool {
-	return a.Name == b.Name && a.P4Runtime == b.P4Runtime && a.ServerName == b.ServerName && a.DeviceID == b.DeviceID && a.Address == b.Address && bytes.Equal(a.MAC, b.MAC) &&
+	return a.Name == b.Name && a.P4Runtime == b.P4Runtime && a.ServerName == b.ServerName &&
+		a.DeviceID == b.DeviceID && a.Address == b.Address && bytes.Equal(a.MAC, b.MAC) &&
 		slices.Equal(a.Prefixes, b.Prefixes) && slices.EqualFunc(a.Ports, b.Ports, func(a, b Port) bool {
 		return a.Number == b.Number && a.PeerPort == b.PeerPort && a.LeadsTo() == b.LeadsTo()
 	})
 }
 
-// Keeping is the topology with some more switches of an earlier one, which some chain still needs: those of the names that it lacks. Their hosts are gone, and of
-// their links those are left whose other end is there and leads nowhere else now. It fails where one of them has what something else has now.
+// Keeping is the topology with some more switches of an earlier one, which some chain still needs:
+// those of the names that it lacks. Their hosts are gone, and of their links those are left whose
+// other end is there and leads nowhere else now. It fails where one of them has what something else
+// has now.
 func (t *Topology) Keeping(old *Topology, names []string) (*Topology, error) {
 	kept := *t
 	kept.Switches, kept.Hosts, kept.switches = nil, nil, map[string]*Switch{}
@@ -201,7 +217,8 @@ func (t *Topology) Keeping(old *Topology, names []string) (*Topology, error) {
 					continue
 				}
 				switch {
-				case p.Peer != nil && kept.switches[p.Peer.Name] != nil && (from == t || t.switches[s.Name] == nil || t.switches[p.Peer.Name] == nil):
+				case p.Peer != nil && kept.switches[p.Peer.Name] != nil &&
+					(from == t || t.switches[s.Name] == nil || t.switches[p.Peer.Name] == nil):
 					b := kept.switches[p.Peer.Name]
 					if other, taken := b.Port(p.PeerPort); taken && other.Peer != a {
 						continue
@@ -228,10 +245,12 @@ func (t *Topology) Keeping(old *Topology, names []string) (*Topology, error) {
 	return &kept, nil
 }
 
-// owner says what in the topology has a switch's address, MAC address, or P4Runtime server; "" where nothing has.
+// owner says what in the topology has a switch's address, MAC address, or P4Runtime server; ""
+// where nothing has.
 func (t *Topology) owner(s *Switch) string {
 	for _, o := range t.Switches {
-		if o.Address == s.Address || bytes.Equal(o.MAC, s.MAC) || o.P4Runtime == s.P4Runtime && o.DeviceID == s.DeviceID {
+		if o.Address == s.Address || bytes.Equal(o.MAC, s.MAC) ||
+			o.P4Runtime == s.P4Runtime && o.DeviceID == s.DeviceID {
 			return "switch " + o.Name
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScenarios runs the files in testdata: a topology and questions about it in, answers out. Commands:
+// TestScenarios runs the files in testdata: a topology and questions about it in, answers out.
+// Commands:
 //
 //	load            the input is a topology file; prints what was read, or the mistakes
 //	routes [down=(...)]        each switch's next hop to each other
@@ -131,7 +132,8 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(top.Switches) != 4 || len(top.Hosts) != 4 || len(top.Chains) != 1 || top.Chains[0].Lease != 200*time.Millisecond {
+	if len(top.Switches) != 4 || len(top.Hosts) != 4 || len(top.Chains) != 1 ||
+		top.Chains[0].Lease != 200*time.Millisecond {
 		t.Errorf("%s", describe(top))
 	}
 	if p, ok := top.Switch("s1").Port(3); !ok || p.LeadsTo() != "" {
@@ -140,7 +142,9 @@ func TestExample(t *testing.T) {
 	if got, want := top.Switch("s2").MAC.String(), "02:4e:0a:00:ff:02"; got != want {
 		t.Errorf("the MAC address of s2 is %s, want %s", got, want)
 	}
-	if h := top.Host(func(h *Host) bool { return h.Name == "h1" }); !h.Open || h.Principal != DefaultRealm || h.Rate != 0 {
+	if h := top.Host(func(h *Host) bool {
+		return h.Name == "h1"
+	}); !h.Open || h.Principal != DefaultRealm || h.Rate != 0 {
 		t.Errorf("h1: %+v", h)
 	}
 	for key, want := range map[string]string{"/shop/1": "shop", "/shop/payments/1": "bank", "/other": DefaultRealm} {
@@ -182,8 +186,10 @@ func specOf(n int) Spec {
 	chain := ChainSpec{ID: &id, Name: "main", Address: "10.0.254.3"}
 	for i := 1; i <= n; i++ {
 		name := fmt.Sprintf("s%d", i)
-		s.Switches = append(s.Switches, SwitchSpec{Name: name, P4Runtime: fmt.Sprintf("192.0.2.%d:9559", i), Address: fmt.Sprintf("10.0.255.%d", i), Prefixes: []string{fmt.Sprintf("10.7.%d.0/24", i)}})
-		s.Hosts = append(s.Hosts, HostSpec{Name: fmt.Sprintf("h%d", i), IP: fmt.Sprintf("10.7.%d.1", i), MAC: fmt.Sprintf("02:00:00:00:00:%02x", i), Port: name + ":1"})
+		s.Switches = append(s.Switches, SwitchSpec{Name: name, P4Runtime: fmt.Sprintf("192.0.2.%d:9559", i),
+			Address: fmt.Sprintf("10.0.255.%d", i), Prefixes: []string{fmt.Sprintf("10.7.%d.0/24", i)}})
+		s.Hosts = append(s.Hosts, HostSpec{Name: fmt.Sprintf("h%d", i), IP: fmt.Sprintf("10.7.%d.1", i),
+			MAC: fmt.Sprintf("02:00:00:00:00:%02x", i), Port: name + ":1"})
 		if i > 1 {
 			s.Links = append(s.Links, []string{fmt.Sprintf("s%d:3", i-1), name + ":2"})
 		}
@@ -213,7 +219,8 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestAuthorityNames: principals and realms may be named for whose they are (ns:team), which switches and hosts may not.
+// TestAuthorityNames: principals and realms may be named for whose they are (ns:team), which
+// switches and hosts may not.
 func TestAuthorityNames(t *testing.T) {
 	for name, want := range map[string]string{"ns:team": "", "a:b:c": "", "ns/team": "a slash", "a b": "white space"} {
 		s := specOf(2)
@@ -228,7 +235,8 @@ func TestAuthorityNames(t *testing.T) {
 	}
 }
 
-// TestEqual: a topology is equal to another that was made the same way, and to none in which anything differs.
+// TestEqual: a topology is equal to another that was made the same way, and to none in which
+// anything differs.
 func TestEqual(t *testing.T) {
 	top := made(t, specOf(3))
 	if !top.Equal(made(t, specOf(3))) {
@@ -261,7 +269,8 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// TestKeeping: a switch that has left is kept with the links that are still its own, and without hosts.
+// TestKeeping: a switch that has left is kept with the links that are still its own, and without
+// hosts.
 func TestKeeping(t *testing.T) {
 	old := made(t, specOf(4))
 	s := specOf(4)

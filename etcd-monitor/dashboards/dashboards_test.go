@@ -31,17 +31,22 @@ func exposed(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := controller.New(controller.Options{Topology: top, Store: controller.Memory{}, Log: slog.New(slog.DiscardHandler)})
+	c, err := controller.New(controller.Options{Topology: top, Store: controller.Memory{},
+		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := placementcontroller.New(placementcontroller.Options{Prefix: placement.DefaultPrefix, Limits: policy.DefaultLimits(), Interval: time.Second})
+	p, err := placementcontroller.New(placementcontroller.Options{Prefix: placement.DefaultPrefix,
+		Limits: policy.DefaultLimits(), Interval: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	one := regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
 	out := map[string][]string{}
-	for _, x := range []prometheus.Collector{c.Registry(), p.Metrics(), hotkeys.NewMetrics(hotkeys.Bounds{}, func() int64 { return 1 })} {
+	for _, x := range []prometheus.Collector{c.Registry(), p.Metrics(), hotkeys.NewMetrics(hotkeys.Bounds{},
+		func() int64 {
+			return 1
+		})} {
 		ch := make(chan *prometheus.Desc)
 		go func() { x.Describe(ch); close(ch) }()
 		for d := range ch {
@@ -127,7 +132,8 @@ func TestQueries(t *testing.T) {
 	if len(all) < 20 {
 		t.Errorf("only %d queries were found", len(all))
 	}
-	all = append(all, query{"placement", fmt.Sprintf("sum by (%s) (%s) + sum by (%[1]s) (%s)", placementcontroller.KeyLabel, placementcontroller.ReadsMetric, placementcontroller.WritesMetric), ""})
+	all = append(all, query{"placement", fmt.Sprintf("sum by (%s) (%s) + sum by (%[1]s) (%s)",
+		placementcontroller.KeyLabel, placementcontroller.ReadsMetric, placementcontroller.WritesMetric), ""})
 	for _, q := range placementcontroller.TrafficQueries {
 		all = append(all, query{"the controller's page", q, ""})
 	}

@@ -1,12 +1,15 @@
-// Package directclient reads etcd's keys without a gateway on the way: placed keys from the switches, by UDP, and all others from etcd.
+// Package directclient reads etcd's keys without a gateway on the way: placed keys from the
+// switches, by UDP, and all others from etcd.
 //
 //	r, err := native.Open(ctx, etcd, controller, placement.DefaultPrefix)
 //	kv, err := r.Get(ctx, "/leader")        // nil: there is no such key
 //
-// Reads are linearizable as the gateway's are: a slot that can be read has what etcd has (docs/etcd.md). Writes go through a gateway, always: a writer that does not take the
-// guards leaves old values in the network.
+// Reads are linearizable as the gateway's are: a slot that can be read has what etcd has
+// (docs/etcd.md). Writes go through a gateway, always: a writer that does not take the guards
+// leaves old values in the network.
 //
-// What is in the switches is sealed with keys of the gateways' (package seal), which a reader reads in etcd: where etcd's authentication is enabled it has to be a user who may.
+// What is in the switches is sealed with keys of the gateways' (package seal), which a reader reads
+// in etcd: where etcd's authentication is enabled it has to be a user who may.
 package directclient
 
 import (
@@ -39,13 +42,15 @@ type Reader struct {
 	following sync.WaitGroup
 }
 
-// Open begins to follow which keys are placed, in etcd, and where the chains are, at the controller. prefix is the gateways' (placement.DefaultPrefix). ctx bounds only the beginning.
+// Open begins to follow which keys are placed, in etcd, and where the chains are, at the
+// controller. prefix is the gateways' (placement.DefaultPrefix). ctx bounds only the beginning.
 func Open(ctx context.Context, etcd *clientv3.Client, controller *api.Client, prefix string) (*Reader, error) {
 	directory, err := placement.Follow(ctx, etcd, prefix, zap.NewNop())
 	if err != nil {
 		return nil, fmt.Errorf("reading which keys are placed: %w", err)
 	}
-	r := &Reader{etcd: etcd, directory: directory, network: slotclient.NewNetwork(nil), library: slotcodec.NewLibrary(etcd, prefix)}
+	r := &Reader{etcd: etcd, directory: directory, network: slotclient.NewNetwork(nil),
+		library: slotcodec.NewLibrary(etcd, prefix)}
 	if err := r.library.Load(ctx); err != nil {
 		directory.Close()
 		return nil, fmt.Errorf("reading the dictionaries of values: %w", err)
@@ -85,7 +90,8 @@ func (r *Reader) Get(ctx context.Context, key string) (*mvccpb.KeyValue, error) 
 	return answer.Kvs[0], nil
 }
 
-// FromNetwork reads a key in the switches. ok is false where they do not say: it is not placed, is being written, or they do not answer.
+// FromNetwork reads a key in the switches. ok is false where they do not say: it is not placed, is
+// being written, or they do not answer.
 func (r *Reader) FromNetwork(ctx context.Context, key string) (kv *mvccpb.KeyValue, ok bool) {
 	e, there := r.directory.Lookup(key)
 	if !there {
@@ -97,7 +103,9 @@ func (r *Reader) FromNetwork(ctx context.Context, key string) (kv *mvccpb.KeyVal
 	}
 	plain, err := r.seals.Ring().Open(slot, seal.Place{Name: key, ID: wire.Key(e.ID), Version: version})
 	if err != nil {
-		return nil, false // clear since it was made; a new key, which the watch brings; or a forger's, which a gateway finds, too
+		// clear since it was made; a new key, which the watch brings; or a forger's, which a
+		// gateway finds, too
+		return nil, false
 	}
 	c, err := r.library.Codec().Decode(plain)
 	if err != nil {
@@ -105,7 +113,8 @@ func (r *Reader) FromNetwork(ctx context.Context, key string) (kv *mvccpb.KeyVal
 	}
 	switch c.Kind {
 	case slotcodec.Value:
-		return &mvccpb.KeyValue{Key: []byte(key), CreateRevision: c.Create, ModRevision: c.Mod, Version: c.Version, Value: c.Value}, true
+		return &mvccpb.KeyValue{Key: []byte(key), CreateRevision: c.Create, ModRevision: c.Mod,
+			Version: c.Version, Value: c.Value}, true
 	case slotcodec.Absent:
 		return nil, true
 	}

@@ -1,7 +1,10 @@
-// Package embedded runs an etcd server inside this process: the one member of its own cluster, for a single machine on which no etcd was given.
+// Package embedded runs an etcd server inside this process: the one member of its own cluster, for
+// a single machine on which no etcd was given.
 //
-// It is the server that the etcd binary runs (go.etcd.io/etcd/server/v3/embed), with its data on disk and its listeners on loopback addresses, in plain text and without authentication: whoever can
-// connect to the machine's loopback can read and write it, and a writer that goes there directly goes past the gateway.
+// It is the server that the etcd binary runs (go.etcd.io/etcd/server/v3/embed), with its data on
+// disk and its listeners on loopback addresses, in plain text and without authentication: whoever
+// can connect to the machine's loopback can read and write it, and a writer that goes there
+// directly goes past the gateway.
 package embedded
 
 import (
@@ -28,11 +31,14 @@ const loopback = "127.0.0.1:0"
 type Config struct {
 	// DataDir is created where it does not exist. What a server left there is served again.
 	DataDir string
-	// Client and Peer are loopback addresses, HOST:PORT; port 0, or no address, is any free port. Clients connect to Client. Nobody connects to Peer while the cluster has one member.
+	// Client and Peer are loopback addresses, HOST:PORT; port 0, or no address, is any free port.
+	// Clients connect to Client. Nobody connects to Peer while the cluster has one member.
 	Client, Peer string
-	// LogLevel is zap's name of a level, without one "warn"; LogOutput is a file, "stderr" or "stdout", without one "stderr".
+	// LogLevel is zap's name of a level, without one "warn"; LogOutput is a file, "stderr" or
+	// "stdout", without one "stderr".
 	LogLevel, LogOutput string
-	// Adjust, where it is given, changes what is not said above: the snapshot count, TLS, or the other members of a cluster.
+	// Adjust, where it is given, changes what is not said above: the snapshot count, TLS, or the
+	// other members of a cluster.
 	Adjust func(*embed.Config)
 }
 
@@ -44,7 +50,8 @@ type Server struct {
 	close    sync.Once
 }
 
-// Start starts a server and returns when it can answer, which for one member is when it has elected itself (about a second). Ending ctx ends the attempt, not the server that came of it.
+// Start starts a server and returns when it can answer, which for one member is when it has elected
+// itself (about a second). Ending ctx ends the attempt, not the server that came of it.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.DataDir == "" {
 		return nil, errors.New("embedded etcd: no data directory is given")
@@ -58,7 +65,8 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("embedded etcd: the data directory %s: %w (does another process use it?)", cfg.DataDir, err)
 	}
 	var e *embed.Etcd
-	// A free port is only known by listening there and going away again: somebody else may take it before etcd does.
+	// A free port is only known by listening there and going away again: somebody else may take it
+	// before etcd does.
 	for range 5 {
 		if e, err = start(cfg); !errors.Is(err, syscall.EADDRINUSE) || fixed(cfg.Client) && fixed(cfg.Peer) {
 			break
@@ -102,7 +110,8 @@ func start(cfg Config) (*embed.Etcd, error) {
 	if cfg.LogOutput != "" {
 		c.LogOutputs = []string{cfg.LogOutput}
 	}
-	c.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration // which the etcd binary sets by itself; with 0 each request would be logged
+	// which the etcd binary sets by itself; with 0 each request would be logged
+	c.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
 	c.InitialCluster = ""
 	if cfg.Adjust != nil {
 		cfg.Adjust(c)

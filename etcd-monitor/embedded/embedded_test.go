@@ -49,7 +49,8 @@ func TestRestart(t *testing.T) {
 		t.Fatalf("after a restart: %v, %v; want v at revision 2", r, err)
 	}
 	m, err := connect(t, s).MemberList(t.Context())
-	if err != nil || len(m.Members) != 1 || len(m.Members[0].ClientURLs) != 1 || m.Members[0].ClientURLs[0] != s.Endpoint() {
+	if err != nil || len(m.Members) != 1 || len(m.Members[0].ClientURLs) != 1 ||
+		m.Members[0].ClientURLs[0] != s.Endpoint() {
 		t.Fatalf("member list %v, %v; want %s", m, err, s.Endpoint())
 	}
 }
@@ -66,7 +67,8 @@ func TestAddresses(t *testing.T) {
 		"2379":          "not HOST:PORT",
 		taken:           "address already in use",
 	} {
-		s, err := Start(t.Context(), Config{DataDir: t.TempDir(), Client: address, LogOutput: filepath.Join(t.TempDir(), "log")})
+		s, err := Start(t.Context(), Config{DataDir: t.TempDir(), Client: address, LogOutput: filepath.Join(
+			t.TempDir(), "log")})
 		if err == nil {
 			s.Close()
 			t.Errorf("%s: started; want %q", address, want)

@@ -9,7 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Code is the code that etcd, or gRPC, has given an error; codes.OK where there is none. The errors of clientv3 (rpctypes.EtcdError) have a code that status.Code does not find: for it they are codes.Unknown.
+// Code is the code that etcd, or gRPC, has given an error; codes.OK where there is none. The errors
+// of clientv3 (rpctypes.EtcdError) have a code that status.Code does not find: for it they are
+// codes.Unknown.
 func Code(err error) codes.Code {
 	var e rpctypes.EtcdError
 	if errors.As(err, &e) {
@@ -18,16 +20,18 @@ func Code(err error) codes.Code {
 	return status.Code(err)
 }
 
-// Definite says whether an error means that what etcd was asked for was not executed and will not be: etcd
-// looked at it and refused it.
+// Definite says whether an error means that what etcd was asked for was not executed and will not
+// be: etcd looked at it and refused it.
 func Definite(err error) bool {
 	switch Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
 		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
 		return true
 	case codes.ResourceExhausted:
-		// Of these etcd's own are given before anything is proposed; gRPC has others, about answers that are too large.
-		return errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) || errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests)
+		// Of these etcd's own are given before anything is proposed; gRPC has others, about answers
+		// that are too large.
+		return errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) ||
+			errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests)
 	}
 	return false
 }

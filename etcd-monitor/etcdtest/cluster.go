@@ -1,4 +1,5 @@
-// Package etcdtest runs etcd clusters inside tests, and what tests need around them: clients, certificates, etcdctl.
+// Package etcdtest runs etcd clusters inside tests, and what tests need around them: clients,
+// certificates, etcdctl.
 package etcdtest
 
 import (
@@ -88,24 +89,25 @@ func (c *Cluster) Start(i int) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	s, err := embedded.Start(ctx, embedded.Config{DataDir: filepath.Join(c.dir, fmt.Sprint("m", i)), Client: c.clients[i], Peer: c.peers[i], LogOutput: c.log(i), Adjust: func(e *embed.Config) {
-		var all []string
-		for j, p := range c.peers {
-			all = append(all, fmt.Sprintf("m%d=http://%s", j, p))
-		}
-		e.Name, e.InitialCluster = fmt.Sprint("m", i), strings.Join(all, ",")
-		e.TickMs, e.ElectionMs = 50, 500
-		e.BcryptCost = 4       // the least: passwords take long where races are looked for
-		e.UnsafeNoFsync = true // the tests' faults are of processes, not of machines
-		if !c.tls.Empty() {
-			e.ClientTLSInfo = c.tls
-			u := []url.URL{{Scheme: "https", Host: c.clients[i]}}
-			e.ListenClientUrls, e.AdvertiseClientUrls = u, u
-		}
-		if c.adjust != nil {
-			c.adjust(e)
-		}
-	}})
+	s, err := embedded.Start(ctx, embedded.Config{DataDir: filepath.Join(c.dir, fmt.Sprint("m", i)),
+		Client: c.clients[i], Peer: c.peers[i], LogOutput: c.log(i), Adjust: func(e *embed.Config) {
+			var all []string
+			for j, p := range c.peers {
+				all = append(all, fmt.Sprintf("m%d=http://%s", j, p))
+			}
+			e.Name, e.InitialCluster = fmt.Sprint("m", i), strings.Join(all, ",")
+			e.TickMs, e.ElectionMs = 50, 500
+			e.BcryptCost = 4       // the least: passwords take long where races are looked for
+			e.UnsafeNoFsync = true // the tests' faults are of processes, not of machines
+			if !c.tls.Empty() {
+				e.ClientTLSInfo = c.tls
+				u := []url.URL{{Scheme: "https", Host: c.clients[i]}}
+				e.ListenClientUrls, e.AdvertiseClientUrls = u, u
+			}
+			if c.adjust != nil {
+				c.adjust(e)
+			}
+		}})
 	if err != nil {
 		c.t.Errorf("etcd %d: %v", i, err)
 		return
@@ -126,8 +128,9 @@ func (c *Cluster) Stop(i int) {
 	}
 }
 
-// Kill ends member i, if it runs, as a crash does: a leader does not hand its leadership over, and requests that are on their way have no answer. Like Stop it returns when the member can be started again,
-// which takes until its clients' connections are closed, or several seconds.
+// Kill ends member i, if it runs, as a crash does: a leader does not hand its leadership over, and
+// requests that are on their way have no answer. Like Stop it returns when the member can be
+// started again, which takes until its clients' connections are closed, or several seconds.
 func (c *Cluster) Kill(i int) {
 	c.mu.Lock()
 	s := c.members[i]

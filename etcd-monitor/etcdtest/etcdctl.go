@@ -17,7 +17,8 @@ var build = struct {
 	path map[string]string
 }{path: map[string]string{}}
 
-// Tool builds one of go.mod's tools, once for each test binary and into the test's own directory, and gives its path.
+// Tool builds one of go.mod's tools, once for each test binary and into the test's own directory,
+// and gives its path.
 func Tool(t testing.TB, module string) string {
 	t.Helper()
 	build.Lock()

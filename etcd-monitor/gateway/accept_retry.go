@@ -11,15 +11,17 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// How long is waited before another try where a connection could not be accepted, first and at most, and how often it is said while it goes on.
+// How long is waited before another try where a connection could not be accepted, first and at
+// most, and how often it is said while it goes on.
 const (
 	acceptShortest = 5 * time.Millisecond
 	acceptLongest  = time.Second
 	acceptSaid     = time.Minute
 )
 
-// accepting is a listener that bears what goes by: where a connection cannot be accepted because this process, or the machine, is out of file descriptors or of memory, it says so, counts it, and tries again when there may be some. What ends
-// the listener is the caller's matter.
+// accepting is a listener that bears what goes by: where a connection cannot be accepted because
+// this process, or the machine, is out of file descriptors or of memory, it says so, counts it, and
+// tries again when there may be some. What ends the listener is the caller's matter.
 type accepting struct {
 	net.Listener
 	ctx     context.Context
@@ -56,9 +58,11 @@ func (l *accepting) Accept() (net.Conn, error) {
 	}
 }
 
-// goesBy says whether an error in accepting a connection is none of the listener: one of the connection, or of resources that come and go (accept(2)).
+// goesBy says whether an error in accepting a connection is none of the listener: one of the
+// connection, or of resources that come and go (accept(2)).
 func goesBy(err error) bool {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EPROTO, syscall.EPERM} {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
+		syscall.ECONNABORTED, syscall.EPROTO, syscall.EPERM} {
 		if errors.Is(err, e) {
 			return true
 		}

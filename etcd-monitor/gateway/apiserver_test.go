@@ -35,14 +35,18 @@ func storeRevision(c *corev1.ConfigMap) int64 {
 	return n
 }
 
-// TestMinimumResourceVersion has two API servers at two gateways, between which keys come into the network and leave it. What is written by one is read by the other, with the revision of the write as the least
-// that will do, and with none (which asks for the newest); and so is what nobody has written since. An answer may be an error to be tried again, where the gateway has not heard of the revision yet; it is never old.
+// TestMinimumResourceVersion has two API servers at two gateways, between which keys come into the
+// network and leave it. What is written by one is read by the other, with the revision of the write
+// as the least that will do, and with none (which asks for the newest); and so is what nobody has
+// written since. An answer may be an error to be tried again, where the gateway has not heard of
+// the revision yet; it is never old.
 func TestMinimumResourceVersion(t *testing.T) {
 	kubetest.Binaries(t)
 	w := newWorld(t)
 	servers := []typed.CoreV1Interface{apiServer(t, w.gateway(), uncached), apiServer(t, w.gateway(), uncached)}
 	const still = "still" // which nobody writes: its own revision says nothing of the newest
-	if _, err := servers[0].ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: still}}, metav1.CreateOptions{}); err != nil {
+	if _, err := servers[0].ConfigMaps(metav1.NamespaceDefault).Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: still}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
@@ -50,7 +54,8 @@ func TestMinimumResourceVersion(t *testing.T) {
 	get := func(ctx context.Context, from typed.CoreV1Interface, name, least string) (*corev1.ConfigMap, error) {
 		for {
 			c := &corev1.ConfigMap{}
-			err := from.RESTClient().Get().Namespace(metav1.NamespaceDefault).Resource("configmaps").Name(name).VersionedParams(&metav1.GetOptions{ResourceVersion: least}, scheme.ParameterCodec).
+			err := from.RESTClient().Get().Namespace(metav1.NamespaceDefault).Resource("configmaps").Name(name).
+				VersionedParams(&metav1.GetOptions{ResourceVersion: least}, scheme.ParameterCodec).
 				MaxRetries(0).Do(ctx).Into(c) // the client would try again by itself, a second later
 			refused := err != nil && strings.Contains(err.Error(), "Too large resource version")
 			mu.Lock()
@@ -70,7 +75,8 @@ func TestMinimumResourceVersion(t *testing.T) {
 	for i, server := range servers {
 		writes, reads := server.ConfigMaps(metav1.NamespaceDefault), servers[1-i]
 		wg.Go(func() {
-			c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("counter", i)}, Data: map[string]string{"n": "0"}}
+			c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("counter", i)},
+				Data: map[string]string{"n": "0"}}
 			if _, err := writes.Create(t.Context(), c, metav1.CreateOptions{}); err != nil {
 				t.Error(err)
 				return
@@ -82,13 +88,15 @@ func TestMinimumResourceVersion(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				for _, q := range []struct{ name, least string }{{still, written.ResourceVersion}, {c.Name, written.ResourceVersion}, {c.Name, ""}, {c.Name, "0"}} {
+				for _, q := range []struct{ name, least string }{{still, written.ResourceVersion},
+					{c.Name, written.ResourceVersion}, {c.Name, ""}, {c.Name, "0"}} {
 					got, err := get(t.Context(), reads, q.name, q.least)
 					if err != nil {
 						t.Errorf("get %+v: %v", q, err)
 						return
 					}
-					if got.Name != still && (storeRevision(got) < storeRevision(written) || got.Data["n"] != c.Data["n"]) {
+					if got.Name != still && (storeRevision(got) < storeRevision(written) ||
+						got.Data["n"] != c.Data["n"]) {
 						t.Errorf("get %+v: %s of revision %d, after %d of revision %d", q, got.Data["n"], storeRevision(got), n, storeRevision(written))
 					}
 				}
@@ -103,7 +111,8 @@ func TestMinimumResourceVersion(t *testing.T) {
 	}
 }
 
-// far is where the server at a URL is reached by whom everything from there, and to there, takes so long.
+// far is where the server at a URL is reached by whom everything from there, and to there, takes so
+// long.
 func far(t *testing.T, endpoint string, away time.Duration) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -152,9 +161,12 @@ func far(t *testing.T, endpoint string, away time.Duration) string {
 	return "http://" + l.Addr().String()
 }
 
-// TestConsistentLists has an API server with a watch cache at a gateway that is 20 ms away from etcd, and another that is near it. A list of everything asks etcd for the newest revision, by reading a key that does not exist
-// (/registry/configmaps), and waits until the cache has come as far (KEP-2340). What the near server has created the far one's next list must have. An absence from the network would come with an old revision: so placement does not place
-// what does not exist, and the second case shows what would come of it if it did.
+// TestConsistentLists has an API server with a watch cache at a gateway that is 20 ms away from
+// etcd, and another that is near it. A list of everything asks etcd for the newest revision, by
+// reading a key that does not exist (/registry/configmaps), and waits until the cache has come as
+// far (KEP-2340). What the near server has created the far one's next list must have. An absence
+// from the network would come with an old revision: so placement does not place what does not
+// exist, and the second case shows what would come of it if it did.
 func TestConsistentLists(t *testing.T) {
 	kubetest.Binaries(t)
 	const times = 50
@@ -167,11 +179,13 @@ func TestConsistentLists(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, c.absent...)
-			near, distant := apiServer(t, w.gateway()), apiServer(t, w.gatewayBefore(far(t, w.cluster.Endpoints()[0], 20*time.Millisecond)))
+			near, distant := apiServer(t, w.gateway()),
+				apiServer(t, w.gatewayBefore(far(t, w.cluster.Endpoints()[0], 20*time.Millisecond)))
 			missed := 0
 			for n := range times {
 				name := fmt.Sprint("listed", n)
-				if _, err := near.ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+				if _, err := near.ConfigMaps(metav1.NamespaceDefault).Create(t.Context(),
+					&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				list, err := distant.ConfigMaps(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})

@@ -12,7 +12,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// TestBenchmark has etcd's own load generator (go.etcd.io/etcd/v3/tools/benchmark) work through the gateway. TestPlaced does the same while keys come into the network and leave it.
+// TestBenchmark has etcd's own load generator (go.etcd.io/etcd/v3/tools/benchmark) work through the
+// gateway. TestPlaced does the same while keys come into the network and leave it.
 func TestBenchmark(t *testing.T) {
 	path := etcdtest.Tool(t, "go.etcd.io/etcd/v3/tools/benchmark")
 	for way, served := range ways {
@@ -27,7 +28,8 @@ func TestBenchmark(t *testing.T) {
 // bars are the numbers in a report's histograms: how many requests were answered.
 var bars = regexp.MustCompile(`(?m)^ +\S+ \[(\d+)\]\t\|`)
 
-// benchmarkWorks runs every load of the benchmark that a gateway has to do with: each request is answered, none with an error.
+// benchmarkWorks runs every load of the benchmark that a gateway has to do with: each request is
+// answered, none with an error.
 func benchmarkWorks(t *testing.T, path, endpoint string) {
 	t.Helper()
 	for _, load := range []struct {
@@ -46,7 +48,8 @@ func benchmarkWorks(t *testing.T, path, endpoint string) {
 		{"lease-keepalive --total 50", 50},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		out, err := exec.CommandContext(ctx, path, append([]string{"--endpoints", endpoint, "--clients", "3", "--conns", "2"}, strings.Fields(load.args)...)...).CombinedOutput()
+		out, err := exec.CommandContext(ctx, path, append([]string{"--endpoints", endpoint, "--clients", "3",
+			"--conns", "2"}, strings.Fields(load.args)...)...).CombinedOutput()
 		cancel()
 		answers := 0
 		for _, m := range bars.FindAllSubmatch(out, -1) {

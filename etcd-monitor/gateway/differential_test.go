@@ -16,7 +16,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// The same requests, made at random, to an etcd and through a gateway to another etcd: every answer and every error is the same, revisions included, and so is what watches saw.
+// The same requests, made at random, to an etcd and through a gateway to another etcd: every answer
+// and every error is the same, revisions included, and so is what watches saw.
 func TestDifferential(t *testing.T) {
 	const steps = 600
 	for _, name := range []string{"passed", "served", "namespace"} {
@@ -33,7 +34,8 @@ func TestDifferential(t *testing.T) {
 				} else {
 					g = beginWay(t, ways[name], behind.Endpoints()...)
 				}
-				a, b := etcdtest.Client(t, direct.Endpoints()...).ActiveConnection(), etcdtest.Client(t, g.Endpoint).ActiveConnection()
+				a, b := etcdtest.Client(t, direct.Endpoints()...).ActiveConnection(),
+					etcdtest.Client(t, g.Endpoint).ActiveConnection()
 				wa, wb := watchAll(t, a), watchAll(t, b)
 				r := requests{rand.New(rand.NewPCG(seed, 1)), first, 1}
 				refused, answered := 0, 0
@@ -78,14 +80,21 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// neighbours writes keys next to the namespace n/ behind a gateway, and has an etcd without them come to the same revision.
+// neighbours writes keys next to the namespace n/ behind a gateway, and has an etcd without them
+// come to the same revision.
 func neighbours(t *testing.T, direct, behind string) (revision int64) {
 	t.Helper()
 	a, b := etcdtest.Client(t, direct), etcdtest.Client(t, behind)
 	for _, do := range []func() error{
-		func() error { return second(b.Put(t.Context(), "n.", "before")) }, func() error { return second(b.Put(t.Context(), "n0", "after")) },
-		func() error { return second(a.Put(t.Context(), "k", "")) }, func() error { return second(a.Delete(t.Context(), "k")) },
-		func() error { return second(a.Compact(t.Context(), 3)) }, func() error { return second(b.Compact(t.Context(), 3)) },
+		func() error {
+			return second(b.Put(t.Context(), "n.", "before"))
+		}, func() error { return second(b.Put(t.Context(), "n0", "after")) },
+		func() error {
+			return second(a.Put(t.Context(), "k", ""))
+		}, func() error { return second(a.Delete(t.Context(), "k")) },
+		func() error {
+			return second(a.Compact(t.Context(), 3))
+		}, func() error { return second(b.Compact(t.Context(), 3)) },
 	} {
 		if err := do(); err != nil {
 			t.Fatal(err)
@@ -94,11 +103,13 @@ func neighbours(t *testing.T, direct, behind string) (revision int64) {
 	return 3
 }
 
-// deletesToEnd says whether a transaction deletes all keys from one on. etcd does not see that such a deletion and a put in one transaction may be of the same key, which it refuses; of a range with an end, as it is in a
-// namespace, it does.
+// deletesToEnd says whether a transaction deletes all keys from one on. etcd does not see that such
+// a deletion and a put in one transaction may be of the same key, which it refuses; of a range with
+// an end, as it is in a namespace, it does.
 func deletesToEnd(q *pb.TxnRequest) bool {
 	for _, op := range slices.Concat(q.Success, q.Failure) {
-		if string(op.GetRequestDeleteRange().GetRangeEnd()) == "\x00" || op.GetRequestTxn() != nil && deletesToEnd(op.GetRequestTxn()) {
+		if string(op.GetRequestDeleteRange().GetRangeEnd()) == "\x00" ||
+			op.GetRequestTxn() != nil && deletesToEnd(op.GetRequestTxn()) {
 			return true
 		}
 	}
@@ -120,7 +131,8 @@ func nested(a any) {
 		return
 	}
 	for _, r := range t.Responses {
-		for _, n := range []answer{r.GetResponseRange(), r.GetResponsePut(), r.GetResponseDeleteRange(), r.GetResponseTxn()} {
+		for _, n := range []answer{r.GetResponseRange(), r.GetResponsePut(), r.GetResponseDeleteRange(),
+			r.GetResponseTxn()} {
 			if h := n.GetHeader(); h != nil {
 				h.ClusterId, h.MemberId, h.RaftTerm = 0, 0, 0
 			}
@@ -134,20 +146,24 @@ func nested(a any) {
 // seenEvent is an event and the former value, as text.
 type seenEvent struct{ event, former string }
 
-// same says whether two are the same. etcd leaves out a former value that is compacted before it is sent.
+// same says whether two are the same. etcd leaves out a former value that is compacted before it is
+// sent.
 func (e seenEvent) same(other seenEvent) bool {
 	none := (*mvccpb.KeyValue)(nil).String()
 	return e.event == other.event && (e.former == other.former || e.former == none || other.former == none)
 }
 
-// watchAll watches all keys, with a fragmenting stream, and gives what it has seen up to a revision.
+// watchAll watches all keys, with a fragmenting stream, and gives what it has seen up to a
+// revision.
 func watchAll(t *testing.T, c *grpc.ClientConn) func(revision int64) []seenEvent {
 	t.Helper()
 	s, err := pb.NewWatchClient(c).Watch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte{0}, RangeEnd: []byte{0}, PrevKv: true, Fragment: true}}}); err != nil {
+	if err := s.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+		CreateRequest: &pb.WatchCreateRequest{Key: []byte{0},
+			RangeEnd: []byte{0}, PrevKv: true, Fragment: true}}}); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := s.Recv(); err != nil || !r.Created {
@@ -201,10 +217,14 @@ func (r *requests) next() request {
 	switch n := r.IntN(100); {
 	case n < 30:
 		q := r.rangeOf()
-		return request{func(ctx context.Context, c *grpc.ClientConn) (any, error) { return pb.NewKVClient(c).Range(ctx, q) }, q}
+		return request{func(ctx context.Context, c *grpc.ClientConn) (any, error) {
+			return pb.NewKVClient(c).Range(ctx, q)
+		}, q}
 	case n < 55:
 		q := r.put()
-		return request{func(ctx context.Context, c *grpc.ClientConn) (any, error) { return pb.NewKVClient(c).Put(ctx, q) }, q}
+		return request{func(ctx context.Context, c *grpc.ClientConn) (any, error) {
+			return pb.NewKVClient(c).Put(ctx, q)
+		}, q}
 	case n < 65:
 		q := r.deleteRange()
 		return request{func(ctx context.Context, c *grpc.ClientConn) (any, error) {
@@ -212,10 +232,14 @@ func (r *requests) next() request {
 		}, q}
 	case n < 88:
 		q := r.txn(2)
-		return request{func(ctx context.Context, c *grpc.ClientConn) (any, error) { return pb.NewKVClient(c).Txn(ctx, q) }, q}
+		return request{func(ctx context.Context, c *grpc.ClientConn) (any, error) {
+			return pb.NewKVClient(c).Txn(ctx, q)
+		}, q}
 	case n < 90:
 		q := &pb.CompactionRequest{Revision: max(0, r.revision-r.Int64N(20)+1), Physical: true}
-		return request{func(ctx context.Context, c *grpc.ClientConn) (any, error) { return pb.NewKVClient(c).Compact(ctx, q) }, q}
+		return request{func(ctx context.Context, c *grpc.ClientConn) (any, error) {
+			return pb.NewKVClient(c).Compact(ctx, q)
+		}, q}
 	case n < 95:
 		q := &pb.LeaseGrantRequest{ID: r.lease, TTL: 600}
 		if r.IntN(4) > 0 {
@@ -256,7 +280,8 @@ func (r *requests) end() []byte {
 func (r *requests) maybe(n int) bool { return r.IntN(n) == 0 }
 
 func (r *requests) rangeOf() *pb.RangeRequest {
-	q := &pb.RangeRequest{Key: r.key(), RangeEnd: r.end(), Serializable: r.maybe(5), KeysOnly: r.maybe(6), CountOnly: r.maybe(8)}
+	q := &pb.RangeRequest{Key: r.key(), RangeEnd: r.end(), Serializable: r.maybe(5), KeysOnly: r.maybe(6),
+		CountOnly: r.maybe(8)}
 	if r.maybe(4) {
 		q.Revision = r.revision - r.Int64N(15) + 2
 	}
@@ -304,7 +329,8 @@ func (r *requests) txn(depth int) *pb.TxnRequest {
 		case 0:
 			c.Target, c.TargetUnion = pb.Compare_VERSION, &pb.Compare_Version{Version: r.Int64N(4)}
 		case 1:
-			c.Target, c.TargetUnion = pb.Compare_CREATE, &pb.Compare_CreateRevision{CreateRevision: r.Int64N(r.revision + 1)}
+			c.Target, c.TargetUnion = pb.Compare_CREATE, &pb.Compare_CreateRevision{CreateRevision: r.Int64N(
+				r.revision + 1)}
 		case 2:
 			c.Target, c.TargetUnion = pb.Compare_MOD, &pb.Compare_ModRevision{ModRevision: r.revision - r.Int64N(5)}
 		case 3:
@@ -330,7 +356,8 @@ func (r *requests) ops(depth int) (out []*pb.RequestOp) {
 		case k < 5:
 			out = append(out, &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r.rangeOf()}})
 		case k < 7 || depth == 0:
-			out = append(out, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: r.deleteRange()}})
+			out = append(out, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
+				RequestDeleteRange: r.deleteRange()}})
 		default:
 			out = append(out, &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: r.txn(depth - 1)}})
 		}

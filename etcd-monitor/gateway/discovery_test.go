@@ -20,7 +20,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testport"
 )
 
-// A gateway that is told of one member hears of the others, and goes on without the first: its requests, its own business, and the pages.
+// A gateway that is told of one member hears of the others, and goes on without the first: its
+// requests, its own business, and the pages.
 func TestEndpointSync(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
@@ -55,11 +56,14 @@ func TestEndpointSync(t *testing.T) {
 // member is the name of this machine's loopback in serveDNS.
 var member = dnsmessage.MustNewName("member.example.test.")
 
-// dnsServer is who answers this process's questions to DNS, nil for those that the machine is set up with. The resolver asks it, and stays: connections of other tests read net.DefaultResolver at any time.
+// dnsServer is who answers this process's questions to DNS, nil for those that the machine is set
+// up with. The resolver asks it, and stays: connections of other tests read net.DefaultResolver at
+// any time.
 var dnsServer atomic.Pointer[string]
 
 func init() {
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network,
+		address string) (net.Conn, error) {
 		if at := dnsServer.Load(); at != nil {
 			network, address = "udp", *at
 		}
@@ -67,7 +71,8 @@ func init() {
 	}}
 }
 
-// serveDNS answers SRV questions for the test's time: the records are by name, and their targets are ports of member.
+// serveDNS answers SRV questions for the test's time: the records are by name, and their targets
+// are ports of member.
 func serveDNS(t *testing.T, records map[string][]int) {
 	t.Helper()
 	l, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -87,17 +92,20 @@ func serveDNS(t *testing.T, records map[string][]int) {
 				continue
 			}
 			q := m.Questions[0]
-			a := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, Authoritative: true}, Questions: m.Questions}
+			a := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, Authoritative: true},
+				Questions: m.Questions}
 			ports := records[strings.TrimSuffix(q.Name.String(), ".")]
 			header := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: dnsmessage.ClassINET, TTL: 1}
 			switch {
 			case q.Name == member && q.Type == dnsmessage.TypeA:
-				a.Answers = append(a.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}})
+				a.Answers = append(a.Answers, dnsmessage.Resource{Header: header,
+					Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}})
 			case q.Name != member && (len(ports) == 0 || q.Type != dnsmessage.TypeSRV):
 				a.RCode = dnsmessage.RCodeNameError
 			}
 			for _, port := range ports {
-				a.Answers = append(a.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.SRVResource{Target: member, Port: uint16(port)}})
+				a.Answers = append(a.Answers, dnsmessage.Resource{Header: header,
+					Body: &dnsmessage.SRVResource{Target: member, Port: uint16(port)}})
 			}
 			if out, err := a.Pack(); err == nil {
 				l.WriteTo(out, from)
@@ -109,12 +117,14 @@ func serveDNS(t *testing.T, records map[string][]int) {
 	t.Cleanup(func() { dnsServer.Store(nil) })
 }
 
-// etcd is found by its SRV records; unless that is waived only where it has a certificate for the domain.
+// etcd is found by its SRV records; unless that is waived only where it has a certificate for the
+// domain.
 func TestDiscover(t *testing.T) {
 	authority := testcerts.NewAuthority(t)
 	certs, _ := authority.Issue("etcd", "", "example.test", "member.example.test")
 	client, _ := authority.Issue("gateway", "")
-	c := etcdtest.New(t, 1, etcdtest.Options{TLS: certs, Adjust: func(e *embed.Config) { // what this process asks itself for its pages
+	// what this process asks itself for its pages
+	c := etcdtest.New(t, 1, etcdtest.Options{TLS: certs, Adjust: func(e *embed.Config) {
 		e.ClientTLSInfo.ClientCertFile, e.ClientTLSInfo.ClientKeyFile = client.CertFile, client.KeyFile
 	}})
 	_, p, _ := net.SplitHostPort(strings.TrimPrefix(c.Endpoints()[0], "https://"))
@@ -145,7 +155,8 @@ func TestDiscover(t *testing.T) {
 		slices.Sort(got)
 		want := strings.Split(at.want, ",")
 		slices.Sort(want)
-		if at.refuse == "" && (err != nil || !slices.Equal(got, want)) || at.refuse != "" && (err == nil || !strings.Contains(err.Error(), at.refuse)) {
+		if at.refuse == "" && (err != nil || !slices.Equal(got, want)) || at.refuse != "" && (err == nil ||
+			!strings.Contains(err.Error(), at.refuse)) {
 			t.Errorf("%+v: %v, %v", at, got, err)
 		}
 	}

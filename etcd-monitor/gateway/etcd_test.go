@@ -55,7 +55,8 @@ func TestConcurrency(t *testing.T) {
 	for name, served := range ways {
 		t.Run(name, func(t *testing.T) {
 			c := etcdtest.New(t, 1, etcdtest.Options{})
-			concurrencyWorks(t, beginWay(t, served, c.Endpoints()...).Endpoint, beginWay(t, served, c.Endpoints()...).Endpoint)
+			concurrencyWorks(t, beginWay(t, served, c.Endpoints()...).Endpoint,
+				beginWay(t, served, c.Endpoints()...).Endpoint)
 		})
 	}
 }
@@ -123,14 +124,17 @@ func concurrencyWorks(t *testing.T, endpoints ...string) {
 	}
 }
 
-// Values up to etcd's limit pass, larger ones are refused with etcd's own error; so are answers that are larger than gRPC's default limit passed.
+// Values up to etcd's limit pass, larger ones are refused with etcd's own error; so are answers
+// that are larger than gRPC's default limit passed.
 func TestLarge(t *testing.T) {
 	for name, served := range ways {
 		t.Run(name, func(t *testing.T) {
 			cluster := etcdtest.New(t, 1, etcdtest.Options{})
 			g := beginWay(t, served, cluster.Endpoints()...)
-			direct := etcdtest.ClientWith(t, clientv3.Config{Endpoints: cluster.Endpoints(), MaxCallSendMsgSize: 16 << 20})
-			through := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{g.Endpoint}, MaxCallSendMsgSize: 16 << 20})
+			direct := etcdtest.ClientWith(t, clientv3.Config{Endpoints: cluster.Endpoints(),
+				MaxCallSendMsgSize: 16 << 20})
+			through := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{g.Endpoint},
+				MaxCallSendMsgSize: 16 << 20})
 			for i, size := range []int{1 << 20, 1 << 20, 1 << 20, 1<<20 + 400<<10, 1 << 20} {
 				if _, err := through.Put(t.Context(), fmt.Sprint("k", i), strings.Repeat("v", size)); err != nil {
 					t.Errorf("%d bytes: %v", size, err)
@@ -159,7 +163,8 @@ func TestWatches(t *testing.T) {
 	client := etcdtest.Client(t, g.Endpoint)
 	var channels []clientv3.WatchChan
 	for i := range watches {
-		// Half of them are streams of their own: etcd's client makes one for each different metadata.
+		// Half of them are streams of their own: etcd's client makes one for each different
+		// metadata.
 		ctx := t.Context()
 		if i%2 == 0 {
 			ctx = clientv3.WithRequireLeader(metadata.AppendToOutgoingContext(ctx, "stream", fmt.Sprint(i)))
@@ -184,7 +189,8 @@ func TestWatches(t *testing.T) {
 				t.Fatal(r.Err())
 			}
 			for _, e := range r.Events {
-				if want := fmt.Sprintf("w%03d", i); string(e.Kv.Key) != want || string(e.Kv.Value) != fmt.Sprint(n) || n > 0 && string(e.PrevKv.Value) != fmt.Sprint(n-1) {
+				if want := fmt.Sprintf("w%03d", i); string(e.Kv.Key) != want ||
+					string(e.Kv.Value) != fmt.Sprint(n) || n > 0 && string(e.PrevKv.Value) != fmt.Sprint(n-1) {
 					t.Errorf("watch %d: %v, want %s = %d", i, e, want, n)
 				}
 				n++
@@ -238,7 +244,8 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// The members' addresses are the gateway's where it is told to say so: a client that synchronizes stays.
+// The members' addresses are the gateway's where it is told to say so: a client that synchronizes
+// stays.
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
@@ -260,7 +267,8 @@ func TestMembers(t *testing.T) {
 		t.Fatalf("%v, %v", r, err)
 	}
 	for _, m := range r.Members {
-		if !slices.Equal(m.ClientURLs, []string{own.Endpoint}) || !strings.HasPrefix(m.Name, "m") || len(m.PeerURLs) != 1 {
+		if !slices.Equal(m.ClientURLs, []string{own.Endpoint}) || !strings.HasPrefix(m.Name, "m") ||
+			len(m.PeerURLs) != 1 {
 			t.Errorf("%v", m)
 		}
 	}
@@ -272,7 +280,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// etcd goes away and comes back under the gateway: clients wait as long as they like, and then they are served again, watches and leases too.
+// etcd goes away and comes back under the gateway: clients wait as long as they like, and then they
+// are served again, watches and leases too.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -328,7 +337,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// Without a quorum, errors are etcd's own, serializable reads go on, and nothing hangs for longer than with etcd itself.
+// Without a quorum, errors are etcd's own, serializable reads go on, and nothing hangs for longer
+// than with etcd itself.
 func TestNoQuorum(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
@@ -381,12 +391,14 @@ func TestNoQuorum(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if _, err := through.Get(ctx, "k"); status.Code(err) != codes.DeadlineExceeded && !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 2*time.Second {
+	if _, err := through.Get(ctx, "k"); status.Code(err) != codes.DeadlineExceeded && !errors.Is(err,
+		context.DeadlineExceeded) || time.Since(began) > 2*time.Second {
 		t.Errorf("a read with 100 ms: %v after %v", err, time.Since(began))
 	}
 }
 
-// The leader of three members dies while clients write through the gateway: what was acknowledged is there, revisions never go back, and the gateway goes on.
+// The leader of three members dies while clients write through the gateway: what was acknowledged
+// is there, revisions never go back, and the gateway goes on.
 func TestLeaderChange(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
@@ -442,7 +454,9 @@ func TestLeaderChange(t *testing.T) {
 		defer mu.Unlock()
 		return after
 	}
-	poll.Until(t, 15*time.Second, "50 writes after the leader's death", func() bool { return written() > 50 }, func() string { return fmt.Sprint(written()) })
+	poll.Until(t, 15*time.Second, "50 writes after the leader's death", func() bool {
+		return written() > 50
+	}, func() string { return fmt.Sprint(written()) })
 	close(stop)
 	wg.Wait()
 	r, err := client.Get(t.Context(), "", clientv3.WithPrefix())

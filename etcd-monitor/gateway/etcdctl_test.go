@@ -15,7 +15,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// etcdctls are the versions of etcdctl that this machine has: the one of go.mod, and Debian's (3.4) where it is installed.
+// etcdctls are the versions of etcdctl that this machine has: the one of go.mod, and Debian's (3.4)
+// where it is installed.
 func etcdctls(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{"go.mod": etcdtest.Tool(t, "go.etcd.io/etcd/etcdctl/v3")}

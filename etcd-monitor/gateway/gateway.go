@@ -47,35 +47,46 @@ const (
 type Config struct {
 	// Upstream is the connection to etcd. It stays the caller's to close.
 	Upstream *Upstream
-	// KV serves the key-value service, and asks etcd by [Forward]. Without it the service is passed on like the others.
+	// KV serves the key-value service, and asks etcd by [Forward]. Without it the service is passed
+	// on like the others.
 	KV pb.KVServer
-	// Newest takes note of the revisions in all answers, and Metrics counts; without them the gateway has its own.
+	// Newest takes note of the revisions in all answers, and Metrics counts; without them the
+	// gateway has its own.
 	Newest  *Newest
 	Metrics *hotkeys.Metrics
 	// Log is told when clients cannot connect; nil: nobody is.
 	Log *slog.Logger
 	// Registry is what /proxy/metrics shows. Without one it shows nothing.
 	Registry prometheus.Gatherer
-	// Reserved are the keys that are no client's, by the names that etcd has. KV leaves them out by itself; here watches go without them, and snapshots, which would have them, are refused.
+	// Reserved are the keys that are no client's, by the names that etcd has. KV leaves them out by
+	// itself; here watches go without them, and snapshots, which would have them, are refused.
 	Reserved reserved.Keys
-	// AsSelf asks etcd under the gateway's own name which leases have reserved keys: they are out of clients' reach, too. nil: it is not asked, and leases are etcd's matter.
+	// AsSelf asks etcd under the gateway's own name which leases have reserved keys: they are out
+	// of clients' reach, too. nil: it is not asked, and leases are etcd's matter.
 	AsSelf *clientv3.Client
-	// AuthEnable is given each request to enable etcd's authentication, to pass it on with what has to be done before and after. nil: it is passed on as it is.
+	// AuthEnable is given each request to enable etcd's authentication, to pass it on with what has
+	// to be done before and after. nil: it is passed on as it is.
 	AuthEnable func(ctx context.Context, pass func() error) error
 	// Namespace is what the names of the clients' keys begin with at etcd, and clients do not see.
 	Namespace string
-	// CORS are the origins of pages that browsers may let use the HTTP pages, and Hosts the names by which plain HTTP may ask for them (against DNS rebinding). None, or "*": all.
+	// CORS are the origins of pages that browsers may let use the HTTP pages, and Hosts the names
+	// by which plain HTTP may ask for them (against DNS rebinding). None, or "*": all.
 	CORS, Hosts []string
 	// Profiles are served at /debug/pprof/.
 	Profiles bool
-	// AdvertiseClientURLs, where they are given, are every member's client URLs in the answers to MemberList.
+	// AdvertiseClientURLs, where they are given, are every member's client URLs in the answers to
+	// MemberList.
 	AdvertiseClientURLs []string
 
-	// MaxRequestBytes limits a client's request, to which 512 KiB are added as etcd adds them: etcd's own limit is the one that clients meet. 0: etcd's default.
+	// MaxRequestBytes limits a client's request, to which 512 KiB are added as etcd adds them:
+	// etcd's own limit is the one that clients meet. 0: etcd's default.
 	MaxRequestBytes uint
-	// MaxConcurrentStreams limits what one client's connection may have under way. 0: etcd's default.
+	// MaxConcurrentStreams limits what one client's connection may have under way. 0: etcd's
+	// default.
 	MaxConcurrentStreams uint32
-	// KeepAliveMinTime is how often a client may try its connection; KeepAliveInterval is when the gateway tries a silent one, and KeepAliveTimeout how long it waits for an answer. 0: etcd's defaults.
+	// KeepAliveMinTime is how often a client may try its connection; KeepAliveInterval is when the
+	// gateway tries a silent one, and KeepAliveTimeout how long it waits for an answer. 0: etcd's
+	// defaults.
 	KeepAliveMinTime, KeepAliveInterval, KeepAliveTimeout time.Duration
 }
 
@@ -110,8 +121,10 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Upstream == nil {
 		return nil, errors.New("gateway: there is no connection to etcd")
 	}
-	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, log: cfg.Log, reserved: cfg.Reserved, asSelf: cfg.AsSelf, enabling: cfg.AuthEnable, names: namespace(cfg.Namespace),
-		codec: newCodec(), inner: bufconn.Listen(256 << 10), changed: map[string]func(context.Context, []byte) ([]byte, error){}}
+	g := &Gateway{upstream: cfg.Upstream, newest: cfg.Newest, metrics: cfg.Metrics, log: cfg.Log,
+		reserved: cfg.Reserved, asSelf: cfg.AsSelf, enabling: cfg.AuthEnable, names: namespace(cfg.Namespace),
+		codec: newCodec(), inner: bufconn.Listen(256 << 10), changed: map[string]func(context.Context, []byte) (
+			[]byte, error){}}
 	if g.newest == nil {
 		g.newest = new(Newest)
 	}
@@ -153,9 +166,12 @@ func New(cfg Config) (*Gateway, error) {
 		grpc.MaxRecvMsgSize(int(cfg.MaxRequestBytes)+overheadBytes),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxConcurrentStreams(cfg.MaxConcurrentStreams),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: or(cfg.KeepAliveMinTime, DefaultKeepAliveMinTime)}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: or(cfg.KeepAliveInterval, DefaultKeepAliveInterval), Timeout: or(cfg.KeepAliveTimeout, DefaultKeepAliveTimeout)}),
-		grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: or(cfg.KeepAliveMinTime,
+			DefaultKeepAliveMinTime)}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: or(cfg.KeepAliveInterval,
+			DefaultKeepAliveInterval), Timeout: or(cfg.KeepAliveTimeout, DefaultKeepAliveTimeout)}),
+		grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
+			handle grpc.UnaryHandler) (any, error) {
 			if !strings.HasPrefix(info.FullMethod, "/etcdserverpb.KV/") { // which asks etcd by Forward, if it does
 				ctx = outgoing(ctx)
 			}
@@ -172,8 +188,10 @@ func New(cfg Config) (*Gateway, error) {
 		}
 	}
 	var err error
-	if g.self, err = grpc.NewClient("passthrough:///gateway", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(g.dialSelf),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32))); err != nil {
+	if g.self, err = grpc.NewClient("passthrough:///gateway", grpc.WithTransportCredentials(
+		insecure.NewCredentials()), grpc.WithContextDialer(g.dialSelf),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(
+			math.MaxInt32))); err != nil {
 		return nil, fmt.Errorf("gateway: connecting to itself: %w", err)
 	}
 	var metrics http.Handler
@@ -184,7 +202,10 @@ func New(cfg Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.http = &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0), BaseContext: func(net.Listener) context.Context { return g.stopping }}
+	g.http = &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard,
+		"", 0), BaseContext: func(net.Listener) context.Context {
+		return g.stopping
+	}}
 	g.serving.Go(func() { g.grpc.Serve(g.inner) })
 	return g, nil
 }
@@ -193,9 +214,11 @@ func (g *Gateway) dialSelf(ctx context.Context, _ string) (net.Conn, error) {
 	return g.inner.DialContext(ctx)
 }
 
-// serveKeys serves the services that write keys. A lock or an election that etcd itself carried out would change keys behind the back of the service that guards them.
+// serveKeys serves the services that write keys. A lock or an election that etcd itself carried out
+// would change keys behind the back of the service that guards them.
 func (g *Gateway) serveKeys(server pb.KVServer) error {
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"gateway"}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithContextDialer(g.dialSelf)}})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"gateway"}, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(g.dialSelf)}})
 	if err != nil {
 		return fmt.Errorf("gateway: connecting to itself: %w", err)
 	}
@@ -211,7 +234,8 @@ func (g *Gateway) serveKeys(server pb.KVServer) error {
 }
 
 // streams hands the client's metadata to the streams that are served here.
-func (g *Gateway) streams(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+func (g *Gateway) streams(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+	handle grpc.StreamHandler) error {
 	if server == nil { // passed on
 		return handle(server, stream)
 	}
@@ -232,13 +256,15 @@ func (s streamWith) Context() context.Context { return s.ctx }
 // Newest is the newest revision that was seen in an answer.
 func (g *Gateway) Newest() *Newest { return g.newest }
 
-// Serve accepts connections until the listener or the gateway is closed. gRPC and HTTP are told apart by how a connection begins. It may be called for several listeners.
+// Serve accepts connections until the listener or the gateway is closed. gRPC and HTTP are told
+// apart by how a connection begins. It may be called for several listeners.
 func (g *Gateway) Serve(l net.Listener) error {
 	if g.stopping.Err() != nil {
 		return errors.New("gateway: it was shut down")
 	}
 	defer context.AfterFunc(g.stopping, func() { l.Close() })()
-	// By itself cmux tries again at once, and without an end, where a connection cannot be accepted.
+	// By itself cmux tries again at once, and without an end, where a connection cannot be
+	// accepted.
 	m := cmux.New(&accepting{Listener: l, ctx: g.stopping, log: g.log, metrics: g.metrics})
 	m.SetReadTimeout(time.Minute) // for a connection on which nothing comes; this also covers the TLS handshake
 	g2, h1 := m.Match(cmux.HTTP2()), m.Match(cmux.Any())
@@ -256,7 +282,8 @@ func (g *Gateway) Serve(l net.Listener) error {
 	return fmt.Errorf("gateway: accepting connections at %s: %w", l.Addr(), err)
 }
 
-// Shutdown ends the gateway: no new connections and requests; streams end as those of an etcd server do that stops; requests that are under way may end until ctx does.
+// Shutdown ends the gateway: no new connections and requests; streams end as those of an etcd
+// server do that stops; requests that are under way may end until ctx does.
 func (g *Gateway) Shutdown(ctx context.Context) {
 	g.stop()
 	done := make(chan struct{})

@@ -22,7 +22,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// etcdPaths are etcd's own pages for clients, which are passed on. Their answers say how one member is.
+// etcdPaths are etcd's own pages for clients, which are passed on. Their answers say how one member
+// is.
 var etcdPaths = []string{"/health", "/livez", "/livez/", "/readyz", "/readyz/", "/version", "/metrics", "/debug/vars"}
 
 // OwnMetrics is where a gateway's port shows the gateway's metrics; /metrics there is etcd's.
@@ -31,8 +32,10 @@ const OwnMetrics = "/proxy/metrics"
 func (g *Gateway) httpHandler(metrics http.Handler, cfg Config) (http.Handler, error) {
 	mux := http.NewServeMux()
 	proxy := &reverse.ReverseProxy{
-		Rewrite:      func(*reverse.ProxyRequest) {}, // members says where to
-		Transport:    &members{transport: g.upstream.http, bases: func() []*url.URL { return httpBases(g.upstream.client.Endpoints()) }},
+		Rewrite: func(*reverse.ProxyRequest) {}, // members says where to
+		Transport: &members{transport: g.upstream.http, bases: func() []*url.URL {
+			return httpBases(g.upstream.client.Endpoints())
+		}},
 		ErrorHandler: unreachable,
 	}
 	for _, path := range etcdPaths {
@@ -77,7 +80,8 @@ func withCORS(origins []string, next http.Handler) http.Handler {
 	})
 }
 
-// onlyHosts refuses requests in plain text that name another host, as etcd does: a page in a browser whose name was made to lead here would be taken for its own site.
+// onlyHosts refuses requests in plain text that name another host, as etcd does: a page in a
+// browser whose name was made to lead here would be taken for its own site.
 func onlyHosts(hosts []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := httputil.GetHostname(r); r.TLS == nil && !allows(hosts, host) {
@@ -88,15 +92,19 @@ func onlyHosts(hosts []string, next http.Handler) http.Handler {
 	})
 }
 
-// json is the JSON form of the gRPC services, by etcd's generated handlers on a connection to this gateway.
+// json is the JSON form of the gRPC services, by etcd's generated handlers on a connection to this
+// gateway.
 func (g *Gateway) json() (http.Handler, error) {
-	mux := jsongw.NewServeMux(jsongw.WithMarshalerOption(jsongw.MIMEWildcard, &jsongw.HTTPBodyMarshaler{Marshaler: &jsongw.JSONPb{
-		MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true},
-		UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
-	}}))
+	mux := jsongw.NewServeMux(jsongw.WithMarshalerOption(jsongw.MIMEWildcard,
+		&jsongw.HTTPBodyMarshaler{Marshaler: &jsongw.JSONPb{
+			MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true},
+			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: true},
+		}}))
 	for _, register := range []func(context.Context, *jsongw.ServeMux, *grpc.ClientConn) error{
-		etcdservergw.RegisterKVHandler, etcdservergw.RegisterWatchHandler, etcdservergw.RegisterLeaseHandler, etcdservergw.RegisterClusterHandler,
-		etcdservergw.RegisterMaintenanceHandler, etcdservergw.RegisterAuthHandler, v3lockgw.RegisterLockHandler, v3electiongw.RegisterElectionHandler,
+		etcdservergw.RegisterKVHandler, etcdservergw.RegisterWatchHandler, etcdservergw.RegisterLeaseHandler,
+		etcdservergw.RegisterClusterHandler,
+		etcdservergw.RegisterMaintenanceHandler, etcdservergw.RegisterAuthHandler, v3lockgw.RegisterLockHandler,
+		v3electiongw.RegisterElectionHandler,
 	} {
 		if err := register(g.stopping, mux, g.self); err != nil {
 			return nil, fmt.Errorf("gateway: the JSON form of etcd's services: %w", err)
@@ -125,7 +133,8 @@ type members struct {
 	last      atomic.Uint32
 }
 
-// attempt is how long one member is waited for. etcd's /health waits for its cluster for 7 s at most.
+// attempt is how long one member is waited for. etcd's /health waits for its cluster for 7 s at
+// most.
 const attempt = 10 * time.Second
 
 // RoundTrip implements [http.RoundTripper]. The requests have no bodies.

@@ -54,7 +54,8 @@ func TestPages(t *testing.T) {
 		client  *http.Client
 	}{
 		"plain": {etcdtest.Options{}, "http", transport.TLSInfo{}, transport.TLSInfo{}, http.DefaultClient},
-		"TLS":   {etcdtest.Options{TLS: etcdCerts}, "https", transport.TLSInfo{CertFile: serverCerts.CertFile, KeyFile: serverCerts.KeyFile}, etcdCerts, secured},
+		"TLS": {etcdtest.Options{TLS: etcdCerts}, "https", transport.TLSInfo{CertFile: serverCerts.CertFile,
+			KeyFile: serverCerts.KeyFile}, etcdCerts, secured},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := etcdtest.New(t, 1, up.etcd)
@@ -62,7 +63,8 @@ func TestPages(t *testing.T) {
 			metrics := hotkeys.NewMetrics(hotkeys.Bounds{}, newest.Revision)
 			registry := prometheus.NewRegistry()
 			registry.MustRegister(metrics)
-			g := beginAt(t, Config{Metrics: metrics, Newest: newest, Registry: registry}, UpstreamConfig{Endpoints: c.Endpoints(), TLS: up.towards}, up.scheme, up.certs)
+			g := beginAt(t, Config{Metrics: metrics, Newest: newest, Registry: registry},
+				UpstreamConfig{Endpoints: c.Endpoints(), TLS: up.towards}, up.scheme, up.certs)
 			for path, want := range map[string]string{
 				"/health":                   `{"health":"true","reason":""}`,
 				"/health?serializable=true": `{"health":"true","reason":""}`,
@@ -72,7 +74,8 @@ func TestPages(t *testing.T) {
 				"/metrics":                  "etcd_server_has_leader 1",
 				OwnMetrics:                  "etcd_monitor_revision ",
 			} {
-				if code, body := get(t, up.client, g.Endpoint+path); code != http.StatusOK || !strings.Contains(body, want) {
+				if code, body := get(t, up.client, g.Endpoint+path); code != http.StatusOK ||
+					!strings.Contains(body, want) {
 					t.Errorf("%s: %d, %.200q; want %q", path, code, body, want)
 				}
 			}
@@ -87,7 +90,8 @@ func TestPages(t *testing.T) {
 				t.Errorf("POST: %d", r.StatusCode)
 			}
 			c.Stop(0)
-			if code, body := get(t, up.client, g.Endpoint+"/health"); code != http.StatusServiceUnavailable || !json.Valid([]byte(body)) || !strings.Contains(body, `"health":"false"`) {
+			if code, body := get(t, up.client, g.Endpoint+"/health"); code != http.StatusServiceUnavailable ||
+				!json.Valid([]byte(body)) || !strings.Contains(body, `"health":"false"`) {
 				t.Errorf("without etcd: %d, %q", code, body)
 			}
 		})
@@ -103,11 +107,13 @@ func TestPagesOfTheLiving(t *testing.T) {
 	}
 }
 
-// Who may use the pages from a browser is told as etcd tells it, and a page that another name leads to is none; profiles are there for who wants them, and variables are etcd's.
+// Who may use the pages from a browser is told as etcd tells it, and a page that another name leads
+// to is none; profiles are there for who wants them, and variables are etcd's.
 func TestAccessToPages(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
-	open, closed := begin(t, Config{}, c.Endpoints()...), begin(t, Config{CORS: []string{"https://ui.example"}, Hosts: []string{"127.0.0.1", "etcd.example"}, Profiles: true}, c.Endpoints()...)
+	open, closed := begin(t, Config{}, c.Endpoints()...), begin(t, Config{CORS: []string{"https://ui.example"},
+		Hosts: []string{"127.0.0.1", "etcd.example"}, Profiles: true}, c.Endpoints()...)
 	ask := func(endpoint, method, path, host, origin string) (int, http.Header, string) {
 		q, err := http.NewRequestWithContext(t.Context(), method, endpoint+path, strings.NewReader("{}"))
 		if err != nil {
@@ -132,12 +138,14 @@ func TestAccessToPages(t *testing.T) {
 		{closed.Endpoint, "etcd.example:2379", "", ""},
 	} {
 		for _, method := range []string{http.MethodPost, http.MethodOptions} {
-			if code, header, body := ask(at.endpoint, method, "/v3/maintenance/status", at.host, at.origin); code != http.StatusOK || header.Get(allowed) != at.allowed {
+			if code, header, body := ask(at.endpoint, method, "/v3/maintenance/status", at.host,
+				at.origin); code != http.StatusOK || header.Get(allowed) != at.allowed {
 				t.Errorf("%s %+v: %d, allowed to %q; %s", method, at, code, header.Get(allowed), body)
 			}
 		}
 	}
-	if code, _, body := ask(closed.Endpoint, http.MethodGet, "/version", "rebound.example", ""); code != http.StatusMisdirectedRequest || !strings.Contains(body, "--host-whitelist") {
+	if code, _, body := ask(closed.Endpoint, http.MethodGet, "/version", "rebound.example",
+		""); code != http.StatusMisdirectedRequest || !strings.Contains(body, "--host-whitelist") {
 		t.Errorf("another host: %d, %s", code, body)
 	}
 	if code, _, _ := ask(open.Endpoint, http.MethodGet, "/version", "rebound.example", ""); code != http.StatusOK {
@@ -150,7 +158,8 @@ func TestAccessToPages(t *testing.T) {
 		if code, _, _ := ask(endpoint, http.MethodGet, "/debug/pprof/goroutine?debug=1", "", ""); code != want {
 			t.Errorf("profiles: %d, want %d", code, want)
 		}
-		if code, _, body := ask(endpoint, http.MethodGet, "/debug/vars", "", ""); code != http.StatusOK || !json.Valid([]byte(body)) || !strings.Contains(body, "raft.status") {
+		if code, _, body := ask(endpoint, http.MethodGet, "/debug/vars", "", ""); code != http.StatusOK ||
+			!json.Valid([]byte(body)) || !strings.Contains(body, "raft.status") {
 			t.Errorf("variables: %d, %.100s; want etcd's", code, body)
 		}
 	}

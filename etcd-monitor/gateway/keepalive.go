@@ -18,8 +18,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Keep-alives of leases go to etcd on a few streams for all clients of the same identity. Of one lease one request at a time is on its way, and its answer is that of all that were waiting when it was sent: each client's
-// answer is to a renewal that etcd made after the client had asked, so the lease lives as long from then on as the answer says. A lease that several clients keep alive is renewed ten times a second at most.
+// Keep-alives of leases go to etcd on a few streams for all clients of the same identity. Of one
+// lease one request at a time is on its way, and its answer is that of all that were waiting when
+// it was sent: each client's answer is to a renewal that etcd made after the client had asked, so
+// the lease lives as long from then on as the answer says. A lease that several clients keep alive
+// is renewed ten times a second at most.
 
 const (
 	keepStreams = 8                      // to etcd, which renews one lease after the other on each
@@ -90,7 +93,8 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 	received := make(chan struct{})
 	leases := &leaseFilter{g, map[int64]bool{}}
 	if slices.Contains(md[rpctypes.MetadataRequireLeaderKey], rpctypes.MetadataHasLeader) {
-		// etcd ends such a stream when it has no leader, whether a lease was kept alive on it or not.
+		// etcd ends such a stream when it has no leader, whether a lease was kept alive on it or
+		// not.
 		if err := g.keeper.join(c, who, md); err != nil {
 			return g.unlessStopped(err)
 		}
@@ -169,7 +173,8 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 }
 
 // renew has a lease renewed. It says whether the client's stream goes on.
-func (k *keeper) renew(c *keepClient, who string, md metadata.MD, r *pb.LeaseKeepAliveRequest, answer chan pieces) bool {
+func (k *keeper) renew(c *keepClient, who string, md metadata.MD, r *pb.LeaseKeepAliveRequest,
+	answer chan pieces) bool {
 	err := k.on(uint64(r.ID)%keepStreams, who, md, func(st *keepStream) error { return st.renew(c, r, answer) })
 	if err != nil {
 		c.fail(err)
@@ -208,7 +213,8 @@ var errIdle = errors.New("the stream is closed")
 // open begins a stream to etcd. The caller has locked mu.
 func (k *keeper) open(name string, md metadata.MD) *keepStream {
 	ctx, stop := context.WithCancel(metadata.NewOutgoingContext(k.g.stopping, md))
-	st := &keepStream{keeper: k, name: name, stop: stop, etcd: newMailbox(mailboxBytes), clients: map[*keepClient]bool{}, leases: map[int64]*keepLease{}, swept: time.Now()}
+	st := &keepStream{keeper: k, name: name, stop: stop, etcd: newMailbox(mailboxBytes),
+		clients: map[*keepClient]bool{}, leases: map[int64]*keepLease{}, swept: time.Now()}
 	k.streams[name] = st
 	go func() {
 		defer stop()
@@ -307,7 +313,8 @@ func (st *keepStream) renew(c *keepClient, r *pb.LeaseKeepAliveRequest, answer c
 	return nil
 }
 
-// forward sends a request for those that wait, if none is on its way and the lease is not renewed too often. The caller has locked mu.
+// forward sends a request for those that wait, if none is on its way and the lease is not renewed
+// too often. The caller has locked mu.
 func (st *keepStream) forward(id int64, l *keepLease) {
 	if len(l.waiting) > 0 || len(l.next) == 0 || l.timed || st.dead != nil {
 		return

@@ -35,7 +35,9 @@ func keepAlive(s pb.Lease_LeaseKeepAliveClient, id int64) (*pb.LeaseKeepAliveRes
 	return s.Recv()
 }
 
-// A lease that many clients keep alive is renewed ten times a second; who keeps a lease alone waits for nobody. Each has etcd's answer to a renewal after its request: a lease that was revoked before is gone.
+// A lease that many clients keep alive is renewed ten times a second; who keeps a lease alone waits
+// for nobody. Each has etcd's answer to a renewal after its request: a lease that was revoked
+// before is gone.
 func TestKeepAlives(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	g := begin(t, Config{}, c.Endpoints()...)
@@ -108,7 +110,8 @@ func TestKeepAlives(t *testing.T) {
 	})
 }
 
-// Answers come in the order of the requests, those of many leases on one stream too; the streams to etcd are few, however many clients there are; and their end is the clients' end.
+// Answers come in the order of the requests, those of many leases on one stream too; the streams to
+// etcd are few, however many clients there are; and their end is the clients' end.
 func TestKeepAliveStreams(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -162,7 +165,8 @@ func TestKeepAliveStreams(t *testing.T) {
 	}
 }
 
-// A stream that asks for a leader ends when etcd has none, though no lease was kept alive on it yet; one that does not ask for it goes on.
+// A stream that asks for a leader ends when etcd has none, though no lease was kept alive on it
+// yet; one that does not ask for it goes on.
 func TestKeepAliveLeader(t *testing.T) {
 	c := etcdtest.New(t, 3, etcdtest.Options{})
 	g := begin(t, Config{}, c.Endpoints()[0])

@@ -21,7 +21,8 @@ type kv struct {
 // answer is what all answers of the key-value service are.
 type answer interface{ GetHeader() *pb.ResponseHeader }
 
-func serve[Q any, A answer](ctx context.Context, g *Gateway, kind string, serve func(context.Context, Q) (A, error), request Q) (A, error) {
+func serve[Q any, A answer](ctx context.Context, g *Gateway, kind string, serve func(context.Context, Q) (A,
+	error), request Q) (A, error) {
 	r, err := serve(ctx, request)
 	if err != nil {
 		err = notTheClients(ctx, err)
@@ -33,8 +34,10 @@ func serve[Q any, A answer](ctx context.Context, g *Gateway, kind string, serve 
 	return r, err
 }
 
-// notTheClients is an error that does not say that the client's time is over, or that it has gone, unless that is so. etcd's client takes DeadlineExceeded and Canceled, while its own context is not done, for
-// its connection's, and sends the request again, a write too: but what this service has stopped waiting for may be executed yet.
+// notTheClients is an error that does not say that the client's time is over, or that it has gone,
+// unless that is so. etcd's client takes DeadlineExceeded and Canceled, while its own context is
+// not done, for its connection's, and sends the request again, a write too: but what this service
+// has stopped waiting for may be executed yet.
 func notTheClients(ctx context.Context, err error) error {
 	switch status.Code(err) {
 	case codes.DeadlineExceeded, codes.Canceled:
@@ -72,8 +75,9 @@ func (s kv) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Compactio
 	return serve(ctx, s.g, kindCompact, s.next.Compact, r)
 }
 
-// Forward is etcd's key-value service for who serves [Config].KV. What it asks etcd is asked in the name of the client whose request's context it is given (its token, its other metadata), and the time that
-// etcd takes is counted.
+// Forward is etcd's key-value service for who serves [Config].KV. What it asks etcd is asked in the
+// name of the client whose request's context it is given (its token, its other metadata), and the
+// time that etcd takes is counted.
 func Forward(u *Upstream, m *hotkeys.Metrics) pb.KVClient {
 	return forward{pb.NewKVClient(u.Conn()), m}
 }
@@ -83,7 +87,8 @@ type forward struct {
 	metrics *hotkeys.Metrics
 }
 
-func ask[Q any, A any](ctx context.Context, t forward, kind string, ask func(context.Context, Q, ...grpc.CallOption) (A, error), request Q, opts []grpc.CallOption) (A, error) {
+func ask[Q any, A any](ctx context.Context, t forward, kind string, ask func(context.Context, Q,
+	...grpc.CallOption) (A, error), request Q, opts []grpc.CallOption) (A, error) {
 	began := time.Now()
 	a, err := ask(outgoing(ctx), request, opts...)
 	t.metrics.Etcd(kind, time.Since(began))
@@ -102,7 +107,8 @@ func (t forward) Put(ctx context.Context, r *pb.PutRequest, opts ...grpc.CallOpt
 	return ask(ctx, t, kindPut, t.next.Put, r, opts)
 }
 
-func (t forward) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest, opts ...grpc.CallOption) (*pb.DeleteRangeResponse, error) {
+func (t forward) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest, opts ...grpc.CallOption) (
+	*pb.DeleteRangeResponse, error) {
 	return ask(ctx, t, kindDelete, t.next.DeleteRange, r, opts)
 }
 
@@ -110,6 +116,7 @@ func (t forward) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOpt
 	return ask(ctx, t, kindTxn, t.next.Txn, r, opts)
 }
 
-func (t forward) Compact(ctx context.Context, r *pb.CompactionRequest, opts ...grpc.CallOption) (*pb.CompactionResponse, error) {
+func (t forward) Compact(ctx context.Context, r *pb.CompactionRequest, opts ...grpc.CallOption) (
+	*pb.CompactionResponse, error) {
 	return ask(ctx, t, kindCompact, t.next.Compact, r, opts)
 }

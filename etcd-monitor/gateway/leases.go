@@ -15,10 +15,12 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
 )
 
-// A lease that a reserved key is attached to (a gateway's session, the controllers' leader) is no client's: it is not listed, and who names it hears that there is no such lease. Who ended one would end the session, and who kept one
-// alive would have a dead gateway's guards stay.
+// A lease that a reserved key is attached to (a gateway's session, the controllers' leader) is no
+// client's: it is not listed, and who names it hears that there is no such lease. Who ended one
+// would end the session, and who kept one alive would have a dead gateway's guards stay.
 
-// leaseMethods are those of single requests about leases, with what is answered in etcd's place; an answer of nil: etcd is asked.
+// leaseMethods are those of single requests about leases, with what is answered in etcd's place; an
+// answer of nil: etcd is asked.
 var leaseMethods = map[string]func(g *Gateway, ctx context.Context, request []byte) (message, error){
 	"/etcdserverpb.Lease/LeaseRevoke":     (*Gateway).revokeReserved,
 	"/etcdserverpb.Lease/LeaseTimeToLive": (*Gateway).timeToLiveReserved,
@@ -53,7 +55,9 @@ func (g *Gateway) timeToLiveReserved(ctx context.Context, request []byte) (messa
 	if err != nil || !own {
 		return nil, err
 	}
-	a, err := pb.NewLeaseClient(g.upstream.Conn()).LeaseTimeToLive(outgoing(ctx), &pb.LeaseTimeToLiveRequest{Keys: q.Keys}) // there is no lease of number 0
+	// there is no lease of number 0
+	a, err := pb.NewLeaseClient(g.upstream.Conn()).LeaseTimeToLive(outgoing(ctx),
+		&pb.LeaseTimeToLiveRequest{Keys: q.Keys})
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +88,8 @@ type leaseFilter struct {
 	known map[int64]bool // the leases that were asked for, and whether each is reserved
 }
 
-// refused is what is answered in etcd's place to who keeps a reserved lease alive: nil where it is none.
+// refused is what is answered in etcd's place to who keeps a reserved lease alive: nil where it is
+// none.
 func (f *leaseFilter) refused(ctx context.Context, id int64) (pieces, error) {
 	if len(f.g.reserved.Prefixes()) == 0 {
 		return nil, nil
@@ -100,14 +105,17 @@ func (f *leaseFilter) refused(ctx context.Context, id int64) (pieces, error) {
 	if !own {
 		return nil, nil
 	}
-	b, err := (&pb.LeaseKeepAliveResponse{Header: &pb.ResponseHeader{Revision: f.g.newest.Revision()}, ID: id}).Marshal() // as of a lease that is not there
+	// as of a lease that is not there
+	b, err := (&pb.LeaseKeepAliveResponse{Header: &pb.ResponseHeader{Revision: f.g.newest.Revision()}, ID: id}).
+		Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("gateway: an answer to who keeps a lease alive: %w", err)
 	}
 	return pieces{b}, nil
 }
 
-// ownsLease says whether a reserved key is attached to a lease. It asks etcd under the gateway's own name.
+// ownsLease says whether a reserved key is attached to a lease. It asks etcd under the gateway's
+// own name.
 func (g *Gateway) ownsLease(ctx context.Context, id int64) (bool, error) {
 	if g.asSelf == nil || id == 0 {
 		return false, nil

@@ -12,8 +12,10 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 )
 
-// Listen listens for clients at a URL as etcd's --listen-client-urls has them: http://HOST:PORT, https://HOST:PORT (with the certificates), unix://PATH, unixs://PATH. The certificate, its key, the CA
-// and the revocation list are read again for each connection, so that new ones hold as soon as they are there.
+// Listen listens for clients at a URL as etcd's --listen-client-urls has them: http://HOST:PORT,
+// https://HOST:PORT (with the certificates), unix://PATH, unixs://PATH. The certificate, its key,
+// the CA and the revocation list are read again for each connection, so that new ones hold as soon
+// as they are there.
 func Listen(u url.URL, certs transport.TLSInfo) (net.Listener, error) {
 	network, address, secure := "tcp", u.Host, false
 	switch u.Scheme {
@@ -56,7 +58,8 @@ func serverTLS(certs transport.TLSInfo) (*tls.Config, error) {
 	if certs.CRLFile != "" {
 		certs.ConfigureCRLVerification(c)
 	}
-	// The server's preference decides. A client that speaks both means HTTP (curl, probes): gRPC's offer HTTP/2 alone.
+	// The server's preference decides. A client that speaks both means HTTP (curl, probes): gRPC's
+	// offer HTTP/2 alone.
 	c.NextProtos = []string{"http/1.1", "h2"}
 	return c, nil
 }

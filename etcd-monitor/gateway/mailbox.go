@@ -2,13 +2,15 @@ package gateway
 
 import "sync"
 
-// What a mailbox holds before it is full, in bytes; and what a message counts beside those that it alone has.
+// What a mailbox holds before it is full, in bytes; and what a message counts beside those that it
+// alone has.
 const (
 	mailboxBytes = 4 << 20
 	messageBytes = 64
 )
 
-// mailbox is the messages that wait to be sent on one stream. What many streams are sent is in memory once, and the parts of messages that follow each other in a mailbox count once.
+// mailbox is the messages that wait to be sent on one stream. What many streams are sent is in
+// memory once, and the parts of messages that follow each other in a mailbox count once.
 type mailbox struct {
 	mu       sync.Mutex
 	changed  sync.Cond
@@ -27,7 +29,8 @@ func newMailbox(limit int) *mailbox {
 	return m
 }
 
-// put puts a message in. While the mailbox is full put waits, or does not put it in. It says whether the message is in.
+// put puts a message in. While the mailbox is full put waits, or does not put it in. It says
+// whether the message is in.
 func (m *mailbox) put(p pieces, wait bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

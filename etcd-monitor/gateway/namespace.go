@@ -10,13 +10,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A namespace is what the names of all of the clients' keys begin with at etcd; the clients do not see it (etcd's client/v3/namespace does the same to the calls of its own client). All that is behind it, what is counted
-// and placed too, has the names that etcd has.
+// A namespace is what the names of all of the clients' keys begin with at etcd; the clients do not
+// see it (etcd's client/v3/namespace does the same to the calls of its own client). All that is
+// behind it, what is counted and placed too, has the names that etcd has.
 
 // namespace is the beginning of the names; "": none.
 type namespace []byte
 
-// in is a key, or the beginning of a range, as etcd has it. One without a name stays so, because etcd refuses it.
+// in is a key, or the beginning of a range, as etcd has it. One without a name stays so, because
+// etcd refuses it.
 func (n namespace) in(key []byte) []byte {
 	if len(key) == 0 {
 		return key
@@ -142,7 +144,8 @@ func (n namespace) opsIn(ops []*pb.RequestOp) (out []*pb.RequestOp) {
 		case *pb.RequestOp_RequestPut:
 			op = &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: n.putIn(r.RequestPut)}}
 		case *pb.RequestOp_RequestDeleteRange:
-			op = &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: n.deleteIn(r.RequestDeleteRange)}}
+			op = &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: n.deleteIn(
+				r.RequestDeleteRange)}}
 		case *pb.RequestOp_RequestTxn:
 			op = &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: n.txnIn(r.RequestTxn)}}
 		}

@@ -17,22 +17,28 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// In a namespace all is as without one (TestDifferential), and at etcd all has the namespace's names: what etcd's own client with a namespace writes is read through the gateway, and the other way round. A key is placed by
-// the name that it has at etcd, and then read from the network and guarded.
+// In a namespace all is as without one (TestDifferential), and at etcd all has the namespace's
+// names: what etcd's own client with a namespace writes is read through the gateway, and the other
+// way round. A key is placed by the name that it has at etcd, and then read from the network and
+// guarded.
 func TestNamespace(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
-	w := &world{t: t, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(hotkeys.Bounds{}, nil)}
+	w := &world{t: t, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(
+		hotkeys.Bounds{}, nil)}
 	direct := etcdtest.Client(t, c.Endpoints()...)
 	for _, key := range []string{"team/placed", "placed"} { // the second one is nobody's of the namespace
-		if _, err := (placement.Store{KV: direct, Prefix: placement.DefaultPrefix}).Put(t.Context(), key, w.slots.add()); err != nil {
+		if _, err := (placement.Store{KV: direct, Prefix: placement.DefaultPrefix}).Put(t.Context(), key,
+			w.slots.add()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	within := etcdnamespace.NewKV(direct.KV, "team/")
-	for name, endpoint := range map[string]string{"placement": w.gatewayOf("team/", c.Endpoints()...), "passed": begin(t, Config{Namespace: "team/"}, c.Endpoints()...).Endpoint} {
+	for name, endpoint := range map[string]string{"placement": w.gatewayOf("team/", c.Endpoints()...),
+		"passed": begin(t, Config{Namespace: "team/"}, c.Endpoints()...).Endpoint} {
 		client := etcdtest.Client(t, endpoint)
-		watch := client.Watch(t.Context(), "", clientv3.WithFromKey(), clientv3.WithPrevKV(), clientv3.WithCreatedNotify())
+		watch := client.Watch(t.Context(), "", clientv3.WithFromKey(), clientv3.WithPrevKV(),
+			clientv3.WithCreatedNotify())
 		if r := <-watch; r.Err() != nil {
 			t.Fatal(name, r.Err())
 		}
@@ -48,7 +54,8 @@ func TestNamespace(t *testing.T) {
 		}
 		for _, want := range []string{"placed=1", "placed=2", "k=3"} {
 			r := <-watch
-			if r.Err() != nil || len(r.Events) != 1 || string(r.Events[0].Kv.Key)+"="+string(r.Events[0].Kv.Value) != want {
+			if r.Err() != nil || len(r.Events) != 1 || string(r.Events[0].Kv.Key)+"="+
+				string(r.Events[0].Kv.Value) != want {
 				t.Fatalf("%s: the watch: %v, %v; want %s", name, r, r.Err(), want)
 			}
 			if want == "placed=2" && string(r.Events[0].PrevKv.Key) != "placed" {
@@ -56,7 +63,8 @@ func TestNamespace(t *testing.T) {
 			}
 		}
 		for range 3 { // of which the first may go to etcd
-			if r, err := client.Get(t.Context(), "placed"); err != nil || len(r.Kvs) != 1 || string(r.Kvs[0].Key) != "placed" || string(r.Kvs[0].Value) != "2" {
+			if r, err := client.Get(t.Context(), "placed"); err != nil || len(r.Kvs) != 1 ||
+				string(r.Kvs[0].Key) != "placed" || string(r.Kvs[0].Value) != "2" {
 				t.Errorf("%s: %v, %v", name, r, err)
 			}
 		}
@@ -72,7 +80,8 @@ func TestNamespace(t *testing.T) {
 		if err != nil || len(all.Kvs) != 2 || string(all.Kvs[0].Key) != "k" {
 			t.Errorf("%s: all keys: %v, %v", name, all, err)
 		}
-		if _, err := client.Put(t.Context(), "", "x"); err == nil || !strings.Contains(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCEmptyKey)) {
+		if _, err := client.Put(t.Context(), "", "x"); err == nil ||
+			!strings.Contains(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCEmptyKey)) {
 			t.Errorf("%s: a put without a key: %v", name, err)
 		}
 
@@ -82,17 +91,20 @@ func TestNamespace(t *testing.T) {
 		}
 		client.Put(t.Context(), "leased", "", clientv3.WithLease(lease.ID))
 		direct.Put(t.Context(), "other", "", clientv3.WithLease(lease.ID))
-		if r, err := client.TimeToLive(t.Context(), lease.ID, clientv3.WithAttachedKeys()); err != nil || len(r.Keys) != 1 || string(r.Keys[0]) != "leased" {
+		if r, err := client.TimeToLive(t.Context(), lease.ID, clientv3.WithAttachedKeys()); err != nil ||
+			len(r.Keys) != 1 || string(r.Keys[0]) != "leased" {
 			t.Errorf("%s: the lease's keys: %q, %v", name, r.Keys, err)
 		}
-		lock, err := v3lockpb.NewLockClient(client.ActiveConnection()).Lock(t.Context(), &v3lockpb.LockRequest{Name: []byte("lock"), Lease: int64(lease.ID)})
+		lock, err := v3lockpb.NewLockClient(client.ActiveConnection()).Lock(t.Context(),
+			&v3lockpb.LockRequest{Name: []byte("lock"), Lease: int64(lease.ID)})
 		if err != nil || !strings.HasPrefix(string(lock.Key), "lock/") {
 			t.Fatalf("%s: the lock: %v, %v", name, lock, err)
 		}
 		if r, err := direct.Get(t.Context(), "team/"+string(lock.Key)); err != nil || len(r.Kvs) != 1 {
 			t.Errorf("%s: the lock's key at etcd: %v, %v", name, r, err)
 		}
-		if _, err := v3lockpb.NewLockClient(client.ActiveConnection()).Unlock(t.Context(), &v3lockpb.UnlockRequest{Key: lock.Key}); err != nil {
+		if _, err := v3lockpb.NewLockClient(client.ActiveConnection()).Unlock(t.Context(),
+			&v3lockpb.UnlockRequest{Key: lock.Key}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		concurrencyWorks(t, endpoint, endpoint)

@@ -29,7 +29,8 @@ import (
 func beginGRPCProxy(t testing.TB, endpoints ...string) string {
 	t.Helper()
 	c := etcdtest.ClientWith(t, clientv3.Config{Endpoints: endpoints, DialOptions: []grpc.DialOption{
-		grpc.WithUnaryInterceptor(grpcproxy.AuthUnaryClientInterceptor), grpc.WithStreamInterceptor(grpcproxy.AuthStreamClientInterceptor),
+		grpc.WithUnaryInterceptor(grpcproxy.AuthUnaryClientInterceptor), grpc.WithStreamInterceptor(
+			grpcproxy.AuthStreamClientInterceptor),
 	}})
 	s := grpc.NewServer()
 	keys, _ := grpcproxy.NewKvProxy(c)
@@ -47,17 +48,22 @@ func beginGRPCProxy(t testing.TB, endpoints ...string) string {
 	return "http://" + l.Addr().String()
 }
 
-// What clients see of an etcd that goes and comes back within their patience is the same through a gateway as without one, and as through etcd's own proxy: a write that is begun while it is gone waits and is
-// executed; of one that was under way it is known or not whether it was executed; none is executed twice.
+// What clients see of an etcd that goes and comes back within their patience is the same through a
+// gateway as without one, and as through etcd's own proxy: a write that is begun while it is gone
+// waits and is executed; of one that was under way it is known or not whether it was executed; none
+// is executed twice.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	ways := map[string]string{
-		"etcd": c.Endpoints()[0], "grpc-proxy": beginGRPCProxy(t, c.Endpoints()...), "passed": beginWay(t, false, c.Endpoints()...).Endpoint, "served": beginWay(t, true, c.Endpoints()...).Endpoint,
+		"etcd": c.Endpoints()[0], "grpc-proxy": beginGRPCProxy(t, c.Endpoints()...),
+		"passed": beginWay(t, false, c.Endpoints()...).Endpoint, "served": beginWay(t, true, c.Endpoints()...).Endpoint,
 	}
-	w := &world{t: t, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(hotkeys.Bounds{}, nil)}
+	w := &world{t: t, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(
+		hotkeys.Bounds{}, nil)}
 	for _, key := range []string{"placed", "placed/begun"} {
-		if _, err := (placement.Store{KV: etcdtest.Client(t, c.Endpoints()...), Prefix: placement.DefaultPrefix}).Put(t.Context(), key, w.slots.add()); err != nil {
+		if _, err := (placement.Store{KV: etcdtest.Client(t, c.Endpoints()...),
+			Prefix: placement.DefaultPrefix}).Put(t.Context(), key, w.slots.add()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,7 +106,8 @@ func TestOutage(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				if _, err := client.Put(ctx, way, strconv.Itoa(i)); err == nil {
 					o.done++
-				} else if o.unknown++; status.Code(err) != codes.Unavailable && !errors.Is(err, context.DeadlineExceeded) {
+				} else if o.unknown++; status.Code(err) != codes.Unavailable &&
+					!errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%s: %v", way, err)
 				}
 				cancel()
@@ -149,8 +156,9 @@ func (s *slowKeys) Put(context.Context, *pb.PutRequest) (*pb.PutResponse, error)
 	return nil, status.Error(s.code, "the service's own patience is at its end")
 }
 
-// etcd's client takes DeadlineExceeded and Canceled, when its own time is not over, for errors of its own connection and sends a write again. A gateway that has stopped waiting must not say these: the first write
-// may be executed yet.
+// etcd's client takes DeadlineExceeded and Canceled, when its own time is not over, for errors of
+// its own connection and sends a write again. A gateway that has stopped waiting must not say
+// these: the first write may be executed yet.
 func TestImpatience(t *testing.T) {
 	for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Canceled} {
 		u, err := Dial(UpstreamConfig{Endpoints: []string{testport.Free(t)}})

@@ -96,7 +96,9 @@ type world struct {
 
 func newWorld(t *testing.T, absent ...string) *world {
 	t.Helper()
-	w := &world{t: t, cluster: etcdtest.New(t, 1, etcdtest.Options{}), slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(hotkeys.Bounds{}, nil), absent: absent}
+	w := &world{t: t, cluster: etcdtest.New(t, 1, etcdtest.Options{}),
+		slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(hotkeys.Bounds{}, nil),
+		absent: absent}
 	client := etcdtest.Client(t, w.cluster.Endpoints()...)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -183,7 +185,8 @@ func (w *world) gatewayOf(namespace string, endpoints ...string) string {
 	if err := seals.Ensure(ctx); err != nil {
 		w.t.Fatal(err)
 	}
-	sessions, runtime, newest := guardedshell.NewLeases(client, placement.DefaultPrefix, 0, nil), guardedshell.NewGoroutines(), new(Newest)
+	sessions, runtime, newest := guardedshell.NewLeases(client, placement.DefaultPrefix, 0, nil),
+		guardedshell.NewGoroutines(), new(Newest)
 	w.t.Cleanup(func() { // after the gateway's own end
 		runtime.Close()
 		sessions.Close()
@@ -191,9 +194,12 @@ func (w *world) gatewayOf(namespace string, endpoints ...string) string {
 		client.Close()
 		u.Close()
 	})
-	server := guarded.New(guarded.Config{Etcd: Forward(u, w.metrics), Slots: w.slots, Directory: follower, Sessions: sessions, Newest: newest, Codec: slotcodec.NewLibrary(client, placement.DefaultPrefix),
-		Seals: seals, Runtime: runtime, Observer: w.metrics, Prefix: placement.DefaultPrefix, Reserved: []string{ownPrefix}, Patience: 10 * time.Second})
-	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics, Reserved: reserved.With(ownPrefix), AsSelf: client, Namespace: namespace}).Endpoint
+	server := guarded.New(guarded.Config{Etcd: Forward(u, w.metrics), Slots: w.slots, Directory: follower,
+		Sessions: sessions, Newest: newest, Codec: slotcodec.NewLibrary(client, placement.DefaultPrefix),
+		Seals: seals, Runtime: runtime, Observer: w.metrics, Prefix: placement.DefaultPrefix,
+		Reserved: []string{ownPrefix}, Patience: 10 * time.Second})
+	return begin(w.t, Config{Upstream: u, KV: server, Newest: newest, Metrics: w.metrics,
+		Reserved: reserved.With(ownPrefix), AsSelf: client, Namespace: namespace}).Endpoint
 }
 
 // etcd's own tools do not notice that keys come into the network and leave it.
@@ -228,7 +234,8 @@ func TestPlaced(t *testing.T) {
 	})
 }
 
-// counts has counters increased through two gateways by transactions, and read through both: none is lost, and who reads after an increase sees it.
+// counts has counters increased through two gateways by transactions, and read through both: none
+// is lost, and who reads after an increase sees it.
 func counts(t *testing.T, w *world) {
 	t.Helper()
 	const each, keys = 150, 3
@@ -256,7 +263,8 @@ func counts(t *testing.T, w *world) {
 					if r.Header.Revision < revision {
 						t.Errorf("%s of revision %d in an answer of revision %d", key, revision, r.Header.Revision)
 					}
-					txn, err := c.Txn(t.Context()).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(clientv3.OpPut(key, fmt.Sprint(value+1))).Commit()
+					txn, err := c.Txn(t.Context()).If(clientv3.Compare(clientv3.ModRevision(key), "=",
+						revision)).Then(clientv3.OpPut(key, fmt.Sprint(value+1))).Commit()
 					if err != nil {
 						t.Error(err)
 						return
@@ -284,7 +292,8 @@ func counts(t *testing.T, w *world) {
 	}
 	wg.Wait()
 	for k, want := range done {
-		if r, err := clients[0].Get(t.Context(), fmt.Sprint("counter", k)); err != nil || string(r.Kvs[0].Value) != fmt.Sprint(want) {
+		if r, err := clients[0].Get(t.Context(), fmt.Sprint("counter", k)); err != nil ||
+			string(r.Kvs[0].Value) != fmt.Sprint(want) {
 			t.Errorf("counter%d: %v, %v; want %d", k, r, err, want)
 		}
 	}
@@ -303,7 +312,8 @@ func exposed(t *testing.T, m *hotkeys.Metrics) string {
 	return page.Body.String()
 }
 
-// What passes is counted: requests by kind, errors, the keys that are read, and how long etcd took, whether the key-value service is passed on or served.
+// What passes is counted: requests by kind, errors, the keys that are read, and how long etcd took,
+// whether the key-value service is passed on or served.
 func TestMetrics(t *testing.T) {
 	for way, served := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -324,9 +334,11 @@ func TestMetrics(t *testing.T) {
 				client.Get(t.Context(), "k")
 			}
 			client.Get(t.Context(), "k", clientv3.WithPrefix())
-			client.Get(t.Context(), "old", clientv3.WithRev(1)) // counted as a get, not as a read of a key that could be in the network
+			// counted as a get, not as a read of a key that could be in the network
+			client.Get(t.Context(), "old", clientv3.WithRev(1))
 			client.Put(t.Context(), "k", "v")
-			client.Txn(t.Context()).Then(clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut("k", "w"), clientv3.OpDelete("k")}, nil)).Commit()
+			client.Txn(t.Context()).Then(clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut("k", "w"),
+				clientv3.OpDelete("k")}, nil)).Commit()
 			client.Delete(t.Context(), "k")
 			client.Delete(t.Context(), "k", clientv3.WithPrefix())
 			client.Put(t.Context(), "", "v") // without a key

@@ -18,9 +18,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The transparent proxy. There are libraries of this kind; those that can be had as Go modules are from 2018 and made for a codec interface that gRPC has left behind.
+// The transparent proxy. There are libraries of this kind; those that can be had as Go modules are
+// from 2018 and made for a codec interface that gRPC has left behind.
 
-// methods are etcd's, as /SERVICE/METHOD, with whether they stream. Others are passed on too, as streams, which single requests are a case of.
+// methods are etcd's, as /SERVICE/METHOD, with whether they stream. Others are passed on too, as
+// streams, which single requests are a case of.
 var methods = func() map[string]bool {
 	s := grpc.NewServer()
 	pb.RegisterKVServer(s, nil)
@@ -87,7 +89,8 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	var header, trailer metadata.MD
 	invoke := func() error {
 		defer func(began time.Time) { g.metrics.Etcd(kind, time.Since(began)) }(time.Now())
-		return g.upstream.Conn().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec), grpc.Header(&header), grpc.Trailer(&trailer))
+		return g.upstream.Conn().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec),
+			grpc.Header(&header), grpc.Trailer(&trailer))
 	}
 	if method == authEnableMethod && g.enabling != nil {
 		err = g.enabling(ctx, invoke)
@@ -114,10 +117,12 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 
 // stream begins a call of one of etcd's methods in which both ends send messages.
 func (g *Gateway) stream(ctx context.Context, method string) (grpc.ClientStream, error) {
-	return g.upstream.Conn().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, grpc.ForceCodecV2(g.codec))
+	return g.upstream.Conn().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method,
+		grpc.ForceCodecV2(g.codec))
 }
 
-// passStream passes messages both ways until etcd ends the stream, the client does, or the gateway is stopped.
+// passStream passes messages both ways until etcd ends the stream, the client does, or the gateway
+// is stopped.
 func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(outgoing(down.Context()))
 	defer cancel()
@@ -127,7 +132,8 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 		return g.unlessStopped(err)
 	}
 	go func() {
-		// What the client sends. It ends with the handler at the latest, because the stream does then. Whatever went wrong in sending to etcd is told by receiving from it.
+		// What the client sends. It ends with the handler at the latest, because the stream does
+		// then. Whatever went wrong in sending to etcd is told by receiving from it.
 		for {
 			var request frame
 			err := down.RecvMsg(&request)
@@ -177,7 +183,8 @@ const (
 
 const authEnableMethod = "/etcdserverpb.Auth/AuthEnable"
 
-// whileServing is the context of a request: what waits for a connection to etcd when the gateway is stopped waits no longer. What was sent may have its answer.
+// whileServing is the context of a request: what waits for a connection to etcd when the gateway is
+// stopped waits no longer. What was sent may have its answer.
 func (g *Gateway) whileServing(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(g.stopping, func() {
@@ -191,7 +198,8 @@ func (g *Gateway) whileServing(ctx context.Context) (context.Context, context.Ca
 	}
 }
 
-// unlessStopped is the error that a request or a stream ends with: a server that stops says so as etcd does, and clients go elsewhere.
+// unlessStopped is the error that a request or a stream ends with: a server that stops says so as
+// etcd does, and clients go elsewhere.
 func (g *Gateway) unlessStopped(err error) error {
 	if g.stopping.Err() != nil && (status.Code(err) == codes.Canceled || errors.Is(err, context.Canceled)) {
 		return rpctypes.ErrGRPCStopped

@@ -29,7 +29,8 @@ func (p pieces) body() *byte {
 	return &p[len(p)-1][0]
 }
 
-// codec leaves frames as they are, and treats all other messages as gRPC's own codec for protocol buffers does. It bears that one's name, because the name goes over the wire.
+// codec leaves frames as they are, and treats all other messages as gRPC's own codec for protocol
+// buffers does. It bears that one's name, because the name goes over the wire.
 type codec struct{ proto encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }

@@ -7,7 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The kinds of requests of the key-value service that are told apart in metrics. Other methods go by their names.
+// The kinds of requests of the key-value service that are told apart in metrics. Other methods go
+// by their names.
 const (
 	kindGet         = "get" // a Range of one key
 	kindRange       = "range"
@@ -53,12 +54,14 @@ func (g *Gateway) look(method string, request []byte) string {
 	return path.Base(method)
 }
 
-// lookRange counts a read of a key, if it is one that a slot in the network could answer: of one key, and of what it is now.
+// lookRange counts a read of a key, if it is one that a slot in the network could answer: of one
+// key, and of what it is now.
 func (g *Gateway) lookRange(r *pb.RangeRequest) string {
 	if len(r.RangeEnd) > 0 || len(r.Key) == 0 {
 		return kindRange
 	}
-	if r.Revision == 0 && r.MinModRevision == 0 && r.MaxModRevision == 0 && r.MinCreateRevision == 0 && r.MaxCreateRevision == 0 {
+	if r.Revision == 0 && r.MinModRevision == 0 && r.MaxModRevision == 0 && r.MinCreateRevision == 0 &&
+		r.MaxCreateRevision == 0 {
 		g.countRead(r.Key)
 	}
 	return kindGet
@@ -72,7 +75,8 @@ func (g *Gateway) lookDelete(r *pb.DeleteRangeRequest) string {
 	return kindDelete
 }
 
-// lookTxn counts the keys that a transaction may write, in whichever branch. What it reads is not counted: the network answers no transactions.
+// lookTxn counts the keys that a transaction may write, in whichever branch. What it reads is not
+// counted: the network answers no transactions.
 func (g *Gateway) lookTxn(r *pb.TxnRequest) {
 	for _, branch := range [][]*pb.RequestOp{r.Success, r.Failure} {
 		for _, op := range branch {
@@ -88,7 +92,8 @@ func (g *Gateway) lookTxn(r *pb.TxnRequest) {
 	}
 }
 
-// countRead and countWrite count the reads and writes of a key that is not reserved: what is refused heats nothing.
+// countRead and countWrite count the reads and writes of a key that is not reserved: what is
+// refused heats nothing.
 
 func (g *Gateway) countRead(key []byte) {
 	if !g.reserved.Has(string(key)) {

@@ -26,7 +26,8 @@ import (
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
-// The project's own keys are not read through a gateway: by ranges, transactions, watches, snapshots, or the same as JSON.
+// The project's own keys are not read through a gateway: by ranges, transactions, watches,
+// snapshots, or the same as JSON.
 func TestReservedKeysAreHidden(t *testing.T) {
 	w := newWorld(t)
 	gateway := w.gateway()
@@ -38,7 +39,8 @@ func TestReservedKeysAreHidden(t *testing.T) {
 	}
 	keys := r.Kvs[0].Value
 	shows := func(b []byte) bool {
-		return bytes.Contains(b, []byte("keyset")) || bytes.Contains(b, []byte(base64.StdEncoding.EncodeToString([]byte(name))))
+		return bytes.Contains(b, []byte("keyset")) ||
+			bytes.Contains(b, []byte(base64.StdEncoding.EncodeToString([]byte(name))))
 	}
 
 	if a, err := through.Get(t.Context(), name); status.Code(err) != codes.PermissionDenied {
@@ -56,7 +58,8 @@ func TestReservedKeysAreHidden(t *testing.T) {
 			t.Errorf("%s is read among all keys", kv.Key)
 		}
 	}
-	if a, err := through.Txn(t.Context()).If(clientv3.Compare(clientv3.Value(name), ">", "a")).Commit(); status.Code(err) != codes.PermissionDenied {
+	if a, err := through.Txn(t.Context()).If(clientv3.Compare(clientv3.Value(name), ">", "a")).
+		Commit(); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("%v, %v", a, err)
 	}
 	for path, body := range map[string]string{
@@ -121,7 +124,8 @@ func TestReservedKeysAreHidden(t *testing.T) {
 		}
 	}
 	// Of them alone there is no watch, whichever other watches are asked for on the same stream.
-	for _, only := range []clientv3.WatchChan{through.Watch(ctx, name, clientv3.WithRev(1)), through.Watch(ctx, ownPrefix, clientv3.WithPrefix()), through.Watch(ctx, "/netcraq/leader")} {
+	for _, only := range []clientv3.WatchChan{through.Watch(ctx, name, clientv3.WithRev(1)),
+		through.Watch(ctx, ownPrefix, clientv3.WithPrefix()), through.Watch(ctx, "/netcraq/leader")} {
 		if a, open := <-only; open && a.Err() == nil {
 			t.Errorf("%v", a)
 		}
@@ -131,7 +135,8 @@ func TestReservedKeysAreHidden(t *testing.T) {
 	}
 }
 
-// A client that deletes everything has deleted what is his, and nothing of the controllers' or the gateways'.
+// A client that deletes everything has deleted what is his, and nothing of the controllers' or the
+// gateways'.
 func TestDeleteEverything(t *testing.T) {
 	w := newWorld(t)
 	through, direct := etcdtest.Client(t, w.gateway()), etcdtest.Client(t, w.cluster.Endpoints()...)
@@ -169,7 +174,8 @@ func TestDeleteEverything(t *testing.T) {
 	}
 }
 
-// The leases of gateways and controllers are in no list, and there are none for who names them; those of clients are as ever.
+// The leases of gateways and controllers are in no list, and there are none for who names them;
+// those of clients are as ever.
 func TestReservedLeases(t *testing.T) {
 	w := newWorld(t)
 	through, direct := etcdtest.Client(t, w.gateway()), etcdtest.Client(t, w.cluster.Endpoints()...)
@@ -217,7 +223,8 @@ func TestReservedLeases(t *testing.T) {
 	}
 	for _, id := range []clientv3.LeaseID{leader, session} {
 		for _, options := range [][]clientv3.LeaseOption{nil, {clientv3.WithAttachedKeys()}} {
-			if r, err := through.TimeToLive(ctx, id, options...); err != nil || r.TTL != -1 || r.ID != id || len(r.Keys) > 0 || r.GrantedTTL != 0 || r.Revision == 0 {
+			if r, err := through.TimeToLive(ctx, id, options...); err != nil || r.TTL != -1 || r.ID != id ||
+				len(r.Keys) > 0 || r.GrantedTTL != 0 || r.Revision == 0 {
 				t.Errorf("%+v, %v", r, err)
 			}
 		}
@@ -231,7 +238,8 @@ func TestReservedLeases(t *testing.T) {
 			t.Errorf("at etcd: %v, %v", r, err)
 		}
 	}
-	if r, err := through.TimeToLive(ctx, mine, clientv3.WithAttachedKeys()); err != nil || r.TTL <= 0 || len(r.Keys) != 1 || string(r.Keys[0]) != "mine" {
+	if r, err := through.TimeToLive(ctx, mine, clientv3.WithAttachedKeys()); err != nil || r.TTL <= 0 ||
+		len(r.Keys) != 1 || string(r.Keys[0]) != "mine" {
 		t.Errorf("%+v, %v", r, err)
 	}
 	// On one stream, too, whichever comes first.
@@ -247,7 +255,8 @@ func TestReservedLeases(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := map[bool]int64{true: 60, false: 0}[id == mine]; r.ID != int64(id) || r.TTL != want || r.Header.GetRevision() == 0 {
+		if want := map[bool]int64{true: 60, false: 0}[id == mine]; r.ID != int64(id) || r.TTL != want ||
+			r.Header.GetRevision() == 0 {
 			t.Errorf("%x: %v; want a time to live of %d", id, r, want)
 		}
 	}
@@ -265,7 +274,8 @@ func TestReservedLeases(t *testing.T) {
 	}
 }
 
-// In a namespace it is the names that etcd has that decide: what a client calls by other names is as reserved as ever, and what he calls as reserved keys are called is his.
+// In a namespace it is the names that etcd has that decide: what a client calls by other names is
+// as reserved as ever, and what he calls as reserved keys are called is his.
 func TestReservedInNamespace(t *testing.T) {
 	w := newWorld(t)
 	direct := etcdtest.Client(t, w.cluster.Endpoints()...)
@@ -283,7 +293,8 @@ func TestReservedInNamespace(t *testing.T) {
 		}
 		var all []clientv3.WatchChan // which become one at etcd
 		for range 3 {
-			all = append(all, through.Watch(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithCreatedNotify(), clientv3.WithPrevKV()))
+			all = append(all, through.Watch(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithCreatedNotify(),
+				clientv3.WithPrevKV()))
 			if r := <-all[len(all)-1]; r.Err() != nil || !r.Created {
 				t.Fatalf("%+v", r)
 			}
@@ -344,7 +355,8 @@ func TestReservedInNamespace(t *testing.T) {
 		if _, err := through.Put(ctx, "z", "w", clientv3.WithLease(lease.ID)); err != nil {
 			t.Fatal(err)
 		}
-		if l, err := through.TimeToLive(ctx, lease.ID, clientv3.WithAttachedKeys()); err != nil || len(l.Keys) != 1 || string(l.Keys[0]) != "z" {
+		if l, err := through.TimeToLive(ctx, lease.ID, clientv3.WithAttachedKeys()); err != nil ||
+			len(l.Keys) != 1 || string(l.Keys[0]) != "z" {
 			t.Errorf("%q: %+v, %v", names, l, err)
 		}
 		if _, err := through.Delete(ctx, "\x00", clientv3.WithFromKey()); err != nil {
@@ -356,7 +368,9 @@ func TestReservedInNamespace(t *testing.T) {
 	}
 }
 
-// What is refused is refused in its turn, what is left out leaves no trace, an answer in fragments ends, and who wants to know how far a watch is, hears no more than is so. The names are those of clients in a namespace.
+// What is refused is refused in its turn, what is left out leaves no trace, an answer in fragments
+// ends, and who wants to know how far a watch is, hears no more than is so. The names are those of
+// clients in a namespace.
 func TestWatchFilter(t *testing.T) {
 	for _, names := range []namespace{nil, namespace("ns/")} {
 		own := string(names) + ownPrefix
@@ -364,9 +378,11 @@ func TestWatchFilter(t *testing.T) {
 		for _, c := range []struct {
 			key, end string
 			refused  bool
-		}{{own + "x", "", true}, {own, clientv3.GetPrefixRangeEnd(own), true}, {own + "x", own + "y", true}, {own, "\x00", false}, {"\x00", "\x00", false}, {"", "", false}, {"a", "", false}} {
+		}{{own + "x", "", true}, {own, clientv3.GetPrefixRangeEnd(own), true}, {own + "x", own + "y", true},
+			{own, "\x00", false}, {"\x00", "\x00", false}, {"", "", false}, {"a", "", false}} {
 			q := &pb.WatchCreateRequest{Key: []byte(c.key), RangeEnd: []byte(c.end)}
-			if got := g.refuses(q); got != c.refused || got && string(q.Key) != string(q.RangeEnd) || !got && (string(q.Key) != c.key || string(q.RangeEnd) != c.end) {
+			if got := g.refuses(q); got != c.refused || got && string(q.Key) != string(q.RangeEnd) ||
+				!got && (string(q.Key) != c.key || string(q.RangeEnd) != c.end) {
 				t.Errorf("%q to %q: %v, and etcd is asked for %v", c.key, c.end, got, q)
 			}
 		}
@@ -401,7 +417,8 @@ func TestWatchFilter(t *testing.T) {
 		}
 		events := func(keys ...string) (all []*mvccpb.Event) {
 			for i, k := range keys {
-				all = append(all, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(string(names) + k), ModRevision: int64(10 + i)}})
+				all = append(all, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(string(names) + k),
+					ModRevision: int64(10 + i)}})
 			}
 			return all
 		}
@@ -412,9 +429,12 @@ func TestWatchFilter(t *testing.T) {
 		if r := message(a); !r.Created || !r.Canceled || r.WatchId != noWatch || !strings.Contains(r.CancelReason, "PermissionDenied") {
 			t.Errorf("%v", r)
 		}
-		plain, fragments, progress := &watch{request: &pb.WatchCreateRequest{}}, &watch{request: &pb.WatchCreateRequest{Fragment: true}}, &watch{request: &pb.WatchCreateRequest{ProgressNotify: true}}
+		plain, fragments, progress := &watch{request: &pb.WatchCreateRequest{}},
+			&watch{request: &pb.WatchCreateRequest{Fragment: true}},
+			&watch{request: &pb.WatchCreateRequest{ProgressNotify: true}}
 		for _, w := range []*watch{plain, fragments, progress} {
-			if r := answer(w, &pb.WatchResponse{Events: events("a", ownPrefix+"a", "b")}); r == nil || len(r.Events) != 2 || r.Header.Revision != 100 || string(r.Events[1].Kv.Key) != "b" {
+			if r := answer(w, &pb.WatchResponse{Events: events("a", ownPrefix+"a", "b")}); r == nil ||
+				len(r.Events) != 2 || r.Header.Revision != 100 || string(r.Events[1].Kv.Key) != "b" {
 				t.Errorf("%v", r)
 			}
 			if r := answer(w, &pb.WatchResponse{}); r == nil || r.Header.Revision != 100 { // etcd says how far it is
@@ -429,7 +449,8 @@ func TestWatchFilter(t *testing.T) {
 				t.Errorf("%v", r)
 			}
 		}
-		if r := answer(progress, &pb.WatchResponse{Events: events(ownPrefix+"a", ownPrefix+"b")}); r == nil || len(r.Events) != 0 || r.Header.Revision != 11 {
+		if r := answer(progress, &pb.WatchResponse{Events: events(ownPrefix+"a", ownPrefix+"b")}); r == nil ||
+			len(r.Events) != 0 || r.Header.Revision != 11 {
 			t.Errorf("%v", r)
 		}
 		for i, step := range []struct {
@@ -450,11 +471,13 @@ func TestWatchFilter(t *testing.T) {
 				t.Errorf("step %d: %s; want %s", i, got, step.want)
 			}
 		}
-		// A client that has a part of a common watch's answer gets the rest, without a trace of what was left out, and the answer stays about all its revisions.
+		// A client that has a part of a common watch's answer gets the rest, without a trace of
+		// what was left out, and the answer stays about all its revisions.
 		mixed := read(&pb.WatchResponse{Events: events("a", ownPrefix+"a", ownPrefix+"b")})
 		for after, left := range map[int64]int{9: 1, 10: 0, 11: 0} {
 			rest, err := mixed.after(after)
-			if err != nil || rest.last != 12 || rest.first != after+1 || rest.emptied != (left == 0) || len(message(rest).Events) != left {
+			if err != nil || rest.last != 12 || rest.first != after+1 || rest.emptied != (left == 0) ||
+				len(message(rest).Events) != left {
 				t.Errorf("after %d: %+v, %v", after, rest, err)
 			}
 			if _, shown := plain.shows(rest); shown != (left > 0) {

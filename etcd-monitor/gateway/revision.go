@@ -7,7 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Newest is the newest revision of etcd's store that was seen in an answer. It never goes back. The zero value has seen none.
+// Newest is the newest revision of etcd's store that was seen in an answer. It never goes back. The
+// zero value has seen none.
 type Newest struct{ revision atomic.Int64 }
 
 // Revision is the newest revision seen, 0 before any.
@@ -35,14 +36,16 @@ const (
 	keyField      protowire.Number = 1 // of PutRequest: bytes
 )
 
-// revisionOf is the revision in the header of an answer, 0 where there is none. It reads no more of the message than it must.
+// revisionOf is the revision in the header of an answer, 0 where there is none. It reads no more of
+// the message than it must.
 func revisionOf(message []byte) int64 {
 	header, _ := field(message, headerField, protowire.BytesType)
 	_, revision := field(header, revisionField, protowire.VarintType)
 	return int64(revision)
 }
 
-// field finds the first field of a number and type. A message that is not one has none: it is the receiver's to complain.
+// field finds the first field of a number and type. A message that is not one has none: it is the
+// receiver's to complain.
 func field(message []byte, want protowire.Number, as protowire.Type) (content []byte, number uint64) {
 	for len(message) > 0 {
 		num, typ, n := protowire.ConsumeTag(message)

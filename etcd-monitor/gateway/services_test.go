@@ -19,7 +19,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// etcd's lock and election services work in both ways, and with passwords: where the gateway serves them, it asks for its clients in their names.
+// etcd's lock and election services work in both ways, and with passwords: where the gateway serves
+// them, it asks for its clients in their names.
 func TestServices(t *testing.T) {
 	for way, served := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -37,15 +38,18 @@ func TestServices(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			lease, err := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{g.Endpoint}, Username: "root", Password: "pw"}).Grant(t.Context(), 60)
+			lease, err := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{g.Endpoint},
+				Username: "root", Password: "pw"}).Grant(t.Context(), 60)
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = v3lockpb.NewLockClient(plain.ActiveConnection()).Lock(t.Context(), &v3lockpb.LockRequest{Name: []byte("mutex"), Lease: int64(lease.ID)})
+			_, err = v3lockpb.NewLockClient(plain.ActiveConnection()).Lock(t.Context(),
+				&v3lockpb.LockRequest{Name: []byte("mutex"), Lease: int64(lease.ID)})
 			if err == nil {
 				t.Error("nobody has got the lock")
 			}
-			lockAndElect(t, etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{g.Endpoint}, Username: "root", Password: "pw"}), g.Gateway, true)
+			lockAndElect(t, etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{g.Endpoint},
+				Username: "root", Password: "pw"}), g.Gateway, true)
 		})
 	}
 }
@@ -59,7 +63,8 @@ func lockAndElect(t *testing.T, client *clientv3.Client, g *Gateway, last bool) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	locks, elections := v3lockpb.NewLockClient(client.ActiveConnection()), v3electionpb.NewElectionClient(client.ActiveConnection())
+	locks, elections := v3lockpb.NewLockClient(client.ActiveConnection()), v3electionpb.NewElectionClient(
+		client.ActiveConnection())
 	lock, err := locks.Lock(ctx, &v3lockpb.LockRequest{Name: []byte("mutex"), Lease: int64(lease.ID)})
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +75,8 @@ func lockAndElect(t *testing.T, client *clientv3.Client, g *Gateway, last bool) 
 	if _, err := locks.Unlock(ctx, &v3lockpb.UnlockRequest{Key: lock.Key}); err != nil {
 		t.Error(err)
 	}
-	campaign, err := elections.Campaign(ctx, &v3electionpb.CampaignRequest{Name: []byte("election"), Lease: int64(lease.ID), Value: []byte("one")})
+	campaign, err := elections.Campaign(ctx, &v3electionpb.CampaignRequest{Name: []byte("election"),
+		Lease: int64(lease.ID), Value: []byte("one")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +93,8 @@ func lockAndElect(t *testing.T, client *clientv3.Client, g *Gateway, last bool) 
 		t.Helper()
 		for seen := ""; seen != want; {
 			r, err := observer.Recv()
-			if errors.Is(err, io.EOF) && ctx.Err() == nil { // etcd's, whose own watch has ended: one that began as authentication was enabled does
+			// etcd's, whose own watch has ended: one that began as authentication was enabled does
+			if errors.Is(err, io.EOF) && ctx.Err() == nil {
 				observer = observe()
 				continue
 			}
@@ -98,7 +105,8 @@ func lockAndElect(t *testing.T, client *clientv3.Client, g *Gateway, last bool) 
 		}
 	}
 	observed("one")
-	if _, err := elections.Proclaim(ctx, &v3electionpb.ProclaimRequest{Leader: campaign.Leader, Value: []byte("two")}); err != nil {
+	if _, err := elections.Proclaim(ctx, &v3electionpb.ProclaimRequest{Leader: campaign.Leader,
+		Value: []byte("two")}); err != nil {
 		t.Fatal(err)
 	}
 	observed("two")
@@ -117,7 +125,8 @@ func lockAndElect(t *testing.T, client *clientv3.Client, g *Gateway, last bool) 
 	}
 }
 
-// A request to enable etcd's authentication is passed on by who is to know of it, as a single request and as JSON, and its answer is etcd's.
+// A request to enable etcd's authentication is passed on by who is to know of it, as a single
+// request and as JSON, and its answer is etcd's.
 func TestAuthEnable(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	asked := 0

@@ -23,7 +23,8 @@ import (
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
-// metricOf is a metric of an etcd, summed over its labels. All etcds of a process have the same metrics.
+// metricOf is a metric of an etcd, summed over its labels. All etcds of a process have the same
+// metrics.
 func metricOf(t testing.TB, endpoint, name string) int {
 	t.Helper()
 	_, page := get(t, http.DefaultClient, endpoint+"/metrics")
@@ -50,7 +51,8 @@ func eventually(t testing.TB, what string, so func() bool) {
 }
 
 // watchMany opens watches of one key on streams of several clients, and gives what each sees.
-func watchMany(t testing.TB, endpoint string, clients, streams, each int, key string, opts ...clientv3.OpOption) []clientv3.WatchChan {
+func watchMany(t testing.TB, endpoint string, clients, streams, each int, key string,
+	opts ...clientv3.OpOption) []clientv3.WatchChan {
 	t.Helper()
 	var all []clientv3.WatchChan
 	for range clients {
@@ -58,7 +60,8 @@ func watchMany(t testing.TB, endpoint string, clients, streams, each int, key st
 		for i := range streams {
 			ctx := metadata.AppendToOutgoingContext(t.Context(), "stream", strconv.Itoa(i)) // a stream of its own
 			for range each {
-				all = append(all, c.Watch(ctx, key, append([]clientv3.OpOption{clientv3.WithCreatedNotify()}, opts...)...))
+				all = append(all, c.Watch(ctx, key, append([]clientv3.OpOption{clientv3.WithCreatedNotify()},
+					opts...)...))
 			}
 		}
 	}
@@ -70,7 +73,8 @@ func watchMany(t testing.TB, endpoint string, clients, streams, each int, key st
 	return all
 }
 
-// Many watches of one key are a few at etcd, whether they begin now, after what their clients have read, or in the past; each sees each event once, and when they end none is left.
+// Many watches of one key are a few at etcd, whether they begin now, after what their clients have
+// read, or in the past; each sees each event once, and when they end none is left.
 func TestWatchesAtEtcd(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	direct := etcdtest.Client(t, c.Endpoints()...)
@@ -97,7 +101,9 @@ func TestWatchesAtEtcd(t *testing.T) {
 		put("other")
 		t.Run(at.name, func(t *testing.T) {
 			all := watchMany(t, g.Endpoint, 3, 2, 150, "k", clientv3.WithRev(at.start(last)))
-			eventually(t, fmt.Sprint(len(all), " watches are few at etcd"), func() bool { return metricOf(t, c.Endpoints()[0], watchersMetric)-before <= 3 })
+			eventually(t, fmt.Sprint(len(all), " watches are few at etcd"), func() bool {
+				return metricOf(t, c.Endpoints()[0], watchersMetric)-before <= 3
+			})
 			put("k")
 			put("k")
 			for i, ch := range all {
@@ -127,7 +133,8 @@ func TestWatchesAtEtcd(t *testing.T) {
 	}
 }
 
-// What etcd refuses to one client it refuses to it though another one has the same watch; and a watch that begins before what was compacted ends so, though another one has all since.
+// What etcd refuses to one client it refuses to it though another one has the same watch; and a
+// watch that begins before what was compacted ends so, though another one has all since.
 func TestSharedWatchesRefused(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -153,17 +160,23 @@ func TestSharedWatchesRefused(t *testing.T) {
 			t.Errorf("a watch of what is compacted: %v, %+v", r.Err(), r)
 		}
 	}
-	bothPermitted := []struct{ user, role, key, end string }{{"root", "root", "", ""}, {"reader", "reader", "k", ""}, {"other", "other", "l", ""}}
+	bothPermitted := []struct{ user, role, key, end string }{
+		{"root", "root", "", ""},
+		{"reader", "reader", "k", ""},
+		{"other", "other", "l", ""},
+	}
 	for _, u := range bothPermitted {
 		for _, err := range []error{
-			second(direct.UserAdd(t.Context(), u.user, "p")), second(direct.RoleAdd(t.Context(), u.role)), second(direct.UserGrantRole(t.Context(), u.user, u.role)),
+			second(direct.UserAdd(t.Context(), u.user, "p")), second(direct.RoleAdd(t.Context(), u.role)),
+			second(direct.UserGrantRole(t.Context(), u.user, u.role)),
 		} {
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 		if u.key != "" {
-			if _, err := direct.RoleGrantPermission(t.Context(), u.role, u.key, u.end, clientv3.PermissionType(clientv3.PermRead)); err != nil {
+			if _, err := direct.RoleGrantPermission(t.Context(), u.role, u.key, u.end, clientv3.PermissionType(
+				clientv3.PermRead)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -178,15 +191,18 @@ func TestSharedWatchesRefused(t *testing.T) {
 		}
 		return <-etcdtest.ClientWith(t, cfg).Watch(t.Context(), "k", clientv3.WithCreatedNotify())
 	}
-	for user, want := range map[string]error{"reader": nil, "root": nil, "other": rpctypes.ErrPermissionDenied, "": rpctypes.ErrUserEmpty} {
+	for user, want := range map[string]error{"reader": nil, "root": nil, "other": rpctypes.ErrPermissionDenied,
+		"": rpctypes.ErrUserEmpty} {
 		r := watch(user)
-		if want == nil && (r.Err() != nil || !r.Created) || want != nil && (r.Err() == nil || !strings.Contains(r.Err().Error(), rpctypes.ErrorDesc(want))) {
+		if want == nil && (r.Err() != nil || !r.Created) || want != nil && (r.Err() == nil ||
+			!strings.Contains(r.Err().Error(), rpctypes.ErrorDesc(want))) {
 			t.Errorf("%q: %v, want %v", user, r.Err(), want)
 		}
 	}
 	// One who may read no more gets no watch, though those of a time before go on, as at etcd.
 	token := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{g.Endpoint}, Username: "reader", Password: "p"})
-	before := []clientv3.WatchChan{token.Watch(t.Context(), "k", clientv3.WithCreatedNotify()), token.Watch(t.Context(), "k", clientv3.WithCreatedNotify())}
+	before := []clientv3.WatchChan{token.Watch(t.Context(), "k", clientv3.WithCreatedNotify()),
+		token.Watch(t.Context(), "k", clientv3.WithCreatedNotify())}
 	for _, ch := range before {
 		if r := <-ch; r.Err() != nil {
 			t.Fatal(r.Err())
@@ -208,7 +224,8 @@ func TestSharedWatchesRefused(t *testing.T) {
 
 func second[A any](_ A, err error) error { return err }
 
-// A client that asks for an etcd with a leader shares no watch with those that do not, and hears that there is none; a stream that ends at etcd ends for all that share it.
+// A client that asks for an etcd with a leader shares no watch with those that do not, and hears
+// that there is none; a stream that ends at etcd ends for all that share it.
 func TestSharedWatchesEnd(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
@@ -218,7 +235,10 @@ func TestSharedWatchesEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("k")}}}); err != nil {
+		if err := s.Send(
+			&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+				CreateRequest: &pb.WatchCreateRequest{Key: []byte("k")}}},
+		); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := s.Recv(); err != nil || !r.Created {
@@ -227,7 +247,8 @@ func TestSharedWatchesEnd(t *testing.T) {
 		return s
 	}
 	leader := []string{rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader}
-	plain, led := []pb.Watch_WatchClient{open(), open(), open()}, []pb.Watch_WatchClient{open(leader...), open(leader...), open(leader...)}
+	plain, led := []pb.Watch_WatchClient{open(), open(), open()}, []pb.Watch_WatchClient{open(leader...),
+		open(leader...), open(leader...)}
 	eventually(t, "the watches are shared", func() bool { etcd, clients := g.hub.count(); return etcd == 2 && clients == 6 })
 	c.Kill(1)
 	c.Kill(2)
@@ -248,7 +269,8 @@ func TestSharedWatchesEnd(t *testing.T) {
 	eventually(t, "no watch is left", func() bool { etcd, clients := g.hub.count(); return etcd == 0 && clients == 0 })
 }
 
-// A client that does not read holds up nobody, and is not kept in memory: the gateway holds a bounded part of what it has not read.
+// A client that does not read holds up nobody, and is not kept in memory: the gateway holds a
+// bounded part of what it has not read.
 func TestSlowWatch(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -260,7 +282,9 @@ func TestSlowWatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("k"), PrevKv: prev}}})
+		s.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+			CreateRequest: &pb.WatchCreateRequest{Key: []byte("k"),
+				PrevKv: prev}}})
 		if r, err := s.Recv(); err != nil || !r.Created {
 			t.Fatal(r, err)
 		}

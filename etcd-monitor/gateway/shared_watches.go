@@ -19,7 +19,8 @@ const sharedAtMost = 1000
 // sharedPause is how long no common watch is made after etcd has refused one.
 const sharedPause = time.Minute
 
-// watchHub is the watches of all clients, by what they watch. Locks are taken in this order: the hub's, a group's, that of the streams, a stream's.
+// watchHub is the watches of all clients, by what they watch. Locks are taken in this order: the
+// hub's, a group's, that of the streams, a stream's.
 type watchHub struct {
 	g         *Gateway
 	waiting   int           // bytes of answers that may wait for a client
@@ -71,10 +72,12 @@ type sharedStream struct {
 }
 
 func newWatchHub(g *Gateway) *watchHub {
-	return &watchHub{g: g, waiting: mailboxBytes, slowPause: 10 * time.Second, groups: map[string]*watchGroup{}, streams: map[string]*sharedStream{}}
+	return &watchHub{g: g, waiting: mailboxBytes, slowPause: 10 * time.Second, groups: map[string]*watchGroup{},
+		streams: map[string]*sharedStream{}}
 }
 
-// join puts a watch to those like it. Whatever a client may ask for makes a difference, but where it begins and how it calls it.
+// join puts a watch to those like it. Whatever a client may ask for makes a difference, but where
+// it begins and how it calls it.
 func (h *watchHub) join(w *watch) {
 	q := *w.request
 	q.WatchId, q.StartRevision = 0, 0
@@ -114,7 +117,8 @@ func (h *watchHub) leave(w *watch) {
 	}
 }
 
-// ends is told that the client has asked for the end of a watch: its id on the client's own stream, if that is for etcd to say; otherwise it has ended.
+// ends is told that the client has asked for the end of a watch: its id on the client's own stream,
+// if that is for etcd to say; otherwise it has ended.
 func (h *watchHub) ends(w *watch) int64 {
 	w.group.mu.Lock()
 	own := w.own
@@ -136,7 +140,8 @@ func (h *watchHub) streamOf(w *watch) *sharedStream {
 	return nil
 }
 
-// holds begins to pass on an answer to a client's own watch, if it is still its own. passed is its end.
+// holds begins to pass on an answer to a client's own watch, if it is still its own. passed is its
+// end.
 func (h *watchHub) holds(w *watch, own int64) bool {
 	w.group.mu.Lock()
 	defer w.group.mu.Unlock()
@@ -147,7 +152,8 @@ func (h *watchHub) holds(w *watch, own int64) bool {
 	return true
 }
 
-// begun is told that etcd has made a watch, at a revision. From there on, or from its start if that is not in the past, all events come.
+// begun is told that etcd has made a watch, at a revision. From there on, or from its start if that
+// is not in the past, all events come.
 func (h *watchHub) begun(w *watch, revision int64) {
 	group := w.group
 	group.mu.Lock()
@@ -204,7 +210,8 @@ func (h *watchHub) count() (etcd, clients int) {
 	return etcd, clients
 }
 
-// holdsAs is told that etcd has made a client's own watch, or has made it again after it was shared, and says whether the client still wants it.
+// holdsAs is told that etcd has made a client's own watch, or has made it again after it was
+// shared, and says whether the client still wants it.
 func (h *watchHub) holdsAs(w *watch, own int64) bool {
 	w.group.mu.Lock()
 	defer w.group.mu.Unlock()
@@ -225,7 +232,8 @@ func (h *watchHub) wants(w *watch) bool {
 	return !w.known || group.common != nil && group.common.made
 }
 
-// share has a watch answered from the common one if it has come as far, and makes a common one where there are two that are known. The caller has locked the group.
+// share has a watch answered from the common one if it has come as far, and makes a common one
+// where there are two that are known. The caller has locked the group.
 func (h *watchHub) share(w *watch) {
 	group := w.group
 	if !group.alone[w] || w.own == 0 || w.ending || len(group.alone)+len(group.shared) < 2 || w.tooSlow() {
@@ -275,7 +283,8 @@ func (h *watchHub) add(c *commonWatch, like *watchStream, request *pb.WatchCreat
 // open begins a stream to etcd for common watches. The caller has locked streamsMu.
 func (h *watchHub) open(identity string, md metadata.MD) *sharedStream {
 	ctx, stop := context.WithCancel(metadata.NewOutgoingContext(h.g.stopping, md))
-	st := &sharedStream{hub: h, identity: identity, stop: stop, etcd: newMailbox(mailboxBytes), watches: map[int64]*commonWatch{}}
+	st := &sharedStream{hub: h, identity: identity, stop: stop, etcd: newMailbox(mailboxBytes),
+		watches: map[int64]*commonWatch{}}
 	h.streams[identity] = st
 	go func() {
 		defer stop()
@@ -284,7 +293,8 @@ func (h *watchHub) open(identity string, md metadata.MD) *sharedStream {
 	return st
 }
 
-// move has a watch answered from the common one from now on, if nothing is under way that does not let it. The caller has locked the group.
+// move has a watch answered from the common one from now on, if nothing is under way that does not
+// let it. The caller has locked the group.
 func (w *watch) move() bool {
 	s := w.stream
 	s.mu.Lock()
@@ -300,10 +310,12 @@ func (w *watch) move() bool {
 	return true
 }
 
-// tooSlow says whether a watch stays alone because it was too slow to be shared. The caller has locked the group.
+// tooSlow says whether a watch stays alone because it was too slow to be shared. The caller has
+// locked the group.
 func (w *watch) tooSlow() bool { return time.Now().Before(w.notBefore) }
 
-// back gives a watch that is too slow its own one back, which begins after a revision up to which it has all. The caller has locked the group.
+// back gives a watch that is too slow its own one back, which begins after a revision up to which
+// it has all. The caller has locked the group.
 func (w *watch) back(pos int64) {
 	w.stream.hub.slow.Add(1)
 	delete(w.group.shared, w)
@@ -481,7 +493,8 @@ func (c *commonWatch) refused() {
 	c.end()
 }
 
-// canceled is told that etcd has ended the watch, and so each of those that it stands for. The caller has locked the group.
+// canceled is told that etcd has ended the watch, and so each of those that it stands for. The
+// caller has locked the group.
 func (c *commonWatch) canceled(a watchAnswer) {
 	c.end()
 	for w := range c.group.shared {
@@ -526,13 +539,16 @@ func (c *commonWatch) pass(a watchAnswer) {
 			if !a.fragment {
 				w.pos = a.last
 			}
-		case c.within || a.fragment || w.request.PrevKv: // etcd may leave the former values out of the first events of a watch that begins in the past
+		case c.within || a.fragment || w.request.PrevKv:
+			// etcd may leave the former values out of the first events of a watch that begins in
+			// the past
 			w.stream.out.close(errSlow)
 		default:
 			w.back(max(w.pos, a.first-1))
 		}
 	}
-	if len(c.group.shared) == 0 && len(c.group.alone) > 0 && slices.ContainsFunc(slices.Collect(maps.Keys(c.group.alone)), (*watch).tooSlow) {
+	if len(c.group.shared) == 0 && len(c.group.alone) > 0 &&
+		slices.ContainsFunc(slices.Collect(maps.Keys(c.group.alone)), (*watch).tooSlow) {
 		c.end() // for nobody; when they are no longer alone there is another one
 		return
 	}

@@ -28,7 +28,8 @@ import (
 // dialRaw is a connection without anything of etcd's client.
 func dialRaw(t testing.TB, endpoint string) *grpc.ClientConn {
 	t.Helper()
-	c, err := grpc.NewClient("passthrough:///"+strings.TrimPrefix(endpoint, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	c, err := grpc.NewClient("passthrough:///"+strings.TrimPrefix(endpoint, "http://"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +53,8 @@ type checkedWatch struct {
 // ownWatched are the reserved keys among those that are watched.
 const ownWatched = "w/own/"
 
-// watcher is a client with a stream of watches. It creates and ends watches at random, and reads at times slowly.
+// watcher is a client with a stream of watches. It creates and ends watches at random, and reads at
+// times slowly.
 type watcher struct {
 	t       *testing.T
 	name    string
@@ -68,7 +70,8 @@ type watcher struct {
 	resumed int // how often its stream was ended because it read too slowly
 }
 
-// send is called with the lock held: what has been noted is sent in that order. Of a stream that has ended the reader knows why.
+// send is called with the lock held: what has been noted is sent in that order. Of a stream that
+// has ended the reader knows why.
 func (w *watcher) send(r *pb.WatchRequest) {
 	if err := w.stream.Send(r); err != nil && err != io.EOF && w.ctx.Err() == nil {
 		w.t.Errorf("%s: %v", w.name, err)
@@ -82,7 +85,9 @@ func (w *watcher) create(q *pb.WatchCreateRequest) {
 	w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: q}})
 }
 
-// resume goes on after its stream was ended, as etcd's client does: what it has asked for and had no answer to it asks for again, and for each watch a new one that begins after the last event it has.
+// resume goes on after its stream was ended, as etcd's client does: what it has asked for and had
+// no answer to it asks for again, and for each watch a new one that begins after the last event it
+// has.
 func (w *watcher) resume() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,7 +123,8 @@ func (w *watcher) act(r *rand.Rand, keys int, last int64, simple bool) {
 	defer w.mu.Unlock()
 	switch n := r.IntN(10); {
 	case n < 5:
-		q := &pb.WatchCreateRequest{Key: fmt.Appendf(nil, "w/%d", r.IntN(keys)), PrevKv: r.IntN(4) == 0 && !simple, Fragment: r.IntN(4) == 0 && !simple, ProgressNotify: r.IntN(4) == 0}
+		q := &pb.WatchCreateRequest{Key: fmt.Appendf(nil, "w/%d", r.IntN(keys)), PrevKv: r.IntN(4) == 0 &&
+			!simple, Fragment: r.IntN(4) == 0 && !simple, ProgressNotify: r.IntN(4) == 0}
 		if r.IntN(3) == 0 {
 			q.Key, q.RangeEnd = []byte("w/"), []byte("w0")
 		}
@@ -138,25 +144,29 @@ func (w *watcher) act(r *rand.Rand, keys int, last int64, simple bool) {
 	case n < 7:
 		for id, c := range w.watches { // at random
 			c.over = true
-			w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}})
+			w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
+				CancelRequest: &pb.WatchCancelRequest{WatchId: id}}})
 			return
 		}
 	case n < 9:
 		for _, c := range w.watches {
 			c.asked = !c.over
 		}
-		w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
+		w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{
+			ProgressRequest: &pb.WatchProgressRequest{}}})
 	}
 }
 
-// read reads answers until the client ends, and goes on where it is told that it was too slow. want says what a watch ought to have been told up to a revision.
+// read reads answers until the client ends, and goes on where it is told that it was too slow. want
+// says what a watch ought to have been told up to a revision.
 func (w *watcher) read(slow func() time.Duration, want func(*checkedWatch, int64) []*mvccpb.Event) {
 	for {
 		a, err := w.stream.Recv()
 		if w.ctx.Err() != nil {
 			return
 		}
-		if status.Code(err) == status.Code(errSlow) && strings.Contains(err.Error(), status.Convert(errSlow).Message()) {
+		if status.Code(err) == status.Code(errSlow) &&
+			strings.Contains(err.Error(), status.Convert(errSlow).Message()) {
 			err = w.resume()
 			if err == nil {
 				continue
@@ -173,7 +183,8 @@ func (w *watcher) read(slow func() time.Duration, want func(*checkedWatch, int64
 			c := w.asked[0]
 			w.asked = w.asked[1:]
 			if c.refused {
-				if c.made = a.Header.Revision; !a.Canceled || a.WatchId != noWatch || !strings.Contains(a.CancelReason, "PermissionDenied") {
+				if c.made = a.Header.Revision; !a.Canceled || a.WatchId != noWatch ||
+					!strings.Contains(a.CancelReason, "PermissionDenied") {
 					w.t.Errorf("%s: of reserved keys: %v", w.name, a)
 				}
 				break
@@ -191,11 +202,20 @@ func (w *watcher) read(slow func() time.Duration, want func(*checkedWatch, int64
 		case a.WatchId == noWatch:
 			w.told++
 			for _, c := range w.watches {
-				if !c.asked || c.over || a.Header.Revision <= c.made { // etcd may have said that before the watch was made
+				// etcd may have said that before the watch was made
+				if !c.asked || c.over || a.Header.Revision <= c.made {
 					continue
 				}
 				if n := len(want(c, a.Header.Revision)); n > len(since(c.events, c.made, c.request.StartRevision)) {
-					w.t.Errorf("%s: told that revision %d is reached, and watch %d of %v has %d of the %d events up to there", w.name, a.Header.Revision, c.id, c.request, len(c.events), n)
+					w.t.Errorf(
+						"%s: told that revision %d is reached, and watch %d of %v has %d of the %d events up to there",
+						w.name,
+						a.Header.Revision,
+						c.id,
+						c.request,
+						len(c.events),
+						n,
+					)
 				}
 			}
 		default:
@@ -211,7 +231,15 @@ func (w *watcher) read(slow func() time.Duration, want func(*checkedWatch, int64
 			default:
 				w.passed++
 				if n := len(want(c, a.Header.Revision)); n > len(since(c.events, c.made, c.request.StartRevision)) {
-					w.t.Errorf("%s: told that watch %d of %v has come to revision %d, and it has %d of the %d events up to there", w.name, c.id, c.request, a.Header.Revision, len(c.events), n)
+					w.t.Errorf(
+						"%s: told that watch %d of %v has come to revision %d, and it has %d of the %d events up to there",
+						w.name,
+						c.id,
+						c.request,
+						a.Header.Revision,
+						len(c.events),
+						n,
+					)
 				}
 			}
 			if c.part = append(c.part, a.Events...); !a.Fragment {
@@ -222,7 +250,8 @@ func (w *watcher) read(slow func() time.Duration, want func(*checkedWatch, int64
 	}
 }
 
-// since is the events that a watch must have: a watch from now on may have those that came while it was made.
+// since is the events that a watch must have: a watch from now on may have those that came while it
+// was made.
 func since(events []*mvccpb.Event, made, start int64) []*mvccpb.Event {
 	if start > 0 {
 		return events
@@ -230,12 +259,15 @@ func since(events []*mvccpb.Event, made, start int64) []*mvccpb.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e *mvccpb.Event) bool { return e.Kv.ModRevision <= made })
 }
 
-// Watches that are shared see what etcd tells each alone: all events from their start on, once each, in order, with what they asked for; also when they come and go, when they read slowly and get their own watch back,
-// when answers come in parts and start revisions are in the past or the future. What they are told of how far they are holds. Reserved keys are in none.
+// Watches that are shared see what etcd tells each alone: all events from their start on, once
+// each, in order, with what they asked for; also when they come and go, when they read slowly and
+// get their own watch back, when answers come in parts and start revisions are in the past or the
+// future. What they are told of how far they are holds. Reserved keys are in none.
 func TestSharedWatches(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{Adjust: func(e *embed.Config) { e.MaxRequestBytes = 64 << 10 }})
-	g, tight := begin(t, Config{Reserved: reserved.With(ownWatched)}, c.Endpoints()...), begin(t, Config{Reserved: reserved.With(ownWatched)}, c.Endpoints()...)
+	g, tight := begin(t, Config{Reserved: reserved.With(ownWatched)}, c.Endpoints()...),
+		begin(t, Config{Reserved: reserved.With(ownWatched)}, c.Endpoints()...)
 	tight.hub.waiting, tight.hub.slowPause = 16<<10, 50*time.Millisecond
 	g.hub.waiting = 128 << 10
 	direct := etcdtest.Client(t, c.Endpoints()...)
@@ -273,7 +305,9 @@ func TestSharedWatches(t *testing.T) {
 				continue
 			}
 			one := len(c.request.RangeEnd) == 0
-			if e.Kv.ModRevision < from || e.Kv.ModRevision > until || one && string(e.Kv.Key) != string(c.request.Key) || e.Type == mvccpb.DELETE && len(c.request.Filters) > 0 {
+			if e.Kv.ModRevision < from || e.Kv.ModRevision > until ||
+				one && string(e.Kv.Key) != string(c.request.Key) ||
+				e.Type == mvccpb.DELETE && len(c.request.Filters) > 0 {
 				continue
 			}
 			if !c.request.PrevKv {
@@ -300,7 +334,8 @@ func TestSharedWatches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &watcher{t: t, name: fmt.Sprint("client ", i), ctx: ctx, client: client, stream: stream, watches: map[int64]*checkedWatch{}}
+		w := &watcher{t: t, name: fmt.Sprint("client ", i), ctx: ctx, client: client, stream: stream,
+			watches: map[int64]*checkedWatch{}}
 		ws = append(ws, w)
 		r := rand.New(rand.NewPCG(uint64(i), 1))
 		slow := rand.New(rand.NewPCG(uint64(i), 2))
@@ -349,7 +384,9 @@ func TestSharedWatches(t *testing.T) {
 		case n < 6:
 			_, err = direct.Delete(t.Context(), key())
 		case n < 10:
-			_, err = direct.Txn(t.Context()).Then(clientv3.OpPut("w/0", "a"), clientv3.OpPut("w/1", strings.Repeat("b", 3000)), clientv3.OpDelete("w/2"), clientv3.OpPut(ownWatched+"0", "c")).Commit()
+			_, err = direct.Txn(t.Context()).Then(clientv3.OpPut("w/0", "a"),
+				clientv3.OpPut("w/1", strings.Repeat("b", 3000)), clientv3.OpDelete("w/2"),
+				clientv3.OpPut(ownWatched+"0", "c")).Commit()
 		case n < 16:
 			_, err = direct.Put(t.Context(), ownWatched+"0", strings.Repeat("w", r.IntN(30_000)))
 		default:
@@ -387,7 +424,8 @@ func TestSharedWatches(t *testing.T) {
 					wanted = wanted[:len(got)]
 				}
 				for i := range min(len(got), len(wanted)) {
-					if c.over && got[i].PrevKv == nil { // etcd leaves it out of what it sends when it has heard of the end
+					// etcd leaves it out of what it sends when it has heard of the end
+					if c.over && got[i].PrevKv == nil {
 						wanted[i] = &mvccpb.Event{Type: wanted[i].Type, Kv: wanted[i].Kv}
 					}
 					if got[i].String() != wanted[i].String() {
@@ -395,7 +433,15 @@ func TestSharedWatches(t *testing.T) {
 					}
 				}
 				if len(got) > len(wanted) {
-					t.Fatalf("%s, %v, made at %d: %d events, want %d; first too many: %.200v", w.name, c.request, c.made, len(got), len(wanted), got[len(wanted)])
+					t.Fatalf(
+						"%s, %v, made at %d: %d events, want %d; first too many: %.200v",
+						w.name,
+						c.request,
+						c.made,
+						len(got),
+						len(wanted),
+						got[len(wanted)],
+					)
 				}
 				if len(got) < len(wanted) {
 					missing = fmt.Sprintf("%v, made at %d: %d events of %d", c.request, c.made, len(got), len(wanted))
@@ -418,7 +464,15 @@ func TestSharedWatches(t *testing.T) {
 		shared += clients - etcd
 		t.Logf("at the end %d watches are %d at etcd", clients, etcd)
 	}
-	t.Logf("%d watches had %d events, and how far they are was told %d times, and %d times of one in place of what was left out; %d streams were ended and resumed; %d were too slow", compared, events, told, passed, resumed, tight.hub.slow.Load())
+	t.Logf(
+		"%d watches had %d events, and how far they are was told %d times, and %d times of one in place of what was left out; %d streams were ended and resumed; %d were too slow",
+		compared,
+		events,
+		told,
+		passed,
+		resumed,
+		tight.hub.slow.Load(),
+	)
 	if shared < 10 || told == 0 || passed == 0 || events < 1000 || tight.hub.slow.Load() == 0 {
 		t.Error("this has shown nothing: too few watches were shared, or too slow")
 	}

@@ -45,7 +45,8 @@ func client(t *testing.T, endpoint string, certs transport.TLSInfo) *clientv3.Cl
 	return etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{endpoint}, TLS: cfg})
 }
 
-// Clients need certificates of the authority on the way to the gateway, and the gateway one on its way to etcd. New files hold for new connections, on both ways.
+// Clients need certificates of the authority on the way to the gateway, and the gateway one on its
+// way to etcd. New files hold for new connections, on both ways.
 func TestMutualTLS(t *testing.T) {
 	near, far := testcerts.NewAuthority(t), testcerts.NewAuthority(t)
 	etcdCerts, _ := far.Issue("etcd", "")
@@ -173,9 +174,11 @@ func TestCommonName(t *testing.T) {
 		}
 		g := beginAt(t, cfg, UpstreamConfig{}, "http", transport.TLSInfo{})
 		through := etcdtest.Client(t, g.Endpoint)
-		// gRPC connects when it first has something to do; the second request goes over a connection whose certificate was shown.
+		// gRPC connects when it first has something to do; the second request goes over a
+		// connection whose certificate was shown.
 		for range 2 {
-			if r, err := through.Get(t.Context(), "k"); rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(rpctypes.ErrGRPCUserEmpty) {
+			if r, err := through.Get(t.Context(), "k"); rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(
+				rpctypes.ErrGRPCUserEmpty) {
 				t.Errorf("%s: a client without a name read %v, %v; want %v", way, r, err, rpctypes.ErrGRPCUserEmpty)
 			}
 		}

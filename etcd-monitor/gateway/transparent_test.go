@@ -22,7 +22,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// upstreamed serves handler in etcd's place, for every method, and gives a connection through a gateway to it.
+// upstreamed serves handler in etcd's place, for every method, and gives a connection through a
+// gateway to it.
 func upstreamed(t *testing.T, cfg Config, handler grpc.StreamHandler) (*grpc.ClientConn, started) {
 	t.Helper()
 	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.UnknownServiceHandler(handler))
@@ -33,7 +34,8 @@ func upstreamed(t *testing.T, cfg Config, handler grpc.StreamHandler) (*grpc.Cli
 	go s.Serve(l)
 	t.Cleanup(s.Stop)
 	g := begin(t, cfg, "http://"+l.Addr().String())
-	c, err := grpc.NewClient("passthrough:///"+strings.TrimPrefix(g.Endpoint, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	c, err := grpc.NewClient("passthrough:///"+strings.TrimPrefix(g.Endpoint, "http://"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec())))
 	if err != nil {
 		t.Fatal(err)
@@ -44,9 +46,11 @@ func upstreamed(t *testing.T, cfg Config, handler grpc.StreamHandler) (*grpc.Cli
 
 var both = &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 
-// The bytes of messages, metadata, headers, trailers and errors with their details go through as they are: of etcd's single requests and streams, and of services that nobody knows.
+// The bytes of messages, metadata, headers, trailers and errors with their details go through as
+// they are: of etcd's single requests and streams, and of services that nobody knows.
 func TestTransparent(t *testing.T) {
-	failure, err := status.New(codes.ResourceExhausted, "etcdserver: so it is").WithDetails(&errdetails.RetryInfo{}, &errdetails.BadRequest{})
+	failure, err := status.New(codes.ResourceExhausted, "etcdserver: so it is").WithDetails(
+		&errdetails.RetryInfo{}, &errdetails.BadRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +88,8 @@ func TestTransparent(t *testing.T) {
 				}
 				return nil
 			})
-			ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "token", "abc.1", "hasleader", "true", "client-api-version", "9.9", "k-bin", "\x01\xfe"), 10*time.Second)
+			ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "token", "abc.1",
+				"hasleader", "true", "client-api-version", "9.9", "k-bin", "\x01\xfe"), 10*time.Second)
 			stream, err := c.NewStream(ctx, both, method)
 			if err != nil {
 				t.Fatal(err)
@@ -111,7 +116,8 @@ func TestTransparent(t *testing.T) {
 			if !slices.EqualFunc(heard, send, bytes.Equal) {
 				t.Errorf("%s: the server heard %d messages, not the %d that were sent", method, len(heard), len(send))
 			}
-			if want := len(send); !(single && fail) && (len(back) != want || !bytes.Equal(back[want-1], append([]byte("re: "), send[want-1]...))) {
+			if want := len(send); !(single && fail) &&
+				(len(back) != want || !bytes.Equal(back[want-1], append([]byte("re: "), send[want-1]...))) {
 				t.Errorf("%s: %d answers, want %d", method, len(back), want)
 			}
 			for k, want := range map[string]string{"token": "abc.1", "hasleader": "true", "client-api-version": "9.9", "k-bin": "\x01\xfe"} {
@@ -126,7 +132,8 @@ func TestTransparent(t *testing.T) {
 				t.Errorf("%s: the deadline was lost", method)
 			}
 			header, _ := stream.Header()
-			if !(single && fail) && (!slices.Equal(header["x-header"], []string{"h1", "h2"}) || !slices.Equal(header["x-bin"], []string{"\x00\xff"})) {
+			if !(single && fail) && (!slices.Equal(header["x-header"], []string{"h1", "h2"}) ||
+				!slices.Equal(header["x-bin"], []string{"\x00\xff"})) {
 				t.Errorf("%s: header %v", method, header)
 			}
 			if trailer := stream.Trailer(); !slices.Equal(trailer["x-trailer"], []string{"t"}) {
@@ -135,7 +142,8 @@ func TestTransparent(t *testing.T) {
 			switch {
 			case !fail && !errors.Is(end, io.EOF):
 				t.Errorf("%s: ended with %v", method, end)
-			case fail && (status.Code(end) != codes.ResourceExhausted || len(status.Convert(end).Details()) != 2 || status.Convert(end).Message() != failure.Message()):
+			case fail && (status.Code(end) != codes.ResourceExhausted ||
+				len(status.Convert(end).Details()) != 2 || status.Convert(end).Message() != failure.Message()):
 				t.Errorf("%s: ended with %v, details %v", method, end, status.Convert(end).Details())
 			}
 			cancel()
@@ -174,10 +182,12 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// Revisions are taken from the answers of etcd's services, single and in streams, and from nobody else's.
+// Revisions are taken from the answers of etcd's services, single and in streams, and from nobody
+// else's.
 func TestNewest(t *testing.T) {
 	answer := func(revision int64) *frame {
-		b, err := (&pb.WatchResponse{Header: &pb.ResponseHeader{ClusterId: 1 << 63, Revision: revision}, WatchId: 3}).Marshal()
+		b, err := (&pb.WatchResponse{Header: &pb.ResponseHeader{ClusterId: 1 << 63, Revision: revision},
+			WatchId: 3}).Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,13 +248,15 @@ func FuzzRevisionOf(f *testing.F) {
 			return
 		}
 		header, _ := field(b, headerField, protowire.BytesType)
-		if count(b, headerField, protowire.BytesType) == 1 && count(header, revisionField, protowire.VarintType) == 1 && got != r.GetHeader().GetRevision() {
+		if count(b, headerField, protowire.BytesType) == 1 &&
+			count(header, revisionField, protowire.VarintType) == 1 && got != r.GetHeader().GetRevision() {
 			t.Errorf("%x: %d, want %d", b, got, r.GetHeader().GetRevision())
 		}
 	})
 }
 
-// count is how often a field occurs in a message; -1 if it is not one. (Of a header that comes twice, protocol buffers make one. No server sends that.)
+// count is how often a field occurs in a message; -1 if it is not one. (Of a header that comes
+// twice, protocol buffers make one. No server sends that.)
 func count(b []byte, want protowire.Number, as protowire.Type) (n int) {
 	for len(b) > 0 {
 		num, typ, m := protowire.ConsumeField(b)
@@ -259,7 +271,8 @@ func count(b []byte, want protowire.Number, as protowire.Type) (n int) {
 	return n
 }
 
-// A gateway that stops ends streams as a stopping etcd does, lets requests end that are under way, and takes no more.
+// A gateway that stops ends streams as a stopping etcd does, lets requests end that are under way,
+// and takes no more.
 func TestShutdown(t *testing.T) {
 	there, proceed := make(chan struct{}, 2), make(chan struct{})
 	c, g := upstreamed(t, Config{}, func(_ any, s grpc.ServerStream) error {
@@ -294,7 +307,8 @@ func TestShutdown(t *testing.T) {
 		g.Shutdown(ctx)
 		close(down)
 	}()
-	if err := watch.RecvMsg(&frame{}); status.Code(err) != codes.Unavailable || rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(rpctypes.ErrGRPCStopped) {
+	if err := watch.RecvMsg(&frame{}); status.Code(err) != codes.Unavailable ||
+		rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(rpctypes.ErrGRPCStopped) {
 		t.Errorf("the watch ended with %v, want etcd's %v", err, rpctypes.ErrGRPCStopped)
 	}
 	close(proceed)

@@ -14,16 +14,20 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// unplacedWays are an etcd, its own proxy, and gateways: one that passes all on, and one with placement on and nothing placed.
+// unplacedWays are an etcd, its own proxy, and gateways: one that passes all on, and one with
+// placement on and nothing placed.
 func unplacedWays(b testing.TB) (*etcdtest.Cluster, []struct{ name, endpoint string }) {
 	c := etcdtest.New(b, 1, etcdtest.Options{})
-	w := &world{t: b, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(hotkeys.Bounds{}, nil)}
+	w := &world{t: b, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(
+		hotkeys.Bounds{}, nil)}
 	return c, []struct{ name, endpoint string }{
-		{"etcd", c.Endpoints()[0]}, {"grpc-proxy", beginGRPCProxy(b, c.Endpoints()...)}, {"passed", beginWay(b, false, c.Endpoints()...).Endpoint}, {"placement", w.gateway()},
+		{"etcd", c.Endpoints()[0]}, {"grpc-proxy", beginGRPCProxy(b, c.Endpoints()...)},
+		{"passed", beginWay(b, false, c.Endpoints()...).Endpoint}, {"placement", w.gateway()},
 	}
 }
 
-// BenchmarkUnplaced says what a gateway costs what is not placed: go test ./etcd-monitor/gateway -bench Unplaced -run xxx
+// BenchmarkUnplaced says what a gateway costs what is not placed: go test ./etcd-monitor/gateway
+// -bench Unplaced -run xxx
 func BenchmarkUnplaced(b *testing.B) {
 	_, ways := unplacedWays(b)
 	for _, op := range []struct {
@@ -60,7 +64,8 @@ func BenchmarkUnplaced(b *testing.B) {
 	}
 }
 
-// BenchmarkWatches says what 10,000 watches of one key on 100 streams cost: how many they are at etcd, and how long it takes until all have an event.
+// BenchmarkWatches says what 10,000 watches of one key on 100 streams cost: how many they are at
+// etcd, and how long it takes until all have an event.
 func BenchmarkWatches(b *testing.B) {
 	c, ways := unplacedWays(b)
 	direct := etcdtest.Client(b, c.Endpoints()...)

@@ -24,13 +24,17 @@ import (
 
 // UpstreamConfig says how to reach etcd.
 type UpstreamConfig struct {
-	// Endpoints are URLs or HOST:PORT, as etcd's clients take them. Requests go to all of them in turn, past those that are not reachable.
+	// Endpoints are URLs or HOST:PORT, as etcd's clients take them. Requests go to all of them in
+	// turn, past those that are not reachable.
 	Endpoints []string
-	// SyncInterval is how often etcd is asked for its members, whose client URLs take the place of the endpoints; 0: never.
+	// SyncInterval is how often etcd is asked for its members, whose client URLs take the place of
+	// the endpoints; 0: never.
 	SyncInterval time.Duration
-	// TLS is used where it is not empty, and for https endpoints. The certificate and its key are read again for every connection; the CA file is read once.
+	// TLS is used where it is not empty, and for https endpoints. The certificate and its key are
+	// read again for every connection; the CA file is read once.
 	TLS transport.TLSInfo
-	// KeepAliveTime is after how much silence a connection is tried, and KeepAliveTimeout how long its answer is waited for. 0: 10 s and 3 s. etcd accepts 5 s and more.
+	// KeepAliveTime is after how much silence a connection is tried, and KeepAliveTimeout how long
+	// its answer is waited for. 0: 10 s and 3 s. etcd accepts 5 s and more.
 	KeepAliveTime, KeepAliveTimeout time.Duration
 }
 
@@ -46,10 +50,12 @@ type Upstream struct {
 // authWait is how long etcd is waited for when a user's name is to be proved, without a deadline.
 const authWait = 5 * time.Second
 
-// notTheName tells etcd not to take the common name of our certificate for the user (etcd: authStore.AuthInfoFromTLS).
+// notTheName tells etcd not to take the common name of our certificate for the user (etcd:
+// authStore.AuthInfoFromTLS).
 const notTheName = "grpcgateway-accept"
 
-// Dial prepares the connection. It does not wait for etcd: a gateway may start before etcd does, and its clients wait until then.
+// Dial prepares the connection. It does not wait for etcd: a gateway may start before etcd does,
+// and its clients wait until then.
 func Dial(cfg UpstreamConfig) (*Upstream, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, errors.New("gateway: no endpoints of etcd are given")
@@ -67,7 +73,8 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 		Logger:               zap.NewNop(),
 		DialOptions: []grpc.DialOption{
 			// gRPC's default waits two minutes between attempts when etcd was away for long.
-			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: .2, MaxDelay: 2 * time.Second}, MinConnectTimeout: 5 * time.Second}),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond,
+				Multiplier: 1.6, Jitter: .2, MaxDelay: 2 * time.Second}, MinConnectTimeout: 5 * time.Second}),
 		},
 	}
 	secure := strings.HasPrefix(cfg.Endpoints[0], "https://") || strings.HasPrefix(cfg.Endpoints[0], "unixs:")
@@ -83,15 +90,20 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 	}
 	u.config = c
 	c.DialOptions = append(slices.Clone(c.DialOptions),
-		// In place of the client's own interceptors, which retry (that is for our clients to decide) and overwrite metadata.
-		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		// In place of the client's own interceptors, which retry (that is for our clients to
+		// decide) and overwrite metadata.
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			return invoke(ctx, method, req, reply, cc, opts...)
 		}),
-		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn,
+			method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			return stream(ctx, desc, cc, method, opts...)
 		}),
-		// A call waits for a connection, as long as its client does, as those of etcd's own client do: what was not sent cannot have been executed, so nothing is done twice.
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
+		// A call waits for a connection, as long as its client does, as those of etcd's own client
+		// do: what was not sent cannot have been executed, so nothing is done twice.
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(math.MaxInt32),
+			grpc.MaxCallSendMsgSize(math.MaxInt32)),
 	)
 	var err error
 	if u.client, err = connect(c); err != nil {
@@ -108,7 +120,8 @@ func connect(c clientv3.Config) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// watchName keeps account of whether the certificate that etcd is shown has a common name. It may be replaced while we run.
+// watchName keeps account of whether the certificate that etcd is shown has a common name. It may
+// be replaced while we run.
 func (u *Upstream) watchName(t *tls.Config) {
 	get := t.GetClientCertificate
 	if get == nil {
@@ -130,7 +143,8 @@ func (u *Upstream) watchName(t *tls.Config) {
 	}
 }
 
-// disclaimer adds to each request that the name in our certificate is not the client's. gRPC asks for it when it has a connection for the request, that is after the certificate was shown there: a
+// disclaimer adds to each request that the name in our certificate is not the client's. gRPC asks
+// for it when it has a connection for the request, that is after the certificate was shown there: a
 // request that was waiting for the connection has it too.
 type disclaimer struct{ u *Upstream }
 
@@ -145,14 +159,17 @@ func (d disclaimer) GetRequestMetadata(context.Context, ...string) (map[string]s
 // RequireTransportSecurity implements [credentials.PerRPCCredentials].
 func (disclaimer) RequireTransportSecurity() bool { return true }
 
-// Conn is the connection. Calls on it wait until etcd can be reached, and are passed as they are: nothing that was sent is retried, and nothing added to their metadata but the disclaimer.
+// Conn is the connection. Calls on it wait until etcd can be reached, and are passed as they are:
+// nothing that was sent is retried, and nothing added to their metadata but the disclaimer.
 func (u *Upstream) Conn() *grpc.ClientConn { return u.client.ActiveConnection() }
 
 // reachable says whether there is a connection to etcd now.
 func (u *Upstream) reachable() bool { return u.Conn().GetState() == connectivity.Ready }
 
-// NewClient makes an etcd client for the gateway's own business, with a connection of its own: under a user's name or, without one, under nobody's. It is the caller's to close.
-// With a name it asks etcd whether the password is right, if etcd's authentication is enabled, and so needs an etcd that answers within ctx's time.
+// NewClient makes an etcd client for the gateway's own business, with a connection of its own:
+// under a user's name or, without one, under nobody's. It is the caller's to close. With a name it
+// asks etcd whether the password is right, if etcd's authentication is enabled, and so needs an
+// etcd that answers within ctx's time.
 func (u *Upstream) NewClient(ctx context.Context, user, password string) (*clientv3.Client, error) {
 	c := u.config
 	c.Endpoints = u.client.Endpoints()
@@ -175,7 +192,8 @@ func (u *Upstream) Close() error {
 	return nil
 }
 
-// outgoing is the context for what is done at etcd for a request that came in: its deadline, its end, and its metadata but for what belongs to the connection.
+// outgoing is the context for what is done at etcd for a request that came in: its deadline, its
+// end, and its metadata but for what belongs to the connection.
 func outgoing(ctx context.Context) context.Context {
 	in, _ := metadata.FromIncomingContext(ctx)
 	out := make(metadata.MD, len(in))

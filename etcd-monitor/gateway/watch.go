@@ -16,20 +16,27 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Watches of which many clients have the same (the same keys, filters and so on, as the same user) are one at etcd.
+// Watches of which many clients have the same (the same keys, filters and so on, as the same user)
+// are one at etcd.
 //
-// Each watch begins on a stream to etcd of its client's own: etcd says whether the client may watch these keys, whether its start was compacted, and what has happened since. When it is known up to which revision the
-// watch has been answered, and there is another one like it, a common watch (shared_watches.go) is made that begins no later; from the moment that both have come equally far the client is answered from the common
-// watch, and its own one is ended at etcd. A client that does not read fast enough gets its own one back, from where it is: on its own stream etcd waits for it, and the others do not. What ends a client's stream at
-// etcd, or the common watch, ends the client's stream, as it would without a gateway: clients begin again from where they are.
+// Each watch begins on a stream to etcd of its client's own: etcd says whether the client may watch
+// these keys, whether its start was compacted, and what has happened since. When it is known up to
+// which revision the watch has been answered, and there is another one like it, a common watch
+// (shared_watches.go) is made that begins no later; from the moment that both have come equally far
+// the client is answered from the common watch, and its own one is ended at etcd. A client that
+// does not read fast enough gets its own one back, from where it is: on its own stream etcd waits
+// for it, and the others do not. What ends a client's stream at etcd, or the common watch, ends the
+// client's stream, as it would without a gateway: clients begin again from where they are.
 
-// How long is waited until etcd is asked how far it is with a watch that is not shared and could be: at first, and at most.
+// How long is waited until etcd is asked how far it is with a watch that is not shared and could
+// be: at first, and at most.
 const (
 	nudgeFirst = 100 * time.Millisecond
 	nudgeLast  = 10 * time.Second
 )
 
-// progressWait is how long etcd is waited for when a client asks how far its watches are. etcd does not answer while one of them is behind.
+// progressWait is how long etcd is waited for when a client asks how far its watches are. etcd does
+// not answer while one of them is behind.
 const progressWait = 2 * time.Second
 
 // errSlow ends a stream whose client cannot be given its own watch back.
@@ -84,8 +91,10 @@ type watch struct {
 	made      madeAt // as etcd's answers are read on the client's own stream
 }
 
-// madeAt is when a watch was made at etcd, in terms of etcd's answers to the question how far all watches on its stream are. etcd may send one that it gave before the watch was made after it has said that it is
-// made: such a one says nothing about the watch. That it was given later shows in its revision, or in that more answers have come than questions were open.
+// madeAt is when a watch was made at etcd, in terms of etcd's answers to the question how far all
+// watches on its stream are. etcd may send one that it gave before the watch was made after it has
+// said that it is made: such a one says nothing about the watch. That it was given later shows in
+// its revision, or in that more answers have come than questions were open.
 type madeAt struct {
 	made     bool // otherwise etcd has not said that it is
 	revision int64
@@ -98,7 +107,8 @@ func (m *madeAt) counts(answer watchAnswer) bool {
 	return m.made && (m.open < 0 || answer.revision > m.revision)
 }
 
-// question is a client's: how far are its watches? etcd is asked on all streams that they are on, and the answer is the least of etcd's.
+// question is a client's: how far are its watches? etcd is asked on all streams that they are on,
+// and the answer is the least of etcd's.
 type question struct {
 	stream *watchStream
 	until  time.Time
@@ -117,7 +127,8 @@ func (g *Gateway) watches(down grpc.ServerStream) error {
 		return g.unlessStopped(err)
 	}
 	md, _ := metadata.FromOutgoingContext(ctx)
-	s := &watchStream{g: g, hub: g.hub, metadata: md, identity: identity(md), out: newMailbox(g.hub.waiting), etcd: newMailbox(mailboxBytes), watches: map[int64]*watch{}, own: map[int64]*watch{}}
+	s := &watchStream{g: g, hub: g.hub, metadata: md, identity: identity(md), out: newMailbox(g.hub.waiting),
+		etcd: newMailbox(mailboxBytes), watches: map[int64]*watch{}, own: map[int64]*watch{}}
 	defer s.end()
 	defer context.AfterFunc(ctx, func() { s.out.close(status.FromContextError(ctx.Err()).Err()) })()
 	go func() { // it ends with the handler at the latest, because the stream does then
@@ -193,7 +204,8 @@ func send(m *mailbox, to grpc.ClientStream) {
 	}
 }
 
-// receive takes the client's requests, until it has no more. Those that are not understood are passed on.
+// receive takes the client's requests, until it has no more. Those that are not understood are
+// passed on.
 func (s *watchStream) receive(down grpc.ServerStream) error {
 	for {
 		var f frame
@@ -281,7 +293,9 @@ func (s *watchStream) cancel(r *pb.WatchRequest, q *pb.WatchCancelRequest) error
 	s.mu.Lock()
 	w := s.watches[q.WatchId]
 	own := int64(0)
-	if w == nil && q.WatchId != 0 { // one that etcd has not answered yet, which the client can know only by the id that it has given to it
+	// one that etcd has not answered yet, which the client can know only by the id that it has
+	// given to it
+	if w == nil && q.WatchId != 0 {
 		for _, c := range s.asked {
 			if c.watch.id == q.WatchId && !c.again {
 				own = c.id
@@ -340,12 +354,15 @@ func (s *watchStream) ask() {
 }
 
 func cancelRequest(id int64) *pb.WatchRequest {
-	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}}
+	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
+		CancelRequest: &pb.WatchCancelRequest{WatchId: id}}}
 }
 
-var progressRequest = &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
+var progressRequest = &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{
+	ProgressRequest: &pb.WatchProgressRequest{}}}
 
-// forget drops the client's questions how far its watches are: etcd itself leaves them unanswered where a watch is behind, and clients ask again. The caller has locked mu.
+// forget drops the client's questions how far its watches are: etcd itself leaves them unanswered
+// where a watch is behind, and clients ask again. The caller has locked mu.
 func (s *watchStream) forget() {
 	for _, a := range s.asks {
 		a.over = true
@@ -353,7 +370,8 @@ func (s *watchStream) forget() {
 	s.asks = nil
 }
 
-// questions drops those that have been answered or are too old, and says whether there are others. The caller has locked mu.
+// questions drops those that have been answered or are too old, and says whether there are others.
+// The caller has locked mu.
 func (s *watchStream) questions() bool {
 	s.asks = slices.DeleteFunc(s.asks, func(q *question) bool {
 		q.over = q.over || time.Now().After(q.until)
@@ -362,7 +380,8 @@ func (s *watchStream) questions() bool {
 	return len(s.asks) > 0
 }
 
-// hears tells a question etcd's answer on one stream. The caller has locked mu of the client's stream.
+// hears tells a question etcd's answer on one stream. The caller has locked mu of the client's
+// stream.
 func (q *question) hears(on any, answer watchAnswer) {
 	if q.over || !q.open[on] {
 		return
@@ -526,7 +545,8 @@ func (s *watchStream) told(a watchAnswer) {
 	}
 }
 
-// nudge has etcd asked how far the watches on the client's own stream are, as long as there are some that could be shared if that were known.
+// nudge has etcd asked how far the watches on the client's own stream are, as long as there are
+// some that could be shared if that were known.
 func (s *watchStream) nudge() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

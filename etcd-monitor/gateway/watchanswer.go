@@ -37,7 +37,8 @@ type watchAnswer struct {
 	first, last int64
 }
 
-// first and last are the least and the greatest revision of the events, those that were left out as well; 0 where there are none.
+// first and last are the least and the greatest revision of the events, those that were left out as
+// well; 0 where there are none.
 
 // readWatchAnswer reads a WatchResponse. What is none is passed on as it is.
 func readWatchAnswer(message []byte) (a watchAnswer, ok bool) {
@@ -112,7 +113,8 @@ func (a *watchAnswer) after(revision int64) (watchAnswer, error) {
 // duplicateID is etcd's mvcc.ErrWatcherDuplicateID, without etcd's server.
 const duplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
 
-// duplicate is etcd's answer to a request for a watch whose id another one of the same stream has, made of the answer that it would have had.
+// duplicate is etcd's answer to a request for a watch whose id another one of the same stream has,
+// made of the answer that it would have had.
 func (a *watchAnswer) duplicate() (pieces, error) {
 	var r pb.WatchResponse
 	if err := r.Unmarshal(a.bytes); err != nil {
@@ -123,7 +125,8 @@ func (a *watchAnswer) duplicate() (pieces, error) {
 	return pieces{b}, err
 }
 
-// cancelled is etcd's answer to who ends a watch, with the cluster, the member and the term of this one, and a revision.
+// cancelled is etcd's answer to who ends a watch, with the cluster, the member and the term of this
+// one, and a revision.
 func (a *watchAnswer) cancelled(revision, id int64) (pieces, error) {
 	var r pb.WatchResponse
 	if err := r.Unmarshal(a.bytes); err != nil {
@@ -131,7 +134,8 @@ func (a *watchAnswer) cancelled(revision, id int64) (pieces, error) {
 	}
 	h := r.GetHeader()
 	b, err := (&pb.WatchResponse{
-		Header:  &pb.ResponseHeader{ClusterId: h.GetClusterId(), MemberId: h.GetMemberId(), RaftTerm: h.GetRaftTerm(), Revision: max(h.GetRevision(), revision)},
+		Header: &pb.ResponseHeader{ClusterId: h.GetClusterId(), MemberId: h.GetMemberId(),
+			RaftTerm: h.GetRaftTerm(), Revision: max(h.GetRevision(), revision)},
 		WatchId: id, Canceled: true,
 	}).Marshal()
 	return pieces{b}, err

@@ -9,10 +9,13 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Reserved keys are in no client's watch. A watch of reserved keys alone is refused, in the form in which etcd refuses one, and in its turn: clients tell the answers to their requests for watches apart by the order alone. Of any
-// other watch the events of reserved keys are left out. Keys have the names that etcd has here.
+// Reserved keys are in no client's watch. A watch of reserved keys alone is refused, in the form in
+// which etcd refuses one, and in its turn: clients tell the answers to their requests for watches
+// apart by the order alone. Of any other watch the events of reserved keys are left out. Keys have
+// the names that etcd has here.
 
-// refuses says whether a client's request is for a watch of reserved keys alone. If so it makes it one for a range without keys, which etcd refuses: so the answer comes in its turn.
+// refuses says whether a client's request is for a watch of reserved keys alone. If so it makes it
+// one for a range without keys, which etcd refuses: so the answer comes in its turn.
 func (g *Gateway) refuses(q *pb.WatchCreateRequest) bool {
 	if len(g.reserved.Prefixes()) == 0 {
 		return false
@@ -28,19 +31,25 @@ func (g *Gateway) refuses(q *pb.WatchCreateRequest) bool {
 	return true
 }
 
-// denied is etcd's answer to a request for a watch that [Gateway.refuses] has changed, with what the client is told instead.
+// denied is etcd's answer to a request for a watch that [Gateway.refuses] has changed, with what
+// the client is told instead.
 func (g *Gateway) denied(a watchAnswer) (watchAnswer, error) {
 	return a.changed(func(r *pb.WatchResponse) { r.CancelReason = g.reserved.Denied().Error() })
 }
 
-// withoutReserved leaves the events of reserved keys out of an answer. It stays one about all revisions that it was about.
+// withoutReserved leaves the events of reserved keys out of an answer. It stays one about all
+// revisions that it was about.
 func (g *Gateway) withoutReserved(a watchAnswer) (watchAnswer, error) {
-	if a.last == 0 || !slices.ContainsFunc(g.reserved.Prefixes(), func(p string) bool { return bytes.Contains(a.bytes, []byte(p)) }) {
+	if a.last == 0 || !slices.ContainsFunc(g.reserved.Prefixes(), func(p string) bool {
+		return bytes.Contains(a.bytes, []byte(p))
+	}) {
 		return a, nil
 	}
 	left := 0
 	out, err := a.changed(func(r *pb.WatchResponse) {
-		r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool { return e.Kv != nil && g.reserved.Has(string(e.Kv.Key)) })
+		r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool {
+			return e.Kv != nil && g.reserved.Has(string(e.Kv.Key))
+		})
 		left = len(r.Events)
 	})
 	out.emptied = left == 0 && !a.canceled && !a.compact
@@ -63,8 +72,10 @@ func (a *watchAnswer) changed(change func(*pb.WatchResponse)) (watchAnswer, erro
 	return out, nil
 }
 
-// shows is what the client is sent for an answer, if anything is: one of which all events were left out leaves no trace, but that an answer in fragments has to end, and that who asked to be told now and then how far the watch
-// is has to be. The caller has locked the watch's group, or the watch is busy.
+// shows is what the client is sent for an answer, if anything is: one of which all events were left
+// out leaves no trace, but that an answer in fragments has to end, and that who asked to be told
+// now and then how far the watch is has to be. The caller has locked the watch's group, or the
+// watch is busy.
 func (w *watch) shows(a watchAnswer) (watchAnswer, bool) {
 	if !a.emptied {
 		w.begun = a.fragment
@@ -77,7 +88,8 @@ func (w *watch) shows(a watchAnswer) (watchAnswer, bool) {
 		w.begun = false
 		return a, true
 	case w.request.ProgressNotify:
-		// etcd believes that the client was told. It is told of no more than what was left out: of a watch of the past the header's revision is the present.
+		// etcd believes that the client was told. It is told of no more than what was left out: of
+		// a watch of the past the header's revision is the present.
 		out, err := a.changed(func(r *pb.WatchResponse) {
 			if r.Header != nil {
 				r.Header.Revision = a.last

@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// fakeEtcd is as much of etcd's store as the simulator needs, executed one request at a time. TestFakeEtcd compares it,
-// and what it refuses, with etcd.
+// fakeEtcd is as much of etcd's store as the simulator needs, executed one request at a time.
+// TestFakeEtcd compares it, and what it refuses, with etcd.
 type fakeEtcd struct {
 	revision int64
 	leases   map[int64]bool
@@ -20,7 +20,8 @@ type fakeEtcd struct {
 }
 
 func newFakeEtcd() *fakeEtcd {
-	return &fakeEtcd{revision: 1, leases: map[int64]bool{}, keys: map[string]*mvccpb.KeyValue{}, changed: func(string, *mvccpb.KeyValue) {}}
+	return &fakeEtcd{revision: 1, leases: map[int64]bool{}, keys: map[string]*mvccpb.KeyValue{},
+		changed: func(string, *mvccpb.KeyValue) {}}
 }
 
 func (e *fakeEtcd) header() *pb.ResponseHeader {
@@ -30,7 +31,8 @@ func (e *fakeEtcd) header() *pb.ResponseHeader {
 func (e *fakeEtcd) find(key, end []byte) []*mvccpb.KeyValue {
 	var found []*mvccpb.KeyValue
 	for name, kv := range e.keys {
-		if len(end) == 0 && name == string(key) || len(end) > 0 && name >= string(key) && (string(end) == open || name < string(end)) {
+		if len(end) == 0 && name == string(key) || len(end) > 0 && name >= string(key) &&
+			(string(end) == open || name < string(end)) {
 			found = append(found, kv)
 		}
 	}
@@ -64,8 +66,9 @@ func (e *fakeEtcd) Txn(t *pb.TxnRequest) (*pb.TxnResponse, error) {
 	return e.doTxn(t), nil
 }
 
-// checkOp looks at a request before anything is proposed (etcd: server/etcdserver/api/v3rpc/key.go), but for keys that
-// a transaction writes twice: nobody in the simulator asks for that.
+// checkOp looks at a request before anything is proposed (etcd:
+// server/etcdserver/api/v3rpc/key.go), but for keys that a transaction writes twice: nobody in the
+// simulator asks for that.
 func checkOp(op *pb.RequestOp, most int) error {
 	switch q := op.Request.(type) {
 	case *pb.RequestOp_RequestRange:
@@ -158,7 +161,8 @@ func (e *fakeEtcd) doTxn(t *pb.TxnRequest) *pb.TxnResponse {
 	return answer
 }
 
-// paths is which branch is taken, of a transaction and then of those within that branch: all is decided before anything is executed.
+// paths is which branch is taken, of a transaction and then of those within that branch: all is
+// decided before anything is executed.
 func (e *fakeEtcd) paths(t *pb.TxnRequest) []bool {
 	ok := true
 	for _, c := range t.Compare {
@@ -237,7 +241,8 @@ func (e *fakeEtcd) execute(t *pb.TxnRequest, paths *[]bool, revision int64) *pb.
 		case *pb.RequestOp_RequestPut:
 			r.Response = &pb.ResponseOp_ResponsePut{ResponsePut: e.put(q.RequestPut, revision)}
 		case *pb.RequestOp_RequestDeleteRange:
-			r.Response = &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: e.delete(q.RequestDeleteRange, revision)}
+			r.Response = &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: e.delete(q.RequestDeleteRange,
+				revision)}
 		case *pb.RequestOp_RequestTxn:
 			r.Response = &pb.ResponseOp_ResponseTxn{ResponseTxn: e.execute(q.RequestTxn, paths, revision)}
 		}

@@ -74,7 +74,8 @@ func (s *scene) settles(e placement.Entry, kind slotcodec.Kind) {
 	until(s.t, fmt.Sprintf("the slot of %v is %v", e.ID, kind), func() bool { return s.slots.kind(wire.Key(e.ID)) == kind })
 }
 
-// A network that is gone costs reads a few milliseconds, keys that are not placed nothing, and makes the others unwritable until they are taken out of it.
+// A network that is gone costs reads a few milliseconds, keys that are not placed nothing, and
+// makes the others unwritable until they are taken out of it.
 func TestNetworkGone(t *testing.T) {
 	s := newScene(t, 64, func(c *Config) { c.Patience = 2 * evictAfter })
 	e := s.place("k")
@@ -112,7 +113,8 @@ func TestNetworkGone(t *testing.T) {
 	}
 }
 
-// A slot that is gone while its entry is there (its removal was begun by somebody who died) makes writes wait and reads go to etcd, and nothing is put into it.
+// A slot that is gone while its entry is there (its removal was begun by somebody who died) makes
+// writes wait and reads go to etcd, and nothing is put into it.
 func TestHalfRemoved(t *testing.T) {
 	s := newScene(t, 64, func(c *Config) { c.Patience = 300 * time.Millisecond })
 	e := s.place("k")
@@ -136,7 +138,8 @@ func TestHalfRemoved(t *testing.T) {
 	}
 }
 
-// The guard of a gateway that died is broken when its session has run out, not before, by readers alone.
+// The guard of a gateway that died is broken when its session has run out, not before, by readers
+// alone.
 func TestDeadGateway(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k")
@@ -173,7 +176,8 @@ func TestDeadGateway(t *testing.T) {
 	})
 }
 
-// If it is not known whether a write was executed, the session ends, the write cannot land any more, and the key comes back into use.
+// If it is not known whether a write was executed, the session ends, the write cannot land any
+// more, and the key comes back into use.
 func TestUnknownOutcome(t *testing.T) {
 	var held *hold
 	s := newScene(t, 64, func(c *Config) {
@@ -268,7 +272,8 @@ func TestRevisionFollows(t *testing.T) {
 	})
 }
 
-// Many writers of one key, at two gateways, all get their turns, and the key is read from the network when they have done.
+// Many writers of one key, at two gateways, all get their turns, and the key is read from the
+// network when they have done.
 func TestContention(t *testing.T) {
 	s := newScene(t, 64, nil)
 	gateways := []*liveGateway{s.liveGateway, newLive(t, s.endpoint, s.slots, nil)}
@@ -314,8 +319,11 @@ func TestContention(t *testing.T) {
 func TestAuthentication(t *testing.T) {
 	var everybody *guardedshell.Everybody
 	s := &scene{t: t, endpoint: startEtcd(t), slots: newMemory(64)}
-	own := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{s.endpoint}, Username: "gateway", Password: "g"}) // there is no such user yet, and nobody asks
-	s.liveGateway = newLiveAt(t, own, connect(t, s.endpoint), s.slots, func(c *Config) { c.Open = func() bool { return everybody.Open() } })
+	// there is no such user yet, and nobody asks
+	own := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{s.endpoint}, Username: "gateway", Password: "g"})
+	s.liveGateway = newLiveAt(t, own, connect(t, s.endpoint), s.slots, func(c *Config) {
+		c.Open = func() bool { return everybody.Open() }
+	})
 	s.p = newPlacement(own, s.slots)
 	everybody = guardedshell.NewEverybody(s.client, livePrefix, s.counter)
 	t.Cleanup(everybody.Close)
@@ -341,7 +349,8 @@ func TestAuthentication(t *testing.T) {
 	must(s.client.UserGrantRole(ctx, "u", "writer"))
 	must(s.client.UserAdd(ctx, "gateway", "g"))
 	must(s.client.RoleAdd(ctx, "gateway"))
-	must(s.client.RoleGrantPermission(ctx, "gateway", livePrefix, clientv3.GetPrefixRangeEnd(livePrefix), clientv3.PermissionType(clientv3.PermReadWrite)))
+	must(s.client.RoleGrantPermission(ctx, "gateway", livePrefix, clientv3.GetPrefixRangeEnd(livePrefix),
+		clientv3.PermissionType(clientv3.PermReadWrite)))
 	must(s.client.UserGrantRole(ctx, "gateway", "gateway"))
 	must(s.client.AuthEnable(ctx)) // past all gateways
 	enabled := time.Now()
@@ -377,7 +386,8 @@ func TestAuthentication(t *testing.T) {
 		t.Errorf("a write by who may not read the prefix: %v", err)
 	}
 	for _, part := range []string{"placed/", "sessions/"} { // and not what cells are sealed with
-		must(root.RoleGrantPermission(asRoot, "writer", livePrefix+part, clientv3.GetPrefixRangeEnd(livePrefix+part), clientv3.PermissionType(clientv3.PermRead)))
+		must(root.RoleGrantPermission(asRoot, "writer", livePrefix+part, clientv3.GetPrefixRangeEnd(
+			livePrefix+part), clientv3.PermissionType(clientv3.PermRead)))
 	}
 	if _, err := s.Put(asUser, putOf("k", "w")); err != nil {
 		t.Errorf("a write by who may: %v", err)
@@ -395,7 +405,8 @@ func TestAuthentication(t *testing.T) {
 	})
 }
 
-// With etcd's leader gone, and with its quorum gone, reads of placed keys are answered, writes are refused in time, and nothing is wrong afterwards.
+// With etcd's leader gone, and with its quorum gone, reads of placed keys are answered, writes are
+// refused in time, and nothing is wrong afterwards.
 func TestCluster(t *testing.T) {
 	cluster := etcdtest.New(t, 3, etcdtest.Options{})
 	slots := newMemory(64)
@@ -417,7 +428,8 @@ func TestCluster(t *testing.T) {
 		}
 		return err
 	}
-	// The leader dies: soon after, writes are done again. What was not acknowledged may or may not have been.
+	// The leader dies: soon after, writes are done again. What was not acknowledged may or may not
+	// have been.
 	leader := cluster.Leader()
 	cluster.Stop(leader)
 	written := 1

@@ -23,7 +23,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// forgery is what a host writes into a slot that may write every slot, has seen what was in all of them, and has no key.
+// forgery is what a host writes into a slot that may write every slot, has seen what was in all of
+// them, and has no key.
 type forgery struct {
 	name string
 	make func(t *testing.T, s *scene, e placement.Entry) []byte
@@ -40,10 +41,12 @@ func unsealed(t *testing.T, c slotcodec.Cell) []byte {
 
 var forgeries = []forgery{
 	{"a value", func(t *testing.T, s *scene, _ placement.Entry) []byte {
-		return unsealed(t, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: s.Revision(), Version: 1, Value: []byte("forged")})
+		return unsealed(t, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: s.Revision(), Version: 1,
+			Value: []byte("forged")})
 	}},
 	{"a value of revision 2^63-1", func(t *testing.T, _ *scene, _ placement.Entry) []byte {
-		return unsealed(t, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: math.MaxInt64, Version: 1, Value: []byte("forged")})
+		return unsealed(t, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: math.MaxInt64, Version: 1,
+			Value: []byte("forged")})
 	}},
 	{"an absence of revision 2^63-1", func(t *testing.T, _ *scene, _ placement.Entry) []byte {
 		return unsealed(t, slotcodec.Cell{Kind: slotcodec.Absent, Revision: math.MaxInt64})
@@ -76,15 +79,18 @@ var forgeries = []forgery{
 	}},
 	{"another key's, for this version", func(t *testing.T, s *scene, e placement.Entry) []byte {
 		_, version := s.slots.bytes(wire.Key(e.ID))
-		return sealed(t, e, "other", version+1, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: 1, Version: 1, Value: []byte("forged")})
+		return sealed(t, e, "other", version+1, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: 1,
+			Version: 1, Value: []byte("forged")})
 	}},
 	{"of another placement, for this version", func(t *testing.T, s *scene, e placement.Entry) []byte {
 		_, version := s.slots.bytes(wire.Key(e.ID))
-		return sealed(t, placement.Entry{ID: e.ID + 1}, "k", version+1, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: 1, Version: 1, Value: []byte("forged")})
+		return sealed(t, placement.Entry{ID: e.ID + 1}, "k", version+1, slotcodec.Cell{Kind: slotcodec.Value,
+			Create: 1, Mod: 1, Version: 1, Value: []byte("forged")})
 	}},
 	{"sealed with a key of the forger's", func(t *testing.T, s *scene, e placement.Entry) []byte {
 		_, version := s.slots.bytes(wire.Key(e.ID))
-		b, err := newRing().Seal(unsealed(t, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: 1, Version: 1, Value: []byte("forged")}), seal.Place{Name: "k", ID: wire.Key(e.ID), Version: version + 1})
+		b, err := newRing().Seal(unsealed(t, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: 1,
+			Version: 1, Value: []byte("forged")}), seal.Place{Name: "k", ID: wire.Key(e.ID), Version: version + 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,8 +98,9 @@ var forgeries = []forgery{
 	}},
 }
 
-// Whatever is written into a slot by who is no gateway, etcd answers: with its value, and with a revision that it has. The controller is asked to take the key out; nobody puts anything over it; and a write
-// waits until it is out.
+// Whatever is written into a slot by who is no gateway, etcd answers: with its value, and with a
+// revision that it has. The controller is asked to take the key out; nobody puts anything over it;
+// and a write waits until it is out.
 func TestForgeries(t *testing.T) {
 	s := newScene(t, 128, nil)
 	for _, f := range forgeries {
@@ -138,7 +145,8 @@ func TestForgeries(t *testing.T) {
 			_, before := s.slots.bytes(wire.Key(e.ID))
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			if _, err := s.Put(ctx, putOf("k", "too early")); status.Code(err) != codes.DeadlineExceeded && status.Code(err) != codes.Unavailable {
+			if _, err := s.Put(ctx, putOf("k", "too early")); status.Code(err) != codes.DeadlineExceeded &&
+				status.Code(err) != codes.Unavailable {
 				t.Errorf("a write: %v", err)
 			}
 			if _, now := s.slots.bytes(wire.Key(e.ID)); now != before {
@@ -169,7 +177,8 @@ func (g *gate) Txn(ctx context.Context, r *pb.TxnRequest, o ...grpc.CallOption) 
 	return g.KVClient.Txn(ctx, r, o...)
 }
 
-// A guard that somebody has written over keeps its slot unread: if a reader took it for clear, what etcd had before the write would be in the network after it.
+// A guard that somebody has written over keeps its slot unread: if a reader took it for clear, what
+// etcd had before the write would be in the network after it.
 func TestForgedGuard(t *testing.T) {
 	for _, f := range []forgery{forgeries[6], forgeries[8]} {
 		t.Run(f.name, func(t *testing.T) {
@@ -209,7 +218,8 @@ func TestForgedGuard(t *testing.T) {
 	}
 }
 
-// What one gateway has written is believed by another one when etcd has told it of that revision, and not before. Who has stolen the keys makes none believe a revision that etcd has not come to.
+// What one gateway has written is believed by another one when etcd has told it of that revision,
+// and not before. Who has stolen the keys makes none believe a revision that etcd has not come to.
 func TestAhead(t *testing.T) {
 	s := newScene(t, 128, nil)
 	other := newLive(t, s.endpoint, s.slots, nil)
@@ -243,7 +253,8 @@ func TestAhead(t *testing.T) {
 	}
 	other.counter.mu.Unlock()
 	for _, c := range []slotcodec.Cell{
-		{Kind: slotcodec.Value, Create: 1, Mod: math.MaxInt64, Version: 1, Value: []byte("forged")}, {Kind: slotcodec.Absent, Revision: math.MaxInt64},
+		{Kind: slotcodec.Value, Create: 1, Mod: math.MaxInt64, Version: 1, Value: []byte("forged")},
+		{Kind: slotcodec.Absent, Revision: math.MaxInt64},
 	} {
 		_, version := s.slots.bytes(wire.Key(e.ID))
 		s.slots.write(wire.Key(e.ID), sealed(t, e, "k", version+1, c))
@@ -276,7 +287,8 @@ func (c *counted) Get(ctx context.Context, key string, o ...clientv3.OpOption) (
 	return c.KV.Get(ctx, key, o...)
 }
 
-// A key that a gateway has not heard of is asked of etcd: then it reads what is sealed with it. One that etcd does not have is a forger's, who cannot have etcd asked at his speed.
+// A key that a gateway has not heard of is asked of etcd: then it reads what is sealed with it. One
+// that etcd does not have is a forger's, who cannot have etcd asked at his speed.
 func TestUnknownKey(t *testing.T) {
 	endpoint, slots := startEtcd(t), newMemory(128)
 	client := connect(t, endpoint)
@@ -324,7 +336,8 @@ func TestUnknownKey(t *testing.T) {
 	began := time.Now()
 	for time.Since(began) < 500*time.Millisecond {
 		_, version := slots.bytes(wire.Key(e.ID))
-		strange, err := newRing().Seal([]byte{byte(slotcodec.Unfit)}, seal.Place{Name: "k", ID: wire.Key(e.ID), Version: version + 1})
+		strange, err := newRing().Seal([]byte{byte(slotcodec.Unfit)}, seal.Place{Name: "k", ID: wire.Key(e.ID),
+			Version: version + 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -345,7 +358,8 @@ func TestUnknownKey(t *testing.T) {
 	}
 }
 
-// While keys are replaced as fast as it goes, reads and writes go on; then everything is sealed anew, and the old keys can go.
+// While keys are replaced as fast as it goes, reads and writes go on; then everything is sealed
+// anew, and the old keys can go.
 func TestRotation(t *testing.T) {
 	endpoint, slots := startEtcd(t), newMemory(128)
 	client := connect(t, endpoint)
@@ -396,7 +410,8 @@ func TestRotation(t *testing.T) {
 		for range 5 {
 			for _, g := range gateways {
 				before := g.hitCount()
-				if r, err := g.Range(t.Context(), rangeOf(name)); err != nil || string(r.Kvs[0].Value) != fmt.Sprint(i) {
+				if r, err := g.Range(t.Context(), rangeOf(name)); err != nil ||
+					string(r.Kvs[0].Value) != fmt.Sprint(i) {
 					t.Fatalf("%v, %v; want %d", r, err, i)
 				}
 				hits += g.hitCount() - before
@@ -422,12 +437,14 @@ func TestRotation(t *testing.T) {
 			t.Errorf("%s: sealed with %d in version %v; the newest is %d", name, k, version, primary)
 		}
 	}
-	if err := keys[1].Prune(t.Context(), nil, time.Now().Add(seal.Kept+time.Minute)); err != nil || len(keys[1].Ring().Keys()) != 1 {
+	if err := keys[1].Prune(t.Context(), nil, time.Now().Add(seal.Kept+time.Minute)); err != nil ||
+		len(keys[1].Ring().Keys()) != 1 {
 		t.Errorf("%v, %v", keys[1].Ring().Keys(), err)
 	}
 	for name, want := range last {
 		for _, g := range gateways {
-			if r, err := g.Range(t.Context(), rangeOf(name)); err != nil || len(r.Kvs) != 1 || string(r.Kvs[0].Value) != want {
+			if r, err := g.Range(t.Context(), rangeOf(name)); err != nil || len(r.Kvs) != 1 ||
+				string(r.Kvs[0].Value) != want {
 				t.Errorf("%s: %v, %v; want %s", name, r, err, want)
 			}
 		}
@@ -437,7 +454,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// BenchmarkRead says what a read of a placed key costs the gateway beside the network: go test ./etcd-monitor/guarded -run xxx -bench Read
+// BenchmarkRead says what a read of a placed key costs the gateway beside the network: go test
+// ./etcd-monitor/guarded -run xxx -bench Read
 func BenchmarkRead(b *testing.B) {
 	for _, bytes := range []int{128, 512, 1024} {
 		b.Run(fmt.Sprint(bytes), func(b *testing.B) {
@@ -466,7 +484,8 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// The attack as it was shown: a host with a plain socket writes a cell into a slot of a chain, and gateways answered with it.
+// The attack as it was shown: a host with a plain socket writes a cell into a slot of a chain, and
+// gateways answered with it.
 func TestForgedOverUDP(t *testing.T) {
 	c := newUDPChain(t)
 	endpoint := startEtcd(t)
@@ -487,7 +506,8 @@ func TestForgedOverUDP(t *testing.T) {
 		return string(r.Kvs[0].Value), g.hitCount() > before
 	}
 	until(t, "the network answers", func() bool { _, network := read(); return network })
-	forged := unsealed(t, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: math.MaxInt64, Version: 1, Value: []byte("subjects: [alice, mallory]")})
+	forged := unsealed(t, slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: math.MaxInt64, Version: 1,
+		Value: []byte("subjects: [alice, mallory]")})
 	c.until("writing a slot as a host may", func(ctx context.Context) error {
 		_, err := c.admin.Put(ctx, wire.Key(e.ID), forged)
 		return err

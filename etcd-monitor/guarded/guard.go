@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// How long is waited between looks at a slot that somebody else has guarded, or that does not answer: from shortest on twice as long each time, less up to half of it by chance.
+// How long is waited between looks at a slot that somebody else has guarded, or that does not
+// answer: from shortest on twice as long each time, less up to half of it by chance.
 const (
 	shortest       = 200 * time.Microsecond
 	longest        = 10 * time.Millisecond
@@ -22,13 +23,15 @@ const (
 	endedLongest  = time.Second
 )
 
-// When etcd is asked whether the session that holds a guard is there: after the guard was waited for this long, and then less and less often.
+// When etcd is asked whether the session that holds a guard is there: after the guard was waited
+// for this long, and then less and less often.
 const (
 	breakAfter  = 100 * time.Millisecond
 	breakAtMost = time.Second
 )
 
-// evictAfter is how long a slot may be silent before somebody is asked to take its key out of the network.
+// evictAfter is how long a slot may be silent before somebody is asked to take its key out of the
+// network.
 const evictAfter = time.Second
 
 // pause is how long to wait next.
@@ -52,12 +55,14 @@ type guard struct {
 	before  []byte       // the cell that the slot had
 	after   []byte       // that which is to be published
 
-	// unknown: of a CAS to the guard, on version was, it is not known whether it was or will be executed.
+	// unknown: of a CAS to the guard, on version was, it is not known whether it was or will be
+	// executed.
 	unknown bool
 	was     wire.Version
 }
 
-// take guards a key. Without an error the key is this write's, and one of release, publish and orphan must follow.
+// take guards a key. Without an error the key is this write's, and one of release, publish and
+// orphan must follow.
 func (s *Server) take(ctx context.Context, lease int64, k placedKey) (*guard, error) {
 	if !s.queues.enter(ctx, s.Runtime, k.Name) {
 		return nil, over(ctx)
@@ -77,7 +82,9 @@ func (s *Server) take(ctx context.Context, lease int64, k placedKey) (*guard, er
 
 // contend tries until the slot has the guard. Where it fails, g says whether a CAS is on its way.
 func (s *Server) contend(ctx context.Context, g *guard) error {
-	mine, err := s.Codec.Codec().Encode(slotcodec.Cell{Kind: slotcodec.Guard, Lease: g.lease, Number: g.number}, slotcodec.GuardSize) // the chain need not be known yet
+	// the chain need not be known yet
+	mine, err := s.Codec.Codec().Encode(slotcodec.Cell{Kind: slotcodec.Guard, Lease: g.lease, Number: g.number},
+		slotcodec.GuardSize)
 	if err != nil {
 		return err
 	}
@@ -128,7 +135,8 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 			g.unknown = false
 		}
 		if nobodys = now.forged; nobodys != nil {
-			// Whose guard may have been there is not known, nor what it is to keep unread. So it stays as it is until the key is out of the network.
+			// Whose guard may have been there is not known, nor what it is to keep unread. So it
+			// stays as it is until the key is out of the network.
 			s.fault(g.key, now.version, nobodys)
 			s.Runtime.Wait(ctx, changed, p.next(s.Runtime, longest))
 			if !s.stillPlaced(g.key) {
@@ -172,7 +180,8 @@ func (s *Server) finishGuards(ctx context.Context, guards []*guard, how func(con
 	}
 }
 
-// finishGuard does something to a guard until it is known that it is done, in the background if not at once, and lets the next write have the key then.
+// finishGuard does something to a guard until it is known that it is done, in the background if not
+// at once, and lets the next write have the key then.
 func (s *Server) finishGuard(ctx context.Context, g *guard, how func(context.Context, *guard) bool) {
 	ctx, cancel := s.Runtime.Last(ctx)
 	if how(ctx, g) {
@@ -192,7 +201,8 @@ func (s *Server) finishGuard(ctx context.Context, g *guard, how func(context.Con
 	})
 }
 
-// publish replaces a guard by what etcd has now. It says whether the guard is known to be replaced, by whomever.
+// publish replaces a guard by what etcd has now. It says whether the guard is known to be replaced,
+// by whomever.
 func (s *Server) publish(ctx context.Context, g *guard) bool { return s.replace(ctx, g, g.after) }
 
 // release puts back what was there before the guard: nothing was written.
@@ -211,7 +221,8 @@ func (s *Server) replace(ctx context.Context, g *guard, b []byte) bool {
 	return err == nil || isChanged(err) || isGone(err)
 }
 
-// resolve finds out what became of a CAS to the guard. It says whether that is known; if so and the guard is there, g has its version.
+// resolve finds out what became of a CAS to the guard. It says whether that is known; if so and the
+// guard is there, g has its version.
 func (s *Server) resolve(ctx context.Context, g *guard) bool {
 	now, err := s.lookHard(ctx, g.key)
 	switch {
@@ -231,7 +242,8 @@ func (s *Server) resolve(ctx context.Context, g *guard) bool {
 	return true
 }
 
-// orphan leaves guards of which it is not known what etcd has: nobody may replace them until their session is gone. The keys' next writes are not kept waiting by this gateway.
+// orphan leaves guards of which it is not known what etcd has: nobody may replace them until their
+// session is gone. The keys' next writes are not kept waiting by this gateway.
 func (s *Server) orphan(ctx context.Context, guards []*guard) {
 	for _, g := range guards {
 		s.queues.leave(g.key.Name)

@@ -26,7 +26,8 @@ func (s slow) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, erro
 	return b, version, err
 }
 
-// Who reads a key and then watches it from the revision after the answer's misses no write, however late the slot's reply comes: the first event is the write after the one that was read.
+// Who reads a key and then watches it from the revision after the answer's misses no write, however
+// late the slot's reply comes: the first event is the write after the one that was read.
 func TestGetThenWatch(t *testing.T) {
 	endpoint := startEtcd(t)
 	slots := newMemory(128)
@@ -82,8 +83,10 @@ func TestGetThenWatch(t *testing.T) {
 	}
 }
 
-// A client that has seen a revision elsewhere, at etcd or at another gateway, may be told an older one by a gateway that etcd has told nothing since: no message can have brought it there. The key is as it is now even so, and as
-// it was at the revision that is told; and what the gateway asks four times a second (Everybody) ends it.
+// A client that has seen a revision elsewhere, at etcd or at another gateway, may be told an older
+// one by a gateway that etcd has told nothing since: no message can have brought it there. The key
+// is as it is now even so, and as it was at the revision that is told; and what the gateway asks
+// four times a second (Everybody) ends it.
 func TestRevisionSeenElsewhere(t *testing.T) {
 	endpoint := startEtcd(t)
 	slots := newMemory(128)

@@ -18,7 +18,8 @@ import (
 // startRoomy starts an etcd that takes as much more than others as a gateway adds.
 func startRoomy(t *testing.T) string {
 	t.Helper()
-	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogOutput: filepath.Join(t.TempDir(), "log"), LogLevel: "error", Adjust: func(c *embed.Config) {
+	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogOutput: filepath.Join(
+		t.TempDir(), "log"), LogLevel: "error", Adjust: func(c *embed.Config) {
 		c.MaxTxnOps += MoreTxnOps
 		c.MaxRequestBytes += MoreRequestBytes
 	}})
@@ -34,8 +35,9 @@ func limitedAsEtcd(c *Config) {
 	c.MaxTxnOps, c.MaxRequestBytes = int(embed.DefaultMaxTxnOps), embed.DefaultMaxRequestBytes
 }
 
-// A transaction has as many conditions, and operations in either branch, as etcd takes, whether or not a branch is taken, and whether or not the keys are placed. Before an etcd that takes no more than that, some of the largest are
-// refused: there is no room for the gateway's own conditions.
+// A transaction has as many conditions, and operations in either branch, as etcd takes, whether or
+// not a branch is taken, and whether or not the keys are placed. Before an etcd that takes no more
+// than that, some of the largest are refused: there is no room for the gateway's own conditions.
 func TestLimits(t *testing.T) {
 	direct := pb.NewKVClient(connect(t, startEtcd(t)).ActiveConnection())
 	txn := func(compares, success, failure int, holds bool, key string) *pb.TxnRequest {
@@ -45,13 +47,15 @@ func TestLimits(t *testing.T) {
 			if i == compares-1 && !holds {
 				result = pb.Compare_GREATER
 			}
-			q.Compare = append(q.Compare, &pb.Compare{Target: pb.Compare_CREATE, Result: result, Key: fmt.Appendf(nil, "absent%03d", i), TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0}})
+			q.Compare = append(q.Compare, &pb.Compare{Target: pb.Compare_CREATE, Result: result,
+				Key: fmt.Appendf(nil, "absent%03d", i), TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0}})
 		}
 		for i := range success {
 			q.Success = append(q.Success, putOp(fmt.Sprintf("%s%03d", key, i), fmt.Sprint(compares, success, failure, holds)))
 		}
 		for i := range failure {
-			q.Failure = append(q.Failure, putOp(fmt.Sprintf("%s%03d", key, failure-1-i), fmt.Sprint(compares, success, failure, holds)))
+			q.Failure = append(q.Failure, putOp(fmt.Sprintf("%s%03d", key, failure-1-i),
+				fmt.Sprint(compares, success, failure, holds)))
 		}
 		return q
 	}
@@ -91,8 +95,12 @@ func TestLimits(t *testing.T) {
 							}
 							if fmt.Sprint(err) != fmt.Sprint(errWant) {
 								t.Errorf("%d conditions, %d and %d operations on %s keys: %v; etcd says %v", c, s, f, key, err, errWant)
-							} else if err == nil && (got.Succeeded != want.Succeeded || len(got.Responses) != len(want.Responses)) {
-								t.Errorf("%d conditions, %d and %d operations on %s keys: %v, %d answers; etcd says %v, %d answers", c, s, f, key, got.Succeeded, len(got.Responses), want.Succeeded, len(want.Responses))
+							} else if err == nil && (got.Succeeded != want.Succeeded ||
+								len(got.Responses) != len(want.Responses)) {
+								t.Errorf(
+									"%d conditions, %d and %d operations on %s keys: %v, %d answers; etcd says %v, %d answers",
+									c, s, f, key, got.Succeeded, len(got.Responses), want.Succeeded,
+									len(want.Responses))
 							} else if err == nil {
 								for _, r := range got.Responses {
 									if r.GetResponsePut().GetHeader().GetRevision() != got.Header.Revision {
@@ -125,7 +133,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// The largest value is etcd's, before an etcd that takes what a gateway adds. Before another one it is smaller by what the write's conditions take.
+// The largest value is etcd's, before an etcd that takes what a gateway adds. Before another one it
+// is smaller by what the write's conditions take.
 func TestLargestValue(t *testing.T) {
 	largest := func(t *testing.T, key string, put func(value []byte) error) int {
 		t.Helper()
@@ -168,10 +177,12 @@ func TestLargestValue(t *testing.T) {
 					return err
 				})
 				t.Logf("%s: %d bytes; at etcd %d", key, got, want)
-				if less := want - got; less < -1 || less > before.less[key]+1 { // the number of an entry has 9 or 10 bytes
+				// the number of an entry has 9 or 10 bytes
+				if less := want - got; less < -1 || less > before.less[key]+1 {
 					t.Errorf("%s: %d bytes; at etcd %d", key, got, want)
 				}
-				if r, err := g.client.Get(t.Context(), key, clientv3.WithSerializable()); err != nil || len(r.Kvs[0].Value) != got {
+				if r, err := g.client.Get(t.Context(), key, clientv3.WithSerializable()); err != nil ||
+					len(r.Kvs[0].Value) != got {
 					t.Errorf("%v", err)
 				}
 			}

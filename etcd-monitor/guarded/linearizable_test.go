@@ -51,10 +51,12 @@ func (l lossy) Txn(ctx context.Context, r *pb.TxnRequest, o ...grpc.CallOption) 
 	return nil, status.Error(codes.Unavailable, "the answer is lost")
 }
 
-// Histories through two gateways before a real etcd, with slots that lose messages and deliver them late, keys that are placed and removed, and gateways that die and are replaced, are linearizable
+// Histories through two gateways before a real etcd, with slots that lose messages and deliver them
+// late, keys that are placed and removed, and gateways that die and are replaced, are linearizable
 // in keys, values, versions and revisions.
 //
-// The slots are in memory, which loses and delays a CAS as a whole, or of a chain that is asked over UDP, where packets are lost, doubled and overtake each other.
+// The slots are in memory, which loses and delays a CAS as a whole, or of a chain that is asked
+// over UDP, where packets are lost, doubled and overtake each other.
 func TestLinearizable(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		testLinearizable(t, func(t *testing.T) (testSlots, func(*testing.T) Slots) {
@@ -71,7 +73,8 @@ func TestLinearizable(t *testing.T) {
 	})
 }
 
-// testLinearizable does that with slots, which are made anew for each round; each gateway has a way of its own to them.
+// testLinearizable does that with slots, which are made anew for each round; each gateway has a way
+// of its own to them.
 func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*testing.T) Slots)) {
 	total := testTime
 	if testing.Short() {
@@ -165,7 +168,8 @@ func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*tes
 	}
 	t.Logf("%d operations, %d of them without an answer; %d reads were answered by the network; what %d say of a revision is so; %d placements and removals, %d gateways died", sum.operations, sum.unanswered, sum.hits, sum.headers,
 		sum.moves, sum.kills)
-	// A machine that is busy with other things may not come to much in a short time: a read that takes 5 ms is etcd's.
+	// A machine that is busy with other things may not come to much in a short time: a read that
+	// takes 5 ms is etcd's.
 	if sum.moves == 0 || sum.operations < 20 || sum.hits == 0 && total >= 10*time.Second {
 		t.Error("too little happened")
 	}

@@ -29,7 +29,8 @@ const livePrefix = placement.DefaultPrefix
 
 func startEtcd(t testing.TB) string {
 	t.Helper()
-	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogOutput: filepath.Join(t.TempDir(), "log"), LogLevel: "error"})
+	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogOutput: filepath.Join(
+		t.TempDir(), "log"), LogLevel: "error"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,8 @@ func connect(t testing.TB, endpoint string) *clientv3.Client {
 	return c
 }
 
-// memory is slots in memory, for tests of everything but the network: a CAS may be executed without an answer, late, or not at all.
+// memory is slots in memory, for tests of everything but the network: a CAS may be executed without
+// an answer, late, or not at all.
 type memory struct {
 	mu     sync.Mutex
 	slots  map[wire.Key]*simSlot
@@ -252,7 +254,8 @@ func newLive(t testing.TB, endpoint string, slots Slots, change func(*Config)) *
 	return newLiveAt(t, client, client, slots, change)
 }
 
-// newLiveAt makes a gateway that asks etcd for itself by one client, and for its clients by another.
+// newLiveAt makes a gateway that asks etcd for itself by one client, and for its clients by
+// another.
 func newLiveAt(t testing.TB, own, client *clientv3.Client, slots Slots, change func(*Config)) *liveGateway {
 	t.Helper()
 	g := &liveGateway{counter: &counter{misses: map[string]int{}}, client: client, run: guardedshell.NewGoroutines()}
@@ -262,7 +265,8 @@ func newLiveAt(t testing.TB, own, client *clientv3.Client, slots Slots, change f
 	}
 	g.leases = guardedshell.NewLeases(own, livePrefix, 2*time.Second, nil)
 	cfg := Config{
-		Etcd: pb.NewKVClient(client.ActiveConnection()), Slots: slots, Directory: g.follower, Sessions: g.leases, Newest: g.counter, Observer: g.counter, Evictor: g.counter,
+		Etcd: pb.NewKVClient(client.ActiveConnection()), Slots: slots, Directory: g.follower,
+		Sessions: g.leases, Newest: g.counter, Observer: g.counter, Evictor: g.counter,
 		Codec: slotcodec.NewLibrary(own, livePrefix), Seals: liveSeals, Runtime: g.run, Prefix: livePrefix,
 	}
 	if change != nil {
@@ -301,7 +305,8 @@ type testPlacement struct {
 }
 
 func newPlacement(c *clientv3.Client, slots testSlots) *testPlacement {
-	return &testPlacement{store: placement.Store{KV: c, Prefix: livePrefix}, slots: slots, at: map[string]placement.Entry{}}
+	return &testPlacement{store: placement.Store{KV: c, Prefix: livePrefix}, slots: slots,
+		at: map[string]placement.Entry{}}
 }
 
 func (p *testPlacement) place(t testing.TB, key string) placement.Entry {
@@ -309,7 +314,8 @@ func (p *testPlacement) place(t testing.TB, key string) placement.Entry {
 	p.next++
 	id := 0x01000000 | p.next
 	p.mu.Unlock()
-	e, err := p.store.Put(context.Background(), key, placement.Entry{ID: uint32(id), Chain: "0", Version: uint64(p.slots.add(id))})
+	e, err := p.store.Put(context.Background(), key, placement.Entry{ID: uint32(id), Chain: "0",
+		Version: uint64(p.slots.add(id))})
 	if err != nil {
 		t.Errorf("placing %q: %v", key, err)
 	}

@@ -21,9 +21,9 @@ var mutants = []string{
 	"header", "ahead", "reuse of KEY_IDs", "order of removal",
 }
 
-// edits make of the shipped server one that can leave out a rule, by its name. The shipped one has no
-// such switches: TestMutants applies the edits to copies, and has the simulator built with those in
-// the place of the originals (go help build, -overlay).
+// edits make of the shipped server one that can leave out a rule, by its name. The shipped one has
+// no such switches: TestMutants applies the edits to copies, and has the simulator built with those
+// in the place of the originals (go help build, -overlay).
 var edits = []struct{ file, old, new string }{
 	{"write.go", `	keys := s.placedIn(w)
 `, `	keys := s.placedIn(w)

@@ -25,7 +25,8 @@ type work struct {
 	back       back // makes the client's answer of etcd's; nil: it is the same
 }
 
-// back makes, of etcd's answer to what was sent in an operation's place, the answer to the operation; nil: it is the same.
+// back makes, of etcd's answer to what was sent in an operation's place, the answer to the
+// operation; nil: it is the same.
 type back func(*pb.ResponseOp) *pb.ResponseOp
 
 // answer is etcd's answer to a planned operation as its answer to the client's would have been.
@@ -38,7 +39,8 @@ func (b back) of(r *pb.ResponseOp) *pb.ResponseOp {
 	return b(r)
 }
 
-// plan finds out what a request may change, in any of its branches, and leaves out what is not the client's to change or to read. The request itself is not changed.
+// plan finds out what a request may change, in any of its branches, and leaves out what is not the
+// client's to change or to read. The request itself is not changed.
 func (s *Server) plan(op *pb.RequestOp) (*work, error) {
 	w := &work{operations: operations(op)}
 	if s.MaxTxnOps > 0 && w.operations > s.MaxTxnOps {
@@ -54,7 +56,8 @@ func (s *Server) plan(op *pb.RequestOp) (*work, error) {
 	return w, nil
 }
 
-// requestBytes is how large etcd takes a write for that is sent to it as it is: as an entry of its log, with a number of 9 bytes.
+// requestBytes is how large etcd takes a write for that is sent to it as it is: as an entry of its
+// log, with a number of 9 bytes.
 func requestBytes(op *pb.RequestOp) int {
 	q := &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 1 << 62}}
 	switch r := op.GetRequest().(type) {
@@ -167,7 +170,8 @@ func (s *Server) planOps(w *work, ops []*pb.RequestOp) (planned, error) {
 	return p, nil
 }
 
-// planDelete leaves the reserved keys out of a deletion. One that spans them becomes several, in a transaction without conditions, so that there is one answer in its place.
+// planDelete leaves the reserved keys out of a deletion. One that spans them becomes several, in a
+// transaction without conditions, so that there is one answer in its place.
 func (s *Server) planDelete(w *work, op *pb.RequestOp, r *pb.DeleteRangeRequest) (*pb.RequestOp, back, error) {
 	parts := s.reserved.Without(string(r.Key), string(r.RangeEnd))
 	if len(parts) == 0 {
@@ -189,7 +193,8 @@ func (s *Server) planDelete(w *work, op *pb.RequestOp, r *pb.DeleteRangeRequest)
 	return txnOp(&pb.TxnRequest{Success: ops}), deleted, nil
 }
 
-// deleted is etcd's answer to a deletion of which parts were asked for, as it would have been to the whole.
+// deleted is etcd's answer to a deletion of which parts were asked for, as it would have been to
+// the whole.
 func deleted(r *pb.ResponseOp) *pb.ResponseOp {
 	all := &pb.DeleteRangeResponse{Header: &pb.ResponseHeader{}}
 	for _, part := range r.GetResponseTxn().GetResponses() {

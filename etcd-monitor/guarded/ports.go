@@ -12,13 +12,14 @@ import (
 
 // Slots are the slots in the network. Each call ends by itself within a few milliseconds, whatever
 // its context. Errors are those of client/core. ErrNotFound: the key has no slot, or its slot was
-// emptied to be taken away. ErrCASFailed: the slot has another version than the expected one, and the
-// CAS will not be executed. Any other is silence: of a read, nothing is known; of a CAS, not even
-// whether it was, or will be, executed.
+// emptied to be taken away. ErrCASFailed: the slot has another version than the expected one, and
+// the CAS will not be executed. Any other is silence: of a read, nothing is known; of a CAS, not
+// even whether it was, or will be, executed.
 type Slots interface {
 	// Read reads a slot, linearizably.
 	Read(ctx context.Context, id wire.Key) (value []byte, version wire.Version, err error)
-	// CAS replaces what is in a slot if its version is the expected one, and returns the new version. A copy of it may be executed later, if the expected version is still there then.
+	// CAS replaces what is in a slot if its version is the expected one, and returns the new
+	// version. A copy of it may be executed later, if the expected version is still there then.
 	CAS(ctx context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error)
 	// Size is how many bytes a slot holds.
 	Size(id wire.Key) int
@@ -33,17 +34,20 @@ type Directory interface {
 	Changed() <-chan struct{}
 }
 
-// Sessions are this gateway's sessions in etcd, one at a time: a key that is there while the gateway lives.
+// Sessions are this gateway's sessions in etcd, one at a time: a key that is there while the
+// gateway lives.
 type Sessions interface {
 	// Current is the lease of the session. It waits for one until ctx is done.
 	Current(ctx context.Context) (lease int64, err error)
 	// Key is the name of a session's key in etcd, of any gateway.
 	Key(lease int64) string
-	// GiveUp ends a session, if it is the current one. Current gives another one, or waits for it, from then on; the key of the old one is deleted as soon as etcd answers.
+	// GiveUp ends a session, if it is the current one. Current gives another one, or waits for it,
+	// from then on; the key of the old one is deleted as soon as etcd answers.
 	GiveUp(lease int64)
 }
 
-// Newest is the newest revision of etcd's store that this gateway has seen in an answer of etcd's: nothing that a slot says raises it.
+// Newest is the newest revision of etcd's store that this gateway has seen in an answer of etcd's:
+// nothing that a slot says raises it.
 type Newest interface {
 	Revision() int64
 	Saw(revision int64)
@@ -63,15 +67,19 @@ type Seals interface {
 	Want(ctx context.Context, id uint32) (bool, error)
 }
 
-// Runtime is what a server waits and works by. Between two calls of a Runtime, of Slots and so on, a server never waits for anything.
+// Runtime is what a server waits and works by. Between two calls of a Runtime, of Slots and so on,
+// a server never waits for anything.
 type Runtime interface {
 	// Go does work beside the caller's.
 	Go(work func())
-	// Wait waits until ch is closed, and says whether it is. It ends before that when ctx is done, and after d where d is not 0. A nil ch is never closed.
+	// Wait waits until ch is closed, and says whether it is. It ends before that when ctx is done,
+	// and after d where d is not 0. A nil ch is never closed.
 	Wait(ctx context.Context, ch <-chan struct{}, d time.Duration) bool
-	// Within gives a context that ends with ctx or, with rpctypes.ErrStopped as its cause, when no more work is to be done.
+	// Within gives a context that ends with ctx or, with rpctypes.ErrStopped as its cause, when no
+	// more work is to be done.
 	Within(ctx context.Context) (context.Context, context.CancelFunc)
-	// Detach gives the context for what is to go on when the caller's ctx is done: with its values, and a limit of its own.
+	// Detach gives the context for what is to go on when the caller's ctx is done: with its values,
+	// and a limit of its own.
 	Detach(ctx context.Context) (context.Context, context.CancelFunc)
 	// Last gives the context for what goes on as long as it takes, when the caller's ctx is done.
 	Last(ctx context.Context) (context.Context, context.CancelFunc)
@@ -89,7 +97,8 @@ type Observer interface {
 	Forged()                    // a slot has, in one more version, what no gateway has written
 }
 
-// Evictor is asked to take keys out of the network. It may be asked again and again, by each request that finds the fault, and bounds what that costs.
+// Evictor is asked to take keys out of the network. It may be asked again and again, by each
+// request that finds the fault, and bounds what that costs.
 type Evictor interface {
 	Evict(key placement.Key, fault placement.Fault, reason string)
 }

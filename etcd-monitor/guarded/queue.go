@@ -6,7 +6,9 @@ import (
 	"sync"
 )
 
-// queues let one write of this gateway at a time have a key, in the order in which they came. So writes of one gateway do not take guards from each other in the network, where who comes first is chance.
+// queues let one write of this gateway at a time have a key, in the order in which they came. So
+// writes of one gateway do not take guards from each other in the network, where who comes first is
+// chance.
 type queues struct {
 	mu   *sync.Mutex
 	keys map[string]*queue
@@ -15,11 +17,14 @@ type queues struct {
 // queue is who has a key, and then who waits; each channel is closed when its turn comes.
 type queue struct {
 	turns []chan struct{}
-	row   int // writes that have had the key since the queue was empty, or since another gateway could have had it; who has the key may touch it
+	// writes that have had the key since the queue was empty, or since another gateway could have
+	// had it; who has the key may touch it
+	row int
 }
 
-// inARow is how many writes of one gateway follow each other at once. Then another gateway, which looks whether the key is free every longestGuarded, has its chance: who waits
-// there would else have to look in the moment between one write's publication and the next one's guard.
+// inARow is how many writes of one gateway follow each other at once. Then another gateway, which
+// looks whether the key is free every longestGuarded, has its chance: who waits there would else
+// have to look in the moment between one write's publication and the next one's guard.
 const inARow = 8
 
 func newQueues() queues {

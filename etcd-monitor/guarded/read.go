@@ -13,7 +13,8 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// Why the network was not asked, and why a slot had no answer: the reasons that an Observer is told.
+// Why the network was not asked, and why a slot had no answer: the reasons that an Observer is
+// told.
 const (
 	reasonRequest  = "request"  // a slot cannot answer such a request
 	reasonPlace    = "unplaced" // the key is not placed
@@ -84,7 +85,8 @@ func (s *Server) fromEtcd(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRes
 	return answer, err
 }
 
-// eligible says whether a slot can answer a request: one key, as it is now. Whatever is asked for of the key, the slot has it.
+// eligible says whether a slot can answer a request: one key, as it is now. Whatever is asked for
+// of the key, the slot has it.
 func eligible(r *pb.RangeRequest) bool {
 	_, order := pb.RangeRequest_SortOrder_name[int32(r.SortOrder)]
 	_, target := pb.RangeRequest_SortTarget_name[int32(r.SortTarget)]
@@ -95,7 +97,8 @@ func eligible(r *pb.RangeRequest) bool {
 // plain says whether etcd's answer to a request has all that a slot needs.
 func plain(r *pb.RangeRequest) bool { return !r.Serializable && !r.KeysOnly && !r.CountOnly }
 
-// fromNetwork answers a request from the slot of its key. If it cannot, it says what it read there where that matters when etcd has answered.
+// fromNetwork answers a request from the slot of its key. If it cannot, it says what it read there
+// where that matters when etcd has answered.
 func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, *seen) {
 	if !eligible(r) {
 		s.forwarded(ctx, reasonRequest)
@@ -136,7 +139,8 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 	var kv *mvccpb.KeyValue
 	switch at.cell.Kind {
 	case slotcodec.Value:
-		kv = &mvccpb.KeyValue{Key: r.Key, CreateRevision: at.cell.Create, ModRevision: at.cell.Mod, Version: at.cell.Version, Value: at.cell.Value}
+		kv = &mvccpb.KeyValue{Key: r.Key, CreateRevision: at.cell.Create, ModRevision: at.cell.Mod,
+			Version: at.cell.Version, Value: at.cell.Value}
 	case slotcodec.Absent:
 	case slotcodec.Clear:
 		s.miss(ctx, slotcodec.Clear.String())
@@ -159,12 +163,14 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 	}
 	newest := s.Newest.Revision()
 	if at.revision() > newest {
-		// Another gateway's write that etcd has not told this one of yet: etcd's answer will. Nothing but etcd says how far etcd is.
+		// Another gateway's write that etcd has not told this one of yet: etcd's answer will.
+		// Nothing but etcd says how far etcd is.
 		s.miss(ctx, reasonAhead)
 		return nil, &seen{key: k, at: at}
 	}
-	// The slot has what the key was when it was read, and so at every revision from the slot's own up to the store's at that time. A newer one is not said: who watches from the next one on would miss the
-	// writes between.
+	// The slot has what the key was when it was read, and so at every revision from the slot's own
+	// up to the store's at that time. A newer one is not said: who watches from the next one on
+	// would miss the writes between.
 	revision := before
 	if at.revision() <= newest {
 		revision = max(before, at.revision())
@@ -174,10 +180,12 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 		return nil, nil
 	}
 	s.hit(ctx)
-	return rangeAnswer(r, kv, &pb.ResponseHeader{ClusterId: known.ClusterId, MemberId: known.MemberId, RaftTerm: known.RaftTerm, Revision: revision}), nil
+	return rangeAnswer(r, kv, &pb.ResponseHeader{ClusterId: known.ClusterId, MemberId: known.MemberId,
+		RaftTerm: known.RaftTerm, Revision: revision}), nil
 }
 
-// learnLater asks etcd, behind the reader's back, for the key that a slot is sealed with: the next reader has it, or it turns out that no gateway has written the slot.
+// learnLater asks etcd, behind the reader's back, for the key that a slot is sealed with: the next
+// reader has it, or it turns out that no gateway has written the slot.
 func (s *Server) learnLater(ctx context.Context, k placement.Key, at slot) {
 	if !s.begin(s.learning, k.Name) {
 		return
@@ -226,7 +234,8 @@ func rangeAnswer(r *pb.RangeRequest, kv *mvccpb.KeyValue, h *pb.ResponseHeader) 
 	return answer
 }
 
-// populate puts what etcd has answered into a slot that was clear before etcd was asked. The reader does not wait for it. One reader of a key at a time is enough.
+// populate puts what etcd has answered into a slot that was clear before etcd was asked. The reader
+// does not wait for it. One reader of a key at a time is enough.
 func (s *Server) populate(ctx context.Context, k placement.Key, at slot, answer *pb.RangeResponse) {
 	if !s.begin(s.populating, k.Name) {
 		return
@@ -236,7 +245,8 @@ func (s *Server) populate(ctx context.Context, k placement.Key, at slot, answer 
 		defer s.end(s.populating, k.Name)
 		ctx, cancel := s.Runtime.Detach(ctx)
 		defer cancel()
-		// Whether it was executed, or will be, is no matter: it is right as long as the version is the same.
+		// Whether it was executed, or will be, is no matter: it is right as long as the version is
+		// the same.
 		s.cas(ctx, k, at.version, b)
 	})
 }
@@ -258,7 +268,8 @@ func (s *Server) end(at map[string]bool, key string) {
 	delete(at, key)
 }
 
-// breakStaleGuard looks again, after a while, at a guard that a reader has seen, and breaks it if its session is gone: nobody may write the key for long.
+// breakStaleGuard looks again, after a while, at a guard that a reader has seen, and breaks it if
+// its session is gone: nobody may write the key for long.
 func (s *Server) breakStaleGuard(ctx context.Context, k placement.Key, at slot) {
 	if !s.begin(s.breaking, k.Name) {
 		return
@@ -282,7 +293,8 @@ func (s *Server) breakStaleGuard(ctx context.Context, k placement.Key, at slot) 
 			if alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive {
 				continue
 			}
-			if _, err := s.cas(ctx, k, now.version, []byte{byte(slotcodec.Clear)}); err == nil || isChanged(err) || isGone(err) {
+			if _, err := s.cas(ctx, k, now.version, []byte{byte(slotcodec.Clear)}); err == nil ||
+				isChanged(err) || isGone(err) {
 				return
 			}
 		}

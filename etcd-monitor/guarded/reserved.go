@@ -12,9 +12,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The project's own keys are in etcd, and no client reads them through a gateway: not by their names, which is refused, nor among others, which leaves them out, nor by comparing.
+// The project's own keys are in etcd, and no client reads them through a gateway: not by their
+// names, which is refused, nor among others, which leaves them out, nor by comparing.
 
-// planRange leaves the reserved keys out of what is read. A range that spans them becomes several, in a transaction, so that there is one answer in its place.
+// planRange leaves the reserved keys out of what is read. A range that spans them becomes several,
+// in a transaction, so that there is one answer in its place.
 func (s *Server) planRange(op *pb.RequestOp, r *pb.RangeRequest) (*pb.RequestOp, back, error) {
 	if !s.reserved.Touches(string(r.Key), string(r.RangeEnd)) {
 		return op, nil, nil
@@ -41,14 +43,18 @@ func (s *Server) planRange(op *pb.RequestOp, r *pb.RangeRequest) (*pb.RequestOp,
 		return ops[0], nil, nil
 	}
 	return txnOp(&pb.TxnRequest{Success: ops}), func(got *pb.ResponseOp) *pb.ResponseOp {
-		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: joined(r, got.GetResponseTxn().GetResponses())}}
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: joined(r,
+			got.GetResponseTxn().GetResponses())}}
 	}, nil
 }
 
-// planCompare leaves the reserved keys out of what is compared. It gives the ways in which all conditions may hold, of which the first that does decides; nil where they are as they were.
+// planCompare leaves the reserved keys out of what is compared. It gives the ways in which all
+// conditions may hold, of which the first that does decides; nil where they are as they were.
 //
-// etcd compares each key of a range, or, where there is none, a key that does not exist: of no revision, version and lease, with which a value is never equal to anything. A condition that holds for such a key holds for a range if it
-// holds for each part. Any other one holds if it does for at least one part, and the others have no keys.
+// etcd compares each key of a range, or, where there is none, a key that does not exist: of no
+// revision, version and lease, with which a value is never equal to anything. A condition that
+// holds for such a key holds for a range if it holds for each part. Any other one holds if it does
+// for at least one part, and the others have no keys.
 func (s *Server) planCompare(all []*pb.Compare) (ways [][]*pb.Compare, err error) {
 	touches := func(c *pb.Compare) bool { return s.reserved.Touches(string(c.Key), string(c.RangeEnd)) }
 	if !slices.ContainsFunc(all, touches) {
@@ -76,7 +82,8 @@ func (s *Server) planCompare(all []*pb.Compare) (ways [][]*pb.Compare, err error
 	return ways, nil
 }
 
-// mostWays is how many transactions within each other one may become: two such conditions, where the reserved keys have one prefix. etcd would not take many more.
+// mostWays is how many transactions within each other one may become: two such conditions, where
+// the reserved keys have one prefix. etcd would not take many more.
 const mostWays = 9
 
 // compareParts is a condition on a range as conditions on its parts: the ways in which it may hold.
@@ -95,7 +102,8 @@ func compareParts(c *pb.Compare, parts []span) (ways [][]*pb.Compare) {
 		}
 		return ways
 	}
-	none := pb.Compare{Target: pb.Compare_CREATE, Result: pb.Compare_LESS, TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 1}}
+	none := pb.Compare{Target: pb.Compare_CREATE, Result: pb.Compare_LESS,
+		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 1}}
 	for some := 1; some < 1<<len(parts); some++ { // the parts that have keys
 		var way []*pb.Compare
 		for i, p := range parts {
@@ -138,12 +146,15 @@ func holdsForNone(c *pb.Compare) bool {
 	return true
 }
 
-// limitedByKey says whether etcd takes the first keys, one more than the limit, and sorts only those: it does where a target is given and no order.
+// limitedByKey says whether etcd takes the first keys, one more than the limit, and sorts only
+// those: it does where a target is given and no order.
 func limitedByKey(r *pb.RangeRequest) bool {
-	return r.Limit > 0 && r.SortOrder == pb.RangeRequest_NONE && r.MinModRevision == 0 && r.MaxModRevision == 0 && r.MinCreateRevision == 0 && r.MaxCreateRevision == 0
+	return r.Limit > 0 && r.SortOrder == pb.RangeRequest_NONE && r.MinModRevision == 0 &&
+		r.MaxModRevision == 0 && r.MinCreateRevision == 0 && r.MaxCreateRevision == 0
 }
 
-// joined is etcd's answer to a range of which parts were asked for, as it would have been to the whole (etcd: server/etcdserver/txn, Range).
+// joined is etcd's answer to a range of which parts were asked for, as it would have been to the
+// whole (etcd: server/etcdserver/txn, Range).
 func joined(r *pb.RangeRequest, parts []*pb.ResponseOp) *pb.RangeResponse {
 	out := &pb.RangeResponse{}
 	for _, p := range parts {
@@ -173,9 +184,11 @@ func sorted(kvs []*mvccpb.KeyValue, target pb.RangeRequest_SortTarget, order pb.
 	by := map[pb.RangeRequest_SortTarget]func(a, b *mvccpb.KeyValue) int{
 		pb.RangeRequest_KEY:     func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) },
 		pb.RangeRequest_VERSION: func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.Version, b.Version) },
-		pb.RangeRequest_CREATE:  func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) },
-		pb.RangeRequest_MOD:     func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.ModRevision, b.ModRevision) },
-		pb.RangeRequest_VALUE:   func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Value, b.Value) },
+		pb.RangeRequest_CREATE: func(a, b *mvccpb.KeyValue) int {
+			return cmp.Compare(a.CreateRevision, b.CreateRevision)
+		},
+		pb.RangeRequest_MOD:   func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.ModRevision, b.ModRevision) },
+		pb.RangeRequest_VALUE: func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Value, b.Value) },
 	}[target]
 	if by == nil {
 		return

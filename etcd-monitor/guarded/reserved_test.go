@@ -19,7 +19,8 @@ import (
 // What the controllers keep, and something else that is no client's.
 var testReserved = []string{"/netcraq/", "/p/own/"}
 
-// What is reserved is neither read nor written through a gateway, whatever is asked: the answer says so.
+// What is reserved is neither read nor written through a gateway, whatever is asked: the answer
+// says so.
 func TestReservedIsDenied(t *testing.T) {
 	slots := newMemory(128)
 	g := newLive(t, startEtcd(t), slots, func(c *Config) { c.Reserved = testReserved })
@@ -39,7 +40,9 @@ func TestReservedIsDenied(t *testing.T) {
 	for _, key := range own {
 		var ops []*pb.RequestOp
 		for _, r := range []*pb.RangeRequest{
-			{Key: []byte(key)}, {Key: []byte(key), Serializable: true}, {Key: []byte(key), KeysOnly: true}, {Key: []byte(key), RangeEnd: []byte(key + "\x00")}, {Key: []byte(key), RangeEnd: []byte(key + "z"), CountOnly: true},
+			{Key: []byte(key)}, {Key: []byte(key), Serializable: true}, {Key: []byte(key), KeysOnly: true},
+			{Key: []byte(key), RangeEnd: []byte(key + "\x00")}, {Key: []byte(key), RangeEnd: []byte(key + "z"),
+				CountOnly: true},
 		} {
 			a, err := g.Range(ctx, r)
 			denied(r, a, err)
@@ -55,7 +58,8 @@ func TestReservedIsDenied(t *testing.T) {
 		}
 		for _, op := range append(ops, putOp(key, "x")) {
 			for _, txn := range []*pb.TxnRequest{
-				{Success: []*pb.RequestOp{op}}, {Failure: []*pb.RequestOp{op}}, {Success: []*pb.RequestOp{putOp("x", ""), op}},
+				{Success: []*pb.RequestOp{op}}, {Failure: []*pb.RequestOp{op}},
+				{Success: []*pb.RequestOp{putOp("x", ""), op}},
 				{Success: []*pb.RequestOp{txnOp(&pb.TxnRequest{Failure: []*pb.RequestOp{op}})}},
 			} {
 				a, err := g.Txn(ctx, txn)
@@ -63,7 +67,8 @@ func TestReservedIsDenied(t *testing.T) {
 			}
 		}
 		for target := range pb.Compare_CompareTarget_name {
-			c := &pb.TxnRequest{Compare: []*pb.Compare{{Target: pb.Compare_CompareTarget(target), Result: pb.Compare_NOT_EQUAL, Key: []byte(key), RangeEnd: []byte(key + "z")}}}
+			c := &pb.TxnRequest{Compare: []*pb.Compare{{Target: pb.Compare_CompareTarget(target),
+				Result: pb.Compare_NOT_EQUAL, Key: []byte(key), RangeEnd: []byte(key + "z")}}}
 			for _, txn := range []*pb.TxnRequest{c, {Success: []*pb.RequestOp{txnOp(c)}}} {
 				a, err := g.Txn(ctx, txn)
 				denied(txn, a, err)
@@ -109,7 +114,8 @@ func (q *spansRequests) span() span {
 
 func (q *spansRequests) read() *pb.RangeRequest {
 	s := q.span()
-	r := &pb.RangeRequest{Key: []byte(s.Key), RangeEnd: []byte(s.End), SortOrder: pb.RangeRequest_SortOrder(q.r.IntN(3)), SortTarget: pb.RangeRequest_SortTarget(q.r.IntN(5)), Limit: int64(q.r.IntN(12)),
+	r := &pb.RangeRequest{Key: []byte(s.Key), RangeEnd: []byte(s.End), SortOrder: pb.RangeRequest_SortOrder(
+		q.r.IntN(3)), SortTarget: pb.RangeRequest_SortTarget(q.r.IntN(5)), Limit: int64(q.r.IntN(12)),
 		KeysOnly: q.r.IntN(4) == 0, CountOnly: q.r.IntN(5) == 0, Serializable: q.r.IntN(3) == 0}
 	switch q.r.IntN(6) {
 	case 0:
@@ -129,7 +135,8 @@ func (q *spansRequests) delete() *pb.DeleteRangeRequest {
 
 func (q *spansRequests) put() *pb.PutRequest {
 	q.n++
-	return &pb.PutRequest{Key: []byte(q.key()), Value: []byte(fmt.Sprint("v", q.r.IntN(5), ".", q.n)), PrevKv: q.r.IntN(3) == 0}
+	return &pb.PutRequest{Key: []byte(q.key()), Value: []byte(fmt.Sprint("v", q.r.IntN(5), ".", q.n)),
+		PrevKv: q.r.IntN(3) == 0}
 }
 
 func (q *spansRequests) compare() *pb.Compare {
@@ -191,8 +198,10 @@ func (q *spansRequests) txn(depth int) *pb.TxnRequest {
 	return t
 }
 
-// What spans reserved keys has the answer that an etcd without them gives, byte for byte: ranges in each order, with limits and counts, deletions, conditions on ranges, and transactions of these. Nobody who asks can tell that the keys are
-// there, and nobody has deleted any. Some of the other keys are placed.
+// What spans reserved keys has the answer that an etcd without them gives, byte for byte: ranges in
+// each order, with limits and counts, deletions, conditions on ranges, and transactions of these.
+// Nobody who asks can tell that the keys are there, and nobody has deleted any. Some of the other
+// keys are placed.
 func TestReservedIsOutOfSight(t *testing.T) {
 	direct, behind := connect(t, startEtcd(t)), connect(t, startEtcd(t))
 	slots := newMemory(128)

@@ -22,7 +22,8 @@ import (
 
 // Config is what a Server works with. What may be nil says so.
 type Config struct {
-	// Etcd is where the clients' requests go, in their name: what is on the way there must not add a name of the gateway's own.
+	// Etcd is where the clients' requests go, in their name: what is on the way there must not add
+	// a name of the gateway's own.
 	Etcd      pb.KVClient
 	Slots     Slots
 	Directory Directory
@@ -36,30 +37,39 @@ type Config struct {
 
 	// Prefix is that of all that is the gateways' in etcd.
 	Prefix string
-	// Reserved is what else the names of keys begin with that are no client's: the controllers'. Those that begin with Prefix are none either.
+	// Reserved is what else the names of keys begin with that are no client's: the controllers'.
+	// Those that begin with Prefix are none either.
 	Reserved []string
-	// MaxTxnOps and MaxRequestBytes limit what a client's transaction, and a client's write, may have, as etcd's flags of these names do. They are for an etcd that was told to take more than that, so that it takes what is added to
-	// writes (MoreTxnOps, MoreRequestBytes). 0: what etcd takes is its matter, and a little less comes through.
+	// MaxTxnOps and MaxRequestBytes limit what a client's transaction, and a client's write, may
+	// have, as etcd's flags of these names do. They are for an etcd that was told to take more than
+	// that, so that it takes what is added to writes (MoreTxnOps, MoreRequestBytes). 0: what etcd
+	// takes is its matter, and a little less comes through.
 	MaxTxnOps, MaxRequestBytes int
-	// Excluded says which keys' reads are not answered by the network though they are placed; nil: Health alone.
+	// Excluded says which keys' reads are not answered by the network though they are placed; nil:
+	// Health alone.
 	Excluded func(key string) bool
-	// Patience is how long a write is tried before it is sent to etcd, if its client waits that long; 0: DefaultPatience, below 0: no limit.
+	// Patience is how long a write is tried before it is sent to etcd, if its client waits that
+	// long; 0: DefaultPatience, below 0: no limit.
 	Patience time.Duration
-	// Open says whether reads may be answered by the network: it must say no where etcd would have looked at who asks. nil: always.
+	// Open says whether reads may be answered by the network: it must say no where etcd would have
+	// looked at who asks. nil: always.
 	Open func() bool
 }
 
-// How much more than its clients an etcd has to take, so that they can have as much through a gateway as at etcd itself: of each operation of a transaction the key may be read again, and of each request the keys are there up to four
-// times.
+// How much more than its clients an etcd has to take, so that they can have as much through a
+// gateway as at etcd itself: of each operation of a transaction the key may be read again, and of
+// each request the keys are there up to four times.
 const (
 	MoreTxnOps       = 160
 	MoreRequestBytes = 512 << 10
 )
 
-// DefaultPatience is longer than it takes for a dead gateway's session to run out and its guards to be broken.
+// DefaultPatience is longer than it takes for a dead gateway's session to run out and its guards to
+// be broken.
 const DefaultPatience = 15 * time.Second
 
-// Health says whether a key is read to see whether etcd answers. Kubernetes' API servers do that with /registry/health, which does not exist, several times a second.
+// Health says whether a key is read to see whether etcd answers. Kubernetes' API servers do that
+// with /registry/health, which does not exist, several times a second.
 func Health(key string) bool { return key == "/registry/health" }
 
 // Server is the key-value service. It is safe for concurrent use.
@@ -97,7 +107,8 @@ func New(cfg Config) *Server {
 	if cfg.Open == nil {
 		cfg.Open = func() bool { return true }
 	}
-	return &Server{Config: cfg, reserved: reserved.With(append(slices.Clone(cfg.Reserved), cfg.Prefix)...), queues: newQueues(), populating: map[string]bool{}, breaking: map[string]bool{}, learning: map[string]bool{},
+	return &Server{Config: cfg, reserved: reserved.With(append(slices.Clone(cfg.Reserved), cfg.Prefix)...),
+		queues: newQueues(), populating: map[string]bool{}, breaking: map[string]bool{}, learning: map[string]bool{},
 		forged: map[wire.Key]forged{}}
 }
 
@@ -106,7 +117,8 @@ func (s *Server) saw(h *pb.ResponseHeader) {
 	if h == nil {
 		return
 	}
-	if old := s.header.Load(); old == nil || old.MemberId != h.MemberId || old.RaftTerm != h.RaftTerm || old.ClusterId != h.ClusterId {
+	if old := s.header.Load(); old == nil || old.MemberId != h.MemberId || old.RaftTerm != h.RaftTerm ||
+		old.ClusterId != h.ClusterId {
 		s.header.Store(&pb.ResponseHeader{ClusterId: h.ClusterId, MemberId: h.MemberId, RaftTerm: h.RaftTerm})
 	}
 	s.Newest.Saw(h.Revision)
@@ -174,7 +186,8 @@ func (s *Server) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Comp
 	return answer, err
 }
 
-// encode is a cell that a slot of a size can hold when it is sealed, or "unfit" where it is too large.
+// encode is a cell that a slot of a size can hold when it is sealed, or "unfit" where it is too
+// large.
 func (s *Server) encode(c slotcodec.Cell, size int) []byte {
 	b, err := s.Codec.Codec().Encode(c, size-seal.Overhead)
 	if err == nil {

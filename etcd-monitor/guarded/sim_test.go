@@ -91,7 +91,8 @@ func (w *world) client(g *gateway) {
 		}
 		o.what, o.value = fmt.Sprintf("txn %s %s %s", a, b, value), value
 		if w.chance(0.4) { // on a condition that may or may not hold
-			t.Compare = []*pb.Compare{{Target: pb.Compare_VERSION, Result: pb.Compare_LESS, Key: []byte(key), TargetUnion: &pb.Compare_Version{Version: int64(w.r.IntN(4))}}}
+			t.Compare = []*pb.Compare{{Target: pb.Compare_VERSION, Result: pb.Compare_LESS, Key: []byte(key),
+				TargetUnion: &pb.Compare_Version{Version: int64(w.r.IntN(4))}}}
 			t.Failure = deleteTxn(key, "").Success
 		}
 		var r *pb.TxnResponse
@@ -161,7 +162,8 @@ func simulate(seed uint64, steps int, without string, trace bool) *world {
 			w.crash(w.gateways[w.r.IntN(len(w.gateways))])
 		}
 		w.expire(0.01, 0.001)
-		if kv := w.etcd.keys[simKeys[w.r.IntN(len(simKeys))]]; kv != nil && kv.Lease != 0 && w.chance(0.01) { // a lease runs out
+		// a lease runs out
+		if kv := w.etcd.keys[simKeys[w.r.IntN(len(simKeys))]]; kv != nil && kv.Lease != 0 && w.chance(0.01) {
 			w.etcd.doTxn(deleteTxn(string(kv.Key), ""))
 		}
 		w.step()
@@ -189,7 +191,8 @@ func simulate(seed uint64, steps int, without string, trace bool) *world {
 	return w
 }
 
-// expire lets sessions run out: those of gateways that are no more, and now and then one of a living one.
+// expire lets sessions run out: those of gateways that are no more, and now and then one of a
+// living one.
 func (w *world) expire(dead, living float64) {
 	for _, kv := range w.etcd.find([]byte(simPrefix+"sessions/"), []byte(clientv3.GetPrefixRangeEnd(simPrefix+"sessions/"))) {
 		p := dead
@@ -205,7 +208,8 @@ func (w *world) expire(dead, living float64) {
 	}
 }
 
-// checkHistory looks at the answers: each read is what etcd had at some time between its beginning and its end, and each write was executed as it says.
+// checkHistory looks at the answers: each read is what etcd had at some time between its beginning
+// and its end, and each write was executed as it says.
 func (w *world) checkHistory() {
 	complain := func(o *op, format string, args ...any) {
 		w.broken = append(w.broken, fmt.Sprintf("%v: %s", o, fmt.Sprintf(format, args...)))
@@ -281,7 +285,9 @@ func (s state) is(kvs []*mvccpb.KeyValue) bool {
 }
 
 func sameKV(a, b *mvccpb.KeyValue) bool {
-	return string(a.Key) == string(b.Key) && string(a.Value) == string(b.Value) && a.CreateRevision == b.CreateRevision && a.ModRevision == b.ModRevision && a.Version == b.Version && a.Lease == b.Lease
+	return string(a.Key) == string(b.Key) && string(a.Value) == string(b.Value) &&
+		a.CreateRevision == b.CreateRevision && a.ModRevision == b.ModRevision && a.Version == b.Version &&
+		a.Lease == b.Lease
 }
 
 var (

@@ -38,13 +38,16 @@ func (w *world) gateway() *gateway {
 	g := &gateway{world: w, id: len(w.gateways) + 1, dir: placement.NewCache(), ctx: context.Background(), ring: w.ring}
 	// What is there when it begins.
 	entries := map[string]placement.Entry{}
-	for _, kv := range w.etcd.find([]byte(placement.Name(simPrefix, "")), []byte(clientv3.GetPrefixRangeEnd(placement.Name(simPrefix, "")))) {
+	for _, kv := range w.etcd.find([]byte(placement.Name(simPrefix, "")),
+		[]byte(clientv3.GetPrefixRangeEnd(placement.Name(simPrefix, "")))) {
 		entries[strings.TrimPrefix(string(kv.Key), placement.Name(simPrefix, ""))] = entryOf(kv)
 	}
 	g.dir.Reset(w.etcd.revision, entries)
 	g.seen = len(w.placing)
 	g.server = New(Config{
-		Etcd: simKV{g}, Slots: simSlots{w}, Directory: simDirectory{g.dir, g}, Sessions: g, Newest: g, Codec: w.codec, Seals: simSeals{g}, Runtime: w, Prefix: simPrefix, Patience: -1, Observer: simObserver{w: w}, Evictor: simEvictor{w: w},
+		Etcd: simKV{g}, Slots: simSlots{w}, Directory: simDirectory{g.dir, g}, Sessions: g, Newest: g,
+		Codec: w.codec, Seals: simSeals{g}, Runtime: w, Prefix: simPrefix, Patience: -1,
+		Observer: simObserver{w: w}, Evictor: simEvictor{w: w},
 		Excluded: func(string) bool { return false },
 	})
 	leaveOut(g.server, w.without)
@@ -87,11 +90,16 @@ func (g *gateway) GiveUp(lease int64) {
 }
 
 func putOp(key, value string) *pb.RequestOp {
-	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value)}}}
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key),
+		Value: []byte(value)}}}
 }
 
 func deleteTxn(key, end string) *pb.TxnRequest {
-	return &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key), RangeEnd: []byte(end)}}}}}
+	return &pb.TxnRequest{
+		Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{
+			RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key),
+				RangeEnd: []byte(end)}}}},
+	}
 }
 
 // simObserver counts.
@@ -200,8 +208,9 @@ var refusals = []error{
 	rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCNotCapable,
 }
 
-// silences are what a client has in the place of an answer: from etcd, which has proposed the request and does not know
-// what became of it; from gRPC, which has lost the connection, or cannot take the answer; or of its own.
+// silences are what a client has in the place of an answer: from etcd, which has proposed the
+// request and does not know what became of it; from gRPC, which has lost the connection, or cannot
+// take the answer; or of its own.
 var silences = []error{
 	rpctypes.ErrGRPCTimeout, rpctypes.ErrGRPCTimeoutDueToLeaderFail, rpctypes.ErrGRPCTimeoutDueToConnectionLost,
 	rpctypes.ErrGRPCLeaderChanged, rpctypes.ErrGRPCNoLeader, rpctypes.ErrGRPCStopped, rpctypes.ErrGRPCUnhealthy,
@@ -243,7 +252,8 @@ func (s simSlots) Read(_ context.Context, id wire.Key) (value []byte, version wi
 	return value, version, err
 }
 
-func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (version wire.Version, err error) {
+func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (
+	version wire.Version, err error) {
 	by := s.w.self.gw.id
 	s.w.seen = append(s.w.seen, sealedFor{id, expected.Sequence() + 1, value}) // on its way, too, it can be seen
 	ok := s.w.send(func() {
@@ -302,7 +312,8 @@ func (k simKV) Put(context.Context, *pb.PutRequest, ...grpc.CallOption) (*pb.Put
 	panic("every write is a transaction")
 }
 
-func (k simKV) DeleteRange(context.Context, *pb.DeleteRangeRequest, ...grpc.CallOption) (*pb.DeleteRangeResponse, error) {
+func (k simKV) DeleteRange(context.Context, *pb.DeleteRangeRequest, ...grpc.CallOption) (
+	*pb.DeleteRangeResponse, error) {
 	panic("every write is a transaction")
 }
 

@@ -20,8 +20,10 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// The simulator: a network of slots, an etcd, gateways and a placement, in one thread of execution that goes from one task to another by the choice of a seeded random generator. A task gives up
-// control where a server asks or waits for something; between two such places nothing else happens. The same seed gives the same run.
+// The simulator: a network of slots, an etcd, gateways and a placement, in one thread of execution
+// that goes from one task to another by the choice of a seeded random generator. A task gives up
+// control where a server asks or waits for something; between two such places nothing else happens.
+// The same seed gives the same run.
 
 // perStep is how long one step is.
 const perStep = 5 * time.Millisecond
@@ -112,7 +114,8 @@ var simCodec = func() fixedCodec {
 
 func newWorld(seed uint64, gateways int) *world {
 	w := &world{
-		r: rand.New(rand.NewPCG(seed, 0x6775617264)), back: make(chan struct{}), etcd: newFakeEtcd(), slots: map[wire.Key]*simSlot{}, nextID: 1,
+		r: rand.New(rand.NewPCG(seed, 0x6775617264)), back: make(chan struct{}), etcd: newFakeEtcd(),
+		slots: map[wire.Key]*simSlot{}, nextID: 1,
 		states: map[string][]state{}, faults: 0.06, codec: simCodec,
 		names: map[wire.Key]placement.Key{}, evict: map[wire.Key]chan struct{}{},
 	}
@@ -180,8 +183,10 @@ func (w *world) judge() *Server {
 	return s
 }
 
-// attack writes something into a slot as a host can that may write every slot, has seen all that was ever sent to one, and has no key: rubbish, what gateways wrote before there were seals, cells of this key and
-// of others that were sealed before or are on their way, those with a bit that is changed; or it deletes what is there.
+// attack writes something into a slot as a host can that may write every slot, has seen all that
+// was ever sent to one, and has no key: rubbish, what gateways wrote before there were seals, cells
+// of this key and of others that were sealed before or are on their way, those with a bit that is
+// changed; or it deletes what is there.
 func (w *world) attack() {
 	ids := slices.Sorted(maps.Keys(w.slots))
 	if len(ids) == 0 {
@@ -409,7 +414,8 @@ func (w *world) place(key string) {
 		w.evict[id] = out
 		w.note("slot %d for %s: clear, version %d", id, key, at.version)
 		w.yield()
-		w.etcd.doTxn(&pb.TxnRequest{Success: []*pb.RequestOp{putOp(placement.Name(simPrefix, key), fmt.Sprint(uint32(id), uint64(made)))}})
+		w.etcd.doTxn(&pb.TxnRequest{Success: []*pb.RequestOp{putOp(placement.Name(simPrefix, key),
+			fmt.Sprint(uint32(id), uint64(made)))}})
 		w.Wait(context.Background(), out, time.Duration(1+w.r.IntN(1000))*perStep)
 		delete(w.evict, id)
 		entry := func() {
@@ -437,7 +443,8 @@ func (w *world) place(key string) {
 	}
 }
 
-// check looks at what must be true at each moment: what can be read in a slot that the directory names is what etcd has.
+// check looks at what must be true at each moment: what can be read in a slot that the directory
+// names is what etcd has.
 func (w *world) check() {
 	if len(w.broken) > 0 {
 		return
@@ -464,8 +471,10 @@ func (w *world) check() {
 		now := w.etcd.keys[key]
 		switch {
 		case c.Kind == slotcodec.Absent && now != nil,
-			c.Kind == slotcodec.Value && (now == nil || now.ModRevision != c.Mod || now.CreateRevision != c.Create || now.Version != c.Version || !bytes.Equal(now.Value, c.Value)):
-			w.broken = append(w.broken, fmt.Sprintf("%d: the slot of %s has %s, and etcd has %v", w.now, key, w.describe(wire.Key(e.ID), at.value, at.version), now))
+			c.Kind == slotcodec.Value && (now == nil || now.ModRevision != c.Mod ||
+				now.CreateRevision != c.Create || now.Version != c.Version || !bytes.Equal(now.Value, c.Value)):
+			w.broken = append(w.broken, fmt.Sprintf("%d: the slot of %s has %s, and etcd has %v", w.now, key,
+				w.describe(wire.Key(e.ID), at.value, at.version), now))
 		}
 	}
 }

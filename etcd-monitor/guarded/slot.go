@@ -41,7 +41,8 @@ func (s *Server) look(ctx context.Context, k placement.Key) (slot, error) {
 	return s.read(ctx, k, b, version), nil
 }
 
-// lookHard reads a slot, and asks etcd for the key where it is sealed with one that is not known: then it is known whether a gateway has written it.
+// lookHard reads a slot, and asks etcd for the key where it is sealed with one that is not known:
+// then it is known whether a gateway has written it.
 func (s *Server) lookHard(ctx context.Context, k placement.Key) (slot, error) {
 	at, err := s.look(ctx, k)
 	if err != nil || at.key == 0 {
@@ -119,7 +120,8 @@ func (s *Server) place(k placement.Key, version wire.Version) seal.Place {
 	return seal.Place{Name: k.Name, ID: wire.Key(k.ID), Version: version}
 }
 
-// fault has a key taken out of the network whose slot has what no gateway has written. It is counted once for each version.
+// fault has a key taken out of the network whose slot has what no gateway has written. It is
+// counted once for each version.
 func (s *Server) fault(k placement.Key, version wire.Version, why error) {
 	s.mu.Lock()
 	was, known := s.forged[wire.Key(k.ID)]
@@ -145,7 +147,8 @@ type forged struct {
 	version wire.Version
 }
 
-// cellOf is what a slot has to say about a key when etcd has kv for it, nil where it has none, as of a revision.
+// cellOf is what a slot has to say about a key when etcd has kv for it, nil where it has none, as
+// of a revision.
 func (s *Server) cellOf(kv *mvccpb.KeyValue, revision int64) slotcodec.Cell {
 	switch {
 	case kv == nil:
@@ -157,7 +160,8 @@ func (s *Server) cellOf(kv *mvccpb.KeyValue, revision int64) slotcodec.Cell {
 	if value == nil {
 		value = []byte{}
 	}
-	return slotcodec.Cell{Kind: slotcodec.Value, Create: kv.CreateRevision, Mod: kv.ModRevision, Version: kv.Version, Value: value}
+	return slotcodec.Cell{Kind: slotcodec.Value, Create: kv.CreateRevision, Mod: kv.ModRevision,
+		Version: kv.Version, Value: value}
 }
 
 // alive asks etcd whether a session is there, linearizably.

@@ -23,15 +23,19 @@ type transaction struct {
 
 // outcome is what came of a transaction that etcd has answered.
 type outcome struct {
-	again       bool           // a condition of the gateway's does not hold, and nothing was executed; of the rest only sessionGone means something
+	// a condition of the gateway's does not hold, and nothing was executed; of the rest only
+	// sessionGone means something
+	again       bool
 	sessionGone bool           // it is that on the session
 	answer      *pb.ResponseOp // to the client's operation
 	header      *pb.ResponseHeader
 	read        []*pb.ResponseOp // what was read of the guarded keys, in their order; nil: nothing
 }
 
-// commit has etcd execute a transaction. etcd takes 128 operations (--max-txn-ops), and counts those of a transaction within another together with those around it. So what is added to the client's is made
-// less, or the client's put into other places, where there are too many. What the client asks for itself has to be as much as etcd takes.
+// commit has etcd execute a transaction. etcd takes 128 operations (--max-txn-ops), and counts
+// those of a transaction within another together with those around it. So what is added to the
+// client's is made less, or the client's put into other places, where there are too many. What the
+// client asks for itself has to be as much as etcd takes.
 func (s *Server) commit(ctx context.Context, t *transaction) (outcome, error) {
 	read := t.read && len(t.guards) > 0
 	out, err := s.wrapped(ctx, t, t.work.op, read)
@@ -52,7 +56,8 @@ func (s *Server) commit(ctx context.Context, t *transaction) (outcome, error) {
 			return out, err
 		}
 	}
-	// etcd takes as many as the client's: not so many that these and the gateway's around them are taken as they are.
+	// etcd takes as many as the client's: not so many that these and the gateway's around them are
+	// taken as they are.
 	outer := max(len(s.conditions(t)), 1)
 	for most := t.work.operations - 1; most >= t.work.operations-outer; most-- {
 		spread, back, ok := spread(q, most)
@@ -84,7 +89,8 @@ func (s *Server) takes(ctx context.Context, operations int) (bool, error) {
 	}
 	_, err := s.Etcd.Txn(ctx, q)
 	switch {
-	case tooMany(err), etcderrors.Code(err) == codes.ResourceExhausted && !etcderrors.Definite(err): // of these it does not even read as many
+	case tooMany(err), etcderrors.Code(err) == codes.ResourceExhausted && !etcderrors.Definite(err):
+		// of these it does not even read as many
 		return false, nil
 	case err != nil && !etcderrors.Definite(err): // who may not read that has been counted as well
 		return false, err
@@ -93,7 +99,9 @@ func (s *Server) takes(ctx context.Context, operations int) (bool, error) {
 	return true, nil
 }
 
-// operations is how many operations a request has as etcd counts them (checkTxnRequest): of each transaction the most of its conditions and of either branch, and those of one within it in addition.
+// operations is how many operations a request has as etcd counts them (checkTxnRequest): of each
+// transaction the most of its conditions and of either branch, and those of one within it in
+// addition.
 func operations(op *pb.RequestOp) int {
 	t := op.GetRequestTxn()
 	if t == nil {
@@ -108,7 +116,9 @@ func operations(op *pb.RequestOp) int {
 	return max(len(t.Compare), len(t.Success), len(t.Failure)) + most
 }
 
-// spread makes a transaction that does the same in at most so many operations, as etcd counts them: operations that follow each other are put together, in transactions without conditions. Where that is not possible it says so.
+// spread makes a transaction that does the same in at most so many operations, as etcd counts them:
+// operations that follow each other are put together, in transactions without conditions. Where
+// that is not possible it says so.
 func spread(t *pb.TxnRequest, most int) (*pb.RequestOp, back, bool) {
 	for slots := max(len(t.Compare), 1); slots < most; slots++ {
 		success, ok := groups(t.Success, slots, most-slots)
@@ -116,31 +126,33 @@ func spread(t *pb.TxnRequest, most int) (*pb.RequestOp, back, bool) {
 		if !ok || !ok2 {
 			continue
 		}
-		return txnOp(&pb.TxnRequest{Compare: t.Compare, Success: success, Failure: failure}), func(r *pb.ResponseOp) *pb.ResponseOp {
-			got := r.GetResponseTxn()
-			ops, of := success, t.Success
-			if !got.Succeeded {
-				ops, of = failure, t.Failure
-			}
-			if len(ops) == len(of) {
-				return r
-			}
-			var all []*pb.ResponseOp
-			for i, answer := range got.Responses {
-				if ops[i].GetRequestTxn() != nil && ops[i] != of[len(all)] {
-					all = append(all, answer.GetResponseTxn().Responses...)
-				} else {
-					all = append(all, answer)
+		return txnOp(&pb.TxnRequest{Compare: t.Compare, Success: success, Failure: failure}),
+			func(r *pb.ResponseOp) *pb.ResponseOp {
+				got := r.GetResponseTxn()
+				ops, of := success, t.Success
+				if !got.Succeeded {
+					ops, of = failure, t.Failure
 				}
-			}
-			got.Responses = all
-			return r
-		}, true
+				if len(ops) == len(of) {
+					return r
+				}
+				var all []*pb.ResponseOp
+				for i, answer := range got.Responses {
+					if ops[i].GetRequestTxn() != nil && ops[i] != of[len(all)] {
+						all = append(all, answer.GetResponseTxn().Responses...)
+					} else {
+						all = append(all, answer)
+					}
+				}
+				got.Responses = all
+				return r
+			}, true
 	}
 	return nil, nil, false
 }
 
-// groups puts operations together, so that they take so many slots, with transactions of a size in each.
+// groups puts operations together, so that they take so many slots, with transactions of a size in
+// each.
 func groups(ops []*pb.RequestOp, slots, size int) (out []*pb.RequestOp, ok bool) {
 	whole := len(ops) <= slots
 	var group *pb.TxnRequest
@@ -167,13 +179,15 @@ func (s *Server) conditions(t *transaction) []*pb.Compare {
 	all := []*pb.Compare{placement.Fence(s.Prefix, h.Key, h.End, t.known)}
 	if t.lease != 0 {
 		all = append(all, &pb.Compare{
-			Target: pb.Compare_CREATE, Result: pb.Compare_GREATER, Key: []byte(s.Sessions.Key(t.lease)), TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0},
+			Target: pb.Compare_CREATE, Result: pb.Compare_GREATER, Key: []byte(s.Sessions.Key(t.lease)),
+			TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0},
 		})
 	}
 	return all
 }
 
-// wrapped makes what is sent for the client's operation the first one of a transaction on the gateway's conditions.
+// wrapped makes what is sent for the client's operation the first one of a transaction on the
+// gateway's conditions.
 func (s *Server) wrapped(ctx context.Context, t *transaction, op *pb.RequestOp, read bool) (outcome, error) {
 	q := &pb.TxnRequest{Compare: s.conditions(t), Success: []*pb.RequestOp{op}}
 	if t.lease != 0 {
@@ -202,7 +216,8 @@ func (s *Server) wrapped(ctx context.Context, t *transaction, op *pb.RequestOp, 
 	return out, nil
 }
 
-// flat puts the gateway's conditions among the client's, for a transaction that does nothing if a condition does not hold. Whose did not is found out by reading what the gateway's are about.
+// flat puts the gateway's conditions among the client's, for a transaction that does nothing if a
+// condition does not hold. Whose did not is found out by reading what the gateway's are about.
 func (s *Server) flat(ctx context.Context, t *transaction, client *pb.TxnRequest) (outcome, error) {
 	h := boundingRange(t.work.spans)
 	from, to := placement.Range(s.Prefix, h.Key, h.End)
@@ -210,7 +225,8 @@ func (s *Server) flat(ctx context.Context, t *transaction, client *pb.TxnRequest
 	if to != "" {
 		newer.RangeEnd = []byte(to)
 	}
-	q := &pb.TxnRequest{Compare: append(s.conditions(t), client.Compare...), Success: client.Success, Failure: []*pb.RequestOp{rangeOp(newer)}}
+	q := &pb.TxnRequest{Compare: append(s.conditions(t), client.Compare...), Success: client.Success,
+		Failure: []*pb.RequestOp{rangeOp(newer)}}
 	if t.lease != 0 {
 		q.Failure = append(q.Failure, rangeOp(countOf(s.Sessions.Key(t.lease))))
 	}
@@ -228,5 +244,6 @@ func (s *Server) flat(ctx context.Context, t *transaction, client *pb.TxnRequest
 			return outcome{again: true, sessionGone: sessionGone}, nil
 		}
 	}
-	return outcome{answer: t.work.answer(&pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: answer}}), header: r.Header}, nil
+	return outcome{answer: t.work.answer(
+		&pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: answer}}), header: r.Header}, nil
 }

@@ -25,7 +25,8 @@ func newUDPChain(t testing.TB) *udpChain {
 	t.Helper()
 	c := &udpChain{t: t}
 	var err error
-	c.chain, err = refchain.New(refchain.Config{Profile: wire.Profile1024, ChainID: 1, Members: 3, Loss: 0.01, Duplicate: 0.01, Delay: 300 * time.Microsecond, Seed: 1})
+	c.chain, err = refchain.New(refchain.Config{Profile: wire.Profile1024, ChainID: 1, Members: 3, Loss: 0.01,
+		Duplicate: 0.01, Delay: 300 * time.Microsecond, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,8 @@ func (c *udpChain) client(t testing.TB) *client.Client {
 		sessions = append(sessions, client.Session{ID: uint16(c.sessions.Add(1)), NextRequest: 1})
 	}
 	cl, err := client.New(context.Background(), client.Config{
-		Addresses: c.chain.Addresses(), Profile: wire.Profile1024, Sessions: client.StaticSessions(sessions...), Retransmit: slotclient.Retransmit,
+		Addresses: c.chain.Addresses(), Profile: wire.Profile1024, Sessions: client.StaticSessions(sessions...),
+		Retransmit: slotclient.Retransmit,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -45,7 +45,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// A key that is attached to a lease is etcd's alone: it goes when its lease does, without a word to anybody.
+// A key that is attached to a lease is etcd's alone: it goes when its lease does, without a word to
+// anybody.
 func TestLease(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k")
@@ -80,7 +81,8 @@ func TestLease(t *testing.T) {
 // Keys are any bytes.
 func TestBinaryKeys(t *testing.T) {
 	s := newScene(t, 64, nil)
-	for _, key := range []string{"\x00", "\xff", "\x00\x00", "a\x00", "\xff\xff\xff", "\xe4", livePrefix[:len(livePrefix)-1], livePrefix[:len(livePrefix)-1] + "0"} {
+	for _, key := range []string{"\x00", "\xff", "\x00\x00", "a\x00", "\xff\xff\xff", "\xe4",
+		livePrefix[:len(livePrefix)-1], livePrefix[:len(livePrefix)-1] + "0"} {
 		e := s.place(key)
 		s.put(putOf(key, "of "+key))
 		s.settles(e, slotcodec.Value)
@@ -99,7 +101,8 @@ func TestBinaryKeys(t *testing.T) {
 	}
 }
 
-// A deletion by prefix is a write of all placed keys within; an absence is read from the network, until somebody creates the key.
+// A deletion by prefix is a write of all placed keys within; an absence is read from the network,
+// until somebody creates the key.
 func TestPrefixDelete(t *testing.T) {
 	s := newScene(t, 64, nil)
 	var entries []placement.Entry
@@ -155,7 +158,8 @@ func TestCompaction(t *testing.T) {
 	}
 }
 
-// Kubernetes' health check proves that etcd answers: it is not answered by the network though its key is placed.
+// Kubernetes' health check proves that etcd answers: it is not answered by the network though its
+// key is placed.
 func TestHealthKey(t *testing.T) {
 	s := newScene(t, 64, nil)
 	s.place("/registry/health")
@@ -182,16 +186,19 @@ func TestManyOperations(t *testing.T) {
 		if !there {
 			result = pb.Compare_EQUAL
 		}
-		return []*pb.Compare{{Target: pb.Compare_CREATE, Result: result, Key: []byte(key), TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0}}}
+		return []*pb.Compare{{Target: pb.Compare_CREATE, Result: result, Key: []byte(key),
+			TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0}}}
 	}
 	for _, n := range []int{1, 100, 125, 126, 127, 128} {
 		for _, prefix := range []string{"k", "not placed "} {
 			r, err := txn(n, prefix, nil, nil)
-			if err != nil || !r.Succeeded || len(r.Responses) != n || r.Responses[n-1].GetResponsePut().GetHeader().GetRevision() != r.Header.Revision {
+			if err != nil || !r.Succeeded || len(r.Responses) != n ||
+				r.Responses[n-1].GetResponsePut().GetHeader().GetRevision() != r.Header.Revision {
 				t.Errorf("%d operations on %q: %v, %v", n, prefix, r, err)
 			}
 			before := s.Revision()
-			if r, err = txn(n, prefix, is(prefix+"000", false), nil); err != nil || r.Succeeded || len(r.Responses) != 0 || s.Revision() != before {
+			if r, err = txn(n, prefix, is(prefix+"000", false), nil); err != nil || r.Succeeded ||
+				len(r.Responses) != 0 || s.Revision() != before {
 				t.Errorf("%d operations on %q on a condition that does not hold: %v, %v", n, prefix, r, err)
 			}
 			if r, err = txn(n, prefix, is(prefix+"000", true), nil); err != nil || !r.Succeeded || len(r.Responses) != n {
@@ -217,7 +224,8 @@ func TestManyOperations(t *testing.T) {
 			t.Errorf("%d operations: %q is read after %v", n, v, r)
 		}
 	}
-	// A placement that the gateway has not heard of, and a session that has run out, are found out in either form.
+	// A placement that the gateway has not heard of, and a session that has run out, are found out
+	// in either form.
 	for _, n := range []int{2, 128} {
 		key := fmt.Sprintf("late%d 000", n)
 		late := s.p.place(t, key)

@@ -124,14 +124,17 @@ func (q randomRequests) txn(depth int) *pb.TxnRequest {
 			switch q.r.IntN(8) {
 			case 0, 1, 2:
 				p := q.put()
-				if !p.IgnoreValue || len(p.Value) > 0 { // etcd 3.6 ends in a panic when the key to keep the value of was deleted by the same transaction
+				// etcd 3.6 ends in a panic when the key to keep the value of was deleted by the
+				// same transaction
+				if !p.IgnoreValue || len(p.Value) > 0 {
 					p.IgnoreLease = false
 				} else {
 					p.IgnoreValue = false
 				}
 				ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: p}})
 			case 3:
-				ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: q.delete()}})
+				ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
+					RequestDeleteRange: q.delete()}})
 			case 4, 5:
 				r := q.read()
 				r.Revision = 0
@@ -163,7 +166,8 @@ type message interface{ Marshal() ([]byte, error) }
 // same compares answers, but for who gave them.
 func same(t *testing.T, what string, a, b message, errA, errB error, headers ...*pb.ResponseHeader) {
 	t.Helper()
-	if (errA == nil) != (errB == nil) || status.Code(errA) != status.Code(errB) || errA != nil && errA.Error() != errB.Error() {
+	if (errA == nil) != (errB == nil) || status.Code(errA) != status.Code(errB) ||
+		errA != nil && errA.Error() != errB.Error() {
 		t.Fatalf("%s: etcd says %v, the gateway %v", what, errA, errB)
 	}
 	if errA != nil {
@@ -183,7 +187,8 @@ func same(t *testing.T, what string, a, b message, errA, errB error, headers ...
 func both[Q any, A interface {
 	message
 	GetHeader() *pb.ResponseHeader
-}](t *testing.T, n int, request Q, etcd func(context.Context, Q, ...grpc.CallOption) (A, error), gateway func(context.Context, Q) (A, error)) error {
+}](t *testing.T, n int, request Q, etcd func(context.Context, Q, ...grpc.CallOption) (A, error),
+	gateway func(context.Context, Q) (A, error)) error {
 	t.Helper()
 	a, errA := etcd(t.Context(), request)
 	b, errB := gateway(t.Context(), request)
@@ -191,7 +196,8 @@ func both[Q any, A interface {
 	return errA
 }
 
-// The same requests to an etcd and to a gateway before another one get the same answers, byte for byte, but for the names of cluster and member. Some of the keys are placed, all or none.
+// The same requests to an etcd and to a gateway before another one get the same answers, byte for
+// byte, but for the names of cluster and member. Some of the keys are placed, all or none.
 func TestSameAnswers(t *testing.T) {
 	for _, placing := range []struct {
 		name string
@@ -207,7 +213,8 @@ func TestSameAnswers(t *testing.T) {
 			}
 			etcd := pb.NewKVClient(direct.ActiveConnection())
 			ctx := t.Context()
-			for range placing.keys + 1 { // what the gateway and placement have written: the revisions are to be the same
+			// what the gateway and placement have written: the revisions are to be the same
+			for range placing.keys + 1 {
 				if _, err := etcd.Put(ctx, putOf(livePrefix+"x", "")); err != nil {
 					t.Fatal(err)
 				}
@@ -232,7 +239,12 @@ func TestSameAnswers(t *testing.T) {
 					errors++
 				}
 			}
-			t.Logf("3000 requests, %d of them refused; %d reads were answered by the network; etcd answered for: %v", errors, g.hitCount(), g.misses)
+			t.Logf(
+				"3000 requests, %d of them refused; %d reads were answered by the network; etcd answered for: %v",
+				errors,
+				g.hitCount(),
+				g.misses,
+			)
 			if placing.keys == 6 && g.hitCount() < 200 {
 				t.Errorf("the network answered %d reads", g.hitCount())
 			}
@@ -250,10 +262,12 @@ func TestOwnKeys(t *testing.T) {
 		if _, err := g.Put(ctx, putOf(key, "")); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("put %s: %v", key, err)
 		}
-		if _, err := g.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte(key)}); status.Code(err) != codes.PermissionDenied {
+		if _, err := g.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte(key)}); status.Code(
+			err) != codes.PermissionDenied {
 			t.Errorf("delete %s: %v", key, err)
 		}
-		deep := &pb.TxnRequest{Failure: []*pb.RequestOp{txnOp(&pb.TxnRequest{Success: []*pb.RequestOp{putOp(key, "")}})}}
+		deep := &pb.TxnRequest{Failure: []*pb.RequestOp{txnOp(
+			&pb.TxnRequest{Success: []*pb.RequestOp{putOp(key, "")}})}}
 		if _, err := g.Txn(ctx, deep); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("txn on %s: %v", key, err)
 		}
@@ -263,7 +277,8 @@ func TestOwnKeys(t *testing.T) {
 		key, end string
 		deleted  int64 // of before and last
 	}{
-		{"/", "\x00", 2}, {"/", "0", 1}, {livePrefix, "\x00", 1}, {"/a", livePrefix + "placed/x", 1}, {"\x00", "\x00", 2}, {livePrefix + "p", "zz", 1}, {"zz", "\x00", 0}, {"b", "a", 0},
+		{"/", "\x00", 2}, {"/", "0", 1}, {livePrefix, "\x00", 1}, {"/a", livePrefix + "placed/x", 1},
+		{"\x00", "\x00", 2}, {livePrefix + "p", "zz", 1}, {"zz", "\x00", 0}, {"b", "a", 0},
 	} {
 		e := p.place(t, before)
 		g.knows(t, e)
@@ -278,7 +293,8 @@ func TestOwnKeys(t *testing.T) {
 		}
 		var got *pb.DeleteRangeResponse
 		if d.end == "0" { // within a transaction
-			r, err := g.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{rangeOp(rangeOf("z")), deleteOp(d.key, d.end), putOp("zz", "")}})
+			r, err := g.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{rangeOp(rangeOf("z")),
+				deleteOp(d.key, d.end), putOp("zz", "")}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -295,7 +311,8 @@ func TestOwnKeys(t *testing.T) {
 		if got.Deleted != d.deleted || len(got.PrevKvs) != int(d.deleted) || got.Header.Revision == 0 {
 			t.Errorf("delete [%q, %q): %v; want %d deleted", d.key, d.end, got, d.deleted)
 		}
-		if now, err := g.client.Get(ctx, livePrefix+"\x00", clientv3.WithRange(clientv3.GetPrefixRangeEnd(livePrefix))); err != nil || now.Count != own.Count {
+		if now, err := g.client.Get(ctx, livePrefix+"\x00", clientv3.WithRange(clientv3.GetPrefixRangeEnd(
+			livePrefix))); err != nil || now.Count != own.Count {
 			t.Fatalf("after deleting [%q, %q): %v, %v; want %d own keys", d.key, d.end, now, err, own.Count)
 		}
 		r, err := g.Range(ctx, rangeOf(before))
@@ -345,7 +362,8 @@ func TestFakeEtcd(t *testing.T) {
 		}
 		b, errB := fake.Txn(r)
 		switch {
-		case errA == nil && errB == nil && !simple(r): // it was executed by both; only its answer may have what the fake one does not know
+		case errA == nil && errB == nil && !simple(r):
+			// it was executed by both; only its answer may have what the fake one does not know
 		case errA != nil || errB != nil:
 			same(t, fmt.Sprintf("%d: %v", i, r), a, b, errA, errB)
 			refused[status.Convert(errA).Message()]++
@@ -378,8 +396,8 @@ func TestFakeEtcd(t *testing.T) {
 	}
 }
 
-// TestWords: what the simulator's etcd says in the place of an answer is what etcd and gRPC say, and is taken for what
-// it means.
+// TestWords: what the simulator's etcd says in the place of an answer is what etcd and gRPC say,
+// and is taken for what it means.
 func TestWords(t *testing.T) {
 	for _, err := range refusals {
 		if !etcderrors.Definite(err) || !etcderrors.Definite(rpctypes.Error(err)) {
@@ -422,7 +440,8 @@ func TestWords(t *testing.T) {
 func simple(t *pb.TxnRequest) bool {
 	for _, ops := range [][]*pb.RequestOp{t.Success, t.Failure} {
 		for _, op := range ops {
-			if r := op.GetRequestRange(); r != nil && (r.KeysOnly || r.Limit != 0 || r.SortOrder != 0 || r.SortTarget != 0 || r.MinModRevision != 0) {
+			if r := op.GetRequestRange(); r != nil && (r.KeysOnly || r.Limit != 0 || r.SortOrder != 0 ||
+				r.SortTarget != 0 || r.MinModRevision != 0) {
 				return false
 			}
 			if in := op.GetRequestTxn(); in != nil && !simple(in) {
@@ -434,5 +453,7 @@ func simple(t *pb.TxnRequest) bool {
 }
 
 func deleteOp(key, end string) *pb.RequestOp {
-	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key), RangeEnd: []byte(end), PrevKv: true}}}
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{
+		Key:      []byte(key),
+		RangeEnd: []byte(end), PrevKv: true}}}
 }

@@ -16,8 +16,9 @@ import (
 // errAgain: nothing was executed, and the write is to be planned anew.
 var errAgain = errors.New("to be tried again")
 
-// write does a write, and gives etcd's answer to its operation and the header of the answer. The client's context
-// bounds how long it is waited for; the write completes even if the client cancels.
+// write does a write, and gives etcd's answer to its operation and the header of the answer. The
+// client's context bounds how long it is waited for; the write completes even if the client
+// cancels.
 func (s *Server) write(ctx context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	if len(w.spans) == 0 {
 		// Only a malformed request comes here: etcd says what is wrong with it.
@@ -48,7 +49,8 @@ func (s *Server) write(ctx context.Context, w *work) (*pb.ResponseOp, *pb.Respon
 	return answer, header, err
 }
 
-// try does a write as often as it takes to have it executed, or refused by etcd. ctx bounds how long it is tried, the client's how long etcd is waited for where that keeps nobody else waiting.
+// try does a write as often as it takes to have it executed, or refused by etcd. ctx bounds how
+// long it is tried, the client's how long etcd is waited for where that keeps nobody else waiting.
 func (s *Server) try(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	pause, ended := newPause(), pause(endedShortest)
 	for {
@@ -58,7 +60,8 @@ func (s *Server) try(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.
 		case err == nil:
 			return answer, header, nil
 		case isGone(err):
-			// The placement is being ended. The directory will say so; whoever ends it may have died and have a successor only later.
+			// The placement is being ended. The directory will say so; whoever ends it may have
+			// died and have a successor only later.
 			s.Runtime.Wait(ctx, changed, ended.next(s.Runtime, endedLongest))
 			s.refresh(ctx)
 		case errors.Is(err, errAgain):
@@ -81,7 +84,8 @@ func (s *Server) refresh(ctx context.Context) error {
 	return s.Directory.Refresh(ctx)
 }
 
-// once plans a write with what is known of the directory, guards the placed keys, and has etcd execute it.
+// once plans a write with what is known of the directory, guards the placed keys, and has etcd
+// execute it.
 func (s *Server) once(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	known := s.Directory.Revision() // before the directory is looked at, so that all of it is known
 	keys := s.placedIn(w)
@@ -120,7 +124,8 @@ func (s *Server) once(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb
 
 // guarded has etcd execute a write whose keys are guarded, and publishes what came of it.
 func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *pb.ResponseHeader, error) {
-	detached, cancel := s.Runtime.Detach(ctx) // who does not wait for the answer must not make it unknown whether it was executed
+	// who does not wait for the answer must not make it unknown whether it was executed
+	detached, cancel := s.Runtime.Detach(ctx)
 	defer cancel()
 	t.read = s.Open() // where etcd looks at who asks, it would refuse to those who may write only
 	out, err := s.commit(detached, t)
@@ -132,7 +137,8 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 		return nil, nil, err
 	case err != nil:
 		s.Observer.GuardedWrite("refused")
-		for _, g := range t.guards { // what was there is right, but a reader can find that out: a list of codes is no proof
+		// what was there is right, but a reader can find that out: a list of codes is no proof
+		for _, g := range t.guards {
 			g.before = []byte{byte(slotcodec.Clear)}
 		}
 		s.finishGuards(ctx, t.guards, s.release)

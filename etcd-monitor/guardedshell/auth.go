@@ -12,8 +12,10 @@ import (
 	"github.com/netcraq/netcraq/internal/boottime"
 )
 
-// How often etcd is asked whether it lets everybody read, for how long each time, and for how long its last answer holds. It cannot begin to look at who asks while it does not answer anybody; a gateway that is cut off
-// from it does not see that it does, so the answer holds for a short time only: for as long as it takes etcd to have a new leader, and to answer the next question.
+// How often etcd is asked whether it lets everybody read, for how long each time, and for how long
+// its last answer holds. It cannot begin to look at who asks while it does not answer anybody; a
+// gateway that is cut off from it does not see that it does, so the answer holds for a short time
+// only: for as long as it takes etcd to have a new leader, and to answer the next question.
 const (
 	authEvery = 250 * time.Millisecond
 	authWait  = time.Second
@@ -23,8 +25,9 @@ const (
 // begin is the time that until is counted from, on a clock that does not stand still.
 var begin = boottime.Now()
 
-// Everybody knows whether etcd lets everybody read (its authentication is not enabled): then, and only then, may a read be answered by the network, which does not look at who asks. It finds out by
-// reading as nobody.
+// Everybody knows whether etcd lets everybody read (its authentication is not enabled): then, and
+// only then, may a read be answered by the network, which does not look at who asks. It finds out
+// by reading as nobody.
 type Everybody struct {
 	newest interface{ Saw(revision int64) }
 	prefix string
@@ -39,8 +42,9 @@ type Everybody struct {
 	enabling int           // requests under way that may enable etcd's authentication
 }
 
-// NewEverybody begins to ask etcd, until Close. The client must be one without a user's name. newest is told the revision in each answer, so that a gateway that answers everything from the network
-// still hears of the store's.
+// NewEverybody begins to ask etcd, until Close. The client must be one without a user's name.
+// newest is told the revision in each answer, so that a gateway that answers everything from the
+// network still hears of the store's.
 func NewEverybody(client clientv3.KV, prefix string, newest interface{ Saw(revision int64) }) *Everybody {
 	e := &Everybody{newest: newest, prefix: prefix}
 	e.ctx, e.stop = context.WithCancel(context.Background())
@@ -66,8 +70,9 @@ func (e *Everybody) Close() {
 // Open says whether everybody may read: guarded.Config.Open.
 func (e *Everybody) Open() bool { return int64(boottime.Since(begin)) < e.until.Load() }
 
-// Enabling passes on a request that may enable etcd's authentication. When it has succeeded, no gateway answers a read from the network any more: this one has stopped before, and is waited for those that etcd cannot
-// tell.
+// Enabling passes on a request that may enable etcd's authentication. When it has succeeded, no
+// gateway answers a read from the network any more: this one has stopped before, and is waited for
+// those that etcd cannot tell.
 func (e *Everybody) Enabling(ctx context.Context, pass func() error) error {
 	e.mu.Lock()
 	e.enabling++

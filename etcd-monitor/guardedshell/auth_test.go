@@ -32,8 +32,9 @@ type newest struct{}
 
 func (newest) Saw(int64) {}
 
-// Reads are not answered by the network from the moment at which etcd's authentication is enabled through the gateway; the answer to that comes when no other gateway answers them either. A question that was asked before, and is
-// answered late, changes nothing.
+// Reads are not answered by the network from the moment at which etcd's authentication is enabled
+// through the gateway; the answer to that comes when no other gateway answers them either. A
+// question that was asked before, and is answered late, changes nothing.
 func TestEnabling(t *testing.T) {
 	var enabled, slow atomic.Bool
 	answers := make(chan struct{})
@@ -77,13 +78,16 @@ func TestEnabling(t *testing.T) {
 	}
 	// One that fails has nobody wait, and etcd says how it is.
 	enabled.Store(false)
-	if err := everybody.Enabling(t.Context(), func() error { return rpctypes.ErrTimeout }); !errors.Is(err, rpctypes.ErrTimeout) {
+	if err := everybody.Enabling(t.Context(), func() error {
+		return rpctypes.ErrTimeout
+	}); !errors.Is(err, rpctypes.ErrTimeout) {
 		t.Error(err)
 	}
 	poll.Until(t, 15*time.Second, "everybody may read again", everybody.Open)
 }
 
-// A gateway that etcd tells nothing any more stops answering from the network when what etcd has told last is no longer sure.
+// A gateway that etcd tells nothing any more stops answering from the network when what etcd has
+// told last is no longer sure.
 func TestCutOff(t *testing.T) {
 	var silent atomic.Bool
 	everybody := NewEverybody(whoever{answer: func(ctx context.Context) error {

@@ -9,7 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// detached is how long what goes on without its caller may take: etcd's own limit for a request is 7 s.
+// detached is how long what goes on without its caller may take: etcd's own limit for a request is
+// 7 s.
 const detached = 10 * time.Second
 
 // Goroutines is the guarded.Runtime of a gateway.
@@ -29,7 +30,8 @@ func NewGoroutines() *Goroutines {
 	return g
 }
 
-// Close ends all work and waits for its end. Guards that are held stay, and are broken by others when this gateway's session is gone.
+// Close ends all work and waits for its end. Guards that are held stay, and are broken by others
+// when this gateway's session is gone.
 func (g *Goroutines) Close() {
 	g.stop()
 	g.mu.Lock()
@@ -38,7 +40,8 @@ func (g *Goroutines) Close() {
 	g.work.Wait()
 }
 
-// Go implements guarded.Runtime. What a request begins while everything is being closed finds its contexts ended; nobody waits for it.
+// Go implements guarded.Runtime. What a request begins while everything is being closed finds its
+// contexts ended; nobody waits for it.
 func (g *Goroutines) Go(work func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -19,7 +19,8 @@ const SessionTTL = 10 * time.Second
 // sessionPause is how long is waited after a failure before the next try.
 const sessionPause = 100 * time.Millisecond
 
-// Leases are the guarded.Sessions of a gateway: one lease in etcd after the other, each with a key that is there while the lease lives.
+// Leases are the guarded.Sessions of a gateway: one lease in etcd after the other, each with a key
+// that is there while the lease lives.
 type Leases struct {
 	client *clientv3.Client
 	prefix string
@@ -35,7 +36,8 @@ type Leases struct {
 	err     error         // why there is none
 }
 
-// NewLeases begins to have sessions, until Close. prefix is that of all that is the gateways'; a ttl of 0 is SessionTTL, a log of nil none.
+// NewLeases begins to have sessions, until Close. prefix is that of all that is the gateways'; a
+// ttl of 0 is SessionTTL, a log of nil none.
 func NewLeases(client *clientv3.Client, prefix string, ttl time.Duration, log *zap.Logger) *Leases {
 	if ttl == 0 {
 		ttl = SessionTTL
@@ -152,7 +154,8 @@ func drained(alive <-chan *clientv3.LeaseKeepAliveResponse) <-chan struct{} {
 	return over
 }
 
-// end ends a lease in etcd, and its key with it. Until it is ended or has run out, guards of the session stay.
+// end ends a lease in etcd, and its key with it. Until it is ended or has run out, guards of the
+// session stay.
 func (l *Leases) end(ctx context.Context, lease clientv3.LeaseID) {
 	for over := time.Now().Add(2 * l.ttl); time.Now().Before(over); {
 		closing := ctx.Err() != nil

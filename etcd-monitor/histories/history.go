@@ -27,14 +27,16 @@ type History struct {
 	said   []said
 }
 
-// said is that a key had a state at a revision: what was read, and the revision in the header of the answer.
+// said is that a key had a state at a revision: what was read, and the revision in the header of
+// the answer.
 type said struct {
 	key      string
 	revision int64
 	state    keyState
 }
 
-// New begins a history. refused says whether an error means that a write was not executed and will not be.
+// New begins a history. refused says whether an error means that a write was not executed and will
+// not be.
 func New(refused func(error) bool) *History { return &History{start: time.Now(), refuse: refused} }
 
 func (h *History) complain(format string, args ...any) {
@@ -45,7 +47,8 @@ func (h *History) complain(format string, args ...any) {
 
 func (h *History) now() int64 { return int64(time.Since(h.start)) }
 
-// add takes in an answer, to be ordered between call and now; a write without one may be executed at any later time.
+// add takes in an answer, to be ordered between call and now; a write without one may be executed
+// at any later time.
 func (h *History) add(client int, call int64, in keyInput, out keyOutput) {
 	end := h.now()
 	if !out.known {
@@ -66,8 +69,10 @@ func (h *History) says(key string, header *pb.ResponseHeader, kvs []*mvccpb.KeyV
 	h.said = append(h.said, said{key, header.GetRevision(), stateOf(kvs)})
 }
 
-// CheckHeaders says whether each key that was read was so at the revision in the header of its answer: then who goes on from that revision, with a watch from the next one, misses nothing. It asks etcd itself for all that there has
-// been since a revision (1 or more), which is not compacted, and none of the answers is older than. It gives how many answers were looked at.
+// CheckHeaders says whether each key that was read was so at the revision in the header of its
+// answer: then who goes on from that revision, with a watch from the next one, misses nothing. It
+// asks etcd itself for all that there has been since a revision (1 or more), which is not
+// compacted, and none of the answers is older than. It gives how many answers were looked at.
 func (h *History) CheckHeaders(ctx context.Context, etcd *clientv3.Client, since int64) (int, error) {
 	h.mu.Lock()
 	said := slices.Clone(h.said)
@@ -129,7 +134,8 @@ func stateOf(kvs []*mvccpb.KeyValue) keyState {
 	return keyState{true, string(kv.Value), kv.CreateRevision, kv.ModRevision, kv.Version}
 }
 
-// Client makes random requests until ctx ends: reads, writes and deletions of one key, and transactions on two. number is its own, and gateway says where to ask next.
+// Client makes random requests until ctx ends: reads, writes and deletions of one key, and
+// transactions on two. number is its own, and gateway says where to ask next.
 func (h *History) Client(ctx context.Context, number int, gateway func() pb.KVServer, keys []string) {
 	r := rand.New(rand.NewPCG(uint64(number), 77))
 	last := map[pb.KVServer]int64{} // the newest revision seen in an answer of a gateway
@@ -159,14 +165,16 @@ func (h *History) Client(ctx context.Context, number int, gateway func() pb.KVSe
 			if err != nil && h.refuse(err) {
 				break
 			}
-			h.add(number, call, keyInput{key, true, true, value}, keyOutput{known: err == nil, did: true, rev: a.GetHeader().GetRevision()})
+			h.add(number, call, keyInput{key, true, true, value}, keyOutput{known: err == nil, did: true,
+				rev: a.GetHeader().GetRevision()})
 			header = a.GetHeader()
 		case p < 88:
 			a, err := g.DeleteRange(try, &pb.DeleteRangeRequest{Key: []byte(key)})
 			if err != nil && h.refuse(err) {
 				break
 			}
-			h.add(number, call, keyInput{key: key, write: true}, keyOutput{known: err == nil, did: a.GetDeleted() > 0, rev: a.GetHeader().GetRevision()})
+			h.add(number, call, keyInput{key: key, write: true}, keyOutput{known: err == nil,
+				did: a.GetDeleted() > 0, rev: a.GetHeader().GetRevision()})
 			header = a.GetHeader()
 		default: // two keys at once, if the first one has not changed
 			other := keys[r.IntN(len(keys))]
@@ -179,7 +187,8 @@ func (h *History) Client(ctx context.Context, number int, gateway func() pb.KVSe
 			was := stateOf(read.Kvs)
 			call = h.now()
 			a, err := g.Txn(try, &pb.TxnRequest{
-				Compare: []*pb.Compare{{Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: []byte(key), TargetUnion: &pb.Compare_ModRevision{ModRevision: was.mod}}},
+				Compare: []*pb.Compare{{Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: []byte(key),
+					TargetUnion: &pb.Compare_ModRevision{ModRevision: was.mod}}},
 				Success: []*pb.RequestOp{putOp(key, value), putOp(other, value)},
 				Failure: []*pb.RequestOp{rangeOp(rangeOf(key)), rangeOp(rangeOf(other))},
 			})
@@ -187,13 +196,15 @@ func (h *History) Client(ctx context.Context, number int, gateway func() pb.KVSe
 			case err != nil && h.refuse(err):
 			case err == nil && !a.Succeeded:
 				for i, k := range []string{key, other} {
-					h.add(number, call, keyInput{key: k}, keyOutput{known: true, state: stateOf(a.Responses[i].GetResponseRange().Kvs)})
+					h.add(number, call, keyInput{key: k}, keyOutput{known: true,
+						state: stateOf(a.Responses[i].GetResponseRange().Kvs)})
 					h.says(k, a.Header, a.Responses[i].GetResponseRange().Kvs)
 				}
 				header = a.Header
 			default:
 				for _, k := range []string{key, other} {
-					h.add(number, call, keyInput{k, true, true, value}, keyOutput{known: err == nil, did: true, rev: a.GetHeader().GetRevision()})
+					h.add(number, call, keyInput{k, true, true, value}, keyOutput{known: err == nil, did: true,
+						rev: a.GetHeader().GetRevision()})
 				}
 				header = a.GetHeader()
 			}
@@ -216,7 +227,8 @@ func rangeOp(r *pb.RangeRequest) *pb.RequestOp {
 }
 
 func putOp(key, value string) *pb.RequestOp {
-	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value)}}}
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key),
+		Value: []byte(value)}}}
 }
 
 // Count is how many operations there are, and how many of them had no answer.

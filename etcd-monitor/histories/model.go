@@ -1,5 +1,6 @@
-// Package histories records what clients of an etcd see, key by key, and says whether it is linearizable in keys, values, versions and revisions: for tests of gateways, of which there may be several before
-// one etcd.
+// Package histories records what clients of an etcd see, key by key, and says whether it is
+// linearizable in keys, values, versions and revisions: for tests of gateways, of which there may
+// be several before one etcd.
 package histories
 
 import (
@@ -8,7 +9,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// keyState is a key of etcd's as a history tells of it. mod and create may be not known, of a value whose writer had no answer: unknown, until somebody reads it.
+// keyState is a key of etcd's as a history tells of it. mod and create may be not known, of a value
+// whose writer had no answer: unknown, until somebody reads it.
 type keyState struct {
 	there                bool
 	value                string
@@ -49,7 +51,8 @@ func matches(s, read keyState) (keyState, bool) {
 	return read, true
 }
 
-// Model is the keys of an etcd, each by itself, with their revisions. Inputs and outputs are those that a History makes.
+// Model is the keys of an etcd, each by itself, with their revisions. Inputs and outputs are those
+// that a History makes.
 var Model = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		by := map[string][]porcupine.Operation{}

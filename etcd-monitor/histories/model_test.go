@@ -9,7 +9,8 @@ import (
 // TestModel: the model takes what etcd does and nothing else.
 func TestModel(t *testing.T) {
 	put := func(v string, rev int64) porcupine.Operation {
-		return porcupine.Operation{Input: keyInput{key: "k", write: true, there: true, value: v}, Output: keyOutput{known: rev != 0, did: true, rev: rev}}
+		return porcupine.Operation{Input: keyInput{key: "k", write: true, there: true, value: v},
+			Output: keyOutput{known: rev != 0, did: true, rev: rev}}
 	}
 	read := func(s keyState) porcupine.Operation {
 		return porcupine.Operation{Input: keyInput{key: "k"}, Output: keyOutput{known: true, state: s}}
@@ -17,12 +18,14 @@ func TestModel(t *testing.T) {
 	at := func(value string, create, mod, version int64) keyState {
 		return keyState{true, value, create, mod, version}
 	}
-	remove := porcupine.Operation{Input: keyInput{key: "k", write: true}, Output: keyOutput{known: true, did: true, rev: 50}}
+	remove := porcupine.Operation{Input: keyInput{key: "k", write: true}, Output: keyOutput{known: true,
+		did: true, rev: 50}}
 	for name, test := range map[string]struct {
 		ops []porcupine.Operation // one after the other
 		ok  bool
 	}{
-		"as written":              {[]porcupine.Operation{put("a", 5), read(at("a", 5, 5, 1)), put("b", 7), read(at("b", 5, 7, 2))}, true},
+		"as written": {[]porcupine.Operation{put("a", 5), read(at("a", 5, 5, 1)), put("b", 7),
+			read(at("b", 5, 7, 2))}, true},
 		"stale":                   {[]porcupine.Operation{put("a", 5), put("b", 7), read(at("a", 5, 5, 1))}, false},
 		"another mod revision":    {[]porcupine.Operation{put("a", 5), read(at("a", 5, 6, 1))}, false},
 		"another version":         {[]porcupine.Operation{put("a", 5), read(at("a", 5, 5, 2))}, false},

@@ -1,23 +1,33 @@
-// Package hotkeys counts what goes through the gateway: requests by kind, where reads were answered from and why not from the network, how long network and etcd take, and how often each
-// of the hottest keys is read and written, in memory that does not grow with the number of keys.
+// Package hotkeys counts what goes through the gateway: requests by kind, where reads were answered
+// from and why not from the network, how long network and etcd take, and how often each of the
+// hottest keys is read and written, in memory that does not grow with the number of keys.
 //
 // # Which keys are counted
 //
-// [Keys] is Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005) with forward decay (Cormode, Shkapenyuk,
-// Srivastava and Xu, "Forward Decay", ICDE 2009): a fixed number of counters; a key that has none takes over the counter of the coldest key, and its score with it, so that a key whose reads
-// are more than one in that number of all recent ones always has a counter. A read counts for half as much after a half-life, so yesterday's hot keys leave.
+// [Keys] is Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient Computation of Frequent and
+// Top-k Elements in Data Streams", ICDT 2005) with forward decay (Cormode, Shkapenyuk, Srivastava
+// and Xu, "Forward Decay", ICDE 2009): a fixed number of counters; a key that has none takes over
+// the counter of the coldest key, and its score with it, so that a key whose reads are more than
+// one in that number of all recent ones always has a counter. A read counts for half as much after
+// a half-life, so yesterday's hot keys leave.
 //
 // # Why rate() over a key's counter is right
 //
-// The score only decides who is counted. What is exposed is another number: the reads of the key since it has had its counter, each counted once, from zero. So what Prometheus
-// sees of a key never goes down and never jumps by reads that were another key's, which a sketch's own estimates do. It follows that
+// The score only decides who is counted. What is exposed is another number: the reads of the key
+// since it has had its counter, each counted once, from zero. So what Prometheus sees of a key
+// never goes down and never jumps by reads that were another key's, which a sketch's own estimates
+// do. It follows that
 //
-//   - a key's first sample may already say some reads. rate() leaves them out, as it does for every new series;
-//   - a key that leaves the exposed top and comes back while it still has its counter (there are many more counters than exposed keys) goes on where it was: rate() over the gap is right;
-//   - a key that lost its counter begins again at zero, which rate() takes for the restart of a program. If it passes its former count before Prometheus looks again, rate() says too
-//     little, once, never too much.
+//   - a key's first sample may already say some reads. rate() leaves them out, as it does for every
+//     new series;
+//   - a key that leaves the exposed top and comes back while it still has its counter (there are
+//     many more counters than exposed keys) goes on where it was: rate() over the gap is right;
+//   - a key that lost its counter begins again at zero, which rate() takes for the restart of a
+//     program. If it passes its former count before Prometheus looks again, rate() says too little,
+//     once, never too much.
 //
-// Which keys are exposed changes slowly: a key that was exposed stays until it is below twice the number's place.
+// Which keys are exposed changes slowly: a key that was exposed stays until it is below twice the
+// number's place.
 package hotkeys
 
 import (
@@ -34,7 +44,8 @@ const (
 	DefaultTop      = 1024
 	DefaultCounters = 8192
 	DefaultHalfLife = 30 * time.Second
-	// MaxKey is the longest key that is counted, in bytes: with the number of counters it bounds the memory. No longer key is placed in the network either.
+	// MaxKey is the longest key that is counted, in bytes: with the number of counters it bounds
+	// the memory. No longer key is placed in the network either.
 	MaxKey = 1024
 )
 
@@ -89,7 +100,8 @@ func NewKeys(b Bounds) *Keys {
 	if b.Now == nil {
 		b.Now = time.Now
 	}
-	return &Keys{top: b.Top, counters: max(b.Counters, 4*b.Top), halfLife: b.HalfLife, now: b.Now, origin: b.Now(), byName: map[string]*counter{}}
+	return &Keys{top: b.Top, counters: max(b.Counters, 4*b.Top), halfLife: b.HalfLife, now: b.Now,
+		origin: b.Now(), byName: map[string]*counter{}}
 }
 
 // Read counts a read of a key.
@@ -109,7 +121,8 @@ func (k *Keys) Read(key []byte) {
 	heap.Fix(&k.coldest, c.place)
 }
 
-// Write counts a write of a key that is counted. Keys that nobody reads are of no interest here, however often they are written.
+// Write counts a write of a key that is counted. Keys that nobody reads are of no interest here,
+// however often they are written.
 func (k *Keys) Write(key []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -134,7 +147,8 @@ func (k *Keys) admit(key string) *counter {
 	return c
 }
 
-// weight is what a read counts now. It doubles with every half-life, instead of all scores being halved; before it gets too large for its sums everything is divided by it.
+// weight is what a read counts now. It doubles with every half-life, instead of all scores being
+// halved; before it gets too large for its sums everything is divided by it.
 func (k *Keys) weight() float64 {
 	age := float64(k.now().Sub(k.origin)) / float64(k.halfLife)
 	if age > 512 {

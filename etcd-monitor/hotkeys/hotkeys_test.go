@@ -34,7 +34,8 @@ func names(counts []Count) (out []string) {
 	return out
 }
 
-// The hottest of a skewed load are the ones that are exposed, and each with no more reads than it had.
+// The hottest of a skewed load are the ones that are exposed, and each with no more reads than it
+// had.
 func TestZipf(t *testing.T) {
 	const top, reads = 50, 400_000
 	c := newClock()
@@ -72,7 +73,9 @@ func TestZipf(t *testing.T) {
 		t.Errorf("%d of the %d hottest keys are exposed", in, top)
 	}
 	for _, key := range order[:10] {
-		if i := slices.IndexFunc(got, func(c Count) bool { return c.Key == key }); i < 0 || float64(got[i].Reads) < .99*float64(truth[key]) {
+		if i := slices.IndexFunc(got, func(c Count) bool {
+			return c.Key == key
+		}); i < 0 || float64(got[i].Reads) < .99*float64(truth[key]) {
 			t.Errorf("%s is one of the ten hottest (%d reads), exposed is %v", key, truth[key], got)
 		}
 	}
@@ -105,7 +108,8 @@ func TestDecay(t *testing.T) {
 	}
 }
 
-// increase is what Prometheus makes of a counter's samples: every step up, and after a step down all of the new value.
+// increase is what Prometheus makes of a counter's samples: every step up, and after a step down
+// all of the new value.
 func increase(samples []uint64) (sum uint64) {
 	for i := 1; i < len(samples); i++ {
 		if samples[i] >= samples[i-1] {
@@ -117,7 +121,8 @@ func increase(samples []uint64) (sum uint64) {
 	return sum
 }
 
-// Keys come and go, leave the top, lose their counters and come back: what Prometheus makes of the exposed counters is never more than what was read.
+// Keys come and go, leave the top, lose their counters and come back: what Prometheus makes of the
+// exposed counters is never more than what was read.
 func TestRate(t *testing.T) {
 	c := newClock()
 	k := NewKeys(Bounds{Top: 8, Counters: 32, HalfLife: time.Second, Now: c.Now})
@@ -288,7 +293,8 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// TestMemory: a million keys take no more memory than fit, nor do keys that are as long as keys may be.
+// TestMemory: a million keys take no more memory than fit, nor do keys that are as long as keys may
+// be.
 func TestMemory(t *testing.T) {
 	const limit = 32 << 20
 	m := NewMetrics(Bounds{}, nil)

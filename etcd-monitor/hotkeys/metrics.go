@@ -8,9 +8,11 @@ import (
 	"github.com/netcraq/netcraq/api/placement"
 )
 
-// Metrics is all that a gateway exposes at /metrics, as one [prometheus.Collector]. Its methods are called where things happen, by many goroutines.
+// Metrics is all that a gateway exposes at /metrics, as one [prometheus.Collector]. Its methods are
+// called where things happen, by many goroutines.
 //
-// A label has to be valid UTF-8 and etcd's keys are any bytes: the label key is what [placement.Printable] writes, which can be read back ([placement.ParsePrintable]).
+// A label has to be valid UTF-8 and etcd's keys are any bytes: the label key is what
+// [placement.Printable] writes, which can be read back ([placement.ParsePrintable]).
 type Metrics struct {
 	Keys *Keys
 
@@ -34,14 +36,16 @@ type Metrics struct {
 	newest    *prometheus.Desc
 }
 
-// Where a read was answered, or why not from the network: the label answered of etcd_monitor_reads_total.
+// Where a read was answered, or why not from the network: the label answered of
+// etcd_monitor_reads_total.
 const (
 	hit       = "network"
 	miss      = "miss"
 	forwarded = "forwarded"
 )
 
-// NewMetrics makes a gateway's metrics. revision, where it is given, says the newest revision that was seen.
+// NewMetrics makes a gateway's metrics. revision, where it is given, says the newest revision that
+// was seen.
 func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("etcd_monitor_"+name, help, labels, nil)
@@ -50,7 +54,8 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "etcd_monitor_" + name, Help: help}, labels)
 	}
 	histogram := func(name, help string, first float64, count int) prometheus.HistogramOpts {
-		return prometheus.HistogramOpts{Name: "etcd_monitor_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(first, 2, count)}
+		return prometheus.HistogramOpts{Name: "etcd_monitor_" + name, Help: help,
+			Buckets: prometheus.ExponentialBuckets(first, 2, count)}
 	}
 	m := &Metrics{
 		Keys:     NewKeys(bounds),
@@ -78,11 +83,13 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 		tooLong:   desc("keys_too_long_total", "Reads of keys that are too long to be counted."),
 		newest:    desc("revision", "The newest revision of etcd that was seen in an answer."),
 	}
-	m.describe = []prometheus.Collector{m.requests, m.errors, m.reads, m.writes, m.waits, m.forged, m.accept, m.waited, m.network, m.etcd}
+	m.describe = []prometheus.Collector{m.requests, m.errors, m.reads, m.writes, m.waits, m.forged, m.accept,
+		m.waited, m.network, m.etcd}
 	return m
 }
 
-// Request counts a request. kind is a word for what was asked, code the name of the gRPC code that it ended with, "" or "OK" without an error.
+// Request counts a request. kind is a word for what was asked, code the name of the gRPC code that
+// it ended with, "" or "OK" without an error.
 func (m *Metrics) Request(kind, code string) {
 	m.requests.WithLabelValues(kind).Inc()
 	if code != "" && code != "OK" {
@@ -98,10 +105,12 @@ func (m *Metrics) Etcd(kind string, d time.Duration) {
 // Hit counts a read that the network answered.
 func (m *Metrics) Hit() { m.reads.WithLabelValues(hit, "").Inc() }
 
-// Miss counts a read of a placed key that etcd had to answer: the slot was clear, guarded, unfit, gone, silent ...
+// Miss counts a read of a placed key that etcd had to answer: the slot was clear, guarded, unfit,
+// gone, silent ...
 func (m *Metrics) Miss(reason string) { m.reads.WithLabelValues(miss, reason).Inc() }
 
-// Forwarded counts a read for which the network was not asked: the key is not placed, the request is not one that a slot can answer, the network is off ...
+// Forwarded counts a read for which the network was not asked: the key is not placed, the request
+// is not one that a slot can answer, the network is off ...
 func (m *Metrics) Forwarded(reason string) { m.reads.WithLabelValues(forwarded, reason).Inc() }
 
 // Network says how long the switches took for an operation (read, cas).
@@ -121,7 +130,8 @@ func (m *Metrics) GuardedWrite(result string) { m.writes.WithLabelValues(result)
 // Forged counts a slot that has, in one more version, what no gateway has written.
 func (m *Metrics) Forged() { m.forged.Inc() }
 
-// AcceptError counts a try to accept a client's connection for which there was no file descriptor, or no memory.
+// AcceptError counts a try to accept a client's connection for which there was no file descriptor,
+// or no memory.
 func (m *Metrics) AcceptError() { m.accept.Inc() }
 
 // Describe implements [prometheus.Collector].

@@ -1,5 +1,6 @@
-// Package readsource lets a client of the gateway ask who answered a read: a request with the gRPC metadata Header is answered with the header of the same name, which says
-// "network", or "etcd: " and why. Other requests cost nothing and get none.
+// Package readsource lets a client of the gateway ask who answered a read: a request with the gRPC
+// metadata Header is answered with the header of the same name, which says "network", or "etcd: "
+// and why. Other requests cost nothing and get none.
 package readsource
 
 import (

@@ -1,5 +1,6 @@
-// Package reserved says which of etcd's keys are the project's own: the gateways' (docs/etcd.md) and the controllers' (docs/operations.md). No client of a gateway reads, writes or watches them, and what he asks for that spans
-// them goes without them.
+// Package reserved says which of etcd's keys are the project's own: the gateways' (docs/etcd.md)
+// and the controllers' (docs/operations.md). No client of a gateway reads, writes or watches them,
+// and what he asks for that spans them goes without them.
 package reserved
 
 import (
@@ -15,7 +16,8 @@ import (
 // Open is the end of a Span that has none: all keys from the first on.
 const Open = "\x00"
 
-// Span is the keys in [Key, End), as in etcd's requests: no End is the one key, and Open all keys from Key on.
+// Span is the keys in [Key, End), as in etcd's requests: no End is the one key, and Open all keys
+// from Key on.
 type Span struct{ Key, End string }
 
 // Keys are all keys that begin with one of some prefixes. The zero value is none.
@@ -47,7 +49,8 @@ func (k Keys) Has(key string) bool {
 	return slices.ContainsFunc(k.prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
 }
 
-// Touches says whether some of them are in [key, end). A span without a first key, which etcd refuses, touches none, nor does one that ends before it begins.
+// Touches says whether some of them are in [key, end). A span without a first key, which etcd
+// refuses, touches none, nor does one that ends before it begins.
 func (k Keys) Touches(key, end string) bool {
 	switch {
 	case key == "":
@@ -66,7 +69,8 @@ func (k Keys) Touches(key, end string) bool {
 // before says whether a key is before an end.
 func before(key, end string) bool { return end == Open || key < end }
 
-// Without is the parts of a span, in order, that have none of them. Of a span that touches none it is the span itself.
+// Without is the parts of a span, in order, that have none of them. Of a span that touches none it
+// is the span itself.
 func (k Keys) Without(key, end string) (parts []Span) {
 	if !k.Touches(key, end) {
 		return []Span{{key, end}}

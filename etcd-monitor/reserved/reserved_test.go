@@ -18,7 +18,8 @@ func (s Span) in(key string) bool {
 	return key >= s.Key && before(key, s.End)
 }
 
-// The parts of a span are in order, have what the span has but for the reserved keys, and overlap nowhere.
+// The parts of a span are in order, have what the span has but for the reserved keys, and overlap
+// nowhere.
 func TestWithout(t *testing.T) {
 	letters := []string{"", "a", "b", "c", "d", "\xff"}
 	var words []string
@@ -53,7 +54,9 @@ func TestWithout(t *testing.T) {
 			if w == "" {
 				continue
 			}
-			reserved := slices.ContainsFunc(prefixes, func(p string) bool { return p != "" && len(w) >= len(p) && w[:len(p)] == p })
+			reserved := slices.ContainsFunc(prefixes, func(p string) bool {
+				return p != "" && len(w) >= len(p) && w[:len(p)] == p
+			})
 			if k.Has(w) != reserved {
 				t.Fatalf("%q: Has(%q) is %v", prefixes, w, k.Has(w))
 			}

@@ -7,7 +7,8 @@ import (
 	"github.com/netcraq/netcraq/api/slotcodec"
 )
 
-// TestPlacedReadsCells: placement, which knows the first bytes of a slot only, takes each cell for what it is.
+// TestPlacedReadsCells: placement, which knows the first bytes of a slot only, takes each cell for
+// what it is.
 func TestPlacedReadsCells(t *testing.T) {
 	ring, err := NewRing()
 	if err != nil {
@@ -23,8 +24,10 @@ func TestPlacedReadsCells(t *testing.T) {
 		revision int64
 	}{
 		{slotcodec.Cell{Kind: slotcodec.Clear}, slotcodec.Clear, 0},
-		{slotcodec.Cell{Kind: slotcodec.Value, Create: 3, Mod: 300, Version: 2, Value: []byte("x")}, slotcodec.Value, 300},
-		{slotcodec.Cell{Kind: slotcodec.Value, Create: 3, Mod: 1 << 40, Version: 2, Value: []byte(strings.Repeat("again and ", 500))}, slotcodec.Value, 1 << 40},
+		{slotcodec.Cell{Kind: slotcodec.Value, Create: 3, Mod: 300, Version: 2, Value: []byte("x")},
+			slotcodec.Value, 300},
+		{slotcodec.Cell{Kind: slotcodec.Value, Create: 3, Mod: 1 << 40, Version: 2,
+			Value: []byte(strings.Repeat("again and ", 500))}, slotcodec.Value, 1 << 40},
 		{slotcodec.Cell{Kind: slotcodec.Absent, Revision: 77}, slotcodec.Absent, 77},
 		{slotcodec.Cell{Kind: slotcodec.Guard, Lease: 1 << 50, Number: 9}, slotcodec.Guard, 0},
 		{slotcodec.Cell{Kind: slotcodec.Unfit}, slotcodec.Unfit, 0},

@@ -17,7 +17,8 @@ const (
 	DefaultAge = 24 * time.Hour
 	// MaxSeals is how many cells one gateway seals with a key before it asks for another one.
 	MaxSeals = 1 << 28
-	// Kept is how long a key that is not sealed with any more is kept at least: a gateway that has not heard of its successor may seal with it, and what is sealed with it is to be opened.
+	// Kept is how long a key that is not sealed with any more is kept at least: a gateway that has
+	// not heard of its successor may seal with it, and what is sealed with it is to be opened.
 	Kept = 24 * time.Hour
 
 	again    = 100 * time.Millisecond // between two looks at etcd for a key that is not known
@@ -26,13 +27,15 @@ const (
 	tryAgain = time.Second
 )
 
-// Prefix is what the names of the keys' keys in etcd begin with. No client reads them through a gateway.
+// Prefix is what the names of the keys' keys in etcd begin with. No client reads them through a
+// gateway.
 func Prefix(own string) string { return own + "seal/" }
 
 // errChanged: somebody else has changed the keys at the same time.
 var errChanged = errors.New("somebody else has changed the keys")
 
-// Keys are the keys in etcd, and a ring of those that were there when it was last read. It is safe for concurrent use.
+// Keys are the keys in etcd, and a ring of those that were there when it was last read. It is safe
+// for concurrent use.
 type Keys struct {
 	kv   clientv3.KV
 	name string
@@ -43,7 +46,8 @@ type Keys struct {
 	began    time.Time  // when etcd was last asked, with an answer
 }
 
-// NewKeys makes keys that have read nothing yet: Ensure must have succeeded before anything is sealed. prefix is that of all that is the gateways'.
+// NewKeys makes keys that have read nothing yet: Ensure must have succeeded before anything is
+// sealed. prefix is that of all that is the gateways'.
 func NewKeys(kv clientv3.KV, prefix string) *Keys {
 	return &Keys{kv: kv, name: Prefix(prefix) + "keys"}
 }
@@ -98,13 +102,15 @@ func (k *Keys) load(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// store writes a ring, if the keys are as they were in a revision (0: none), and uses it. The caller has locked mu.
+// store writes a ring, if the keys are as they were in a revision (0: none), and uses it. The
+// caller has locked mu.
 func (k *Keys) store(ctx context.Context, r *Ring, was int64) error {
 	text, err := r.marshal()
 	if err != nil {
 		return err
 	}
-	t, err := k.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(k.name), "=", was)).Then(clientv3.OpPut(k.name, text)).Commit()
+	t, err := k.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(k.name), "=", was)).
+		Then(clientv3.OpPut(k.name, text)).Commit()
 	switch {
 	case err != nil:
 		return fmt.Errorf("writing the keys that cells are sealed with to etcd: %w", err)
@@ -124,7 +130,8 @@ func (k *Keys) use(r *Ring, revision int64) {
 	k.revision = revision
 }
 
-// change makes a ring of what is in etcd, as often as it takes. A change that gives nil changes nothing.
+// change makes a ring of what is in etcd, as often as it takes. A change that gives nil changes
+// nothing.
 func (k *Keys) change(ctx context.Context, how func(*Ring) (*Ring, error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -146,7 +153,9 @@ func (k *Keys) change(ctx context.Context, how func(*Ring) (*Ring, error)) error
 	}
 }
 
-// Rotate makes a new key to seal with. Those that there are stay, to open with, unless drop says that they go at once: then nothing that is sealed opens any more, and every placed key is placed anew.
+// Rotate makes a new key to seal with. Those that there are stay, to open with, unless drop says
+// that they go at once: then nothing that is sealed opens any more, and every placed key is placed
+// anew.
 func (k *Keys) Rotate(ctx context.Context, drop bool) (id uint32, err error) {
 	err = k.change(ctx, func(r *Ring) (*Ring, error) {
 		next, err := r.Rotated()
@@ -168,7 +177,8 @@ func (k *Keys) Rotate(ctx context.Context, drop bool) (id uint32, err error) {
 	return id, err
 }
 
-// RotateIf makes a new key if the one that is sealed with is that of a number: of several gateways that find it too old, one makes a new one.
+// RotateIf makes a new key if the one that is sealed with is that of a number: of several gateways
+// that find it too old, one makes a new one.
 func (k *Keys) RotateIf(ctx context.Context, primary uint32) error {
 	return k.change(ctx, func(r *Ring) (*Ring, error) {
 		if id, _ := r.Primary(); id != primary {
@@ -178,7 +188,8 @@ func (k *Keys) RotateIf(ctx context.Context, primary uint32) error {
 	})
 }
 
-// Prune drops the keys that were replaced [Kept] ago and that nothing is sealed with any more: used are those that the caller has found in slots, all of which he has looked at.
+// Prune drops the keys that were replaced [Kept] ago and that nothing is sealed with any more: used
+// are those that the caller has found in slots, all of which he has looked at.
 func (k *Keys) Prune(ctx context.Context, used map[uint32]bool, now time.Time) error {
 	return k.change(ctx, func(r *Ring) (*Ring, error) {
 		var old []uint32
@@ -194,7 +205,8 @@ func (k *Keys) Prune(ctx context.Context, used map[uint32]bool, now time.Time) e
 	})
 }
 
-// Want says whether a key is known once etcd was asked, after the call began. It asks at most ten times a second, and waits for its turn as long as ctx lasts.
+// Want says whether a key is known once etcd was asked, after the call began. It asks at most ten
+// times a second, and waits for its turn as long as ctx lasts.
 func (k *Keys) Want(ctx context.Context, id uint32) (bool, error) {
 	called := time.Now()
 	k.mu.Lock()
@@ -226,7 +238,8 @@ type Watcher interface {
 	Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan
 }
 
-// Follow keeps the ring as etcd has it, and replaces the key that is sealed with when it is older than age (0: never) or has sealed too much, until ctx ends.
+// Follow keeps the ring as etcd has it, and replaces the key that is sealed with when it is older
+// than age (0: never) or has sealed too much, until ctx ends.
 func (k *Keys) Follow(ctx context.Context, etcd Watcher, age time.Duration, log *slog.Logger) {
 	said := ""
 	look := func() {

@@ -33,7 +33,8 @@ func primary(k *Keys) uint32 {
 	return id
 }
 
-// Of gateways that begin at once one makes the first key, and all have it; of those that replace it at once, each by order, none undoes another's; of those that find it too old one makes a new one.
+// Of gateways that begin at once one makes the first key, and all have it; of those that replace it
+// at once, each by order, none undoes another's; of those that find it too old one makes a new one.
 func TestKeys(t *testing.T) {
 	etcd := etcdtest.Client(t, etcdtest.New(t, 1, etcdtest.Options{}).Endpoints()...)
 	var all [6]*Keys
@@ -87,7 +88,8 @@ func TestKeys(t *testing.T) {
 		at   time.Time
 		used map[uint32]bool
 		left int
-	}{{now, nil, 8}, {now.Add(Kept - time.Minute), nil, 8}, {now.Add(Kept + time.Minute), map[uint32]bool{first: true}, 2}, {now.Add(Kept + time.Minute), nil, 1}, {now.Add(1000 * Kept), nil, 1}} {
+	}{{now, nil, 8}, {now.Add(Kept - time.Minute), nil, 8}, {now.Add(Kept + time.Minute),
+		map[uint32]bool{first: true}, 2}, {now.Add(Kept + time.Minute), nil, 1}, {now.Add(1000 * Kept), nil, 1}} {
 		if err := all[1].Prune(t.Context(), step.used, step.at); err != nil || len(all[1].Ring().Keys()) != step.left {
 			t.Errorf("after %v, with %v in use: %v, %v; want %d", step.at.Sub(now), step.used, all[1].Ring().Keys(), err, step.left)
 		}
@@ -98,12 +100,14 @@ func TestKeys(t *testing.T) {
 	if ok, err := all[1].Want(t.Context(), first); err != nil || ok {
 		t.Errorf("a key that was dropped: %v, %v", ok, err)
 	}
-	if id, err := all[1].Rotate(t.Context(), true); err != nil || len(all[1].Ring().Keys()) != 1 || primary(all[1]) != id {
+	if id, err := all[1].Rotate(t.Context(), true); err != nil || len(all[1].Ring().Keys()) != 1 ||
+		primary(all[1]) != id {
 		t.Errorf("%v, %v", all[1].Ring().Keys(), err)
 	}
 }
 
-// A key is replaced when it is too old, or has sealed too much, and everybody hears of it; without an age it stays.
+// A key is replaced when it is too old, or has sealed too much, and everybody hears of it; without
+// an age it stays.
 func TestFollow(t *testing.T) {
 	etcd := etcdtest.Client(t, etcdtest.New(t, 1, etcdtest.Options{}).Endpoints()...)
 	k, other := newKeys(t, etcd), newKeys(t, etcd)
@@ -143,7 +147,8 @@ func TestFollow(t *testing.T) {
 	if _, err := k.Ring().Seal(value, here); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Prune(t.Context(), nil, time.Now().Add(2*Kept)); err != nil || len(k.Ring().Keys()) != 1 || k.Ring().Sealed() != 1 {
+	if err := k.Prune(t.Context(), nil, time.Now().Add(2*Kept)); err != nil || len(k.Ring().Keys()) != 1 ||
+		k.Ring().Sealed() != 1 {
 		t.Errorf("%v; %v, sealed %d", err, k.Ring().Keys(), k.Ring().Sealed())
 	}
 }
@@ -156,7 +161,8 @@ func TestNoKeys(t *testing.T) {
 	if _, err := etcd.Put(t.Context(), Prefix(prefix)+"keys", "nonsense"); err != nil {
 		t.Fatal(err)
 	}
-	for what, err := range map[string]error{"Load": k.Load(t.Context()), "Ensure": k.Ensure(t.Context()), "a new one": NewKeys(etcd, prefix).Ensure(t.Context())} {
+	for what, err := range map[string]error{"Load": k.Load(t.Context()), "Ensure": k.Ensure(t.Context()),
+		"a new one": NewKeys(etcd, prefix).Ensure(t.Context())} {
 		if err == nil || !strings.Contains(err.Error(), "with it deleted the next gateway makes new ones") {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -21,20 +21,23 @@ import (
 // Overhead is how many bytes a sealed cell has more than the cell.
 const Overhead = slotcodec.SealOverhead
 
-// tinkPrefix is how many bytes say which key it was: a byte that is 1, and the key's number (Tink's TINK output prefix).
+// tinkPrefix is how many bytes say which key it was: a byte that is 1, and the key's number (Tink's
+// TINK output prefix).
 const tinkPrefix = 5
 
 // ErrForged: these bytes are not what a gateway has sealed for this place.
 var ErrForged = errors.New("not sealed by a gateway for this slot")
 
-// UnknownKeyError is of a cell that is sealed with a key which is not known here. Whether that is a gateway's, etcd has to say.
+// UnknownKeyError is of a cell that is sealed with a key which is not known here. Whether that is a
+// gateway's, etcd has to say.
 type UnknownKeyError struct{ ID uint32 }
 
 func (e *UnknownKeyError) Error() string {
 	return fmt.Sprintf("sealed with key %d, which is not known here", e.ID)
 }
 
-// Place is where a cell is: whose slot, and the version that the slot has with the cell in it. Of the version the sequence matters.
+// Place is where a cell is: whose slot, and the version that the slot has with the cell in it. Of
+// the version the sequence matters.
 type Place struct {
 	Name    string // of the key in etcd
 	ID      wire.Key
@@ -46,7 +49,8 @@ func After(name string, id wire.Key, expected wire.Version) Place {
 	return Place{name, id, wire.MakeVersion(expected.Epoch(), expected.Sequence()+1)}
 }
 
-// Ring is keys to seal and open with. It does not change, but for the count of what it has sealed, and is safe for concurrent use.
+// Ring is keys to seal and open with. It does not change, but for the count of what it has sealed,
+// and is safe for concurrent use.
 type Ring struct {
 	handle  *keyset.Handle
 	aead    tink.AEAD
@@ -178,7 +182,8 @@ func (r *Ring) Keys() map[uint32]time.Time {
 // Sealed is how many cells this ring has sealed, in this process.
 func (r *Ring) Sealed() int64 { return r.sealed.Load() }
 
-// Seal closes a cell for the place where it will be. The cell is one that package slotcodec has encoded.
+// Seal closes a cell for the place where it will be. The cell is one that package slotcodec has
+// encoded.
 func (r *Ring) Seal(cell []byte, at Place) ([]byte, error) {
 	_, _, size, err := slotcodec.ReadSlot(cell)
 	if err != nil {
@@ -194,8 +199,9 @@ func (r *Ring) Seal(cell []byte, at Place) ([]byte, error) {
 	return append(head, closed...), nil
 }
 
-// Open gives the cell that was sealed for this place. It fails with an *UnknownKeyError if that takes a key which is not in the ring, and with ErrForged if it was not sealed with one of the ring for
-// this place.
+// Open gives the cell that was sealed for this place. It fails with an *UnknownKeyError if that
+// takes a key which is not in the ring, and with ErrForged if it was not sealed with one of the
+// ring for this place.
 func (r *Ring) Open(sealed []byte, at Place) ([]byte, error) {
 	_, _, size, err := slotcodec.ReadSlot(sealed)
 	switch {
@@ -230,7 +236,8 @@ func Key(sealed []byte) uint32 {
 
 func keyOf(sealed []byte, size int) uint32 { return binary.BigEndian.Uint32(sealed[size+1:]) }
 
-// associated is what is authenticated with a cell. Each part but the last has its own length, so no two places give the same bytes.
+// associated is what is authenticated with a cell. Each part but the last has its own length, so no
+// two places give the same bytes.
 func associated(head []byte, at Place) []byte {
 	b := make([]byte, 0, 64+len(at.Name))
 	b = append(b, 1) // of this form

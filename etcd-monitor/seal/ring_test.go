@@ -31,17 +31,20 @@ var (
 	here   = Place{Name: "/registry/pods/default/p", ID: 0x01000007, Version: wire.MakeVersion(3, 77)}
 )
 
-// Each cell comes back, has Overhead bytes more, and shows its kind and revision to placement, and nothing else.
+// Each cell comes back, has Overhead bytes more, and shows its kind and revision to placement, and
+// nothing else.
 func TestSeal(t *testing.T) {
 	r := ring(t)
-	for _, cell := range [][]byte{value, absent, guard, {byte(slotcodec.Clear)}, {byte(slotcodec.Unfit)}, append([]byte{3, 5}, "zstd"...)} {
+	for _, cell := range [][]byte{value, absent, guard, {byte(slotcodec.Clear)}, {byte(slotcodec.Unfit)},
+		append([]byte{3, 5}, "zstd"...)} {
 		b, err := r.Seal(cell, here)
 		if err != nil {
 			t.Fatal(err)
 		}
 		kind, revision, _, err := slotcodec.ReadSlot(b)
 		wantKind, wantRevision, size, _ := slotcodec.ReadSlot(cell)
-		if err != nil || len(b) != len(cell)+Overhead || kind != wantKind || revision != wantRevision || b[0] != cell[0]|slotcodec.Sealed {
+		if err != nil || len(b) != len(cell)+Overhead || kind != wantKind || revision != wantRevision ||
+			b[0] != cell[0]|slotcodec.Sealed {
 			t.Errorf("%x: %x, %v of revision %d, %v", cell, b, kind, revision, err)
 		}
 		if rest := cell[size:]; len(rest) > 1 && bytes.Contains(b, rest) {
@@ -67,7 +70,8 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// What was sealed for another place does not open here: another key's, another placement's, another version's; nor what somebody else has sealed.
+// What was sealed for another place does not open here: another key's, another placement's, another
+// version's; nor what somebody else has sealed.
 func TestElsewhere(t *testing.T) {
 	r := ring(t)
 	b, err := r.Seal(value, here)
@@ -84,7 +88,8 @@ func TestElsewhere(t *testing.T) {
 		}
 	}
 	var unknown *UnknownKeyError
-	if got, err := ring(t).Open(b, here); !errors.As(err, &unknown) || unknown.ID != Key(b) || errors.Is(err, ErrForged) {
+	if got, err := ring(t).Open(b, here); !errors.As(err, &unknown) || unknown.ID != Key(b) ||
+		errors.Is(err, ErrForged) {
 		t.Errorf("with another ring: %x, %v", got, err)
 	}
 	// Parts that could be taken for each other are not: the head's bytes are not the name's.
@@ -144,7 +149,8 @@ func TestRotated(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, made := second.Primary()
-	if Key(b) != id || Key(old) == id || !second.Knows(Key(old)) || time.Since(made) > time.Minute || len(second.Keys()) != 2 {
+	if Key(b) != id || Key(old) == id || !second.Knows(Key(old)) || time.Since(made) > time.Minute ||
+		len(second.Keys()) != 2 {
 		t.Errorf("sealed with %d and %d; the newest is %d of %v, of %v", Key(old), Key(b), id, made, second.Keys())
 	}
 	for _, x := range [][]byte{old, b} {
@@ -201,10 +207,12 @@ func FuzzOpen(f *testing.F) {
 }
 
 var templates = map[string]func() *tinkpb.KeyTemplate{
-	"AES-256-GCM": aead.AES256GCMKeyTemplate, "AES-256-GCM-SIV": aead.AES256GCMSIVKeyTemplate, "XAES-256-GCM": aead.XAES256GCM192BitNonceKeyTemplate, "XChaCha20-Poly1305": aead.XChaCha20Poly1305KeyTemplate,
+	"AES-256-GCM": aead.AES256GCMKeyTemplate, "AES-256-GCM-SIV": aead.AES256GCMSIVKeyTemplate,
+	"XAES-256-GCM": aead.XAES256GCM192BitNonceKeyTemplate, "XChaCha20-Poly1305": aead.XChaCha20Poly1305KeyTemplate,
 }
 
-// BenchmarkOpen and BenchmarkSeal say what a cell costs by the profile of the chain that it fills: go test ./etcd-monitor/seal -bench .
+// BenchmarkOpen and BenchmarkSeal say what a cell costs by the profile of the chain that it fills:
+// go test ./etcd-monitor/seal -bench .
 func BenchmarkOpen(b *testing.B) { bench(b, false) }
 func BenchmarkSeal(b *testing.B) { bench(b, true) }
 

@@ -12,20 +12,23 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// How long the network is waited for. A round trip takes a fraction of a millisecond; a client that is made for this sends again after Retransmit, so a lost packet does not make the network silent.
+// How long the network is waited for. A round trip takes a fraction of a millisecond; a client that
+// is made for this sends again after Retransmit, so a lost packet does not make the network silent.
 const (
 	Retransmit = 2 * time.Millisecond
 	readWait   = 5 * time.Millisecond
 	casWait    = 50 * time.Millisecond
 )
 
-// When a chain has not answered silentReads reads in a row it is not asked, for silentFor, by more than one read at a time: the others go to etcd without a wait.
+// When a chain has not answered silentReads reads in a row it is not asked, for silentFor, by more
+// than one read at a time: the others go to etcd without a wait.
 const (
 	silentReads = 3
 	silentFor   = 200 * time.Millisecond
 )
 
-// Network is the guarded.Slots of a gateway: chains of switches, each with a client of its own. It is safe for concurrent use.
+// Network is the guarded.Slots of a gateway: chains of switches, each with a client of its own. It
+// is safe for concurrent use.
 type Network struct {
 	observe func(operation string, d time.Duration)
 	mu      sync.RWMutex
@@ -45,7 +48,8 @@ var begin = boottime.Now()
 // errNoChain: the KEY_ID's chain is not known here (yet).
 var errNoChain = errors.New("the chain is not known to this gateway")
 
-// NewNetwork makes a network without chains. observe, where it is not nil, is told of each round trip.
+// NewNetwork makes a network without chains. observe, where it is not nil, is told of each round
+// trip.
 func NewNetwork(observe func(operation string, d time.Duration)) *Network {
 	if observe == nil {
 		observe = func(string, time.Duration) {}
@@ -53,8 +57,10 @@ func NewNetwork(observe func(operation string, d time.Duration)) *Network {
 	return &Network{observe: observe, chains: map[uint8]*chainSlots{}}
 }
 
-// Set makes a chain known, or known by another client, and returns the client that was used before, which is the caller's to close. The client must have sessions, so that a CAS is executed once, and
-// should send again after Retransmit. size is how many bytes a slot of the chain holds. A nil client makes the chain unknown.
+// Set makes a chain known, or known by another client, and returns the client that was used before,
+// which is the caller's to close. The client must have sessions, so that a CAS is executed once,
+// and should send again after Retransmit. size is how many bytes a slot of the chain holds. A nil
+// client makes the chain unknown.
 func (n *Network) Set(chain uint8, c *client.Client, size int) (before *client.Client) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

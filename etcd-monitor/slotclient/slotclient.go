@@ -1,7 +1,9 @@
-// Package slotclient keeps a gateway's network (Network) in step with the controller: a client for each chain, with sessions that the controller leases, a new one when a chain's addresses change.
+// Package slotclient keeps a gateway's network (Network) in step with the controller: a client for
+// each chain, with sessions that the controller leases, a new one when a chain's addresses change.
 //
-// The controller is not needed for what goes on: while it does not answer, what it said last holds, but for the sessions, whose lease runs out after a while. Without sessions a slot cannot be changed, so
-// writes of placed keys wait then.
+// The controller is not needed for what goes on: while it does not answer, what it said last holds,
+// but for the sessions, whose lease runs out after a while. Without sessions a slot cannot be
+// changed, so writes of placed keys wait then.
 package slotclient
 
 import (
@@ -25,7 +27,8 @@ const (
 	askWait    = 3 * time.Second // for its answer, also to a request for sessions
 	lingering  = time.Second     // for what is under way with a client that was replaced
 	evictEvery = time.Second     // at most, for each placement
-	// evictForget is after how long it is forgotten that the controller was asked to end a placement.
+	// evictForget is after how long it is forgotten that the controller was asked to end a
+	// placement.
 	evictForget = time.Minute
 	// Sessions are for each chain: so many slots can be changed at once.
 	Sessions = 32
@@ -60,9 +63,11 @@ type evicted struct {
 	told bool // and it was logged that its slot is forged
 }
 
-// Follow begins to follow a controller, until Close. owner is the name under which the controller has the sessions.
+// Follow begins to follow a controller, until Close. owner is the name under which the controller
+// has the sessions.
 func Follow(c *api.Client, network *Network, owner string, log *slog.Logger) *Chains {
-	ch := &Chains{api: c, network: network, owner: owner, log: log, known: map[uint8]known{}, evicted: map[uint32]evicted{}}
+	ch := &Chains{api: c, network: network, owner: owner, log: log, known: map[uint8]known{},
+		evicted: map[uint32]evicted{}}
 	ch.ctx, ch.stop = context.WithCancel(context.Background())
 	ch.work.Go(ch.run)
 	return ch
@@ -124,7 +129,8 @@ func (c *Chains) look() error {
 	return trouble
 }
 
-// connect makes a client for a chain that is new, or whose addresses or width have changed. The order of the addresses matters: clients begin with the first.
+// connect makes a client for a chain that is new, or whose addresses or width have changed. The
+// order of the addresses matters: clients begin with the first.
 func (c *Chains) connect(ctx context.Context, chain *api.Chain) error {
 	addresses, err := fromadmin.Addresses(chain)
 	if err != nil {
@@ -140,7 +146,8 @@ func (c *Chains) connect(ctx context.Context, chain *api.Chain) error {
 	if len(addresses) == 0 {
 		return fmt.Errorf("chain %s has no address", chain.Name)
 	}
-	made, err := client.New(ctx, client.Config{Addresses: addresses, Profile: profile, Sessions: fromadmin.Sessions(c.api, Sessions, c.owner), Retransmit: Retransmit})
+	made, err := client.New(ctx, client.Config{Addresses: addresses, Profile: profile,
+		Sessions: fromadmin.Sessions(c.api, Sessions, c.owner), Retransmit: Retransmit})
 	if err != nil {
 		return fmt.Errorf("chain %s: %w", chain.Name, err)
 	}
@@ -150,7 +157,8 @@ func (c *Chains) connect(ctx context.Context, chain *api.Chain) error {
 	return nil
 }
 
-// replace gives the network another client for a chain, and closes the old one when what is under way with it has ended.
+// replace gives the network another client for a chain, and closes the old one when what is under
+// way with it has ended.
 func (c *Chains) replace(id uint8, made *client.Client, size int) {
 	old := c.network.Set(id, made, size)
 	if old == nil {
@@ -165,7 +173,8 @@ func (c *Chains) replace(id uint8, made *client.Client, size int) {
 	})
 }
 
-// Evict implements guarded.Evictor: it asks the controller to take a key out of the network, in the background, once a second at most. A slot that is forged is logged once for each placement.
+// Evict implements guarded.Evictor: it asks the controller to take a key out of the network, in the
+// background, once a second at most. A slot that is forged is logged once for each placement.
 func (c *Chains) Evict(key placement.Key, fault placement.Fault, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,7 +199,8 @@ func (c *Chains) Evict(key placement.Key, fault placement.Fault, reason string) 
 	c.work.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, askWait)
 		defer cancel()
-		if err := c.api.Evict(ctx, api.PlacementEviction{Key: placement.Printable(key.Name), KeyID: key.ID, Fault: string(fault), Reason: reason}); err != nil {
+		if err := c.api.Evict(ctx, api.PlacementEviction{Key: placement.Printable(key.Name), KeyID: key.ID,
+			Fault: string(fault), Reason: reason}); err != nil {
 			c.log.Warn("asking the controller to take a key out of the network", "key", key.Name, "reason", reason, "error", err)
 		}
 	})

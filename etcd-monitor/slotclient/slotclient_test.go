@@ -112,7 +112,8 @@ func waitFor(t *testing.T, what string, is func() bool) {
 	poll.Until(t, 10*time.Second, what, is)
 }
 
-// Reads go where the controller says that the chain is, and go on while it says nothing; sessions are given back; a key is asked to be taken out once a second at most.
+// Reads go where the controller says that the chain is, and go on while it says nothing; sessions
+// are given back; a key is asked to be taken out once a second at most.
 func TestFollow(t *testing.T) {
 	chain := func(address string) api.Chain {
 		return api.Chain{Name: "main", ID: 1, ServiceAddress: address, ValueBytes: 16}
@@ -178,7 +179,8 @@ func TestFollow(t *testing.T) {
 	ch.Evict(placement.Key{Name: "late"}, placement.Forged, "") // does nothing
 }
 
-// TestForgedIsTold: a slot that is forged is logged once for each placement, and the controller is asked once a second at most, however often it is found.
+// TestForgedIsTold: a slot that is forged is logged once for each placement, and the controller is
+// asked once a second at most, however often it is found.
 func TestForgedIsTold(t *testing.T) {
 	var mu sync.Mutex
 	asked := 0

@@ -44,7 +44,8 @@ func (o *options) mode(ctx context.Context, mode string) (results, error) {
 
 // environment is what tests with gateways are told.
 func (o *options) environment() []string {
-	return []string{inplace.EnvGateway + "=" + o.path("bin", "etcd-monitor"), inplace.EnvFixtures + "=" + o.path("tests", "fixtures"), inplace.EnvLog + "=" + o.path("gateways.log")}
+	return []string{inplace.EnvGateway + "=" + o.path("bin", "etcd-monitor"), inplace.EnvFixtures + "=" +
+		o.path("tests", "fixtures"), inplace.EnvLog + "=" + o.path("gateways.log")}
 }
 
 // packages runs the tests of all packages.
@@ -72,7 +73,8 @@ func (o *options) packages(ctx context.Context, mode string, env []string) (resu
 	return all, os.WriteFile(o.path(mode+".json"), b, 0o644)
 }
 
-// earlier are the results of an earlier run in a mode, if there was one: without -modes straight they are what others are compared with.
+// earlier are the results of an earlier run in a mode, if there was one: without -modes straight
+// they are what others are compared with.
 func (o *options) earlier(mode string) (got results, err error) {
 	b, err := os.ReadFile(o.path(mode + ".json"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -84,7 +86,8 @@ func (o *options) earlier(mode string) (got results, err error) {
 	return got, json.Unmarshal(b, &got)
 }
 
-// runPackage runs the tests of a package until each has come to its end, also where one ends the process; and those that failed again.
+// runPackage runs the tests of a package until each has come to its end, also where one ends the
+// process; and those that failed again.
 func (o *options) runPackage(ctx context.Context, mode, pkg string, env []string) (results, error) {
 	names, err := o.listTests(ctx, mode, pkg)
 	if err != nil {
@@ -116,7 +119,8 @@ func (o *options) runPackage(ctx context.Context, mode, pkg string, env []string
 // failed are the tests in which something failed that is not known to.
 func (o *options) failed(mode, pkg string, all results) (out []string) {
 	for name, r := range all.leaves() {
-		if top, _, _ := strings.Cut(strings.TrimPrefix(name, pkg+" "), "/"); r.Result == "fail" && !o.expected(mode, name) && !slices.Contains(out, top) {
+		if top, _, _ := strings.Cut(strings.TrimPrefix(name, pkg+" "), "/"); r.Result == "fail" &&
+			!o.expected(mode, name) && !slices.Contains(out, top) {
 			out = append(out, top)
 		}
 	}
@@ -145,13 +149,16 @@ type event struct {
 	Elapsed              float64
 }
 
-// process runs tests in one process. done are the tests of names that came to an end, or ended the process.
-func (o *options) process(ctx context.Context, mode, pkg string, env []string, names []string) (got results, done map[string]bool, err error) {
+// process runs tests in one process. done are the tests of names that came to an end, or ended the
+// process.
+func (o *options) process(ctx context.Context, mode, pkg string, env []string, names []string) (got results,
+	done map[string]bool, err error) {
 	quoted := make([]string, len(names))
 	for i, n := range names {
 		quoted[i] = regexp.QuoteMeta(n)
 	}
-	log, err := os.OpenFile(o.path(mode+"-"+strings.ReplaceAll(pkg, "/", "-")+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(o.path(mode+"-"+strings.ReplaceAll(pkg, "/", "-")+".log"),
+		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -161,7 +168,8 @@ func (o *options) process(ctx context.Context, mode, pkg string, env []string, n
 		return nil, nil, err
 	}
 	defer os.RemoveAll(temp)
-	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", o.binary(pkg, mode != straight), "-test.v=test2json", "-test.timeout=0", "-test.run", "^("+strings.Join(quoted, "|")+")$")
+	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", o.binary(pkg, mode != straight),
+		"-test.v=test2json", "-test.timeout=0", "-test.run", "^("+strings.Join(quoted, "|")+")$")
 	cmd.Dir = o.directory(pkg)
 	cmd.Env = append(append(os.Environ(), env...), "TMPDIR="+temp)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -175,7 +183,8 @@ func (o *options) process(ctx context.Context, mode, pkg string, env []string, n
 		return nil, nil, err
 	}
 	r := &reader{pkg: pkg, got: results{}, done: map[string]bool{}, output: map[string][]string{}}
-	watch := time.AfterFunc(o.limit, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGQUIT) }) // Go tells where it hangs
+	// Go tells where it hangs
+	watch := time.AfterFunc(o.limit, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGQUIT) })
 	r.began = func() { watch.Reset(o.limit) }
 	r.read(io.TeeReader(out, log))
 	watch.Stop()
@@ -221,7 +230,8 @@ func (r *reader) read(from io.Reader) {
 			r.output[e.Test] = append(r.output[e.Test], e.Output)
 		case "pass", "fail", "skip":
 			if e.Action == "skip" && strings.Contains(strings.Join(r.output[e.Test], ""), leaked) {
-				// Of a test before it goroutines are left, and all that follow would be skipped for them: they are for another process.
+				// Of a test before it goroutines are left, and all that follow would be skipped for
+				// them: they are for another process.
 				r.running = nil
 				return
 			}
@@ -254,7 +264,8 @@ func (r *reader) interrupted() {
 // source begins a line that a test has logged.
 var source = regexp.MustCompile(`^\s+[a-z_0-9]+\.go:\d+: `)
 
-// notable are the lines of a failed test's output that are not the log of a server, as far as one can tell.
+// notable are the lines of a failed test's output that are not the log of a server, as far as one
+// can tell.
 func notable(lines []string) (out []string) {
 	log := false
 	for _, l := range lines {
@@ -270,7 +281,8 @@ func notable(lines []string) (out []string) {
 	return out[max(0, len(out)-40):]
 }
 
-// leaves are the tests that are not made of others, and those that failed though none of theirs did.
+// leaves are the tests that are not made of others, and those that failed though none of theirs
+// did.
 func (r results) leaves() results {
 	out := maps.Clone(r)
 	for name := range r {

@@ -16,8 +16,8 @@ type failure struct {
 	atTimes            bool // it may pass
 }
 
-// readKnown reads the list: MODE PACKAGE TEST: REASON. A reason that begins with "at times, " is that
-// of a test that may pass.
+// readKnown reads the list: MODE PACKAGE TEST: REASON. A reason that begins with "at times, " is
+// that of a test that may pass.
 func readKnown(path string) (out []failure, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

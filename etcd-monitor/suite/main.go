@@ -1,13 +1,18 @@
-// Command suite runs etcd's own test suites against the gateway (make etcd-suite). Each test runs three times:
+// Command suite runs etcd's own test suites against the gateway (make etcd-suite). Each test runs
+// three times:
 //
 //   - straight: as etcd runs it. What fails here is none of ours;
 //   - passed: with a gateway in the place of etcd's grpc-proxy, through which all goes to etcd;
-//   - placed: with such gateways, and every key that a client names placed in switches of this machine before the request is sent.
+//   - placed: with such gateways, and every key that a client names placed in switches of this
+//     machine before the request is sent.
 //
-// What fails with a gateway only has to be in known.txt, with the reason; what is there and does not fail is an error, too.
+// What fails with a gateway only has to be in known.txt, with the reason; what is there and does
+// not fail is an error, too.
 //
-// etcd's tests are the published module go.etcd.io/etcd/tests/v3, of the version in module/go.mod and with the checksum in module/go.sum. Go's tools fetch it into the module cache; a copy of it in the
-// output directory is what is compiled, because Go replaces no file of the cache. One file is replaced: that which makes the framework's connections (module/testdata).
+// etcd's tests are the published module go.etcd.io/etcd/tests/v3, of the version in module/go.mod
+// and with the checksum in module/go.sum. Go's tools fetch it into the module cache; a copy of it
+// in the output directory is what is compiled, because Go replaces no file of the cache. One file
+// is replaced: that which makes the framework's connections (module/testdata).
 package main
 
 import (

@@ -32,7 +32,8 @@ const (
 	startTime   = time.Minute
 )
 
-// inNamespace runs the tests with placed keys in a network namespace of their own, by another process of this program.
+// inNamespace runs the tests with placed keys in a network namespace of their own, by another
+// process of this program.
 func (o *options) inNamespace(ctx context.Context) (results, error) {
 	if os.Getuid() != 0 {
 		return nil, errors.New("placed keys take switches, and these network interfaces: run it as root, or with -modes straight,passed")
@@ -41,7 +42,8 @@ func (o *options) inNamespace(ctx context.Context) (results, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, "-inside", placed, "-out", o.out, "-engine", o.engine, "-suites", strings.Join(o.suites, ","), "-run", o.run.String(), "-limit", o.limit.String(), "-attempts", fmt.Sprint(o.attempts))
+	cmd := exec.CommandContext(ctx, self, "-inside", placed, "-out", o.out, "-engine", o.engine, "-suites",
+		strings.Join(o.suites, ","), "-run", o.run.String(), "-limit", o.limit.String(), "-attempts", fmt.Sprint(o.attempts))
 	cmd.Dir = o.root
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
@@ -69,7 +71,8 @@ func (o *options) runPlaced(ctx context.Context) error {
 	if err := makeSlots(ctx, address, path); err != nil {
 		return fmt.Errorf("slots for keys: %w", err)
 	}
-	_, err = o.packages(ctx, placed, append(o.environment(), inplace.EnvController+"="+address, inplace.EnvSlots+"="+path))
+	_, err = o.packages(ctx, placed, append(o.environment(), inplace.EnvController+"="+address,
+		inplace.EnvSlots+"="+path))
 	return err
 }
 
@@ -101,7 +104,8 @@ func (o *options) startNetwork(ctx context.Context, dir string) (string, error) 
 	commands = append(commands,
 		[]string{"sysctl", "-qw", "net.ipv6.conf.h1.disable_ipv6=1"},
 		[]string{"ip", "link", "set", "h1", "up"},
-		// Everything is behind the switch: a route to all by one neighbour, whose address nobody looks at.
+		// Everything is behind the switch: a route to all by one neighbour, whose address nobody
+		// looks at.
 		[]string{"ip", "route", "add", "10.0.0.0/8", "dev", "h1", "via", "10.255.255.254", "onlink"},
 		[]string{"ip", "neigh", "add", "10.255.255.254", "lladdr", "02:00:00:00:ff:ff", "dev", "h1"})
 	for _, c := range commands {

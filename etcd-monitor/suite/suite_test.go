@@ -78,7 +78,9 @@ func TestJudge(t *testing.T) {
 // What a process says of its tests: those that were running when it ended have failed.
 func TestReader(t *testing.T) {
 	begun := 0
-	r := &reader{pkg: "p", got: results{}, done: map[string]bool{}, output: map[string][]string{}, began: func() { begun++ }}
+	r := &reader{pkg: "p", got: results{}, done: map[string]bool{}, output: map[string][]string{}, began: func() {
+		begun++
+	}}
 	r.read(strings.NewReader(`{"Action":"run","Test":"TestA"}
 {"Action":"run","Test":"TestA/1"}
 {"Action":"pass","Test":"TestA/1"}
@@ -93,7 +95,8 @@ no JSON
 	if begun != 3 || !r.done["TestA"] || !r.done["TestB"] || len(r.done) != 2 {
 		t.Errorf("%d begun, %v done", begun, r.done)
 	}
-	if a, b := r.got["p TestA"], r.got["p TestB"]; a.Result != "pass" || a.Seconds != 1.5 || b.Result != "fail" || !slices.Equal(b.Output, []string{"    b_test.go:7: it is wrong", "the process ended during this test"}) {
+	if a, b := r.got["p TestA"], r.got["p TestB"]; a.Result != "pass" || a.Seconds != 1.5 ||
+		b.Result != "fail" || !slices.Equal(b.Output, []string{"    b_test.go:7: it is wrong", "the process ended during this test"}) {
 		t.Errorf("%+v, %+v", a, b)
 	}
 	if leaves := r.got.leaves(); len(leaves) != 2 || leaves["p TestA"] != nil {
@@ -101,7 +104,8 @@ no JSON
 	}
 }
 
-// A test that is skipped because another has left goroutines has not come to its end, and neither have those after it.
+// A test that is skipped because another has left goroutines has not come to its end, and neither
+// have those after it.
 func TestLeaked(t *testing.T) {
 	r := &reader{pkg: "p", got: results{}, done: map[string]bool{}, output: map[string][]string{}, began: func() {}}
 	r.read(strings.NewReader(`{"Action":"run","Test":"TestA"}
@@ -120,7 +124,8 @@ func TestLeaked(t *testing.T) {
 // Each slot is given once.
 func TestSlots(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "slots")
-	want := []placement.Entry{{ID: 0x01000001, Chain: "main", Version: 1 << 48}, {ID: 0x01ffffff, Chain: "main", Version: 1<<64 - 1}}
+	want := []placement.Entry{{ID: 0x01000001, Chain: "main", Version: 1 << 48}, {ID: 0x01ffffff, Chain: "main",
+		Version: 1<<64 - 1}}
 	if err := inplace.WriteSlots(path, want); err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,8 @@ var suites = []suite{
 	{"robustness", []string{ours}, "", ""},
 }
 
-// ours is the package in module/: etcd's robustness tests have a driver that takes binaries with failpoints in them.
+// ours is the package in module/: etcd's robustness tests have a driver that takes binaries with
+// failpoints in them.
 const ours = "robustness"
 
 func names() (out []string) {
@@ -119,7 +120,8 @@ func (o *options) prepare(ctx context.Context) error {
 	for _, s := range chosen {
 		for _, pkg := range s.packages {
 			for _, gateway := range []bool{false, true} {
-				if !gateway && !slices.Contains(o.modes, straight) || gateway && !slices.Contains(o.modes, passed) && !slices.Contains(o.modes, placed) {
+				if !gateway && !slices.Contains(o.modes, straight) ||
+					gateway && !slices.Contains(o.modes, passed) && !slices.Contains(o.modes, placed) {
 					continue
 				}
 				args := []string{"go", "test", "-c", "-modfile", o.path("go.mod"), "-tags", s.tags, "-o", o.binary(pkg, gateway)}
@@ -140,7 +142,8 @@ func (o *options) prepare(ctx context.Context) error {
 	return nil
 }
 
-// copyTests copies etcd's tests from the module cache to where a file of theirs can be replaced, and writes a go.mod that finds them there.
+// copyTests copies etcd's tests from the module cache to where a file of theirs can be replaced,
+// and writes a go.mod that finds them there.
 func (o *options) copyTests(ctx context.Context) error {
 	out, err := command(ctx, o.module(), "go", "mod", "download", "-json", tests) // checked against go.sum
 	if err != nil {

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure NetCRAQ against NetChain, and against what a user would pick instead, and draw the figures (``make figures``).
+"""Measure NetCRAQ against NetChain, and against what a user would pick instead, and draw the
+figures (``make figures``).
 
-Writes ``out/figures/*.csv``, ``.png`` and ``.svg``, ``out/figures.json`` (each ratio: the paper's, the measured one, its spread) and
-``out/report.html``. What has been measured under the same conditions is not measured again: a run that was interrupted goes on.
-``--fresh`` begins anew.
+Writes ``out/figures/*.csv``, ``.png`` and ``.svg``, ``out/figures.json`` (each ratio: the paper's,
+the measured one, its spread) and ``out/report.html``. What has been measured under the same
+conditions is not measured again: a run that was interrupted goes on. ``--fresh`` begins anew.
 """
 
 from __future__ import annotations
@@ -44,20 +45,31 @@ def points(figures: list[Figure], engines: list[str], repetitions: int) -> list[
         for engine in engines:
             for nodes in sorted({nodes for figure in measured for nodes, _ in figure.places}):
                 for system in SYSTEMS if repetition % 2 == 0 else SYSTEMS[::-1]:
-                    out += [Point(figure.name, system, engine, nodes, x, repetition) for figure in measured for n, x in figure.places if n == nodes]
+                    out += [
+                        Point(figure.name, system, engine, nodes, x, repetition)
+                        for figure in measured
+                        for n, x in figure.places
+                        if n == nodes
+                    ]
     return out
 
 
 def reflector(engine: str, seconds: float) -> float:
     """Queries a second that the load makes against a bare reflector."""
     command = ceiling("xdp" if engine == "ebpf xdp" else "tc", BITS, seconds, ("-n", "32"))
-    return json.loads(subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout)["queriesPerSecond"]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout)[
+        "queriesPerSecond"
+    ]
 
 
-def measure(todo: list[Point], store: Store, figures: dict[str, Figure], options: Options, step: Callable[[str], None]) -> list[str]:
+def measure(
+    todo: list[Point], store: Store, figures: dict[str, Figure], options: Options, step: Callable[[str], None]
+) -> list[str]:
     """Measure what is not there yet. Returns what gave no figure."""
     failures = []
-    for (system, engine, nodes, repetition), group in groupby(todo, key=lambda p: (p.system, p.engine, p.nodes, p.repetition)):
+    for (system, engine, nodes, repetition), group in groupby(
+        todo, key=lambda p: (p.system, p.engine, p.nodes, p.repetition)
+    ):
         same = list(group)
         wanted = [point for point in same if store.get(point) is None]
         for _ in range(len(same) - len(wanted)):
@@ -71,15 +83,21 @@ def measure(todo: list[Point], store: Store, figures: dict[str, Figure], options
                     try:
                         store.add(point, figures[point.figure].measure(net, nodes, point.x, options))
                     except Failed as failure:
-                        failures.append(f"{point.figure}, {system}, {engine}, {nodes} switches, at {point.x:g}: {failure}")
+                        failures.append(
+                            f"{point.figure}, {system}, {engine}, {nodes} switches, at {point.x:g}: {failure}"
+                        )
         except (Failed, NodeError) as failure:
             failures.append(f"{system} on {engine}, {nodes} switches: {failure}")
     return failures
 
 
 def write_csv(path: Path, store: Store, name: str) -> bool:
-    """Every measurement of a figure, with the conditions that it was made under. False where there is none."""
-    rows = sorted(store.rows(name), key=lambda row: (row[0].system, row[0].engine, row[0].nodes, row[0].x, row[0].repetition))
+    """Every measurement of a figure, with the conditions that it was made under. False where there
+    is none.
+    """
+    rows = sorted(
+        store.rows(name), key=lambda row: (row[0].system, row[0].engine, row[0].nodes, row[0].x, row[0].repetition)
+    )
     if not rows:
         return False
     fields = sorted({field for _, values in rows for field in values})
@@ -92,8 +110,12 @@ def write_csv(path: Path, store: Store, name: str) -> bool:
     return True
 
 
-def write(out: Path, figures: list[Figure], beside: list[str], store: Store, limits: dict[str, float], failures: list[str]) -> dict[str, Any]:
-    """CSV, plots, ratios and the report. ``beside`` are the names of what is no :class:`Figure`. Returns what is in ``figures.json``."""
+def write(
+    out: Path, figures: list[Figure], beside: list[str], store: Store, limits: dict[str, float], failures: list[str]
+) -> dict[str, Any]:
+    """CSV, plots, ratios and the report. ``beside`` are the names of what is no :class:`Figure`.
+    Returns what is in ``figures.json``.
+    """
     folder = out / "figures"
     ratios, described = [], []
     for figure in figures:
@@ -111,7 +133,13 @@ def write(out: Path, figures: list[Figure], beside: list[str], store: Store, lim
         sections.append(failover.section(store, folder))
     if (kubernetes := out / "k8s" / "section.html").exists():  # of make e2e-k8s
         sections.append(kubernetes.read_text())
-    result = {"conditions": store.conditions, "reflector": limits, "ratios": ratios, "peers": against, "failures": failures}
+    result = {
+        "conditions": store.conditions,
+        "reflector": limits,
+        "ratios": ratios,
+        "peers": against,
+        "failures": failures,
+    }
     (out / "figures.json").write_text(json.dumps(result, indent=2) + "\n")
     report.write(out / "report.html", described, ratios, store.conditions, failures, sections)
     return result
@@ -123,14 +151,28 @@ BESIDE = [failover.NAME, peers.NAME]
 
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="experiments/figures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one short repetition on one engine: a look, not a measurement")
-    parser.add_argument("--engines", default="ebpf tc,interp,BMv2", help="with commas, of: " + ", ".join(ENGINES) + " (default: ebpf tc,interp,BMv2)")
-    parser.add_argument("--only", help="figures, with commas, of: " + ", ".join([*(figure.name for figure in FIGURES), *BESIDE]))
-    parser.add_argument("--compare", action="store_true", help="NetChain against NetCRAQ alone: no etcd, Redis, memcached")
+    parser = argparse.ArgumentParser(
+        prog="experiments/figures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one short repetition on one engine: a look, not a measurement"
+    )
+    parser.add_argument(
+        "--engines",
+        default="ebpf tc,interp,BMv2",
+        help="with commas, of: " + ", ".join(ENGINES) + " (default: ebpf tc,interp,BMv2)",
+    )
+    parser.add_argument(
+        "--only", help="figures, with commas, of: " + ", ".join([*(figure.name for figure in FIGURES), *BESIDE])
+    )
+    parser.add_argument(
+        "--compare", action="store_true", help="NetChain against NetCRAQ alone: no etcd, Redis, memcached"
+    )
     parser.add_argument("--repetitions", type=int, default=5, help="of everything (default: 5)")
     parser.add_argument("--seconds", type=float, default=0.4, help="of each load (default: 0.4)")
-    parser.add_argument("--redraw", action="store_true", help="measure nothing: draw what was measured last, under whatever conditions")
+    parser.add_argument(
+        "--redraw", action="store_true", help="measure nothing: draw what was measured last, under whatever conditions"
+    )
     parser.add_argument("--fresh", action="store_true", help="measure again what has been measured")
     parser.add_argument("--out", type=Path, default=ROOT / "out")
     return parser
@@ -159,15 +201,30 @@ def main() -> int:
     raw = options.out / "figures" / "measurements.jsonl"
     if options.fresh:
         raw.unlink(missing_ok=True)
-    store = Store(raw, {**versions(), "value bits": BITS, "seconds": load.seconds, "outstanding": " ".join(map(str, load.outstanding))})
+    store = Store(
+        raw,
+        {
+            **versions(),
+            "value bits": BITS,
+            "seconds": load.seconds,
+            "outstanding": " ".join(map(str, load.outstanding)),
+        },
+    )
     if options.redraw:
         before = options.out / "figures.json"
         limits = json.loads(before.read_text())["reflector"] if before.exists() else {}
-        show(console, write(options.out, figures, [name for name in BESIDE if name in only], Store.last(raw), limits, []))
+        show(
+            console, write(options.out, figures, [name for name in BESIDE if name in only], Store.last(raw), limits, [])
+        )
         return 0
     began = time.monotonic()
     todo = points(figures, engines, options.repetitions)
-    columns = (TextColumn("[progress.percentage]{task.percentage:3.0f}%"), BarColumn(24), TimeRemainingColumn(), TextColumn("{task.description}"))
+    columns = (
+        TextColumn("[progress.percentage]{task.percentage:3.0f}%"),
+        BarColumn(24),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         runs = failover.points(engines, options.repetitions) if failover.NAME in only else []
         task = progress.add_task("", total=len(todo) + len(runs) + (options.repetitions if peers.NAME in only else 0))
@@ -182,7 +239,9 @@ def main() -> int:
             failures += peers.measure(store, options.repetitions, load.seconds, step)
     result = write(options.out, figures, [name for name in BESIDE if name in only], store, limits, failures)
     show(console, result)
-    console.print(f"  {time.monotonic() - began:.0f} s; open {options.out / 'report.html'} in a browser; every measurement is in {raw}")
+    console.print(
+        f"  {time.monotonic() - began:.0f} s; open {options.out / 'report.html'} in a browser; every measurement is in {raw}"
+    )
     return 1 if failures else 0
 
 

@@ -15,7 +15,9 @@ from experiments.figures.systems import KEYS, Network
 
 @dataclass(frozen=True)
 class Ratio:
-    """NetCRAQ's figure as a multiple of NetChain's at one place (the other way round where less is better), beside the paper's."""
+    """NetCRAQ's figure as a multiple of NetChain's at one place (the other way round where less is
+    better), beside the paper's.
+    """
 
     what: str
     nodes: int
@@ -54,16 +56,20 @@ class Figure:
     second: tuple[str, str] | None = None
     """What goes on a second axis: its name among what was measured, and the axis' label."""
     curve: str | None = None
-    """The name of another figure's list of [x, y] that this one draws, instead of measurements of its own."""
+    """The name of another figure's list of [x, y] that this one draws, instead of measurements of
+    its own.
+    """
     log: bool = False
     why: Callable[[Store, str], str] | None = None
     """Says for an engine, from what was measured, why a ratio falls short of the paper's."""
 
 
 def attainable(net: Network, host: str, writes: int, options: Options, dirty_ttl: int = 0) -> dict[str, Any]:
-    """The attainable response rate: more and more queries on their way, until more of them are answered no faster.
+    """The attainable response rate: more and more queries on their way, until more of them are
+    answered no faster.
 
-    A closed loop has a query answered for each that is sent, so replies never fall behind; what rises then is latency. The highest rate counts.
+    A closed loop has a query answered for each that is sent, so replies never fall behind; what
+    rises then is latency. The highest rate counts.
     """
     best: dict[str, Any] | None = None
     for outstanding in options.outstanding:
@@ -82,12 +88,15 @@ def by_distance(net: Network, nodes: int, x: float, options: Options) -> dict[st
 
 
 def dirty_by_distance(net: Network, nodes: int, x: float, options: Options) -> dict[str, Any]:
-    """Reads of keys that are dirty at all switches but the tail, from the host ``x`` switches before the tail."""
+    """Reads of keys that are dirty at all switches but the tail, from the host ``x`` switches
+    before the tail.
+    """
     host = nodes - int(x)
     if net.system == "NetChain":
         return attainable(net, f"h{host}", 0, options)
     before = net.net.counters(f"s{host}")
-    out = attainable(net, f"h{host}", 0, options, dirty_ttl=(host - 1) + (nodes - 1))  # hops to the head, and on to the last switch before the tail
+    # hops to the head, and on to the last switch before the tail
+    out = attainable(net, f"h{host}", 0, options, dirty_ttl=(host - 1) + (nodes - 1))
     events = net.net.counters(f"s{host}").since(before)
     reads = events.get("read_forwarded", 0) + events.get("read_clean", 0)
     return {**out, "dirty_share": events.get("read_forwarded", 0) / reads}
@@ -107,9 +116,11 @@ def by_writes(net: Network, _: int, x: float, options: Options) -> dict[str, Any
 
 
 def by_congestion(net: Network, nodes: int, x: float, options: Options) -> dict[str, Any]:
-    """Clients at ``x`` % of the switches read at once: the rate that all of them can have at a time, averaged over which switches these are.
+    """Clients at ``x`` % of the switches read at once: the rate that all of them can have at a
+    time, averaged over which switches these are.
 
-    That is the slowest client's, as many times as there are clients. The sum would count what a client at the tail takes while the others wait.
+    That is the slowest client's, as many times as there are clients. The sum would count what a
+    client at the tail takes while the others wait.
     """
     net.load("h1", outstanding=1, seconds=0.05)  # the keys get their values
     loaded = round(nodes * x / 100)
@@ -124,7 +135,11 @@ def by_congestion(net: Network, nodes: int, x: float, options: Options) -> dict[
 def serial(net: Network, host: str, writes: int, options: Options) -> dict[str, Any]:
     """One query after the other: quantiles of the latency."""
     latency = net.load(host, writes=writes, outstanding=1, seconds=options.seconds)["latencyMicros"]
-    return {"y": latency["p50"], "p99_us": latency["p99"], "quantiles": [[share, latency[name]] for share, name in QUANTILES]}
+    return {
+        "y": latency["p50"],
+        "p99_us": latency["p99"],
+        "quantiles": [[share, latency[name]] for share, name in QUANTILES],
+    }
 
 
 QUANTILES = ((50, "p50"), (90, "p90"), (99, "p99"), (99.9, "p999"))
@@ -146,8 +161,11 @@ def latency_by_length(net: Network, _: int, __: float, options: Options) -> dict
 
 
 def on_the_wire(net: Network, host: str, writes: int, options: Options) -> tuple[float, float]:
-    """Frames and bytes that switches and hosts send for a query, on all links together: counted at the interfaces."""
-    net.load(host, writes=writes, outstanding=1, seconds=0.05)  # the keys are written here, and at the next load again: as many frames both times
+    """Frames and bytes that switches and hosts send for a query, on all links together: counted at
+    the interfaces.
+    """
+    # the keys are written here, and at the next load again: as many frames both times
+    net.load(host, writes=writes, outstanding=1, seconds=0.05)
     before = net.net.sent()
     first = net.load(host, writes=writes, outstanding=1, seconds=0.05)
     between = net.net.sent()
@@ -155,7 +173,8 @@ def on_the_wire(net: Network, host: str, writes: int, options: Options) -> tuple
     after = net.net.sent()
     queries = second["queries"] - first["queries"]
     frames, size = (
-        (getattr(after, kind) - getattr(between, kind)) - (getattr(between, kind) - getattr(before, kind)) for kind in ("frames", "bytes")
+        (getattr(after, kind) - getattr(between, kind)) - (getattr(between, kind) - getattr(before, kind))
+        for kind in ("frames", "bytes")
     )
     return frames / queries, size / queries
 
@@ -191,9 +210,11 @@ def medians(store: Store, figure: str, engine: str, name: str = "y") -> dict[tup
     return {key: statistics.median(values) for key, values in found.items()}
 
 
-def a_frame(rates: dict[tuple[str, float], float], frames: dict[tuple[str, float], float], system: str, x: float) -> str:
-    """The time that a query takes at the attainable rate, divided by its frames; clean reads' frames are NetChain's where a dirty one goes its "
-    "way."""
+def a_frame(
+    rates: dict[tuple[str, float], float], frames: dict[tuple[str, float], float], system: str, x: float
+) -> str:
+    """The time that a query takes at the attainable rate, divided by its frames; clean reads'
+    frames are NetChain's where a dirty one goes its " "way."""
     return f"{1e6 / rates[system, x] / frames['NetChain', x]:.2f} µs"
 
 
@@ -315,7 +336,11 @@ FIGURES = (
         "many "
         "times as there are clients: what all of them can have. Averaged over all sets of so many switches. NetChain's reads all meet at the tail, "
         "and a client far from it waits longest; NetCRAQ's meet nobody else's. (The CSV has the sums, too.)",
-        (Ratio("25 % of the switches congested", 4, 25.0, 2.25), Ratio("50 % congested", 4, 50.0, 2.8), Ratio("100 % congested", 4, 100.0, 4.73)),
+        (
+            Ratio("25 % of the switches congested", 4, 25.0, 2.25),
+            Ratio("50 % congested", 4, 50.0, 2.8),
+            Ratio("100 % congested", 4, 100.0, 4.73),
+        ),
         why=why_congested,
     ),
     Figure(

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Throughput and latency while a switch of the chain dies and is brought back: both systems in one figure, on the clock of the run."""
+"""Throughput and latency while a switch of the chain dies and is brought back: both systems in one
+figure, on the clock of the run.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ VICTIM = "s3"
 LEASE_MS = 200
 TIMES = timeline_run.Times(before=2.0, away=2.0, after=5.0)
 SLOW_TIMES = timeline_run.Times(before=2.0, away=2.0, after=20.0)
-"""BMv2 shows no registers over P4Runtime: what a switch lacks is found by asking for each slot and session."""
+"""BMv2 shows no registers over P4Runtime: what a switch lacks is found by asking for each slot and
+session.
+"""
 WIDTH = 0.05
 """Seconds of a row: some 250 reads and 70 writes."""
 
@@ -55,7 +59,9 @@ OUTAGES = {
     "recovery_read_ms": "no read for (ms)",
     "recovery_seconds": "a member again after (s)",
 }
-"""What the table has: the longest times in which nobody got an answer, and how long it took from the restart on."""
+"""What the table has: the longest times in which nobody got an answer, and how long it took from
+the restart on.
+"""
 
 
 # ---- Measuring ----
@@ -85,7 +91,9 @@ def measure(todo: Sequence[Point], store: Store, step: Callable[[str], None]) ->
 
 
 def one(system: str, engine: str) -> dict[str, Any]:
-    """One run: ``rows`` (see :func:`rows`), ``marks`` ([seconds, what]), and the outages; ``y`` is the pause in writes when the switch dies."""
+    """One run: ``rows`` (see :func:`rows`), ``marks`` ([seconds, what]), and the outages; ``y`` is
+    the pause in writes when the switch dies.
+    """
     times = SLOW_TIMES if engine == "BMv2" else TIMES
     with tempfile.TemporaryDirectory(prefix="netcraq-figures-") as out, namespaces.private():
         try:
@@ -93,15 +101,22 @@ def one(system: str, engine: str) -> dict[str, Any]:
         except (RunError, NodeError) as error:
             raise Failed(str(error)) from error
     outages = record.outages()
-    return {"y": outages["failover_write_ms"], **outages, "rows": rows(record), "marks": timeline_run.marks(record.events)}
+    return {
+        "y": outages["failover_write_ms"],
+        **outages,
+        "rows": rows(record),
+        "marks": timeline_run.marks(record.events),
+    }
 
 
 def rows(record: timeline_run.Record) -> list[dict[str, Any]]:
-    """The time series: system, engine, t (seconds), and of all queries, of reads and of writes the answers a second and the median latency in
-    microseconds (None: no answers).
+    """The time series: system, engine, t (seconds), and of all queries, of reads and of writes the
+    answers a second and the median latency in microseconds (None: no answers).
     """
     own = timeline_run.rows(record.answers, record.times.all, WIDTH)
-    every = timeline_run.rows([timeline_run.Answer("get", answer.at, answer.took) for answer in record.answers], record.times.all, WIDTH)
+    every = timeline_run.rows(
+        [timeline_run.Answer("get", answer.at, answer.took) for answer in record.answers], record.times.all, WIDTH
+    )
     out = []
     for row, both in zip(own, every, strict=True):
         made: dict[str, Any] = {"system": record.system, "engine": record.engine, "t": row["seconds"]}
@@ -125,11 +140,16 @@ def runs(store: Store) -> dict[str, dict[str, list[dict[str, Any]]]]:
 
 
 def write_csv(store: Store, folder: Path) -> bool:
-    """``failover.csv``: the time series; ``failover-events.csv``: what happened when. False where nothing was measured."""
+    """``failover.csv``: the time series; ``failover-events.csv``: what happened when. False where
+    nothing was measured.
+    """
     measured = sorted(store.rows(NAME), key=lambda row: (row[0].system, row[0].engine, row[0].repetition))
     if not measured:
         return False
-    with (folder / f"{NAME}.csv").open("w", newline="") as file, (folder / f"{NAME}-events.csv").open("w", newline="") as events:
+    with (
+        (folder / f"{NAME}.csv").open("w", newline="") as file,
+        (folder / f"{NAME}-events.csv").open("w", newline="") as events,
+    ):
         series = csv.writer(file)
         happened = csv.writer(events)
         columns = list(measured[0][1]["rows"][0])
@@ -138,16 +158,28 @@ def write_csv(store: Store, folder: Path) -> bool:
         for point, values in measured:
             # The engine by the name that all figures use.
             made = [{**row, "engine": point.engine} for row in values["rows"]]
-            series.writerows([*(row[column] for column in columns), point.repetition, *store.conditions.values()] for row in made)
-            happened.writerows([point.system, point.engine, point.repetition, round(at, 4), what] for at, what in values["marks"])
+            series.writerows(
+                [*(row[column] for column in columns), point.repetition, *store.conditions.values()] for row in made
+            )
+            happened.writerows(
+                [point.system, point.engine, point.repetition, round(at, 4), what] for at, what in values["marks"]
+            )
     return True
 
 
 def draw(store: Store, folder: Path) -> list[Path]:
-    """Write the plot as PNG and SVG: an engine a column, throughput above latency, medians of the repetitions."""
+    """Write the plot as PNG and SVG: an engine a column, throughput above latency, medians of the
+    repetitions.
+    """
     data = runs(store)
     canvas, grid = pyplot.subplots(
-        2, len(data), figsize=(2 + 6.5 * len(data), 7), squeeze=False, sharex=True, height_ratios=(3, 2), layout="constrained"
+        2,
+        len(data),
+        figsize=(2 + 6.5 * len(data), 7),
+        squeeze=False,
+        sharex=True,
+        height_ratios=(3, 2),
+        layout="constrained",
     )
     for column, (engine, by_system) in enumerate(data.items()):
         rate, latency = grid[0][column], grid[1][column]
@@ -181,7 +213,9 @@ def _lines(axes: Axes, repetitions: list[dict[str, Any]], system: str, what: str
 
 
 def _marks(rate: Axes, latency: Axes, by_system: dict[str, list[dict[str, Any]]]) -> None:
-    """What is the same for both systems in grey, the first repetition's own in the system's colour."""
+    """What is the same for both systems in grey, the first repetition's own in the
+    system's colour.
+    """
     height = 1.3 * rate.get_ylim()[1]
     places: list[tuple[float, str, str]] = []
     for system, repetitions in by_system.items():
@@ -192,20 +226,35 @@ def _marks(rate: Axes, latency: Axes, by_system: dict[str, list[dict[str, Any]]]
     for number, (at, what, colour) in enumerate(sorted(places)):
         for axes in (rate, latency):
             axes.axvline(at, color=colour, linewidth=0.8, linestyle=":")
-        rate.annotate(what, (at, height * (1 - 0.045 * (number % 6))), xytext=(3, -4), textcoords="offset points", fontsize=7, color=colour)
+        rate.annotate(
+            what,
+            (at, height * (1 - 0.045 * (number % 6))),
+            xytext=(3, -4),
+            textcoords="offset points",
+            fontsize=7,
+            color=colour,
+        )
 
 
 def section(store: Store, folder: Path) -> str:
     """The figure in the report, as HTML."""
     parts = [f"<h2 id={NAME}>{TITLE}</h2><p>{html.escape(explanation)}</p>"]
-    parts.append(f"<img alt='{TITLE}' src='data:image/png;base64,{base64.b64encode((folder / f'{NAME}.png').read_bytes()).decode()}'>")
-    parts.append("<table><tr><th>engine<th>system" + "".join(f"<th>{what}" for what in OUTAGES.values()) + "<th>runs</tr>")
+    parts.append(
+        f"<img alt='{TITLE}' src='data:image/png;base64,{base64.b64encode((folder / f'{NAME}.png').read_bytes()).decode()}'>"
+    )
+    parts.append(
+        "<table><tr><th>engine<th>system" + "".join(f"<th>{what}" for what in OUTAGES.values()) + "<th>runs</tr>"
+    )
     for engine, by_system in runs(store).items():
         for system in sorted(by_system, key=list(COLOURS).index):
             cells = []
             for name in OUTAGES:
                 every = [run[name] for run in by_system[system]]
                 cells.append(f"<td class=n>{statistics.median(every):g}<br>({min(every):g} to {max(every):g})")
-            parts.append(f"<tr><td>{html.escape(engine)}<td>{system}{''.join(cells)}<td class=n>{len(by_system[system])}</tr>")
-    parts.append(f"</table><p class=why>Medians, and the spread. Data: figures/{NAME}.csv, figures/{NAME}-events.csv</p>")
+            parts.append(
+                f"<tr><td>{html.escape(engine)}<td>{system}{''.join(cells)}<td class=n>{len(by_system[system])}</tr>"
+            )
+    parts.append(
+        f"</table><p class=why>Medians, and the spread. Data: figures/{NAME}.csv, figures/{NAME}-events.csv</p>"
+    )
     return "\n".join(parts)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user would pick instead of NetCRAQ: etcd, Redis and memcached on the hosts of the same network, with keys and values of the same size.
+"""What a user would pick instead of NetCRAQ: etcd, Redis and memcached on the hosts of the same
+network, with keys and values of the same size.
 
-The client is the host at the head of a line of four switches. A single server is at the tail's host; three members of etcd are at the three hosts
-behind the head's. Each system is asked through its own client library over sockets; NetCRAQ also by the load that is made in the kernel, because
+The client is the host at the head of a line of four switches. A single server is at the tail's
+host; three members of etcd are at the three hosts behind the head's. Each system is asked through
+its own client library over sockets; NetCRAQ also by the load that is made in the kernel, because
 over a socket the client is the bottleneck. etcd's data is in memory (tmpfs): no disk is measured.
 """
 
@@ -34,7 +36,9 @@ SOCKET, KERNEL = "NetCRAQ, client's socket", "NetCRAQ, load from the kernel"
 SYSTEMS = (ETCD, ETCD_ONE, REDIS, MEMCACHED, SOCKET, KERNEL)
 
 MEASURES = {0: ("read", "p50"), 1: ("write", "p50"), 2: ("read", "rate"), 3: ("write", "rate")}
-"""By x: what is asked, and what is measured: microseconds with one query on its way, or queries a second with 64."""
+"""By x: what is asked, and what is measured: microseconds with one query on its way, or queries a
+second with 64.
+"""
 
 OUTSTANDING = 64
 
@@ -69,11 +73,28 @@ class Peer:
 
     def __init__(self, net: ChainNetwork, kind: str, endpoints: list[str]) -> None:
         self._net = net
-        self._base = ["bin/netcraq-peers", kind, "--endpoints", ",".join(endpoints), "--keys", str(KEYS), "--value-size", str(BITS // 8)]
+        self._base = [
+            "bin/netcraq-peers",
+            kind,
+            "--endpoints",
+            ",".join(endpoints),
+            "--keys",
+            str(KEYS),
+            "--value-size",
+            str(BITS // 8),
+        ]
 
     def ask(self, *, writes: int, outstanding: int, seconds: float) -> dict[str, Any]:
         """Put load on it, and return the report."""
-        command = [*self._base, "--mix", f"get={100 - writes},put={writes}", "-n", str(outstanding), "-d", f"{seconds}s"]
+        command = [
+            *self._base,
+            "--mix",
+            f"get={100 - writes},put={writes}",
+            "-n",
+            str(outstanding),
+            "-d",
+            f"{seconds}s",
+        ]
         done = self._net.execute("h1", command, timeout=seconds + 60, check=False)
         if done.returncode != 0:
             raise Failed(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -94,7 +115,11 @@ class Ours:
         """Put load on it, and return the report."""
         if self._kernel:
             return self._net.load("h1", writes=writes, outstanding=outstanding, seconds=seconds)
-        how = ["--serial"] if outstanding == 1 else ["-n", str(outstanding), "--workers", "2", "--sessions", str(outstanding)]
+        how = (
+            ["--serial"]
+            if outstanding == 1
+            else ["-n", str(outstanding), "--workers", "2", "--sessions", str(outstanding)]
+        )
         command = [
             "bin/netcraqctl",
             "bench",
@@ -140,8 +165,18 @@ def up(system: str, net: Network, etcd: Path) -> Iterator[Peer | Ours]:
                 start(
                     name,
                     *(str(etcd), "--name", name, "--data-dir", str(data / name), "--log-level", "error"),
-                    *("--listen-client-urls", f"http://{address[name]}:2379", "--advertise-client-urls", f"http://{address[name]}:2379"),
-                    *("--listen-peer-urls", f"http://{address[name]}:2380", "--initial-advertise-peer-urls", f"http://{address[name]}:2380"),
+                    *(
+                        "--listen-client-urls",
+                        f"http://{address[name]}:2379",
+                        "--advertise-client-urls",
+                        f"http://{address[name]}:2379",
+                    ),
+                    *(
+                        "--listen-peer-urls",
+                        f"http://{address[name]}:2380",
+                        "--initial-advertise-peer-urls",
+                        f"http://{address[name]}:2380",
+                    ),
                     *("--initial-cluster", cluster, "--initial-cluster-state", "new"),
                 )
             peer = Peer(inner, "etcd", [f"{address[name]}:2379" for name in members])
@@ -201,9 +236,17 @@ def measure(store: Store, repetitions: int, seconds: float, step: Callable[[str]
                     with up(system, net, etcd) as peer:
                         for x in places:
                             what, kind = MEASURES[x]
-                            report = peer.ask(writes=100 if what == "write" else 0, outstanding=1 if kind == "p50" else OUTSTANDING, seconds=seconds)
+                            report = peer.ask(
+                                writes=100 if what == "write" else 0,
+                                outstanding=1 if kind == "p50" else OUTSTANDING,
+                                seconds=seconds,
+                            )
                             y = report["latencyMicros"]["p50"] if kind == "p50" else report["queriesPerSecond"]
-                            values = {"y": y, "p99_us": report["latencyMicros"]["p99"], "queries_per_second": report["queriesPerSecond"]}
+                            values = {
+                                "y": y,
+                                "p99_us": report["latencyMicros"]["p99"],
+                                "queries_per_second": report["queriesPerSecond"],
+                            }
                             store.add(Point(NAME, system, ENGINE, 4, float(x), repetition), values)
                 except (Failed, TimeoutError, AssertionError) as failure:
                     failures.append(f"{TITLE}: {system}: {failure}")
@@ -212,7 +255,9 @@ def measure(store: Store, repetitions: int, seconds: float, step: Callable[[str]
 
 
 def ratios(store: Store) -> list[dict[str, Any]]:
-    """NetCRAQ over etcd with three members, repetition by repetition, beside what the project set out to reach."""
+    """NetCRAQ over etcd with three members, repetition by repetition, beside what the project set
+    out to reach.
+    """
     measured: dict[tuple[str, int], dict[int, float]] = {}
     for point, values in store.rows(NAME):
         measured.setdefault((point.system, int(point.x)), {})[point.repetition] = values["y"]
@@ -261,8 +306,15 @@ def draw(store: Store, folder: Path) -> None:
                 [max(values) - middle for middle, (_, values) in zip(middles, have, strict=True)],
             ]
             bars = axes.barh([place + 0.4 * number for place, _ in have], middles, 0.38, xerr=spread, label=what)
-            axes.bar_label(bars, [f"{middle:,.1f}" if middle < 100 else f"{middle:,.0f}" for middle in middles], padding=4, fontsize=8)
-        axes.set_yticks([place + 0.2 for place in range(len(systems))], systems if axes is panels[0] else [""] * len(systems))
+            axes.bar_label(
+                bars,
+                [f"{middle:,.1f}" if middle < 100 else f"{middle:,.0f}" for middle in middles],
+                padding=4,
+                fontsize=8,
+            )
+        axes.set_yticks(
+            [place + 0.2 for place in range(len(systems))], systems if axes is panels[0] else [""] * len(systems)
+        )
         axes.invert_yaxis()
         axes.set(xscale="log", xlabel=label)
         axes.set_xlim(right=axes.get_xlim()[1] * 4)

@@ -40,7 +40,8 @@ def series(store: Store, figure: Figure, name: str = "y") -> Series:
 
 
 def draw(figure: Figure, store: Store, ceiling: dict[str, float], folder: Path) -> list[Path]:
-    """Write the plot as PNG and SVG. ``ceiling`` is what the load reaches against a bare reflector, by engine.
+    """Write the plot as PNG and SVG. ``ceiling`` is what the load reaches against a bare reflector,
+    by engine.
 
     Engines that differ by orders of magnitude each have a plot of their own, side by side.
     """
@@ -64,13 +65,25 @@ def draw(figure: Figure, store: Store, ceiling: dict[str, float], folder: Path) 
         if figure.reflector and engine in ceiling:
             axes.axhline(ceiling[engine], color="grey", linewidth=0.8)
             axes.set_ylim(top=max(axes.get_ylim()[1], 1.1 * ceiling[engine]))
-            axes.annotate("the load against a bare reflector", (0.02, ceiling[engine]), xycoords=("axes fraction", "data"), fontsize=7, va="bottom")
+            axes.annotate(
+                "the load against a bare reflector",
+                (0.02, ceiling[engine]),
+                xycoords=("axes fraction", "data"),
+                fontsize=7,
+                va="bottom",
+            )
         if figure.second:
             beside = axes.twinx()
             for (system, its), by_x in series(store, figure, figure.second[0]).items():
                 if its == engine:
                     xs = sorted(by_x)
-                    beside.plot(xs, [statistics.median(by_x[x]) for x in xs], "x--", color="tab:green", label=f"{figure.second[1]} ({system})")
+                    beside.plot(
+                        xs,
+                        [statistics.median(by_x[x]) for x in xs],
+                        "x--",
+                        color="tab:green",
+                        label=f"{figure.second[1]} ({system})",
+                    )
             beside.set_ylabel(figure.second[1], color="tab:green")
             beside.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
@@ -96,14 +109,18 @@ def _lines(axes: Axes, by_system: dict[str, dict[float, list[float]]], evenly: b
 
 
 def ratios(figure: Figure, store: Store) -> list[dict[str, Any]]:
-    """NetCRAQ over NetChain where the paper has a ratio, by engine: the median of the repetitions' ratios, and their spread."""
+    """NetCRAQ over NetChain where the paper has a ratio, by engine: the median of the repetitions'
+    ratios, and their spread.
+    """
     values: dict[tuple[str, str, int, float], dict[int, float]] = defaultdict(dict)
     for point, row in store.rows(figure.name):
         values[point.system, point.engine, point.nodes, point.x][point.repetition] = row["y"]
     out = []
     for ratio in figure.ratios:
         for engine in sorted({engine for _, engine, _, _ in values}, key=list(STYLES).index):
-            ours, theirs = (values.get((system, engine, ratio.nodes, ratio.x), {}) for system in ("NetCRAQ", "NetChain"))
+            ours, theirs = (
+                values.get((system, engine, ratio.nodes, ratio.x), {}) for system in ("NetCRAQ", "NetChain")
+            )
             each = [ours[n] / theirs[n] for n in ours if n in theirs]
             if each:
                 measured = statistics.median(each)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report: one HTML file that needs no other, with each figure, what it shows, and what the paper has."""
+"""The report: one HTML file that needs no other, with each figure, what it shows, and what the
+paper has.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,26 @@ class Described(Protocol):
 def overview(rows: list[dict[str, Any]]) -> str:
     """All ratios, an engine a column."""
     engines = list(dict.fromkeys(row["engine"] for row in rows))
-    parts = ["<table><tr><th>NetCRAQ over NetChain<th>the paper" + "".join(f"<th>{html.escape(engine)}" for engine in engines) + "</tr>"]
+    parts = [
+        "<table><tr><th>NetCRAQ over NetChain<th>the paper"
+        + "".join(f"<th>{html.escape(engine)}" for engine in engines)
+        + "</tr>"
+    ]
     for what in dict.fromkeys(row["what"] for row in rows):
         own = {row["engine"]: row for row in rows if row["what"] == what}
         first = next(iter(own.values()))
         cells = [
-            f"<td class='n{'' if own[engine]['met'] else ' short'}'>{own[engine]['measured']:.2f}" if engine in own else "<td class=n>"
+            f"<td class='n{'' if own[engine]['met'] else ' short'}'>{own[engine]['measured']:.2f}"
+            if engine in own
+            else "<td class=n>"
             for engine in engines
         ]
-        parts.append(f"<tr><td><a href=#{first['figure']}>{html.escape(what)}</a><td class=n>{first['paper']:.2f}{''.join(cells)}</tr>")
-    parts.append("</table><p class=why>Medians; in this colour what is less than the paper has: the figure says why. The spread is there, too.</p>")
+        parts.append(
+            f"<tr><td><a href=#{first['figure']}>{html.escape(what)}</a><td class=n>{first['paper']:.2f}{''.join(cells)}</tr>"
+        )
+    parts.append(
+        "</table><p class=why>Medians; in this colour what is less than the paper has: the figure says why. The spread is there, too.</p>"
+    )
     return "\n".join(parts)
 
 
@@ -62,14 +74,19 @@ def table(rows: list[dict[str, Any]]) -> str:
         if row["why"]:
             said.setdefault(row["engine"], row["why"])
     parts.append("</table>")
-    parts += [f"<p class=why><b>Why less, on {html.escape(engine)}:</b> {html.escape(why)}</p>" for engine, why in said.items()]
+    parts += [
+        f"<p class=why><b>Why less, on {html.escape(engine)}:</b> {html.escape(why)}</p>"
+        for engine, why in said.items()
+    ]
     return "\n".join(parts)
 
 
 def peers_section(folder: Path, rows: list[dict[str, Any]]) -> str:
     """NetCRAQ beside etcd, Redis and memcached."""
     parts = [f"<h2 id={peers.NAME}>{peers.TITLE}</h2><p>{html.escape(peers.explanation)}</p>"]
-    parts.append(f"<img alt='{peers.TITLE}' src='data:image/png;base64,{base64.b64encode((folder / f'{peers.NAME}.png').read_bytes()).decode()}'>")
+    parts.append(
+        f"<img alt='{peers.TITLE}' src='data:image/png;base64,{base64.b64encode((folder / f'{peers.NAME}.png').read_bytes()).decode()}'>"
+    )
     parts.append("<table><tr><th>NetCRAQ against etcd with three members<th>aim<th>measured<th>spread<th>runs</tr>")
     for row in rows:
         mark, aim = "" if row["met"] else " class=short", f"{row['aim']:.0f}" if row["aim"] else ""
@@ -82,9 +99,16 @@ def peers_section(folder: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def write(
-    path: Path, figures: list[Described], ratios: list[dict[str, Any]], conditions: dict[str, Any], failures: list[str], sections: list[str]
+    path: Path,
+    figures: list[Described],
+    ratios: list[dict[str, Any]],
+    conditions: dict[str, Any],
+    failures: list[str],
+    sections: list[str],
 ) -> None:
-    """Write the report. The plots must be beside it, in ``figures/``. ``sections`` are more of it, as HTML, before the figures."""
+    """Write the report. The plots must be beside it, in ``figures/``. ``sections`` are more of it,
+    as HTML, before the figures.
+    """
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>NetCRAQ: the evaluation</title><style>{STYLE}</style><h1>NetCRAQ against "
         "NetChain</h1>"
@@ -115,5 +139,7 @@ def write(
         if own:
             parts.append(table(own))
     if failures:
-        parts.append("<h2>No figure</h2><ul>" + "".join(f"<li>{html.escape(failure)}" for failure in failures) + "</ul>")
+        parts.append(
+            "<h2>No figure</h2><ul>" + "".join(f"<li>{html.escape(failure)}" for failure in failures) + "</ul>"
+        )
     path.write_text("\n".join(parts) + "\n")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every measurement, as it was made: one JSON object a line, so that a run that was interrupted goes on where it was."""
+"""Every measurement, as it was made: one JSON object a line, so that a run that was interrupted
+goes on where it was.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Point:
-    """One thing that is measured once: of a figure, a system on an engine, ``nodes`` switches, at ``x``, for the ``repetition``-th time."""
+    """One thing that is measured once: of a figure, a system on an engine, ``nodes`` switches, at
+    ``x``, for the ``repetition``-th time.
+    """
 
     figure: str
     system: str
@@ -23,7 +27,9 @@ class Point:
 
 
 class Store:
-    """The measurements in a file. Those of another commit, or measured for another time, do not count."""
+    """The measurements in a file. Those of another commit, or measured for another time, do not
+    count.
+    """
 
     def __init__(self, path: Path, conditions: dict[str, Any]) -> None:
         self.path = path

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetCRAQ and NetChain, brought up on the same switches and links, under the same load made in the kernel."""
+"""NetCRAQ and NetChain, brought up on the same switches and links, under the same load made in the
+kernel.
+"""
 
 from __future__ import annotations
 
@@ -32,43 +34,80 @@ class Failed(Exception):
 
 
 class Network:
-    """A line of switches, a host at each, all of them members of one chain: ``h1`` is at the head."""
+    """A line of switches, a host at each, all of them members of one chain: ``h1`` is at
+    the head.
+    """
 
     def __init__(self, system: str, net: ChainNetwork, file: Path) -> None:
         self.system = system
         self.net = net
         self._file = file
 
-    def _command(self, *, writes: int, outstanding: int, seconds: float, cpu: str = CPU, dirty_ttl: int = 0, **flags: Any) -> list[str]:
+    def _command(
+        self, *, writes: int, outstanding: int, seconds: float, cpu: str = CPU, dirty_ttl: int = 0, **flags: Any
+    ) -> list[str]:
         common = ["-n", str(outstanding), "--duration", f"{seconds}s", "--cpu", cpu]
         common += [f"--{name.replace('_', '-')}={str(value).lower()}" for name, value in flags.items()]
         if self.system == "NetCRAQ":
             mix = f"get={100 - writes},put={writes}"
-            dirty = ["--dirty-ttl", str(dirty_ttl), "--keys", ",".join(f"/figures/{i}" for i in range(DIRTY_KEYS))] if dirty_ttl else []
+            dirty = (
+                ["--dirty-ttl", str(dirty_ttl), "--keys", ",".join(f"/figures/{i}" for i in range(DIRTY_KEYS))]
+                if dirty_ttl
+                else []
+            )
             return ["bin/netcraqctl", "bench", "-o", "json", "--kernel", "--mix", mix, *dirty, *common]
-        return ["bin/netchain", "bench", "--topology", str(self._file), "--keys", str(KEYS), "--puts", str(writes), *common]
+        return [
+            "bin/netchain",
+            "bench",
+            "--topology",
+            str(self._file),
+            "--keys",
+            str(KEYS),
+            "--puts",
+            str(writes),
+            *common,
+        ]
 
-    def load(self, host: str, *, writes: int = 0, outstanding: int = 32, seconds: float = 0.5, dirty_ttl: int = 0) -> dict[str, Any]:
-        """Put load on the chain from a host and return the report of the load: ``queriesPerSecond``, ``latencyMicros`` and more.
+    def load(
+        self, host: str, *, writes: int = 0, outstanding: int = 32, seconds: float = 0.5, dirty_ttl: int = 0
+    ) -> dict[str, Any]:
+        """Put load on the chain from a host and return the report of the load:
+        ``queriesPerSecond``, ``latencyMicros`` and more.
 
-        ``writes`` of 100 queries are writes. With ``dirty_ttl``, :data:`DIRTY_KEYS` keys are kept dirty by writes that live for so many hops;
-        NetChain knows nothing of that kind. Failed where a value was wrong, or an answer was an error.
+        ``writes`` of 100 queries are writes. With ``dirty_ttl``, :data:`DIRTY_KEYS` keys are kept
+        dirty by writes that live for so many hops; NetChain knows nothing of that kind. Failed
+        where a value was wrong, or an answer was an error.
         """
         command = self._command(writes=writes, outstanding=outstanding, seconds=seconds, dirty_ttl=dirty_ttl)
         done = self.net.execute(host, command, timeout=seconds + 60, check=False)
         return self._report(command, done.returncode, done.stdout, done.stderr)
 
-    def load_together(self, hosts: Sequence[str], *, outstanding: int = 32, seconds: float = 0.5) -> list[dict[str, Any]]:
-        """Let several hosts read at once, and return their reports. The keys have their values from an earlier load."""
+    def load_together(
+        self, hosts: Sequence[str], *, outstanding: int = 32, seconds: float = 0.5
+    ) -> list[dict[str, Any]]:
+        """Let several hosts read at once, and return their reports. The keys have their values from
+        an earlier load.
+        """
         begin = int(1000 * (time.time() + 0.2 + 0.1 * len(hosts)))
         cpus = sorted(os.sched_getaffinity(0))
         running = []
         for number, host in enumerate(hosts):
-            command = self._command(writes=0, outstanding=outstanding, seconds=seconds, cpu=str(cpus[number % len(cpus)]), fill=False, begin_at=begin)
-            running.append((command, self.net.spawn(host, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)))
+            command = self._command(
+                writes=0,
+                outstanding=outstanding,
+                seconds=seconds,
+                cpu=str(cpus[number % len(cpus)]),
+                fill=False,
+                begin_at=begin,
+            )
+            running.append(
+                (command, self.net.spawn(host, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            )
         if time.time() * 1000 > begin:
             raise Failed("the loads did not begin together: the machine is too busy")
-        said = [(command, process.communicate(timeout=seconds + 60), process.returncode) for command, process in running]
+        said = [
+            (command, process.communicate(timeout=seconds + 60), process.returncode) for command, process in running
+        ]
         return [self._report(command, code, out, err) for command, (out, err), code in said]
 
     @staticmethod
@@ -83,14 +122,17 @@ class Network:
         return report
 
     def dirty_keys(self, *, writes: int, seconds: float) -> float:
-        """How many of the keys are dirty at the head at a time, under such a load from ``h1``: as often as there is time, one key is looked at."""
+        """How many of the keys are dirty at the head at a time, under such a load from ``h1``: as
+        often as there is time, one key is looked at.
+        """
         command = self._command(writes=writes, outstanding=32, seconds=seconds + 0.5)
         pick = random.Random(writes)
         with self.net.spawn("h1", command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             time.sleep(0.5)  # the keys get their values first
             looks, dirty, until = 0, 0, time.monotonic() + seconds
             while time.monotonic() < until:
-                state = self.net.admin.key_states(f"/figures/{pick.randrange(100, KEYS)}")  # three digits: the name is no other's prefix
+                # three digits: the name is no other's prefix
+                state = self.net.admin.key_states(f"/figures/{pick.randrange(100, KEYS)}")
                 looks += 1
                 dirty += state[0]["status"] == "DIRTY"
             out, err = process.communicate(timeout=60)
@@ -104,15 +146,21 @@ DIRTY_KEYS = 16
 
 @contextlib.contextmanager
 def network(system: str, engine: str, nodes: int) -> Iterator[Network]:
-    """Bring a system up on ``nodes`` switches of an engine (a key of :data:`experiments.bench.ENGINES`)."""
+    """Bring a system up on ``nodes`` switches of an engine (a key of
+    :data:`experiments.bench.ENGINES`).
+    """
     checked = topology(nodes, BITS)
-    # With all CPUs taken by the load, the controller's renewals come late; a lease that runs out is not what is measured.
+    # With all CPUs taken by the load, the controller's renewals come late; a lease that runs out is
+    # not what is measured.
     checked = replace(checked, chains=(replace(checked.chains[0], lease_ms=20_000),))
     with tempfile.TemporaryDirectory(prefix="netcraq-figures-") as out, namespaces.private():
         file = Path(out) / "netchain.json"
-        with ChainNetwork(checked, **ENGINES[engine], out=Path(out) / "network", controller=system != "NetChain") as net:
+        with ChainNetwork(
+            checked, **ENGINES[engine], out=Path(out) / "network", controller=system != "NetChain"
+        ) as net:
             if system != "NetChain":
-                # Without first values: the load writes them, and a burst of so many writes is more than BMv2's queues take.
+                # Without first values: the load writes them, and a burst of so many writes is more
+                # than BMv2's queues take.
                 added = net.admin.add_keys(checked.chains[0].name, {f"/figures/{i}": None for i in range(KEYS)})
                 if refused := [key["error"] for key in added if key.get("error")]:
                     raise Failed(f"{len(refused)} of {KEYS} keys could not be placed: {refused[0]}")

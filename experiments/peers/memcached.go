@@ -12,9 +12,11 @@ import (
 	"time"
 )
 
-// Memcached is a memcached server, asked over UDP: the peer that is nearest to NetCRAQ in how it is spoken to. memcached's documentation (protocol.txt, "UDP
-// protocol") puts 8 bytes before the text protocol: request id, sequence number, number of datagrams, reserved; 16 bits each. Its clients for Go speak TCP only,
-// hence these lines. A query that is not answered is lost; nothing is sent again.
+// Memcached is a memcached server, asked over UDP: the peer that is nearest to NetCRAQ in how it is
+// spoken to. memcached's documentation (protocol.txt, "UDP protocol") puts 8 bytes before the text
+// protocol: request id, sequence number, number of datagrams, reserved; 16 bits each. Its clients
+// for Go speak TCP only, hence these lines. A query that is not answered is lost; nothing is sent
+// again.
 type Memcached struct{ addr string }
 
 // NewMemcached is the server at an address (HOST:PORT of its UDP port).

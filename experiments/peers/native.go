@@ -10,14 +10,16 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/directclient"
 )
 
-// Native is etcd with the keys that are placed read from the switches, without a gateway on the way. Writes go to the gateway that is etcd's endpoint.
+// Native is etcd with the keys that are placed read from the switches, without a gateway on the
+// way. Writes go to the gateway that is etcd's endpoint.
 type Native struct {
 	*Etcd
 	etcd   *Etcd // itself
 	reader *directclient.Reader
 }
 
-// NewNative connects to a gateway, to etcd itself, where the keys are that cells are sealed with, and to the controller's admin API (a URL). Close closes them all.
+// NewNative connects to a gateway, to etcd itself, where the keys are that cells are sealed with,
+// and to the controller's admin API (a URL). Close closes them all.
 func NewNative(ctx context.Context, gateway, etcd *Etcd, controller string) (*Native, error) {
 	reader, err := directclient.Open(ctx, etcd.client, api.NewClient(controller), placement.DefaultPrefix)
 	if err != nil {

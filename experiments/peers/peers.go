@@ -1,7 +1,10 @@
-// Package peers puts load on the stores that a user would pick instead of NetCRAQ: etcd through its own client, Redis through go-redis, memcached over UDP.
+// Package peers puts load on the stores that a user would pick instead of NetCRAQ: etcd through its
+// own client, Redis through go-redis, memcached over UDP.
 //
-// The loop is that of netcraqctl's bench, so that the figures can stand side by side: a fixed number of queries is outstanding, each answer starts the next,
-// keys are drawn alike or by Zipf's law, and every value that comes back must be one that was written to its key. A run in which a value is wrong is an error.
+// The loop is that of netcraqctl's bench, so that the figures can stand side by side: a fixed
+// number of queries is outstanding, each answer starts the next, keys are drawn alike or by Zipf's
+// law, and every value that comes back must be one that was written to its key. A run in which a
+// value is wrong is an error.
 package peers
 
 import (
@@ -28,7 +31,8 @@ type Store interface {
 
 // Peer opens connections to a store.
 type Peer interface {
-	// Open gives worker number n its store. Workers may share a connection where the client is made for that.
+	// Open gives worker number n its store. Workers may share a connection where the client is made
+	// for that.
 	Open(ctx context.Context, n int) (Store, error)
 	Close() error
 }
@@ -190,7 +194,8 @@ type worker struct {
 
 func newWorker(cfg Config, i int, s Store) *worker {
 	r := rand.New(rand.NewPCG(cfg.Seed, uint64(i)))
-	w := &worker{cfg: cfg, store: s, rand: r, writes: uint64(i) << 40, get: OpReport{Latency: histogram()}, put: OpReport{Latency: histogram()}}
+	w := &worker{cfg: cfg, store: s, rand: r, writes: uint64(i) << 40, get: OpReport{Latency: histogram()},
+		put: OpReport{Latency: histogram()}}
 	w.pick = func() int { return r.IntN(cfg.Keys) }
 	if cfg.Zipf != nil {
 		w.pick = cfg.Zipf(r)

@@ -46,7 +46,8 @@ func (m *memory) Put(_ context.Context, key string, value []byte) error {
 	return nil
 }
 
-var testConfig = Config{Outstanding: 4, Gets: 3, Puts: 1, Keys: 10, ValueBytes: 40, Duration: 50 * time.Millisecond, Timeout: time.Second, Seed: 1}
+var testConfig = Config{Outstanding: 4, Gets: 3, Puts: 1, Keys: 10, ValueBytes: 40,
+	Duration: 50 * time.Millisecond, Timeout: time.Second, Seed: 1}
 
 func TestRunCountsAndVerifies(t *testing.T) {
 	m := &memory{values: map[string][]byte{}}
@@ -103,7 +104,9 @@ func TestFailuresAreCounted(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"no worker": func(c *Config) { c.Outstanding = 0 }, "no mix": func(c *Config) { c.Gets, c.Puts = 0, 0 }, "no key": func(c *Config) { c.Keys = 0 },
+		"no worker": func(c *Config) {
+			c.Outstanding = 0
+		}, "no mix": func(c *Config) { c.Gets, c.Puts = 0, 0 }, "no key": func(c *Config) { c.Keys = 0 },
 		"short value": func(c *Config) { c.ValueBytes = minValue - 1 }, "no time": func(c *Config) { c.Duration = 0 },
 	} {
 		cfg := testConfig
@@ -114,7 +117,8 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// server starts a program on a free port of the loopback interface and waits until it takes connections.
+// server starts a program on a free port of the loopback interface and waits until it takes
+// connections.
 func server(t *testing.T, program string, arguments func(port string) []string) (addr string) {
 	t.Helper()
 	bin, err := exec.LookPath(program)
@@ -149,10 +153,14 @@ func TestRealServers(t *testing.T) {
 	cfg.Zipf = func(r *rand.Rand) func() int { return func() int { return min(r.IntN(20), r.IntN(20)) } }
 	for name, open := range map[string]func(t *testing.T) Peer{
 		"memcached": func(t *testing.T) Peer {
-			return NewMemcached(server(t, "memcached", func(p string) []string { return []string{"-u", "root", "-l", "127.0.0.1", "-p", p, "-U", p} }))
+			return NewMemcached(server(t, "memcached", func(p string) []string {
+				return []string{"-u", "root", "-l", "127.0.0.1", "-p", p, "-U", p}
+			}))
 		},
 		"redis": func(t *testing.T) Peer {
-			r, err := NewRedis(t.Context(), server(t, "redis-server", func(p string) []string { return []string{"--bind", "127.0.0.1", "--port", p, "--save", ""} }), 4)
+			r, err := NewRedis(t.Context(), server(t, "redis-server", func(p string) []string {
+				return []string{"--bind", "127.0.0.1", "--port", p, "--save", ""}
+			}), 4)
 			if err != nil {
 				t.Fatal(err)
 			}

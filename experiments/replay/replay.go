@@ -28,14 +28,15 @@ type Config struct {
 
 // Report is what came of it.
 type Report struct {
-	Requests map[string]int             `json:"requests"` // by kind
-	Failed   map[string]int             `json:"failed"`   // by kind
-	First    string                     `json:"firstError,omitempty"`
-	Gets     map[string]int             `json:"gets"`     // after the warm-up, by who answered
-	WarmUp   map[string]int             `json:"warmUp"`   // the same before
-	Eligible map[string]int             `json:"eligible"` // after the warm-up: gets by whether the network could have answered, and why not
-	Network  map[string]int             `json:"network"`  // of these, those that it has
-	Wrong    []string                   `json:"wrong"`    // gets whose value is none that was written
+	Requests map[string]int `json:"requests"` // by kind
+	Failed   map[string]int `json:"failed"`   // by kind
+	First    string         `json:"firstError,omitempty"`
+	Gets     map[string]int `json:"gets"`   // after the warm-up, by who answered
+	WarmUp   map[string]int `json:"warmUp"` // the same before
+	// after the warm-up: gets by whether the network could have answered, and why not
+	Eligible map[string]int             `json:"eligible"`
+	Network  map[string]int             `json:"network"` // of these, those that it has
+	Wrong    []string                   `json:"wrong"`   // gets whose value is none that was written
 	Late     time.Duration              `json:"lateNanos"`
 	Latency  map[string][]time.Duration `json:"-"`
 }
@@ -64,8 +65,10 @@ type run struct {
 
 // Run replays a trace. It ends early, with an error, when ctx does.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	r := &run{cfg: cfg, kv: pb.NewKVClient(cfg.Conn), lease: pb.NewLeaseClient(cfg.Conn), maint: pb.NewMaintenanceClient(cfg.Conn), keys: map[string]*state{},
-		report: &Report{Requests: map[string]int{}, Failed: map[string]int{}, Gets: map[string]int{}, WarmUp: map[string]int{}, Eligible: map[string]int{}, Network: map[string]int{},
+	r := &run{cfg: cfg, kv: pb.NewKVClient(cfg.Conn), lease: pb.NewLeaseClient(cfg.Conn),
+		maint: pb.NewMaintenanceClient(cfg.Conn), keys: map[string]*state{},
+		report: &Report{Requests: map[string]int{}, Failed: map[string]int{}, Gets: map[string]int{},
+			WarmUp: map[string]int{}, Eligible: map[string]int{}, Network: map[string]int{},
 			Latency: map[string][]time.Duration{}}}
 	if cfg.Fill {
 		for _, key := range cfg.Export.keys {
@@ -157,7 +160,8 @@ func end(prefix string) []byte {
 	return []byte{0}
 }
 
-// hangsOnLease: in the recorded cluster only these keys hang on leases of etcd's; where the log spoke of others it meant Kubernetes' Lease objects.
+// hangsOnLease: in the recorded cluster only these keys hang on leases of etcd's; where the log
+// spoke of others it meant Kubernetes' Lease objects.
 func hangsOnLease(key string) bool {
 	return strings.HasPrefix(key, "/registry/masterleases/") || strings.HasPrefix(key, "/registry/events/")
 }
@@ -166,7 +170,8 @@ func (r *run) write(ctx context.Context, q Request) error {
 	s := r.key(q.Key)
 	s.mu.Lock()
 	var value []byte
-	op := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(q.Key)}}}
+	op := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{
+		Key: []byte(q.Key)}}}
 	if q.Kind == Put {
 		s.n++
 		value = r.cfg.Export.Value(q.Key, s.n, q.Bytes)
@@ -206,7 +211,8 @@ func (r *run) get(ctx context.Context, q Request) error {
 	s.seen = true
 	s.mu.Unlock()
 	var header metadata.MD
-	answer, err := r.kv.Range(metadata.AppendToOutgoingContext(ctx, readsource.Header, "?"), &pb.RangeRequest{Key: []byte(q.Key)}, grpc.Header(&header))
+	answer, err := r.kv.Range(metadata.AppendToOutgoingContext(ctx, readsource.Header, "?"),
+		&pb.RangeRequest{Key: []byte(q.Key)}, grpc.Header(&header))
 	if err != nil {
 		return err
 	}

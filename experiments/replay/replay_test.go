@@ -79,16 +79,19 @@ func TestReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(etcd.Close)
-	conn, err := grpc.NewClient(strings.TrimPrefix(etcd.Endpoint(), "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(strings.TrimPrefix(etcd.Endpoint(), "http://"), grpc.WithTransportCredentials(
+		insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	r, err := Run(context.Background(), Config{Conn: conn, Trace: trace, Export: export, Speed: 100, Fill: true, Warm: time.Minute, Limit: 5 * time.Second})
+	r, err := Run(context.Background(), Config{Conn: conn, Trace: trace, Export: export, Speed: 100, Fill: true,
+		Warm: time.Minute, Limit: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Wrong) > 0 || len(r.Failed) > 0 || r.Requests[Get] != 658 || r.Gets["etcd"]+r.WarmUp["etcd"] != 658 || r.Eligible["eligible"] == 0 {
+	if len(r.Wrong) > 0 || len(r.Failed) > 0 || r.Requests[Get] != 658 ||
+		r.Gets["etcd"]+r.WarmUp["etcd"] != 658 || r.Eligible["eligible"] == 0 {
 		t.Errorf("%+v", r)
 	}
 }

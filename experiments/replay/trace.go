@@ -31,7 +31,8 @@ type Request struct {
 	Lease bool // the log line spoke of a lease
 }
 
-// ReadTrace reads a trace: CSV with the columns that experiments/data/README.md describes, in the order of time.
+// ReadTrace reads a trace: CSV with the columns that experiments/data/README.md describes, in the
+// order of time.
 func ReadTrace(r io.Reader) ([]Request, error) {
 	rows, err := csv.NewReader(r).ReadAll()
 	if err != nil {
@@ -44,7 +45,8 @@ func ReadTrace(r io.Reader) ([]Request, error) {
 	for i, row := range rows[1:] {
 		seconds, err1 := strconv.ParseFloat(row[0], 64)
 		size, err2 := strconv.Atoi(row[3])
-		q := Request{At: time.Duration(seconds * float64(time.Second)), Kind: row[1], Key: row[2], Bytes: size, Lease: row[7] == "1"}
+		q := Request{At: time.Duration(seconds * float64(time.Second)), Kind: row[1], Key: row[2], Bytes: size,
+			Lease: row[7] == "1"}
 		if err1 != nil || err2 != nil || len(out) > 0 && q.At < out[len(out)-1].At {
 			return nil, fmt.Errorf("line %d of the trace: the time, or the size, is no number, or the times go back", i+2)
 		}
@@ -105,7 +107,8 @@ func (e *Export) like(key string) []byte {
 	return nil
 }
 
-// Value is what a key is written with for the n-th time: the value of the export that is nearest, or bytes as many as the request had, with the number in it.
+// Value is what a key is written with for the n-th time: the value of the export that is nearest,
+// or bytes as many as the request had, with the number in it.
 func (e *Export) Value(key string, n, requestBytes int) []byte {
 	mark := []byte(fmt.Sprintf("\n#%d %s", n, key))
 	base := e.like(key)

@@ -1,11 +1,15 @@
-// Package boottime is the clock of everything that holds for a time only because somebody else counts that time, too: read leases, a leader's right to act, what a gateway may take for true
-// without asking. Such a clock must go on while the machine is suspended: Go's own (time.Since, timers) stands still then, as CLOCK_MONOTONIC does, so that after half a day with its lid closed a machine
-// would go on as if nothing had happened. Time that a machine is kept from running by its hypervisor is not told by any of its clocks.
+// Package boottime is the clock of everything that holds for a time only because somebody else
+// counts that time, too: read leases, a leader's right to act, what a gateway may take for true
+// without asking. Such a clock must go on while the machine is suspended: Go's own (time.Since,
+// timers) stands still then, as CLOCK_MONOTONIC does, so that after half a day with its lid closed
+// a machine would go on as if nothing had happened. Time that a machine is kept from running by its
+// hypervisor is not told by any of its clocks.
 package boottime
 
 import "time"
 
-// A Time is a moment on this clock, as the time since some other moment that is the same for all processes of the machine.
+// A Time is a moment on this clock, as the time since some other moment that is the same for all
+// processes of the machine.
 type Time time.Duration
 
 // Since is how long ago a moment was.

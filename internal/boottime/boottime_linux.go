@@ -9,9 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CLOCK_BOOTTIME (Linux 2.6.39) takes a system call, as much as a packet takes in the interpreter. Go's own clocks do not, and the difference between this clock and Go's monotonic one is the time that the
-// machine has been suspended, which changes only with that. When it does, the kernel sets the wall's clock forward by as much, in the same step. So the difference is kept, and read again when the wall's clock
-// was set, by whomever, and every now and then.
+// CLOCK_BOOTTIME (Linux 2.6.39) takes a system call, as much as a packet takes in the interpreter.
+// Go's own clocks do not, and the difference between this clock and Go's monotonic one is the time
+// that the machine has been suspended, which changes only with that. When it does, the kernel sets
+// the wall's clock forward by as much, in the same step. So the difference is kept, and read again
+// when the wall's clock was set, by whomever, and every now and then.
 type reading struct {
 	mono   time.Duration // Go's monotonic clock, since start, when it was read
 	wall   time.Duration // the wall's clock, less that
@@ -70,7 +72,8 @@ func read() Time {
 func system() time.Duration {
 	var now unix.Timespec
 	// It never waits, so the scheduler need not be told.
-	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&now)), 0); errno != 0 {
+	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME,
+		uintptr(unsafe.Pointer(&now)), 0); errno != 0 {
 		panic(fmt.Sprintf("clock_gettime(CLOCK_BOOTTIME): %v: leases are counted by this clock, which Linux has since 2.6.39; is it filtered (seccomp)?", errno))
 	}
 	return time.Duration(now.Nano())

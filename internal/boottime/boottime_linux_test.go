@@ -24,7 +24,8 @@ func TestNow(t *testing.T) {
 	}
 }
 
-// TestSuspendedMeanwhile: a suspension shows at the first look after it, as the wall's clock is set by it; one that does not show there is found a moment later.
+// TestSuspendedMeanwhile: a suspension shows at the first look after it, as the wall's clock is set
+// by it; one that does not show there is found a moment later.
 func TestSuspendedMeanwhile(t *testing.T) {
 	right := func() bool {
 		before := system()
@@ -51,7 +52,8 @@ func TestSuspendedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestForward: many at once see it go forward. (It is as exact as it could be read, which is less so on a busy machine.)
+// TestForward: many at once see it go forward. (It is as exact as it could be read, which is less
+// so on a busy machine.)
 func TestForward(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
@@ -75,7 +77,8 @@ func BenchmarkNow(b *testing.B) {
 	}
 }
 
-// TestGoesOnWhileSuspended: a machine cannot be suspended here, but a process can be shown one that was: in a time namespace whose clock of the time since the boot is 1,000 hours further, and the
+// TestGoesOnWhileSuspended: a machine cannot be suspended here, but a process can be shown one that
+// was: in a time namespace whose clock of the time since the boot is 1,000 hours further, and the
 // monotonic one is not.
 func TestGoesOnWhileSuspended(t *testing.T) {
 	if os.Getenv("NETCRAQ_BOOTTIME") != "" {

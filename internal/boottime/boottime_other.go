@@ -6,5 +6,6 @@ import "time"
 
 var start = time.Now()
 
-// Now is Go's monotonic clock, where no better one is known: only clients and tools run elsewhere than on Linux.
+// Now is Go's monotonic clock, where no better one is known: only clients and tools run elsewhere
+// than on Linux.
 func Now() Time { return Time(time.Since(start)) }

@@ -1,5 +1,5 @@
-// Package durable replaces files so that a crash, of the process or of the machine, leaves the old one or the new one,
-// and that it is the new one when Replace has returned.
+// Package durable replaces files so that a crash, of the process or of the machine, leaves the old
+// one or the new one, and that it is the new one when Replace has returned.
 package durable
 
 import (
@@ -19,10 +19,10 @@ var syncDir = func(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Replace puts what write writes into the place of the file at path, whose permissions are mode then. After an error
-// that was made before the new file was in its place, the old one is there as it was; after one that concerns the
-// directory it may be either. Readers see one of the two as a whole. The temporary file beside it has a name that
-// begins with a dot.
+// Replace puts what write writes into the place of the file at path, whose permissions are mode
+// then. After an error that was made before the new file was in its place, the old one is there as
+// it was; after one that concerns the directory it may be either. Readers see one of the two as a
+// whole. The temporary file beside it has a name that begins with a dot.
 func Replace(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
@@ -35,8 +35,8 @@ func Replace(path string, mode os.FileMode, write func(io.Writer) error) (err er
 	if err := os.Rename(f.Name(), path); err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	// Without this the name can be the old file's again after a power cut, although the new one's content is on the
-	// disk.
+	// Without this the name can be the old file's again after a power cut, although the new one's
+	// content is on the disk.
 	if err := syncDir(dir); err != nil {
 		return fmt.Errorf("forcing the directory to the disk: %w", err)
 	}

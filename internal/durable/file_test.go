@@ -41,7 +41,9 @@ func TestReplace(t *testing.T) {
 		t.Error(i.Mode(), err)
 	}
 	broken := errors.New("the disk is full")
-	if err := Replace(path, 0o600, func(w io.Writer) error { return errors.Join(text("thr")(w), broken) }); !errors.Is(err, broken) {
+	if err := Replace(path, 0o600, func(w io.Writer) error {
+		return errors.Join(text("thr")(w), broken)
+	}); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "two" {

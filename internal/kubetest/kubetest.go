@@ -1,4 +1,5 @@
-// Package kubetest starts a real API server of Kubernetes, and its etcd, for tests. There are no kubelets and no controllers: tests say what those would.
+// Package kubetest starts a real API server of Kubernetes, and its etcd, for tests. There are no
+// kubelets and no controllers: tests say what those would.
 package kubetest
 
 import (
@@ -31,7 +32,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testport"
 )
 
-// EnvBinaries names the folder with kube-apiserver, etcd and kubectl. Without it the place is looked at where `make e2e-k8s` keeps them.
+// EnvBinaries names the folder with kube-apiserver, etcd and kubectl. Without it the place is
+// looked at where `make e2e-k8s` keeps them.
 const EnvBinaries = "NETCRAQ_KUBE_BIN"
 
 // Options say where the servers run.
@@ -62,7 +64,8 @@ type Server struct {
 func (s *Server) Stop() error     { return s.api.Signal(syscall.SIGSTOP) }
 func (s *Server) Continue() error { return s.api.Signal(syscall.SIGCONT) }
 
-// Start starts an API server with nothing in it, which ends with the test. Where the binaries are not there the test is skipped.
+// Start starts an API server with nothing in it, which ends with the test. Where the binaries are
+// not there the test is skipped.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	s := &Server{Bin: Binaries(t), dir: t.TempDir()}
@@ -99,7 +102,8 @@ func Start(t testing.TB, o Options) *Server {
 		"--token-auth-file", tokens, "--authorization-mode", "RBAC", "--service-account-issuer", "https://test", "--service-account-key-file", key,
 		"--service-account-signing-key-file", key, "--service-cluster-ip-range", "10.96.0.0/16", "--disable-admission-plugins", "ServiceAccount"}
 	s.api, ended = s.launch(t, o, "kube-apiserver", append(args, o.Args...)...)
-	s.Config = &rest.Config{Host: "https://" + api, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, Dial: o.Dial, QPS: -1}
+	s.Config = &rest.Config{Host: "https://" + api, BearerToken: token,
+		TLSClientConfig: rest.TLSClientConfig{Insecure: true}, Dial: o.Dial, QPS: -1}
 	c := s.Client(t)
 	poll.Nil(t, 90*time.Second, "the API server is ready", func() error {
 		select {
@@ -129,17 +133,22 @@ func (s *Server) As(token string) *rest.Config {
 	return c
 }
 
-// Token is one of a service account, bound to a pod of a node's, as a kubelet gives it to a container. The pod is made; nobody runs it.
+// Token is one of a service account, bound to a pod of a node's, as a kubelet gives it to a
+// container. The pod is made; nobody runs it.
 func (s *Server) Token(t testing.TB, namespace, account, node string) string {
 	t.Helper()
 	ctx, k := context.Background(), s.Client(t)
-	pod, err := k.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-", Namespace: namespace},
-		Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node, Containers: []corev1.Container{{Name: "main", Image: "none"}}}}, metav1.CreateOptions{})
+	pod, err := k.CoreV1().Pods(namespace).Create(ctx,
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-", Namespace: namespace},
+			Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node,
+				Containers: []corev1.Container{{Name: "main", Image: "none"}}}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authentication.TokenRequest{Spec: authentication.TokenRequestSpec{
-		BoundObjectRef: &authentication.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID}}}, metav1.CreateOptions{})
+	token, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account,
+		&authentication.TokenRequest{Spec: authentication.TokenRequestSpec{
+			BoundObjectRef: &authentication.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name,
+				UID: pod.UID}}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

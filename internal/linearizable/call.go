@@ -62,7 +62,8 @@ func Operations(history []Call) (ops []porcupine.Operation) {
 }
 
 // model is porcupine's, of a kind of state that is told apart by something of the calls.
-func model[State any, Of comparable](initially State, step func(State, Call) (bool, State), of func(Call) Of) porcupine.Model {
+func model[State any, Of comparable](initially State, step func(State, Call) (bool, State),
+	of func(Call) Of) porcupine.Model {
 	return porcupine.Model{
 		Partition: func(h []porcupine.Operation) [][]porcupine.Operation {
 			by := map[Of][]porcupine.Operation{}

@@ -21,7 +21,8 @@ func TestNames(t *testing.T) {
 		then []Call
 		may  bool
 	}{
-		{"two tombstones", []Call{read("", 4), read("", 4), read("", 6), {Key: 7, Op: Remove}, {Key: 7, Op: wire.Read, Absent: true}}, true},
+		{"two tombstones", []Call{read("", 4), read("", 4), read("", 6), {Key: 7, Op: Remove},
+			{Key: 7, Op: wire.Read, Absent: true}}, true},
 		{"the first one again", []Call{read("", 4), read("", 6), read("", 4)}, false},
 		{"what was there again", []Call{read("", 4), read("new", 5)}, false},
 		{"a tombstone behind a write", []Call{read("", 4), {Key: 7, Op: wire.Write, Value: "late", Version: 5}, read("", 6)}, false},
@@ -64,7 +65,8 @@ func TestModels(t *testing.T) {
 		{"a CAS that failed for no reason", Added, []Call{write(1, "a", 5), failed(cas("b", 5, 5), "a")}, false},
 		{"an unknown write, read", Added, []Call{write(1, "a", 5), unknown(write(1, "b", 0)), read(1, "b", 7)}, true},
 		{"... and never executed", Added, []Call{write(1, "a", 5), unknown(write(1, "b", 0)), read(1, "a", 5)}, true},
-		{"... and executed twice", Added, []Call{write(1, "a", 5), unknown(write(1, "b", 0)), read(1, "b", 7), write(1, "c", 8), read(1, "b", 9)}, false},
+		{"... and executed twice", Added, []Call{write(1, "a", 5), unknown(write(1, "b", 0)), read(1, "b", 7),
+			write(1, "c", 8), read(1, "b", 9)}, false},
 		{"a deletion", Added, []Call{{Key: 1, Op: wire.Write, Delete: true, Version: 5}, read(1, "", 5)}, true},
 		{"what was deleted is read", Added, []Call{write(1, "a", 4), {Key: 1, Op: wire.Write, Delete: true, Version: 5}, read(1, "a", 4)}, false},
 		{"the same value, another version", Registers, []Call{write(1, "a", 4), {Key: 1, Op: Rewrite, Value: "a", Version: 5}, read(1, "a", 5)}, true},

@@ -35,7 +35,8 @@ var serial atomic.Int64
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, dir: t.TempDir()}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial.Add(1)), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial.Add(1)),
+		Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}
 	var der []byte
 	a.key, der = sign(t, template, template, nil)
@@ -48,19 +49,24 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Issue writes a certificate for this machine's loopback, to be shown by servers and clients, with a common name or without, to NAME.pem and NAME-key.pem, over what is there. The certificate's serial number
-// tells it from others. With names it is for servers of these names, and for loopback no more.
+// Issue writes a certificate for this machine's loopback, to be shown by servers and clients, with
+// a common name or without, to NAME.pem and NAME-key.pem, over what is there. The certificate's
+// serial number tells it from others. With names it is for servers of these names, and for loopback
+// no more.
 func (a *Authority) Issue(name, commonName string, names ...string) (transport.TLSInfo, *big.Int) {
 	a.t.Helper()
 	number := big.NewInt(serial.Add(1))
-	template := &x509.Certificate{SerialNumber: number, Subject: pkix.Name{CommonName: commonName, Organization: []string{"test"}}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	template := &x509.Certificate{SerialNumber: number, Subject: pkix.Name{CommonName: commonName,
+		Organization: []string{"test"}}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth,
+			x509.ExtKeyUsageClientAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"}}
 	if len(names) > 0 {
 		template.IPAddresses, template.DNSNames = nil, names
 	}
 	key, der := sign(a.t, template, a.cert, a.key)
-	info := transport.TLSInfo{CertFile: filepath.Join(a.dir, name+".pem"), KeyFile: filepath.Join(a.dir, name+"-key.pem"), TrustedCAFile: a.File}
+	info := transport.TLSInfo{CertFile: filepath.Join(a.dir, name+".pem"), KeyFile: filepath.Join(a.dir, name+
+		"-key.pem"), TrustedCAFile: a.File}
 	b, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
 		a.t.Fatal(err)
@@ -73,9 +79,11 @@ func (a *Authority) Issue(name, commonName string, names ...string) (transport.T
 // Revoke writes a list of certificates that are revoked (DER), and gives its path.
 func (a *Authority) Revoke(numbers ...*big.Int) string {
 	a.t.Helper()
-	list := &x509.RevocationList{Number: big.NewInt(serial.Add(1)), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour)}
+	list := &x509.RevocationList{Number: big.NewInt(serial.Add(1)), ThisUpdate: time.Now(),
+		NextUpdate: time.Now().Add(time.Hour)}
 	for _, n := range numbers {
-		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: n, RevocationTime: time.Now()})
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries,
+			x509.RevocationListEntry{SerialNumber: n, RevocationTime: time.Now()})
 	}
 	der, err := x509.CreateRevocationList(rand.Reader, list, a.cert, a.key)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The ports that are given: none of those that the kernel gives to connections (ip_local_port_range), or a server that dies and comes back would find its port taken by one.
+// The ports that are given: none of those that the kernel gives to connections
+// (ip_local_port_range), or a server that dies and comes back would find its port taken by one.
 const first, behind = 20100, 32700
 
 // Free is a loopback address that nobody listens at, HOST:PORT.

@@ -36,7 +36,8 @@ func Drop(top Object, list string, names ...string) {
 func Pods(sw string, n int) []any {
 	var out []any
 	for i := range n {
-		out = append(out, Object{"name": fmt.Sprintf("%s-pod%d", sw, i), "ip": fmt.Sprintf("10.7.%s.%d", sw[1:], i+1), "mac": fmt.Sprintf("02:07:00:00:%02s:%02x", sw[1:], i+1), "port": fmt.Sprintf("%s:%d", sw, 100+i)})
+		out = append(out, Object{"name": fmt.Sprintf("%s-pod%d", sw, i), "ip": fmt.Sprintf("10.7.%s.%d", sw[1:],
+			i+1), "mac": fmt.Sprintf("02:07:00:00:%02s:%02x", sw[1:], i+1), "port": fmt.Sprintf("%s:%d", sw, 100+i)})
 	}
 	return out
 }

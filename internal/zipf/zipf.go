@@ -7,7 +7,8 @@ import (
 	"sort"
 )
 
-// Keys draws indexes below n, index i with a probability proportional to 1/(i+1)^s, for each source of random numbers that it is given. Unlike math/rand's it takes exponents of 1 and below, which
+// Keys draws indexes below n, index i with a probability proportional to 1/(i+1)^s, for each source
+// of random numbers that it is given. Unlike math/rand's it takes exponents of 1 and below, which
 // caches are measured with.
 func Keys(s float64, n int) func(*rand.Rand) func() int {
 	sums := make([]float64, n)

@@ -333,7 +333,8 @@ func (p *restrictionParser) comparison() operand {
 	return truth(func(s *subject) bool { return order(a.number(s).Cmp(b.number(s))) })
 }
 
-// equality compares a whole match, which has more than a value, with the value that is to be its only one.
+// equality compares a whole match, which has more than a value, with the value that is to be its
+// only one.
 func (p *restrictionParser) equality(match, with operand, op string) operand {
 	same := match.equals(p.numberOf(with).as(match.width))
 	if op == "!=" {

@@ -44,6 +44,8 @@ def switch(request):
 
 @pytest.fixture(scope="module")
 def private(switch):
-    """A network namespace of the module's own, so that its ports and interfaces meet nobody else's."""
+    """A network namespace of the module's own, so that its ports and interfaces meet
+    nobody else's.
+    """
     with namespaces.private():
         yield

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks come up, and leave nothing behind. No controller and no program: this is about processes, interfaces and namespaces."""
+"""Networks come up, and leave nothing behind. No controller and no program: this is about
+processes, interfaces and namespaces.
+"""
 
 import contextlib
 import json
@@ -35,7 +37,11 @@ def interfaces():
 
 def processes(run_id):
     """The processes that carry a run's id, as their command lines."""
-    return [open(f"/proc/{pid}/cmdline").read().replace("\0", " ") for pid, owner in ownership._processes() if owner == run_id]
+    return [
+        open(f"/proc/{pid}/cmdline").read().replace("\0", " ")
+        for pid, owner in ownership._processes()
+        if owner == run_id
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +58,11 @@ def test_everything_is_there_and_then_gone(tmp_path, switch):
         assert interfaces() == set(CHAIN_4.interfaces())
         assert all(switch.alive() for switch in net.switches.values())
         assert "10.3.3.2/24" in net.execute("h3", ["ip", "-br", "address", "show", "h3-eth0"]).stdout
-        assert net.execute("h3", ["ip", "route", "show", "default"]).stdout.split()[:3] == ["default", "via", "10.3.3.1"]
+        assert net.execute("h3", ["ip", "route", "show", "default"]).stdout.split()[:3] == [
+            "default",
+            "via",
+            "10.3.3.1",
+        ]
         assert "02:4e:0a:00:ff:03" in net.execute("h3", ["ip", "neigh", "show", "10.3.3.1"]).stdout
         assert "tx-checksumming: off" in net.execute("h3", ["ethtool", "-k", "h3-eth0"]).stdout
         sleeper = net.spawn("h1", ["sleep", "300"])
@@ -62,11 +72,15 @@ def test_everything_is_there_and_then_gone(tmp_path, switch):
 
 
 def test_nobody_speaks_unless_spoken_to(tmp_path, switch):
-    """No router solicitation, no ARP, no spanning tree: what the counters count later was sent by somebody for a reason."""
+    """No router solicitation, no ARP, no spanning tree: what the counters count later was sent by
+    somebody for a reason.
+    """
     with chain_network(tmp_path, switch) as net:
         time.sleep(1.5)  # the kernel's first router solicitation comes within a second
         assert net.sent() == Sent(0, 0)
-        received = json.loads(subprocess.run(["ip", "-j", "-s", "link"], check=True, capture_output=True, text=True).stdout)
+        received = json.loads(
+            subprocess.run(["ip", "-j", "-s", "link"], check=True, capture_output=True, text=True).stdout
+        )
         assert {link["ifname"] for link in received if link["stats64"]["rx"]["packets"]} <= {"lo"}
 
 
@@ -83,7 +97,10 @@ def test_a_socket_made_inside_a_host_is_the_hosts(tmp_path, switch):
 def test_a_cut_loses_frames_of_one_direction(tmp_path, switch):
     with chain_network(tmp_path, switch) as net:
         frame = b"\xff" * 12 + b"\x88\xb5" + bytes(46)
-        ends = {name: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88B5)) for name in ("s1-eth2", "s2-eth2")}
+        ends = {
+            name: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88B5))
+            for name in ("s1-eth2", "s2-eth2")
+        }
         for name, end in ends.items():
             end.bind((name, 0x88B5))
             end.settimeout(0.3)
@@ -116,8 +133,12 @@ def test_a_switch_that_does_not_start_is_reported_with_its_log_and_nothing_stays
     with socket.create_server(("127.0.0.1", 9561)), pytest.raises(ownership.BusyError, match=in_use):
         chain_network(tmp_path, switch).start()
     if switch == "embedded":
-        bad = replace(CHAIN_4, switches={**CHAIN_4.switches, "s2": replace(CHAIN_4.switches["s2"], args=("--no-such-option",))})
-        with pytest.raises(network.NodeError, match=r"switch s2 ended with status 2; the end of .*s2\.log:\n.*\n.*no-such-option"):
+        bad = replace(
+            CHAIN_4, switches={**CHAIN_4.switches, "s2": replace(CHAIN_4.switches["s2"], args=("--no-such-option",))}
+        )
+        with pytest.raises(
+            network.NodeError, match=r"switch s2 ended with status 2; the end of .*s2\.log:\n.*\n.*no-such-option"
+        ):
             chain_network(tmp_path, switch, bad).start()
 
 
@@ -129,7 +150,10 @@ def test_without_root_it_says_so_and_makes_nothing(tmp_path, switch, monkeypatch
 
 
 def test_a_second_network_is_refused_while_one_is_up(tmp_path, switch):
-    with chain_network(tmp_path, switch), pytest.raises(ownership.BusyError, match=rf"up already: .*chain-4\.json, process {os.getpid()}"):
+    with (
+        chain_network(tmp_path, switch),
+        pytest.raises(ownership.BusyError, match=rf"up already: .*chain-4\.json, process {os.getpid()}"),
+    ):
         chain_network(tmp_path / "2", switch).start()
 
 
@@ -173,7 +197,11 @@ input()
 def test_after_a_kill_the_next_start_cleans_up_and_works(tmp_path, switch, moment):
     """Killed at any moment of coming up, or when it is up."""
     victim = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, switch, str(tmp_path / "victim")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=p4app.ROOT
+        [sys.executable, "-c", SCRIPT, switch, str(tmp_path / "victim")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=p4app.ROOT,
     )
     if moment == "up":
         assert victim.stdout.readline() == "ready\n"
@@ -194,7 +222,9 @@ def test_after_a_kill_the_next_start_cleans_up_and_works(tmp_path, switch, momen
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_launcher_takes_everything_down_on_a_signal(tmp_path, switch, number):
-    """Without a controller, whose absence the launcher finds after the switches are up, a signal may come at any time; here: while it waits."""
+    """Without a controller, whose absence the launcher finds after the switches are up, a signal
+    may come at any time; here: while it waits.
+    """
     code = f"""
 import sys
 from pathlib import Path

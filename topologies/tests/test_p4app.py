@@ -92,30 +92,49 @@ BAD_FILES = {
     "no links": (lambda data: data["topology"].pop("links"), 'topology: there is no "links"'),
     "links of the wrong kind": (set_topology(links={}), "topology.links: must be a list, not an object"),
     "a host without a link": (drop_link(1), 'topology.hosts.h2: has no link: add ["h2", "a switch"] to topology.links'),
-    "a switch without a link": (set_topology(switches={"s1": {}, "s2": {}, "s3": {}}), "topology.switches.s3: has no link"),
+    "a switch without a link": (
+        set_topology(switches={"s1": {}, "s2": {}, "s3": {}}),
+        "topology.switches.s3: has no link",
+    ),
     "a missing link in the chain": (drop_link(2), "topology.links: no way leads from s1 to s2: a link is missing"),
-    "a link to an unknown node": (set_link(2, ["s1", "s22"]), 'topology.links[2] (s1 - s22): there is no node "s22"; did you mean "s2"?'),
-    "a link with three ends": (set_link(2, ["s1", "s2", "s3"]), "topology.links[2] (s1 - s2): must be an object, not a string"),
+    "a link to an unknown node": (
+        set_link(2, ["s1", "s22"]),
+        'topology.links[2] (s1 - s22): there is no node "s22"; did you mean "s2"?',
+    ),
+    "a link with three ends": (
+        set_link(2, ["s1", "s2", "s3"]),
+        "topology.links[2] (s1 - s2): must be an object, not a string",
+    ),
     "a link with one end": (set_link(2, ["s1"]), 'topology.links[2]: must be ["node", "node"]'),
     "a link to itself": (set_link(2, ["s1", "s1"]), "a node cannot be linked to itself"),
     "two hosts linked": (set_link(0, ["h1", "h2"]), "two hosts cannot be linked"),
-    "two links of a pair": (lambda data: data["topology"]["links"].append(["s2", "s1"]), "s2 and s1 are linked by topology.links[2] already"),
+    "two links of a pair": (
+        lambda data: data["topology"]["links"].append(["s2", "s1"]),
+        "s2 and s1 are linked by topology.links[2] already",
+    ),
     "a host with two links": (
         lambda data: data["topology"]["links"].append(["h1", "s2"]),
         "topology.hosts.h1: is linked to s1 and s2: a host has one link",
     ),
     "a duplicate port": (
-        lambda data: data["topology"].update(links=[["h1", "s1", {"port2": 1}], ["h2", "s2"], ["s1", "s2", {"port1": 1}]]),
+        lambda data: data["topology"].update(
+            links=[["h1", "s1", {"port2": 1}], ["h2", "s2"], ["s1", "s2", {"port1": 1}]]
+        ),
         "topology.links[2] (s1 - s2).port1: port 1 of s1 is taken by topology.links[0] (h1 - s1); a port has one cable",
     ),
-    "the controller's port": (set_link(2, ["s1", "s2", {"port1": 510}]), "port 510 is not in 1 to 509 (510 is the controller's, 511 means drop)"),
+    "the controller's port": (
+        set_link(2, ["s1", "s2", {"port1": 510}]),
+        "port 510 is not in 1 to 509 (510 is the controller's, 511 means drop)",
+    ),
     "a port of a host": (set_link(0, ["h1", "s1", {"port1": 2}]), "h1 is a host: its only port is 0"),
     "a port that is no number": (set_link(2, ["s1", "s2", {"port1": "eth1"}]), "must be an integer, not a string"),
     "an unknown link attribute": (set_link(2, ["s1", "s2", {"latency": "1ms"}]), 'unknown key "latency"'),
     "a delay without a unit": (set_link(2, ["s1", "s2", {"delay": "fast"}]), '"fast" is no delay such as "5ms"'),
     "a loss above 100 %": (set_link(2, ["s1", "s2", {"loss": 101}]), "must be a percentage, 0 to 100"),
     "a node's name that no interface can have": (
-        set_topology(hosts={"a-very-long-name": {}, "h2": {}}, links=[["a-very-long-name", "s1"], ["h2", "s2"], ["s1", "s2"]]),
+        set_topology(
+            hosts={"a-very-long-name": {}, "h2": {}}, links=[["a-very-long-name", "s1"], ["h2", "s2"], ["s1", "s2"]]
+        ),
         '"a-very-long-name" cannot be a node\'s name',
     ),
     "a name that is a shell command": (
@@ -124,19 +143,37 @@ BAD_FILES = {
     ),
     "a node that is both": (set_topology(hosts={"h1": {}, "h2": {}, "s1": {}}), "s1 is both a host and a switch"),
     "an unknown strategy": (set_topology(assignment_strategy="l4"), '"l4" is none of l3, mixed, l2, manual'),
-    "an address that is not the file's to give": (set_topology(hosts={"h1": {"ip": "10.0.0.1/24"}, "h2": {}}), 'are for the strategy "manual"'),
+    "an address that is not the file's to give": (
+        set_topology(hosts={"h1": {"ip": "10.0.0.1/24"}, "h2": {}}),
+        'are for the strategy "manual"',
+    ),
     "manual without an address": (manual(), 'topology.hosts.h1: the strategy "manual" needs an "ip"'),
     "manual with nonsense": (manual(ip="10.0.1.300/24"), '"10.0.1.300/24" is not an IPv4 address with a prefix length'),
-    "manual with a gateway elsewhere": (manual(ip="10.9.1.1/24", gateway="10.9.9.254"), "10.9.9.254 is not in the host's network 10.9.1.0/24"),
+    "manual with a gateway elsewhere": (
+        manual(ip="10.9.1.1/24", gateway="10.9.9.254"),
+        "10.9.9.254 is not in the host's network 10.9.1.0/24",
+    ),
     "manual without room for a gateway": (manual(ip="10.9.1.1/32"), "leaves no address for a gateway"),
-    "the same address twice": (manual(ip="10.9.2.1/24"), "topology.hosts.h2: 10.9.2.1 is the address of host h1 already"),
-    "a host with a switch's address": (manual(ip="10.0.255.1/24"), "topology.hosts.h1: 10.0.255.1 is the address of switch s1 already"),
-    "a multicast Ethernet address": (manual(ip="10.9.1.1/24", mac="01:00:00:00:00:01"), "is no unicast Ethernet address"),
+    "the same address twice": (
+        manual(ip="10.9.2.1/24"),
+        "topology.hosts.h2: 10.9.2.1 is the address of host h1 already",
+    ),
+    "a host with a switch's address": (
+        manual(ip="10.0.255.1/24"),
+        "topology.hosts.h1: 10.0.255.1 is the address of switch s1 already",
+    ),
+    "a multicast Ethernet address": (
+        manual(ip="10.9.1.1/24", mac="01:00:00:00:00:01"),
+        "is no unicast Ethernet address",
+    ),
     "two switches on one P4Runtime port": (
         set_topology(switches={"s1": {"grpc_port": 9600}, "s2": {"grpc_port": 9600}}),
         "topology.switches.s2.grpc_port: 9600 is that of s1 already",
     ),
-    "two switches with one device id": (set_topology(switches={"s1": {"device_id": 7}, "s2": {"device_id": 7}}), "7 is that of s1 already"),
+    "two switches with one device id": (
+        set_topology(switches={"s1": {"device_id": 7}, "s2": {"device_id": 7}}),
+        "7 is that of s1 already",
+    ),
     "a switch with a service address": (
         set_topology(switches={"s1": {"address": "10.0.100.1"}, "s2": {}}),
         "10.0.100.1 is the address of switch s1 already",
@@ -145,29 +182,49 @@ BAD_FILES = {
         lambda data: data["netcraq"].update(profile=256),
         "256 is none of the compiled value widths: 128, 1024, 4096, 8192",
     ),
-    "a profile that is true": (lambda data: data["netcraq"].update(profile=True), "is none of the compiled value widths"),
+    "a profile that is true": (
+        lambda data: data["netcraq"].update(profile=True),
+        "is none of the compiled value widths",
+    ),
     "no chains": (lambda data: data["netcraq"].update(chains=[]), "must be a list of at least one chain"),
-    "a chain of unknown switches": (set_chain(members=["s1", "s9"]), 'there is no switch "s9"; the switches are s1, s2'),
+    "a chain of unknown switches": (
+        set_chain(members=["s1", "s9"]),
+        'there is no switch "s9"; the switches are s1, s2',
+    ),
     "a chain of a host": (set_chain(members=["s1", "h1"]), 'there is no switch "h1"'),
-    "a switch twice in a chain": (set_chain(members=["s1", "s2", "s1"]), "s1 is there 2 times; a switch has one place in a chain"),
+    "a switch twice in a chain": (
+        set_chain(members=["s1", "s2", "s1"]),
+        "s1 is there 2 times; a switch has one place in a chain",
+    ),
     "a chain without members": (set_chain(members=[]), "must list switches, head first, tail last"),
     "a chain number of nine bits": (set_chain(id=256), "256 is not in 0 to 255"),
     "a service address that is none": (set_chain(service="10.0.100"), '"10.0.100" is not an IPv4 address'),
     "a multicast service address": (set_chain(service="224.0.0.1"), "224.0.0.1 cannot be a node's address"),
     "a lease of an hour": (set_chain(lease_ms=3_600_000), "3600000 is not in 0 to 60000"),
     "two chains of one number": (
-        lambda data: data["netcraq"]["chains"].append({"id": 1, "name": "b", "members": ["s1"], "service": "10.0.100.9"}),
+        lambda data: data["netcraq"]["chains"].append(
+            {"id": 1, "name": "b", "members": ["s1"], "service": "10.0.100.9"}
+        ),
         "1 is that of chain main",
     ),
     "a program that is not there": (lambda data: data.update(program="gone.p4"), "there is no file"),
     "another program": (lambda data: data.update(program="../p4src/netcraq_psa.p4"), "is not p4src/netcraq.p4"),
     "not an object": (lambda data: data.update(topology=[]), "topology: must be an object, not a list"),
-    "a principal without a name": (set_host(principal=""), 'topology.hosts.h1.principal: "" is no name: give one or more letters'),
+    "a principal without a name": (
+        set_host(principal=""),
+        'topology.hosts.h1.principal: "" is no name: give one or more letters',
+    ),
     "a principal that is a number": (set_host(principal=7), "topology.hosts.h1.principal: 7 is no name"),
     "a principal with a colon": (set_host(principal="system:admin"), "but no colon, slash or white space"),
-    "the principal of open hosts": (set_host(principal="default"), '"default" is the principal of hosts of which nothing is said'),
+    "the principal of open hosts": (
+        set_host(principal="default"),
+        '"default" is the principal of hosts of which nothing is said',
+    ),
     "a host whose principal would be that of open hosts": (
-        set_topology(hosts={"default": {"access": {"default": "read"}}, "h2": {}}, links=[["default", "s1"], ["h2", "s2"], ["s1", "s2"]]),
+        set_topology(
+            hosts={"default": {"access": {"default": "read"}}, "h2": {}},
+            links=[["default", "s1"], ["h2", "s2"], ["s1", "s2"]],
+        ),
         'topology.hosts.default: its principal would be "default", that of hosts of which nothing is said: give it a "principal"',
     ),
     "access that is a word": (
@@ -188,7 +245,9 @@ BAD_FILES = {
         "topology.hosts.h1.access.a: a principal may do everything in the realm of its own name",
     ),
     "two hosts of one principal with other access": (
-        with_realms(set_hosts(h1={"principal": "p", "access": {"a": "read"}}, h2={"principal": "p", "access": {"a": "write"}})),
+        with_realms(
+            set_hosts(h1={"principal": "p", "access": {"a": "read"}}, h2={"principal": "p", "access": {"a": "write"}})
+        ),
         "topology.hosts.h2.access: h1 is of the principal p, too, and has other access: hosts of one principal have the same",
     ),
     "one of two hosts of a principal that is to have none": (
@@ -197,18 +256,36 @@ BAD_FILES = {
     ),
     "a rate below nothing": (set_host(rate=-1), "topology.hosts.h1.rate: -1 is not in 0 to 2147483648"),
     "a rate that is a fraction": (set_host(rate=0.5), "topology.hosts.h1.rate: must be an integer, not a number"),
-    "a rate for all that no meter takes": (lambda data: data["netcraq"].update(hostRate=1 << 32), "netcraq.hostRate: 4294967296 is not in 0 to"),
-    "realms that are no list": (lambda data: data["netcraq"].update(realms={"a": "/a/"}), "netcraq.realms: must be a list of realms, not an object"),
+    "a rate for all that no meter takes": (
+        lambda data: data["netcraq"].update(hostRate=1 << 32),
+        "netcraq.hostRate: 4294967296 is not in 0 to",
+    ),
+    "realms that are no list": (
+        lambda data: data["netcraq"].update(realms={"a": "/a/"}),
+        "netcraq.realms: must be a list of realms, not an object",
+    ),
     "a realm that is no object": (set_realms("a"), "netcraq.realms[0]: must be an object, not a string"),
-    "a realm with a misspelt key": (set_realms({"name": "a", "prefix": ["/a/"]}), 'unknown key "prefix"; did you mean "prefixes"?'),
+    "a realm with a misspelt key": (
+        set_realms({"name": "a", "prefix": ["/a/"]}),
+        'unknown key "prefix"; did you mean "prefixes"?',
+    ),
     "a realm without a name": (set_realms({"prefixes": ["/a/"]}), "netcraq.realms[0].name: null is no name"),
-    "a realm with a slash": (set_realms({"name": "a/b", "prefixes": ["/a/"]}), 'netcraq.realms[0].name: "a/b" is no name'),
+    "a realm with a slash": (
+        set_realms({"name": "a/b", "prefixes": ["/a/"]}),
+        'netcraq.realms[0].name: "a/b" is no name',
+    ),
     "a realm without keys": (
         set_realms({"name": "a", "prefixes": []}),
         "netcraq.realms[0].prefixes: must list what the names of its keys begin with",
     ),
-    "a realm with all keys": (set_realms({"name": "a", "prefixes": [""]}), 'netcraq.realms[0].prefixes: "" would be all keys'),
-    "the realm of the other keys": (set_realms({"name": "default", "prefixes": ["/a/"]}), '"default" is the realm of the keys that no other claims'),
+    "a realm with all keys": (
+        set_realms({"name": "a", "prefixes": [""]}),
+        'netcraq.realms[0].prefixes: "" would be all keys',
+    ),
+    "the realm of the other keys": (
+        set_realms({"name": "default", "prefixes": ["/a/"]}),
+        '"default" is the realm of the keys that no other claims',
+    ),
     "two realms of one name": (
         set_realms({"name": "a", "prefixes": ["/a/"]}, {"name": "a", "prefixes": ["/b/"]}),
         "netcraq.realms[1].name: there is another realm a",
@@ -240,7 +317,10 @@ def test_the_file_without_a_mistake_is_taken():
     [
         ('{"topology": {"hosts": {}}', "line 1, column 27: not JSON"),
         ("[]", "must be an object, not a list"),
-        ('{"topology": {"links": [["h1", "s1"]], "hosts": {"h1": {}, "h1": {}}, "switches": {"s1": {}}}}', '"h1" is there twice in one object'),
+        (
+            '{"topology": {"links": [["h1", "s1"]], "hosts": {"h1": {}, "h1": {}}, "switches": {"s1": {}}}}',
+            '"h1" is there twice in one object',
+        ),
     ],
 )
 def test_bad_text(text, words):
@@ -250,7 +330,9 @@ def test_bad_text(text, words):
 
 
 def test_a_file_that_is_not_there_names_those_that_are():
-    with pytest.raises(p4app.TopologyError, match=r"chain-2\.json, chain-4\.json, chain-8\.json, leaf-spine\.json, tenants\.json"):
+    with pytest.raises(
+        p4app.TopologyError, match=r"chain-2\.json, chain-4\.json, chain-8\.json, leaf-spine\.json, tenants\.json"
+    ):
         p4app.load(HERE / "chain-5.json")
 
 
@@ -343,7 +425,9 @@ def test_link_attributes_and_their_defaults():
 
 def declaration(topology):
     """What the controller is told."""
-    return pytest.importorskip("topologies.controller", reason="Mininet is not installed (make deps)").declaration(topology)
+    return pytest.importorskip("topologies.controller", reason="Mininet is not installed (make deps)").declaration(
+        topology
+    )
 
 
 def test_hosts_of_which_nothing_is_said_are_open():
@@ -357,9 +441,14 @@ def test_hosts_of_which_nothing_is_said_are_open():
 
 def test_what_hosts_may_do_is_handed_on_to_the_controller():
     h1, h2 = {"principal": "p", "access": {"b": "read"}, "rate": 0}, {"access": {}}
-    topology = check(with_change(with_realms(lambda data: (set_hosts(h1=h1, h2=h2)(data), data["netcraq"].update(hostRate=900)))))
+    topology = check(
+        with_change(with_realms(lambda data: (set_hosts(h1=h1, h2=h2)(data), data["netcraq"].update(hostRate=900))))
+    )
     said = declaration(topology)
-    assert [{key: host[key] for key in host.keys() & {"principal", "access", "rate"}} for host in said["hosts"]] == [h1, h2]
+    assert [{key: host[key] for key in host.keys() & {"principal", "access", "rate"}} for host in said["hosts"]] == [
+        h1,
+        h2,
+    ]
     assert said["realms"] == [{"name": "a", "prefixes": ["/a/"]}, {"name": "b", "prefixes": ["/b/", "/a/b/"]}]
     assert said["hostRate"] == 900
 
@@ -373,8 +462,18 @@ def test_the_longest_prefix_says_of_which_realm_a_key_is():
 RIGHTS = {
     "its own name is its principal's": ({"access": {"a": "read"}}, {}, "h1", {"a": "read"}),
     "a principal's own realm is its": ({"principal": "a"}, {}, "a", {"a": "write"}),
-    "and others are what it was given": ({"principal": "a", "access": {"b": "read"}}, {}, "a", {"a": "write", "b": "read"}),
-    "hosts of one principal have one access": ({"principal": "p"}, {"principal": "p", "access": {"a": "write"}}, "p", {"a": "write"}),
+    "and others are what it was given": (
+        {"principal": "a", "access": {"b": "read"}},
+        {},
+        "a",
+        {"a": "write", "b": "read"},
+    ),
+    "hosts of one principal have one access": (
+        {"principal": "p"},
+        {"principal": "p", "access": {"a": "write"}},
+        "p",
+        {"a": "write"},
+    ),
     "as one whose name is the principal does": ({"principal": "h2"}, {"access": {"a": "write"}}, "h2", {"a": "write"}),
     "a principal without a realm has none": ({"principal": "p", "access": {}}, {}, "p", {}),
     "no access closes the port": ({"access": {}}, {}, None, {}),
@@ -401,7 +500,11 @@ def test_a_file_of_p4_utils_is_taken_as_it_is():
             "cli": True,
             "pcap_dump": False,
             "enable_log": False,
-            "topo_module": {"file_path": "", "module_name": "p4utils.mininetlib.apptopo", "object_name": "AppTopoStrategies"},
+            "topo_module": {
+                "file_path": "",
+                "module_name": "p4utils.mininetlib.apptopo",
+                "object_name": "AppTopoStrategies",
+            },
             "controller_module": None,
             "topology": {
                 "assignment_strategy": "mixed",

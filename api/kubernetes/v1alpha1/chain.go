@@ -6,11 +6,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NetcraqChain is a chain of nodes' switches that holds keys. Its members are chosen from the nodes whose agents are there; one that fails is left out, and another takes
-// its place behind the tail.
+// NetcraqChain is a chain of nodes' switches that holds keys. Its members are chosen from the nodes
+// whose agents are there; one that fails is left out, and another takes its place behind the tail.
 //
-// +kubebuilder:object:root=true
-// +kubebuilder:subresource:status
+// +kubebuilder:object:root=true +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=ncc,categories=netcraq
 // +kubebuilder:printcolumn:name=Ready,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name=Length,type=integer,JSONPath=`.status.length`
@@ -20,7 +19,8 @@ import (
 // +kubebuilder:printcolumn:name=Keys,type=integer,JSONPath=`.status.placedKeys`
 // +kubebuilder:printcolumn:name=Address,type=string,JSONPath=`.status.serviceAddress`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="!self.metadata.name.matches('^[0-9]+$')",message="a chain's name may not be a number: it would be mistaken for an id"
+// +kubebuilder:validation:XValidation:rule="!self.metadata.name.matches('^[0-9]+$')",message="a
+// chain's name may not be a number: it would be mistaken for an id"
 type NetcraqChain struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -33,38 +33,38 @@ type NetcraqChain struct {
 
 // NetcraqChainSpec is what is asked for.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.slots) ? self.slots : 0) == (has(oldSelf.slots) ? oldSelf.slots : 0)",message="a chain keeps its slots: make another chain"
+// +kubebuilder:validation:XValidation:rule="(has(self.slots) ? self.slots : 0) ==
+// (has(oldSelf.slots) ? oldSelf.slots : 0)",message="a chain keeps its slots: make another chain"
 type NetcraqChainSpec struct {
-	// ID is the top byte of the KEY_IDs of the chain's keys. It follows from nothing else, and stays: clients and the keys' directory know the chain by it.
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=253
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a chain's id cannot change: make another chain"
-	// +kubebuilder:default=0
+	// ID is the top byte of the KEY_IDs of the chain's keys. It follows from nothing else, and
+	// stays: clients and the keys' directory know the chain by it.
+	// +kubebuilder:validation:Minimum=0 +kubebuilder:validation:Maximum=253
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a chain's id cannot
+	// change: make another chain" +kubebuilder:default=0
 	ID int32 `json:"id"`
 	// Length is how many switches the chain has when all is well. It is formed with two at least.
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=8
 	// +kubebuilder:default=3
 	Length int32 `json:"length,omitempty"`
-	// Profile is the width of a value in bits. All switches run one program, so all chains have the profile of the oldest one.
-	// +kubebuilder:validation:Enum=128;1024;4096;8192
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a chain's profile cannot change, because values would be lost: delete the chains and make them again"
+	// Profile is the width of a value in bits. All switches run one program, so all chains have the
+	// profile of the oldest one. +kubebuilder:validation:Enum=128;1024;4096;8192
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a chain's profile cannot
+	// change, because values would be lost: delete the chains and make them again"
 	// +kubebuilder:default=8192
 	Profile int32 `json:"profile,omitempty"`
-	// Slots is how many keys the chain may hold; 0: an equal share of what the program has, which is all of it for the first chain: give it where there are to be several.
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=131072
-	// +optional
+	// Slots is how many keys the chain may hold; 0: an equal share of what the program has, which
+	// is all of it for the first chain: give it where there are to be several.
+	// +kubebuilder:validation:Minimum=0 +kubebuilder:validation:Maximum=131072 +optional
 	Slots int32 `json:"slots,omitempty"`
-	// LeaseMillis is the read lease in milliseconds: a switch that is cut off from the controller stops answering reads within it. 0: none, the paper's fail-stop assumption.
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=60000
-	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 20",message="a lease is 0 (none) or 20 to 60000 ms"
-	// +kubebuilder:default=200
+	// LeaseMillis is the read lease in milliseconds: a switch that is cut off from the controller
+	// stops answering reads within it. 0: none, the paper's fail-stop assumption.
+	// +kubebuilder:validation:Minimum=0 +kubebuilder:validation:Maximum=60000
+	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 20",message="a lease is 0
+	// (none) or 20 to 60000 ms" +kubebuilder:default=200
 	LeaseMillis int32 `json:"leaseMillis"`
-	// NodeSelector says which nodes may be members: those with all these labels. Without it all may.
-	// +kubebuilder:validation:MaxProperties=16
-	// +optional
+	// NodeSelector says which nodes may be members: those with all these labels. Without it all
+	// may. +kubebuilder:validation:MaxProperties=16 +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	// ExcludedNodes may not be members, whatever their labels. One that is a member is taken out.
 	// +kubebuilder:validation:MaxItems=64
@@ -81,18 +81,16 @@ type NetcraqChainSpec struct {
 
 // Placement says which keys of etcd's a chain serves.
 //
-// +kubebuilder:validation:XValidation:rule="self.policy != 'None' || !has(self.pins) || size(self.pins) == 0",message="with the policy None nothing is placed, so there can be no pins"
+// +kubebuilder:validation:XValidation:rule="self.policy != 'None' || !has(self.pins) ||
+// size(self.pins) == 0",message="with the policy None nothing is placed, so there can be no pins"
 type Placement struct {
-	// Policy is Hot (the keys that are read most, and the pinned ones), Pinned (only those) or None.
-	// +kubebuilder:validation:Enum=Hot;Pinned;None
-	// +kubebuilder:default=Hot
+	// Policy is Hot (the keys that are read most, and the pinned ones), Pinned (only those) or
+	// None. +kubebuilder:validation:Enum=Hot;Pinned;None +kubebuilder:default=Hot
 	Policy PlacementPolicy `json:"policy,omitempty"`
-	// Pins are etcd keys that are placed whatever their heat, or all keys with a prefix: /registry/leases/kube-system/*.
-	// +kubebuilder:validation:MaxItems=256
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=1024
-	// +listType=set
-	// +optional
+	// Pins are etcd keys that are placed whatever their heat, or all keys with a prefix:
+	// /registry/leases/kube-system/*. +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MinLength=1 +kubebuilder:validation:items:MaxLength=1024
+	// +listType=set +optional
 	Pins []string `json:"pins,omitempty"`
 	// Exclusions are etcd keys, or prefixes with a * behind, that are never placed.
 	// +kubebuilder:validation:MaxItems=256
@@ -141,8 +139,8 @@ type NetcraqChainStatus struct {
 	PlacedKeys int32 `json:"placedKeys"`
 	// Slots is how many keys it can hold.
 	Slots int32 `json:"slots,omitempty"`
-	// Conditions: Accepted (the spec can be had), Ready (every member has the configuration and a live lease), FullLength (it has as many members as is asked for).
-	// +listType=map
+	// Conditions: Accepted (the spec can be had), Ready (every member has the configuration and a
+	// live lease), FullLength (it has as many members as is asked for). +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }

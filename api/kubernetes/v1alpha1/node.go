@@ -4,10 +4,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MaxNodes is how many nodes a fabric has at most: each has a port for each other one, under that one's number. The ports after these are the pods'.
+// MaxNodes is how many nodes a fabric has at most: each has a port for each other one, under that
+// one's number. The ports after these are the pods'.
 const MaxNodes = 63
 
-// NetcraqNode is a node's place in the fabric. It has the name of its Node. The leading agent makes it and removes it; the node's own agent writes the status.
+// NetcraqNode is a node's place in the fabric. It has the name of its Node. The leading agent makes
+// it and removes it; the node's own agent writes the status.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -28,11 +30,11 @@ type NetcraqNode struct {
 
 // NetcraqNodeSpec is what the leader decides.
 type NetcraqNodeSpec struct {
-	// Number is the node's own among all nodes, the lowest that was free: its P4Runtime device id, the last part of its switch's address, and the port by which other nodes'
-	// switches reach it.
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=63
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a node's number cannot change"
+	// Number is the node's own among all nodes, the lowest that was free: its P4Runtime device id,
+	// the last part of its switch's address, and the port by which other nodes' switches reach it.
+	// +kubebuilder:validation:Minimum=1 +kubebuilder:validation:Maximum=63
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a node's number cannot
+	// change"
 	Number int32 `json:"number"`
 }
 

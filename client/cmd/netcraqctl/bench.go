@@ -100,8 +100,10 @@ func (c *cli) bench(ctx context.Context, b *benchFlags) error {
 		b.seed = rand.Uint64()
 	}
 	cfg := bench.Config{
-		Core:    core.Config{Profile: t.profile, Addresses: t.addresses, Services: t.services, Retransmit: c.retransmit},
-		Workers: b.workers, Outstanding: b.outstanding, Serial: b.serial, Mix: mix, Keys: keys, Zipf: b.zipf, Eventual: b.eventual, ValueBytes: b.valueBytes,
+		Core: core.Config{Profile: t.profile, Addresses: t.addresses, Services: t.services,
+			Retransmit: c.retransmit},
+		Workers: b.workers, Outstanding: b.outstanding, Serial: b.serial, Mix: mix, Keys: keys, Zipf: b.zipf,
+		Eventual: b.eventual, ValueBytes: b.valueBytes,
 		Duration: b.duration, Count: b.count, Timeout: c.timeout, Seed: b.seed,
 	}
 	if c.output == "text" && isTerminal(c.std.err) {
@@ -295,22 +297,27 @@ type latency struct {
 func latencyOf(h *hdrhistogram.Histogram) latency {
 	us := func(n int64) float64 { return float64(n) / 1000 }
 	return latency{
-		Min: us(h.Min()), Mean: h.Mean() / 1000, P50: us(h.ValueAtQuantile(50)), P90: us(h.ValueAtQuantile(90)), P99: us(h.ValueAtQuantile(99)),
+		Min: us(h.Min()), Mean: h.Mean() / 1000, P50: us(h.ValueAtQuantile(50)), P90: us(h.ValueAtQuantile(90)),
+		P99:  us(h.ValueAtQuantile(99)),
 		P999: us(h.ValueAtQuantile(99.9)), Max: us(h.Max()),
 	}
 }
 
 func benchJSON(cfg *bench.Config, b *benchFlags, r *bench.Report) benchResult {
 	out := benchResult{
-		QueriesPerSecond: r.Rate(), Seconds: r.Elapsed.Seconds(), Queries: r.Queries(), Retransmitted: r.Stats.Retransmits, Resent: r.Stats.Resent, Foreign: r.Stats.Foreign,
-		Latency: latencyOf(r.All), Ops: map[string]benchOp{}, Outstanding: r.Outstanding, Workers: r.Workers, Serial: cfg.Serial, Keys: len(cfg.Keys),
-		Zipf: cfg.Zipf, ValueBits: int(cfg.Core.Profile), Sessions: len(cfg.Sessions), Seed: b.seed, Addresses: cfg.Core.Addresses,
+		QueriesPerSecond: r.Rate(), Seconds: r.Elapsed.Seconds(), Queries: r.Queries(),
+		Retransmitted: r.Stats.Retransmits, Resent: r.Stats.Resent, Foreign: r.Stats.Foreign,
+		Latency: latencyOf(r.All), Ops: map[string]benchOp{}, Outstanding: r.Outstanding, Workers: r.Workers,
+		Serial: cfg.Serial, Keys: len(cfg.Keys),
+		Zipf: cfg.Zipf, ValueBits: int(cfg.Core.Profile), Sessions: len(cfg.Sessions), Seed: b.seed,
+		Addresses: cfg.Core.Addresses,
 	}
 	for op, o := range r.Ops {
 		out.Lost += o.TimedOut
 		out.Failed += o.Failed
 		if o.Queries > 0 {
-			out.Ops[bench.Op(op).String()] = benchOp{o.Queries, o.OK, o.NotFound, o.CASFailed, o.TimedOut, o.Failed, o.Error, latencyOf(o.Latency)}
+			out.Ops[bench.Op(op).String()] = benchOp{o.Queries, o.OK, o.NotFound, o.CASFailed, o.TimedOut,
+				o.Failed, o.Error, latencyOf(o.Latency)}
 		}
 	}
 	return out
@@ -327,7 +334,8 @@ func printBench(w io.Writer, cfg *bench.Config, r *bench.Report) {
 	row := func(name string, o *bench.OpReport) {
 		ns := func(q float64) string { return short(time.Duration(o.Latency.ValueAtQuantile(q))) }
 		rows = append(rows, []string{
-			name, grouped(o.Queries), grouped(o.OK), grouped(o.NotFound), grouped(o.CASFailed), grouped(o.TimedOut), grouped(o.Failed),
+			name, grouped(o.Queries), grouped(o.OK), grouped(o.NotFound), grouped(o.CASFailed),
+			grouped(o.TimedOut), grouped(o.Failed),
 			ns(50), ns(90), ns(99), ns(99.9), short(time.Duration(o.Latency.Max())),
 		})
 	}

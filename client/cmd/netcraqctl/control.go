@@ -100,7 +100,8 @@ func yes(b bool) string {
 
 func (c *cli) chainCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "chain", Short: "Show and change chains, and which keys are in them"}
-	cmd.AddCommand(c.chainShow(), c.chainKeys(), c.chainAddKey(), c.chainRemoveKey(), c.chainMoveKey(), c.chainSet(), c.chainFail(), c.chainRecover(), c.chainWatch())
+	cmd.AddCommand(c.chainShow(), c.chainKeys(), c.chainAddKey(), c.chainRemoveKey(), c.chainMoveKey(),
+		c.chainSet(), c.chainFail(), c.chainRecover(), c.chainWatch())
 	return cmd
 }
 
@@ -154,7 +155,8 @@ func printChain(w io.Writer, ch *api.Chain) {
 	fmt.Fprintln(w)
 	rows := [][]string{{"  SWITCH", "ROLE", "ADDRESS", "READY", "LEASE"}}
 	for _, m := range ch.Members {
-		rows = append(rows, []string{"  " + m.Switch, m.Role, m.Address, yes(m.Ready), map[bool]string{true: "live", false: "out"}[m.LeaseLive]})
+		rows = append(rows, []string{"  " + m.Switch, m.Role, m.Address, yes(m.Ready),
+			map[bool]string{true: "live", false: "out"}[m.LeaseLive]})
 	}
 	table(w, rows)
 }
@@ -181,7 +183,8 @@ func (c *cli) chainKeys() *cobra.Command {
 							rows = append(rows, append(first, k.Name))
 						}
 						for _, s := range k.State {
-							rows = append(rows, append(slices.Clone(first), s.Switch, s.Status, wire.Version(s.Version).String(), wire.Version(s.Newest).String(),
+							rows = append(rows, append(slices.Clone(first), s.Switch, s.Status,
+								wire.Version(s.Version).String(), wire.Version(s.Newest).String(),
 								strconv.Itoa(s.Length), k.Name))
 						}
 					}
@@ -250,7 +253,9 @@ func (c *cli) chainRemoveKey() *cobra.Command {
 				if err := c.api.RemoveKey(ctx, ch.Name, args[0]); err != nil {
 					return err
 				}
-				return c.show(map[string]string{"removed": args[0], "chain": ch.Name}, func(w io.Writer) { fmt.Fprintf(w, "%s is out of chain %s\n", args[0], ch.Name) })
+				return c.show(map[string]string{"removed": args[0], "chain": ch.Name}, func(w io.Writer) {
+					fmt.Fprintf(w, "%s is out of chain %s\n", args[0], ch.Name)
+				})
 			})
 		},
 	}
@@ -344,7 +349,8 @@ func (c *cli) switchList() *cobra.Command {
 					rows := [][]string{{"SWITCH", "ADDRESS", "P4RUNTIME", "DEVICE", "CONNECTED", "READY", "CHAINS", "LAST ERROR"}}
 					for _, s := range switches {
 						rows = append(rows, []string{
-							s.Name, s.Address, s.P4Runtime, strconv.FormatUint(s.DeviceID, 10), yes(s.Connected), yes(s.Ready), strings.Join(s.Chains, ","), s.LastError,
+							s.Name, s.Address, s.P4Runtime, strconv.FormatUint(s.DeviceID, 10),
+							yes(s.Connected), yes(s.Ready), strings.Join(s.Chains, ","), s.LastError,
 						})
 					}
 					table(w, rows)
@@ -490,7 +496,8 @@ func (c *cli) showSessions(s *api.Sessions, err error) error {
 		fmt.Fprintf(w, "lease %s, to be kept within %v\n", s.Lease, s.TTL())
 		rows := [][]string{{"SESSION", "NEXT REQUEST", "AS A FLAG"}}
 		for _, id := range s.Sessions {
-			rows = append(rows, []string{strconv.Itoa(int(id.ID)), strconv.FormatUint(uint64(id.NextRequest), 10), fmt.Sprintf("--session %d:%d", id.ID, id.NextRequest)})
+			rows = append(rows, []string{strconv.Itoa(int(id.ID)), strconv.FormatUint(uint64(id.NextRequest),
+				10), fmt.Sprintf("--session %d:%d", id.ID, id.NextRequest)})
 		}
 		table(w, rows)
 	})

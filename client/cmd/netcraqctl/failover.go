@@ -15,10 +15,12 @@ import (
 
 // The commands about members that fail and come back.
 
-// recoverTimeout is how long "chain recover" waits unless --timeout says otherwise: to fill a switch takes seconds.
+// recoverTimeout is how long "chain recover" waits unless --timeout says otherwise: to fill a
+// switch takes seconds.
 const recoverTimeout = 2 * time.Minute
 
-// failTimeout is the same for "chain fail": a switch that is out of reach is waited for until its lease is over.
+// failTimeout is the same for "chain fail": a switch that is out of reach is waited for until its
+// lease is over.
 const failTimeout = 10 * time.Second
 
 func (c *cli) chainFail() *cobra.Command {
@@ -117,7 +119,8 @@ func (c *cli) chainWatch() *cobra.Command {
 				if asJSON {
 					return json.NewEncoder(c.std.out).Encode(e)
 				}
-				_, err := fmt.Fprintf(c.std.out, "%s  %-24s %-12s %s\n", e.Time.Format("15:04:05.000"), e.Type, strings.TrimSpace(e.Chain+" "+e.Switch), e.Message)
+				_, err := fmt.Fprintf(c.std.out, "%s  %-24s %-12s %s\n", e.Time.Format("15:04:05.000"), e.Type,
+					strings.TrimSpace(e.Chain+" "+e.Switch), e.Message)
 				return err
 			})
 			if cmd.Context().Err() != nil {

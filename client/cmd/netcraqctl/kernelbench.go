@@ -50,7 +50,8 @@ func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {
 	if mix.CAS > 0 || b.eventual || b.count > 0 || b.workers > 1 {
 		return usageError{errors.New("--kernel does gets and puts for a --duration, with one loop: no cas, --eventual, --count or --workers")}
 	}
-	cfg := kernelload.Config{Outstanding: b.outstanding, WritePercent: 100 * mix.Put / (mix.Get + mix.Put), FirstPort: 40000, Duration: b.duration,
+	cfg := kernelload.Config{Outstanding: b.outstanding, WritePercent: 100 * mix.Put / (mix.Get + mix.Put),
+		FirstPort: 40000, Duration: b.duration,
 		Resend: max(c.retransmit, 20*time.Millisecond), CPU: b.kernel.cpu, Seed: b.seed}
 	if b.serial {
 		cfg.Outstanding = 1
@@ -133,9 +134,11 @@ func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {
 	return nil
 }
 
-// keepDirty writes the keys again and again with packets that do not live to come to the tail, until stop is called. Nobody answers them, and nothing of them is ever committed
-// while it goes on: each is newer than what the controller would drive down again.
-func keepDirty(ctx context.Context, to netip.AddrPort, profile wire.Profile, keys []wire.Key, ttl int) (stop func(), err error) {
+// keepDirty writes the keys again and again with packets that do not live to come to the tail,
+// until stop is called. Nobody answers them, and nothing of them is ever committed while it goes
+// on: each is newer than what the controller would drive down again.
+func keepDirty(ctx context.Context, to netip.AddrPort, profile wire.Profile, keys []wire.Key, ttl int) (
+	stop func(), err error) {
 	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
 		return nil, fmt.Errorf("a socket to keep keys dirty with: %w", err)
@@ -183,7 +186,8 @@ func (c *cli) fill(ctx context.Context, keys []wire.Key, t *target) error {
 	if err != nil {
 		return err
 	}
-	cl, err := client.New(ctx, client.Config{Addresses: t.addresses, Services: t.services, Profile: t.profile, Retransmit: c.retransmit, Sessions: source, AtLeastOnce: source == nil})
+	cl, err := client.New(ctx, client.Config{Addresses: t.addresses, Services: t.services, Profile: t.profile,
+		Retransmit: c.retransmit, Sessions: source, AtLeastOnce: source == nil})
 	if err != nil {
 		return err
 	}
@@ -208,7 +212,8 @@ func (c *cli) showKernel(cfg *kernelload.Config, r *kernelload.Report, to string
 		for _, name := range []string{"get", "put"} {
 			if o, ok := out.Ops[name]; ok {
 				d := func(us float64) string { return short(time.Duration(us * 1000)) }
-				rows = append(rows, []string{name, grouped(o.Queries), grouped(o.OK), grouped(o.NotFound), grouped(o.Failed), d(o.Latency.P50), d(o.Latency.P90),
+				rows = append(rows, []string{name, grouped(o.Queries), grouped(o.OK), grouped(o.NotFound),
+					grouped(o.Failed), d(o.Latency.P50), d(o.Latency.P90),
 					d(o.Latency.P99), d(o.Latency.P999)})
 			}
 		}

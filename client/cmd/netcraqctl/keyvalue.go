@@ -74,7 +74,8 @@ func (c *cli) putCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.write(cmd.Context(), args[0], "put", func(ctx context.Context, cl *client.Client, k wire.Key) (client.Result, error) {
+			return c.write(cmd.Context(), args[0], "put", func(ctx context.Context, cl *client.Client,
+				k wire.Key) (client.Result, error) {
 				return cl.Put(ctx, k, value)
 			})
 		},
@@ -88,7 +89,8 @@ func (c *cli) deleteCommand() *cobra.Command {
 		Long: "Delete a key's value. The key keeps its place in the network: see chain remove-key for that.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if ifVersion == "" {
-				return c.write(cmd.Context(), args[0], "deleted", func(ctx context.Context, cl *client.Client, k wire.Key) (client.Result, error) {
+				return c.write(cmd.Context(), args[0], "deleted", func(ctx context.Context, cl *client.Client,
+					k wire.Key) (client.Result, error) {
 					return cl.Delete(ctx, k)
 				})
 			}
@@ -96,7 +98,8 @@ func (c *cli) deleteCommand() *cobra.Command {
 			if err != nil {
 				return usageError{fmt.Errorf("--if-version: %w", err)}
 			}
-			return c.write(cmd.Context(), args[0], "deleted", func(ctx context.Context, cl *client.Client, k wire.Key) (client.Result, error) {
+			return c.write(cmd.Context(), args[0], "deleted", func(ctx context.Context, cl *client.Client,
+				k wire.Key) (client.Result, error) {
 				return cl.CompareAndDelete(ctx, k, expected)
 			})
 		},
@@ -119,7 +122,8 @@ func (c *cli) casCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.write(cmd.Context(), args[0], "swapped", func(ctx context.Context, cl *client.Client, k wire.Key) (client.Result, error) {
+			return c.write(cmd.Context(), args[0], "swapped", func(ctx context.Context, cl *client.Client,
+				k wire.Key) (client.Result, error) {
 				return cl.CompareAndSwap(ctx, k, expected, value)
 			})
 		},
@@ -127,7 +131,8 @@ func (c *cli) casCommand() *cobra.Command {
 }
 
 // write does a write and prints what came of it.
-func (c *cli) write(ctx context.Context, name, done string, f func(context.Context, *client.Client, wire.Key) (client.Result, error)) error {
+func (c *cli) write(ctx context.Context, name, done string, f func(context.Context, *client.Client, wire.Key) (
+	client.Result, error)) error {
 	return c.do(ctx, name, true, func(ctx context.Context, cl *client.Client, k key) error {
 		r, err := f(ctx, cl, k.id)
 		if err != nil {
@@ -136,7 +141,8 @@ func (c *cli) write(ctx context.Context, name, done string, f func(context.Conte
 		s := stateOf(r.Version, nil, done != "deleted")
 		s.Text = nil
 		return c.show(answer{
-			Key: k.id.String(), Name: k.name, state: s, Superseded: r.Superseded, AnsweredBy: r.From.String(), Epoch: r.Epoch, Micros: micros(r.RTT), Packets: r.Attempts,
+			Key: k.id.String(), Name: k.name, state: s, Superseded: r.Superseded, AnsweredBy: r.From.String(),
+			Epoch: r.Epoch, Micros: micros(r.RTT), Packets: r.Attempts,
 		}, func(w io.Writer) {
 			table(w, [][]string{
 				{"key", k.String()},
@@ -148,7 +154,8 @@ func (c *cli) write(ctx context.Context, name, done string, f func(context.Conte
 }
 
 // do finds the key and the way to it, and calls f with a client.
-func (c *cli) do(ctx context.Context, name string, writes bool, f func(context.Context, *client.Client, key) error) error {
+func (c *cli) do(ctx context.Context, name string, writes bool, f func(context.Context, *client.Client,
+	key) error) error {
 	k, err := c.findKey(ctx, name)
 	if err != nil {
 		return err
@@ -157,7 +164,8 @@ func (c *cli) do(ctx context.Context, name string, writes bool, f func(context.C
 	if err != nil {
 		return err
 	}
-	cfg := client.Config{Addresses: t.addresses, Services: t.services, Profile: t.profile, Retransmit: c.retransmit, AtLeastOnce: true}
+	cfg := client.Config{Addresses: t.addresses, Services: t.services, Profile: t.profile,
+		Retransmit: c.retransmit, AtLeastOnce: true}
 	if writes {
 		if cfg.Sessions, err = c.sessionSource(ctx, 1, owner()); err != nil {
 			return err

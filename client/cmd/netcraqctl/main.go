@@ -1,4 +1,5 @@
-// Command netcraqctl reads and writes the key-value store in the switches, measures it, and shows and changes what the controller runs. See netcraqctl --help.
+// Command netcraqctl reads and writes the key-value store in the switches, measures it, and shows
+// and changes what the controller runs. See netcraqctl --help.
 package main
 
 import (

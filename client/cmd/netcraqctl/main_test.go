@@ -51,7 +51,8 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 	t.Cleanup(chain.Close)
 	a := chain.Addresses()
 	c := &controller{chain: chain, keys: map[string]api.Key{}, values: map[string][]byte{}, info: api.Chain{
-		Name: "main", ID: chainID, Epoch: 1, ServiceAddress: a[0].String(), LeaseMillis: 200, Slots: 100, Ready: true, ValueBytes: cfg.Profile.ValueBytes(),
+		Name: "main", ID: chainID, Epoch: 1, ServiceAddress: a[0].String(), LeaseMillis: 200, Slots: 100,
+		Ready: true, ValueBytes: cfg.Profile.ValueBytes(),
 		Members: []api.Member{{Switch: "s1", Role: "HEAD_TAIL", Address: a[1].String(), Ready: true, LeaseLive: true}},
 	}}
 	mux := http.NewServeMux()
@@ -90,7 +91,8 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		if change.Members != nil {
 			c.info.Members = nil
 			for _, m := range *change.Members {
-				c.info.Members = append(c.info.Members, api.Member{Switch: m, Role: "REPLICA", Address: a[1].String(), Ready: true, LeaseLive: true})
+				c.info.Members = append(c.info.Members, api.Member{Switch: m, Role: "REPLICA",
+					Address: a[1].String(), Ready: true, LeaseLive: true})
 			}
 		}
 		return c.info, nil
@@ -105,7 +107,8 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 				return nil, api.Errorf(api.CodeInvalidArgument, "invalid: %s is a member already", what.Switch)
 			}
 		}
-		c.info.Members = append(c.info.Members, api.Member{Switch: what.Switch, Role: "TAIL", Address: a[1].String(), Ready: true, LeaseLive: true})
+		c.info.Members = append(c.info.Members, api.Member{Switch: what.Switch, Role: "TAIL",
+			Address: a[1].String(), Ready: true, LeaseLive: true})
 		return c.info, nil
 	})
 	handle("GET /v1/chains/{chain}/keys", func(*http.Request) (any, error) {
@@ -158,7 +161,8 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		return nil, none("key")
 	})
 	handle("GET /v1/switches", func(*http.Request) (any, error) {
-		return []api.Switch{{Name: "s1", Address: a[1].String(), P4Runtime: "127.0.0.1:9559", DeviceID: 1, Connected: true, Ready: true, Chains: []string{"main"}}}, nil
+		return []api.Switch{{Name: "s1", Address: a[1].String(), P4Runtime: "127.0.0.1:9559", DeviceID: 1,
+			Connected: true, Ready: true, Chains: []string{"main"}}}, nil
 	})
 	handle("GET /v1/switches/{switch}/counters", func(r *http.Request) (any, error) {
 		if r.PathValue("switch") != "s1" {
@@ -166,7 +170,8 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		}
 		return api.Counters{
 			Switch: "s1", Events: map[string]uint64{"read_clean": 12345, "read_dirty": 0},
-			Slots: []api.SlotCounters{{Slot: 0, KeyID: 0x01000001, Name: "/a", Reads: 12345}, {Slot: 1, Writes: 2}, {Slot: 2, KeyID: 0x01000009, Name: "/quiet"}},
+			Slots: []api.SlotCounters{{Slot: 0, KeyID: 0x01000001, Name: "/a", Reads: 12345},
+				{Slot: 1, Writes: 2}, {Slot: 2, KeyID: 0x01000009, Name: "/quiet"}},
 		}, nil
 	})
 	handle("POST /v1/sessions", func(r *http.Request) (any, error) {
@@ -328,7 +333,8 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestMembers: members fail by hand, are brought back, and events are watched; and what cannot be is said.
+// TestMembers: members fail by hand, are brought back, and events are watched; and what cannot be
+// is said.
 func TestMembers(t *testing.T) {
 	c := newController(t, refchain.Config{})
 	env := map[string]string{adminVariable: c.url}
@@ -372,7 +378,8 @@ func TestWithoutController(t *testing.T) {
 	nobody := httptest.NewServer(nil) // an address where nobody listens
 	nobody.Close()
 	none := map[string]string{}
-	// --admin is not given here; whatever may be listening at the default address of this machine is not asked, because --value-bits is.
+	// --admin is not given here; whatever may be listening at the default address of this machine
+	// is not asked, because --value-bits is.
 	out, errs, code := ctl(t, none, "", "-s", server, "--value-bits", "128", "--session", "5:1", "put", "0x01000001", "x")
 	if code != 0 || errs != "" || !strings.Contains(out, "version 1.1") {
 		t.Errorf("put: %q, %q, %d", out, errs, code)
@@ -387,15 +394,18 @@ func TestWithoutController(t *testing.T) {
 	if _, errs, code = ctl(t, none, "", "-s", server, "--value-bits", "1024", "--timeout", "150ms", "get", "0x01000001"); code != 1 || !strings.Contains(errs, "--value-bits (1024 here)") {
 		t.Errorf("get with the wrong width: %q, %d", errs, code)
 	}
-	if _, errs, code = ctl(t, map[string]string{adminVariable: nobody.URL}, "", "get", "0x01000001"); code != 1 || !strings.Contains(errs, "is it running") || !strings.Contains(errs, "--server") {
+	if _, errs, code = ctl(t, map[string]string{adminVariable: nobody.URL}, "", "get",
+		"0x01000001"); code != 1 || !strings.Contains(errs, "is it running") || !strings.Contains(errs, "--server") {
 		t.Errorf("get without controller and server: %q, %d", errs, code)
 	}
-	if _, errs, code = ctl(t, none, "", "--admin", nobody.URL, "-s", server, "--value-bits", "128", "put", "0x01000001", "x"); code != 1 || !strings.Contains(errs, "leasing 1 sessions") {
+	if _, errs, code = ctl(t, none, "", "--admin", nobody.URL, "-s", server, "--value-bits", "128", "put",
+		"0x01000001", "x"); code != 1 || !strings.Contains(errs, "leasing 1 sessions") {
 		t.Errorf("put with a controller that is named and not there: %q, %d", errs, code)
 	}
 }
 
-// TestService: answers come from the chain's service address, also where a switch is asked by its own; from others none is taken.
+// TestService: answers come from the chain's service address, also where a switch is asked by its
+// own; from others none is taken.
 func TestService(t *testing.T) {
 	c := newController(t, refchain.Config{})
 	c.chain.Place(0x01000001)
@@ -423,7 +433,8 @@ func TestService(t *testing.T) {
 	for _, args := range []string{"--switch s1", "--switch s1 -s " + service + " --value-bits 1024"} {
 		out, errs, code := ctl(t, env, "", append([]string{"-o", "json", "bench", "--count", "50", "--keys", "0x01000001"}, strings.Fields(args)...)...)
 		var r benchResult
-		if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Queries != 50 || r.Lost+r.Failed+r.Foreign != 0 {
+		if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Queries != 50 ||
+			r.Lost+r.Failed+r.Foreign != 0 {
 			t.Errorf("bench %s: %v, %d, %q, %+v", args, err, code, errs, r)
 		}
 	}
@@ -433,7 +444,8 @@ func TestService(t *testing.T) {
 	}
 }
 
-// TestAuthority: what a host may not do is refused, and said so; sessions are leased to the host that writes.
+// TestAuthority: what a host may not do is refused, and said so; sessions are leased to the host
+// that writes.
 func TestAuthority(t *testing.T) {
 	c := newController(t, refchain.Config{})
 	c.chain.Place(0x01000001, 0x01000002)
@@ -441,12 +453,14 @@ func TestAuthority(t *testing.T) {
 	env := map[string]string{adminVariable: c.url}
 	for _, args := range []string{"get 0x01000001", "put 0x01000001 x", "cas 0x01000001 0 x", "del 0x01000001"} {
 		_, errs, code := ctl(t, env, "", strings.Fields(args)...)
-		if code != exitError || !strings.Contains(errs, "access denied: ask the operator for access") || strings.Contains(errs, "not known") == strings.HasPrefix(args, "get") {
+		if code != exitError || !strings.Contains(errs, "access denied: ask the operator for access") ||
+			strings.Contains(errs, "not known") == strings.HasPrefix(args, "get") {
 			t.Errorf("%s: %d, %q", args, code, errs)
 		}
 		out, _, code := ctl(t, env, "", append([]string{"-o", "json"}, strings.Fields(args)...)...)
 		var said struct{ Error failure }
-		if err := json.Unmarshal([]byte(out), &said); err != nil || code != exitError || said.Error.Kind != "denied" || said.Error.OutcomeUnknown == strings.HasPrefix(args, "get") {
+		if err := json.Unmarshal([]byte(out), &said); err != nil || code != exitError ||
+			said.Error.Kind != "denied" || said.Error.OutcomeUnknown == strings.HasPrefix(args, "get") {
 			t.Errorf("%s: %v, %d, %q", args, err, code, out)
 		}
 	}
@@ -493,7 +507,9 @@ func TestBench(t *testing.T) {
 		t.Fatalf("bench: %v, %q, %q, %d", err, out, errs, code)
 	}
 	l := r.Latency
-	if r.Queries == 0 || r.Keys != 4 || !r.Serial || r.Outstanding != 1 || r.Ops["get"].NotFound+r.Ops["get"].OK != r.Queries || r.QueriesPerSecond <= 0 || r.Addresses[0] != c.chain.Addresses()[1] ||
+	if r.Queries == 0 || r.Keys != 4 || !r.Serial || r.Outstanding != 1 ||
+		r.Ops["get"].NotFound+r.Ops["get"].OK != r.Queries || r.QueriesPerSecond <= 0 ||
+		r.Addresses[0] != c.chain.Addresses()[1] ||
 		l.Min <= 0 || l.P50 < l.Min || l.P90 < l.P50 || l.P99 < l.P90 || l.P999 < l.P99 || l.Max < l.P999 {
 		t.Errorf("bench: %+v", r)
 	}
@@ -512,7 +528,8 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// TestAdmin: the controller is found by its socket, or asked over TCP with the token that a file has; page prints its link.
+// TestAdmin: the controller is found by its socket, or asked over TCP with the token that a file
+// has; page prints its link.
 func TestAdmin(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef"
 	dir := t.TempDir()
@@ -552,7 +569,9 @@ func TestAdmin(t *testing.T) {
 	} {
 		shown = ""
 		var out, complaint bytes.Buffer
-		code := run(t.Context(), c.args, streams{strings.NewReader(""), &out, &complaint}, func(k string) string { return c.env[k] })
+		code := run(t.Context(), c.args, streams{strings.NewReader(""), &out, &complaint}, func(k string) string {
+			return c.env[k]
+		})
 		if c.fails != "" {
 			if code != exitError || !strings.Contains(complaint.String(), c.fails) {
 				t.Errorf("%q: %d %s", c.args, code, complaint.String())

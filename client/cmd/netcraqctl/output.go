@@ -69,7 +69,8 @@ var kinds = []struct {
 	kind string
 }{
 	{client.ErrNotFound, "not_found"}, {client.ErrCASFailed, "cas_failed"}, {client.ErrTimeout, "timeout"}, {client.ErrCanceled, "canceled"},
-	{client.ErrValueTooLarge, "value_too_large"}, {client.ErrNoChain, "no_chain"}, {client.ErrDenied, "denied"}, {client.ErrBadSession, "bad_session"}, {client.ErrFull, "full"},
+	{client.ErrValueTooLarge, "value_too_large"}, {client.ErrNoChain, "no_chain"}, {client.ErrDenied, "denied"},
+	{client.ErrBadSession, "bad_session"}, {client.ErrFull, "full"},
 }
 
 func (c *cli) printError(err error) {

@@ -61,7 +61,9 @@ func printPlacement(w io.Writer, p *api.Placement) {
 	}
 	h := p.Heat
 	fmt.Fprintf(w, "gateways: %s reads a second, %s of them answered by the network; median %s there, %s at etcd\n", optional(h.ReadsPerSecond, perSecond),
-		optional(h.HitRatio, func(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }), optional(h.NetworkMedianSeconds, seconds), optional(h.EtcdMedianSeconds, seconds))
+		optional(h.HitRatio, func(x float64) string {
+			return fmt.Sprintf("%.1f %%", 100*x)
+		}), optional(h.NetworkMedianSeconds, seconds), optional(h.EtcdMedianSeconds, seconds))
 	switch {
 	case p.Problem != "":
 		fmt.Fprintf(w, "NOTHING IS DECIDED: %s\n", p.Problem)
@@ -78,7 +80,8 @@ func printPlacement(w io.Writer, p *api.Placement) {
 			if chain == "" {
 				chain = "-"
 			}
-			rows = append(rows, []string{"  " + optional(k.Reads, perSecond), optional(k.Writes, perSecond), chain, k.Key, k.Code + ": " + k.Reason})
+			rows = append(rows, []string{"  " + optional(k.Reads, perSecond), optional(k.Writes, perSecond),
+				chain, k.Key, k.Code + ": " + k.Reason})
 		}
 		table(w, rows)
 	}
@@ -137,7 +140,9 @@ func (c *cli) placementRule(use, choice, what string, prefixes bool) *cobra.Comm
 				case err != nil:
 					return err
 				case k == nil:
-					return c.show(map[string]string{"prefix": args[0], "choice": choice}, func(w io.Writer) { fmt.Fprintf(w, "%s: all keys that begin with %s\n", choice, args[0]) })
+					return c.show(map[string]string{"prefix": args[0], "choice": choice}, func(w io.Writer) {
+						fmt.Fprintf(w, "%s: all keys that begin with %s\n", choice, args[0])
+					})
 				}
 				return c.show(k, func(w io.Writer) { printKey(w, k) })
 			})

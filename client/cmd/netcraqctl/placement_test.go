@@ -19,7 +19,8 @@ func TestPlacement(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/placement", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(api.Placement{
-			Heat:     api.PlacementHeat{Prometheus: "http://p:9090", Window: "1m", Keys: 7, ReadsPerSecond: f(1000), HitRatio: f(.5), NetworkMedianSeconds: f(40e-6)},
+			Heat: api.PlacementHeat{Prometheus: "http://p:9090", Window: "1m", Keys: 7,
+				ReadsPerSecond: f(1000), HitRatio: f(.5), NetworkMedianSeconds: f(40e-6)},
 			Chains:   []api.PlacementChain{{Name: "main", Ready: true, Slots: 16, Free: 3, Placed: 13, CellBytes: 1024}},
 			Placed:   []api.PlacementKey{{Key: "/hot", Chain: "main", Reads: f(50), Writes: f(1), Code: "serves", Reason: "score 47.0/s"}},
 			Others:   []api.PlacementKey{{Key: "/new", Code: "unknown", Reason: "nothing is known"}},
@@ -29,7 +30,8 @@ func TestPlacement(t *testing.T) {
 		})
 	})
 	mux.HandleFunc("GET /v1/placement/why", func(w http.ResponseWriter, r *http.Request) {
-		_ = json.NewEncoder(w).Encode(api.PlacementKey{Key: r.URL.Query().Get("key"), Chain: "main", Since: now, Code: "serves", Reason: "score 47.0/s", Reads: f(50), Writes: f(1), Score: f(47)})
+		_ = json.NewEncoder(w).Encode(api.PlacementKey{Key: r.URL.Query().Get("key"), Chain: "main", Since: now,
+			Code: "serves", Reason: "score 47.0/s", Reads: f(50), Writes: f(1), Score: f(47)})
 	})
 	mux.HandleFunc("PUT /v1/placement/rules", func(w http.ResponseWriter, r *http.Request) {
 		var rule api.PlacementRule
@@ -76,7 +78,8 @@ func TestPlacement(t *testing.T) {
 			}
 		}
 	}
-	want := []api.PlacementRule{{Key: "/a", Choice: "pin"}, {Key: "/a", Choice: "unpin"}, {Key: "/p", Prefix: true, Choice: "exclude"}, {Key: "/p", Prefix: true, Choice: "include"}, {Key: "/a", Prefix: true, Choice: "pin"},
+	want := []api.PlacementRule{{Key: "/a", Choice: "pin"}, {Key: "/a", Choice: "unpin"},
+		{Key: "/p", Prefix: true, Choice: "exclude"}, {Key: "/p", Prefix: true, Choice: "include"}, {Key: "/a", Prefix: true, Choice: "pin"},
 		{Key: "/refused", Choice: "pin"}}
 	if len(rules) != len(want) {
 		t.Fatalf("%+v", rules)

@@ -79,14 +79,16 @@ func (c *cli) root(getenv func(string) string) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
-	root.AddCommand(c.getCommand(), c.putCommand(), c.deleteCommand(), c.casCommand(), c.benchCommand(), c.chainCommand(), c.switchCommand(),
+	root.AddCommand(c.getCommand(), c.putCommand(), c.deleteCommand(), c.casCommand(), c.benchCommand(),
+		c.chainCommand(), c.switchCommand(),
 		c.placementCommand(), c.sessionCommand(), c.eventsCommand(), c.pageCommand())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	usage(root)
 	return root
 }
 
-// usage makes mistakes in the arguments of a command and of those below it usage errors, and commands that only have others below them print their help.
+// usage makes mistakes in the arguments of a command and of those below it usage errors, and
+// commands that only have others below them print their help.
 func usage(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		usage(sub)

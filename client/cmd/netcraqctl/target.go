@@ -62,7 +62,8 @@ func (c *cli) findKey(ctx context.Context, s string) (key, error) {
 	return key{wire.Key(k.KeyID), name}, nil
 }
 
-// findTarget says where queries for keys of a chain go, by what the user gave and, for what he left out, by what the controller says.
+// findTarget says where queries for keys of a chain go, by what the user gave and, for what he left
+// out, by what the controller says.
 func (c *cli) findTarget(ctx context.Context, chain func(api.Chain) bool, described string) (*target, error) {
 	t := &target{}
 	for _, given := range []struct {
@@ -127,10 +128,13 @@ func (c *cli) findTarget(ctx context.Context, chain func(api.Chain) bool, descri
 
 // targetOf is the target of queries for one key.
 func (c *cli) targetOf(ctx context.Context, k key) (*target, error) {
-	return c.findTarget(ctx, func(ch api.Chain) bool { return ch.ID == k.id.Chain() }, fmt.Sprintf("chain %d, which the KEY_ID %v belongs to", k.id.Chain(), k.id))
+	return c.findTarget(ctx, func(ch api.Chain) bool {
+		return ch.ID == k.id.Chain()
+	}, fmt.Sprintf("chain %d, which the KEY_ID %v belongs to", k.id.Chain(), k.id))
 }
 
-// toSwitches makes switches' own addresses the ones that are asked. Answers come from where they came from before.
+// toSwitches makes switches' own addresses the ones that are asked. Answers come from where they
+// came from before.
 func (t *target) toSwitches(addresses []netip.AddrPort) {
 	if len(t.services) == 0 {
 		t.services = t.addresses

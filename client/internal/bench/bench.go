@@ -1,9 +1,12 @@
-// Package bench is netcraqctl's load generator: a closed loop with a fixed number of queries outstanding, driven by the client's core, so that what is measured
-// goes through the retransmission and session rules of real clients.
+// Package bench is netcraqctl's load generator: a closed loop with a fixed number of queries
+// outstanding, driven by the client's core, so that what is measured goes through the
+// retransmission and session rules of real clients.
 //
-// Each worker is one goroutine with one socket: it sends what the machine wants in one system call (sendmmsg) and takes what has arrived in one (recvmmsg), so that
-// at high rates the generator costs well under a microsecond a query besides the kernel's work. With one query outstanding (Serial) that is of no use, and the
-// poller between the socket and the goroutine costs more than the switch: there a worker is an operating-system thread that blocks in recvfrom.
+// Each worker is one goroutine with one socket: it sends what the machine wants in one system call
+// (sendmmsg) and takes what has arrived in one (recvmmsg), so that at high rates the generator
+// costs well under a microsecond a query besides the kernel's work. With one query outstanding
+// (Serial) that is of no use, and the poller between the socket and the goroutine costs more than
+// the switch: there a worker is an operating-system thread that blocks in recvfrom.
 package bench
 
 import (
@@ -62,7 +65,8 @@ func (o Op) String() string { return [...]string{"get", "put", "cas"}[o] }
 // Report is what a run measured.
 type Report struct {
 	Elapsed time.Duration
-	// What was done in the end: Serial means one query a worker, and there are no more workers than queries.
+	// What was done in the end: Serial means one query a worker, and there are no more workers than
+	// queries.
 	Workers, Outstanding int
 	Ops                  [ops]OpReport
 	All                  *hdrhistogram.Histogram // latencies of all answered queries, nanoseconds
@@ -254,7 +258,8 @@ type tag struct {
 
 func newWorker(cfg *Config, i int, started, finished *atomic.Uint64) (*worker, error) {
 	r := rand.New(rand.NewPCG(cfg.Seed, uint64(i)))
-	w := &worker{cfg: cfg, rand: r, value: make([]byte, cfg.ValueBytes), versions: make([]wire.Version, len(cfg.Keys)), started: started, finished: finished}
+	w := &worker{cfg: cfg, rand: r, value: make([]byte, cfg.ValueBytes), versions: make([]wire.Version,
+		len(cfg.Keys)), started: started, finished: finished}
 	w.outstanding = cfg.Outstanding / cfg.Workers
 	if i < cfg.Outstanding%cfg.Workers {
 		w.outstanding++

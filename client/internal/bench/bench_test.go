@@ -21,7 +21,8 @@ func setUp(t *testing.T, chain refchain.Config) (*refchain.Chain, Config) {
 	t.Cleanup(c.Close)
 	cfg := Config{
 		Core:    core.Config{Profile: wire.Profile128, Addresses: c.Addresses(), Retransmit: 20 * time.Millisecond},
-		Workers: 2, Outstanding: 16, Mix: Mix{Get: 6, Put: 3, CAS: 1}, ValueBytes: 9, Count: 2000, Timeout: 2 * time.Second, Seed: 1,
+		Workers: 2, Outstanding: 16, Mix: Mix{Get: 6, Put: 3, CAS: 1}, ValueBytes: 9, Count: 2000,
+		Timeout: 2 * time.Second, Seed: 1,
 	}
 	for id := range uint16(4) {
 		cfg.Sessions = append(cfg.Sessions, core.Session{ID: id + 1, NextRequest: 1})
@@ -53,7 +54,8 @@ func TestRun(t *testing.T) {
 			}
 			var answered int64
 			for op, o := range r.Ops {
-				if o.Queries != o.OK+o.NotFound+o.CASFailed+o.TimedOut+o.Failed || o.Failed != 0 || o.TimedOut != 0 || o.OK == 0 {
+				if o.Queries != o.OK+o.NotFound+o.CASFailed+o.TimedOut+o.Failed || o.Failed != 0 ||
+					o.TimedOut != 0 || o.OK == 0 {
 					t.Errorf("%v: %+v", Op(op), o)
 				}
 				answered += o.Latency.TotalCount()
@@ -65,7 +67,8 @@ func TestRun(t *testing.T) {
 			if share < 0.55 || share > 0.65 {
 				t.Errorf("gets are %.2f of all, want 0.6", share)
 			}
-			// Without a session a write that is sent again, because this machine is busy, is executed again.
+			// Without a session a write that is sent again, because this machine is busy, is
+			// executed again.
 			done := r.Ops[Put].OK + r.Ops[CAS].OK
 			if n := uint64(chain.Counts().Executed); n != done && (n < done || !cfg.Core.AtLeastOnce) {
 				t.Errorf("the chain has executed %d writes, the report says %d", n, done)

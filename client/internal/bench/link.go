@@ -26,7 +26,8 @@ type link interface {
 
 const (
 	batch = 64
-	// coarse is how far from its time a worker may be woken to retransmit. Setting a deadline before each receive would cost more than the query.
+	// coarse is how far from its time a worker may be woken to retransmit. Setting a deadline
+	// before each receive would cost more than the query.
 	coarse = 5 * time.Millisecond
 	buffer = 4 << 20 // bytes, as far as the system allows
 )
@@ -103,7 +104,8 @@ func (l *batchLink) receive(wait time.Duration, take func(netip.AddrPort, []byte
 	return nil
 }
 
-// blockingLink is a socket without the runtime's poller: a thread sends one packet and blocks until the next comes.
+// blockingLink is a socket without the runtime's poller: a thread sends one packet and blocks until
+// the next comes.
 type blockingLink struct {
 	fd  int
 	buf []byte

@@ -4,7 +4,8 @@
 * :mod:`netcraq.wire` encodes and decodes the packet; it needs nothing but Python.
 * :mod:`netcraq.scapy_layer` is the packet as a scapy layer.
 * :mod:`netcraq.client` is a small synchronous client.
-* :mod:`netcraq.admin` asks the controller for what a client cannot know: addresses, KEY_IDs of names, sessions.
+* :mod:`netcraq.admin` asks the controller for what a client cannot know: addresses, KEY_IDs of
+  names, sessions.
 
 ``docs/protocol.md`` is the normative description of all of it.
 """

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller's admin API (HTTP and JSON) tells a client: chains, the KEY_IDs of names, and sessions to write with.
+"""What the controller's admin API (HTTP and JSON) tells a client: chains, the KEY_IDs of names, and
+sessions to write with.
 
-The controller lets in root and its own user by its Unix socket, and over TCP who has the token that a file has.
+The controller lets in root and its own user by its Unix socket, and over TCP who has the token that
+a file has.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ SYSTEM_SOCKET = "unix:///run/netcraq-admin/controller.sock"
 
 
 def default_url() -> str:
-    """The socket of the system's controller, or, for a user other than root where there is none, of that user's own."""
+    """The socket of the system's controller, or, for a user other than root where there is none, of
+    that user's own.
+    """
     own = os.environ.get("XDG_RUNTIME_DIR")
     if os.geteuid() == 0 or not own or os.path.exists(SYSTEM_SOCKET.removeprefix("unix://")):
         return SYSTEM_SOCKET
@@ -41,7 +45,9 @@ class AdminError(Exception):
 
 @dataclass
 class Session:
-    """A session id that nobody else writes under, and the number of its next request (from 1; above every number that it was used with)."""
+    """A session id that nobody else writes under, and the number of its next request (from 1; above
+    every number that it was used with).
+    """
 
     id: int
     next_request: int = 1
@@ -67,11 +73,14 @@ class Chain:
 class Admin:
     """A controller.
 
-    url is ``unix:///PATH`` of its socket, or ``http://HOST:PORT``; it defaults to $NETCRAQ_ADMIN, or to the controller's socket on this machine.
-    token_file has the token that the controller asks for over TCP; it defaults to $NETCRAQ_TOKEN_FILE. timeout is in seconds, for each request.
+    url is ``unix:///PATH`` of its socket, or ``http://HOST:PORT``; it defaults to $NETCRAQ_ADMIN,
+    or to the controller's socket on this machine. token_file has the token that the controller asks
+    for over TCP; it defaults to $NETCRAQ_TOKEN_FILE. timeout is in seconds, for each request.
     """
 
-    def __init__(self, url: str | None = None, timeout: float = 2.0, token_file: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, url: str | None = None, timeout: float = 2.0, token_file: str | os.PathLike[str] | None = None
+    ) -> None:
         url = url or os.environ.get("NETCRAQ_ADMIN") or default_url()
         self.url = (url if "://" in url else "http://" + url).rstrip("/")
         self.timeout = timeout
@@ -80,34 +89,51 @@ class Admin:
     def chains(self) -> list[Chain]:
         """All chains."""
         return [
-            Chain(c["name"], c["id"], c["serviceAddress"], {m["switch"]: m["address"] for m in c["members"]}, c["valueBytes"] * 8)
+            Chain(
+                c["name"],
+                c["id"],
+                c["serviceAddress"],
+                {m["switch"]: m["address"] for m in c["members"]},
+                c["valueBytes"] * 8,
+            )
             for c in self._do("GET", "/v1/chains") or []
         ]
 
     def keys(self, prefix: str = "") -> dict[str, int]:
-        """The placed keys whose names start with prefix, as they are on record: name to KEY_ID (32 bits).
+        """The placed keys whose names start with prefix, as they are on record: name to KEY_ID (32
+        bits).
 
-        Raises AdminError with code unavailable where the controller does not know that it leads: ask again.
+        Raises AdminError with code unavailable where the controller does not know that it leads:
+        ask again.
         """
-        return {k["name"]: k["keyId"] for k in self._do("GET", "/v1/keys?" + urllib.parse.urlencode({"prefix": prefix})) or []}
+        return {
+            k["name"]: k["keyId"]
+            for k in self._do("GET", "/v1/keys?" + urllib.parse.urlencode({"prefix": prefix})) or []
+        }
 
     def key_id(self, name: str) -> int:
         """The KEY_ID of a placed key. Raises AdminError with code not_found."""
         return self._do("GET", "/v1/keys/" + _segment(name))["keyId"]
 
-    def lease_sessions(self, count: int = 1, owner: str = "netcraq python client", address: str | None = None) -> SessionLease:
+    def lease_sessions(
+        self, count: int = 1, owner: str = "netcraq python client", address: str | None = None
+    ) -> SessionLease:
         """Leases sessions to write with.
 
-        address: the IPv4 address in the network of the host that will write (:func:`host_address`), since no other can. None
-        will do where hosts may use sessions that they have not leased.
+        address: the IPv4 address in the network of the host that will write (:func:`host_address`),
+        since no other can. None will do where hosts may use sessions that they have not leased.
         """
         asked = time.monotonic()
-        got = self._do("POST", "/v1/sessions", {"count": count, "owner": owner} | ({"address": address} if address else {}))
+        got = self._do(
+            "POST", "/v1/sessions", {"count": count, "owner": owner} | ({"address": address} if address else {})
+        )
         sessions = [Session(s["id"], s["nextRequest"]) for s in got["sessions"]]
         return SessionLease(self, got["lease"], sessions, got["ttlSeconds"], asked, count, owner, address)
 
     def page_link(self) -> str:
-        """A link by which a browser is let in to the controller's page, once, within five minutes."""
+        """A link by which a browser is let in to the controller's page, once, within five
+        minutes.
+        """
         return self._do("POST", "/v1/page")["url"]
 
     def _do(self, method: str, path: str, body: Any = None) -> Any:
@@ -131,7 +157,9 @@ class Admin:
                 response = connection.getresponse()
                 text = response.read()
         except (OSError, ValueError, http.client.HTTPException) as e:
-            raise AdminError("unreachable", f"asking the controller at {self.url} (is it running, and is this its address?): {e}") from None
+            raise AdminError(
+                "unreachable", f"asking the controller at {self.url} (is it running, and is this its address?): {e}"
+            ) from None
         if response.status < 300:
             return text
         try:
@@ -164,7 +192,8 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def host_address(to: str) -> str | None:
-    """The IPv4 address from which this host sends to another ("ADDRESS" or "ADDRESS:PORT", as a chain's service address).
+    """The IPv4 address from which this host sends to another ("ADDRESS" or "ADDRESS:PORT", as a
+    chain's service address).
 
     None: there is no way to that.
     """
@@ -183,7 +212,9 @@ def _segment(s: str) -> str:
 
 @dataclass
 class SessionLease:
-    """Sessions for a limited time. A client keeps the lease when it writes; one that does not write in the lease's time loses it, and leases anew."""
+    """Sessions for a limited time. A client keeps the lease when it writes; one that does not write
+    in the lease's time loses it, and leases anew.
+    """
 
     admin: Admin
     name: str
@@ -200,7 +231,9 @@ class SessionLease:
         return self.admin.lease_sessions(self.count, self.owner, self.address)
 
     def keep(self) -> bool:
-        """Keeps the lease if that is due. False: it has run out, and the sessions must not be used any more."""
+        """Keeps the lease if that is due. False: it has run out, and the sessions must not be used
+        any more.
+        """
         now = time.monotonic()
         ends = self.renewed + 0.9 * self.ttl  # a tenth for what is on its way then
         if now - self.renewed > self.ttl / 3 and now < ends:

@@ -8,13 +8,17 @@
         r = c.get(0x01000007)
         c.cas(0x01000007, r.version, b"off")
 
-A request that is not answered within the retransmission time (the paper's 50 ms) goes, as the same packet, to the next address, until the timeout.
-Because every copy has the same session and request number, a write is executed once however often it is sent. A write that ends in Timeout has an
-unknown outcome; its number is used up, and the next write has the next one: switches drop late copies of the older as soon as they know the newer, so
-nothing is ever sent under an old number again. A write that was refused has an unknown outcome, too: the refusal speaks for one copy, and networks
-double packets. What is surely not executed is what was not sent, and a CAS with a session that failed.
+A request that is not answered within the retransmission time (the paper's 50 ms) goes, as the same
+packet, to the next address, until the timeout. Because every copy has the same session and request
+number, a write is executed once however often it is sent. A write that ends in Timeout has an
+unknown outcome; its number is used up, and the next write has the next one: switches drop late
+copies of the older as soon as they know the newer, so nothing is ever sent under an old number
+again. A write that was refused has an unknown outcome, too: the refusal speaks for one copy, and
+networks double packets. What is surely not executed is what was not sent, and a CAS with a session
+that failed.
 
-What comes from an address that was not asked, and is not the chain's service address, is no answer: it is counted (``Client.foreign``) and ignored.
+What comes from an address that was not asked, and is not the chain's service address, is no answer:
+it is counted (``Client.foreign``) and ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +36,9 @@ from netcraq.wire import Flags, Op, Packet, Status
 
 
 class NetCRAQError(Exception):
-    """A request failed. ``outcome_unknown``: it is a write that may have been executed, or may still be."""
+    """A request failed. ``outcome_unknown``: it is a write that may have been executed, or may
+    still be.
+    """
 
     def __init__(self, message: str, *, outcome_unknown: bool = False) -> None:
         super().__init__(message + ("; whether the write was executed is not known" if outcome_unknown else ""))
@@ -40,7 +46,9 @@ class NetCRAQError(Exception):
 
 
 class NotFound(NetCRAQError):
-    """The key has no slot in the network, was never written (version 0), or is deleted (version of the deletion)."""
+    """The key has no slot in the network, was never written (version 0), or is deleted (version of
+    the deletion).
+    """
 
     def __init__(self, message: str, version: int, *, outcome_unknown: bool = False) -> None:
         super().__init__(message, outcome_unknown=outcome_unknown)
@@ -48,7 +56,9 @@ class NotFound(NetCRAQError):
 
 
 class CASFailed(NetCRAQError):
-    """The key has another version; ``version`` and ``value`` (None: no value) are what is committed."""
+    """The key has another version; ``version`` and ``value`` (None: no value) are what is
+    committed.
+    """
 
     def __init__(self, message: str, version: int, value: bytes | None, *, outcome_unknown: bool = False) -> None:
         super().__init__(message, outcome_unknown=outcome_unknown)
@@ -73,11 +83,15 @@ class NoSession(NetCRAQError):
 
 
 class Denied(NetCRAQError):
-    """This host may not do that in the key's realm. Trying again does not help; the operator can grant it."""
+    """This host may not do that in the key's realm. Trying again does not help; the operator can
+    grant it.
+    """
 
 
 class Refused(NetCRAQError):
-    """BAD_SESSION (the switches do not take the session, which is not used again), FULL, or an answer that makes no sense; ``status`` says which."""
+    """BAD_SESSION (the switches do not take the session, which is not used again), FULL, or an
+    answer that makes no sense; ``status`` says which.
+    """
 
     def __init__(self, message: str, status: int, *, outcome_unknown: bool = False) -> None:
         super().__init__(message, outcome_unknown=outcome_unknown)
@@ -116,12 +130,13 @@ class Client:
         retransmit: float = 0.05,
         bind: str = "",
     ) -> None:
-        """addresses: "ADDRESS" or "ADDRESS:PORT", the chain's service address first, then switches' own.
+        """addresses: "ADDRESS" or "ADDRESS:PORT", the chain's service address first, then switches'
+        own.
 
-        service: the chain's service address, where it is not one of them: switches answer from there also what they were
-        asked at their own. session: to write with; without one, writes raise NoSession, or, with at_least_once, may be
-        executed more than once. A lease of which the switches take no session is replaced by another. timeout and
-        retransmit in seconds.
+        service: the chain's service address, where it is not one of them: switches answer from
+        there also what they were asked at their own. session: to write with; without one, writes
+        raise NoSession, or, with at_least_once, may be executed more than once. A lease of which
+        the switches take no session is replaced by another. timeout and retransmit in seconds.
         """
         wire.value_bytes(value_bits)
         self.addresses = [_address(a) for a in addresses]
@@ -136,23 +151,29 @@ class Client:
         self.retransmit = retransmit
         self.at_least_once = at_least_once
         self._session = session
-        # Where the numbers of reads start is chance, since an answer is known by its number: nobody can guess it, nor is
-        # a late answer to an earlier user of the same UDP port taken for ours.
+        # Where the numbers of reads start is chance, since an answer is known by its number: nobody
+        # can guess it, nor is a late answer to an earlier user of the same UDP port taken for ours.
         self._number = random.SystemRandom().randrange(1 << 32)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((bind, 0))
         self._socket.setblocking(False)
 
     @classmethod
-    def from_controller(cls, admin: Admin | None = None, *, key: int | None = None, timeout: float = 2.0, retransmit: float = 0.05) -> Client:
-        """A client of a chain (that of a key, or the only one) with what the controller says: addresses, width of values, a session."""
+    def from_controller(
+        cls, admin: Admin | None = None, *, key: int | None = None, timeout: float = 2.0, retransmit: float = 0.05
+    ) -> Client:
+        """A client of a chain (that of a key, or the only one) with what the controller says:
+        addresses, width of values, a session.
+        """
         admin = admin or Admin()
         chains = admin.chains()
         if key is None and len(chains) != 1:
             raise ValueError(f"the controller has {len(chains)} chains: say of which key")
         chain = chains[0] if key is None else chain_of(chains, key)
         session = admin.lease_sessions(address=host_address(chain.service_address))
-        return cls(chain.addresses, value_bits=chain.value_bits, session=session, timeout=timeout, retransmit=retransmit)
+        return cls(
+            chain.addresses, value_bits=chain.value_bits, session=session, timeout=timeout, retransmit=retransmit
+        )
 
     def __enter__(self) -> Client:
         """Itself."""
@@ -169,9 +190,13 @@ class Client:
             self._session.close()
 
     def get(self, key: int, *, eventual: bool = False, to: str | None = None) -> Result:
-        """Reads a key. eventual: the last committed value of whichever member is asked will do. to: ask this address only. Raises NotFound."""
+        """Reads a key. eventual: the last committed value of whichever member is asked will do. to:
+        ask this address only. Raises NotFound.
+        """
         self._number = (self._number + 1) & 0xFFFFFFFF
-        return self._call(Packet(Op.READ, key, flags=Flags.EVENTUAL if eventual else Flags(0), request=self._number), to=to)
+        return self._call(
+            Packet(Op.READ, key, flags=Flags.EVENTUAL if eventual else Flags(0), request=self._number), to=to
+        )
 
     def put(self, key: int, value: bytes) -> Result:
         """Writes a value."""
@@ -182,26 +207,37 @@ class Client:
         return self._write(Op.WRITE, key, None, 0)
 
     def cas(self, key: int, expected: int, value: bytes | None) -> Result:
-        """Writes value (None: deletes it) if the key's version is expected (0: it was never written). Raises CASFailed."""
+        """Writes value (None: deletes it) if the key's version is expected (0: it was never
+        written). Raises CASFailed.
+        """
         return self._write(Op.CAS, key, value, expected)
 
     def _write(self, op: Op, key: int, value: bytes | None, expected: int) -> Result:
         if value is not None and len(value) > wire.value_bytes(self.value_bits):
-            raise ValueTooLarge(f"{_name(op, value)} {wire.format_key(key)}: {len(value)} bytes, the switches' program holds {self.value_bits // 8}")
+            raise ValueTooLarge(
+                f"{_name(op, value)} {wire.format_key(key)}: {len(value)} bytes, the switches' program holds {self.value_bits // 8}"
+            )
         begun = time.monotonic()
         sent, pause = 0, 0.01
         while True:
             session = self._writer()
             if session is None:
                 if not self.at_least_once:
-                    raise NoSession(f"{_name(op, value)} {wire.format_key(key)}: no session to write with", outcome_unknown=sent > 0)
+                    raise NoSession(
+                        f"{_name(op, value)} {wire.format_key(key)}: no session to write with", outcome_unknown=sent > 0
+                    )
                 self._number = (self._number + 1) & 0xFFFFFFFF
                 return self._call(Packet(op, key, request=self._number, version=expected, value=value), begun, sent)
             number = session.next_request
             session.next_request += 1
             ends = self._session.ends if isinstance(self._session, SessionLease) else None
             try:
-                return self._call(Packet(op, key, session=session.id, request=number, version=expected, value=value), begun, sent, ends)
+                return self._call(
+                    Packet(op, key, session=session.id, request=number, version=expected, value=value),
+                    begun,
+                    sent,
+                    ends,
+                )
             except CASFailed as e:
                 if not sent or e.outcome_unknown:
                     raise
@@ -211,8 +247,13 @@ class Client:
                 if e.status != Status.BAD_SESSION:
                     raise
                 left = self._drop(session)
-                # A copy may have been executed while the session was still taken. A CAS cannot be executed again then.
-                if op != Op.CAS or not isinstance(self._session, SessionLease) or time.monotonic() + pause >= begun + self.timeout:
+                # A copy may have been executed while the session was still taken. A CAS cannot be
+                # executed again then.
+                if (
+                    op != Op.CAS
+                    or not isinstance(self._session, SessionLease)
+                    or time.monotonic() + pause >= begun + self.timeout
+                ):
                     raise
             sent += 1  # it goes on with another session
             if not left and sent > 1:  # the more leases in a row of which no session is taken, the later the next
@@ -239,11 +280,18 @@ class Client:
         self._session = None
         return 0
 
-    def _call(self, request: Packet, begun: float | None = None, before: int = 0, not_after: float | None = None, to: str | None = None) -> Result:
+    def _call(
+        self,
+        request: Packet,
+        begun: float | None = None,
+        before: int = 0,
+        not_after: float | None = None,
+        to: str | None = None,
+    ) -> Result:
         """Does a request.
 
-        begun and before: when its first packet was sent, and how many were, under other sessions. not_after: when the
-        session's lease ends.
+        begun and before: when its first packet was sent, and how many were, under other sessions.
+        not_after: when the session's lease ends.
         """
         payload = request.encode(self.value_bits)
         addresses = self.addresses if to is None else [_address(to)]
@@ -271,7 +319,8 @@ class Client:
                 at = (at + 1) % len(addresses)
                 continue
             p, source = reply
-            # The same packet again: the switch has not executed it, or this answer is an older copy's.
+            # The same packet again: the switch has not executed it, or this answer is an older
+            # copy's.
             if p.status in (Status.RETRY, Status.NOT_SERVING, Status.NO_CHAIN):
                 refusals += 1
                 last = f"the last answer was {wire.status_name(p.status)}"
@@ -296,22 +345,31 @@ class Client:
         if p.status == Status.NOT_FOUND or (not writes and p.status == Status.OK and p.value is None):
             raise NotFound(f"{name}: key not found", 0 if writes else p.version, outcome_unknown=writes)
         if p.status == Status.CAS_FAILED and request.op == Op.CAS:
-            # With a session the head would have known an executed one again; without, this may answer the second copy of one that was executed.
+            # With a session the head would have known an executed one again; without, this may
+            # answer the second copy of one that was executed.
             why = f"{name}: the key has version {wire.format_version(p.version)}, value {p.value!r}"
             raise CASFailed(why, p.version, p.value, outcome_unknown=request.session == 0)
         if p.status == Status.OK or (p.status == Status.SUPERSEDED and writes):
-            return Result(p.version, None if writes else p.value, p.status == Status.SUPERSEDED, source, p.epoch, rtt, attempts)
-        # Whatever else refuses a write speaks for this copy of its packet. Another may have been executed.
+            return Result(
+                p.version, None if writes else p.value, p.status == Status.SUPERSEDED, source, p.epoch, rtt, attempts
+            )
+        # Whatever else refuses a write speaks for this copy of its packet. Another may have been
+        # executed.
         if p.status == Status.DENIED:
             needed = {Op.READ: "read in", Op.WRITE: "write in", Op.CAS: "read and write in"}[request.op]
-            raise Denied(f"{name}: access denied: ask the operator for access to {needed} the key's realm", outcome_unknown=writes)
+            raise Denied(
+                f"{name}: access denied: ask the operator for access to {needed} the key's realm",
+                outcome_unknown=writes,
+            )
         why = f"answered {wire.status_name(p.status)}"
         if writes and p.status == Status.BAD_SESSION:
             why += f": session {request.session} is not leased to this host, not any more, or is beyond the switches' session table"
         raise Refused(f"{name}: {why}", p.status, outcome_unknown=writes)
 
     def _receive(self, request: Packet, sources: set[tuple[str, int]], until: float) -> tuple[Packet, str] | None:
-        """The reply to the request, whichever of its copies it answers; None when there is none by then."""
+        """The reply to the request, whichever of its copies it answers; None when there is none by
+        then.
+        """
         while True:
             ready, _, _ = select.select([self._socket], [], [], max(0.0, until - time.monotonic()))
             if not ready:
@@ -321,7 +379,11 @@ class Client:
                 p = Packet.decode(payload, self.value_bits)
             except (OSError, wire.WireError):
                 continue
-            answers = p.op == request.op.reply and (p.session, p.request, p.key) == (request.session, request.request, request.key)
+            answers = p.op == request.op.reply and (p.session, p.request, p.key) == (
+                request.session,
+                request.request,
+                request.key,
+            )
             if (host, port) not in sources:
                 self.foreign += 1
                 self._stranger = f"{host}:{port}" if answers else self._stranger

@@ -7,16 +7,26 @@
     >>> UDP(raw(request)[20:])[NetCRAQ].data
     b'on'
 
-There is a class for each width of the value field. ``NetCRAQ`` itself is the narrowest when a packet is made, and the one that fits the payload's
-length when one is taken apart; ``packet[NetCRAQ]`` finds any of them. Both directions of UDP port 20035 are bound to it; a payload of another length
-stays ``Raw``.
+There is a class for each width of the value field. ``NetCRAQ`` itself is the narrowest when a
+packet is made, and the one that fits the payload's length when one is taken apart;
+``packet[NetCRAQ]`` finds any of them. Both directions of UDP port 20035 are bound to it; a payload
+of another length stays ``Raw``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from scapy.fields import ByteEnumField, ConditionalField, FlagsField, IntField, LongField, ShortField, StrFixedLenField, XIntField
+from scapy.fields import (
+    ByteEnumField,
+    ConditionalField,
+    FlagsField,
+    IntField,
+    LongField,
+    ShortField,
+    StrFixedLenField,
+    XIntField,
+)
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, Raw, bind_layers
 
@@ -62,7 +72,9 @@ class _ValueField(StrFixedLenField):
 
 
 class NetCRAQ(Packet):
-    """The header and the value field. ``flags`` is there in requests and chain packets, ``status`` in replies."""
+    """The header and the value field. ``flags`` is there in requests and chain packets, ``status``
+    in replies.
+    """
 
     name = "NetCRAQ"
     value_bits = 128
@@ -99,8 +111,9 @@ class NetCRAQ(Packet):
     def mysummary(self) -> str:
         """One line."""
         second = f"status={wire.status_name(self.status)}" if _is_reply(self) else f"flags={self.flags}"
-        return f"NetCRAQ {_OPS.get(self.op, self.op)} key={wire.format_key(self.key)} session={self.session} request={self.request} {second} " + (
-            f"version={wire.format_version(self.version)} value={self.data!r}"
+        return (
+            f"NetCRAQ {_OPS.get(self.op, self.op)} key={wire.format_key(self.key)} session={self.session} request={self.request} {second} "
+            + (f"version={wire.format_version(self.version)} value={self.data!r}")
         )
 
 
@@ -151,7 +164,8 @@ LAYERS: dict[int, type[NetCRAQ]] = {c.value_bits: c for c in (NetCRAQ128, NetCRA
 
 _BY_LENGTH = {wire.HEADER_BYTES + bits // 8: c for bits, c in LAYERS.items()}
 
-# A packet that is made goes to the port (the last binding of a layer sets the fields of the one below), one that arrives is known by either port.
+# A packet that is made goes to the port (the last binding of a layer sets the fields of the one
+# below), one that arrives is known by either port.
 bind_layers(UDP, NetCRAQ, sport=wire.PORT)
 bind_layers(UDP, NetCRAQ, dport=wire.PORT)
 for _layer in LAYERS.values():

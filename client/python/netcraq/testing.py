@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A reference chain and controller on loopback, for the tests of programs that talk to one.
 
-The chain answers as docs/protocol.md says a chain does, with everything between head and tail happening at once.
+The chain answers as docs/protocol.md says a chain does, with everything between head and tail
+happening at once.
 """
 
 from __future__ import annotations
@@ -22,17 +23,26 @@ CHAIN = 1
 
 
 class RefChain:
-    """Answers as docs/protocol.md says a chain does, and loses and doubles packets as told. Notes what clients must not do in ``violations``.
+    """Answers as docs/protocol.md says a chain does, and loses and doubles packets as told. Notes
+    what clients must not do in ``violations``.
 
-    Every host may use every key and every session, but for keys with a realm (``realms``: those are for the principal of the
-    same number, and for others as far as ``grants`` says) and for sessions that are leased (:meth:`lease`). A host is an IPv4
-    address: tests bind clients to addresses of 127.0.0.0/8.
+    Every host may use every key and every session, but for keys with a realm (``realms``: those are
+    for the principal of the same number, and for others as far as ``grants`` says) and for sessions
+    that are leased (:meth:`lease`). A host is an IPv4 address: tests bind clients to addresses of
+    127.0.0.0/8.
     """
 
     def __init__(
-        self, addresses: int | list[tuple[str, int]] = 1, value_bits: int = 128, loss: float = 0, duplicate: float = 0, seed: int = 0
+        self,
+        addresses: int | list[tuple[str, int]] = 1,
+        value_bits: int = 128,
+        loss: float = 0,
+        duplicate: float = 0,
+        seed: int = 0,
     ) -> None:
-        """addresses: where to listen, or how many loopback addresses, all at one port that the system chooses. The first is the service address."""
+        """addresses: where to listen, or how many loopback addresses, all at one port that the
+        system chooses. The first is the service address.
+        """
         if isinstance(addresses, int):
             addresses = [(f"127.0.0.{1 + i}", 0) for i in range(addresses)]
         self.value_bits, self.loss, self.duplicate = value_bits, loss, duplicate
@@ -83,11 +93,14 @@ class RefChain:
             self.slots[k] = (0, None)
 
     def lease(self, session: int, host: str, last: int = 0) -> None:
-        """Gives a session to a host, which alone may write with it from then on. Its record begins anew behind the request last."""
+        """Gives a session to a host, which alone may write with it from then on. Its record begins
+        anew behind the request last.
+        """
         with self.lock:
             self.holders[session] = host
             self.sessions[session] = (last, 0)
-            self.seen = {(s, r): payload for (s, r), payload in self.seen.items() if s != session}  # an earlier holder's
+            # an earlier holder's
+            self.seen = {(s, r): payload for (s, r), payload in self.seen.items() if s != session}
 
     def _may(self, host: str, p: Packet) -> bool:
         realm, principal = self.realms.get(p.key), self.principals.get(host)
@@ -172,8 +185,12 @@ class RefChain:
 class RefController:
     """The part of the controller's admin API that clients use, for one reference chain."""
 
-    def __init__(self, chain: RefChain, ttl: float = 30, socket_path: str | None = None, token: str | None = None) -> None:
-        """socket_path: serve by a Unix socket there, instead of over TCP. token: what clients have to show."""
+    def __init__(
+        self, chain: RefChain, ttl: float = 30, socket_path: str | None = None, token: str | None = None
+    ) -> None:
+        """socket_path: serve by a Unix socket there, instead of over TCP. token: what clients have
+        to show.
+        """
         self.chain, self.ttl, self.token = chain, ttl, token
         self.keys: dict[str, int] = {}
         self.next_session = 1
@@ -190,7 +207,9 @@ class RefController:
                 if controller.token and self.headers.get("Authorization") != f"Bearer {controller.token}":
                     status, answer = 401, {"error": {"code": "unauthenticated", "message": "a token is asked for"}}
                 else:
-                    status, answer = controller.answer(self.command, urlsplit(self.path), json.loads(body) if body else None)
+                    status, answer = controller.answer(
+                        self.command, urlsplit(self.path), json.loads(body) if body else None
+                    )
                 data = json.dumps(answer).encode() if answer is not None else b""
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The NetCRAQ packet, in pure Python.
 
-A packet is the UDP payload: a header of 24 bytes in network byte order, then the value field, whose width was fixed when the P4 program was compiled
-(the profile: 128, 1024, 4096 or 8192 bits). Requests go to UDP port 20035, replies come from it. ``docs/protocol.md`` is the normative description;
-the Go package ``wire`` is tested against the same vectors.
+A packet is the UDP payload: a header of 24 bytes in network byte order, then the value field, whose
+width was fixed when the P4 program was compiled (the profile: 128, 1024, 4096 or 8192 bits).
+Requests go to UDP port 20035, replies come from it. ``docs/protocol.md`` is the normative
+description; the Go package ``wire`` is tested against the same vectors.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ PROFILES = (128, 1024, 4096, 8192)
 TOMBSTONE_LENGTH = 0xFFFF
 MAX_SEQUENCE = (1 << 48) - 1
 REQUEST_WINDOW = 1 << 28
-"""How far a session's request may be above the last that a switch has recorded. One that is farther away is of another lease of the session."""
+"""How far a session's request may be above the last that a switch has recorded. One that is farther
+away is of another lease of the session.
+"""
 
 _HEADER = struct.Struct("!BBHHHIIQ")
 
@@ -98,7 +101,9 @@ class Status(enum.IntEnum):
 
 
 class WireError(ValueError):
-    """The bytes are no packet, or the packet cannot be written. ``kind`` is profile, truncated, length, op, value, tombstone, meaning or range."""
+    """The bytes are no packet, or the packet cannot be written. ``kind`` is profile, truncated,
+    length, op, value, tombstone, meaning or range.
+    """
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -155,7 +160,9 @@ def status_name(status: int) -> str:
 def value_bytes(value_bits: int) -> int:
     """The length of the value field of a profile, in bytes."""
     if value_bits not in PROFILES:
-        raise WireError("profile", f"no profile has values of {value_bits} bits: there are {', '.join(map(str, PROFILES))}")
+        raise WireError(
+            "profile", f"no profile has values of {value_bits} bits: there are {', '.join(map(str, PROFILES))}"
+        )
     return value_bits // 8
 
 
@@ -199,7 +206,9 @@ class Packet:
 
     @classmethod
     def decode(cls, payload: bytes, value_bits: int) -> Packet:
-        """Reads a UDP payload of the profile. What is in the value field beyond the value is not looked at, as by the switches."""
+        """Reads a UDP payload of the profile. What is in the value field beyond the value is not
+        looked at, as by the switches.
+        """
         want = HEADER_BYTES + value_bytes(value_bits)
         if len(payload) != want:
             kind = "truncated" if len(payload) < want else "length"

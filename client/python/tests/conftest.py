@@ -11,7 +11,9 @@ from netcraq.testing import CHAIN, RefChain, RefController
 
 @pytest.fixture()
 def make_chain() -> Iterator[Callable[..., RefChain]]:
-    """Makes reference chains, with keys 0 to 9 of chain 1; checks at the end that nobody broke the protocol."""
+    """Makes reference chains, with keys 0 to 9 of chain 1; checks at the end that nobody broke the
+    protocol.
+    """
     made: list[RefChain] = []
 
     def make(**config: object) -> RefChain:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the client does where not everybody may do everything: forged replies, keys that are another's, sessions that are not its own."""
+"""What the client does where not everybody may do everything: forged replies, keys that are
+another's, sessions that are not its own.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ OTHER = "127.0.0.5"
 
 @contextlib.contextmanager
 def forger() -> Iterator[tuple[str, str, int]]:
-    """A switch on loopback, beside somebody who knows all requests, their numbers included, and is faster: before each answer he sends one of his own
-    from every one of his sockets. Yields the service address, the switch's own, and how many forgeries there are for a request.
+    """A switch on loopback, beside somebody who knows all requests, their numbers included, and is
+    faster: before each answer he sends one of his own from every one of his sockets. Yields the
+    service address, the switch's own, and how many forgeries there are for a request.
     """
     with contextlib.ExitStack() as stack:
 
@@ -63,7 +66,9 @@ def forger() -> Iterator[tuple[str, str, int]]:
 
 @pytest.mark.parametrize("asked", ["service", "switch", "to"])
 def test_forged_replies(asked: str) -> None:
-    """Who knows a request, but cannot send from an address that was asked or from the service's, has nothing of it."""
+    """Who knows a request, but cannot send from an address that was asked or from the service's,
+    has nothing of it.
+    """
     with forger() as (service, own, forgeries):
         where = {"service": ([service, own], None), "switch": ([own], service), "to": ([service], None)}[asked]
         with Client(where[0], service=where[1], session=Session(1)) as c:
@@ -76,7 +81,9 @@ def test_forged_replies(asked: str) -> None:
 
 def test_a_switch_alone_is_known() -> None:
     with forger() as (_, own, _), Client([own], timeout=0.3) as c:
-        with pytest.raises(nc.Timeout, match=r"which was not asked: if that is the chain's service address, give it as service"):
+        with pytest.raises(
+            nc.Timeout, match=r"which was not asked: if that is the chain's service address, give it as service"
+        ):
             c.get(KEY)
         assert c.foreign > 0
     with pytest.raises(ValueError, match="is no address"):
@@ -95,7 +102,9 @@ def test_first_numbers_cannot_be_foretold(make_chain) -> None:
     assert all(0 < sum(n >> bit & 1 for n in numbers) < len(numbers) for bit in range(32))
 
 
-@pytest.mark.parametrize(("principal", "may"), [(7, {"get", "put", "cas"}), (8, {"get"}), (9, {"put"}), (10, set()), (None, set())])
+@pytest.mark.parametrize(
+    ("principal", "may"), [(7, {"get", "put", "cas"}), (8, {"get"}), (9, {"put"}), (10, set()), (None, set())]
+)
 def test_denied(make_chain, principal: int | None, may: set[str]) -> None:
     chain = make_chain()
     chain.realms[KEY] = 7
@@ -103,7 +112,11 @@ def test_denied(make_chain, principal: int | None, may: set[str]) -> None:
     if principal is not None:
         chain.principals["127.0.0.9"] = principal
     with Client(chain.addresses, session=Session(1), bind="127.0.0.9") as c:
-        for what, do in (("get", lambda k: c.get(k)), ("put", lambda k: c.put(k, b"x")), ("cas", lambda k: c.cas(k, 99, b"y"))):
+        for what, do in (
+            ("get", lambda k: c.get(k)),
+            ("put", lambda k: c.put(k, b"x")),
+            ("cas", lambda k: c.cas(k, 99, b"y")),
+        ):
             with contextlib.suppress(nc.NotFound, nc.CASFailed):
                 do(KEY + 1)  # of no realm
             asked = chain.requests
@@ -121,7 +134,9 @@ def test_denied(make_chain, principal: int | None, may: set[str]) -> None:
 @pytest.mark.parametrize("refusal", ["NOT_FOUND", "DENIED", "BAD_SESSION", "NO_CHAIN", "FULL"])
 @pytest.mark.parametrize("what", ["put", "delete", "cas"])
 def test_a_refused_copy_says_nothing_of_the_other(make_chain, refusal: str, what: str) -> None:
-    """The network doubles a write. One copy is executed, its answer is lost, and what it needs is taken away before the other comes."""
+    """The network doubles a write. One copy is executed, its answer is lost, and what it needs is
+    taken away before the other comes.
+    """
     chain = make_chain()
     chain.place(KEY)
     take = chain._take
@@ -137,7 +152,9 @@ def test_a_refused_copy_says_nothing_of_the_other(make_chain, refusal: str, what
     chain._take = take_twice
     with Client(chain.addresses, session=Session(1)) as c:
         with pytest.raises(nc.NetCRAQError) as e:
-            {"put": lambda: c.put(KEY, b"x"), "delete": lambda: c.delete(KEY), "cas": lambda: c.cas(KEY, 0, b"x")}[what]()
+            {"put": lambda: c.put(KEY, b"x"), "delete": lambda: c.delete(KEY), "cas": lambda: c.cas(KEY, 0, b"x")}[
+                what
+            ]()
         assert chain.executed == 1
         assert e.value.outcome_unknown
         chain.refuse[0] = Status[refusal]
@@ -151,7 +168,8 @@ def test_sessions_are_leased_to_the_own_address(make_chain, make_controller) -> 
     controller = make_controller(chain)
     with Client.from_controller(Admin(controller.url)) as c:
         c.put(KEY, b"x")
-        # Of another host, or of another lease, they are not taken: a CAS goes on with the next lease, and a write after that one that has ended.
+        # Of another host, or of another lease, they are not taken: a CAS goes on with the next
+        # lease, and a write after that one that has ended.
         version = c.get(KEY).version
         chain.lease(1, OTHER)
         r = c.cas(KEY, version, b"y")
@@ -200,7 +218,10 @@ def test_no_lease_helps(make_chain, make_controller) -> None:
     chain = make_chain()
     controller = make_controller(chain)
     session = Admin(controller.url).lease_sessions(address=OTHER)
-    with Client(chain.addresses, session=session, timeout=0.3) as c, pytest.raises(nc.Refused, match="is not leased to this host") as e:
+    with (
+        Client(chain.addresses, session=session, timeout=0.3) as c,
+        pytest.raises(nc.Refused, match="is not leased to this host") as e,
+    ):
         c.cas(KEY, 0, b"x")
     assert e.value.status == Status.BAD_SESSION
     assert e.value.outcome_unknown

@@ -30,7 +30,11 @@ def test_operations(make_chain, value_bits: int) -> None:
         swapped = c.cas(KEY, put.version, b"w")
         with pytest.raises(nc.CASFailed) as failed:
             c.cas(KEY, put.version, b"x")
-        assert (failed.value.version, failed.value.value, failed.value.outcome_unknown) == (swapped.version, b"w", False)
+        assert (failed.value.version, failed.value.value, failed.value.outcome_unknown) == (
+            swapped.version,
+            b"w",
+            False,
+        )
         assert c.cas(KEY, swapped.version, None).version > swapped.version
         with pytest.raises(nc.NotFound) as deleted:
             c.get(KEY)
@@ -91,7 +95,9 @@ def test_redirect_and_refusals(make_chain) -> None:
 
 @pytest.mark.parametrize("write", [False, True])
 def test_a_lost_switch(make_chain, write: bool) -> None:
-    """A client whose switch dies without a word has its answer from another within 50 ms of the time it waits for one."""
+    """A client whose switch dies without a word has its answer from another within 50 ms of the
+    time it waits for one.
+    """
     chain = make_chain(addresses=3)
     with Client(chain.addresses, session=Session(3)) as c:
         c.put(KEY, b"x")
@@ -132,7 +138,8 @@ def test_sessions(make_chain) -> None:
 
 
 def test_send_failure_is_said() -> None:
-    # What is bound to a loopback address cannot send to another: the kernel refuses, and nothing leaves the machine.
+    # What is bound to a loopback address cannot send to another: the kernel refuses, and nothing
+    # leaves the machine.
     with Client(["192.0.2.1"], timeout=0.06, bind="127.0.0.1") as c, pytest.raises(nc.Timeout, match="sending fails"):
         c.get(KEY)
 
@@ -175,7 +182,11 @@ def test_admin_by_socket_and_by_token(make_chain, make_controller, tmp_path, mon
     by_socket = make_controller(chain, socket_path=str(path))
     by_token = make_controller(chain, token="a" * 40)
     assert by_socket.url == f"unix://{path}"
-    for admin in (Admin(by_socket.url), Admin(by_token.url, token_file=token), Admin(by_token.url.removeprefix("http://"), token_file=str(token))):
+    for admin in (
+        Admin(by_socket.url),
+        Admin(by_token.url, token_file=token),
+        Admin(by_token.url.removeprefix("http://"), token_file=str(token)),
+    ):
         assert [c.name for c in admin.chains()] == ["main"]
         assert admin.page_link() == "http://127.0.0.1:1/?token=x"
         with Client.from_controller(admin, key=KEY) as c:

@@ -76,7 +76,9 @@ def test_scapy_vectors(v: dict) -> None:
     assert (taken.op, taken.epoch, taken.session, taken.request, taken.key, taken.version) == (
         packet.op, packet.epoch, packet.session, packet.request, packet.key, packet.version
     )  # fmt: skip
-    assert (taken.status if packet.op.is_reply else taken.flags) == (packet.status if packet.op.is_reply else packet.flags)
+    assert (taken.status if packet.op.is_reply else taken.flags) == (
+        packet.status if packet.op.is_reply else packet.flags
+    )
     assert raw(taken) == golden
     assert packet.op.name in taken.mysummary()
     assert wire.format_key(packet.key) in taken.show(dump=True)

@@ -2,7 +2,8 @@
 
 //go:build commands
 
-// Package kubernetes names the commands of Kubernetes that the cluster of make e2e-k8s is built from, so that go.mod and go.sum pin what they need.
+// Package kubernetes names the commands of Kubernetes that the cluster of make e2e-k8s is built
+// from, so that go.mod and go.sum pin what they need.
 package kubernetes
 
 import (

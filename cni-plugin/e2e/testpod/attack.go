@@ -54,7 +54,8 @@ var attacks = map[string]func(*attacker){
 	"flood":     (*attacker).flood,
 }
 
-// attacker sends by a packet socket, which takes CAP_NET_RAW, or what it can without by ordinary ones.
+// attacker sends by a packet socket, which takes CAP_NET_RAW, or what it can without by ordinary
+// ones.
 type attacker struct {
 	service         netip.Addr
 	switches, nodes []netip.Addr
@@ -170,7 +171,8 @@ func (a *attacker) connect() error {
 	}
 	a.plain[askPort] = a.asking
 	for end := time.Now().Add(patience); a.to == nil; time.Sleep(10 * time.Millisecond) {
-		_, _ = a.asking.WriteTo([]byte("who are you"), &net.UDPAddr{IP: next, Port: 9}) // has the kernel ask for the Ethernet address
+		// has the kernel ask for the Ethernet address
+		_, _ = a.asking.WriteTo([]byte("who are you"), &net.UDPAddr{IP: next, Port: 9})
 		neighbours, err := netlink.NeighList(r.LinkIndex, netlink.FAMILY_V4)
 		if err != nil {
 			return err
@@ -198,7 +200,8 @@ func packetSocket(ifindex int) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("a packet socket: %w", err)
 	}
-	err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1), unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: ifindex}))
+	err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1),
+		unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: ifindex}))
 	return fd, err
 }
 
@@ -224,7 +227,8 @@ func (a *attacker) count1(err error) {
 	}
 }
 
-// send sends a packet: as a frame, or, where that may not be, by a socket, if it has the attacker's own address.
+// send sends a packet: as a frame, or, where that may not be, by a socket, if it has the attacker's
+// own address.
 func (a *attacker) send(p udptest.Packet) {
 	if a.raw >= 0 {
 		a.frames(p.Frame())
@@ -265,7 +269,8 @@ func (a *attacker) packet(from netip.Addr, to netip.Addr, w wire.Packet) udptest
 	if err != nil {
 		panic(err) // what is forged here is well-formed
 	}
-	return udptest.Packet{EthernetDst: a.to, EthernetSrc: a.mac, Src: netip.AddrPortFrom(from, askPort), Dst: netip.AddrPortFrom(to, wire.Port), Payload: b, Mark: len(b) - 2}
+	return udptest.Packet{EthernetDst: a.to, EthernetSrc: a.mac, Src: netip.AddrPortFrom(from, askPort),
+		Dst: netip.AddrPortFrom(to, wire.Port), Payload: b, Mark: len(b) - 2}
 }
 
 // targets are who takes NetCRAQ's packets.
@@ -307,7 +312,8 @@ func (a *attacker) writes() {
 func (a *attacker) sessions() {
 	for s := uint16(1); s < 4096; s++ {
 		for _, request := range []uint32{0xFFFFFFFF, 1, 1025} {
-			a.send(a.packet(a.own, a.service, wire.Packet{Op: wire.Write, Key: a.key, Session: s, Request: request, Value: []byte(forged)}))
+			a.send(a.packet(a.own, a.service, wire.Packet{Op: wire.Write, Key: a.key, Session: s,
+				Request: request, Value: []byte(forged)}))
 		}
 	}
 }
@@ -319,7 +325,8 @@ func (a *attacker) believed() (out []wire.Packet) {
 		version := wire.MakeVersion(epoch, 1000)
 		out = append(out, wire.Packet{Op: wire.Ack, Key: a.key, Epoch: epoch, Version: version, Value: value},
 			wire.Packet{Op: wire.Write, Flags: wire.Stamped, Key: a.key, Epoch: epoch, Version: version, Value: value},
-			wire.Packet{Op: wire.Write, Flags: wire.Stamped | wire.NoReply, Key: a.key, Epoch: epoch, Version: version, Value: value},
+			wire.Packet{Op: wire.Write, Flags: wire.Stamped | wire.NoReply, Key: a.key, Epoch: epoch,
+				Version: version, Value: value},
 			wire.Packet{Op: wire.Sync, Key: a.key, Epoch: epoch, Version: version, Value: value})
 	}
 	return append(out, wire.Packet{Op: wire.Write, Flags: wire.ToHead, Key: a.key, Value: value},
@@ -355,7 +362,8 @@ func (a *attacker) acks() {
 func (a *attacker) answersTo(from netip.Addr) (out []udptest.Packet) {
 	for _, op := range []wire.Op{wire.ReadReply, wire.WriteReply, wire.CASReply} {
 		for request := range uint32(8) {
-			p := a.packet(from, a.victim.Addr(), wire.Packet{Op: op, Key: a.key, Request: request, Version: wire.MakeVersion(100, 1), Value: []byte(forged)})
+			p := a.packet(from, a.victim.Addr(), wire.Packet{Op: op, Key: a.key, Request: request,
+				Version: wire.MakeVersion(100, 1), Value: []byte(forged)})
 			p.Src, p.Dst = netip.AddrPortFrom(from, wire.Port), a.victim
 			out = append(out, p)
 		}
@@ -385,9 +393,12 @@ func (a *attacker) spoofed() {
 func (a *attacker) kinds() []udptest.Packet {
 	var out []udptest.Packet
 	for _, to := range a.targets() {
-		p := a.packet(a.own, to, wire.Packet{Op: wire.Ack, Key: a.key, Epoch: 2, Version: wire.MakeVersion(2, 1000), Value: []byte(forged)})
+		p := a.packet(a.own, to, wire.Packet{Op: wire.Ack, Key: a.key, Epoch: 2, Version: wire.MakeVersion(2,
+			1000), Value: []byte(forged)})
 		p.Src = netip.AddrPortFrom(a.own, wire.Port)
-		out = append(out, p, a.packet(a.own, to, a.changes()[0]), a.packet(a.own, to, wire.Packet{Op: wire.Write, Key: a.key, Session: 65, Request: 0xFFFFFFFF, Value: []byte(forged)}))
+		out = append(out, p, a.packet(a.own, to, a.changes()[0]),
+			a.packet(a.own, to, wire.Packet{Op: wire.Write, Key: a.key, Session: 65, Request: 0xFFFFFFFF,
+				Value: []byte(forged)}))
 	}
 	return append(out, a.answersTo(a.service)[0])
 }
@@ -425,9 +436,12 @@ func (a *attacker) vxlan() {
 			}
 			for _, w := range []wire.Packet{a.believed()[0], a.believed()[1]} {
 				inner := a.packet(a.switches[min(i, len(a.switches)-1)], a.switches[min(j, len(a.switches)-1)], w)
-				payload := append(binary.BigEndian.AppendUint32([]byte{8, 0, 0, 0}, uint32(podroutes.PeerVNI(from, to))<<8), inner.Frame()...)
+				payload := append(binary.BigEndian.AppendUint32([]byte{8, 0, 0, 0},
+					uint32(podroutes.PeerVNI(from, to))<<8), inner.Frame()...)
 				for _, source := range []netip.Addr{a.own, from} {
-					p := udptest.Packet{EthernetDst: a.to, EthernetSrc: a.mac, Src: netip.AddrPortFrom(source, tunnelPort), Dst: netip.AddrPortFrom(to, podroutes.VXLANPort), Payload: payload, Mark: len(payload) - 2}
+					p := udptest.Packet{EthernetDst: a.to, EthernetSrc: a.mac, Src: netip.AddrPortFrom(source,
+						tunnelPort), Dst: netip.AddrPortFrom(to, podroutes.VXLANPort), Payload: payload,
+						Mark: len(payload) - 2}
 					if a.raw < 0 {
 						a.send(p)
 						continue
@@ -458,7 +472,8 @@ func (a *attacker) mutated() {
 // flood sends requests as fast as the machine can, with all its processors.
 func (a *attacker) flood() {
 	end := time.Now().Add(time.Duration(a.seconds * float64(time.Second)))
-	packets := []udptest.Packet{a.packet(a.own, a.service, a.changes()[0]), a.packet(a.own, a.service, wire.Packet{Op: wire.Read, Key: a.key})}
+	packets := []udptest.Packet{a.packet(a.own, a.service, a.changes()[0]), a.packet(a.own, a.service,
+		wire.Packet{Op: wire.Read, Key: a.key})}
 	var sent, refused atomic.Int64
 	var wg sync.WaitGroup
 	for range runtime.NumCPU() {
@@ -476,7 +491,8 @@ func (a *attacker) flood() {
 					frames[string(p.Payload)] = p.Frame()
 				}
 				write = func(p udptest.Packet) error { _, err := unix.Write(fd, frames[string(p.Payload)]); return err }
-			} else if c, err := net.DialUDP("udp4", nil, &net.UDPAddr{IP: a.service.AsSlice(), Port: wire.Port}); err == nil {
+			} else if c, err := net.DialUDP("udp4", nil, &net.UDPAddr{IP: a.service.AsSlice(),
+				Port: wire.Port}); err == nil {
 				defer c.Close()
 				write = func(p udptest.Packet) error { _, err := c.Write(p.Payload); return err }
 			}

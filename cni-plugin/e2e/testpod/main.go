@@ -1,4 +1,5 @@
-// Command testpod is what the pods of the cluster's tests run, and the cluster's sandboxes. It is static, and the only file of its image.
+// Command testpod is what the pods of the cluster's tests run, and the cluster's sandboxes. It is
+// static, and the only file of its image.
 //
 //	testpod pause               wait, and take in processes that lost their parent
 //	testpod serve               answer each HTTP request on port 8080 with the pod's name and who asked
@@ -85,11 +86,14 @@ func serve() error {
 		<-ended
 		os.Exit(0)
 	}()
-	return http.ListenAndServe(":8080", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s to %s", name, r.RemoteAddr) }))
+	return http.ListenAndServe(":8080", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s to %s", name, r.RemoteAddr)
+	}))
 }
 
 func get(urls []string) error {
-	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}} // each request is a connection, so that services choose anew
+	// each request is a connection, so that services choose anew
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	var failed error
 	for _, url := range urls {
 		answer, err := client.Get(url)
@@ -121,7 +125,8 @@ func talk(args []string) error {
 		return fmt.Errorf("talk: the number of seconds: %w", err)
 	}
 	dials := 0
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network,
+		address string) (net.Conn, error) {
 		dials++
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}}}

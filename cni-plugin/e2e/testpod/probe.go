@@ -16,10 +16,12 @@ import (
 // answerWait is how long one answer is waited for. What comes later is lost.
 const answerWait = 100 * time.Millisecond
 
-// between is the time between two requests: many fewer than a pod may send, so that it is not its own rate that is measured.
+// between is the time between two requests: many fewer than a pod may send, so that it is not its
+// own rate that is measured.
 const between = time.Millisecond
 
-// probe reads or writes a key again and again, one request after the other, and prints how long answers took. It needs no more than a UDP socket.
+// probe reads or writes a key again and again, one request after the other, and prints how long
+// answers took. It needs no more than a UDP socket.
 func probe(args []string) error {
 	var service netip.Addr
 	var key, value string
@@ -77,7 +79,8 @@ func probe(args []string) error {
 	}
 	var took []time.Duration
 	lost, last := 0, "nothing"
-	for end := time.Now().Add(time.Duration(seconds * float64(time.Second))); len(took)+lost == 0 || time.Now().Before(end); {
+	for end := time.Now().Add(time.Duration(seconds * float64(time.Second))); len(took)+lost == 0 ||
+		time.Now().Before(end); {
 		time.Sleep(between)
 		begin := time.Now()
 		p, err := ask(wire.Packet{Op: wire.Read})

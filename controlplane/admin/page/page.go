@@ -1,5 +1,7 @@
-// Package page is the web page that the controller serves at its admin address: the chains, the placed keys with their heat, hit rate, latency, and events, live. It is
-// plain HTML, CSS and JavaScript, embedded here; it asks the admin API of the same address and nobody else, and changes nothing.
+// Package page is the web page that the controller serves at its admin address: the chains, the
+// placed keys with their heat, hit rate, latency, and events, live. It is plain HTML, CSS and
+// JavaScript, embedded here; it asks the admin API of the same address and nobody else, and changes
+// nothing.
 package page
 
 import (

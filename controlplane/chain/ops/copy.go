@@ -14,8 +14,8 @@ import (
 )
 
 // Filling a switch (docs/protocol.md, "Recovery"). Where both switches show their registers, what
-// differs is found by reading those, in a few requests; else by a FETCH for each slot and session at
-// each of the two. What differs is always written by SYNC, which leaves what is newer.
+// differs is found by reading those, in a few requests; else by a FETCH for each slot and session
+// at each of the two. What differs is always written by SYNC, which leaves what is newer.
 
 // copyTimeout bounds one copy, and compareTimeout one comparison: nobody can write meanwhile.
 const (
@@ -30,24 +30,24 @@ const (
 	fewDiffer  = 64
 )
 
-// held is what a joiner was seen to hold by the end of the copy, in the configuration of an epoch. It
-// holds that or something newer for as long as it is the joiner: SYNC and ACK only ever raise a
-// slot's version, and a joiner that is lost from sight is given up. So when writes have been stopped
-// it is enough to look at the donor, and at the joiner only for what the donor has beyond this: each
-// look at 65,536 slots is ten milliseconds in which no write is done.
+// held is what a joiner was seen to hold by the end of the copy, in the configuration of an epoch.
+// It holds that or something newer for as long as it is the joiner: SYNC and ACK only ever raise a
+// slot's version, and a joiner that is lost from sight is given up. So when writes have been
+// stopped it is enough to look at the donor, and at the joiner only for what the donor has beyond
+// this: each look at 65,536 slots is ten milliseconds in which no write is done.
 type held struct {
 	epoch uint16
 	look  look
 }
 
-// Copy fills a switch, or compares it, and says how many slots and sessions it wrote, and in how many
-// rounds.
+// Copy fills a switch, or compares it, and says how many slots and sessions it wrote, and in how
+// many rounds.
 //
-// A comparison ends when the joiner has what the donor had when it was first looked at: the chain is
-// frozen, so nothing of this chain has been added since. Sessions' records are another matter: they
-// are all chains', and where the donor is in others as well, its records go on changing with those
-// chains' writes, for as long as there are any. A later request than the one recorded at the first
-// look means that that one was answered.
+// A comparison ends when the joiner has what the donor had when it was first looked at: the chain
+// is frozen, so nothing of this chain has been added since. Sessions' records are another matter:
+// they are all chains', and where the donor is in others as well, its records go on changing with
+// those chains' writes, for as long as there are any. A later request than the one recorded at the
+// first look means that that one was answered.
 func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []uint16) (written, round int, err error) {
 	limit := copyTimeout
 	if a.Compare {
@@ -106,8 +106,9 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 		if written += n; err != nil {
 			return written, round, err
 		}
-		// A key that is being added or removed may have no entry at the donor. What a register holds of
-		// a slot that no entry leads to is of a key that is no more, and nothing copies it.
+		// A key that is being added or removed may have no entry at the donor. What a register
+		// holds of a slot that no entry leads to is of a key that is no more, and nothing copies
+		// it.
 		if len(slotless) > 0 {
 			keys = slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { return slotless[k.ID] })
 		}
@@ -122,9 +123,9 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 	}
 }
 
-// placeKeys gives a switch the key_index entries of a chain's keys, and no others of that chain. Keys
-// that are being removed get theirs at the donor, too: it may have given them up already, and without the
-// tombstone the switch would take a late copy of an earlier write for the newest.
+// placeKeys gives a switch the key_index entries of a chain's keys, and no others of that chain.
+// Keys that are being removed get theirs at the donor, too: it may have given them up already, and
+// without the tombstone the switch would take a late copy of an earlier write for the newest.
 func (c *Chain) placeKeys(ctx context.Context, donor, to *Switch, keys []Key) error {
 	var drop, want, removed []Entry
 	placed := map[wire.Key]bool{}
@@ -167,8 +168,8 @@ type look struct {
 	records  []record // of sessions
 }
 
-// look looks at slots and sessions of a switch: at its registers where it shows them, else by a FETCH
-// for each.
+// look looks at slots and sessions of a switch: at its registers where it shows them, else by a
+// FETCH for each.
 func (c *Chain) look(ctx context.Context, at *Switch, epoch uint16, keys []Key, sessions []uint16) (look, error) {
 	l := look{keys: keys, sessions: sessions}
 	together := 2
@@ -229,7 +230,8 @@ func (d *difference) String() string {
 	return text
 }
 
-// sync copies slots and sessions, and says how many, and which of the keys have no slot at the donor.
+// sync copies slots and sessions, and says how many, and which of the keys have no slot at the
+// donor.
 func (c *Chain) sync(ctx context.Context, epoch uint16, donor, to *Switch, d *difference) (written int,
 	slotless map[wire.Key]bool, err error) {
 	var n atomic.Int64

@@ -31,8 +31,8 @@ func Reachable(keys []Key) []Key {
 // longestPause is between two looks at something that is waited for.
 const longestPause = 200 * time.Millisecond
 
-// Redrive re-propagates what is dirty at any of some switches; with Drain until all of them hold the
-// same. It says how many writes it sent.
+// Redrive re-propagates what is dirty at any of some switches; with Drain until all of them hold
+// the same. It says how many writes it sent.
 func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent int, err error) {
 	via, err := c.Switch(a.Via)
 	if err != nil {

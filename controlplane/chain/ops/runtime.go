@@ -33,7 +33,8 @@ type Chain struct {
 	ID uint8
 	// Switch finds a switch. It may have left the network meanwhile.
 	Switch func(name string) (*Switch, error)
-	// Entry is the key_index entry of a key under the KEY_ID that it is given with, its alias included.
+	// Entry is the key_index entry of a key under the KEY_ID that it is given with, its alias
+	// included.
 	Entry func(Key) Entry
 	Pool  *Pool
 	held  atomic.Pointer[held]

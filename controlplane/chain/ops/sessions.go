@@ -19,8 +19,8 @@ type record struct {
 	version wire.Version
 }
 
-// after says whether a record is of a later request than another, in the same life of their session,
-// or knows how the same one was executed, which the other does not.
+// after says whether a record is of a later request than another, in the same life of their
+// session, or knows how the same one was executed, which the other does not.
 func (r record) after(other record) bool {
 	if r.request == other.request {
 		return other.version == 0
@@ -28,8 +28,8 @@ func (r record) after(other record) bool {
 	return r.request > other.request && (other.request == 0 || r.request-other.request <= wire.RequestWindow)
 }
 
-// foreign says whether two records are of different lives of their session: then neither switch takes
-// the other's for newer.
+// foreign says whether two records are of different lives of their session: then neither switch
+// takes the other's for newer.
 func (r record) foreign(other record) bool {
 	return r.request != 0 && other.request != 0 && r.request-other.request > wire.RequestWindow &&
 		other.request-r.request > wire.RequestWindow
@@ -64,11 +64,11 @@ func (c *Chain) records(ctx context.Context, at *Switch, epoch uint16, sessions 
 	return out, err
 }
 
-// unite makes sessions' records be of one life at two switches, where they are not. No lease is kept
-// by that: a lease has its records at every switch of a chain before its holder hears of it. But the
-// controller's own sessions begin anew in each chain when they are used there first, so a joiner that
-// is in another chain too may have the record of an earlier controller, or the donor may: what this
-// controller goes on from is right. What nobody has leased is taken from the donor.
+// unite makes sessions' records be of one life at two switches, where they are not. No lease is
+// kept by that: a lease has its records at every switch of a chain before its holder hears of it.
+// But the controller's own sessions begin anew in each chain when they are used there first, so a
+// joiner that is in another chain too may have the record of an earlier controller, or the donor
+// may: what this controller goes on from is right. What nobody has leased is taken from the donor.
 func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) error {
 	return c.ForEach(ctx, len(d.sessions), window, func(ctx context.Context, i int) error {
 		session, ours, theirs := d.sessions[i], d.records[i][0], d.records[i][1]
@@ -96,12 +96,13 @@ func (s *Switch) Recorded(ctx context.Context, session uint16) (uint32, error) {
 	return r.Request, nil
 }
 
-// ResetRecord makes a switch's record of a session begin anew behind a request. It does nothing where
-// the record is of this lease already, so it does no harm twice.
+// ResetRecord makes a switch's record of a session begin anew behind a request. It does nothing
+// where the record is of this lease already, so it does no harm twice.
 func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) error {
 	ctx, cancel := s.runtime.WithTimeout(ctx, FetchTimeout)
 	defer cancel()
-	p := &wire.Packet{Op: wire.Sync, Flags: wire.Session | wire.Newest, Session: session, Request: last, Tombstone: true}
+	p := &wire.Packet{Op: wire.Sync, Flags: wire.Session | wire.Newest, Session: session, Request: last,
+		Tombstone: true}
 	r, err := s.Exchange(ctx, p, func(r *wire.Packet) bool { return r.Op == wire.SyncReply && r.Session == session })
 	if err == nil && r.Status != wire.OK {
 		err = fmt.Errorf("%s answered for the session %d: %v", s.Name, session, r.Status)
@@ -137,7 +138,8 @@ func NewPool(size int, begin func(recorded []uint32) (uint32, error)) *Pool {
 	return p
 }
 
-// get waits for a session, and sees that its record at the members of a chain is of this controller.
+// get waits for a session, and sees that its record at the members of a chain is of this
+// controller.
 func (p *Pool) get(ctx context.Context, c *Chain, members []*Switch) (*session, error) {
 	var s *session
 	for s = p.take(); s == nil; s = p.take() {
@@ -173,7 +175,9 @@ func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Sw
 		}
 		s.next.Store(begin)
 	}
-	return each(ctx, c, members, func(ctx context.Context, m *Switch) error { return m.ResetRecord(ctx, s.id, s.next.Load()) })
+	return each(ctx, c, members, func(ctx context.Context, m *Switch) error {
+		return m.ResetRecord(ctx, s.id, s.next.Load())
+	})
 }
 
 func (p *Pool) take() *session {

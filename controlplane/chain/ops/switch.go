@@ -73,7 +73,8 @@ func NewSwitch(name string, r Runtime, t Target) *Switch {
 	return &Switch{Name: name, target: t, runtime: r}
 }
 
-// Exchange sends a packet into a switch until a reply to its key comes that accept takes, or ctx ends.
+// Exchange sends a packet into a switch until a reply to its key comes that accept takes, or ctx
+// ends.
 func (s *Switch) Exchange(ctx context.Context, p *wire.Packet, accept func(*wire.Packet) bool) (*wire.Packet, error) {
 	port, err := s.target.Open()
 	if err != nil {
@@ -107,8 +108,8 @@ func (s *Switch) Exchange(ctx context.Context, p *wire.Packet, accept func(*wire
 // what it cannot take.
 func (s *Switch) roundTrip() time.Duration { return time.Duration(s.trip.Load()) }
 
-// took notes how long an exchange took, from the first time it was sent. One that waited for a chain
-// to be mended says little, so it counts for little.
+// took notes how long an exchange took, from the first time it was sent. One that waited for a
+// chain to be mended says little, so it counts for little.
 func (s *Switch) took(t time.Duration) {
 	t = min(t, lastResend)
 	if was := s.roundTrip(); was != 0 {

@@ -34,9 +34,9 @@ func (w *Writes) Err(i int) error {
 // ErrNotDeleted: a key's tombstone has not reached all members yet.
 var ErrNotDeleted = errors.New("not deleted everywhere yet")
 
-// WriteAll writes keys through the chain, as many at a time as the controller has sessions. What fails
-// for one key is that key's error; but with remove no entry may go before all deletions are known to
-// all.
+// WriteAll writes keys through the chain, as many at a time as the controller has sessions. What
+// fails for one key is that key's error; but with remove no entry may go before all deletions are
+// known to all.
 func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remove bool) error {
 	at, err := c.switches(members)
 	if err != nil {
@@ -88,7 +88,8 @@ func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value
 	ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
 	defer cancel()
 	head := members[0]
-	p := &wire.Packet{Op: wire.Write, Key: id, Session: s.id, Request: s.next.Add(1), Value: value, Tombstone: value == nil}
+	p := &wire.Packet{Op: wire.Write, Key: id, Session: s.id, Request: s.next.Add(1), Value: value,
+		Tombstone: value == nil}
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, longestPause) {
 		r, err := head.Exchange(ctx, p, func(r *wire.Packet) bool {
 			return r.Op == wire.WriteReply && r.Session == p.Session && r.Request == p.Request
@@ -121,8 +122,8 @@ func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value
 // where the switches take long for anything.
 const ackTimeout = 100 * time.Millisecond
 
-// allClean asks every member whether it has committed a version of a key, or a later one, for as long
-// as the acknowledgement may be on its way.
+// allClean asks every member whether it has committed a version of a key, or a later one, for as
+// long as the acknowledgement may be on its way.
 func (c *Chain) allClean(ctx context.Context, members []*Switch, id wire.Key, version wire.Version) bool {
 	patience := ackTimeout
 	for _, m := range members {

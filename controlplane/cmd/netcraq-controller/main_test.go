@@ -67,7 +67,8 @@ func TestCommandLine(t *testing.T) {
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --gateway-prefix /netcraq/keys/", exitBadInput, "the controllers' own state is under /netcraq/"},
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --gateway-prefix /netcraq/", exitBadInput, "the controllers' own state is under /netcraq/"},
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --check", 0, "all is well"},
-		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --placement-dwell -1s", exitBadInput, "a time below 0"}, // by its former name
+		// by its former name
+		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --placement-dwell -1s", exitBadInput, "a time below 0"},
 		{"--topology " + example + " --check", 0, "4 switches, 4 hosts, 1 chains: all is well"},
 		{"--topology " + example + tokens + " --admin " + taken.Addr().String(), exitFailed, "is another controller running?"},
 		{"--topology " + example + " --admin unix:///dev/null/c.sock", exitFailed, "--admin chooses another place"},
@@ -120,7 +121,9 @@ func TestSignals(t *testing.T) {
 	}, out.String)
 	says := func(what string) {
 		t.Helper()
-		poll.Until(t, 10*time.Second, fmt.Sprintf("it says %q", what), func() bool { return strings.Contains(out.String(), what) }, out.String)
+		poll.Until(t, 10*time.Second, fmt.Sprintf("it says %q", what), func() bool {
+			return strings.Contains(out.String(), what)
+		}, out.String)
 	}
 	signal := func(s syscall.Signal) {
 		if err := syscall.Kill(os.Getpid(), s); err != nil {

@@ -1,5 +1,6 @@
-// Package p4rttest is a P4Runtime server for tests: it keeps what it is told in memory, runs no packets, and can be told to fail. With PI set it has
-// the habits of simple_switch_grpc that a client must allow for.
+// Package p4rttest is a P4Runtime server for tests: it keeps what it is told in memory, runs no
+// packets, and can be told to fail. With PI set it has the habits of simple_switch_grpc that a
+// client must allow for.
 package p4rttest
 
 import (
@@ -27,8 +28,8 @@ type Server struct {
 	v1.UnimplementedP4RuntimeServer
 
 	DeviceID uint64
-	// PI: registers are not implemented, values that are read are padded to whole fields, RECONCILE_AND_COMMIT is refused as UNKNOWN and then nothing
-	// else is loaded before a COMMIT.
+	// PI: registers are not implemented, values that are read are padded to whole fields,
+	// RECONCILE_AND_COMMIT is refused as UNKNOWN and then nothing else is loaded before a COMMIT.
 	PI bool
 	// Refuse, if set, is asked about each update before it is made.
 	Refuse func(*v1.Update) error
@@ -41,10 +42,12 @@ type Server struct {
 
 	Addr string // after Start
 
-	mu       sync.Mutex
-	grpc     *grpc.Server
-	streams  []*connection
-	highest  p4rt.ElectionID // of all that were ever primary: nobody with a lower one becomes it (P4Runtime 1.4.1, section 5.3)
+	mu      sync.Mutex
+	grpc    *grpc.Server
+	streams []*connection
+	// of all that were ever primary: nobody with a lower one becomes it (P4Runtime 1.4.1, section
+	// 5.3)
+	highest  p4rt.ElectionID
 	config   *v1.ForwardingPipelineConfig
 	entries  map[string]*v1.TableEntry
 	groups   map[uint32]*v1.MulticastGroupEntry
@@ -88,7 +91,8 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// Stop ends all connections. The state stays: Start serves it again, as a switch does whose management network was away.
+// Stop ends all connections. The state stays: Start serves it again, as a switch does whose
+// management network was away.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	g := s.grpc
@@ -170,7 +174,8 @@ func (c *connection) sendMessage(m *v1.StreamMessageResponse) error {
 	return c.stream.Send(m)
 }
 
-// primary is the connection with the highest election id that there has been, nil where it is not there. s.mu is held.
+// primary is the connection with the highest election id that there has been, nil where it is not
+// there. s.mu is held.
 func (s *Server) primary() *connection {
 	for _, c := range s.streams {
 		if c.election == s.highest {
@@ -189,7 +194,8 @@ func (s *Server) isPrimary(id *v1.Uint128) bool {
 func (s *Server) announce() {
 	p := s.primary()
 	for _, c := range s.streams {
-		a := &v1.MasterArbitrationUpdate{DeviceId: s.DeviceID, ElectionId: &v1.Uint128{High: s.highest.High, Low: s.highest.Low}}
+		a := &v1.MasterArbitrationUpdate{DeviceId: s.DeviceID, ElectionId: &v1.Uint128{High: s.highest.High,
+			Low: s.highest.Low}}
 		switch p {
 		case c:
 			a.Status = status.New(codes.OK, "Is primary").Proto()
@@ -270,7 +276,8 @@ func (s *Server) arbitrate(c *connection, a *v1.MasterArbitrationUpdate) error {
 }
 
 // SetForwardingPipelineConfig implements the RPC.
-func (s *Server) SetForwardingPipelineConfig(_ context.Context, r *v1.SetForwardingPipelineConfigRequest) (*v1.SetForwardingPipelineConfigResponse, error) {
+func (s *Server) SetForwardingPipelineConfig(_ context.Context, r *v1.SetForwardingPipelineConfigRequest) (
+	*v1.SetForwardingPipelineConfigResponse, error) {
 	if s.RefuseProgram != nil {
 		if err := s.RefuseProgram(); err != nil {
 			return nil, err
@@ -302,7 +309,8 @@ func (s *Server) SetForwardingPipelineConfig(_ context.Context, r *v1.SetForward
 }
 
 // GetForwardingPipelineConfig implements the RPC.
-func (s *Server) GetForwardingPipelineConfig(_ context.Context, r *v1.GetForwardingPipelineConfigRequest) (*v1.GetForwardingPipelineConfigResponse, error) {
+func (s *Server) GetForwardingPipelineConfig(_ context.Context, r *v1.GetForwardingPipelineConfigRequest) (
+	*v1.GetForwardingPipelineConfigResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.config == nil {
@@ -338,7 +346,8 @@ func (s *Server) Write(_ context.Context, r *v1.WriteRequest) (*v1.WriteResponse
 			s.writes++
 		}
 		failed = failed || err != nil
-		details = append(details, &v1.Error{CanonicalCode: int32(status.Code(err)), Message: status.Convert(err).Message()})
+		details = append(details, &v1.Error{CanonicalCode: int32(status.Code(err)), Message: status.Convert(
+			err).Message()})
 	}
 	if !failed {
 		return &v1.WriteResponse{}, nil
@@ -447,16 +456,20 @@ func (s *Server) Read(r *v1.ReadRequest, stream v1.P4Runtime_ReadServer) error {
 			if v == nil {
 				v = []byte{0}
 			}
-			resp.Entities = append(resp.Entities, &v1.Entity{Entity: &v1.Entity_RegisterEntry{RegisterEntry: &v1.RegisterEntry{
-				RegisterId: e.RegisterEntry.RegisterId, Index: e.RegisterEntry.Index, Data: &v1.P4Data{Data: &v1.P4Data_Bitstring{Bitstring: v}},
-			}}})
+			resp.Entities = append(resp.Entities,
+				&v1.Entity{Entity: &v1.Entity_RegisterEntry{RegisterEntry: &v1.RegisterEntry{
+					RegisterId: e.RegisterEntry.RegisterId, Index: e.RegisterEntry.Index,
+					Data: &v1.P4Data{Data: &v1.P4Data_Bitstring{Bitstring: v}},
+				}}})
 		}
 	}
 	return stream.Send(resp)
 }
 
 func (s *Server) readCounter(ce *v1.CounterEntry, resp *v1.ReadResponse) {
-	i := slices.IndexFunc(s.config.P4Info.Counters, func(c *configv1.Counter) bool { return c.Preamble.Id == ce.CounterId })
+	i := slices.IndexFunc(s.config.P4Info.Counters, func(c *configv1.Counter) bool {
+		return c.Preamble.Id == ce.CounterId
+	})
 	if i < 0 {
 		return
 	}
@@ -466,7 +479,8 @@ func (s *Server) readCounter(ce *v1.CounterEntry, resp *v1.ReadResponse) {
 	}
 	for n := first; n <= last; n++ {
 		resp.Entities = append(resp.Entities, &v1.Entity{Entity: &v1.Entity_CounterEntry{CounterEntry: &v1.CounterEntry{
-			CounterId: ce.CounterId, Index: &v1.Index{Index: n}, Data: &v1.CounterData{PacketCount: s.counters[ce.CounterId][n]},
+			CounterId: ce.CounterId, Index: &v1.Index{Index: n},
+			Data: &v1.CounterData{PacketCount: s.counters[ce.CounterId][n]},
 		}}})
 	}
 }

@@ -187,7 +187,8 @@ func TestHotKeysComeAndGo(t *testing.T) {
 	r.settled()
 	r.until("the page says so", func() bool {
 		show, err := r.p.Show(t.Context())
-		return err == nil && len(show.Placed) == 2 && (show.Placed[0].Key == "/late" || show.Placed[0].Key == `bin\xff\x00`) && len(show.Recent) == 4 && show.Chains[0].Free == 0
+		return err == nil && len(show.Placed) == 2 && (show.Placed[0].Key == "/late" ||
+			show.Placed[0].Key == `bin\xff\x00`) && len(show.Recent) == 4 && show.Chains[0].Free == 0
 	})
 	for _, event := range []string{"placement.placed /a: ", "placement.removed /a: the coldest"} {
 		r.until("the event "+event, func() bool { return r.nw.has(event) })
@@ -236,7 +237,8 @@ func TestSlots(t *testing.T) {
 	}
 	r.load("/unfit", 10, "/gone", 10, "/bypassed", 10, "/deleted", 10, "/created", 10, "/good", 10, "/strange", 10)
 	r.run(nil)
-	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/created", Choice: "pin"}); err != nil { // it does not exist
+	// it does not exist
+	if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/created", Choice: "pin"}); err != nil {
 		t.Fatal(err)
 	}
 	r.placedNow("/bypassed", "/created", "/deleted", "/gone", "/good", "/strange", "/unfit")
@@ -398,7 +400,8 @@ func TestRules(t *testing.T) {
 		show.Rules[i].Choice != "include" || show.Rules[i].Default {
 		t.Errorf("%+v", show.Rules)
 	}
-	for _, wrong := range []api.PlacementRule{{Key: "/x", Choice: "love"}, {Key: "", Choice: "pin"}, {Key: "", Prefix: true, Choice: "pin"}, {Key: `/x\`, Choice: "pin"}, {Key: prefix + "x", Choice: "pin"}} {
+	for _, wrong := range []api.PlacementRule{{Key: "/x", Choice: "love"}, {Key: "", Choice: "pin"},
+		{Key: "", Prefix: true, Choice: "pin"}, {Key: `/x\`, Choice: "pin"}, {Key: prefix + "x", Choice: "pin"}} {
 		if _, err := r.p.SetRule(t.Context(), wrong); !errors.Is(err, &api.Error{Code: api.CodeInvalidArgument}) {
 			t.Errorf("%+v: %v", wrong, err)
 		}

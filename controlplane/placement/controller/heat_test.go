@@ -234,7 +234,8 @@ func TestRealPrometheus(t *testing.T) {
 		heat, err = p.Heat(t.Context())
 		return err == nil && math.Abs(heat["/hot"].Reads/200-1) < .3 && len(heat) == 2
 	}, func() string { return fmt.Sprint(heat, err) })
-	if ratio := heat[key].Reads / heat["/hot"].Reads; math.Abs(ratio/.25-1) > .3 || math.Abs(heat[key].Writes/heat[key].Reads/.2-1) > .3 {
+	if ratio := heat[key].Reads / heat["/hot"].Reads; math.Abs(ratio/.25-1) > .3 ||
+		math.Abs(heat[key].Writes/heat[key].Reads/.2-1) > .3 {
 		t.Errorf("%v", heat)
 	}
 	if n, ok := p.Scalar(t.Context(), "count("+ReadsMetric+")"); !ok || n != 2 {

@@ -37,7 +37,8 @@ func (l *lines) count(s string) int {
 	return strings.Count(l.text.String(), s)
 }
 
-// Out of file descriptors the program says so, once, and counts it; it serves those that are connected, takes no processor's time for the others, and lets them in as soon as it can.
+// Out of file descriptors the program says so, once, and counts it; it serves those that are
+// connected, takes no processor's time for the others, and lets them in as soon as it can.
 func TestOutOfDescriptors(t *testing.T) {
 	errs := &lines{}
 	cmd, at := startProgram(t, errs)
@@ -54,7 +55,8 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	limit := uint64(len(open) + 5)
-	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit + 1000}, nil); err != nil {
+	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit + 1000},
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	var others []net.Conn

@@ -60,7 +60,8 @@ Kubernetes' secrets (/registry/secrets/) and what else gives access by default (
 	return cmd
 }
 
-func (o *options) train(ctx context.Context, file string, size int, secrets bool, stdin io.Reader, stdout io.Writer) error {
+func (o *options) train(ctx context.Context, file string, size int, secrets bool, stdin io.Reader,
+	stdout io.Writer) error {
 	if err := o.checkEtcd(); err != nil {
 		return err
 	}

@@ -17,13 +17,15 @@ import (
 	"github.com/netcraq/netcraq/internal/testport"
 )
 
-// A dictionary that is trained from an export is in etcd for the gateways, each under a version of its own.
+// A dictionary that is trained from an export is in etcd for the gateways, each under a version of
+// its own.
 func TestDictionary(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	const export = "../../../experiments/data/etcd-export.json"
 	for _, want := range []string{"dictionary 1: ", "dictionary 2: "} {
 		var out, errs strings.Builder
-		if code := run(t.Context(), []string{"dictionary", "train", export, "--size", "1024", "--endpoints", cluster.Endpoints()[0]}, &out, &errs); code != exitOK || !strings.HasPrefix(out.String(), want) {
+		if code := run(t.Context(), []string{"dictionary", "train", export, "--size", "1024", "--endpoints",
+			cluster.Endpoints()[0]}, &out, &errs); code != exitOK || !strings.HasPrefix(out.String(), want) {
 			t.Fatalf("exit code %d, %q, %s; want %q", code, out.String(), errs.String(), want)
 		}
 	}
@@ -56,7 +58,8 @@ func TestDictionaryMistakes(t *testing.T) {
 		"train x --endpoints h:1 --prefix nonsense": "ends with a slash",
 	} {
 		var errs strings.Builder
-		if code := run(t.Context(), append([]string{"dictionary"}, strings.Fields(line)...), io.Discard, &errs); code != exitBadInput || !strings.Contains(errs.String(), want) {
+		if code := run(t.Context(), append([]string{"dictionary"}, strings.Fields(line)...), io.Discard,
+			&errs); code != exitBadInput || !strings.Contains(errs.String(), want) {
 			t.Errorf("%s: exit code %d, %q; want %q", line, code, errs.String(), want)
 		}
 	}
@@ -80,6 +83,8 @@ func TestNewDictionary(t *testing.T) {
 		if code != exitOK {
 			t.Fatalf("exit code %d", code)
 		}
-		poll.Until(t, dictionariesEvery/4, fmt.Sprintf("the newest dictionary is %d", want), func() bool { return library.Codec().Newest() == want })
+		poll.Until(t, dictionariesEvery/4, fmt.Sprintf("the newest dictionary is %d", want), func() bool {
+			return library.Codec().Newest() == want
+		})
 	}
 }

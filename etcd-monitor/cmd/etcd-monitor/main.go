@@ -1,4 +1,5 @@
-// Command etcd-monitor is an etcd v3 endpoint that stands before an etcd cluster, counts what is read, and has the keys that are read most answered by the network (docs/etcd.md).
+// Command etcd-monitor is an etcd v3 endpoint that stands before an etcd cluster, counts what is
+// read, and has the keys that are read most answered by the network (docs/etcd.md).
 package main
 
 import (

@@ -101,7 +101,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// ready runs the command until end is called, and gives what its first line says, and its exit code.
+// ready runs the command until end is called, and gives what its first line says, and its exit
+// code.
 func ready(t *testing.T, args ...string) (line string, end func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -143,7 +144,8 @@ func endpoint(t *testing.T, line string) string {
 	return m[1]
 }
 
-// With nothing given there is an etcd; what was written is there after a restart; metrics say what happened; a signal ends it, with a watch under way.
+// With nothing given there is an etcd; what was written is there after a restart; metrics say what
+// happened; a signal ends it, with a watch under way.
 func TestEmbedded(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	args := []string{"--data-dir", dir, "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"}
@@ -208,7 +210,8 @@ func TestBeforeEtcd(t *testing.T) {
 // An etcd whose certificate nobody has signed is reached only if that is asked for.
 func TestUnverified(t *testing.T) {
 	certs, _ := testcerts.NewAuthority(t).Issue("etcd", "", "nobody.example")
-	etcd := etcdtest.New(t, 1, etcdtest.Options{TLS: transport.TLSInfo{CertFile: certs.CertFile, KeyFile: certs.KeyFile}}).Endpoints()[0]
+	etcd := etcdtest.New(t, 1, etcdtest.Options{TLS: transport.TLSInfo{CertFile: certs.CertFile,
+		KeyFile: certs.KeyFile}}).Endpoints()[0]
 	for _, insecure := range []bool{true, false} {
 		line, _ := ready(t, "--endpoints", etcd, fmt.Sprintf("--insecure-skip-tls-verify=%v", insecure), "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "")
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
@@ -223,9 +226,12 @@ func TestUnverified(t *testing.T) {
 	}
 }
 
-// With a controller the key-value service is served here. While nothing is placed, or the controller does not answer, all goes to etcd; what is the gateways' own cannot be written.
+// With a controller the key-value service is served here. While nothing is placed, or the
+// controller does not answer, all goes to etcd; what is the gateways' own cannot be written.
 func TestController(t *testing.T) {
-	chains := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "[]") }))
+	chains := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "[]")
+	}))
 	defer chains.Close()
 	for _, controller := range []string{chains.URL, testport.Free(t)} {
 		line, end := ready(t, "--data-dir", t.TempDir(), "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "127.0.0.1:0", "--controller", controller)
@@ -249,7 +255,8 @@ func TestController(t *testing.T) {
 		if err := m.Lock(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := v3lockpb.NewLockClient(c.ActiveConnection()).Lock(t.Context(), &v3lockpb.LockRequest{Name: []byte("/served"), Lease: int64(s.Lease())}); err != nil {
+		if _, err := v3lockpb.NewLockClient(c.ActiveConnection()).Lock(t.Context(),
+			&v3lockpb.LockRequest{Name: []byte("/served"), Lease: int64(s.Lease())}); err != nil {
 			t.Errorf("etcd's lock service: %v", err)
 		}
 		s.Close()
@@ -263,9 +270,12 @@ func TestController(t *testing.T) {
 	}
 }
 
-// Where etcd looks at who asks, it goes on to do so: clients write and read what their roles allow, if the roles may read the gateways' own keys too, which writes are made conditional on.
+// Where etcd looks at who asks, it goes on to do so: clients write and read what their roles allow,
+// if the roles may read the gateways' own keys too, which writes are made conditional on.
 func TestAuthentication(t *testing.T) {
-	chains := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "[]") }))
+	chains := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "[]")
+	}))
 	defer chains.Close()
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	direct := etcdtest.Client(t, cluster.Endpoints()...)
@@ -275,18 +285,21 @@ func TestAuthentication(t *testing.T) {
 		func() error { _, err := direct.UserGrantRole(t.Context(), "root", "root"); return err },
 		func() error { _, err := direct.RoleAdd(t.Context(), "gateways"); return err },
 		func() error {
-			_, err := direct.RoleGrantPermission(t.Context(), "gateways", placement.DefaultPrefix, end(placement.DefaultPrefix), clientv3.PermissionType(clientv3.PermReadWrite))
+			_, err := direct.RoleGrantPermission(t.Context(), "gateways", placement.DefaultPrefix,
+				end(placement.DefaultPrefix), clientv3.PermissionType(clientv3.PermReadWrite))
 			return err
 		},
 		func() error { _, err := direct.UserAdd(t.Context(), "gateway", "own"); return err },
 		func() error { _, err := direct.UserGrantRole(t.Context(), "gateway", "gateways"); return err },
 		func() error { _, err := direct.RoleAdd(t.Context(), "public"); return err },
 		func() error {
-			_, err := direct.RoleGrantPermission(t.Context(), "public", "pub/", end("pub/"), clientv3.PermissionType(clientv3.PermReadWrite))
+			_, err := direct.RoleGrantPermission(t.Context(), "public", "pub/", end("pub/"),
+				clientv3.PermissionType(clientv3.PermReadWrite))
 			return err
 		},
 		func() error {
-			_, err := direct.RoleGrantPermission(t.Context(), "public", placement.DefaultPrefix, end(placement.DefaultPrefix), clientv3.PermissionType(clientv3.PermRead))
+			_, err := direct.RoleGrantPermission(t.Context(), "public", placement.DefaultPrefix,
+				end(placement.DefaultPrefix), clientv3.PermissionType(clientv3.PermRead))
 			return err
 		},
 		func() error { _, err := direct.UserAdd(t.Context(), "alice", "pw"); return err },
@@ -329,7 +342,8 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// Clients speak the versions of TLS and use the cipher suites that the gateway is told; the gateway's own variables are beside its metrics; a namespace is the clients'.
+// Clients speak the versions of TLS and use the cipher suites that the gateway is told; the
+// gateway's own variables are beside its metrics; a namespace is the clients'.
 func TestServing(t *testing.T) {
 	a := testcerts.NewAuthority(t)
 	certs, _ := a.Issue("server", "")
@@ -345,7 +359,8 @@ func TestServing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for version, ok := range map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: want.v12, tls.VersionTLS13: want.v13} {
+		for version, ok := range map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: want.v12,
+			tls.VersionTLS13: want.v13} {
 			cfg := client.Clone()
 			cfg.MinVersion, cfg.MaxVersion = version, version
 			c, err := tls.Dial("tcp", strings.TrimPrefix(endpoint(t, line), "https://"), cfg)
@@ -375,7 +390,8 @@ func TestServing(t *testing.T) {
 		if r, err = http.Get(metrics); err != nil {
 			t.Fatal(err)
 		}
-		if b, err := io.ReadAll(r.Body); err != nil || !strings.Contains(string(b), `etcd_monitor_key_writes_total{key="n/k"}`) && !strings.Contains(string(b), `etcd_monitor_requests_total{kind="put"} 1`) {
+		if b, err := io.ReadAll(r.Body); err != nil ||
+			!strings.Contains(string(b), `etcd_monitor_key_writes_total{key="n/k"}`) && !strings.Contains(string(b), `etcd_monitor_requests_total{kind="put"} 1`) {
 			t.Errorf("metrics: %v\n%s", err, b)
 		}
 		r.Body.Close()

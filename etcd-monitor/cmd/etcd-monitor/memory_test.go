@@ -20,7 +20,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// startProgram builds the program and starts it before an etcd of its own, until the test is over, and gives its API's address.
+// startProgram builds the program and starts it before an etcd of its own, until the test is over,
+// and gives its API's address.
 func startProgram(t *testing.T, stderr io.Writer) (cmd *exec.Cmd, at string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "etcd-monitor")
@@ -49,8 +50,9 @@ func startProgram(t *testing.T, stderr io.Writer) (cmd *exec.Cmd, at string) {
 	return cmd, endpoint(t, s.Text())
 }
 
-// TestMemory reads more and more different keys through the program: its memory does not grow by more than 64 MB, and hardly grows at all. NETCRAQ_MEMORY_KEYS=1000000 is the long run; there are counters
-// for 8,192 keys, so the short one has many times more keys than have one, too.
+// TestMemory reads more and more different keys through the program: its memory does not grow by
+// more than 64 MB, and hardly grows at all. NETCRAQ_MEMORY_KEYS=1000000 is the long run; there are
+// counters for 8,192 keys, so the short one has many times more keys than have one, too.
 func TestMemory(t *testing.T) {
 	const limit = 64 << 10 // KiB
 	keys := 30_000
@@ -69,7 +71,8 @@ func TestMemory(t *testing.T) {
 			wg.Go(func() {
 				key := make([]byte, 40, 64)
 				for i := next.Add(1); i <= int64(n); i = next.Add(1) {
-					if _, err := c.Get(t.Context(), string(binary.BigEndian.AppendUint64(key, uint64(i))), clientv3.WithSerializable()); err != nil {
+					if _, err := c.Get(t.Context(), string(binary.BigEndian.AppendUint64(key, uint64(i))),
+						clientv3.WithSerializable()); err != nil {
 						t.Error(err)
 						return
 					}
@@ -84,7 +87,8 @@ func TestMemory(t *testing.T) {
 		}
 		for line := range strings.Lines(string(b)) {
 			if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-				if kib, err = strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB"))); err != nil {
+				if kib, err = strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest),
+					"kB"))); err != nil {
 					t.Fatal(err)
 				}
 			}

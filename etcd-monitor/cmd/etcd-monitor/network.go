@@ -46,13 +46,16 @@ type network struct {
 	work      sync.WaitGroup
 }
 
-// openNetwork makes the key-value service. It waits for etcd: without knowing which keys are placed it could neither read nor write any.
-func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, newest *gateway.Newest, metrics *hotkeys.Metrics, log *slog.Logger, stderr io.Writer) (*network, error) {
+// openNetwork makes the key-value service. It waits for etcd: without knowing which keys are placed
+// it could neither read nor write any.
+func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, newest *gateway.Newest,
+	metrics *hotkeys.Metrics, log *slog.Logger, stderr io.Writer) (*network, error) {
 	level := zap.WarnLevel
 	if log.Enabled(ctx, slog.LevelDebug) {
 		level = zap.DebugLevel
 	}
-	detail := zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(stderr), level))
+	detail := zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewProductionEncoderConfig()),
+		zapcore.AddSync(stderr), level))
 	nobody, err := upstream.NewClient(ctx, "", "")
 	if err != nil {
 		return nil, err
@@ -90,13 +93,16 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		host = "unnamed"
 	}
 	slots := slotclient.NewNetwork(metrics.Network)
-	n.chains = slotclient.Follow(api.NewClient(o.controller, api.TokenFile(o.token)), slots, fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()), log)
+	n.chains = slotclient.Follow(api.NewClient(o.controller, api.TokenFile(o.token)), slots,
+		fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()), log)
 	n.sessions = guardedshell.NewLeases(n.etcd, o.prefix, 0, detail)
 	n.everybody = guardedshell.NewEverybody(nobody, o.prefix, newest)
 	n.runtime = guardedshell.NewGoroutines()
 	cfg := guarded.Config{
-		Etcd: gateway.Forward(upstream, metrics), Slots: slots, Directory: n.follower, Sessions: n.sessions, Newest: newest, Codec: library, Seals: seals, Runtime: n.runtime,
-		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Reserved: o.controllers, Patience: patience, Open: n.everybody.Open,
+		Etcd: gateway.Forward(upstream, metrics), Slots: slots, Directory: n.follower, Sessions: n.sessions,
+		Newest: newest, Codec: library, Seals: seals, Runtime: n.runtime,
+		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Reserved: o.controllers, Patience: patience,
+		Open: n.everybody.Open,
 	}
 	if o.ownEtcd { // which takes more
 		cfg.MaxTxnOps, cfg.MaxRequestBytes = etcdTxnOps, int(o.maxRequestBytes)
@@ -107,8 +113,10 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	return n, nil
 }
 
-// readDictionaries reads the dictionaries, says that it has tried, and reads them again when one has come, and from time to time.
-func readDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slotcodec.Library, loaded chan<- struct{}, log *slog.Logger) {
+// readDictionaries reads the dictionaries, says that it has tried, and reads them again when one
+// has come, and from time to time.
+func readDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slotcodec.Library,
+	loaded chan<- struct{}, log *slog.Logger) {
 	var news clientv3.WatchChan
 	for said := ""; ctx.Err() == nil; {
 		if news == nil {
@@ -145,7 +153,8 @@ func readDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slotc
 }
 
 // directory reads which keys are placed, and follows it.
-func (n *network) directory(ctx context.Context, upstream *gateway.Upstream, user, password, prefix string, log *zap.Logger) error {
+func (n *network) directory(ctx context.Context, upstream *gateway.Upstream, user, password, prefix string,
+	log *zap.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, directoryWait)
 	defer cancel()
 	etcd, err := upstream.NewClient(ctx, user, password)
@@ -160,7 +169,8 @@ func (n *network) directory(ctx context.Context, upstream *gateway.Upstream, use
 	return nil
 }
 
-// Close ends what goes on beside requests, which must have ended. Guards that are still held are broken by others.
+// Close ends what goes on beside requests, which must have ended. Guards that are still held are
+// broken by others.
 func (n *network) Close() {
 	n.stop()
 	n.work.Wait()

@@ -116,7 +116,8 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
-// flagsOfEtcd are those that all commands have: how to reach etcd, as whom, and where the gateways' own keys are.
+// flagsOfEtcd are those that all commands have: how to reach etcd, as whom, and where the gateways'
+// own keys are.
 func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.StringSliceVar(&o.endpoints, "endpoints", nil, "etcd's client URLs"+without)
 	f.DurationVar(&o.sync, "endpoints-auto-sync-interval", 0, "how often etcd is asked for its members, whose client URLs take the\nplace of --endpoints (0: never)")
@@ -303,7 +304,8 @@ func (o *options) checkUpstream() error {
 		if o.sync > 0 {
 			return errors.New("--endpoints-auto-sync-interval: it is for an etcd elsewhere; name it with --endpoints")
 		}
-		if o.towards.TrustedCAFile != "" || o.towards.CertFile != "" || o.towards.KeyFile != "" || o.towards.InsecureSkipVerify {
+		if o.towards.TrustedCAFile != "" || o.towards.CertFile != "" || o.towards.KeyFile != "" ||
+			o.towards.InsecureSkipVerify {
 			return errors.New("--cacert, --cert, --key, --insecure-skip-tls-verify: they are for an etcd elsewhere; name it with --endpoints")
 		}
 		return nil
@@ -381,7 +383,8 @@ func (o *options) discover() error {
 		return errors.New("--discovery-srv and --endpoints: give one of them")
 	}
 	var err error
-	if o.endpoints, err = gateway.Discover(o.discovery.domain, o.discovery.name, o.towards, o.discovery.insecure); err != nil {
+	if o.endpoints, err = gateway.Discover(o.discovery.domain, o.discovery.name, o.towards,
+		o.discovery.insecure); err != nil {
 		return fmt.Errorf("--discovery-srv %s: %w (--insecure-discovery takes any that DNS names)", o.discovery.domain, err)
 	}
 	return nil

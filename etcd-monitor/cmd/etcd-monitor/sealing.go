@@ -134,7 +134,8 @@ func (o *options) withEtcd(ctx context.Context, what func(context.Context, *clie
 	return what(ctx, etcd)
 }
 
-// reseal seals anew what is sealed with old keys, and drops those that are not needed any more, until ctx ends.
+// reseal seals anew what is sealed with old keys, and drops those that are not needed any more,
+// until ctx ends.
 func reseal(ctx context.Context, server *guarded.Server, keys *seal.Keys, log *slog.Logger) {
 	var done uint32    // the key that everything was seen to be sealed with
 	var last time.Time // when that was tried

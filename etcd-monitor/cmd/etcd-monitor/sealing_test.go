@@ -17,7 +17,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testport"
 )
 
-// TestSealCommands: an operator sees the keys by their numbers, and replaces them; nothing that is printed is secret; gateways hear of it at once.
+// TestSealCommands: an operator sees the keys by their numbers, and replaces them; nothing that is
+// printed is secret; gateways hear of it at once.
 func TestSealCommands(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	etcd := etcdtest.Client(t, cluster.Endpoints()...)
@@ -74,12 +75,14 @@ func TestSealMistakes(t *testing.T) {
 		"rotate --endpoints h:1 --no-such-option": "unknown flag",
 	} {
 		var errs strings.Builder
-		if code := run(t.Context(), append([]string{"seal"}, strings.Fields(line)...), io.Discard, &errs); code != exitBadInput || !strings.Contains(errs.String(), want) {
+		if code := run(t.Context(), append([]string{"seal"}, strings.Fields(line)...), io.Discard,
+			&errs); code != exitBadInput || !strings.Contains(errs.String(), want) {
 			t.Errorf("%s: exit code %d, %q; want %q", line, code, errs.String(), want)
 		}
 	}
 	var errs strings.Builder
-	if code := run(t.Context(), []string{"seal", "rotate", "--endpoints", testport.Free(t)}, io.Discard, &errs); code != exitFailed || !strings.Contains(errs.String(), "etcd at http://127.0.0.1:") {
+	if code := run(t.Context(), []string{"seal", "rotate", "--endpoints", testport.Free(t)}, io.Discard,
+		&errs); code != exitFailed || !strings.Contains(errs.String(), "etcd at http://127.0.0.1:") {
 		t.Errorf("without etcd: exit code %d, %q", code, errs.String())
 	}
 }

@@ -54,7 +54,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	}
 
 	if os.Getenv("GOGC") == "" && o.endpoints != nil {
-		// A gateway keeps little, so that by the default it would collect garbage all the time: a sixth of what a read costs. (An etcd in this process keeps much.)
+		// A gateway keeps little, so that by the default it would collect garbage all the time: a
+		// sixth of what a read costs. (An etcd in this process keeps much.)
 		debug.SetGCPercent(gcPercent)
 	}
 	where := "etcd at " + strings.Join(o.endpoints, ",")
@@ -86,7 +87,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	newest := new(gateway.Newest)
 	metrics := hotkeys.NewMetrics(hotkeys.Bounds{Top: o.topKeys}, newest.Revision)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(
+		collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 
 	var keys pb.KVServer
 	var own reserved.Keys
@@ -101,9 +103,12 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 		own, asSelf, enabling = o.reserved(), n.etcd, n.everybody.Enabling
 		keys, where = n.server, where+", and placed keys as the controller at "+o.controller+" says"
 	}
-	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics, Log: log, Registry: registry,
-		Reserved: own, AsSelf: asSelf, AuthEnable: enabling, Namespace: o.namespace, CORS: o.cors, Hosts: o.hosts, Profiles: o.profiles, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
-		MaxConcurrentStreams: o.maxStreams, KeepAliveMinTime: o.keepAliveMin, KeepAliveInterval: o.keepAlive, KeepAliveTimeout: o.keepAliveT})
+	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics,
+		Log: log, Registry: registry,
+		Reserved: own, AsSelf: asSelf, AuthEnable: enabling, Namespace: o.namespace, CORS: o.cors,
+		Hosts: o.hosts, Profiles: o.profiles, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
+		MaxConcurrentStreams: o.maxStreams, KeepAliveMinTime: o.keepAliveMin, KeepAliveInterval: o.keepAlive,
+		KeepAliveTimeout: o.keepAliveT})
 	if err != nil {
 		return err
 	}

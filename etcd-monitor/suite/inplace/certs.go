@@ -26,7 +26,8 @@ func (c certs) remove() {
 	}
 }
 
-// certificates makes files of a client's configuration: the gateway shows etcd the client's own certificate, and clients that of etcd's tests.
+// certificates makes files of a client's configuration: the gateway shows etcd the client's own
+// certificate, and clients that of etcd's tests.
 func certificates(t *tls.Config, endpoint string) (c certs, err error) {
 	if t == nil {
 		return c, nil
@@ -85,5 +86,6 @@ func writePair(cert, key string, c *tls.Certificate) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(cert, chain, 0o600), os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	return errors.Join(os.WriteFile(cert, chain, 0o600),
+		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
 }

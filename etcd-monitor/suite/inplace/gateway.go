@@ -25,7 +25,8 @@ type gateway struct {
 	clients int
 }
 
-// Start starts a gateway before endpoints that are reached in plain text, at HOST:PORT or, without one, at any free port, and gives its URL and what ends it as a crash would.
+// Start starts a gateway before endpoints that are reached in plain text, at HOST:PORT or, without
+// one, at any free port, and gives its URL and what ends it as a crash would.
 func Start(listen string, endpoints ...string) (url string, end func(), err error) {
 	g, err := start(endpoints, []string{listen}, certs{})
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package inplace puts a gateway between etcd's own tests and their etcd: what their framework connects to a member is connected to a gateway before that member. The gateways are the
-// command that ships, each a process of its own, because the tests count the goroutines of theirs.
+// Package inplace puts a gateway between etcd's own tests and their etcd: what their framework
+// connects to a member is connected to a gateway before that member. The gateways are the command
+// that ships, each a process of its own, because the tests count the goroutines of theirs.
 package inplace
 
 import (
@@ -25,10 +26,12 @@ const (
 	EnvFixtures = "NETCRAQ_SUITE_FIXTURES"
 	// EnvLog is the file to which gateways write what they have to say.
 	EnvLog = "NETCRAQ_SUITE_LOG"
-	// EnvController is the admin API of the controller of the switches, and EnvSlots the file of the slots in them that keys are placed in; without them nothing is placed.
+	// EnvController is the admin API of the controller of the switches, and EnvSlots the file of
+	// the slots in them that keys are placed in; without them nothing is placed.
 	EnvController = "NETCRAQ_SUITE_CONTROLLER"
 	EnvSlots      = "NETCRAQ_SUITE_SLOTS"
-	// EnvPassword is the password that the tests give to root, where keys are placed: gateways have business of their own in etcd, and do it as root.
+	// EnvPassword is the password that the tests give to root, where keys are placed: gateways have
+	// business of their own in etcd, and do it as root.
 	EnvPassword = "NETCRAQ_SUITE_PASSWORD"
 )
 
@@ -38,13 +41,16 @@ var running = struct {
 	gateways map[string]*gateway
 }{gateways: map[string]*gateway{}}
 
-// NewClient is clientv3.New, with a gateway before the endpoints. Clients of the same endpoints and certificates share one, which ends with the last of them.
+// NewClient is clientv3.New, with a gateway before the endpoints. Clients of the same endpoints and
+// certificates share one, which ends with the last of them.
 func NewClient(cfg clientv3.Config) (*clientv3.Client, error) {
 	if len(cfg.Endpoints) == 0 {
 		return clientv3.New(cfg)
 	}
-	if secure := strings.HasPrefix(cfg.Endpoints[0], "https:") || strings.HasPrefix(cfg.Endpoints[0], "unixs:"); secure || cfg.TLS != nil {
-		// etcd's framework, too, connects to etcd first and then puts its proxy before it: who is not let in has an error here.
+	if secure := strings.HasPrefix(cfg.Endpoints[0], "https:") ||
+		strings.HasPrefix(cfg.Endpoints[0], "unixs:"); secure || cfg.TLS != nil {
+		// etcd's framework, too, connects to etcd first and then puts its proxy before it: who is
+		// not let in has an error here.
 		c, err := clientv3.New(cfg)
 		if err != nil {
 			return nil, err
@@ -68,7 +74,8 @@ func NewClient(cfg clientv3.Config) (*clientv3.Client, error) {
 	return c, nil
 }
 
-// closes is a client's leases. A client closes them when it is closed, last of all but its connection.
+// closes is a client's leases. A client closes them when it is closed, last of all but its
+// connection.
 type closes struct {
 	clientv3.Lease
 	then func()
@@ -123,8 +130,9 @@ func (g *gateway) leave() {
 	}
 }
 
-// absolute are endpoints as a process in another directory has to name them, too: those of etcd's tests are sockets in the directory of the test. The path of a socket has a hundred bytes at most, and the
-// tests have long names, so there is a link to that directory.
+// absolute are endpoints as a process in another directory has to name them, too: those of etcd's
+// tests are sockets in the directory of the test. The path of a socket has a hundred bytes at most,
+// and the tests have long names, so there is a link to that directory.
 func absolute(endpoints []string) (out []string, err error) {
 	for _, e := range endpoints {
 		scheme, rest, ok := strings.Cut(e, ":")
@@ -170,8 +178,10 @@ func linkTo(dir string) (string, error) {
 
 var errClosed = errors.New("the gateway ended before it was ready")
 
-// first places what a request is about before it is sent, and does for a new role what docs/etcd.md asks for.
-func (p *Placement) first(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+// first places what a request is about before it is sent, and does for a new role what docs/etcd.md
+// asks for.
+func (p *Placement) first(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	for _, key := range keysOf(request) {
 		p.Place(ctx, key)
 	}

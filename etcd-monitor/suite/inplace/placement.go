@@ -22,7 +22,8 @@ import (
 // root is who gateways and placement are, where etcd asks.
 const root = "root"
 
-// placeTime is how long a key may take to be placed. What takes longer (the cluster has no quorum, or asks who is there) is not placed.
+// placeTime is how long a key may take to be placed. What takes longer (the cluster has no quorum,
+// or asks who is there) is not placed.
 const placeTime = 2 * time.Second
 
 // Placement places keys of one cluster, past its gateways.
@@ -56,7 +57,8 @@ func (p *Placement) Close() { p.client.Close() }
 
 // Place places a key that is not, if it can be. Whoever asks for a key meanwhile waits.
 func (p *Placement) Place(ctx context.Context, key string) {
-	if placement.Check(p.store.Prefix, key) != nil || strings.HasPrefix(key, "/netcraq/") || ctx.Err() != nil || p.client.Ctx().Err() != nil {
+	if placement.Check(p.store.Prefix, key) != nil || strings.HasPrefix(key, "/netcraq/") || ctx.Err() != nil ||
+		p.client.Ctx().Err() != nil {
 		return
 	}
 	known.Lock()
@@ -88,13 +90,15 @@ func (p *Placement) Place(ctx context.Context, key string) {
 	}
 }
 
-// letWrite gives a role the permissions that who writes through a gateway needs (docs/etcd.md, Where etcd looks at who asks).
+// letWrite gives a role the permissions that who writes through a gateway needs (docs/etcd.md,
+// Where etcd looks at who asks).
 func (p *Placement) letWrite(ctx context.Context, role string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), placeTime)
 	defer cancel()
 	for _, prefix := range []string{"placed/", "sessions/"} {
 		prefix = p.store.Prefix + prefix
-		if _, err := p.client.RoleGrantPermission(ctx, role, prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermRead)); err != nil {
+		if _, err := p.client.RoleGrantPermission(ctx, role, prefix, clientv3.GetPrefixRangeEnd(prefix),
+			clientv3.PermissionType(clientv3.PermRead)); err != nil {
 			return fmt.Errorf("what a role needs behind a gateway: %w", err)
 		}
 	}

@@ -1,5 +1,7 @@
-// Package module has the traffic and the validation of etcd's robustness tests run through gateways. Their own driver takes binaries of etcd with failpoints built in; this one takes etcd servers in this
-// process, gateways before them, and kills both. It is run by etcd-monitor/suite, which says in the environment what gateways there are.
+// Package module has the traffic and the validation of etcd's robustness tests run through
+// gateways. Their own driver takes binaries of etcd with failpoints built in; this one takes etcd
+// servers in this process, gateways before them, and kills both. It is run by etcd-monitor/suite,
+// which says in the environment what gateways there are.
 package module
 
 import (
@@ -38,8 +40,9 @@ const (
 	clients      = 8
 )
 
-// The traffic of etcd's robustness tests goes through a gateway before each of three members, or straight to them: undisturbed, and while a member and then a gateway dies. What clients and watches were
-// told has to pass etcd's own validation.
+// The traffic of etcd's robustness tests goes through a gateway before each of three members, or
+// straight to them: undisturbed, and while a member and then a gateway dies. What clients and
+// watches were told has to pass etcd's own validation.
 
 func TestPut(t *testing.T)       { robustness(t, traffic.EtcdPut, traffic.LowTraffic, false) }
 func TestPutKilled(t *testing.T) { robustness(t, traffic.EtcdPut, traffic.LowTraffic, true) }
@@ -62,7 +65,9 @@ type system struct {
 }
 
 func newSystem(t *testing.T) *system {
-	s := &system{t: t, cluster: etcdtest.New(t, 3, etcdtest.Options{Adjust: func(c *embed.Config) { c.ExperimentalWatchProgressNotifyInterval = 100 * time.Millisecond }})}
+	s := &system{t: t, cluster: etcdtest.New(t, 3, etcdtest.Options{Adjust: func(c *embed.Config) {
+		c.ExperimentalWatchProgressNotifyInterval = 100 * time.Millisecond
+	}})}
 	if os.Getenv(inplace.EnvGateway) == "" {
 		s.endpoints = s.cluster.Endpoints()
 		return s
@@ -137,7 +142,8 @@ func robustness(t *testing.T, load traffic.Traffic, profile traffic.Profile, fau
 			watchAll(t, c, straight.began+1, last, func() int64 { return end })
 		})
 	}
-	limiter, nonUnique, leases := rate.NewLimiter(rate.Limit(profile.MaximalQPS), profile.BurstableQPS), traffic.NewConcurrencyLimiter(profile.MaxNonUniqueRequestConcurrency), identity.NewLeaseIDStorage()
+	limiter, nonUnique, leases := rate.NewLimiter(rate.Limit(profile.MaximalQPS), profile.BurstableQPS),
+		traffic.NewConcurrencyLimiter(profile.MaxNonUniqueRequestConcurrency), identity.NewLeaseIDStorage()
 	for i := range clients {
 		c := s.client(ids, began, s.endpoints[i%len(s.endpoints)])
 		working.Go(func() {
@@ -192,7 +198,8 @@ func robustness(t *testing.T, load traffic.Traffic, profile traffic.Profile, fau
 		}
 		defer lenient()()
 	}
-	visualize := validate.ValidateAndReturnVisualize(t, log, validate.Config{ExpectRevisionUnique: load.ExpectUniqueRevision()}, reports, persisted, validateTime)
+	visualize := validate.ValidateAndReturnVisualize(t, log,
+		validate.Config{ExpectRevisionUnique: load.ExpectUniqueRevision()}, reports, persisted, validateTime)
 	if dir := os.Getenv(inplace.EnvLog); t.Failed() && dir != "" && visualize != nil {
 		path := filepath.Join(filepath.Dir(dir), fmt.Sprintf("%s-%d.html", t.Name(), began.Unix()))
 		if err := visualize(path); err != nil {
@@ -202,7 +209,8 @@ func robustness(t *testing.T, load traffic.Traffic, profile traffic.Profile, fau
 	}
 }
 
-// hits is how many gets the switches have answered, to the gateways that run now, and why not the others.
+// hits is how many gets the switches have answered, to the gateways that run now, and why not the
+// others.
 func (s *system) hits() (n int, all string) {
 	for i := range s.ends {
 		r, err := http.Get(s.endpoints[i] + "/proxy/metrics")

@@ -17,7 +17,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// own is what the names of the keys begin with that gateways and placement write. They take revisions of the same store, which the model knows nothing of.
+// own is what the names of the keys begin with that gateways and placement write. They take
+// revisions of the same store, which the model knows nothing of.
 const own = "/netcraq/"
 
 // follower sees every event at etcd itself.
@@ -81,7 +82,8 @@ func (f *follower) revisions() (out []int64) {
 	return out
 }
 
-// translate makes reports of what an etcd would have said that has only the clients' keys, and says in which order their writes were executed.
+// translate makes reports of what an etcd would have said that has only the clients' keys, and says
+// in which order their writes were executed.
 func (f *follower) translate(t *testing.T, reports []report.ClientReport) ([]report.ClientReport, []model.EtcdRequest) {
 	theirs := f.revisions()
 	number := func(real int64) int64 {
@@ -104,7 +106,8 @@ func (f *follower) translate(t *testing.T, reports []report.ClientReport) ([]rep
 		out[i].KeyValue = slices.Clone(out[i].KeyValue)
 		for j := range out[i].KeyValue {
 			op := &out[i].KeyValue[j]
-			op.Input, op.Output = requestOf(op.Input.(model.EtcdRequest), number), responseOf(op.Output.(model.MaybeEtcdResponse), number)
+			op.Input, op.Output = requestOf(op.Input.(model.EtcdRequest), number),
+				responseOf(op.Output.(model.MaybeEtcdResponse), number)
 			operations = append(operations, *op)
 		}
 		for j := range out[i].Watch {
@@ -187,13 +190,17 @@ func watchOf(w *model.WatchOperation, number func(int64) int64) (shown int) {
 	return shown
 }
 
-// persisted finds for each revision the client's request that made it. Puts are of values that are there once. Of deletions the answers tell; of those without an answer any that could have done it will do.
-func (f *follower) persisted(t *testing.T, revisions []int64, number func(int64) int64, operations []porcupine.Operation) (out []model.EtcdRequest) {
+// persisted finds for each revision the client's request that made it. Puts are of values that are
+// there once. Of deletions the answers tell; of those without an answer any that could have done it
+// will do.
+func (f *follower) persisted(t *testing.T, revisions []int64, number func(int64) int64,
+	operations []porcupine.Operation) (out []model.EtcdRequest) {
 	type put struct {
 		key   string
 		value model.ValueOrHash
 	}
-	puts, answered, unanswered := map[put]model.EtcdRequest{}, map[int64]model.EtcdRequest{}, map[string][]model.EtcdRequest{}
+	puts, answered, unanswered := map[put]model.EtcdRequest{}, map[int64]model.EtcdRequest{},
+		map[string][]model.EtcdRequest{}
 	leases, revoked := map[int64]bool{}, map[int64]model.EtcdRequest{}
 	for _, o := range operations {
 		r, answer := o.Input.(model.EtcdRequest), o.Output.(model.MaybeEtcdResponse)
@@ -205,12 +212,16 @@ func (f *follower) persisted(t *testing.T, revisions []int64, number func(int64)
 					puts[put{op.Put.Key, op.Put.Value}] = r
 					if op.Put.LeaseID != 0 && !leases[op.Put.LeaseID] {
 						leases[op.Put.LeaseID] = true
-						out = append(out, model.EtcdRequest{Type: model.LeaseGrant, LeaseGrant: &model.LeaseGrantRequest{LeaseID: op.Put.LeaseID}})
+						out = append(out, model.EtcdRequest{Type: model.LeaseGrant,
+							LeaseGrant: &model.LeaseGrantRequest{LeaseID: op.Put.LeaseID}})
 					}
 				case model.DeleteOperation:
 					if answer.Error != "" {
 						unanswered[op.Delete.Key] = append(unanswered[op.Delete.Key], r)
-					} else if answer.Txn != nil && !answer.Txn.Failure && slices.ContainsFunc(answer.Txn.Results, func(x model.EtcdOperationResult) bool { return x.Deleted > 0 }) {
+					} else if answer.Txn != nil && !answer.Txn.Failure &&
+						slices.ContainsFunc(answer.Txn.Results, func(x model.EtcdOperationResult) bool {
+							return x.Deleted > 0
+						}) {
 						answered[answer.Revision] = r
 					}
 				}
@@ -225,7 +236,8 @@ func (f *follower) persisted(t *testing.T, revisions []int64, number func(int64)
 		first := events[0]
 		r, ok := model.EtcdRequest{}, false
 		for _, e := range events {
-			if x, is := puts[put{string(e.Kv.Key), model.ToValueOrHash(string(e.Kv.Value))}]; e.Type == clientv3.EventTypePut && is {
+			if x, is := puts[put{string(e.Kv.Key),
+				model.ToValueOrHash(string(e.Kv.Value))}]; e.Type == clientv3.EventTypePut && is {
 				r, ok = x, true
 			}
 		}
@@ -237,7 +249,8 @@ func (f *follower) persisted(t *testing.T, revisions []int64, number func(int64)
 		}
 		if !ok {
 			for _, x := range unanswered[string(first.Kv.Key)] {
-				if c := x.Txn.Conditions; len(x.Txn.OperationsOnSuccess) == 1 && (len(c) == 0 || first.PrevKv != nil && c[0].ExpectedRevision == number(first.PrevKv.ModRevision)) {
+				if c := x.Txn.Conditions; len(x.Txn.OperationsOnSuccess) == 1 &&
+					(len(c) == 0 || first.PrevKv != nil && c[0].ExpectedRevision == number(first.PrevKv.ModRevision)) {
 					r, ok = x, true
 				}
 			}
@@ -254,7 +267,8 @@ func (f *follower) persisted(t *testing.T, revisions []int64, number func(int64)
 	return out
 }
 
-// used says whether a key was attached to a lease after a revision, so that it was not revoked until then.
+// used says whether a key was attached to a lease after a revision, so that it was not revoked
+// until then.
 func (f *follower) used(lease, revision int64) bool {
 	for r, events := range f.events {
 		if r > revision && slices.ContainsFunc(events, func(e *clientv3.Event) bool { return e.Kv.Lease == lease }) {
@@ -264,7 +278,8 @@ func (f *follower) used(lease, revision int64) bool {
 	return false
 }
 
-// lenient has the model allow what docs/etcd.md says of an answer from the network: the revision in the header of a get of one key may be older than the store's, but not older than the key's.
+// lenient has the model allow what docs/etcd.md says of an answer from the network: the revision in
+// the header of a get of one key may be older than the store's, but not older than the key's.
 func lenient() (restore func()) {
 	exact := model.NonDeterministicModel
 	easy := exact
@@ -273,7 +288,8 @@ func lenient() (restore func()) {
 			return ok, next
 		}
 		request, response := in.(model.EtcdRequest), out.(model.MaybeEtcdResponse)
-		if request.Type != model.Range || request.Range.End != "" || request.Range.Revision != 0 || response.Range == nil {
+		if request.Type != model.Range || request.Range.End != "" || request.Range.Revision != 0 ||
+			response.Range == nil {
 			return false, state
 		}
 		var states, fit []model.EtcdState
@@ -283,7 +299,8 @@ func lenient() (restore func()) {
 		for _, s := range states {
 			_, want := s.Step(request)
 			late := response
-			if late.Revision < want.Revision && (len(late.Range.KVs) == 0 || late.Range.KVs[0].ModRevision <= late.Revision) {
+			if late.Revision < want.Revision && (len(late.Range.KVs) == 0 ||
+				late.Range.KVs[0].ModRevision <= late.Revision) {
 				late.Revision = want.Revision
 			}
 			if model.Match(want, late) {

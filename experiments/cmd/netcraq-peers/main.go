@@ -1,4 +1,5 @@
-// Command netcraq-peers puts load on etcd, Redis or memcached, as netcraqctl bench does on NetCRAQ, and prints the same figures.
+// Command netcraq-peers puts load on etcd, Redis or memcached, as netcraqctl bench does on NetCRAQ,
+// and prints the same figures.
 package main
 
 import (
@@ -85,9 +86,10 @@ back is compared with what was written to its key; a wrong one ends the run with
 		}},
 		{"memcached", "get and set over UDP", func(context.Context) (peers.Peer, error) { return peers.NewMemcached(f.endpoints[0]), nil }},
 	} {
-		root.AddCommand(&cobra.Command{Use: v.name, Short: v.short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), v.open)
-		}})
+		root.AddCommand(&cobra.Command{Use: v.name, Short: v.short, Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return f.run(cmd.Context(), v.open)
+			}})
 	}
 	return root
 }
@@ -150,7 +152,8 @@ func parseMix(s string) (gets, puts int, err error) {
 func report(cfg peers.Config, r *peers.Report) map[string]any {
 	latency := func(h *hdrhistogram.Histogram) map[string]float64 {
 		us := func(n int64) float64 { return float64(n) / 1000 }
-		return map[string]float64{"min": us(h.Min()), "mean": h.Mean() / 1000, "p50": us(h.ValueAtQuantile(50)), "p90": us(h.ValueAtQuantile(90)),
+		return map[string]float64{"min": us(h.Min()), "mean": h.Mean() / 1000, "p50": us(h.ValueAtQuantile(50)),
+			"p90": us(h.ValueAtQuantile(90)),
 			"p99": us(h.ValueAtQuantile(99)), "p999": us(h.ValueAtQuantile(99.9)), "max": us(h.Max())}
 	}
 	all := hdrhistogram.New(1, int64(time.Minute), 3)
@@ -158,10 +161,12 @@ func report(cfg peers.Config, r *peers.Report) map[string]any {
 	for name, o := range map[string]peers.OpReport{"get": r.Get, "put": r.Put} {
 		all.Merge(o.Latency)
 		if o.Queries > 0 {
-			ops[name] = map[string]any{"queries": o.Queries, "ok": o.Queries - o.Lost - o.Failed, "lost": o.Lost, "failed": o.Failed, "latencyMicros": latency(o.Latency)}
+			ops[name] = map[string]any{"queries": o.Queries, "ok": o.Queries - o.Lost - o.Failed,
+				"lost": o.Lost, "failed": o.Failed, "latencyMicros": latency(o.Latency)}
 		}
 	}
-	return map[string]any{"queriesPerSecond": r.Rate(), "seconds": r.Elapsed.Seconds(), "queries": r.Get.Queries + r.Put.Queries, "lost": r.Get.Lost + r.Put.Lost,
+	return map[string]any{"queriesPerSecond": r.Rate(), "seconds": r.Elapsed.Seconds(),
+		"queries": r.Get.Queries + r.Put.Queries, "lost": r.Get.Lost + r.Put.Lost,
 		"failed": r.Get.Failed + r.Put.Failed, "error": r.FirstError, "latencyMicros": latency(all), "ops": ops, "outstanding": cfg.Outstanding, "keys": cfg.Keys,
 		"valueBytes": cfg.ValueBytes, "seed": fmt.Sprint(cfg.Seed)}
 }

@@ -1,4 +1,5 @@
-// Command netcraq-replay asks an etcd endpoint what a real Kubernetes cluster asked of its etcd, and says who answered: the network or etcd.
+// Command netcraq-replay asks an etcd endpoint what a real Kubernetes cluster asked of its etcd,
+// and says who answered: the network or etcd.
 package main
 
 import (
@@ -49,7 +50,8 @@ a wrong value makes the command fail. A gateway says of each get who answered it
 			if cfg.Export, err = open(export, replay.ReadExport); err != nil {
 				return err
 			}
-			if cfg.Conn, err = grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+			if cfg.Conn, err = grpc.NewClient(endpoint, grpc.WithTransportCredentials(
+				insecure.NewCredentials())); err != nil {
 				return fmt.Errorf("--endpoint %s: %w", endpoint, err)
 			}
 			defer cfg.Conn.Close()
@@ -96,7 +98,8 @@ func show(w io.Writer, r *replay.Report) {
 	fmt.Fprintf(w, "requests: %s; failed: %s%s\n", list(r.Requests), list(r.Failed), map[bool]string{true: " (" + r.First + ")"}[r.First != ""])
 	fmt.Fprintf(w, "gets in the warm-up, by who answered: %s\ngets after it: %s\n", list(r.WarmUp), list(r.Gets))
 	for _, could := range names(r.Eligible) {
-		fmt.Fprintf(w, "  %-52s %4d gets, %4d answered by the network (%.0f %%)\n", could, r.Eligible[could], r.Network[could], 100*float64(r.Network[could])/float64(r.Eligible[could]))
+		fmt.Fprintf(w, "  %-52s %4d gets, %4d answered by the network (%.0f %%)\n", could, r.Eligible[could],
+			r.Network[could], 100*float64(r.Network[could])/float64(r.Eligible[could]))
 	}
 	for _, kind := range []string{replay.Get, replay.Put} {
 		if l := r.Latency[kind]; len(l) > 0 {

@@ -65,10 +65,11 @@ func (c *common) ask(ctx context.Context, method, path string) ([]byte, error) {
 }
 
 func (c *common) fail() *cobra.Command {
-	return &cobra.Command{Use: "fail SWITCH", Short: "Have the controller go around a switch that is gone", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
-		_, err := c.ask(cmd.Context(), http.MethodPost, "/v1/fail/"+url.PathEscape(args[0]))
-		return err
-	}}
+	return &cobra.Command{Use: "fail SWITCH", Short: "Have the controller go around a switch that is gone",
+		Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+			_, err := c.ask(cmd.Context(), http.MethodPost, "/v1/fail/"+url.PathEscape(args[0]))
+			return err
+		}}
 }
 
 func (c *common) recover() *cobra.Command {

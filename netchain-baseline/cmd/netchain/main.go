@@ -1,4 +1,5 @@
-// Command netchain runs NetChain, the baseline, on the switches of a topology: its controller, its load, and single requests.
+// Command netchain runs NetChain, the baseline, on the switches of a topology: its controller, its
+// load, and single requests.
 package main
 
 import (
@@ -71,7 +72,8 @@ func (c *common) control() *cobra.Command {
 				return err
 			}
 			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-			k, err := netchain.NewController(t, netchain.Options{SeqBits: c.seqBits, Keys: c.keys, Groups: c.groups, Detect: detect, Log: log})
+			k, err := netchain.NewController(t, netchain.Options{SeqBits: c.seqBits, Keys: c.keys,
+				Groups: c.groups, Detect: detect, Log: log})
 			if err != nil {
 				return err
 			}
@@ -109,20 +111,22 @@ func number(s string) (n int, err error) {
 }
 
 func (c *common) get() *cobra.Command {
-	return &cobra.Command{Use: "get KEY", Short: "Read a key", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
-		return c.one(cmd.Context(), args[0], netchain.Packet{Op: netchain.Read})
-	}}
+	return &cobra.Command{Use: "get KEY", Short: "Read a key", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.one(cmd.Context(), args[0], netchain.Packet{Op: netchain.Read})
+		}}
 }
 
 func (c *common) put() *cobra.Command {
-	return &cobra.Command{Use: "put KEY VALUE", Short: "Write a key (16 bytes at most)", Args: cobra.ExactArgs(2), RunE: func(cmd *cobra.Command, args []string) error {
-		p := netchain.Packet{Op: netchain.Write}
-		if len(args[1]) > netchain.ValueBytes {
-			return fmt.Errorf("the value has %d bytes: at most %d fit", len(args[1]), netchain.ValueBytes)
-		}
-		copy(p.Value[:], args[1])
-		return c.one(cmd.Context(), args[0], p)
-	}}
+	return &cobra.Command{Use: "put KEY VALUE", Short: "Write a key (16 bytes at most)",
+		Args: cobra.ExactArgs(2), RunE: func(cmd *cobra.Command, args []string) error {
+			p := netchain.Packet{Op: netchain.Write}
+			if len(args[1]) > netchain.ValueBytes {
+				return fmt.Errorf("the value has %d bytes: at most %d fit", len(args[1]), netchain.ValueBytes)
+			}
+			copy(p.Value[:], args[1])
+			return c.one(cmd.Context(), args[0], p)
+		}}
 }
 
 func (c *common) one(ctx context.Context, key string, p netchain.Packet) error {

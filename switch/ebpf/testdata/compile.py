@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Compiles the P4 programs of this folder with p4c-bm2-ss (on PATH) to JSON, without what depends on the machine."""
+"""Compiles the P4 programs of this folder with p4c-bm2-ss (on PATH) to JSON, without what depends
+on the machine.
+"""
 
 import json
 import pathlib

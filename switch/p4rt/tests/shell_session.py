@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One session of p4runtime-shell with a switch, run inside the switch's network namespace by test_p4runtime_shell.py.
+"""One session of p4runtime-shell with a switch, run inside the switch's network namespace by
+test_p4runtime_shell.py.
 
     shell_session.py P4INFO JSON
 
-Prints one JSON object: for each step what came of it. The switch has ports 1 and 2 (s1 and s2, whose other ends are h1 and h2), device id 1, and its
-P4Runtime server at 127.0.0.1:9559. Only published clients are used: p4runtime-shell, and for registers, which it has no command for, the protobufs
-(of the package p4runtime).
+Prints one JSON object: for each step what came of it. The switch has ports 1 and 2 (s1 and s2,
+whose other ends are h1 and h2), device id 1, and its P4Runtime server at 127.0.0.1:9559. Only
+published clients are used: p4runtime-shell, and for registers, which it has no command for, the
+protobufs (of the package p4runtime).
 """
 
 import json
@@ -25,7 +27,9 @@ ETH_P_ALL = 3
 
 
 def table_entries() -> dict:
-    """Insert, read, modify and delete a route; then what the switch says to a second insert and to a delete of what is not there."""
+    """Insert, read, modify and delete a route; then what the switch says to a second insert and to
+    a delete of what is not there.
+    """
     entry = sh.TableEntry("ipv4_lpm")(action="forward")
     entry.match["ipv4_dst"] = "10.0.2.0/24"
     entry.action["dst_mac"] = "02:00:00:00:02:02"
@@ -59,8 +63,8 @@ def events(index: int) -> int:
 
 
 def packets() -> dict:
-    """A packet-out leaves by port 2; an answer to the controller comes in by port 1 and is a packet-in, once that is no host's; the counter of events
-    has both.
+    """A packet-out leaves by port 2; an answer to the controller comes in by port 1 and is a
+    packet-in, once that is no host's; the counter of events has both.
     """
     listener = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     listener.bind(("h2", 0))
@@ -106,7 +110,9 @@ def packets() -> dict:
 
 
 def meters() -> dict:
-    """The bound of what a host's port may send: set, read and taken away. What is set is what is read."""
+    """The bound of what a host's port may send: set, read and taken away. What is set is what is
+    read.
+    """
     meter = sh.MeterEntry("host_rate")
     meter.index = 1
     meter.cir = meter.pir = 1000
@@ -146,7 +152,9 @@ def registers() -> dict:
         sh.client.stub.Write(request)
         read = p4runtime_pb2.ReadRequest(device_id=1)
         read.entities.append(cell())
-        values = [e.register_entry.data.bitstring.hex() for answer in sh.client.stub.Read(read) for e in answer.entities]
+        values = [
+            e.register_entry.data.bitstring.hex() for answer in sh.client.stub.Read(read) for e in answer.entities
+        ]
     except grpc.RpcError as error:
         return {"refused": error.code().name}
     return {"values": values}
@@ -160,7 +168,13 @@ def main() -> None:
             break
         except OSError:
             time.sleep(0.1)
-    sh.setup(device_id=1, grpc_addr="127.0.0.1:9559", election_id=(0, 1), config=sh.FwdPipeConfig(*sys.argv[1:3]), verbose=False)
+    sh.setup(
+        device_id=1,
+        grpc_addr="127.0.0.1:9559",
+        election_id=(0, 1),
+        config=sh.FwdPipeConfig(*sys.argv[1:3]),
+        verbose=False,
+    )
     time.sleep(0.2)
     result = {
         "tables": sorted(t.preamble.alias for t in sh.context.p4info.tables),

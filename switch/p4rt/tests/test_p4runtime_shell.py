@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Third parties drive the switch: p4runtime-shell from PyPI, and P4Runtime's published protobufs."""
+"""Third parties drive the switch: p4runtime-shell from PyPI, and P4Runtime's published
+protobufs.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,20 @@ def session(request):
             ip("-n", NAMESPACE, "link", "add", f"s{port}", "type", "veth", "peer", "name", f"h{port}")
             ip("-n", NAMESPACE, "link", "set", f"s{port}", "up")
             ip("-n", NAMESPACE, "link", "set", f"h{port}", "up")
-        ports = ["-i", "1@s1", "-i", "2@s2", "--device-id", "1", "--no-p4", "--", "--grpc-server-addr", "127.0.0.1:9559", "--cpu-port", "510"]
+        ports = [
+            "-i",
+            "1@s1",
+            "-i",
+            "2@s2",
+            "--device-id",
+            "1",
+            "--no-p4",
+            "--",
+            "--grpc-server-addr",
+            "127.0.0.1:9559",
+            "--cpu-port",
+            "510",
+        ]
         process = subprocess.Popen([*inside, *switch, *ports], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         program = [f"{PROGRAM}.p4info.txtpb", f"{PROGRAM}.json"]
         driver = [*inside, sys.executable, str(Path(__file__).with_name("shell_session.py")), *program]
@@ -58,7 +73,15 @@ def session(request):
 
 def test_the_pipeline_is_pushed_and_its_tables_are_there(session):
     _, said = session
-    assert said["tables"] == ["access", "chain_config", "ipv4_lpm", "key_index", "local_address", "port_trust", "session_lease"]
+    assert said["tables"] == [
+        "access",
+        "chain_config",
+        "ipv4_lpm",
+        "key_index",
+        "local_address",
+        "port_trust",
+        "session_lease",
+    ]
 
 
 def test_entries_are_written_and_read(session):

@@ -88,10 +88,11 @@ func adversary(t *testing.T, engine string) {
 		return
 	}
 	duration := time.Duration(number(t, "SECONDS", 16)) * time.Second
-	l := lab.Layout{N: 5, Links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 1}, {1, 3}}, Faults: surviveFaults, Chains: []lab.Chain{
-		{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: adversaryLease, Patience: adversaryLease / 2},
-		{ID: 4, Name: "side", Members: []int{3, 4}, Lease: adversaryLease, Patience: adversaryLease / 2},
-	}}
+	l := lab.Layout{N: 5, Links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 1}, {1, 3}},
+		Faults: surviveFaults, Chains: []lab.Chain{
+			{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: adversaryLease, Patience: adversaryLease / 2},
+			{ID: 4, Name: "side", Members: []int{3, 4}, Lease: adversaryLease, Patience: adversaryLease / 2},
+		}}
 	nw := lab.NewNetwork(t, engine, l)
 	r := &adversaryRun{Team: lab.StartTeam(nw), end: time.Now().Add(duration)}
 	r.api = api.NewClient(r.Socket(0) + "," + r.Socket(1))
@@ -105,7 +106,9 @@ func adversary(t *testing.T, engine string) {
 	}
 	r.end = time.Now().Add(duration)
 	for i, loop := range []func(*rand.Rand){
-		func(random *rand.Rand) { r.stopClients(random, guests) }, r.disturbControllers, r.disturbMembers, r.disturbOutsider,
+		func(random *rand.Rand) {
+			r.stopClients(random, guests)
+		}, r.disturbControllers, r.disturbMembers, r.disturbOutsider,
 	} {
 		r.wg.Go(func() { loop(rand.New(rand.NewPCG(uint64(i), 15))) })
 	}
@@ -234,8 +237,12 @@ func (r *adversaryRun) whole() (chains []api.Chain, err error) {
 					continue
 				}
 				missing++
-				err = r.within(10*time.Second, func(ctx context.Context) error { _, err := r.api.Recover(ctx, spec.Name, name); return err })
-				if err != nil && strings.Contains(err.Error(), "or restart it") { // as it says: another chain needs it as it is
+				err = r.within(10*time.Second, func(ctx context.Context) error {
+					_, err := r.api.Recover(ctx, spec.Name, name)
+					return err
+				})
+				// as it says: another chain needs it as it is
+				if err != nil && strings.Contains(err.Error(), "or restart it") {
 					i := r.numberOf(name)
 					r.Network.KillSwitch(i)
 					r.Network.StartSwitch(i)
@@ -292,7 +299,9 @@ func (r *adversaryRun) generation(g int, guests []*lab.Host) (history []lineariz
 	for i, guest := range guests {
 		wg.Go(func() {
 			reply, err := guest.Request(lab.HostRequest{Named: &lab.NamedWork{
-				Client: g*len(guests) + i, Admin: []string{r.Socket(0), r.Socket(1)}, Services: []netip.Addr{lab.ServiceAddrOf(3), lab.ServiceAddrOf(4)}, Names: all, Duration: time.Until(end),
+				Client: g*len(guests) + i, Admin: []string{r.Socket(0), r.Socket(1)},
+				Services: []netip.Addr{lab.ServiceAddrOf(3), lab.ServiceAddrOf(4)}, Names: all,
+				Duration: time.Until(end),
 			}})
 			if err != nil {
 				r.Network.T.Errorf("client %d: %v", i, err)
@@ -338,7 +347,8 @@ func (r *adversaryRun) find(name string) (k api.Key, there bool) {
 
 // addName adds a key, with a value that names nobody else, until it is there.
 func (r *adversaryRun) addName(name, chain string, n int) []linearizable.Call {
-	x := linearizable.Call{Client: -1, Name: name, Op: linearizable.Add, Value: fmt.Sprint("new.", n), Begin: time.Now().UnixNano()}
+	x := linearizable.Call{Client: -1, Name: name, Op: linearizable.Add, Value: fmt.Sprint("new.", n),
+		Begin: time.Now().UnixNano()}
 	for {
 		err := r.try(func(ctx context.Context) error {
 			_, err := r.api.AddKey(ctx, chain, api.KeySpec{Name: name, Value: []byte(x.Value)})
@@ -400,9 +410,11 @@ func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (hi
 		if k.Chain == to {
 			to = "side"
 		}
-		x := linearizable.Call{Client: -2, Name: name, Op: linearizable.Move, Key: k.KeyID, Begin: time.Now().UnixNano()}
+		x := linearizable.Call{Client: -2, Name: name, Op: linearizable.Move, Key: k.KeyID, Begin: time.Now().
+			UnixNano()}
 		r.try(func(ctx context.Context) error { _, err := r.api.MoveKey(ctx, k.Chain, name, to); return err })
-		now, there := r.find(name) // a move that has begun goes on, or is undone, before a controller says where the key is
+		// a move that has begun goes on, or is undone, before a controller says where the key is
+		now, there := r.find(name)
 		if !there {
 			r.Network.T.Errorf("%s was lost by a move", name)
 			return history
@@ -418,7 +430,8 @@ func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (hi
 
 // checkNamed checks the history of a generation.
 func checkNamed(t *testing.T, g int, history []linearizable.Call) {
-	hidden := func(x linearizable.Call) bool { // a key that is on its way is out of sight, and comes back if it is not moved
+	// a key that is on its way is out of sight, and comes back if it is not moved
+	hidden := func(x linearizable.Call) bool {
 		return x.Absent && slices.ContainsFunc(history, func(m linearizable.Call) bool {
 			return m.Op == linearizable.Move && m.Key == m.To && m.Key == x.Key && m.Begin < x.End && x.Begin < m.End
 		})
@@ -436,7 +449,8 @@ func checkNamed(t *testing.T, g int, history []linearizable.Call) {
 func around(ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
 	bad := sort.Search(len(ops), func(n int) bool {
-		return porcupine.CheckOperationsTimeout(linearizable.Names, upTo(ops, ops[n].Return), time.Minute) != porcupine.Ok
+		return porcupine.CheckOperationsTimeout(linearizable.Names, upTo(ops, ops[n].Return),
+			time.Minute) != porcupine.Ok
 	})
 	if bad == len(ops) {
 		return "  no moment found"

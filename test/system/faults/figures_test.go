@@ -17,16 +17,17 @@ import (
 
 // figures is what a run measured. Times are milliseconds.
 type figures struct {
-	Engine  string   `json:"engine"`
-	Seconds int      `json:"seconds"`
-	Keys    int      `json:"keys"`
-	Faults  string   `json:"faults"`
-	Lease   int      `json:"leaseMillis"`
-	Calls   int      `json:"calls"`
-	Unknown int      `json:"unknown"` // writes whose outcome was not told
-	Watched int      `json:"watchedReads"`
-	Done    int      `json:"acknowledgedWrites"` // all of which the last reads must show, or what came after them
-	Unasked int      `json:"lostByThemselves"`   // members that were lost although nobody took them away: the machine was too slow for the lease
+	Engine  string `json:"engine"`
+	Seconds int    `json:"seconds"`
+	Keys    int    `json:"keys"`
+	Faults  string `json:"faults"`
+	Lease   int    `json:"leaseMillis"`
+	Calls   int    `json:"calls"`
+	Unknown int    `json:"unknown"` // writes whose outcome was not told
+	Watched int    `json:"watchedReads"`
+	Done    int    `json:"acknowledgedWrites"` // all of which the last reads must show, or what came after them
+	// members that were lost although nobody took them away: the machine was too slow for the lease
+	Unasked int      `json:"lostByThemselves"`
 	Failure []loss   `json:"failures"`
 	Joining []join   `json:"recoveries"`
 	Large   *large   `json:"largeRecovery,omitempty"`
@@ -92,11 +93,17 @@ func (f *figures) summary() string {
 		}
 		text += fmt.Sprintf("  %-8s lost %2d times: no write for %.0f ms (median), %.0f (longest); no answer to a reader of clean keys at a switch that is left for %.0f, %.0f\n", position, len(of),
 			middle(of, func(x loss) float64 { return x.Writes }), largest(of, func(x loss) float64 { return x.Writes }),
-			middle(of, func(x loss) float64 { return x.Survivors }), largest(of, func(x loss) float64 { return x.Survivors }))
+			middle(of, func(x loss) float64 {
+				return x.Survivors
+			}), largest(of, func(x loss) float64 { return x.Survivors }))
 	}
 	text += fmt.Sprintf("  %d recoveries with %d keys: frozen for %.0f ms (median), %.0f (longest); no write at any client for %.0f, %.0f\n", len(f.Joining), f.Keys,
-		middle(f.Joining, func(x join) float64 { return x.Frozen }), largest(f.Joining, func(x join) float64 { return x.Frozen }),
-		middle(f.Joining, func(x join) float64 { return x.Writes }), largest(f.Joining, func(x join) float64 { return x.Writes }))
+		middle(f.Joining, func(x join) float64 {
+			return x.Frozen
+		}), largest(f.Joining, func(x join) float64 { return x.Frozen }),
+		middle(f.Joining, func(x join) float64 {
+			return x.Writes
+		}), largest(f.Joining, func(x join) float64 { return x.Writes }))
 	if f.Unasked > 0 {
 		text += fmt.Sprintf("  %d members were lost by themselves: this machine had no processor for them for longer than a lease\n", f.Unasked)
 	}
@@ -137,7 +144,8 @@ func mergeFigures(t *testing.T, folder string, engines []string) {
 			}
 		}
 	}
-	all := map[string]any{"commit": commit, "date": time.Now().UTC().Format(time.RFC3339), "kernel": said("uname", "-r"), "cpus": runtime.NumCPU(), "cpu": cpu, "go": runtime.Version()}
+	all := map[string]any{"commit": commit, "date": time.Now().UTC().Format(time.RFC3339),
+		"kernel": said("uname", "-r"), "cpus": runtime.NumCPU(), "cpu": cpu, "go": runtime.Version()}
 	if v := said("simple_switch_grpc", "--version"); v != "" {
 		all["simple_switch_grpc"] = v
 	}

@@ -52,7 +52,8 @@ type etcdGateway struct {
 }
 
 // startEtcdGateway starts one. sessions is the first of 16 writer sessions of its own.
-func startEtcdGateway(nw *lab.Network, at *lab.Host, endpoints []string, sessions uint16, hit *atomic.Int64) *etcdGateway {
+func startEtcdGateway(nw *lab.Network, at *lab.Host, endpoints []string, sessions uint16,
+	hit *atomic.Int64) *etcdGateway {
 	t := nw.T
 	must := func(err error) {
 		if err != nil {
@@ -63,7 +64,8 @@ func startEtcdGateway(nw *lab.Network, at *lab.Host, endpoints []string, session
 	must(err)
 	follower, err := placement.Follow(t.Context(), etcd, placement.DefaultPrefix, nil)
 	must(err)
-	cfg := client.Config{Addresses: []netip.AddrPort{netip.AddrPortFrom(lab.ServiceAddr, wire.Port)}, Profile: wire.Profile1024, Retransmit: slotclient.Retransmit}
+	cfg := client.Config{Addresses: []netip.AddrPort{netip.AddrPortFrom(lab.ServiceAddr, wire.Port)},
+		Profile: wire.Profile1024, Retransmit: slotclient.Retransmit}
 	for i := 1; i <= nw.Layout.N; i++ {
 		cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(lab.SwitchAddr(i), wire.Port))
 	}
@@ -84,8 +86,11 @@ func startEtcdGateway(nw *lab.Network, at *lab.Host, endpoints []string, session
 	leases := guardedshell.NewLeases(etcd, placement.DefaultPrefix, 2*time.Second, nil)
 	work := guardedshell.NewGoroutines()
 	g := &etcdGateway{Server: guarded.New(guarded.Config{
-		Etcd: pb.NewKVClient(etcd.ActiveConnection()), Slots: slots, Directory: follower, Sessions: leases, Newest: &gateway.Newest{},
-		Codec: slotcodec.NewLibrary(etcd, placement.DefaultPrefix), Seals: seals, Runtime: work, Observer: hits{hotkeys.NewMetrics(hotkeys.Bounds{}, nil), hit}, Prefix: placement.DefaultPrefix, Patience: 5 * time.Second,
+		Etcd: pb.NewKVClient(etcd.ActiveConnection()), Slots: slots, Directory: follower, Sessions: leases,
+		Newest: &gateway.Newest{},
+		Codec:  slotcodec.NewLibrary(etcd, placement.DefaultPrefix), Seals: seals, Runtime: work,
+		Observer: hits{hotkeys.NewMetrics(hotkeys.Bounds{}, nil), hit}, Prefix: placement.DefaultPrefix,
+		Patience: 5 * time.Second,
 	})}
 	var once sync.Once
 	g.kill = func() {
@@ -132,7 +137,9 @@ func TestGateways(t *testing.T) {
 	lab.BuildSwitch(t, binary)
 	var sum tally
 	for begun := time.Now(); sum.rounds == 0 || time.Since(begun) < total; sum.rounds++ {
-		if !t.Run(strconv.Itoa(sum.rounds), func(t *testing.T) { testGateways(t, binary, uint64(sum.rounds), round, &sum) }) {
+		if !t.Run(strconv.Itoa(sum.rounds), func(t *testing.T) {
+			testGateways(t, binary, uint64(sum.rounds), round, &sum)
+		}) {
 			return
 		}
 	}
@@ -248,7 +255,8 @@ func testGateways(t *testing.T, binary string, seed uint64, round time.Duration,
 		t.Error(err)
 	}
 	t.Logf("%s died; %d operations, %d of them without an answer; the network answered %d reads, %d of them after that; %d placements and removals; checked in %.1f s",
-		strings.Join(died, ", "), operations, unanswered, hit.Load(), hit.Load()-before, moves, time.Since(checking).Seconds())
+		strings.Join(died, ", "), operations, unanswered, hit.Load(), hit.Load()-before, moves,
+		time.Since(checking).Seconds())
 	sum.operations += operations
 	sum.unanswered += unanswered
 	sum.moves += moves
@@ -279,7 +287,8 @@ func move(ctx context.Context, network *api.Client, registry placement.Store, ke
 		}
 		for _, at := range made {
 			for _, s := range at.State {
-				if at.KeyID == k.KeyID && s.Status == "OK" && s.Version == s.Newest && string(s.Value) == slotcodec.Unsealed {
+				if at.KeyID == k.KeyID && s.Status == "OK" && s.Version == s.Newest &&
+					string(s.Value) == slotcodec.Unsealed {
 					_, err = registry.Put(ctx, key, placement.Entry{ID: k.KeyID, Chain: "main", Version: s.Version})
 					return err
 				}

@@ -115,7 +115,8 @@ func TestPlacement(t *testing.T) {
 	exclude := func(prefix, choice string) {
 		t.Helper()
 		team.Until(choice+" "+prefix, func() bool {
-			_, err := team.API().SetPlacementRule(t.Context(), api.PlacementRule{Key: prefix, Prefix: true, Choice: choice})
+			_, err := team.API().SetPlacementRule(t.Context(), api.PlacementRule{Key: prefix, Prefix: true,
+				Choice: choice})
 			return err == nil
 		})
 	}
@@ -162,7 +163,8 @@ func TestPlacement(t *testing.T) {
 	}
 	p := &wire.Packet{Op: wire.Write, Key: wire.Key(k.KeyID), Request: 1,
 		// As it looks without the gateways' keys.
-		Value: append(binary.AppendUvarint([]byte{byte(slotcodec.Value) | slotcodec.Sealed}, uint64(first.Header.Revision)), make([]byte, slotcodec.SealOverhead)...)}
+		Value: append(binary.AppendUvarint([]byte{byte(slotcodec.Value) | slotcodec.Sealed},
+			uint64(first.Header.Revision)), make([]byte, slotcodec.SealOverhead)...)}
 	if reply, err := nw.Hosts[0].Ask(lab.ServiceAddr, p, time.Second); err != nil || reply.Status != wire.OK {
 		t.Fatalf("%+v, %v", reply, err)
 	}

@@ -56,7 +56,8 @@ func TestReplicated(t *testing.T) {
 	var mu sync.Mutex
 	var history []linearizable.Call
 	for i := range clients {
-		w := lab.Workload{Client: i, Service: lab.ServiceAddr, Keys: keys, Session: s.Sessions[i], Duration: length, Reads: i%3 == 2}
+		w := lab.Workload{Client: i, Service: lab.ServiceAddr, Keys: keys, Session: s.Sessions[i],
+			Duration: length, Reads: i%3 == 2}
 		for n := range nw.Hosts {
 			w.Others = append(w.Others, lab.SwitchAddr(1+(i+n)%len(nw.Hosts)))
 		}
@@ -108,7 +109,9 @@ func TestReplicated(t *testing.T) {
 			all, err := team.API().Switches(t.Context())
 			return err == nil && all[i-1].Ready
 		})
-		dies(round.recovery, func() { go team.API().Recover(t.Context(), "main", name) }, func([]string) bool { return true })
+		dies(round.recovery, func() {
+			go team.API().Recover(t.Context(), "main", name)
+		}, func([]string) bool { return true })
 		team.Until(name+" to be brought in", func() bool {
 			if m := team.Members(); m != nil && without(m) {
 				team.API().Recover(t.Context(), "main", name)
@@ -125,7 +128,8 @@ func TestReplicated(t *testing.T) {
 		}
 		if x.from.Before(x.to) {
 			t.Logf("leader killed at %s: whole after %v; longest time without a read done %.0f ms, without a write %.0f ms", x.what, x.to.Sub(x.from).Round(time.Millisecond),
-				lab.LongestGap(lab.ReadsDone(history), x.from, x.to), lab.LongestGap(lab.WritesDone(history), x.from, x.to))
+				lab.LongestGap(lab.ReadsDone(history), x.from, x.to), lab.LongestGap(lab.WritesDone(history),
+					x.from, x.to))
 		}
 	}
 	checkRecords(team)

@@ -118,7 +118,8 @@ func survive(t *testing.T, engine string) {
 	var mu sync.Mutex
 	var history []linearizable.Call
 	run := func(i int, d time.Duration) {
-		w := lab.Workload{Client: i, Service: lab.ServiceAddr, Keys: hot, Session: s.Sessions[i], Duration: d, Reads: i%4 == 3}
+		w := lab.Workload{Client: i, Service: lab.ServiceAddr, Keys: hot, Session: s.Sessions[i], Duration: d,
+			Reads: i%4 == 3}
 		for n := range nw.Hosts {
 			w.Others = append(w.Others, lab.SwitchAddr(1+(i+n)%len(nw.Hosts)))
 		}
@@ -136,13 +137,15 @@ func survive(t *testing.T, engine string) {
 	answers := make([][]int64, len(nw.Hosts)) // of each switch
 	for i := range nw.Hosts {
 		wg.Go(func() {
-			r, err := nw.Hosts[i].Request(lab.HostRequest{Watch: &lab.Watch{Switch: lab.SwitchAddr(i + 1), Key: placed[0].KeyID, Value: quiet[:16], Duration: duration}})
+			r, err := nw.Hosts[i].Request(lab.HostRequest{Watch: &lab.Watch{Switch: lab.SwitchAddr(i + 1),
+				Key: placed[0].KeyID, Value: quiet[:16], Duration: duration}})
 			if answers[i] = r.Answers; err != nil {
 				t.Errorf("the reader at switch %d: %v", i+1, err)
 			}
 		})
 	}
-	f := figures{Engine: engine, Seconds: int(duration.Seconds()), Keys: keys, Faults: surviveFaults, Lease: surviveLease}
+	f := figures{Engine: engine, Seconds: int(duration.Seconds()), Keys: keys, Faults: surviveFaults,
+		Lease: surviveLease}
 	trouble, unasked := causeTrouble(t, nw, c, time.Now().Add(duration-time.Second))
 	wg.Wait()
 	run(clients, 300*time.Millisecond) // what all agree on in the end
@@ -155,10 +158,12 @@ func survive(t *testing.T, engine string) {
 	for _, m := range trouble {
 		writes := lab.LongestGap(lab.WritesDone(history), m.from, m.to)
 		if m.joined != 0 {
-			f.Joining = append(f.Joining, join{Switch: m.name, All: lab.Millis(m.joined), Frozen: lab.Millis(m.frozen), Writes: writes})
+			f.Joining = append(f.Joining, join{Switch: m.name, All: lab.Millis(m.joined),
+				Frozen: lab.Millis(m.frozen), Writes: writes})
 			continue
 		}
-		x := loss{Position: m.position, Switch: m.name, Writes: writes, Reads: lab.LongestGap(lab.ReadsDone(history), m.from, m.to)}
+		x := loss{Position: m.position, Switch: m.name, Writes: writes,
+			Reads: lab.LongestGap(lab.ReadsDone(history), m.from, m.to)}
 		for i := range answers {
 			if fmt.Sprintf("s%d", i+1) != m.name && slices.Contains(m.members, fmt.Sprintf("s%d", i+1)) {
 				x.Survivors = max(x.Survivors, lab.LongestGap(answers[i], m.from, m.to))
@@ -224,7 +229,8 @@ func checkNothingLost(t *testing.T, nw *lab.Network, history []linearizable.Call
 			var got *wire.Packet
 			var err error
 			for try := uint32(1); try <= 50; try++ { // the cables lose frames
-				if got, err = h.Ask(lab.SwitchAddr(i+1), &wire.Packet{Op: wire.Read, Key: wire.Key(k), Request: try}, 200*time.Millisecond); err == nil && got.Status == wire.OK {
+				if got, err = h.Ask(lab.SwitchAddr(i+1), &wire.Packet{Op: wire.Read, Key: wire.Key(k),
+					Request: try}, 200*time.Millisecond); err == nil && got.Status == wire.OK {
 					break
 				}
 			}
@@ -238,7 +244,8 @@ func checkNothingLost(t *testing.T, nw *lab.Network, history []linearizable.Call
 
 // recoverLarge gives the chain many keys, takes its tail away and brings it back, with writers
 // only: what is measured is the pause.
-func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have int, sessions []api.Session, hot []uint32) *large {
+func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have int, sessions []api.Session,
+	hot []uint32) *large {
 	var specs []api.KeySpec
 	for i := range slots - have {
 		specs = append(specs, api.KeySpec{Name: fmt.Sprintf("large%d", i), Value: []byte("x")})
@@ -278,7 +285,8 @@ func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have 
 				default:
 				}
 				session.NextRequest += 1 << 20 // above those of the load, and of the piece before
-				h, err := nw.Hosts[n].Work(lab.Workload{Client: 100*(piece+1) + n, Service: lab.ServiceAddr, Keys: hot, Session: session, Duration: 2 * time.Second, Writes: true})
+				h, err := nw.Hosts[n].Work(lab.Workload{Client: 100*(piece+1) + n, Service: lab.ServiceAddr,
+					Keys: hot, Session: session, Duration: 2 * time.Second, Writes: true})
 				if err != nil {
 					t.Errorf("a writer beside the large recovery: %v", err)
 					return
@@ -337,7 +345,9 @@ func causeTrouble(t *testing.T, nw *lab.Network, c *lab.Controller, end time.Tim
 		} else {
 			nw.KillSwitch(i)
 		}
-		c.WaitUntil(func() bool { return !slices.Contains(members(), name) && c.API.Ready(t.Context()) == nil }, "the chain to go on without "+name)
+		c.WaitUntil(func() bool {
+			return !slices.Contains(members(), name) && c.API.Ready(t.Context()) == nil
+		}, "the chain to go on without "+name)
 		time.Sleep(500 * time.Millisecond)
 		lost.to = time.Now()
 		all = append(all, lost)

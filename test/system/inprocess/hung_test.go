@@ -25,7 +25,8 @@ func TestSessionsBesideAHungSwitch(t *testing.T) {
 	}{{"of no chain", []int{1, 2, 3}, 4}, {"the tail", []int{1, 2, 3}, 3}, {"the head", []int{1, 2, 3}, 1}, {"in the middle", []int{1, 2, 3}, 2}} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
-			x := newTestbed(t, lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "a", Members: c.members, Lease: 200, Patience: 100}}})
+			x := newTestbed(t, lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "a", Members: c.members,
+				Lease: 200, Patience: 100}}})
 			r := x.controller()
 			r.WaitAllReady()
 			r.WaitUntil(func() bool { s, err := r.API.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
@@ -59,7 +60,9 @@ func TestSessionsBesideAHungSwitch(t *testing.T) {
 // clients wait, though one of them does not answer; of that one it is told that.
 func TestStateBesideAHungSwitch(t *testing.T) {
 	t.Parallel()
-	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3}, Lease: 0, Patience: 0}}}) // without leases, and given up by nobody
+	// without leases, and given up by nobody
+	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3},
+		Lease: 0, Patience: 0}}})
 	r := x.controller()
 	r.WaitAllReady()
 	keys := make([]api.KeySpec, 200)

@@ -54,12 +54,13 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	store := &slowStore{}
 	var led atomic.Int64
 	var held atomic.Bool // it does not hear from the store
-	c, err := controller.New(controller.Options{Topology: top, Store: store, Leading: 100 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Led: func() boottime.Time {
-		if !held.Load() {
-			led.Store(int64(boottime.Now()))
-		}
-		return boottime.Time(led.Load())
-	}})
+	c, err := controller.New(controller.Options{Topology: top, Store: store, Leading: 100 * time.Millisecond,
+		Log: slog.New(slog.DiscardHandler), Led: func() boottime.Time {
+			if !held.Load() {
+				led.Store(int64(boottime.Now()))
+			}
+			return boottime.Time(led.Load())
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,8 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 			}
 			each = append(each, keys...)
 		}
-		rest := func(k api.Key) bool { return strings.HasPrefix(k.Name, "moved:") } // what is left of one that has moved goes at any time
+		// what is left of one that has moved goes at any time
+		rest := func(k api.Key) bool { return strings.HasPrefix(k.Name, "moved:") }
 		all, each = slices.DeleteFunc(all, rest), slices.DeleteFunc(each, rest)
 		if !slices.EqualFunc(all, each, func(a, b api.Key) bool { return a.Name == b.Name && a.KeyID == b.KeyID }) {
 			t.Errorf("the directory has %+v, the chains %+v", all, each)
@@ -95,7 +97,9 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	// A key that is being added. Its value may be in the switches already.
 	placed := func(name string) func(*controller.State) bool {
 		return func(s *controller.State) bool {
-			return slices.ContainsFunc(s.Directory.Keys, func(k keyspace.Key) bool { return k.Name == name && k.State == "placed" })
+			return slices.ContainsFunc(s.Directory.Keys, func(k keyspace.Key) bool {
+				return k.Name == name && k.State == "placed"
+			})
 		}
 	}
 	store.hold(placed("/x"))
@@ -126,7 +130,9 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	// One that moves.
 	time.Sleep(200 * time.Millisecond) // it moves nothing before
 	store.hold(func(s *controller.State) bool {
-		return slices.ContainsFunc(s.Directory.Keys, func(k keyspace.Key) bool { return k.Name == "/x" && k.ID.Chain() == 2 })
+		return slices.ContainsFunc(s.Directory.Keys, func(k keyspace.Key) bool {
+			return k.Name == "/x" && k.ID.Chain() == 2
+		})
 	})
 	moved := make(chan *api.Key, 1)
 	go func() {
@@ -169,7 +175,8 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 
 // TestEmptyValue: a key is placed with an empty value, or with none.
 func TestEmptyValue(t *testing.T) {
-	x := newTestbed(t, lab.Layout{N: 1, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1}, Lease: 200, Patience: 0}}})
+	x := newTestbed(t, lab.Layout{N: 1, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1}, Lease: 200,
+		Patience: 0}}})
 	r := x.controller()
 	r.WaitAllReady()
 	for name, value := range map[string][]byte{"/empty": {}, "/none": nil} {

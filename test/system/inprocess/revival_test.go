@@ -13,7 +13,8 @@ import (
 
 // twoChains is a line of four switches: chain a at s1 and s2, b at s3 and s4.
 func twoChains() lab.Layout {
-	return lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2}, Lease: 200, Patience: 0}, {ID: 2, Name: "b", Members: []int{3, 4}, Lease: 200, Patience: 0}}}
+	return lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2}, Lease: 200,
+		Patience: 0}, {ID: 2, Name: "b", Members: []int{3, 4}, Lease: 200, Patience: 0}}}
 }
 
 // TestMovedKeyStaysAway: a KEY_ID whose key has moved away must not be taken in again from what
@@ -67,7 +68,8 @@ func goneKey(t *testing.T, moved bool) {
 	c.WaitUntil(func() bool { s, err := c.API.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
 	check := func(when string) {
 		t.Helper()
-		time.Sleep(100 * time.Millisecond) // what compares the switches with the directory does it a moment after all are there
+		// what compares the switches with the directory does it a moment after all are there
+		time.Sleep(100 * time.Millisecond)
 		keys, err := c.API.Directory(t.Context(), "", false)
 		if want := map[bool]int{true: 1}[moved]; err != nil || len(keys) != want || moved && keys[0].Name != "/x" {
 			t.Errorf("%s, the directory has %+v, %v", when, keys, err)
@@ -106,10 +108,12 @@ func goneKey(t *testing.T, moved bool) {
 // TestForgottenKeys: a controller whose directory is lost gives no KEY_ID and no slot before the
 // switches have said which are in use.
 func TestForgottenKeys(t *testing.T) {
-	x := newTestbed(t, lab.Layout{N: 2, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2}, Lease: 200, Patience: 0}}})
+	x := newTestbed(t, lab.Layout{N: 2, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2}, Lease: 200,
+		Patience: 0}}})
 	a := lab.ServiceAddrOf(1)
 	c := x.controllerWith(controller.Memory{})
-	old, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/old", Value: []byte("old")}) // at once: it waits for the chain
+	// at once: it waits for the chain
+	old, err := c.API.AddKey(t.Context(), "a", api.KeySpec{Name: "/old", Value: []byte("old")})
 	if err != nil {
 		t.Fatal(err)
 	}

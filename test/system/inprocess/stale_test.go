@@ -24,7 +24,8 @@ func TestEarlierRecord(t *testing.T) {
 }
 
 func earlierRecord(t *testing.T, fenced, both bool) {
-	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3}, Lease: 200, Patience: 100}}})
+	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3},
+		Lease: 200, Patience: 100}}})
 	service := lab.ServiceAddrOf(1)
 	c := x.controller()
 	c.WaitAllReady()

@@ -73,7 +73,8 @@ const bedCPUPort = 510
 // count.
 func newTestbed(t *testing.T, l lab.Layout) *testbed {
 	t.Helper()
-	x := &testbed{t: t, layout: l, dir: t.TempDir(), cables: map[bedPort]bedPort{}, wake: make(chan struct{}, 1), replies: map[uint16]chan *wire.Packet{}, port: 20000}
+	x := &testbed{t: t, layout: l, dir: t.TempDir(), cables: map[bedPort]bedPort{}, wake: make(chan struct{},
+		1), replies: map[uint16]chan *wire.Packet{}, port: 20000}
 	x.state, x.file = filepath.Join(x.dir, "state.json"), filepath.Join(x.dir, "net.json")
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done) })
@@ -91,7 +92,8 @@ func newTestbed(t *testing.T, l lab.Layout) *testbed {
 		t.Cleanup(s.kill)
 		name := fmt.Sprintf("s%d", i)
 		switches = append(switches, topologytest.Object{"name": name, "p4runtime": s.addr, "deviceId": i, "address": lab.SwitchAddr(i).String()})
-		hosts = append(hosts, topologytest.Object{"name": fmt.Sprintf("h%d", i), "ip": lab.HostAddr(i).String(), "mac": lab.HostMAC(i), "port": name + ":1"})
+		hosts = append(hosts, topologytest.Object{"name": fmt.Sprintf("h%d", i), "ip": lab.HostAddr(i).String(),
+			"mac": lab.HostMAC(i), "port": name + ":1"})
 		if i > 1 {
 			links = append(links, []string{fmt.Sprintf("s%d:3", i-1), name + ":2"})
 			a, b := bedPort{i - 1, 3}, bedPort{i, 2}
@@ -99,9 +101,11 @@ func newTestbed(t *testing.T, l lab.Layout) *testbed {
 		}
 	}
 	for _, c := range l.Chains {
-		chains = append(chains, topologytest.Object{"id": c.ID, "name": c.Name, "address": lab.ServiceAddrOf(c.ID).String(), "members": lab.Names(c.Members), "leaseMillis": c.Lease, "patienceMillis": c.Patience})
+		chains = append(chains, topologytest.Object{"id": c.ID, "name": c.Name, "address": lab.ServiceAddrOf(
+			c.ID).String(), "members": lab.Names(c.Members), "leaseMillis": c.Lease, "patienceMillis": c.Patience})
 	}
-	b, err := json.Marshal(topologytest.Object{"program": topologytest.Object{"json": compiled + ".json", "p4info": compiled + ".p4info.txtpb"}, "sessions": topologytest.Object{"ttlSeconds": 2},
+	b, err := json.Marshal(topologytest.Object{"program": topologytest.Object{"json": compiled + ".json",
+		"p4info": compiled + ".p4info.txtpb"}, "sessions": topologytest.Object{"ttlSeconds": 2},
 		"switches": switches, "links": links, "hosts": hosts, "chains": chains})
 	if err == nil {
 		err = os.WriteFile(x.file, b, 0o600)
@@ -196,7 +200,8 @@ func (x *testbed) askTimes(times, host int, to netip.Addr, p *wire.Packet) (*wir
 	port := x.port
 	x.replies[port] = replies
 	x.mu.Unlock()
-	f := wire.Frame{Src: netip.AddrPortFrom(lab.HostAddr(host), port), Dst: netip.AddrPortFrom(to, wire.Port), EthernetSrc: [6]byte{2, 0, 0, 0, 0, byte(host)}}
+	f := wire.Frame{Src: netip.AddrPortFrom(lab.HostAddr(host), port), Dst: netip.AddrPortFrom(to, wire.Port),
+		EthernetSrc: [6]byte{2, 0, 0, 0, 0, byte(host)}}
 	frame, err := f.AppendTo(nil, payload)
 	if err != nil {
 		return nil, err
@@ -258,7 +263,8 @@ func (s *bedSwitch) start() {
 	close(s.awake)
 	s.server = grpc.NewServer(switchp4rt.ServerOptions()...)
 	server := s.server
-	serve := switchp4rt.New(&bedDevice{s}, switchp4rt.Options{DeviceID: uint64(s.n), Log: slog.New(slog.DiscardHandler)})
+	serve := switchp4rt.New(&bedDevice{s}, switchp4rt.Options{DeviceID: uint64(s.n),
+		Log: slog.New(slog.DiscardHandler)})
 	serve.Register(server)
 	go server.Serve(bedListener{l, s})
 }

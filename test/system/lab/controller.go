@@ -125,7 +125,10 @@ func (r *Controller) History() string {
 func (r *Controller) WaitEvent(kind, sw string) {
 	r.T.Helper()
 	r.WaitUntil(func() (found bool) {
-		r.API.Events(r.T.Context(), 0, false, func(e api.Event) error { found = found || e.Type == kind && (sw == "" || e.Switch == sw); return nil })
+		r.API.Events(r.T.Context(), 0, false, func(e api.Event) error {
+			found = found || e.Type == kind && (sw == "" || e.Switch == sw)
+			return nil
+		})
 		return found
 	}, "an event "+kind+" "+sw)
 }
@@ -177,13 +180,16 @@ func (r *Controller) SessionsFor(n int) []api.Session {
 // AllReady says whether all chains are ready, with so many members each.
 func (r *Controller) AllReady(members int) bool {
 	chains, err := r.API.Chains(r.T.Context())
-	return err == nil && !slices.ContainsFunc(chains, func(c api.Chain) bool { return !c.Ready || len(c.Members) != members })
+	return err == nil && !slices.ContainsFunc(chains, func(c api.Chain) bool {
+		return !c.Ready || len(c.Members) != members
+	})
 }
 
 // Clients starts as many clients for a time, which read and write the key 7 of one of the chains 1
 // to chains in turn and ask some switches, too, each from the host that at gives. What it returns
 // waits for their end, and gives their calls by chain.
-func (r *Controller) Clients(n, chains int, switches []int, length time.Duration, at func(client int) *Host) func() map[uint8][]linearizable.Call {
+func (r *Controller) Clients(n, chains int, switches []int, length time.Duration,
+	at func(client int) *Host) func() map[uint8][]linearizable.Call {
 	r.T.Helper()
 	sessions := r.SessionsFor(n)
 	var wg sync.WaitGroup
@@ -192,11 +198,13 @@ func (r *Controller) Clients(n, chains int, switches []int, length time.Duration
 	for i := range n {
 		id := uint8(1 + i%chains)
 		if i < chains {
-			if _, err := r.API.AddKey(r.T.Context(), fmt.Sprint(id), api.KeySpec{Name: fmt.Sprintf("k%d", id), KeyID: new(uint32(wire.MakeKey(id, 7)))}); err != nil {
+			if _, err := r.API.AddKey(r.T.Context(), fmt.Sprint(id), api.KeySpec{Name: fmt.Sprintf("k%d", id),
+				KeyID: new(uint32(wire.MakeKey(id, 7)))}); err != nil {
 				r.T.Fatal(err)
 			}
 		}
-		w := Workload{Client: i, Service: ServiceAddrOf(int(id)), Keys: []uint32{uint32(wire.MakeKey(id, 7))}, Session: sessions[i], Duration: length}
+		w := Workload{Client: i, Service: ServiceAddrOf(int(id)), Keys: []uint32{uint32(wire.MakeKey(id, 7))},
+			Session: sessions[i], Duration: length}
 		for k := range switches {
 			w.Others = append(w.Others, SwitchAddr(switches[(i+k)%len(switches)]))
 		}

@@ -48,7 +48,8 @@ func Millis(d time.Duration) float64 { return math.Round(d.Seconds()*1e5) / 100 
 // CheckHistory fails a test whose clients' history is not linearizable, or has fewer calls than say
 // something. more is what is told of one that is not. It gives the number of calls, and of those
 // whose outcome is not known.
-func CheckHistory(t *testing.T, what string, history []linearizable.Call, least int, more ...func() string) (calls, unknown int) {
+func CheckHistory(t *testing.T, what string, history []linearizable.Call, least int, more ...func() string) (
+	calls, unknown int) {
 	t.Helper()
 	for _, x := range history {
 		if x.Unknown {
@@ -59,7 +60,8 @@ func CheckHistory(t *testing.T, what string, history []linearizable.Call, least 
 	if len(history) < least {
 		t.Errorf("%s: only %d calls: this says little", what, len(history))
 	}
-	if result := porcupine.CheckOperationsTimeout(linearizable.Added, linearizable.Operations(history), 2*time.Minute); result != porcupine.Ok {
+	if result := porcupine.CheckOperationsTimeout(linearizable.Added, linearizable.Operations(history),
+		2*time.Minute); result != porcupine.Ok {
 		t.Errorf("%s: the history is not linearizable: %v", what, result)
 		for _, m := range more {
 			t.Log(m())

@@ -32,7 +32,8 @@ type Workload struct {
 
 // run makes calls for a while, and gives the history.
 func (l Workload) run() ([]linearizable.Call, error) {
-	cfg := client.Config{Sessions: client.StaticSessions(client.Session{ID: l.Session.ID, NextRequest: l.Session.NextRequest})}
+	cfg := client.Config{Sessions: client.StaticSessions(client.Session{ID: l.Session.ID,
+		NextRequest: l.Session.NextRequest})}
 	for _, a := range append([]netip.Addr{l.Service}, l.Others...) {
 		cfg.Addresses = append(cfg.Addresses, netip.AddrPortFrom(a, wire.Port))
 	}
@@ -117,9 +118,11 @@ func (w Watch) run() ([]int64, error) {
 				if err != nil {
 					panic(err)
 				}
-				r := exchangeUDP(HostRequest{To: netip.AddrPortFrom(w.Switch, wire.Port), Payload: payload, Timeout: 20 * time.Millisecond})
+				r := exchangeUDP(HostRequest{To: netip.AddrPortFrom(w.Switch, wire.Port), Payload: payload,
+					Timeout: 20 * time.Millisecond})
 				var q wire.Packet
-				if r.Err != "" || q.Unmarshal(r.Payload, wire.Profile128) != nil || q.Request != p.Request || q.Status != wire.OK {
+				if r.Err != "" || q.Unmarshal(r.Payload, wire.Profile128) != nil || q.Request != p.Request ||
+					q.Status != wire.OK {
 					continue
 				}
 				mu.Lock()

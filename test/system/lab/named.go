@@ -66,7 +66,8 @@ func (w NamedWork) run() (history []linearizable.Call, err error) {
 			}
 			places[name] = k.KeyID
 		}
-		x := linearizable.Call{Client: w.Client, Name: name, Key: places[name], Op: wire.Read, Value: fmt.Sprintf("%d.%d", w.Client, n)}
+		x := linearizable.Call{Client: w.Client, Name: name, Key: places[name], Op: wire.Read,
+			Value: fmt.Sprintf("%d.%d", w.Client, n)}
 		switch i := r.IntN(10); {
 		case i < 4:
 			x.Op = wire.Write
@@ -87,8 +88,8 @@ func (w NamedWork) run() (history []linearizable.Call, err error) {
 	return history, nil
 }
 
-// callByName makes the call. It says whether it may have had an effect or an answer: what the library says
-// was surely not executed is none.
+// callByName makes the call. It says whether it may have had an effect or an answer: what the
+// library says was surely not executed is none.
 func callByName(ctx context.Context, services []netip.Addr, x *linearizable.Call) bool {
 	limit, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

@@ -152,7 +152,8 @@ var ServiceAddr = ServiceAddrOf(3)
 func NewNetwork(t *testing.T, engine string, l Layout) *Network {
 	t.Helper()
 	l.Profile = cmp.Or(l.Profile, wire.Profile128)
-	nw := &Network{T: t, Layout: l, dir: t.TempDir(), ports: make([][]string, l.N+1), switches: make([]*exec.Cmd, l.N+1), Proxies: make([]*Proxy, l.N+1)}
+	nw := &Network{T: t, Layout: l, dir: t.TempDir(), ports: make([][]string, l.N+1),
+		switches: make([]*exec.Cmd, l.N+1), Proxies: make([]*Proxy, l.N+1)}
 	box := cmp.Or(l.Binary, filepath.Join(nw.dir, "netcraq-switch"))
 	if engine == "bmv2" {
 		nw.binary = MustLook(t, "simple_switch_grpc")
@@ -311,7 +312,8 @@ func (nw *Network) writeTopology(links [][]string) {
 		hosts = append(hosts, m{"name": fmt.Sprintf("h%d", i), "ip": HostAddr(i).String(), "mac": HostMAC(i), "port": name + ":1"})
 	}
 	for _, c := range nw.Layout.Chains {
-		chains = append(chains, m{"id": c.ID, "name": c.Name, "address": ServiceAddrOf(c.ID).String(), "members": Names(c.Members), "leaseMillis": c.Lease, "patienceMillis": c.Patience})
+		chains = append(chains, m{"id": c.ID, "name": c.Name, "address": ServiceAddrOf(c.ID).String(),
+			"members": Names(c.Members), "leaseMillis": c.Lease, "patienceMillis": c.Patience})
 	}
 	profile := fmt.Sprint(int(nw.Layout.Profile))
 	program := filepath.Join(compiled, "netcraq-"+profile)

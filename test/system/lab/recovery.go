@@ -42,7 +42,9 @@ func (r *Controller) Heal() (lost int) {
 		if len(s.Chains) == 0 {
 			r.WaitUntil(func() bool {
 				all, err := r.API.Switches(r.T.Context())
-				return err == nil && slices.ContainsFunc(all, func(x api.Switch) bool { return x.Name == s.Name && x.Ready })
+				return err == nil && slices.ContainsFunc(all, func(x api.Switch) bool {
+					return x.Name == s.Name && x.Ready
+				})
 			}, s.Name+" to be set up")
 			r.BringIn(s.Name)
 			lost++

@@ -67,7 +67,8 @@ func (t *Team) Start(i int) {
 		t.Network.T.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(t.binary, append([]string{"--topology", t.Network.file, "--etcd", t.server, "--admin", t.admin(i) + "," + t.Socket(i), "--admin-token", t.Network.dir + "/token", "--admin-read-token", t.Network.dir + "/read"}, t.flags...)...)
+	cmd := exec.Command(t.binary, append([]string{"--topology", t.Network.file, "--etcd", t.server, "--admin",
+		t.admin(i) + "," + t.Socket(i), "--admin-token", t.Network.dir + "/token", "--admin-read-token", t.Network.dir + "/read"}, t.flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -89,7 +90,8 @@ func (t *Team) Leader() int {
 	t.Network.T.Helper()
 	leads := -1
 	t.Until("a controller to lead", func() bool {
-		r, err := t.Etcd.Get(t.Network.T.Context(), "/netcraq/leader", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+		r, err := t.Etcd.Get(t.Network.T.Context(), "/netcraq/leader", clientv3.WithPrefix(),
+			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 		if err != nil || len(r.Kvs) == 0 {
 			return false
 		}

@@ -46,7 +46,8 @@ func authority(t *testing.T, engine string) {
 	if !lab.InNamespace(t) {
 		return
 	}
-	l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}}, Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 500, Patience: 1500}}}
+	l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}},
+		Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 500, Patience: 1500}}}
 	nw := lab.NewNetwork(t, engine, l)
 	c := nw.StartControllerWith("state.json", nw.Changed(tenants))
 	c.WaitAllReady()
@@ -67,7 +68,8 @@ func authority(t *testing.T, engine string) {
 		var r *wire.Packet
 		var err error
 		for range 3 { // BMv2 may drop
-			if r, err = h.Ask(service, &p, 400*time.Millisecond); err == nil && r.Status != wire.Retry && r.Status != wire.NotServing {
+			if r, err = h.Ask(service, &p, 400*time.Millisecond); err == nil && r.Status != wire.Retry &&
+				r.Status != wire.NotServing {
 				return r.Status.String()
 			}
 		}
@@ -105,8 +107,11 @@ func authority(t *testing.T, engine string) {
 		}
 		return *s
 	}
-	for address, code := range map[string]string{"": api.CodeInvalidArgument, "10.9.9.9": api.CodeInvalidArgument, "h1": api.CodeInvalidArgument, lab.HostAddr(3).String(): api.CodeFailedPrecondition} {
-		if s, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1, Address: address}); !errors.Is(err, &api.Error{Code: code}) {
+	for address, code := range map[string]string{"": api.CodeInvalidArgument,
+		"10.9.9.9": api.CodeInvalidArgument, "h1": api.CodeInvalidArgument, lab.HostAddr(3).
+				String(): api.CodeFailedPrecondition} {
+		if s, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1,
+			Address: address}); !errors.Is(err, &api.Error{Code: code}) {
 			t.Errorf("a session for %q: %v, %v", address, s, err)
 		}
 	}

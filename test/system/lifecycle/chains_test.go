@@ -24,7 +24,8 @@ import (
 func fourChains() lab.Layout {
 	l := lab.Layout{N: 4, Links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}, {2, 4}}}
 	for i := range 4 {
-		c := lab.Chain{ID: 1 + i, Name: fmt.Sprintf("c%d", 1+i), Lease: 1000, Patience: 300} // long, so that a busy machine loses nobody else
+		// long, so that a busy machine loses nobody else
+		c := lab.Chain{ID: 1 + i, Name: fmt.Sprintf("c%d", 1+i), Lease: 1000, Patience: 300}
 		for n := range 4 {
 			c.Members = append(c.Members, 1+(i+n)%4)
 		}
@@ -86,7 +87,8 @@ func TestFourChains(t *testing.T) {
 		if e.Type == "chain.compared" {
 			compared++
 			rounds := 0
-			if _, err := fmt.Sscanf(e.Message[strings.LastIndex(e.Message, " and "):], " and %d rounds", &rounds); err != nil || rounds > 5 {
+			if _, err := fmt.Sscanf(e.Message[strings.LastIndex(e.Message, " and "):], " and %d rounds",
+				&rounds); err != nil || rounds > 5 {
 				t.Errorf("%s: %s, %v", e.Chain, e.Message, err)
 			}
 		}
@@ -144,14 +146,16 @@ func TestMoveKey(t *testing.T) {
 			}
 			key := lookup()
 			for n := 0; time.Now().Before(end) && key != 0; n++ {
-				x := linearizable.Call{Client: i, Op: wire.Read, Begin: time.Now().UnixNano(), Value: fmt.Sprintf("%d.%d", i, n)}
+				x := linearizable.Call{Client: i, Op: wire.Read, Begin: time.Now().UnixNano(),
+					Value: fmt.Sprintf("%d.%d", i, n)}
 				write := r.IntN(2) == 0
 				for sent := false; ; {
 					x.Key = key
 					p := &wire.Packet{Op: wire.Read, Key: wire.Key(key), Request: uint32(n + 1)}
 					if write {
 						x.Op = wire.Write
-						p = &wire.Packet{Op: wire.Write, Key: wire.Key(key), Session: session, Request: request, Value: []byte(x.Value)}
+						p = &wire.Packet{Op: wire.Write, Key: wire.Key(key), Session: session, Request: request,
+							Value: []byte(x.Value)}
 					}
 					reply, err := nw.Hosts[i].Ask(lab.SwitchAddr(1+r.IntN(4)), p, 40*time.Millisecond)
 					x.End = time.Now().UnixNano()
@@ -161,7 +165,8 @@ func TestMoveKey(t *testing.T) {
 						break
 					}
 					x.Unknown = false
-					if err != nil || reply.Status == wire.Retry || reply.Status == wire.NotServing || reply.Status == wire.NoChain {
+					if err != nil || reply.Status == wire.Retry || reply.Status == wire.NotServing ||
+						reply.Status == wire.NoChain {
 						continue
 					}
 					if reply.Status == wire.NotFound && reply.Version == 0 {
@@ -223,7 +228,8 @@ func TestMoveKey(t *testing.T) {
 		keys, err := c.API.Directory(t.Context(), "", false)
 		return err == nil && len(keys) == 1 && keys[0].Name == name
 	}, "all that is left of moved keys to be removed")
-	if result := porcupine.CheckOperationsTimeout(linearizable.Moving, linearizable.Operations(history), time.Minute); result != porcupine.Ok {
+	if result := porcupine.CheckOperationsTimeout(linearizable.Moving, linearizable.Operations(history),
+		time.Minute); result != porcupine.Ok {
 		t.Errorf("the history is not linearizable: %v\n%s", result, c.History())
 	}
 }

@@ -38,7 +38,8 @@ func endToEnd(t *testing.T, engine string, lease int) {
 	c := nw.StartController("state.json")
 	ch := c.WaitReady()
 	t.Logf("the chain is up after %v: epoch %d", time.Since(start).Round(time.Millisecond), ch.Epoch)
-	if ch.Epoch != 1 || len(ch.Members) != n || ch.Members[0].Role != "HEAD" || ch.Members[3].Role != "TAIL" || ch.ValueBytes != 16 {
+	if ch.Epoch != 1 || len(ch.Members) != n || ch.Members[0].Role != "HEAD" || ch.Members[3].Role != "TAIL" ||
+		ch.ValueBytes != 16 {
 		t.Fatalf("%+v", ch)
 	}
 
@@ -108,7 +109,8 @@ func endToEnd(t *testing.T, engine string, lease int) {
 				t.Fatalf("%+v", k)
 			}
 			for _, s := range k.State {
-				if s.Status != "OK" || string(s.Value) != value(k.Name) || s.Version != s.Newest || s.Version>>48 != 1 || s.Session == 0 || s.Session > 64 {
+				if s.Status != "OK" || string(s.Value) != value(k.Name) || s.Version != s.Newest ||
+					s.Version>>48 != 1 || s.Session == 0 || s.Session > 64 {
 					t.Errorf("%s at %s: %+v", k.Name, s.Switch, s)
 				}
 			}
@@ -119,11 +121,13 @@ func endToEnd(t *testing.T, engine string, lease int) {
 	var lease1 string
 	t.Run("sessions and writes", func(t *testing.T) {
 		s, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 2, Owner: "test"})
-		if err != nil || len(s.Sessions) != 2 || s.Sessions[0].ID != 65 || s.Sessions[1].ID != 66 || s.TTL() != 2*time.Second {
+		if err != nil || len(s.Sessions) != 2 || s.Sessions[0].ID != 65 || s.Sessions[1].ID != 66 ||
+			s.TTL() != 2*time.Second {
 			t.Fatal(s, err)
 		}
 		session, lease1 = s.Sessions[0], s.Lease
-		w := &wire.Packet{Op: wire.Write, Key: wire.Key(keys[0].KeyID), Session: session.ID, Request: session.NextRequest, Value: []byte("new")}
+		w := &wire.Packet{Op: wire.Write, Key: wire.Key(keys[0].KeyID), Session: session.ID,
+			Request: session.NextRequest, Value: []byte("new")}
 		r, err := nw.Hosts[2].Ask(lab.ServiceAddr, w, lab.ReplyTimeout)
 		if err != nil || r.Status != wire.OK {
 			t.Fatal(r, err)
@@ -218,7 +222,8 @@ func endToEnd(t *testing.T, engine string, lease int) {
 		if err != nil || again.Slot != k.Slot || again.KeyID == k.KeyID {
 			t.Fatal(again, err)
 		}
-		if r, err := nw.Hosts[1].Read(lab.SwitchAddr(2), again.KeyID); err != nil || r.Status != wire.NotFound || r.Version.Sequence() < 3 {
+		if r, err := nw.Hosts[1].Read(lab.SwitchAddr(2), again.KeyID); err != nil ||
+			r.Status != wire.NotFound || r.Version.Sequence() < 3 {
 			t.Error(r, err)
 		}
 		if err := c.API.RemoveKey(t.Context(), "main", fmt.Sprintf("0x%08x", again.KeyID)); err != nil {
@@ -267,7 +272,8 @@ func endToEnd(t *testing.T, engine string, lease int) {
 		if err != nil || k.Slot != keys[7].Slot {
 			t.Errorf("an adopted key: %+v, %v", k, err)
 		}
-		if _, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1}); !errors.Is(err, &api.Error{Code: api.CodeResourceExhausted}) {
+		if _, err := c.API.NewSessions(t.Context(), api.SessionsRequest{Count: 1}); !errors.Is(err,
+			&api.Error{Code: api.CodeResourceExhausted}) {
 			t.Errorf("sessions that an earlier controller may have leased were given: %v", err)
 		}
 		nw.Hosts[3].ReadAll(lab.SwitchAddr(4), keys, value2)
@@ -283,7 +289,8 @@ func endToEnd(t *testing.T, engine string, lease int) {
 		if err := c.API.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "another controller") {
 			t.Errorf("the first controller: %v", err)
 		}
-		if _, err := c.API.AddKey(t.Context(), "main", api.KeySpec{Name: "x"}); !errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) {
+		if _, err := c.API.AddKey(t.Context(), "main", api.KeySpec{Name: "x"}); !errors.Is(err,
+			&api.Error{Code: api.CodeFailedPrecondition}) {
 			t.Errorf("the first controller added a key: %v", err)
 		}
 		nw.Hosts[0].ReadAll(lab.ServiceAddr, keys[:50], value2)
@@ -329,7 +336,8 @@ func endToEnd(t *testing.T, engine string, lease int) {
 		}
 		change("another order", api.ChainChange{Members: &[]string{"s4", "s1", "s3"}}, 6)
 		c.WaitReady()
-		if r, err := nw.Hosts[1].Ask(lab.ServiceAddr, w, lab.ReplyTimeout); err != nil || r.Status != wire.OK || r.Epoch != 6 {
+		if r, err := nw.Hosts[1].Ask(lab.ServiceAddr, w, lab.ReplyTimeout); err != nil || r.Status != wire.OK ||
+			r.Epoch != 6 {
 			t.Errorf("a write in the new order: %v, %v", r, err)
 		}
 		for _, i := range []int{1, 3, 4} {
@@ -405,7 +413,8 @@ func TestCutOff(t *testing.T) {
 	if _, err := c.API.ChangeChain(t.Context(), "main", api.ChainChange{Members: &[]string{"s1", "s3"}}); err != nil {
 		t.Fatalf("%v\n%s", err, c.History())
 	}
-	if waited := time.Since(cut); waited < lease*time.Millisecond/4 { // of the last lease, which is a quarter of itself old, or older where the machine is busy
+	// of the last lease, which is a quarter of itself old, or older where the machine is busy
+	if waited := time.Since(cut); waited < lease*time.Millisecond/4 {
 		t.Errorf("it was removed %v after it was cut off, but could hold a lease of %d ms", waited, lease)
 	}
 	t.Logf("removed after %v", time.Since(start).Round(time.Millisecond))
@@ -416,7 +425,8 @@ func TestCutOff(t *testing.T) {
 	}
 	// ... must be seen by all who ask it. (The acknowledgement passes it, as the reply does; it may
 	// know the value, but it may not say so.)
-	if r, err := h.Read(lab.SwitchAddr(2), k.KeyID); err != nil || r.Status != wire.OK || string(r.Value) != "new" || r.Epoch != 2 {
+	if r, err := h.Read(lab.SwitchAddr(2), k.KeyID); err != nil || r.Status != wire.OK ||
+		string(r.Value) != "new" || r.Epoch != 2 {
 		t.Errorf("asked at the switch that was cut off: %v, %v", r, err)
 	}
 	nw.Proxies[2].SetCut(false)
@@ -468,7 +478,8 @@ func TestRing(t *testing.T) {
 			if !lab.InNamespace(t) {
 				return
 			}
-			nw := lab.NewNetwork(t, engine, lab.Layout{N: 5, Links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 1}, {1, 4}}, Chains: []lab.Chain{
+			nw := lab.NewNetwork(t, engine, lab.Layout{N: 5, Links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 5},
+				{5, 1}, {1, 4}}, Chains: []lab.Chain{
 				{ID: 3, Name: "main", Members: []int{2, 5, 4}, Lease: 1000},
 				{ID: 9, Name: "other", Members: []int{4, 3, 1}},
 			}})
@@ -477,7 +488,8 @@ func TestRing(t *testing.T) {
 			for _, spec := range nw.Layout.Chains {
 				var specs []api.KeySpec
 				for i := range 50 {
-					specs = append(specs, api.KeySpec{Name: fmt.Sprintf("%s/%d", spec.Name, i), Value: fmt.Appendf(nil, "%d", i)})
+					specs = append(specs, api.KeySpec{Name: fmt.Sprintf("%s/%d", spec.Name, i),
+						Value: fmt.Appendf(nil, "%d", i)})
 				}
 				keys, err := c.API.AddKeys(t.Context(), spec.Name, specs)
 				if err != nil {
@@ -492,20 +504,25 @@ func TestRing(t *testing.T) {
 					// A write from every host, and all members have it: the acknowledgements
 					// arrive.
 					w := &wire.Packet{Op: wire.Write, Key: wire.Key(keys[0].KeyID), Value: []byte("0")}
-					if r, err := nw.Hosts[i].Ask(lab.ServiceAddrOf(spec.ID), w, lab.ReplyTimeout); err != nil || r.Status != wire.OK {
+					if r, err := nw.Hosts[i].Ask(lab.ServiceAddrOf(spec.ID), w, lab.ReplyTimeout); err != nil ||
+						r.Status != wire.OK {
 						t.Errorf("h%d: %v, %v", i+1, r, err)
 					}
 				}
 				var got []api.Key
 				poll.Until(t, 5*time.Second, "all members are clean", func() bool {
-					if got, err = c.API.Directory(t.Context(), spec.Name+"/0", true); err != nil || len(got[0].State) != 3 {
+					if got, err = c.API.Directory(t.Context(), spec.Name+"/0", true); err != nil ||
+						len(got[0].State) != 3 {
 						t.Fatal(got, err)
 					}
-					return !slices.ContainsFunc(got[0].State, func(s api.KeyState) bool { return s.Status != "OK" || s.Version != got[0].State[0].Version })
+					return !slices.ContainsFunc(got[0].State, func(s api.KeyState) bool {
+						return s.Status != "OK" || s.Version != got[0].State[0].Version
+					})
 				}, func() string { return fmt.Sprintf("%+v", got[0].State) })
 			}
 			ch, err := c.API.Chains(t.Context())
-			if err != nil || len(ch) != 2 || ch[0].Keys != 50 || ch[1].Keys != 50 || ch[1].Name != "other" || !ch[1].Members[0].LeaseLive {
+			if err != nil || len(ch) != 2 || ch[0].Keys != 50 || ch[1].Keys != 50 || ch[1].Name != "other" ||
+				!ch[1].Members[0].LeaseLive {
 				t.Errorf("%+v %v", ch, err)
 			}
 		})

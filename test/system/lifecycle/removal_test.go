@@ -81,7 +81,8 @@ func removedUnderWrites(t *testing.T, engine string) {
 	}
 	members("s1", "s3", "s2")
 	for i := range switches {
-		if r, err := nw.Hosts[0].Read(lab.SwitchAddr(i+1), id); err != nil || r.Status != wire.NotFound || r.Version != 0 {
+		if r, err := nw.Hosts[0].Read(lab.SwitchAddr(i+1), id); err != nil || r.Status != wire.NotFound ||
+			r.Version != 0 {
 			t.Errorf("s%d says %v (%v) of a key that was removed while s2 was away", i+1, r, err)
 		}
 	}

@@ -47,7 +47,8 @@ func formerProgram(t *testing.T) *p4rt.Pipeline {
 // load has a switch run a program, as a controller of before has left it.
 func load(nw *lab.Network, i int, pl *p4rt.Pipeline) {
 	nw.T.Helper()
-	c, err := p4rt.New(p4rt.Options{Name: "before", Target: nw.Proxies[i].Addr, DeviceID: uint64(i), ElectionID: p4rt.ElectionID{Low: 1}, Info: pl.Info}, p4rt.Handler{})
+	c, err := p4rt.New(p4rt.Options{Name: "before", Target: nw.Proxies[i].Addr, DeviceID: uint64(i),
+		ElectionID: p4rt.ElectionID{Low: 1}, Info: pl.Info}, p4rt.Handler{})
 	if err != nil {
 		nw.T.Fatal(err)
 	}
@@ -73,7 +74,8 @@ func TestRolling(t *testing.T) {
 			if !lab.InNamespace(t) {
 				return
 			}
-			l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}}, Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 500, Patience: 1500}}}
+			l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}},
+				Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 500, Patience: 1500}}}
 			nw := lab.NewNetwork(t, engine, l)
 			former := formerProgram(t)
 			for i := 1; i <= l.N; i++ {
@@ -104,7 +106,8 @@ func TestRolling(t *testing.T) {
 			// The default of `access` is changed right after the last switch has said that it is
 			// there.
 			c.WaitUntil(func() bool {
-				_, err := nw.Hosts[2].Ask(lab.ServiceAddrOf(1), &wire.Packet{Op: wire.Read, Request: 1, Key: wire.Key(kept.KeyID)}, 200*time.Millisecond)
+				_, err := nw.Hosts[2].Ask(lab.ServiceAddrOf(1), &wire.Packet{Op: wire.Read, Request: 1,
+					Key: wire.Key(kept.KeyID)}, 200*time.Millisecond)
 				return err != nil
 			}, "h3's port to be closed")
 			for i := range 2 {

@@ -28,7 +28,8 @@ func TestUpdateUnderLoad(t *testing.T) {
 		return
 	}
 	l := lab.Layout{N: 4, Links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}, {2, 4}}, Chains: []lab.Chain{
-		{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 3000, Patience: 1500}, {ID: 2, Name: "c2", Members: []int{3, 2, 1}, Lease: 3000, Patience: 1500}}}
+		{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 3000, Patience: 1500},
+		{ID: 2, Name: "c2", Members: []int{3, 2, 1}, Lease: 3000, Patience: 1500}}}
 	nw := lab.NewNetwork(t, "auto", l)
 	without := func(sw, host string) func(topologytest.Object) {
 		return func(top topologytest.Object) {
@@ -36,7 +37,9 @@ func TestUpdateUnderLoad(t *testing.T) {
 			topologytest.Drop(top, "links", sw)
 			topologytest.Drop(top, "hosts", host)
 			for _, c := range top["chains"].([]any) {
-				c.(topologytest.Object)["members"] = slices.DeleteFunc(c.(topologytest.Object)["members"].([]any), func(m any) bool { return m == sw })
+				c.(topologytest.Object)["members"] = slices.DeleteFunc(c.(topologytest.Object)["members"].([]any), func(m any) bool {
+					return m == sw
+				})
 			}
 		}
 	}
@@ -50,7 +53,8 @@ func TestUpdateUnderLoad(t *testing.T) {
 	c.WaitAllReady()
 
 	const length = 6 * time.Second
-	histories := c.Clients(6, 2, []int{1, 2, 3}, length, func(i int) *lab.Host { return nw.Hosts[1+i%2] }) // at s2 and s3, which stay
+	// at s2 and s3, which stay
+	histories := c.Clients(6, 2, []int{1, 2, 3}, length, func(i int) *lab.Host { return nw.Hosts[1+i%2] })
 	began := time.Now()
 	var steps []string
 	var at []time.Time
@@ -75,7 +79,9 @@ func TestUpdateUnderLoad(t *testing.T) {
 	for sw, n := range routes {
 		more[sw] = n + 50
 	}
-	c.Update(nw.Changed(slots, no4, func(top topologytest.Object) { topologytest.Add(top, "hosts", topologytest.Pods("s2", 50)...) }))
+	c.Update(nw.Changed(slots, no4, func(top topologytest.Object) {
+		topologytest.Add(top, "hosts", topologytest.Pods("s2", 50)...)
+	}))
 	c.WaitUntil(func() bool { return maps.Equal(routesOf(nw), more) }, "50 more routes at each switch")
 	c.Update(nw.Changed(slots, no4))
 	c.WaitUntil(func() bool { return maps.Equal(routesOf(nw), routes) }, "the routes of before")
@@ -111,7 +117,8 @@ func TestUpdateUnderLoad(t *testing.T) {
 
 	step("a chain comes, goes, and another takes its slots")
 	third := func(top topologytest.Object) {
-		topologytest.Add(top, "chains", topologytest.Object{"id": 9, "name": "c9", "address": lab.ServiceAddrOf(9).String(), "members": []string{"s4", "s2"}, "leaseMillis": 1000, "patienceMillis": 300, "slots": 100})
+		topologytest.Add(top, "chains", topologytest.Object{"id": 9, "name": "c9", "address": lab.ServiceAddrOf(
+			9).String(), "members": []string{"s4", "s2"}, "leaseMillis": 1000, "patienceMillis": 300, "slots": 100})
 	}
 	c.Update(nw.Changed(slots, no1, third))
 	c.WaitAllReady()
@@ -139,7 +146,8 @@ func TestUpdateUnderLoad(t *testing.T) {
 	c.WaitAllReady()
 	// The next chain has the same slots, in which there are versions of that one.
 	tenth := func(top topologytest.Object) {
-		topologytest.Add(top, "chains", topologytest.Object{"id": 10, "name": "c10", "address": lab.ServiceAddrOf(10).String(), "members": []string{"s2", "s4"}, "leaseMillis": 1000, "patienceMillis": 300, "slots": 100})
+		topologytest.Add(top, "chains", topologytest.Object{"id": 10, "name": "c10",
+			"address": lab.ServiceAddrOf(10).String(), "members": []string{"s2", "s4"}, "leaseMillis": 1000, "patienceMillis": 300, "slots": 100})
 	}
 	c.Update(nw.Changed(slots, no1, tenth))
 	c.WaitAllReady()
@@ -176,7 +184,8 @@ func routesOf(nw *lab.Network) map[string]int {
 	for i := 1; i <= 3; i++ {
 		name := fmt.Sprintf("s%d", i)
 		// One who only reads needs no stream, and is in nobody's way.
-		reader, err := p4rt.New(p4rt.Options{Name: name, Target: fmt.Sprintf("127.0.0.1:%d", lab.BasePort+i-1), DeviceID: uint64(i), ElectionID: p4rt.ElectionID{Low: 1}, Info: info}, p4rt.Handler{})
+		reader, err := p4rt.New(p4rt.Options{Name: name, Target: fmt.Sprintf("127.0.0.1:%d", lab.BasePort+i-1),
+			DeviceID: uint64(i), ElectionID: p4rt.ElectionID{Low: 1}, Info: info}, p4rt.Handler{})
 		if err != nil {
 			nw.T.Fatal(err)
 		}
@@ -204,7 +213,8 @@ func TestUpdateChurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := lab.Layout{N: 4, Links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}, {2, 4}}, Chains: []lab.Chain{
-		{ID: 1, Name: "c1", Members: []int{1, 2, 3, 4}, Lease: 3000, Patience: 1500}, {ID: 2, Name: "c2", Members: []int{4, 3, 2, 1}, Lease: 3000, Patience: 1500}}}
+		{ID: 1, Name: "c1", Members: []int{1, 2, 3, 4}, Lease: 3000, Patience: 1500},
+		{ID: 2, Name: "c2", Members: []int{4, 3, 2, 1}, Lease: 3000, Patience: 1500}}}
 	nw := lab.NewNetwork(t, "auto", l)
 	there := map[int]bool{1: true, 4: true}
 	now := func() *topology.Topology {
@@ -218,7 +228,9 @@ func TestUpdateChurn(t *testing.T) {
 				topologytest.Drop(top, "links", name)
 				topologytest.Drop(top, "hosts", fmt.Sprintf("h%d", i))
 				for _, c := range top["chains"].([]any) {
-					c.(topologytest.Object)["members"] = slices.DeleteFunc(c.(topologytest.Object)["members"].([]any), func(m any) bool { return m == name })
+					c.(topologytest.Object)["members"] = slices.DeleteFunc(c.(topologytest.Object)["members"].([]any), func(m any) bool {
+						return m == name
+					})
 				}
 			}
 		})
@@ -247,11 +259,15 @@ func TestUpdateChurn(t *testing.T) {
 			return func() bool {
 				for _, ch := range []string{"c1", "c2"} {
 					is, err := c.API.Chain(t.Context(), ch)
-					if err != nil || !is.Ready || slices.ContainsFunc(is.Members, func(m api.Member) bool { return m.Switch == name }) != want {
+					if err != nil || !is.Ready || slices.ContainsFunc(is.Members, func(m api.Member) bool {
+						return m.Switch == name
+					}) != want {
 						return false
 					}
 				}
-				known := slices.ContainsFunc(c.Switches(), func(s api.Switch) bool { return s.Name == name && (s.Ready || !want) })
+				known := slices.ContainsFunc(c.Switches(), func(s api.Switch) bool {
+					return s.Name == name && (s.Ready || !want)
+				})
 				return known == want
 			}
 		}
@@ -260,7 +276,9 @@ func TestUpdateChurn(t *testing.T) {
 				c.WaitUntil(func() bool {
 					_, err := c.API.Recover(t.Context(), ch, name)
 					is, err2 := c.API.Chain(t.Context(), ch)
-					return err == nil || err2 == nil && slices.ContainsFunc(is.Members, func(m api.Member) bool { return m.Switch == name })
+					return err == nil || err2 == nil && slices.ContainsFunc(is.Members, func(m api.Member) bool {
+						return m.Switch == name
+					})
 				}, name+" to be brought into "+ch)
 			}
 		}

@@ -19,24 +19,39 @@ KINDS = {
 """What the chain of these tests runs on."""
 
 
-LONG = {"test_hot_keys": 30, "test_netchain_readme": 20, "test_netchain_histories": 15, "test_faults": 6, "test_experiments": 6, "test_launch": 3}
-"""Seconds that one test of a module takes, where it is far from the half a second that most do: for lanes of about one length."""
+LONG = {
+    "test_hot_keys": 30,
+    "test_netchain_readme": 20,
+    "test_netchain_histories": 15,
+    "test_faults": 6,
+    "test_experiments": 6,
+    "test_launch": 3,
+}
+"""Seconds that one test of a module takes, where it is far from the half a second that most do: for
+lanes of about one length.
+"""
 
 
 def pytest_addoption(parser):
     """Lanes beside each other take the time of one: they wait more than they compute."""
-    parser.addoption("--lane", default="1/1", metavar="I/N", help="of these tests, only the part I of N that are about as long")
+    parser.addoption(
+        "--lane", default="1/1", metavar="I/N", help="of these tests, only the part I of N that are about as long"
+    )
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave the tests of other lanes out. Those of one module and kind of switch share a network, and stay together."""
+    """Leave the tests of other lanes out. Those of one module and kind of switch share a network,
+    and stay together.
+    """
     lane, lanes = (int(number) for number in config.getoption("--lane").split("/"))
     assert 1 <= lane <= lanes
     groups = {}
     for item in items:
         if "e2e" in item.path.parts and item.path.parent.parent.name == "tests":
             kind = getattr(item, "callspec", None)
-            groups.setdefault((item.path.stem, kind and str(kind.params.get("kind", kind.params.get("switch")))), []).append(item)
+            groups.setdefault(
+                (item.path.stem, kind and str(kind.params.get("kind", kind.params.get("switch")))), []
+            ).append(item)
     skipped = {"bmv2"} if why_not("bmv2") else set()
     length = {of: 0 if of[1] in skipped else len(tests) * LONG.get(of[0], 0.5) for of, tests in groups.items()}
     filled, chosen = [0.0] * lanes, set(items)
@@ -62,15 +77,18 @@ def kind(request):
 def running(topology, kind, out):
     """A network of one chain in a namespace of its own.
 
-    Read leases are ten times as long as usual: these tests say exactly which switch answers, and on a machine that is busy enough a lease of 200 ms
-    does run out now and then, whereupon the tail answers.
+    Read leases are ten times as long as usual: these tests say exactly which switch answers, and on
+    a machine that is busy enough a lease of 200 ms does run out now and then, whereupon the tail
+    answers.
     """
     from topologies.network import ChainNetwork
 
     topology = replace(topology, chains=(replace(topology.chains[0], lease_ms=2000),))
     if kind.get("hook") == "xdp":  # whose frames the kernel shows to nobody else
         (out / tools.PCAP).mkdir()
-        recording = {name: replace(switch, args=(f"--pcap={out / tools.PCAP}",)) for name, switch in topology.switches.items()}
+        recording = {
+            name: replace(switch, args=(f"--pcap={out / tools.PCAP}",)) for name, switch in topology.switches.items()
+        }
         topology = replace(topology, switches=recording)
     with namespaces.private(), ChainNetwork(topology, **kind, out=out) as network:
         yield network
@@ -78,14 +96,20 @@ def running(topology, kind, out):
 
 @pytest.fixture(scope="module")
 def net(kind, tmp_path_factory):
-    """The chain of four that ``make run`` starts, with values of 16 bytes. Its hosts may do everything."""
-    with running(p4app.load(p4app.ROOT / "topologies" / "chain-4.json"), kind, tmp_path_factory.mktemp("net")) as network:
+    """The chain of four that ``make run`` starts, with values of 16 bytes. Its hosts may do
+    everything.
+    """
+    with running(
+        p4app.load(p4app.ROOT / "topologies" / "chain-4.json"), kind, tmp_path_factory.mktemp("net")
+    ) as network:
         yield network
 
 
 @pytest.fixture(scope="module")
 def tenants(kind, tmp_path_factory):
-    """The chain of four of tenants.json: its hosts may do what the file says. Only h6 has a bound, so that others attack as fast as they can."""
+    """The chain of four of tenants.json: its hosts may do what the file says. Only h6 has a bound,
+    so that others attack as fast as they can.
+    """
     topology = replace(p4app.load(p4app.ROOT / "topologies" / "tenants.json"), host_rate=0)
     with running(topology, kind, tmp_path_factory.mktemp("tenants")) as network:
         yield network
@@ -93,7 +117,9 @@ def tenants(kind, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def left_clean(request):
-    """No test leaves a key dirty: the controller would re-propagate it in the middle of another, which may be counting packets."""
+    """No test leaves a key dirty: the controller would re-propagate it in the middle of another,
+    which may be counting packets.
+    """
     net = request.getfixturevalue("net") if "net" in request.fixturenames else None
     yield
     try:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames that a host may send and should not, made with scapy and sent from its network namespace as they are."""
+"""Frames that a host may send and should not, made with scapy and sent from its network namespace
+as they are.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ NEWER = wire.version(1, 1 << 40)
 FORGED = {
     "an acknowledgement": Packet(Op.ACK, 0, epoch=1, version=NEWER, value=b"forged"),
     "a stamped write": Packet(Op.WRITE, 0, flags=Flags.STAMPED, epoch=1, version=NEWER, value=b"forged"),
-    "a stamped write by CAS": Packet(Op.WRITE, 0, flags=Flags.STAMPED | Flags.BY_CAS, epoch=1, version=NEWER, value=b"forged"),
+    "a stamped write by CAS": Packet(
+        Op.WRITE, 0, flags=Flags.STAMPED | Flags.BY_CAS, epoch=1, version=NEWER, value=b"forged"
+    ),
     "a stamped CAS": Packet(Op.CAS, 0, flags=Flags.STAMPED, epoch=1, version=NEWER, value=b"forged"),
     "a write that claims to have been sent on": Packet(Op.WRITE, 0, flags=Flags.TO_HEAD, value=b"forged"),
     "a read that claims to have been sent on": Packet(Op.READ, 0, flags=Flags.DIRTY_FORWARDED),
@@ -43,13 +47,24 @@ FORGED_REPLIES = {
 
 TAGS = {
     f"{'two tags' if len(types) > 1 else 'a tag'} {' '.join(f'{ether_type:04x}' for ether_type in types)}": types
-    for types in [(0x8100,), (0x88A8,), (0x9100,), (0x8100, 0x8100), (0x88A8, 0x8100), (0x9100, 0x8100), (0x8100, 0x88A8), (0x8100, 0x9100)]
+    for types in [
+        (0x8100,),
+        (0x88A8,),
+        (0x9100,),
+        (0x8100, 0x8100),
+        (0x88A8, 0x8100),
+        (0x9100, 0x8100),
+        (0x8100, 0x88A8),
+        (0x8100, 0x9100),
+    ]
 }
 """The tags that a frame can have: the field that says what follows it, of the outer one first."""
 
 
 def address(net: ChainNetwork, name: str) -> str:
-    """The address of a host or a switch; ``service`` is the chain's, ``controller`` the controller's in the data plane."""
+    """The address of a host or a switch; ``service`` is the chain's, ``controller`` the
+    controller's in the data plane.
+    """
     if name == "service":
         return tools.service(net)
     if name == "controller":
@@ -62,7 +77,8 @@ def address(net: ChainNetwork, name: str) -> str:
 def packet(net: ChainNetwork, payload: Packet | bytes, source: str, target: str, **fields: object) -> Layer:
     """A NetCRAQ packet in UDP and IPv4, between nodes' names or addresses.
 
-    Requests go to NetCRAQ's port, replies come from it; ``sport``, ``dport`` and the fields of the IPv4 header can be given.
+    Requests go to NetCRAQ's port, replies come from it; ``sport``, ``dport`` and the fields of the
+    IPv4 header can be given.
     """
     reply = isinstance(payload, Packet) and payload.op.is_reply
     ports = (wire.PORT, tools.SOURCE_PORT) if reply else (tools.SOURCE_PORT, wire.PORT)
@@ -78,7 +94,9 @@ def options(words: int = 1) -> list[Layer]:
 
 
 def fragments(net: ChainNetwork, whole: Layer) -> list[Layer]:
-    """A packet in two parts, the first with the UDP header and as little else as a fragment can have."""
+    """A packet in two parts, the first with the UDP header and as little else as a fragment can
+    have.
+    """
     data = bytes(whole[UDP])
     same = {name: getattr(whole[IP], name) for name in ("src", "dst", "ttl")} | {"proto": 17, "id": 77}
     return [IP(**same, flags="MF", frag=0) / Raw(data[:16]), IP(**same, frag=2) / Raw(data[16:])]
@@ -93,7 +111,8 @@ def tagged(types: Sequence[int], inner: Layer) -> bytes:
 
 
 def send(net: ChainNetwork, host: str, frames: Iterable[Layer | bytes], pause: float = 0, burst: int = 64) -> int:
-    """Send frames from a host to its switch; how many. Packets get an Ethernet header, bytes only its addresses before them.
+    """Send frames from a host to its switch; how many. Packets get an Ethernet header, bytes only
+    its addresses before them.
 
     ``pause`` seconds are waited after every ``burst`` of them.
     """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what in a network whose hosts have access: the tenants shop (h1, h4) and bank (h2, h6), h3, which reads, and h5, which is closed."""
+"""Who may do what in a network whose hosts have access: the tenants shop (h1, h4) and bank (h2,
+h6), h3, which reads, and h5, which is closed.
+"""
 
 import itertools
 import json
@@ -37,7 +39,10 @@ def ask(net, host, packet, target="service"):
         return tools.answer(net, port)[0]
 
 
-@pytest.mark.parametrize(("host", "whose"), [("h1", "shop"), ("h4", "shop"), ("h2", "bank"), ("h6", "bank"), ("h2", "bank's, by the longer prefix")])
+@pytest.mark.parametrize(
+    ("host", "whose"),
+    [("h1", "shop"), ("h4", "shop"), ("h2", "bank"), ("h6", "bank"), ("h2", "bank's, by the longer prefix")],
+)
 def test_a_tenant_does_everything_with_its_own_keys_from_each_of_its_hosts(net, keys, host, whose):
     name, key = keys[whose]
     with tools.client(net, host) as client:
@@ -69,13 +74,19 @@ def test_a_tenant_does_nothing_with_the_keys_of_another(net, keys, host, whose):
     name, key = keys[whose]
     version = tools.all_clean(net, name)
     with tools.client(net, host) as client, Moved(net) as moved:
-        for what in (client.get, lambda key: client.get(key, eventual=True), lambda key: client.put(key, b"mine"), client.delete):
+        for what in (
+            client.get,
+            lambda key: client.get(key, eventual=True),
+            lambda key: client.put(key, b"mine"),
+            client.delete,
+        ):
             with pytest.raises(Denied):
                 what(key)
         for expected in (0, version):
             with pytest.raises(Denied):
                 client.cas(key, expected, b"mine")
-    # Clients ask a chain's other members when the first denies them, or not: each question was denied by somebody, and counted by nothing else.
+    # Clients ask a chain's other members when the first denies them, or not: each question was
+    # denied by somebody, and counted by nothing else.
     assert sum(events.get("denied", 0) for events in moved.settled().values()) >= 6
     assert not any(moved.slots.values())
     assert tools.all_clean(net, name) == version
@@ -137,7 +148,10 @@ def test_a_closed_host_gets_no_answer_and_is_counted(net, keys, what):
 
 
 def test_a_closed_host_reaches_other_hosts(net):
-    assert " 0% packet loss" in net.execute("h5", ["ping", "-c", "2", "-i", "0.2", "-W", "2", frames.address(net, "h4")]).stdout
+    assert (
+        " 0% packet loss"
+        in net.execute("h5", ["ping", "-c", "2", "-i", "0.2", "-W", "2", frames.address(net, "h4")]).stdout
+    )
 
 
 # ---- Sessions ----
@@ -160,7 +174,10 @@ def test_a_session_is_not_another_hosts(net, keys):
     name, key = keys["shop"]
     session = tools.sessions_of(net, "h1").sessions[0]
     numbers = itertools.count(session.next_request)
-    assert ask(net, "h1", Packet(Op.WRITE, key, session=session.id, request=next(numbers), value=b"first")).status == Status.OK
+    assert (
+        ask(net, "h1", Packet(Op.WRITE, key, session=session.id, request=next(numbers), value=b"first")).status
+        == Status.OK
+    )
     thief = next(numbers)
     for host, whose in (("h2", "bank"), ("h3", "nobody's"), ("h4", "shop"), ("h6", "bank")):
         for request in (thief - 1, thief, thief + 1, thief + (1 << 20)):
@@ -188,17 +205,27 @@ def test_sessions_that_were_given_back_are_nobodys(net, keys):
     key = keys["shop"][1]
     lease = tools.sessions_of(net, "h1")
     session = lease.sessions[0]
-    assert ask(net, "h1", Packet(Op.WRITE, key, session=session.id, request=session.next_request, value=b"x")).status == Status.OK
+    assert (
+        ask(net, "h1", Packet(Op.WRITE, key, session=session.id, request=session.next_request, value=b"x")).status
+        == Status.OK
+    )
     lease.close()
 
     def refused():
-        return ask(net, "h1", Packet(Op.WRITE, key, session=session.id, request=session.next_request + 1, value=b"y")).status == Status.BAD_SESSION
+        return (
+            ask(
+                net, "h1", Packet(Op.WRITE, key, session=session.id, request=session.next_request + 1, value=b"y")
+            ).status
+            == Status.BAD_SESSION
+        )
 
     wait_until("the switch takes the session no more", refused)
 
 
 def test_rights_change_while_the_network_runs(net, keys):
-    """A tenant's new reader, one who is read-only no more, and a closed port that is opened; and everything as it was."""
+    """A tenant's new reader, one who is read-only no more, and a closed port that is opened; and
+    everything as it was.
+    """
     shop, bank = keys["shop"][1], keys["bank"][1]
 
     def allowed(host, packet):
@@ -211,7 +238,9 @@ def test_rights_change_while_the_network_runs(net, keys):
         client.put(shop, b"shop")
         assert not any(allowed(host, packet) for host, packet in cases.items())
         both, more = {"bank": "read"}, {"shop": "write", "bank": "read", "default": "read"}
-        tools.change_hosts(net, h1={"access": both}, h4={"access": both}, h3={"access": more}, h5={"access": {"shop": "read"}})
+        tools.change_hosts(
+            net, h1={"access": both}, h4={"access": both}, h3={"access": more}, h5={"access": {"shop": "read"}}
+        )
         try:
             for host, packet in cases.items():
                 wait_until(f"{host} may", lambda host=host, packet=packet: allowed(host, packet))
@@ -258,7 +287,11 @@ def test_the_query_generator_counts_what_is_denied(net, tmp_path):
         "get=1,put=1,cas=1",
     ]
     done_or_not = {"OK", "CAS_FAILED", "RETRY"}
-    for host, prefix, statuses in (("h1", "/shop/", done_or_not), ("h2", "/shop/", {"DENIED"}), ("h2", "/bank/", done_or_not)):
+    for host, prefix, statuses in (
+        ("h1", "/shop/", done_or_not),
+        ("h2", "/shop/", {"DENIED"}),
+        ("h2", "/bank/", done_or_not),
+    ):
         keys = ",".join(f"{prefix}generated/{i}" for i in range(4))
         summary = tmp_path / f"{host}.json"
         done = net.execute(host, [*script, "--keys", keys, "--summary", str(summary)], check=False)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts may not send, and packets that are none: each is counted and dropped, or answered, and changes nothing."""
+"""What hosts may not send, and packets that are none: each is counted and dropped, or answered, and
+changes nothing.
+"""
 
 import struct
 import subprocess
@@ -36,7 +38,11 @@ def unharmed(net, victim):
 @pytest.mark.parametrize("forgery", [*FORGED, *FORGED_REPLIES])
 def test_a_host_cannot_forge(net, victim, forgery, target):
     packet = replace(FORGED.get(forgery) or FORGED_REPLIES[forgery], key=victim[1])
-    address = {"the service address": tools.service(net), "the tail": str(net.topology.switches["s4"].address), "another host": "10.4.4.2"}[target]
+    address = {
+        "the service address": tools.service(net),
+        "the tail": str(net.topology.switches["s4"].address),
+        "another host": "10.4.4.2",
+    }[target]
     ports = {"source_port": wire.PORT, "target_port": tools.SOURCE_PORT} if forgery in FORGED_REPLIES else {}
     with Moved(net) as moved, Capture(net) as capture:
         tools.from_host(net, "h1", tools.request(net, "h1", packet, address, **ports))
@@ -85,19 +91,26 @@ def settled(net):
 
 
 def test_a_host_that_may_use_every_session_ends_none(net):
-    """A write under each with the last request number: sessions that somebody holds are not used up, and others begin anew when they are leased."""
+    """A write under each with the last request number: sessions that somebody holds are not used
+    up, and others begin anew when they are leased.
+    """
     _, key = tools.new_key(net)
     held = tools.sessions_of(net, "h1")
     with tools.client(net, "h1", session=held) as client:
         client.put(key, b"before")
         before = net.counters("s4")
-        writes = [Packet(Op.WRITE, key, session=session, request=0xFFFFFFFF, value=b"poison") for session in range(1, 4096)]
+        writes = [
+            Packet(Op.WRITE, key, session=session, request=0xFFFFFFFF, value=b"poison") for session in range(1, 4096)
+        ]
         with tools.port_of(net, "h4"):
-            sent = frames.send(net, "h4", (frames.packet(net, write, "h4", "service") for write in writes), pause=0.02, burst=32)
+            sent = frames.send(
+                net, "h4", (frames.packet(net, write, "h4", "service") for write in writes), pause=0.02, burst=32
+            )
 
             def taken():
                 moved = net.counters("s4").since(before)
-                return moved.get("bad_session", 0) + moved.get("write_to_head", 0) >= 0.95 * sent  # BMv2 may lose some on a busy machine
+                # BMv2 may lose some on a busy machine
+                return moved.get("bad_session", 0) + moved.get("write_to_head", 0) >= 0.95 * sent
 
             wait_until("the switch has taken them", taken, timeout=30)
         client.put(key, b"after")
@@ -142,42 +155,77 @@ BAD = {
     "a header without a value": Bad(lambda net, key: ip(net, tools.udp(payload(key)[:24])), "drop_malformed"),
     "a value that ends early": Bad(lambda net, key: ip(net, tools.udp(payload(key)[:39])), "drop_malformed"),
     "a value that is too long": Bad(lambda net, key: ip(net, tools.udp(payload(key) + b"\0")), "drop_malformed"),
-    "a value of another profile": Bad(lambda net, key: ip(net, tools.udp(Packet(Op.READ, key).encode(1024))), "drop_malformed"),
-    "a frame of the largest size": Bad(lambda net, key: ip(net, tools.udp(payload(key) + bytes(1500 - 28 - 40))), "drop_malformed"),
-    "a UDP length that is too short": Bad(lambda net, key: ip(net, tools.udp(payload(key), length=47)), "drop_malformed"),
-    "a UDP length that is too long": Bad(lambda net, key: ip(net, tools.udp(payload(key), length=0xFFFF)), "drop_malformed"),
-    "an IPv4 length that is too short": Bad(lambda net, key: ip(net, tools.udp(payload(key)), total_length=67), "drop_malformed"),
-    "an IPv4 length that is too long": Bad(lambda net, key: ip(net, tools.udp(payload(key)), total_length=69), "drop_malformed"),
+    "a value of another profile": Bad(
+        lambda net, key: ip(net, tools.udp(Packet(Op.READ, key).encode(1024))), "drop_malformed"
+    ),
+    "a frame of the largest size": Bad(
+        lambda net, key: ip(net, tools.udp(payload(key) + bytes(1500 - 28 - 40))), "drop_malformed"
+    ),
+    "a UDP length that is too short": Bad(
+        lambda net, key: ip(net, tools.udp(payload(key), length=47)), "drop_malformed"
+    ),
+    "a UDP length that is too long": Bad(
+        lambda net, key: ip(net, tools.udp(payload(key), length=0xFFFF)), "drop_malformed"
+    ),
+    "an IPv4 length that is too short": Bad(
+        lambda net, key: ip(net, tools.udp(payload(key)), total_length=67), "drop_malformed"
+    ),
+    "an IPv4 length that is too long": Bad(
+        lambda net, key: ip(net, tools.udp(payload(key)), total_length=69), "drop_malformed"
+    ),
     "a write of 17 of 16 bytes": Bad(
-        lambda net, key: ip(net, tools.udp(with_bytes(payload(key, op=Op.WRITE, value=b"x" * 16), 6, b"\0\x11"))), "drop_malformed"
+        lambda net, key: ip(net, tools.udp(with_bytes(payload(key, op=Op.WRITE, value=b"x" * 16), 6, b"\0\x11"))),
+        "drop_malformed",
     ),
     "a write of 65,534 bytes": Bad(
-        lambda net, key: ip(net, tools.udp(with_bytes(payload(key, op=Op.WRITE, value=b"x" * 16), 6, b"\xff\xfe"))), "drop_malformed"
+        lambda net, key: ip(net, tools.udp(with_bytes(payload(key, op=Op.WRITE, value=b"x" * 16), 6, b"\xff\xfe"))),
+        "drop_malformed",
     ),
     "op 0": Bad(lambda net, key: ip(net, tools.udp(with_bytes(payload(key), 0, b"\0"))), "drop_unknown_op"),
     "op 14": Bad(lambda net, key: ip(net, tools.udp(with_bytes(payload(key), 0, b"\x0e"))), "drop_unknown_op"),
     "op 255": Bad(lambda net, key: ip(net, tools.udp(with_bytes(payload(key), 0, b"\xff"))), "drop_unknown_op"),
-    "a reply that only the controller gets": Bad(lambda net, key: ip(net, tools.udp(payload(key, op=Op.FETCH_REPLY))), "drop_unknown_op"),
-    "a reply to the request port": Bad(lambda net, key: ip(net, tools.udp(payload(key, op=Op.READ_REPLY))), "drop_malformed"),
-    "a request from the reply port": Bad(
-        lambda net, key: ip(net, tools.udp(payload(key), source_port=wire.PORT, target_port=tools.SOURCE_PORT)), "drop_malformed"
+    "a reply that only the controller gets": Bad(
+        lambda net, key: ip(net, tools.udp(payload(key, op=Op.FETCH_REPLY))), "drop_unknown_op"
     ),
-    "a flag that no read has": Bad(lambda net, key: ip(net, tools.udp(with_bytes(payload(key), 1, b"\x80"))), "drop_untrusted"),
-    "a flag that no write has": Bad(lambda net, key: ip(net, tools.udp(with_bytes(payload(key, op=Op.WRITE), 1, b"\x01"))), "drop_untrusted"),
-    "a wrong IPv4 checksum": Bad(lambda net, key: with_bytes(ip(net, tools.udp(payload(key))), 10, b"\0\0"), "drop_checksum"),
-    "IPv4 options": Bad(lambda net, key: ip(net, tools.udp(payload(key)), options=b"\x01\x01\x01\x01"), "drop_not_plain"),
+    "a reply to the request port": Bad(
+        lambda net, key: ip(net, tools.udp(payload(key, op=Op.READ_REPLY))), "drop_malformed"
+    ),
+    "a request from the reply port": Bad(
+        lambda net, key: ip(net, tools.udp(payload(key), source_port=wire.PORT, target_port=tools.SOURCE_PORT)),
+        "drop_malformed",
+    ),
+    "a flag that no read has": Bad(
+        lambda net, key: ip(net, tools.udp(with_bytes(payload(key), 1, b"\x80"))), "drop_untrusted"
+    ),
+    "a flag that no write has": Bad(
+        lambda net, key: ip(net, tools.udp(with_bytes(payload(key, op=Op.WRITE), 1, b"\x01"))), "drop_untrusted"
+    ),
+    "a wrong IPv4 checksum": Bad(
+        lambda net, key: with_bytes(ip(net, tools.udp(payload(key))), 10, b"\0\0"), "drop_checksum"
+    ),
+    "IPv4 options": Bad(
+        lambda net, key: ip(net, tools.udp(payload(key)), options=b"\x01\x01\x01\x01"), "drop_not_plain"
+    ),
     "a first fragment": Bad(lambda net, key: ip(net, tools.udp(payload(key)), flags=0x2000), "drop_not_plain"),
     "a later fragment": Bad(lambda net, key: ip(net, tools.udp(payload(key)), flags=0x0001), "drop_not_plain"),
-    "an address that nobody has": Bad(lambda net, key: ip(net, tools.udp(payload(key)), target="10.77.0.1"), "drop_no_route"),
-    "a key that is not placed": Bad(lambda net, key: ip(net, tools.udp(payload(0x01FFFFFF))), "read_not_found", (Op.READ_REPLY, Status.NOT_FOUND)),
+    "an address that nobody has": Bad(
+        lambda net, key: ip(net, tools.udp(payload(key)), target="10.77.0.1"), "drop_no_route"
+    ),
+    "a key that is not placed": Bad(
+        lambda net, key: ip(net, tools.udp(payload(0x01FFFFFF))), "read_not_found", (Op.READ_REPLY, Status.NOT_FOUND)
+    ),
     "a write of a key that is not placed": Bad(
-        lambda net, key: ip(net, tools.udp(payload(0x01FFFFFF, op=Op.WRITE, value=b"x"))), "write_not_found", (Op.WRITE_REPLY, Status.NOT_FOUND)
+        lambda net, key: ip(net, tools.udp(payload(0x01FFFFFF, op=Op.WRITE, value=b"x"))),
+        "write_not_found",
+        (Op.WRITE_REPLY, Status.NOT_FOUND),
     ),
     "a read in a chain that is not there": Bad(
         lambda net, key: ip(net, tools.udp(payload(0x77000001))), "no_chain", (Op.READ_REPLY, Status.NO_CHAIN)
     ),
     "a write in a chain that is not there": Bad(
-        lambda net, key: ip(net, tools.udp(payload(0x77000001, op=Op.WRITE))), "no_chain", (Op.WRITE_REPLY, Status.NO_CHAIN)
+        lambda net, key: ip(net, tools.udp(payload(0x77000001, op=Op.WRITE))),
+        "no_chain",
+        (Op.WRITE_REPLY, Status.NO_CHAIN),
     ),
     "a session beyond the table": Bad(
         lambda net, key: ip(net, tools.udp(payload(key, op=Op.WRITE, session=0xFFFF, value=b"x"))),
@@ -212,7 +260,9 @@ def test_a_frame_that_is_no_ipv4_is_counted(net, victim, ether_type):
 
 
 def test_a_frame_larger_than_any_packet_does_no_harm(net, victim):
-    """4,000 bytes over a cable that has been widened to carry them: dropped by the switch's port or by its program, and nothing else changes."""
+    """4,000 bytes over a cable that has been widened to carry them: dropped by the switch's port or
+    by its program, and nothing else changes.
+    """
     subprocess.run(["ip", "link", "set", "dev", "s1-eth1", "mtu", "9000"], check=True)
     net.execute("h1", ["ip", "link", "set", "dev", "h1-eth0", "mtu", "9000"])
     try:
@@ -232,7 +282,11 @@ def test_packets_that_are_none_of_ours_are_routed(net):
     assert " 0% packet loss" in net.execute("h1", ["ping", "-c", "2", "-i", "0.2", "-W", "2", "10.4.4.2"]).stdout
     with tools.port_of(net, "h4") as port:
         data = struct.pack("!16s", b"not for a switch")
-        tools.from_host(net, "h1", tools.ipv4("10.1.1.2", "10.4.4.2", 17, tools.udp(data, source_port=5000, target_port=tools.SOURCE_PORT)))
+        tools.from_host(
+            net,
+            "h1",
+            tools.ipv4("10.1.1.2", "10.4.4.2", 17, tools.udp(data, source_port=5000, target_port=tools.SOURCE_PORT)),
+        )
         assert port.recv(100) == data
 
 

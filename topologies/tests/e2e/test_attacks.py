@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts have done to others' keys, sessions and answers, and do no more: each attack under its name.
+"""What hosts have done to others' keys, sessions and answers, and do no more: each attack under its
+name.
 
-The attacker is h2, a tenant with an access of its own, or h5, which has none; the victims are the tenant shop's hosts h1 and h4, and h3, which reads.
+The attacker is h2, a tenant with an access of its own, or h5, which has none; the victims are the
+tenant shop's hosts h1 and h4, and h3, which reads.
 """
 
 import collections
@@ -61,12 +63,20 @@ def wait_for_events(net, before, count, *names):
     """Wait until switches have counted so many events of these names since."""
 
     def counted():
-        return sum(net.counters(switch).event(name) - before[switch].event(name) for switch in net.topology.switches for name in names) >= count
+        return (
+            sum(
+                net.counters(switch).event(name) - before[switch].event(name)
+                for switch in net.topology.switches
+                for name in names
+            )
+            >= count
+        )
 
     wait_until(f"{count:.0f} events {', '.join(names)}", counted, timeout=30)
 
 
-# ---- Any pod reads and rewrites every placed etcd key with a plain UDP socket. KEY_IDs count up from one. ----
+# ---- Any pod reads and rewrites every placed etcd key with a plain UDP socket. KEY_IDs count up
+# from one. ----
 
 
 def test_a_plain_udp_socket_reads_and_rewrites_no_key_whose_key_id_it_guesses(net, victim):
@@ -108,7 +118,8 @@ def test_a_plain_udp_socket_reads_and_rewrites_no_key_whose_key_id_it_guesses(ne
     victim.unharmed()
 
 
-# ---- A pod forges fabric packets: behind tags, in tunnels, in fragments, behind options, with others' addresses. ----
+# ---- A pod forges fabric packets: behind tags, in tunnels, in fragments, behind options, with
+# others' addresses. ----
 
 
 def behind(types):
@@ -119,20 +130,29 @@ def behind(types):
 DISGUISES = {
     "as it is": lambda net, whole: [whole],
     "behind IP options": lambda net, whole: [IP(src=whole.src, dst=whole.dst, options=frames.options()) / whole[UDP]],
-    "behind the most IP options": lambda net, whole: [IP(src=whole.src, dst=whole.dst, options=frames.options(10)) / whole[UDP]],
+    "behind the most IP options": lambda net, whole: [
+        IP(src=whole.src, dst=whole.dst, options=frames.options(10)) / whole[UDP]
+    ],
     "in fragments": frames.fragments,
-    "in one fragment, which is the first": lambda net, whole: [IP(src=whole.src, dst=whole.dst, flags="MF") / whole[UDP]],
+    "in one fragment, which is the first": lambda net, whole: [
+        IP(src=whole.src, dst=whole.dst, flags="MF") / whole[UDP]
+    ],
     **{f"behind {name}": behind(types) for name, types in frames.TAGS.items()},
 }
 SOURCES = ["h2", "s4", "service", "h1"]
-"""The attacker's own address (for h5 its own), a switch's, the service address, and the victim's."""
+"""The attacker's own address (for h5 its own), a switch's, the service address, and the victim's.
+"""
 
 
 def forged(net, key, source):
     """All that only a switch or the controller may send, to everybody who could believe it."""
     epoch = net.admin.chain("main")["epoch"]
     for what, forgery in (FORGED | FORGED_REPLIES).items():
-        targets = ["service", "s1", "s4", "h3", "controller"] if what in FORGED else ["h1", "h3", "s1", "service", "controller"]
+        targets = (
+            ["service", "s1", "s4", "h3", "controller"]
+            if what in FORGED
+            else ["h1", "h3", "s1", "service", "controller"]
+        )
         for target in targets:
             yield packet(net, replace(forgery, key=key, epoch=epoch), source, target)
 
@@ -140,7 +160,9 @@ def forged(net, key, source):
 @pytest.mark.parametrize("disguise", DISGUISES)
 @pytest.mark.parametrize("host", ["h2", "h5"])
 def test_a_host_forges_no_fabric_packets(net, victim, host, disguise):
-    """Neither acknowledgements nor stamped writes, replies or what the controller says: each is dropped at the host's own port, and counted."""
+    """Neither acknowledgements nor stamped writes, replies or what the controller says: each is
+    dropped at the host's own port, and counted.
+    """
     expected = collections.Counter()
     made = []
     for source in [host if source == "h2" else source for source in SOURCES]:
@@ -176,11 +198,20 @@ def test_what_a_host_may_send_it_sends_without_tags(net, tags):
 
 @pytest.mark.parametrize("tags", [(), (0x8100,), (0x8100, 0x8100)])
 def test_a_tunnels_packet_is_no_fabric_packet(net, victim, tags):
-    """VXLAN to the port at which switches have tunnels in Kubernetes, with an acknowledgement or a reply inside."""
+    """VXLAN to the port at which switches have tunnels in Kubernetes, with an acknowledgement or a
+    reply inside.
+    """
     insides = [Packet(op, victim.key, epoch=1, version=NEWER, value=b"forged") for op in (Op.ACK, Op.READ_REPLY)]
     for inside, target in itertools.product(insides, ("s1", "s4", "service", "h1")):
-        inner = Ether(dst=net.topology.switches["s1"].mac, src=net.topology.switches["s2"].mac) / packet(net, inside, "s2", "s1")
-        outer = IP(src=address(net, "h2"), dst=address(net, target)) / UDP(sport=5000, dport=20037, chksum=0) / VXLAN(vni=1) / inner
+        inner = Ether(dst=net.topology.switches["s1"].mac, src=net.topology.switches["s2"].mac) / packet(
+            net, inside, "s2", "s1"
+        )
+        outer = (
+            IP(src=address(net, "h2"), dst=address(net, target))
+            / UDP(sport=5000, dport=20037, chksum=0)
+            / VXLAN(vni=1)
+            / inner
+        )
         with tools.port_of(net, "h1") as ear:
             send(net, "h2", [frames.tagged(tags, outer) if tags else outer])
             assert tools.silence(ear, 0.05)
@@ -191,7 +222,9 @@ def test_a_tunnels_packet_is_no_fabric_packet(net, victim, tags):
 
 
 def test_a_few_thousand_packets_end_nobodys_writes(net):
-    """A write with every session and the last request number, the controller's sessions, too; and a switch that is made anew copies nothing of it."""
+    """A write with every session and the last request number, the controller's sessions, too; and a
+    switch that is made anew copies nothing of it.
+    """
     victim = Victim(net)
     _, own = tools.new_key(net, b"mine", "/bank/")
     lease = tools.sessions_of(net, "h1")
@@ -235,27 +268,45 @@ def ask(net, host, request):
 
 
 def test_a_holder_does_not_end_its_own_session_by_a_slip(net):
-    """A request number far above the recorded one is refused, and the one after the recorded is not."""
+    """A request number far above the recorded one is refused, and the one after the recorded is
+    not.
+    """
     _, own = tools.new_key(net, b"mine", "/bank/")
     session = tools.sessions_of(net, "h2").sessions[0]
-    assert ask(net, "h2", Packet(Op.WRITE, own, session=session.id, request=session.next_request, value=b"1")).status == Status.OK
+    assert (
+        ask(net, "h2", Packet(Op.WRITE, own, session=session.id, request=session.next_request, value=b"1")).status
+        == Status.OK
+    )
     far = (session.next_request + wire.REQUEST_WINDOW + 1) & 0xFFFFFFFF
-    assert ask(net, "h2", Packet(Op.WRITE, own, session=session.id, request=far, value=b"2")).status == Status.BAD_SESSION
-    assert ask(net, "h2", Packet(Op.WRITE, own, session=session.id, request=session.next_request + 1, value=b"3")).status == Status.OK
+    assert (
+        ask(net, "h2", Packet(Op.WRITE, own, session=session.id, request=far, value=b"2")).status == Status.BAD_SESSION
+    )
+    assert (
+        ask(net, "h2", Packet(Op.WRITE, own, session=session.id, request=session.next_request + 1, value=b"3")).status
+        == Status.OK
+    )
 
 
-# ---- An acknowledged write is somebody else's: sessions and first request numbers can be foretold. ----
+# ---- An acknowledged write is somebody else's: sessions and first request numbers can be foretold.
+# ----
 
 
 def test_an_acknowledged_write_is_the_writers_own(net, victim):
-    """Who sends its session's next numbers first, for its key or another, has neither its value stored nor the victim's write taken for a retry."""
+    """Who sends its session's next numbers first, for its key or another, has neither its value
+    stored nor the victim's write taken for a retry.
+    """
     _, own = tools.new_key(net, b"mine", "/bank/")
     name, key = tools.new_key(net, b"x", "/shop/")
     lease = tools.sessions_of(net, "h1")
     session = lease.sessions[0]
     with tools.port_of(net, "h2"):
         ahead = [
-            packet(net, Packet(Op.WRITE, target, session=session.id, request=session.next_request + number, value=b"mallory"), host, "service")
+            packet(
+                net,
+                Packet(Op.WRITE, target, session=session.id, request=session.next_request + number, value=b"mallory"),
+                host,
+                "service",
+            )
             for number in range(32)
             for target in (own, key)
             for host in ("h2", "h1")
@@ -290,7 +341,9 @@ def test_first_request_numbers_cannot_be_foretold(net):
 
 
 def options_that_arrive(net, whole, hops=2):
-    """Behind IP options, with the checksum that is right when so many switches have counted the time to live down without looking at it."""
+    """Behind IP options, with the checksum that is right when so many switches have counted the
+    time to live down without looking at it.
+    """
     late = bytearray(bytes(IP(src=whole.src, dst=whole.dst, ttl=64 - hops, options=frames.options()) / whole[UDP]))
     late[8] = 64
     return [b"\x08\x00" + bytes(late)]
@@ -304,7 +357,9 @@ REPLIES = {name: DISGUISES[name] for name in ("as it is", "in fragments", "behin
 @pytest.mark.parametrize("disguise", REPLIES)
 @pytest.mark.parametrize("source", ["h2", "s1", "service"])
 def test_a_waiting_client_is_told_nothing_by_another_host(net, victim, disguise, source):
-    """Though the attacker knows the request's number and the client's port, and is first: the client hears the chain alone."""
+    """Though the attacker knows the request's number and the client's port, and is first: the
+    client hears the chain alone.
+    """
     with net.inside("h1"):
         client = Client([tools.service(net)], session=None, timeout=2)
     with client:
@@ -328,7 +383,11 @@ def test_packets_with_options_leave_with_a_right_checksum(net):
     with ear:
         ear.settimeout(2)
         for words in range(11):
-            ping = IP(src=address(net, "h1"), dst=address(net, "h4"), options=frames.options(words)) / ICMP(id=77, seq=words) / Raw(b"options")
+            ping = (
+                IP(src=address(net, "h1"), dst=address(net, "h4"), options=frames.options(words))
+                / ICMP(id=77, seq=words)
+                / Raw(b"options")
+            )
             send(net, "h1", [ping])
             while True:
                 heard = IP(ear.recv(2000))
@@ -341,13 +400,23 @@ def test_packets_with_options_leave_with_a_right_checksum(net):
 # ---- Nobody is answered who has not asked. ----
 
 
-@pytest.mark.parametrize("source", ["h1", "h4", "h5", "s1", "s2", "service", "controller", "10.99.9.9", "0.0.0.0", "255.255.255.255", "127.0.0.1"])
+@pytest.mark.parametrize(
+    "source",
+    ["h1", "h4", "h5", "s1", "s2", "service", "controller", "10.99.9.9", "0.0.0.0", "255.255.255.255", "127.0.0.1"],
+)
 def test_nobody_is_made_to_be_answered(net, victim, source):
     name, own = tools.new_key(net, b"mine", "/bank/")
     tools.all_clean(net, name)
     with tools.port_of(net, "h1") as one, tools.port_of(net, "h4") as two, Moved(net) as moved, Capture(net) as capture:
-        requests = [Packet(Op.READ, own), Packet(Op.READ, victim.key), Packet(Op.WRITE, own, value=b"x"), Packet(Op.CAS, own, value=b"x")]
-        made = [packet(net, request, source, target) for request in requests for target in ("service", "s1", "s2", "s4")]
+        requests = [
+            Packet(Op.READ, own),
+            Packet(Op.READ, victim.key),
+            Packet(Op.WRITE, own, value=b"x"),
+            Packet(Op.CAS, own, value=b"x"),
+        ]
+        made = [
+            packet(net, request, source, target) for request in requests for target in ("service", "s1", "s2", "s4")
+        ]
         send(net, "h2", made)
         assert tools.silence(one)
         assert tools.silence(two, 0.05)
@@ -362,8 +431,14 @@ def test_nobody_is_made_to_be_answered(net, victim, source):
 @pytest.mark.parametrize("host", ["h2", "h3", "h5"])
 def test_a_host_tells_the_controller_nothing(net, victim, host):
     ends = {"src": address(net, host), "dst": address(net, "controller")}
-    plain = [IP(**ends) / UDP(sport=5000, dport=53, chksum=0) / Raw(b"x"), IP(**ends) / ICMP() / Raw(b"x"), IP(**ends, proto=6) / Raw(b"x" * 20)]
-    requests = [packet(net, Packet(op, victim.key, value=b"x"), host, "controller") for op in (Op.READ, Op.WRITE, Op.CAS)]
+    plain = [
+        IP(**ends) / UDP(sport=5000, dport=53, chksum=0) / Raw(b"x"),
+        IP(**ends) / ICMP() / Raw(b"x"),
+        IP(**ends, proto=6) / Raw(b"x" * 20),
+    ]
+    requests = [
+        packet(net, Packet(op, victim.key, value=b"x"), host, "controller") for op in (Op.READ, Op.WRITE, Op.CAS)
+    ]
     switch = net.topology.hosts[host].switch
     with Moved(net) as moved:
         send(net, host, plain + requests)
@@ -392,7 +467,10 @@ def mutated(net, rng, key, bank, host, session):
             bases.append(b"\x08\x00" + bytes(whole))
             if rng.random() < 0.1:
                 bases += [b"\x08\x00" + bytes(part) for part in frames.fragments(net, whole)]
-                bases.append(b"\x08\x00" + bytes(IP(src=whole.src, dst=whole.dst, options=frames.options(rng.randrange(1, 11))) / whole[UDP]))
+                bases.append(
+                    b"\x08\x00"
+                    + bytes(IP(src=whole.src, dst=whole.dst, options=frames.options(rng.randrange(1, 11))) / whole[UDP])
+                )
                 bases.append(frames.tagged(rng.choice(list(frames.TAGS.values())), whole))
     while True:
         frame = bytearray(rng.choice(bases))
@@ -411,7 +489,9 @@ def mutated(net, rng, key, bank, host, session):
 
 @pytest.mark.parametrize("host", ["h5", "h2"])
 def test_random_frames_change_nothing_of_others_and_cost_them_no_answer(net, victim, host):
-    """As many as NETCRAQ_HOSTILE_FRAMES says, else 3,000, from a host without access and from one with access to one realm."""
+    """As many as NETCRAQ_HOSTILE_FRAMES says, else 3,000, from a host without access and from one
+    with access to one realm.
+    """
     count = int(os.environ.get("NETCRAQ_HOSTILE_FRAMES", "3000"))
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"\n{count} frames of {host}, seed {seed}", end=" ")

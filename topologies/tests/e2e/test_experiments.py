@@ -19,7 +19,10 @@ DEMO = [sys.executable, str(p4app.ROOT / "experiments" / "demo.py")]
 
 def export(tmp_path, **values):
     """An etcd export with these keys."""
-    pairs = [{"key": base64.b64encode(f"/{key}".encode()).decode(), "value": base64.b64encode(value).decode()} for key, value in values.items()]
+    pairs = [
+        {"key": base64.b64encode(f"/{key}".encode()).decode(), "value": base64.b64encode(value).decode()}
+        for key, value in values.items()
+    ]
     path = tmp_path / "export.json"
     path.write_text(json.dumps({"kvs": pairs, "count": len(pairs)}))
     return path
@@ -42,7 +45,10 @@ def test_make_run_shows_the_recorded_cluster_and_ends_0(switch, private, tmp_pat
     assert "230 of 284 keys of experiments/data/etcd-export.json placed" in done.stdout
     assert "left in etcd: 53 larger than 1,024 bytes (1,027 to 7,625)" in done.stdout
     assert "42 of 658 gets, 228 of 704 puts" in done.stdout
-    assert "every host may read and write every key: a line of 4 switches says no access; see docs/security.md" in " ".join(done.stdout.split())
+    assert (
+        "every host may read and write every key: a line of 4 switches says no access; see docs/security.md"
+        in " ".join(done.stdout.split())
+    )
     result = json.loads((tmp_path / "run.json").read_text())
     assert result["ok"] is True
     assert result["wrong"] == []
@@ -60,7 +66,20 @@ def test_make_run_shows_the_recorded_cluster_and_ends_0(switch, private, tmp_pat
 def test_another_export_another_length_another_profile(switch, private, tmp_path):
     keys = export(tmp_path, a=b"", b=b"x" * 16, c=b"y" * 17)
     requests = trace(tmp_path, "0.0,get,/a", "0.5,txn-put,/b", "0.6,range,/", "1.0,get,/c", "2.0,get,/b")
-    arguments = ["--nodes", "2", "--profile", "128", "--keys", str(keys), "--trace", str(requests), "--replay", "0.2", "--load", "0.5"]
+    arguments = [
+        "--nodes",
+        "2",
+        "--profile",
+        "128",
+        "--keys",
+        str(keys),
+        "--trace",
+        str(requests),
+        "--replay",
+        "0.2",
+        "--load",
+        "0.5",
+    ]
     done = demo(switch, tmp_path, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((tmp_path / "run.json").read_text())
@@ -157,7 +176,8 @@ def test_an_old_value_is_found(net, running):
         running.together("writes", [(running.writer, {"ops": [["put", key, None], ["put", key, None]]})])
         written = stranger.get(key).value
         running.together("reads", [(running.readers[0], {"ops": [["get", key, None]]})])
-        assert running.wrong(before, net.all_counters())[1:] == []  # but for the count of reads, of which the stranger's was one
+        # but for the count of reads, of which the stranger's was one
+        assert running.wrong(before, net.all_counters())[1:] == []
         stranger.put(key, b"1")  # what was there at first
         running.together("late reads", [(running.readers[0], {"ops": [["get", key, None]]})])
     assert written == b"#2 "
@@ -197,7 +217,15 @@ def test_the_query_generator_asks_a_chain(net, tmp_path, transport):
         "--count",
         "200",
     ]
-    command += ["--transport", transport, "--csv", str(out), "--seed", "1", *(["--interface", "h2-eth0"] if transport == "scapy" else [])]
+    command += [
+        "--transport",
+        transport,
+        "--csv",
+        str(out),
+        "--seed",
+        "1",
+        *(["--interface", "h2-eth0"] if transport == "scapy" else []),
+    ]
     done = net.execute("h2", command, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = out.read_text().splitlines()

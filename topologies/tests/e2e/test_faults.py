@@ -16,18 +16,25 @@ from topologies.tests.conftest import why_not
 from topologies.tests.e2e import tools
 
 LOSSY = "seed={seed}; *: loss=0.01, dup=0.05, reorder=0.02"
-"""At every port, in each direction: a query to the tail and back has some twenty chances to be lost."""
+"""At every port, in each direction: a query to the tail and back has some twenty chances to be
+lost.
+"""
 
 HOSTS = ["h1", "h2", "h3", "h4"]
 
 
 @pytest.fixture(scope="module")
 def lossy(tmp_path_factory):
-    """A chain of four with bad cables: netcraq-switch makes them bad, on kernels without netem, too."""
+    """A chain of four with bad cables: netcraq-switch makes them bad, on kernels without netem,
+    too.
+    """
     if reason := why_not("embedded"):
         pytest.skip(reason)
     topology = p4app.load(p4app.ROOT / "topologies" / "chain-4.json")
-    faulty = {name: replace(switch, args=("--faults", LOSSY.format(seed=switch.device_id))) for name, switch in topology.switches.items()}
+    faulty = {
+        name: replace(switch, args=("--faults", LOSSY.format(seed=switch.device_id)))
+        for name, switch in topology.switches.items()
+    }
     with (
         namespaces.private(),
         ChainNetwork(replace(topology, switches=faulty), engine="interp", out=tmp_path_factory.mktemp("lossy")) as net,
@@ -91,7 +98,9 @@ def test_over_bad_cables_nothing_is_done_twice(lossy):
 
 
 def test_a_switch_that_was_killed_gets_its_program_again(net):
-    """It has nothing then, and no part in the chain until the controller gives it one; the others' keys stay readable."""
+    """It has nothing then, and no part in the chain until the controller gives it one; the others'
+    keys stay readable.
+    """
     name, key = tools.new_key(net, b"stays")
     tools.all_clean(net, name)
     net.kill_switch("s3")

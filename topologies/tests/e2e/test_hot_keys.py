@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make hot-keys`` and ``make bench-etcd``: etcd, the gateway, Prometheus, the controller and the switches together."""
+"""``make hot-keys`` and ``make bench-etcd``: etcd, the gateway, Prometheus, the controller and the
+switches together.
+"""
 
 import json
 import shutil
@@ -22,7 +24,13 @@ def hot_keys(tmp_path):
             pytest.skip(f"{program} is not on PATH (make deps installs Debian's package)")
 
     def run(*arguments, script="hot_keys.py"):
-        command = [sys.executable, str(p4app.ROOT / "experiments" / script), "--out", str(tmp_path / "hot-keys.json"), *arguments]
+        command = [
+            sys.executable,
+            str(p4app.ROOT / "experiments" / script),
+            "--out",
+            str(tmp_path / "hot-keys.json"),
+            *arguments,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=p4app.ROOT)
         return done, tmp_path / "hot-keys.json"
 

@@ -20,7 +20,15 @@ LAUNCH = str(p4app.ROOT / "topologies" / "launch.py")
 
 def run(*arguments, **options):
     """Run the launcher to its end."""
-    return subprocess.run([sys.executable, LAUNCH, *arguments], capture_output=True, text=True, timeout=60, check=False, cwd=p4app.ROOT, **options)
+    return subprocess.run(
+        [sys.executable, LAUNCH, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=p4app.ROOT,
+        **options,
+    )
 
 
 class Launched:
@@ -28,7 +36,9 @@ class Launched:
 
     def __init__(self, switch, out, *arguments):
         command = [sys.executable, LAUNCH, "--switch", switch, "--out", str(out), "--no-cli", *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=p4app.ROOT)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=p4app.ROOT
+        )
         self.said = []
         for line in self.process.stdout:
             self.said.append(line)
@@ -52,13 +62,22 @@ def interfaces():
 def test_check_says_what_a_file_describes():
     done = run("topologies/leaf-spine.json", "--check")
     assert done.returncode == 0
-    assert "chain main (1): leaf1 → leaf2 → spine12 → leaf3; service address 10.0.100.1, values of 16 bytes, lease 200 ms" in done.stdout
-    assert "  leaf4: 10.0.255.4, P4Runtime 127.0.0.1:9562, ports 1→h4 2→h5 11→spine11 12→spine12, hosts h4 (10.0.4.4), h5 (10.0.4.5)" in done.stdout
+    assert (
+        "chain main (1): leaf1 → leaf2 → spine12 → leaf3; service address 10.0.100.1, values of 16 bytes, lease 200 ms"
+        in done.stdout
+    )
+    assert (
+        "  leaf4: 10.0.255.4, P4Runtime 127.0.0.1:9562, ports 1→h4 2→h5 11→spine11 12→spine12, hosts h4 (10.0.4.4), h5 (10.0.4.5)"
+        in done.stdout
+    )
 
 
 def test_check_says_who_may_do_what(tmp_path):
     said = run("topologies/chain-4.json", "--check").stdout.splitlines()
-    assert said[-1] == "every host may read and write every key: topologies/chain-4.json says no access; see docs/security.md"
+    assert (
+        said[-1]
+        == "every host may read and write every key: topologies/chain-4.json says no access; see docs/security.md"
+    )
     assert not any("access is restricted" in line for line in said)
 
     said = run("topologies/tenants.json", "--check").stdout.splitlines()
@@ -88,7 +107,9 @@ def test_a_bad_file_is_refused_before_anything_is_made(tmp_path):
     assert done.stderr == f'{bad}: topology.switches.s2: has no link: add ["s2", "a node"] to topology.links\n'
 
 
-@pytest.mark.parametrize("arguments", [("--nodes", "9"), ("--profile", "64"), ("--nodes", "3", "topologies/chain-4.json")])
+@pytest.mark.parametrize(
+    "arguments", [("--nodes", "9"), ("--profile", "64"), ("--nodes", "3", "topologies/chain-4.json")]
+)
 def test_a_bad_command_line_is_refused(arguments):
     assert run(*arguments).returncode == 2
 
@@ -98,7 +119,8 @@ def test_killed_with_9_it_leaves_nothing_after_the_next_start(switch, private, t
     key = first.admin.add_key("main", "/a", b"1")
     first.end(signal.SIGKILL)
 
-    second = Launched(switch, tmp_path / "2", "--nodes", "2")  # fewer switches: what the first had beyond them must be gone, too
+    # fewer switches: what the first had beyond them must be gone, too
+    second = Launched(switch, tmp_path / "2", "--nodes", "2")
     assert interfaces() == {"s1-eth1", "s1-eth2", "s2-eth1", "s2-eth2"}
     assert {run_id for _, run_id in processes_here()} == runs_here()
     assert second.admin.keys() == {}
@@ -112,7 +134,10 @@ def test_a_second_launcher_is_refused_and_does_no_harm_to_the_first(switch, priv
     first = Launched(switch, tmp_path / "1")
     done = run("--switch", switch, "--no-cli", "--out", str(tmp_path / "2"))
     assert done.returncode == 1
-    assert f"a NetCRAQ network is up already: {p4app.ROOT}/topologies/chain-4.json, process {first.process.pid}. End it first" in done.stderr
+    assert (
+        f"a NetCRAQ network is up already: {p4app.ROOT}/topologies/chain-4.json, process {first.process.pid}. End it first"
+        in done.stderr
+    )
     first.admin.ready()
     assert first.end(signal.SIGINT) == 130
 
@@ -151,7 +176,8 @@ def test_a_signal_while_it_comes_up_takes_down_what_there_is(switch, private, tm
         process.wait(seconds)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=30)
-    assert process.returncode in (128 + signal.SIGTERM, -signal.SIGTERM), said  # the latter before Python has set the handler
+    # the latter before Python has set the handler
+    assert process.returncode in (128 + signal.SIGTERM, -signal.SIGTERM), said
     assert interfaces() == set()
     assert processes_here() == []
 
@@ -189,11 +215,17 @@ def test_every_assignment_strategy_carries_packets(switch, private, tmp_path, st
     file = p4app.line(2)
     file["topology"]["assignment_strategy"] = strategy
     if strategy == "manual":
-        file["topology"]["hosts"] = {"h1": {"ip": "172.16.1.10/28", "gateway": "172.16.1.1"}, "h2": {"ip": "192.168.7.7/24"}}
+        file["topology"]["hosts"] = {
+            "h1": {"ip": "172.16.1.10/28", "gateway": "172.16.1.1"},
+            "h2": {"ip": "192.168.7.7/24"},
+        }
     topology = p4app.check(file, strategy)
     with ChainNetwork(topology, switch=switch, out=tmp_path) as net:
         check_everyone_reads_what_everyone_writes(net, wait_until)
-        assert " 0% packet loss" in net.execute("h1", ["ping", "-c", "1", "-W", "2", str(topology.hosts["h2"].ip.ip)]).stdout
+        assert (
+            " 0% packet loss"
+            in net.execute("h1", ["ping", "-c", "1", "-W", "2", str(topology.hosts["h2"].ip.ip)]).stdout
+        )
 
 
 def check_everyone_reads_what_everyone_writes(net, wait_until):
@@ -206,7 +238,10 @@ def check_everyone_reads_what_everyone_writes(net, wait_until):
         value = f"{number} of {host}".encode()
         with client:
             written = client.put(key, value)
-            wait_until("every member has it", lambda: all(int(s["version"]) == written.version for s in net.admin.key_states("/a")))  # noqa: B023
+            wait_until(
+                "every member has it",
+                lambda: all(int(s["version"]) == written.version for s in net.admin.key_states("/a")),  # noqa: B023
+            )
             assert client.get(key).value == value
             for member in net.topology.chains[0].members:
                 assert client.get(key, to=str(net.topology.switches[member].address)).value == value

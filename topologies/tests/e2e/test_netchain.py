@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetChain, the baseline, on real switches: reads and writes from every host, and a switch that goes."""
+"""NetChain, the baseline, on real switches: reads and writes from every host, and a switch that
+goes.
+"""
 
 import json
 import subprocess
@@ -15,7 +17,9 @@ HOSTS = ["h1", "h2", "h3", "h4"]
 
 @pytest.fixture(scope="module")
 def chain(kind, tmp_path_factory):
-    """A line of four, all of them NetChain's; yields the network and what runs a command of ``netchain`` in a host."""
+    """A line of four, all of them NetChain's; yields the network and what runs a command of
+    ``netchain`` in a host.
+    """
     out = tmp_path_factory.mktemp("netchain")
     topology = p4app.load(p4app.ROOT / "topologies" / "chain-4.json")
     file = out / "netchain.json"
@@ -46,7 +50,12 @@ def test_what_one_host_writes_every_host_reads(chain):
 def test_every_value_that_a_load_reads_is_right(chain):
     _, run = chain
     report = json.loads(run("h1", "bench", "-n", "8", "--puts", "20", "--duration", "300ms"))
-    assert report["wrong"] == 0 and report["failed"] == 0 and report["ops"]["get"]["queries"] > 100 and report["ops"]["put"]["queries"] > 20
+    assert (
+        report["wrong"] == 0
+        and report["failed"] == 0
+        and report["ops"]["get"]["queries"] > 100
+        and report["ops"]["put"]["queries"] > 20
+    )
 
 
 def operate(*command):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetChain on real switches: what clients read while a switch dies and is brought back is what a store without copies would say."""
+"""NetChain on real switches: what clients read while a switch dies and is brought back is what a
+store without copies would say.
+"""
 
 import pytest
 
@@ -13,11 +15,22 @@ def test_nothing_acknowledged_is_lost_by_a_failover_and_a_recovery(kind, tmp_pat
     with namespaces.private():
         # It raises RunError where a value that was read could not have been.
         record = timeline_run.run("NetChain", kind, tmp_path, victim=victim, keys=200, times=times)
-    assert [event.kind for event in record.events] == ["killed", "failed", "around", "restarted", "recovering", "recovered"]
+    assert [event.kind for event in record.events] == [
+        "killed",
+        "failed",
+        "around",
+        "restarted",
+        "recovering",
+        "recovered",
+    ]
     back = next(event.at for event in record.events if event.kind == "recovered")
     phases = [(0, 0.7), (0.7, 1.3), (1.3, back), (back, times.all)]
     for asked in ("get", "put"):
         for start, end in phases:
-            assert sum(start < answer.at < end for answer in record.answers if answer.kind == asked) > 20, (asked, start, end)
+            assert sum(start < answer.at < end for answer in record.answers if answer.kind == asked) > 20, (
+                asked,
+                start,
+                end,
+            )
     outages = record.outages()
     assert outages["failover_write_ms"] < 500 and outages["failover_read_ms"] < 500, outages

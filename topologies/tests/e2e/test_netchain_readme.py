@@ -25,7 +25,14 @@ def test_the_commands_of_the_readme_say_what_it_shows():
     with namespaces.private():
         text = "\n".join(commands) + "\n"
         done = subprocess.run(
-            command, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=p4app.ROOT, check=False, timeout=120
+            command,
+            input=text,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=p4app.ROOT,
+            check=False,
+            timeout=120,
         )
     assert done.returncode == 0, done.stdout
     said = iter(NUMBERS.sub("N", line.rpartition("netcraq> ")[2]) for line in done.stdout.splitlines())

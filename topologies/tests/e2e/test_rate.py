@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A bound for what a host may send: a flood costs the flooder, and others' answers come as before.
 
-h6 floods the chain with writes of its own key as fast as one process sends; h4, at the same switch, reads and writes.
+h6 floods the chain with writes of its own key as fast as one process sends; h4, at the same switch,
+reads and writes.
 """
 
 import contextlib
@@ -66,7 +67,9 @@ class Flood:
 
 @contextlib.contextmanager
 def flood(net, host, packet):
-    """A process in a host that sends a packet as fast as it can, for the block, and takes the answers."""
+    """A process in a host that sends a packet as fast as it can, for the block, and takes the
+    answers.
+    """
     arguments = [frames.address(net, host), tools.service(net), packet.encode(net.topology.profile).hex()]
     process = net.spawn(host, [sys.executable, "-c", FLOOD, *arguments], stdout=subprocess.PIPE, text=True)
     found = Flood()
@@ -76,8 +79,12 @@ def flood(net, host, packet):
     finally:
         process.kill()
         said = [line.split() for line in process.communicate()[0].splitlines()]
-        said = [(float(at), int(sent), int(answered)) for at, sent, answered in (line for line in said if len(line) == 3)]
-        found.seconds, found.sent, found.answered = (last - first for last, first in zip(said[-1], said[0], strict=True))
+        said = [
+            (float(at), int(sent), int(answered)) for at, sent, answered in (line for line in said if len(line) == 3)
+        ]
+        found.seconds, found.sent, found.answered = (
+            last - first for last, first in zip(said[-1], said[0], strict=True)
+        )
 
 
 @dataclass
@@ -131,7 +138,11 @@ def is_bounded(net, key):
 
 def taken(net, before):
     """What became of h6's own reads at its switch, since."""
-    return {event: count for event, count in net.counters("s4").since(before).items() if event == "drop_rate" or event.startswith("read_")}
+    return {
+        event: count
+        for event, count in net.counters("s4").since(before).items()
+        if event == "drop_rate" or event.startswith("read_")
+    }
 
 
 def test_a_flood_costs_the_flooder(net):
@@ -153,16 +164,20 @@ def test_a_flood_costs_the_flooder(net):
         wait_until("h6 has its bound again", lambda: is_bounded(net, own), timeout=30)
     print(f"\n{net.running_engine}, h4 beside h6: {quiet}")
     for what, of, seen in ((f"bound of {RATE:,}/s", bounded, beside), ("no bound", free, without)):
-        print(f"  {what}: h6 sends {of.sent / of.seconds:,.0f}/s, has {of.answered / of.seconds:,.0f}/s answered; h4: {seen}")
+        print(
+            f"  {what}: h6 sends {of.sent / of.seconds:,.0f}/s, has {of.answered / of.seconds:,.0f}/s answered; h4: {seen}"
+        )
     assert bounded.sent > 2 * RATE * bounded.seconds, "the flood was none"
     assert dropped > 0
     assert bounded.answered <= 1.1 * RATE * bounded.seconds + BURST
     assert beside.lost == 0
     if net.switch == "bmv2":
-        # BMv2 looks at every packet of a flood in one thread before its meter drops it: there the bound spares the chain, and the switch itself
-        # only as far as it does less for each. What is compared is how much the victim gets done: of a flood without a bound it has a handful.
+        # BMv2 looks at every packet of a flood in one thread before its meter drops it: there the
+        # bound spares the chain, and the switch itself only as far as it does less for each. What
+        # is compared is how much the victim gets done: of a flood without a bound it has a handful.
         assert beside.done > without.done
         return
-    # Processors are shared, with the flooding process, too. Without a bound it is two to three orders of magnitude where switches run in processes.
+    # Processors are shared, with the flooding process, too. Without a bound it is two to three
+    # orders of magnitude where switches run in processes.
     for was, now in ((quiet.reads, beside.reads), (quiet.writes, beside.writes)):
         assert statistics.median(now) < 20 * statistics.median(was) + 0.005

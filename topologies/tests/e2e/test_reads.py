@@ -34,7 +34,10 @@ def test_a_switch_that_is_asked_by_its_own_address_answers_itself(net, asked):
     with tools.client(net, "h1") as client, Moved(net) as moved:
         assert client.get(key, to=str(net.topology.switches[asked].address)).value == b"value"
     on_the_way = ["s1", "s2", "s3", "s4"][: int(asked[1]) - 1]
-    assert moved.settled() == {**{switch: {"transit": 1, "reply_passed": 1} for switch in on_the_way}, asked: {"read_clean": 1}}
+    assert moved.settled() == {
+        **{switch: {"transit": 1, "reply_passed": 1} for switch in on_the_way},
+        asked: {"read_clean": 1},
+    }
 
 
 @pytest.mark.parametrize("host", ["h1", "h2", "h3"])
@@ -48,28 +51,39 @@ def test_a_dirty_read_is_answered_by_the_tail_with_the_newest_committed_value(ne
         assert tools.states(net, name) == {"s1": "DIRTY", "s2": "DIRTY", "s3": "DIRTY", "s4": "OK"}
         with tools.client(net, host) as client:
             with Moved(net) as moved:
-                assert client.get(key, eventual=True).value == b"old"  # what a reader gets who asks for any committed value: it is dirty here
+                # what a reader gets who asks for any committed value: it is dirty here
+                assert client.get(key, eventual=True).value == b"old"
             assert moved.settled() == {switch: {"read_clean": 1}}
             with Moved(net) as moved:
                 assert client.get(key).value == b"newest"
             expected = {other: {"transit": 1, "reply_repaired": 1} for other in passed}
-            assert moved.settled() == {**expected, switch: {"read_forwarded": 1, "reply_repaired": 1}, "s4": {"read_clean": 1}}
+            assert moved.settled() == {
+                **expected,
+                switch: {"read_forwarded": 1, "reply_repaired": 1},
+                "s4": {"read_clean": 1},
+            }
             assert moved.slots[switch] == {name: {"forwards": 1}}
             assert moved.slots["s4"] == {name: {"reads": 1}}
 
             with Moved(net) as moved:  # the reply made clean what it passed (read repair)
                 assert client.get(key).value == b"newest"
             assert moved.settled() == {switch: {"read_clean": 1}}
-        assert tools.states(net, name) == {other: "OK" if other in (*passed, "s4") else "DIRTY" for other in ("s1", "s2", "s3", "s4")}
+        assert tools.states(net, name) == {
+            other: "OK" if other in (*passed, "s4") else "DIRTY" for other in ("s1", "s2", "s3", "s4")
+        }
     tools.all_clean(net, name)  # thawed, the controller re-propagates what is dirty
 
 
 def test_a_write_that_is_lost_on_its_way_is_not_seen_and_completed_later(net):
-    """By its client's retry, or by the controller, which re-propagates what stays dirty: whoever is first."""
+    """By its client's retry, or by the controller, which re-propagates what stays dirty: whoever is
+    first.
+    """
     name, key = tools.new_key(net, b"old")
     version = tools.all_clean(net, name)
     session = tools.sessions_of(net, "h1").sessions[0]
-    write = tools.request(net, "h1", Packet(Op.WRITE, key, session=session.id, request=session.next_request, value=b"new"))
+    write = tools.request(
+        net, "h1", Packet(Op.WRITE, key, session=session.id, request=session.next_request, value=b"new")
+    )
     with net.cut("s2", "s3"):
         tools.from_host(net, "h1", write)
         tools.wait_until("s2 has the write", lambda: tools.states(net, name)["s2"] == "DIRTY")
@@ -103,7 +117,9 @@ def test_a_key_without_a_value_is_not_found(net, host):
 
 
 def test_a_frozen_and_thawed_chain_reads_on(net):
-    """Frozen, the head answers writes with RETRY, which the client repeats until its time is over; reads go on."""
+    """Frozen, the head answers writes with RETRY, which the client repeats until its time is over;
+    reads go on.
+    """
     name, key = tools.new_key(net, b"value")
     tools.all_clean(net, name)
     with tools.frozen(net), tools.port_of(net, "h1") as port, tools.client(net, "h2") as client:

@@ -22,7 +22,8 @@ def path(*nodes):
 @pytest.mark.parametrize(
     ("host", "to_head", "reply", "acks"),
     [
-        ("h1", path("h1", "s1"), path("s4", "s3", "s2", "s1", "h1"), []),  # the reply passes all switches: it is the acknowledgement
+        # the reply passes all switches: it is the acknowledgement
+        ("h1", path("h1", "s1"), path("s4", "s3", "s2", "s1", "h1"), []),
         ("h2", path("h2", "s2", "s1"), path("s4", "s3", "s2", "h2"), path("s2", "s1")),
         ("h4", path("h4", "s4", "s3", "s2", "s1"), path("s4", "h4"), path("s4", "s3", "s2", "s1")),  # n - 1
     ],
@@ -37,13 +38,19 @@ def test_a_write_goes_down_the_chain_and_is_acknowledged_once_to_each_switch(net
         assert sorted(capture.of(Op.WRITE_REPLY)) == sorted(reply)
         assert sorted(capture.of(Op.ACK)) == sorted(acks)
         assert len(capture.packets) == len(to_head) + 3 + len(reply) + len(acks)
-        stamped = [seen.version for seen in capture.packets if seen.op != Op.WRITE or (seen.sender, seen.receiver) not in to_head]
+        stamped = [
+            seen.version
+            for seen in capture.packets
+            if seen.op != Op.WRITE or (seen.sender, seen.receiver) not in to_head
+        ]
         assert stamped == [before + 1] * len(stamped)
         assert result.version == before + 1
         assert tools.all_clean(net, name) == before + 1
         passed = {sender for sender, _ in reply}
         for switch, accepted in (("s1", "write_assigned"), ("s2", "write_stored"), ("s3", "write_stored")):
-            assert {kind: n for kind, n in moved.events[switch].items() if kind not in ("transit", "write_to_head")} == {
+            assert {
+                kind: n for kind, n in moved.events[switch].items() if kind not in ("transit", "write_to_head")
+            } == {
                 accepted: 1,
                 "reply_repaired" if switch in passed else "ack_committed": 1,
             }
@@ -128,7 +135,12 @@ def test_a_retry_is_answered_again_and_executed_once(net):
         for _ in range(5):
             tools.from_host(net, "h1", tools.request(net, "h1", write))
             reply, _ = tools.answer(net, port)
-            assert (reply.op, reply.status, reply.version, reply.request) == (Op.WRITE_REPLY, Status.OK, version + 1, write.request)
+            assert (reply.op, reply.status, reply.version, reply.request) == (
+                Op.WRITE_REPLY,
+                Status.OK,
+                version + 1,
+                write.request,
+            )
         # An older request of the session is a late copy of something that is over.
         old = Packet(Op.WRITE, key, session=session.id, request=session.next_request, value=b"late")
         tools.from_host(net, "h1", tools.request(net, "h1", old))
@@ -157,7 +169,9 @@ def test_a_retry_after_a_newer_write_of_another_does_not_undo_it(net):
 
 
 def test_concurrent_increments_lose_none(net):
-    """Four clients at four switches add to one counter by CAS. What was acknowledged is in it, and nothing is in it twice."""
+    """Four clients at four switches add to one counter by CAS. What was acknowledged is in it, and
+    nothing is in it twice.
+    """
     _, key = tools.new_key(net, b"0")
     rounds = 25
     failures: list[BaseException] = []

@@ -37,7 +37,9 @@ CONTROL = {"lease_renewed", "fetch"}
 """Events that the controller causes by itself, or by being asked what a switch holds."""
 
 PCAP = "pcap"
-"""The folder, beside the logs, in which switches record frames where packet sockets do not see them."""
+"""The folder, beside the logs, in which switches record frames where packet sockets do not see
+them.
+"""
 
 
 def new_key(net: ChainNetwork, value: bytes | None = b"first", prefix: str = "/test/") -> tuple[str, int]:
@@ -67,7 +69,9 @@ def client(net: ChainNetwork, host: str, **options: object) -> Client:
 
 
 def change_hosts(net: ChainNetwork, **changes: dict[str, object]) -> None:
-    """Have the controller read a file in which hosts have other fields (``access``, ``rate`` ...), as an operator does; without changes the first."""
+    """Have the controller read a file in which hosts have other fields (``access``, ``rate`` ...),
+    as an operator does; without changes the first.
+    """
     hosts = {name: replace(host, **changes.get(name, {})) for name, host in net.topology.hosts.items()}
     net.controller.file.write_text(json.dumps(declaration(replace(net.topology, hosts=hosts))))
     net.controller.process.send_signal(signal.SIGHUP)
@@ -85,18 +89,38 @@ def checksum(data: bytes) -> int:
 
 
 def ipv4(
-    source: str, target: str, protocol: int, payload: bytes, *, total_length: int | None = None, flags: int = 0, options: bytes = b"", ttl: int = 64
+    source: str,
+    target: str,
+    protocol: int,
+    payload: bytes,
+    *,
+    total_length: int | None = None,
+    flags: int = 0,
+    options: bytes = b"",
+    ttl: int = 64,
 ) -> bytes:
     """An IPv4 packet with a right checksum, whatever else may be wrong with it."""
     length = 20 + len(options) + len(payload) if total_length is None else total_length
     head = struct.pack(
-        "!BBHHHBBH4s4s", 0x45 + len(options) // 4, 0, length, 1, flags, ttl, protocol, 0, socket.inet_aton(source), socket.inet_aton(target)
+        "!BBHHHBBH4s4s",
+        0x45 + len(options) // 4,
+        0,
+        length,
+        1,
+        flags,
+        ttl,
+        protocol,
+        0,
+        socket.inet_aton(source),
+        socket.inet_aton(target),
     )
     head += options
     return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + payload
 
 
-def udp(payload: bytes, *, source_port: int = SOURCE_PORT, target_port: int = wire.PORT, length: int | None = None) -> bytes:
+def udp(
+    payload: bytes, *, source_port: int = SOURCE_PORT, target_port: int = wire.PORT, length: int | None = None
+) -> bytes:
     """A UDP datagram without a checksum."""
     return struct.pack("!HHHH", source_port, target_port, 8 + len(payload) if length is None else length, 0) + payload
 
@@ -117,9 +141,15 @@ def from_host(net: ChainNetwork, host: str, packet: bytes, ether_type: int = 0x0
 
 def from_switch(net: ChainNetwork, sender: str, receiver: str, packet: bytes) -> None:
     """Put a packet on the cable between two switches, as if the one had sent it to the other."""
-    frame = mac(net.topology.switches[receiver].mac) + mac(net.topology.switches[sender].mac) + struct.pack("!H", 0x0800) + packet
+    frame = (
+        mac(net.topology.switches[receiver].mac)
+        + mac(net.topology.switches[sender].mac)
+        + struct.pack("!H", 0x0800)
+        + packet
+    )
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
-        # Straight to the device, past those who look at what leaves by it: BMv2 would take the frame for one that has come in at the sender.
+        # Straight to the device, past those who look at what leaves by it: BMv2 would take the
+        # frame for one that has come in at the sender.
         raw.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
         raw.bind((net.interface(sender, receiver), 0))
         raw.send(frame)
@@ -166,10 +196,11 @@ def silence(sock: socket.socket, seconds: float = 0.15) -> bool:
 
 @contextlib.contextmanager
 def acknowledgements_lost(net: ChainNetwork, key: int, *values: bytes) -> Iterator[None]:
-    """Let writes commit at the tail while their acknowledgements and replies are lost: all others are dirty then, until the block ends.
+    """Let writes commit at the tail while their acknowledgements and replies are lost: all others
+    are dirty then, until the block ends.
 
-    The controller re-propagates what has been dirty for 0.3 s, and tests may take longer than that on a busy machine; but what it sends is
-    acknowledged in vain, too, as long as the cable is cut.
+    The controller re-propagates what has been dirty for 0.3 s, and tests may take longer than that
+    on a busy machine; but what it sends is acknowledged in vain, too, as long as the cable is cut.
     """
     session = sessions_of(net, "h1").sessions[0]
     before = net.counters("s4").event("write_committed")
@@ -177,13 +208,17 @@ def acknowledgements_lost(net: ChainNetwork, key: int, *values: bytes) -> Iterat
         for number, value in enumerate(values):
             packet = Packet(Op.WRITE, key, session=session.id, request=session.next_request + number, value=value)
             from_host(net, "h1", request(net, "h1", packet))
-        wait_until("the writes commit at the tail", lambda: net.counters("s4").event("write_committed") == before + len(values))
+        wait_until(
+            "the writes commit at the tail", lambda: net.counters("s4").event("write_committed") == before + len(values)
+        )
         yield
 
 
 @contextlib.contextmanager
 def frozen(net: ChainNetwork) -> Iterator[None]:
-    """Let the chain take no writes for the block: the controller re-propagates nothing then, so what is dirty stays so."""
+    """Let the chain take no writes for the block: the controller re-propagates nothing then, so
+    what is dirty stays so.
+    """
     net.admin.change_chain("main", frozen=True)
     try:
         yield
@@ -195,7 +230,9 @@ def frozen(net: ChainNetwork) -> Iterator[None]:
 
 
 def pcap_frames(path: Path, start: int) -> tuple[list[tuple[int, bytes]], int]:
-    """The whole frames of a pcap file from an offset on, with their times, and the offset after them."""
+    """The whole frames of a pcap file from an offset on, with their times, and the offset after
+    them.
+    """
     data = path.read_bytes()
     at, frames = max(start, 24), []
     while at + 16 <= len(data):
@@ -218,10 +255,12 @@ class Seen:
 
 
 class Capture:
-    """The NetCRAQ packets that cross the cables while the block runs; the controller's go another way and are not among them.
+    """The NetCRAQ packets that cross the cables while the block runs; the controller's go another
+    way and are not among them.
 
-    Each is noted where it leaves: at the port of the switch that sends it, or at the switch's port where a host's comes in. Where switches record
-    their frames (--pcap), their records are read; else packet sockets see them.
+    Each is noted where it leaves: at the port of the switch that sends it, or at the switch's port
+    where a host's comes in. Where switches record their frames (--pcap), their records are read;
+    else packet sockets see them.
     """
 
     def __init__(self, net: ChainNetwork) -> None:
@@ -267,7 +306,8 @@ class Capture:
         while time.monotonic() < quiet:
             for path in self._records.iterdir():
                 frames, self._read[path] = pcap_frames(path, self._read.get(path, 0))
-                frames = [(at, path.stem, frame) for at, frame in frames if at >= self._begun]  # a switch records late what has passed it
+                # a switch records late what has passed it
+                frames = [(at, path.stem, frame) for at, frame in frames if at >= self._begun]
                 if frames:
                     found += frames
                     quiet = time.monotonic() + 0.15
@@ -296,7 +336,9 @@ class Capture:
 
 
 class Moved:
-    """What the switches' counters counted while the block ran, but for what the controller causes by itself."""
+    """What the switches' counters counted while the block ran, but for what the controller causes
+    by itself.
+    """
 
     def __init__(self, net: ChainNetwork) -> None:
         self._net = net

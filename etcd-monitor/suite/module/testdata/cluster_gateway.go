@@ -1,4 +1,5 @@
-// Package integration's connections to members, with a gateway in the place of etcd's grpc-proxy: this file stands for framework/integration/cluster_direct.go of etcd's tests.
+// Package integration's connections to members, with a gateway in the place of etcd's grpc-proxy:
+// this file stands for framework/integration/cluster_direct.go of etcd's tests.
 package integration
 
 import (
@@ -10,15 +11,18 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/suite/inplace"
 )
 
-// ThroughProxy has tests leave out what etcd's own proxy does otherwise than etcd. They leave out nothing here.
+// ThroughProxy has tests leave out what etcd's own proxy does otherwise than etcd. They leave out
+// nothing here.
 const ThroughProxy = false
 
 // ToGRPC are a client's services.
 func ToGRPC(c *clientv3.Client) GRPCAPI {
 	conn := c.ActiveConnection()
 	return GRPCAPI{
-		Cluster: pb.NewClusterClient(conn), KV: pb.NewKVClient(conn), Lease: pb.NewLeaseClient(conn), Watch: pb.NewWatchClient(conn), Maintenance: pb.NewMaintenanceClient(conn),
-		Auth: pb.NewAuthClient(conn), Lock: v3lockpb.NewLockClient(conn), Election: v3electionpb.NewElectionClient(conn),
+		Cluster: pb.NewClusterClient(conn), KV: pb.NewKVClient(conn), Lease: pb.NewLeaseClient(conn),
+		Watch: pb.NewWatchClient(conn), Maintenance: pb.NewMaintenanceClient(conn),
+		Auth: pb.NewAuthClient(conn), Lock: v3lockpb.NewLockClient(conn),
+		Election: v3electionpb.NewElectionClient(conn),
 	}
 }
 
