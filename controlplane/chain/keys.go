@@ -27,7 +27,7 @@ const (
 	deleteStage                      // entries, head first
 	insertAliasStage                 // entries of the aliases, tail first
 	deleteAliasStage                 // ... head first
-	// what is dirty in the slots is driven down, until all members are equal; then what they hold
+	// what is dirty in the slots is re-propagated, until all members are equal; then what they hold
 	// is read
 	drainStage
 )

@@ -117,7 +117,7 @@ type Machine struct {
 	keys        int    // keys that the directory places in this chain
 	waiting     string // what was last said to be waited for
 
-	redriven bool // what an earlier controller may have left dirty has been driven down
+	redriven bool // what an earlier controller may have left dirty has been re-propagated
 	// redriving: a Redrive of cfg is under way, which all members have.
 	redriving  bool
 	redriveAt  Time   // when to look for what stays dirty
@@ -238,7 +238,7 @@ func (m *Machine) judge(now Time) {
 			delete(m.unjudged, s)
 			if m.view[s].up {
 				m.compare(now, s, fresh)
-				m.newcomerUp(now, s)
+				m.joinerUp(now, s)
 			}
 		}
 	}

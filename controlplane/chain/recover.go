@@ -78,8 +78,8 @@ func (m *Machine) shadow(now Time, c *change) {
 	m.begin(now, n, &change{op: c.op, joiner: c.joiner, stage: shadowing})
 }
 
-// newcomerUp: a switch that was emptied is there again.
-func (m *Machine) newcomerUp(now Time, sw string) {
+// joinerUp: a switch that was emptied is there again.
+func (m *Machine) joinerUp(now Time, sw string) {
 	if c := m.change; m.phase() == Recovering && c.joiner == sw && c.stage == erasing && m.view[sw].empty {
 		m.shadow(now, c)
 	}

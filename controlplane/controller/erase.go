@@ -10,7 +10,7 @@ import (
 )
 
 // erase empties a switch by loading its program again, unless another chain would lose a member or
-// its newcomer.
+// its joiner.
 func (c *Controller) erase(ch *chainState, a chain.Erase) {
 	d := c.net().byName[a.Switch]
 	for _, other := range c.net().chains {

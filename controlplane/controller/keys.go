@@ -226,7 +226,7 @@ func (c *Controller) undoUnfinished() {
 		for _, k := range c.dir.Chain(ch.topo.ID) {
 			if k.Alias != 0 {
 				c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf("%q was being moved when the last controller ended: it stays here", k.Name))
-				c.putBack(ch, k)
+				c.reattach(ch, k)
 			}
 		}
 		keys := slices.DeleteFunc(slices.Clone(c.dir.Chain(ch.topo.ID)), func(k keyspace.Key) bool {

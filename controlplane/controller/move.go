@@ -83,8 +83,8 @@ func (c *Controller) take(ch *chainState, k keyspace.Key) *keyOperation {
 	return op
 }
 
-// putBack gives a key its entries again.
-func (c *Controller) putBack(ch *chainState, k keyspace.Key) *keyOperation {
+// reattach gives a key its entries again.
+func (c *Controller) reattach(ch *chainState, k keyspace.Key) *keyOperation {
 	c.dir.SetState(k.ID, keyspace.Moving)
 	op := &keyOperation{id: c.nextOp(), Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)},
 		done: make(chan struct{})}
@@ -106,7 +106,7 @@ func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (keyspac
 	back := func(why error) (keyspace.Key, error) {
 		c.post(func() {
 			c.events.add("keys.not-moved", "", from.topo.Name, fmt.Sprintf("%q stays: %v", k.Name, why))
-			c.putBack(from, k)
+			c.reattach(from, k)
 		})
 		return keyspace.Key{}, fmt.Errorf("%q was not moved: %w", k.Name, why)
 	}

@@ -363,7 +363,7 @@ func TestMistakes(t *testing.T) {
 		waitText(t, c, "switch.program-loaded", "committed")
 	})
 	small := func(m map[string]any) { m["chains"].([]map[string]any)[0]["members"] = []string{"s1", "s2"} }
-	t.Run("a newcomer that is too small", func(t *testing.T) {
+	t.Run("a joiner that is too small", func(t *testing.T) {
 		// It runs the program, and its key_index takes fewer keys than the chain has.
 		f := newFakes(t, small)
 		d, err := keyspace.New([]keyspace.Space{{Chain: 0, Count: 9}}, keyspace.Snapshot{})

@@ -131,7 +131,7 @@ func (s *shell) undoUnfinished() {
 	for _, k := range s.dir.Chain(chainID) {
 		switch {
 		case k.Alias != 0:
-			s.putBack(k)
+			s.reattach(k)
 		case k.State != keyspace.Placed:
 			s.removeKey(k)
 		}
@@ -171,7 +171,7 @@ func (s *shell) removeKey(k keyspace.Key) {
 	})
 }
 
-func (s *shell) putBack(k keyspace.Key) {
+func (s *shell) reattach(k keyspace.Key) {
 	s.dir.SetState(k.ID, keyspace.Moving)
 	s.w.cover.add("controller.put back", 1)
 	o := newOperation(nil, k)
@@ -201,7 +201,7 @@ func (s *shell) move(name wire.Key) {
 		o := newOperation(nil, k)
 		o.done = func(err error) {
 			if err != nil {
-				s.putBack(k)
+				s.reattach(k)
 				return
 			}
 			s.dir.SetState(k.ID, keyspace.Taken)
@@ -218,7 +218,7 @@ func (s *shell) settleMove(name wire.Key, k keyspace.Key, value []byte) {
 	to, err := s.dir.Add(chainID, keyspace.MovingPrefix+k.Name, id)
 	s.rememberIDs()
 	if err != nil {
-		s.putBack(k)
+		s.reattach(k)
 		return
 	}
 	s.w.incarnations[to.ID] = incarnation{name, s.w.lastIncarnation(name) + 1}
@@ -236,7 +236,7 @@ func (s *shell) settleMove(name wire.Key, k keyspace.Key, value []byte) {
 	o.done = func(err error) {
 		if err != nil || moved == nil {
 			s.removeKey(to)
-			s.putBack(k)
+			s.reattach(k)
 			return
 		}
 		left := s.dir.FinishMove(k.ID, to.ID)

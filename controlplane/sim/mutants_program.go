@@ -97,7 +97,7 @@ func init() {
 		looks["expression"] = and(looks["expression"], not(store))
 		records["false_next"] = "late_looks"
 	})
-	// With one dirty cell, as the model has it. Driving down again at intervals would mend it.
+	// With one dirty cell, as the model has it. Re-propagating at intervals would mend it.
 	Mutants = append(Mutants, &Mutant{ID: "DROP_WHEN_FULL", Rule: "when the dirty cells are full the oldest is overwritten, and the write not dropped", program: func(e *edit) {
 		e.assignFlag("version.p4", "version_assigned", "= may_assign", 1, func(old any) any { return and(old, not(e.flag("version_dirty"))) })
 	}, remove: func(r *removed) { r.redriveStuck = true }, shows: NotWritable})
@@ -142,8 +142,8 @@ func init() {
 	Mutants = append(Mutants, &Mutant{ID: "NO_WINDOW", Rule: "a request far above the recorded one is of another lease, and is not recorded",
 		program: func(e *edit) { e.when("session.p4", "meta.session.newer && recorded != 0", 1, never) },
 		implied: "first leases begin at 1 here, so that a lease hardly ever begins below what is late of the one before; the model shows it, and p4src/testdata/scenarios/authority.txt what one switch does"})
-	// Nothing STAMPED has the epoch of a freeze unless a controller drives down in a frozen chain,
-	// so this one does.
+	// Nothing STAMPED has the epoch of a freeze unless a controller re-propagates in a frozen
+	// chain, so this one does.
 	Mutants = append(Mutants, &Mutant{ID: "FREEZE_AT_HEAD_ONLY", Rule: "in a frozen chain every node drops STAMPED packets", scenario: "frozen_at_every_member", program: func(e *edit) {
 		e.deciding("dispatch.p4", eventDropFrozen, 0)["expression"] = truth(false)
 	}, remove: func(r *removed) { r.redriveThawed = true }})

@@ -114,7 +114,7 @@ func (s *shell) copy(a chain.Copy) {
 	})
 }
 
-// driveFrozen drives down what is dirty at the members of a frozen chain, again and again: what a
+// driveFrozen re-propagates what is dirty at the members of a frozen chain, again and again: what a
 // controller must not do, and what the members of a frozen chain must not take.
 func (w *world) driveFrozen() {
 	w.loop.after(300*time.Microsecond, w.driveFrozen)

@@ -37,7 +37,7 @@ import (
 //	release [N]                    the first N of them, or all
 //	duplicate OP ... [later]       ... arrive twice; with later the second copy is held back
 //	clear                          such rules end
-//	drive-frozen                   from now on the controller drives down what is dirty in a frozen chain, too
+//	drive-frozen                   from now on the controller re-propagates what is dirty in a frozen chain, too
 //	move N                         an operator asks for a key to be moved, to another KEY_ID and slot
 //	remove N, place N              an operator takes a key out of the network; places it again, under another KEY_ID
 //	access all|read|none           what clients may do with keys, at all switches

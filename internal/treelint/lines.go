@@ -112,14 +112,16 @@ func withoutListings(lines []string) []string {
 
 // retired are words that newcomers did not understand, and what is said for them (docs/renames.md).
 var retired = map[string]string{
-	"softswitch":        "userspace",
-	"handover":          "the metadata cookie",
-	"amiss":             "inconsistent",
-	"takeBack":          "releaseIndexes",
-	"reign":             "the leader's term",
-	"send_on":           "forward_to",
-	"driven down again": "re-propagated",
-	"behind its back":   "what goes on",
+	"softswitch":      "userspace",
+	"handover":        "the metadata cookie",
+	"amiss":           "inconsistent",
+	"takeBack":        "releaseIndexes",
+	"reign":           "the leader's term",
+	"send_on":         "forward_to",
+	"driven down":     "re-propagated",
+	"newcomer":        "joiner",
+	"putBack":         "reattach",
+	"behind its back": "what goes on",
 }
 
 // retiredWord finds one of them.

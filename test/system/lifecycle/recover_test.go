@@ -15,7 +15,7 @@ const recoverLease = 200 // milliseconds
 
 // TestRecoverBesideAdd brings a switch in while keys are being added, whose slots were others'
 // before: what is left of those is in the registers of the members, and nothing may wait for the
-// newcomer to have it.
+// joiner to have it.
 func TestRecoverBesideAdd(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
