@@ -424,8 +424,8 @@ func TestRotation(t *testing.T) {
 	if gateways[0].found+gateways[1].found != 0 || hits == 0 {
 		t.Errorf("%d and %d slots were taken for forged; %d reads by the network", gateways[0].found, gateways[1].found, hits)
 	}
-	// Either may have made the newest key, of which the other hears when it meets it. What is pruned
-	// below is all but that one, at once; a gateway leaves a day for this.
+	// Either may have made the newest key, of which the other hears when it meets it. What is
+	// pruned below is all but that one, at once; a gateway leaves a day for this.
 	for i := range keys {
 		newest, _ := keys[1-i].Ring().Primary()
 		if known, err := keys[i].Want(t.Context(), newest); !known {
