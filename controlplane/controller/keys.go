@@ -92,6 +92,18 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 	if err != nil || failed != nil || op == nil {
 		return out, errors.Join(err, failed)
 	}
+	if err := c.await(ctx, ch, op); errors.Is(err, errStopped) {
+		return out, err
+	}
+	for n, i := range at {
+		out[i].err = cmpErr(op.err, op.Err(n))
+		out[i].key.State = keyspace.Placed
+	}
+	return out, nil
+}
+
+// await waits for an operation's end, and gives it up when ctx ends.
+func (c *Controller) await(ctx context.Context, ch *chainState, op *keyOperation) error {
 	select {
 	case <-op.done:
 	case <-ctx.Done():
@@ -103,14 +115,10 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 	}
 	select {
 	case <-op.done:
+		return op.err
 	case <-c.stopped:
-		return out, errStopped
+		return errStopped
 	}
-	for n, i := range at {
-		out[i].err = cmpErr(op.err, op.Err(n))
-		out[i].key.State = keyspace.Placed
-	}
-	return out, nil
 }
 
 // knowKeys waits until it is known which KEY_IDs and slots of a chain are in use: without a saved
@@ -226,7 +234,7 @@ func (c *Controller) undoUnfinished() {
 		for _, k := range c.dir.Chain(ch.topo.ID) {
 			if k.Alias != 0 {
 				c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf("%q was being moved when the last controller ended: it stays here", k.Name))
-				c.reattach(ch, k)
+				ops.Reattach(c.mover(ch, nil), k)
 			}
 		}
 		keys := slices.DeleteFunc(slices.Clone(c.dir.Chain(ch.topo.ID)), func(k keyspace.Key) bool {

@@ -9,11 +9,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
+	"github.com/netcraq/netcraq/wire"
 )
 
-// Moving a key to another chain (docs/protocol.md, "Moving keys"). It gets a new KEY_ID there,
-// because a KEY_ID names its chain: who knows it by name must look it up again when the old one is
-// NOT_FOUND.
+// Moving a key to another chain: ops.Move, and what it is handed here.
 
 // takeTimeout is for how long a key that is to be moved may be out of sight before it is put back.
 const takeTimeout = 20 * time.Second
@@ -41,10 +40,15 @@ func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName st
 		case c.led != nil && c.now() < 2*c.leading:
 			failed = fmt.Errorf("%w: this controller leads only since %v, and the one before it may still say where keys are: try again in a moment", chain.ErrUnavailable, c.now().Round(time.Millisecond))
 		default:
-			op := c.take(from, k)
+			k = c.dir.StartMove(k.ID)
 			go func() {
-				key, err := c.finishMove(from, to, op)
-				done <- result{key, err}
+				now, err := ops.Move(c.ctx, c.mover(from, to), k, takeTimeout)
+				if err == nil {
+					c.post(func() {
+						c.events.add("keys.moved", "", to.topo.Name, fmt.Sprintf("%q is %v here, and was %v in chain %s", k.Name, now.ID, k.ID, from.topo.Name))
+					})
+				}
+				done <- result{now, err}
 			}()
 		}
 	})
@@ -61,116 +65,81 @@ func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName st
 	}
 }
 
-// take takes a key out of clients' sight. Its value is in the operation then.
-func (c *Controller) take(ch *chainState, k keyspace.Key) *keyOperation {
-	k = c.dir.StartMove(k.ID)
-	op := &keyOperation{id: c.nextOp(), Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)},
+// mover is an ops.Keeper for a key that moves from one chain to another.
+type mover struct {
+	*Controller
+	goroutines
+	from, to *chainState
+}
+
+func (c *Controller) mover(from, to *chainState) mover {
+	return mover{c, goroutines{c.now}, from, to}
+}
+
+// Now implements ops.Keeper.
+func (m mover) Now() time.Duration { return m.goroutines.Now() }
+
+// Directory implements ops.Keeper.
+func (m mover) Directory() *keyspace.Directory { return m.dir }
+
+// Operate implements ops.Keeper.
+func (m mover) Operate(k keyspace.Key, begin func(*chain.Machine, chain.Time, chain.OpID),
+	end func(error)) ops.Waiting {
+	op := &keyOperation{Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)}, finish: end,
 		done: make(chan struct{})}
-	op.finish = func(err error) {
-		if err == nil {
-			c.dir.SetState(k.ID, keyspace.Taken)
-			c.save(nil) // one that is not recorded as Taken is put back as well
-		}
-	}
-	c.startOperation(ch, op)
-	c.save(func(err error) {
-		if err = errors.Join(err, op.given); err != nil {
-			c.keysDone(ch, op, err) // nothing has been done
-			return
-		}
-		c.touch(ch).DetachKeys(c.now(), op.id)
+	m.post(func() {
+		op.id = m.nextOp()
+		m.startOperation(m.from, op)
+		begin(m.touch(m.from), m.Now(), op.id)
 	})
-	return op
+	return func(ctx context.Context) ([]byte, error) {
+		err := m.await(ctx, m.from, op)
+		return op.Values[0], err
+	}
 }
 
-// reattach gives a key its entries again.
-func (c *Controller) reattach(ch *chainState, k keyspace.Key) *keyOperation {
-	c.dir.SetState(k.ID, keyspace.Moving)
-	op := &keyOperation{id: c.nextOp(), Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)},
-		done: make(chan struct{})}
-	op.finish = func(err error) {
-		if err == nil {
-			c.dir.StayPut(k.ID)
-			c.save(nil)
-		}
-	}
-	c.startOperation(ch, op)
-	c.touch(ch).ReattachKeys(c.now(), op.id)
-	return op
-}
-
-// finishMove does what follows when a key is to be taken: it waits for that, places the value in
-// the other chain, and gives the name to that.
-func (c *Controller) finishMove(from, to *chainState, op *keyOperation) (keyspace.Key, error) {
-	k := op.Keys[0]
-	back := func(why error) (keyspace.Key, error) {
-		c.post(func() {
-			c.events.add("keys.not-moved", "", from.topo.Name, fmt.Sprintf("%q stays: %v", k.Name, why))
-			c.reattach(from, k)
-		})
-		return keyspace.Key{}, fmt.Errorf("%q was not moved: %w", k.Name, why)
-	}
-	select {
-	case <-op.done:
-	case <-time.After(takeTimeout):
-		c.post(func() {
-			op.given = fmt.Errorf("chain %s did not let go of it within %v", from.topo.Name, takeTimeout)
-			c.touch(from).AbandonKeys(c.now(), op.id, op.given)
-		})
-	}
-	select {
-	case <-op.done:
-	case <-c.stopped:
-		return keyspace.Key{}, errStopped
-	}
-	if op.err != nil {
-		return back(op.err)
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, takeTimeout)
-	defer cancel()
-	added, err := c.addKeys(ctx, to.topo.Name, []newKey{{name: keyspace.MovingPrefix + k.Name, value: op.Values[0]}})
-	if err == nil {
-		err = added[0].err
-	}
+// Place implements ops.Keeper.
+func (m mover) Place(ctx context.Context, name string, value []byte) (keyspace.Key, error) {
+	added, err := m.addKeys(ctx, m.to.topo.Name, []newKey{{name: name, value: value}})
 	if err != nil {
-		return back(err)
-	}
-	now := added[0].key
-	// Nobody hears of the new KEY_ID before it is on record: a controller that did not know of it
-	// would put the key back.
-	var left keyspace.Key
-	if err := c.call(c.ctx, func() {
-		left = c.dir.FinishMove(k.ID, now.ID)
-		now, _ = c.dir.ByID(now.ID)
-		c.news[k.Name] = true
-	}); err != nil {
 		return keyspace.Key{}, err
 	}
-	for {
-		saved := make(chan error, 1)
-		c.post(func() { c.save(func(err error) { saved <- err }) })
-		select {
-		case err = <-saved:
-		case <-c.stopped:
-			return keyspace.Key{}, errStopped
-		}
-		if err == nil {
-			break
-		}
-		if errors.Is(err, ErrNotLeading) {
-			return keyspace.Key{}, err // the next one knows which it is
-		}
-		select {
-		case <-time.After(500 * time.Millisecond):
-		case <-c.stopped:
-			return keyspace.Key{}, errStopped
-		}
-	}
-	c.post(func() {
-		c.events.add("keys.moved", "", to.topo.Name, fmt.Sprintf("%q is %v here, and was %v in chain %s", k.Name, now.ID, k.ID, from.topo.Name))
-		c.remove(from, []keyspace.Key{left})
+	return added[0].key, added[0].err
+}
+
+// FinishMove implements ops.Keeper.
+func (m mover) FinishMove(from, to wire.Key) (now, left keyspace.Key, err error) {
+	err = m.call(m.ctx, func() {
+		left = m.dir.FinishMove(from, to)
+		now, _ = m.dir.ByID(to)
+		m.news[now.Name] = true
 	})
-	return now, nil
+	return now, left, err
+}
+
+// Remove implements ops.Keeper.
+func (m mover) Remove(k keyspace.Key) {
+	m.post(func() { m.remove(m.from, []keyspace.Key{k}) })
+}
+
+// Save implements ops.Keeper.
+func (m mover) Save(ctx context.Context) error {
+	saved := make(chan error, 1)
+	m.post(func() { m.save(func(err error) { saved <- err }) })
+	select {
+	case err := <-saved:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: what is recorded is not saved yet: %w", chain.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// SaveSoon implements ops.Keeper.
+func (m mover) SaveSoon() { m.save(nil) }
+
+// Stays implements ops.Keeper.
+func (m mover) Stays(k keyspace.Key, why error) {
+	m.post(func() { m.events.add("keys.not-moved", "", m.from.topo.Name, fmt.Sprintf("%q stays: %v", k.Name, why)) })
 }
 
 // drainKeys keeps what an operation's keys hold when all members agree on it.

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/internal/durable"
@@ -39,7 +40,7 @@ type State struct {
 const StateVersion = 1
 
 // ErrNotLeading: the store takes nothing from this controller any more, because another leads.
-var ErrNotLeading = errors.New("another controller leads")
+var ErrNotLeading = ops.ErrNotLeading
 
 // Store keeps the state: in a file on a single machine (File), in etcd for several controllers
 // (package etcdstore). One call is made at a time.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// Keys, and their moves: the counterpart of keys.go and move.go in package controller. The
+// Keys, and what ops.Move is handed here: the counterpart of keys.go in package controller. The
 // directory is the real one; there is one chain, so a key moves within it, to another KEY_ID and
 // another slot, which is what a move to another chain is to all who have a part in it.
 //
@@ -86,17 +87,42 @@ func (s *shell) publish(durable func(), then func(error)) {
 	})
 }
 
-// operation starts an operation on keys.
-func (s *shell) operate(o *operation, begin func(*chain.Machine, chain.Time, chain.OpID)) chain.OpID {
+// operate starts an operation on keys. What it gives waits for its end, in a task, and gives it up
+// when the context ends.
+func (s *shell) operate(o *operation,
+	begin func(*chain.Machine, chain.Time, chain.OpID)) (wait func(context.Context) error) {
 	s.lastOp++
-	s.operations[s.lastOp] = o
-	begin(s.m, s.now(), s.lastOp)
+	id := s.lastOp
+	s.operations[id] = o
+	over, tell := false, func(error) {}
+	var result error
+	then := o.done
+	o.done = func(err error) {
+		over, result = true, err
+		if then != nil {
+			then(err)
+		}
+		tell(err)
+	}
+	begin(s.m, s.now(), id)
 	s.flush()
-	return s.lastOp
+	return func(ctx context.Context) error {
+		if over {
+			return result
+		}
+		err := s.await(ctx, func(done func(error)) { tell = done })
+		if !over && err != nil && !errors.Is(err, errOver) {
+			s.w.cover.add("controller.operation given up", 1)
+			s.m.AbandonKeys(s.now(), id, err)
+			s.flush()
+			return result
+		}
+		return err
+	}
 }
 
 // addKeys places keys under their names, without values.
-func (s *shell) addKeys(names []wire.Key) chain.OpID {
+func (s *shell) addKeys(names []wire.Key) {
 	o := newOperation(nil)
 	for _, name := range names {
 		var id *wire.Key
@@ -123,7 +149,7 @@ func (s *shell) addKeys(names []wire.Key) chain.OpID {
 	}
 	s.m.SetKeys(len(names))
 	s.w.store.dir = s.dir.Snapshot()
-	return s.operate(o, (*chain.Machine).AddKeys)
+	s.operate(o, (*chain.Machine).AddKeys)
 }
 
 // undoUnfinished takes back what an earlier controller did not finish.
@@ -131,7 +157,8 @@ func (s *shell) undoUnfinished() {
 	for _, k := range s.dir.Chain(chainID) {
 		switch {
 		case k.Alias != 0:
-			s.reattach(k)
+			s.w.cover.add("controller.put back", 1)
+			ops.Reattach(&mover{coroutines: coroutines{s, false}, shell: s}, k)
 		case k.State != keyspace.Placed:
 			s.removeKey(k)
 		}
@@ -171,19 +198,6 @@ func (s *shell) removeKey(k keyspace.Key) {
 	})
 }
 
-func (s *shell) reattach(k keyspace.Key) {
-	s.dir.SetState(k.ID, keyspace.Moving)
-	s.w.cover.add("controller.put back", 1)
-	o := newOperation(nil, k)
-	o.done = func(err error) {
-		if err == nil {
-			s.dir.StayPut(k.ID)
-			s.saveDirectory(nil)
-		}
-	}
-	s.operate(o, (*chain.Machine).ReattachKeys)
-}
-
 // move moves a key, if it is where it belongs.
 func (s *shell) move(name wire.Key) {
 	k, ok := s.dir.ByName(nameOf(name))
@@ -194,68 +208,101 @@ func (s *shell) move(name wire.Key) {
 	k = s.dir.StartMove(k.ID)
 	s.w.slotsSaid[k.ID] = &slotSaid{moved: true}
 	s.w.trace("operator", "moves %v, which is %v, alias %v", name, k.ID, k.Alias)
-	s.saveDirectory(func(err error) {
-		if err != nil {
-			return // another controller leads
-		}
-		o := newOperation(nil, k)
-		o.done = func(err error) {
-			if err != nil {
-				s.reattach(k)
-				return
-			}
-			s.dir.SetState(k.ID, keyspace.Taken)
-			s.saveDirectory(nil)
-			s.settleMove(name, k, o.Values[0])
-		}
-		s.operate(o, (*chain.Machine).DetachKeys)
-	})
+	s.start(func(ctx context.Context) error {
+		_, err := ops.Move(ctx, &mover{coroutines: coroutines{s, false}, shell: s, name: name}, k, takePatience)
+		return err
+	}, func(error) {})
 }
 
-// settleMove places what was taken.
-func (s *shell) settleMove(name wire.Key, k keyspace.Key, value []byte) {
-	id := s.freeID()
-	to, err := s.dir.Add(chainID, keyspace.MovingPrefix+k.Name, id)
-	s.rememberIDs()
+// takePatience is for how long a key that is moved may be out of sight.
+const takePatience = 300 * time.Millisecond
+
+// mover is an ops.Keeper. Its chain is both that from which a key moves and that to which it does.
+type mover struct {
+	coroutines
+	*shell
+	name  wire.Key
+	moved *operationOf // what Place has written; nobody has seen it before it is on record
+	to    wire.Key     // whose name it is by now; 0: not yet
+}
+
+// Directory implements ops.Keeper.
+func (m *mover) Directory() *keyspace.Directory { return m.dir }
+
+// Operate implements ops.Keeper.
+func (m *mover) Operate(k keyspace.Key, begin func(*chain.Machine, chain.Time, chain.OpID),
+	end func(error)) ops.Waiting {
+	o := newOperation(nil, k)
+	o.done = end
+	wait := m.operate(o, begin)
+	return func(ctx context.Context) ([]byte, error) {
+		err := wait(ctx)
+		return o.Values[0], err
+	}
+}
+
+// Place implements ops.Keeper.
+func (m *mover) Place(ctx context.Context, name string, value []byte) (keyspace.Key, error) {
+	id := m.freeID()
+	to, err := m.dir.Add(chainID, name, id)
+	m.rememberIDs()
 	if err != nil {
-		s.reattach(k)
-		return
+		return to, err
 	}
-	s.w.incarnations[to.ID] = incarnation{name, s.w.lastIncarnation(name) + 1}
+	m.w.incarnations[to.ID] = incarnation{m.name, m.w.lastIncarnation(m.name) + 1}
 	o := newOperation(value, to)
-	var moved *operationOf
 	o.noted = func(_ wire.Key, call time.Duration, version wire.Version) {
-		if moved == nil {
-			moved = &operationOf{client: s.name, key: name, op: wire.Write, move: true, value: string(value),
-				del: value == nil, call: call, outcome: done,
-				version: s.w.composed(to.ID, version)}
+		if m.moved == nil {
+			m.moved = &operationOf{client: m.shell.name, key: m.name, op: wire.Write, move: true, value: string(value),
+				del: value == nil, call: call, outcome: done, version: m.w.composed(to.ID, version)}
 		}
-		// written again after a change of the chain; nobody has seen it before
-		moved.version = max(moved.version, s.w.composed(to.ID, version))
+		// written again after a change of the chain
+		m.moved.version = max(m.moved.version, m.w.composed(to.ID, version))
 	}
-	o.done = func(err error) {
-		if err != nil || moved == nil {
-			s.removeKey(to)
-			s.reattach(k)
-			return
-		}
-		left := s.dir.FinishMove(k.ID, to.ID)
-		s.publish(func() {
-			moved.end = s.w.loop.now
-			s.w.history.add(*moved)
-			s.w.cover.add("controller.moved", 1)
-			s.w.trace("store", "%v is %v now", name, to.ID)
-		}, func(err error) {
-			if err == nil {
-				s.removeKey(left)
-			}
-		})
+	if err := m.Save(ctx); err != nil {
+		return to, err
 	}
-	s.saveDirectory(func(err error) {
-		if err == nil {
-			s.operate(o, (*chain.Machine).AddKeys)
+	if err = m.operate(o, (*chain.Machine).AddKeys)(ctx); err == nil && m.moved == nil {
+		err = errTimeout
+	}
+	if err != nil && !errors.Is(err, errOver) {
+		m.removeKey(to)
+	}
+	return to, err
+}
+
+// FinishMove implements ops.Keeper.
+func (m *mover) FinishMove(from, to wire.Key) (now, left keyspace.Key, err error) {
+	m.to = to
+	left = m.dir.FinishMove(from, to)
+	now, _ = m.dir.ByID(to)
+	return now, left, nil
+}
+
+// Remove implements ops.Keeper.
+func (m *mover) Remove(k keyspace.Key) { m.removeKey(k) }
+
+// Save implements ops.Keeper.
+func (m *mover) Save(ctx context.Context) error {
+	var durable func()
+	if m.to != 0 {
+		durable = func() {
+			m.moved.end = m.w.loop.now
+			m.w.history.add(*m.moved)
+			m.w.cover.add("controller.moved", 1)
+			m.w.trace("store", "%v is %v now", m.name, m.to)
 		}
-	})
+	}
+	return m.await(ctx, func(done func(error)) { m.publish(durable, done) })
+}
+
+// SaveSoon implements ops.Keeper.
+func (m *mover) SaveSoon() { m.saveDirectory(nil) }
+
+// Stays implements ops.Keeper.
+func (m *mover) Stays(k keyspace.Key, why error) {
+	m.w.cover.add("controller.put back", 1)
+	m.w.trace(m.shell.name, "%s stays: %v", k.Name, why)
 }
 
 // freeID and rememberIDs are for a mutant whose directory gives KEY_IDs again: it forgets for a

@@ -300,7 +300,7 @@ type store struct {
 }
 
 var (
-	errLeader = errors.New("another controller leads")
+	errLeader = ops.ErrNotLeading
 	errDisk   = errors.New("forcing the directory to the disk failed")
 )
 

@@ -107,6 +107,9 @@ func (w *world) endTasks() {
 		t := w.tasks[0]
 		w.tasks = w.tasks[1:]
 		w.running, t.over = t, true
+		for c := t.ctx; c != nil; c = c.parent {
+			c.err = errOver
+		}
 		t.stop()
 	}
 }

@@ -1,0 +1,115 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Moving a key to another chain (docs/protocol.md, "Moving keys"). It gets a new KEY_ID there,
+// because a KEY_ID names its chain: who knows it by name must look it up again when the old one is
+// NOT_FOUND.
+
+// Keeper keeps the directory of keys, and has chains do what their machines say for them. What it
+// is handed as a function it calls in its own order, where the directory may be used.
+type Keeper interface {
+	Runtime
+	// Directory is the directory, for those functions.
+	Directory() *keyspace.Directory
+	// Operate starts an operation of the key's chain on it. begin asks the machine for it; end is
+	// told of its end, in one step of the directory's with that.
+	Operate(k Key, begin func(*chain.Machine, chain.Time, chain.OpID), end func(error)) Waiting
+	// Place adds a key in the chain that it is to move to, with a value; nil: a tombstone. What it
+	// cannot finish before ctx ends it takes out again.
+	Place(ctx context.Context, name string, value []byte) (Key, error)
+	// FinishMove does what the directory's FinishMove does.
+	FinishMove(from, to wire.Key) (now, left Key, err error)
+	// Remove starts the removal of a key of the chain that it moves from.
+	Remove(k Key)
+	// Save returns when the directory is on record as it is now; SaveSoon does not wait for that,
+	// and is for end.
+	Save(ctx context.Context) error
+	SaveSoon()
+	// Stays is told of a key that is put back, and why.
+	Stays(k Key, why error)
+}
+
+// Waiting waits for an operation's end, and gives what was in the key's slot where the operation
+// looked. When ctx ends before, the operation is given up.
+type Waiting func(ctx context.Context) (value []byte, err error)
+
+// ErrNotLeading: the store takes nothing from this controller any more, because another leads.
+var ErrNotLeading = errors.New("another controller leads")
+
+// Move moves a key that is recorded as Moving (keyspace.Directory.StartMove), and gives its
+// successor. The key may be out of clients' sight for patience before it is put back, and its value
+// may take as long to be placed.
+func Move(ctx context.Context, in Keeper, k Key, patience time.Duration) (Key, error) {
+	value, err := take(ctx, in, k, patience)
+	var to Key
+	if err == nil {
+		ctx, cancel := in.WithTimeout(ctx, patience)
+		to, err = in.Place(ctx, keyspace.MovingPrefix+k.Name, value)
+		cancel()
+	}
+	if err != nil {
+		if ctx.Err() == nil && !errors.Is(err, ErrNotLeading) { // else the next controller puts it back
+			in.Stays(k, err)
+			Reattach(in, k)
+		}
+		return Key{}, fmt.Errorf("%q was not moved: %w", k.Name, err)
+	}
+	now, left, err := in.FinishMove(k.ID, to.ID)
+	if err != nil {
+		return Key{}, err
+	}
+	// Nobody hears of the new KEY_ID before it is on record: a controller that did not know of it
+	// would put the key back.
+	for err = in.Save(ctx); err != nil; err = in.Save(ctx) {
+		if errors.Is(err, ErrNotLeading) {
+			return Key{}, err // the next one knows which it is
+		}
+		if err := in.Sleep(ctx, 500*time.Millisecond); err != nil {
+			return Key{}, err
+		}
+	}
+	in.Remove(left)
+	return now, nil
+}
+
+// take takes a key out of clients' sight, and gives its value.
+func take(ctx context.Context, in Keeper, k Key, patience time.Duration) ([]byte, error) {
+	ctx, cancel := in.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := in.Save(ctx); err != nil {
+		return nil, err // nothing has been done
+	}
+	value, err := in.Operate(k, (*chain.Machine).DetachKeys, func(err error) {
+		if err == nil {
+			in.Directory().SetState(k.ID, keyspace.Taken)
+			in.SaveSoon() // one that is not recorded as Taken is put back as well
+		}
+	})(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("its chain did not let go of it within %v: %w", patience, err)
+	}
+	return value, err
+}
+
+// Reattach starts to give a key its entries again that was being moved.
+func Reattach(in Keeper, k Key) {
+	in.Operate(k, func(m *chain.Machine, now chain.Time, op chain.OpID) {
+		in.Directory().SetState(k.ID, keyspace.Moving)
+		m.ReattachKeys(now, op)
+	}, func(err error) {
+		if err == nil {
+			in.Directory().StayPut(k.ID)
+			in.SaveSoon()
+		}
+	})
+}
