@@ -231,19 +231,15 @@ func (c *Controller) startOperation(ch *chainState, op *keyOperation) {
 // or removing.
 func (c *Controller) undoUnfinished() {
 	for _, ch := range c.net().chains {
-		for _, k := range c.dir.Chain(ch.topo.ID) {
-			if k.Alias != 0 {
-				c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf("%q was being moved when the last controller ended: it stays here", k.Name))
-				ops.Reattach(c.mover(ch, nil), k)
-			}
+		back, out := ops.Unfinished(c.dir, ch.topo.ID)
+		for _, k := range back {
+			c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf("%q was being moved when the last controller ended: it stays here", k.Name))
+			ops.Reattach(c.mover(ch, nil), k)
 		}
-		keys := slices.DeleteFunc(slices.Clone(c.dir.Chain(ch.topo.ID)), func(k keyspace.Key) bool {
-			return k.State == keyspace.Placed || k.Alias != 0
-		})
-		if len(keys) > 0 {
+		if len(out) > 0 {
 			c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf(
-				"%d keys were being added or removed when the last controller ended: they are taken out", len(keys)))
-			c.remove(ch, keys)
+				"%d keys were being added or removed when the last controller ended: they are taken out", len(out)))
+			c.remove(ch, out)
 		}
 	}
 }
@@ -258,21 +254,11 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 		close(op.done)
 		return
 	}
-	var undo []keyspace.Key
-	done := 0
-	for i, k := range op.Keys {
-		switch {
-		case op.add && err == nil && op.Err(i) == nil:
-			c.dir.SetState(k.ID, keyspace.Placed)
-			c.news[k.Name] = true
-			done++
-		case op.add && (errors.Is(err, chain.ErrUnavailable) || op.Err(i) != nil):
-			undo = append(undo, k) // its entries, and perhaps its value, are there
-		case err == nil || op.add: // removed, or rolled back by the machine
-			c.dir.Delete(k.ID)
-			done++
-		}
+	placed, gone, undo := op.Ended(c.dir, op.add, err)
+	for _, k := range placed {
+		c.news[k.Name] = true
 	}
+	done := len(placed) + len(gone)
 	kind, what := "keys.removed", "removed"
 	if op.add {
 		kind, what = "keys.added", "added"

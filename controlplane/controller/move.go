@@ -104,7 +104,15 @@ func (m mover) Place(ctx context.Context, name string, value []byte) (keyspace.K
 	if err != nil {
 		return keyspace.Key{}, err
 	}
-	return added[0].key, added[0].err
+	k := added[0].key
+	if added[0].err != nil {
+		m.post(func() { // that it was placed may not have been recorded
+			if k, ok := m.dir.ByID(k.ID); ok && k.State == keyspace.Placed {
+				m.remove(m.to, []keyspace.Key{k})
+			}
+		})
+	}
+	return k, added[0].err
 }
 
 // FinishMove implements ops.Keeper.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,12 +142,7 @@ func (s *shell) addKeys(names []wire.Key) {
 		s.w.history.add(operationOf{client: s.name, key: key, op: wire.Write, del: true, call: call,
 			end: s.w.loop.now, outcome: done, version: version})
 	}
-	o.done = func(err error) {
-		for _, k := range o.Keys {
-			s.dir.SetState(k.ID, keyspace.Placed)
-		}
-		s.saveDirectory(nil)
-	}
+	s.keysDone(o, true)
 	s.m.SetKeys(len(names))
 	s.w.store.dir = s.dir.Snapshot()
 	s.operate(o, (*chain.Machine).AddKeys)
@@ -154,12 +150,22 @@ func (s *shell) addKeys(names []wire.Key) {
 
 // undoUnfinished takes back what an earlier controller did not finish.
 func (s *shell) undoUnfinished() {
-	for _, k := range s.dir.Chain(chainID) {
-		switch {
-		case k.Alias != 0:
-			s.w.cover.add("controller.put back", 1)
-			ops.Reattach(&mover{coroutines: coroutines{s, false}, shell: s}, k)
-		case k.State != keyspace.Placed:
+	back, out := ops.Unfinished(s.dir, chainID)
+	for _, k := range back {
+		s.w.cover.add("controller.put back", 1)
+		ops.Reattach(&mover{coroutines: coroutines{s, false}, shell: s}, k)
+	}
+	for _, k := range out {
+		s.removeKey(k)
+	}
+}
+
+// keysDone has the end of an addition, or a removal, recorded.
+func (s *shell) keysDone(o *operation, add bool) {
+	o.done = func(err error) {
+		_, _, undo := o.Ended(s.dir, add, err)
+		s.saveDirectory(nil)
+		for _, k := range undo {
 			s.removeKey(k)
 		}
 	}
@@ -167,12 +173,7 @@ func (s *shell) undoUnfinished() {
 
 func (s *shell) removeKey(k keyspace.Key) {
 	o := newOperation(nil, k)
-	o.done = func(err error) {
-		if err == nil {
-			s.dir.Delete(k.ID)
-			s.saveDirectory(nil)
-		}
-	}
+	s.keysDone(o, false)
 	// What clients have been told of is deleted in their eyes. A tombstone may be written several
 	// times, and not each is answered.
 	if told := (k.State == keyspace.Placed || k.State == keyspace.Removing) && !k.Leftover() &&
@@ -262,13 +263,9 @@ func (m *mover) Place(ctx context.Context, name string, value []byte) (keyspace.
 	if err := m.Save(ctx); err != nil {
 		return to, err
 	}
-	if err = m.operate(o, (*chain.Machine).AddKeys)(ctx); err == nil && m.moved == nil {
-		err = errTimeout
-	}
-	if err != nil && !errors.Is(err, errOver) {
-		m.removeKey(to)
-	}
-	return to, err
+	m.keysDone(o, true)
+	err = m.operate(o, (*chain.Machine).AddKeys)(ctx)
+	return to, cmp.Or(err, o.Err(0))
 }
 
 // FinishMove implements ops.Keeper.

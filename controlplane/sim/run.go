@@ -178,6 +178,9 @@ func (w *world) settle() (out []Violation) {
 			fail(k.ID, "the key %s is still %s after %v", k.Name, k.State, readyWithin)
 			return out
 		}
+		if k.Name != k.FinalName() {
+			fail(k.ID, "%s stays, and takes nobody's place: %s cannot be moved any more", k.Name, k.FinalName())
+		}
 	}
 	if f := w.controller().status.Config.Freeze; f != chain.Thawed {
 		fail(0, "the chain is still frozen after %v: %v", readyWithin, f)

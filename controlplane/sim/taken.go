@@ -136,14 +136,7 @@ func (w *world) addLost() {
 			w.history.add(operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call,
 				end: w.loop.now, outcome: done, version: w.composed(key, version)})
 		}
-		o.done = func(err error) {
-			if err != nil {
-				s.removeKey(k)
-				return
-			}
-			s.dir.SetState(k.ID, keyspace.Placed)
-			s.saveDirectory(nil)
-		}
+		s.keysDone(o, true)
 		s.saveDirectory(func(err error) {
 			if err == nil {
 				s.operate(o, (*chain.Machine).AddKeys)

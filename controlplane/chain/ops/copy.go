@@ -66,6 +66,12 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 	if err = errors.Join(err, err2); err != nil {
 		return 0, 0, err
 	}
+	for _, k := range slices.Clone(keys) {
+		if k.State == keyspace.Moving { // by which of its KEY_IDs the donor has it is not known
+			k.ID = k.Alias
+			keys = append(keys[:len(keys):len(keys)], k)
+		}
+	}
 	if !a.Compare {
 		if err := c.placeKeys(ctx, donor, to, keys); err != nil {
 			return 0, 0, err
