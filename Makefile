@@ -110,6 +110,8 @@ LONGEST    := ./test/system/faults ./test/system/lifecycle ./cni-plugin/agent ./
 
 test: build ## every test that this machine can run; names what it leaves out
 	@$(PYTHON) p4src/compile.py check && $(PYTHON) p4src/compile.py check netchain-baseline
+	@echo "compiling the tests, so that those that measure have the machine to themselves"
+	@$(SUDO) $(GO) list -race -test -export ./... >/dev/null
 	@$(SUDO) $(GO) tool gotestsum --format pkgname-and-test-fails --hide-summary=output -- -race -timeout 20m -p 3 \
 	  $(LONGEST) $$($(GO) list ./... | grep -v $(patsubst .%,-e %$$,$(ONE_THREAD) $(LONGEST)))
 	@echo "TestSurvive above was the bounded run: 16 s of one engine. make survive is the long one: 60 s of each, and a recovery of 16,384 slots"
