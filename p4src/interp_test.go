@@ -227,9 +227,10 @@ func (d *interpreter) group(g p4rt.Group) error {
 // hostRate is the meter of what hosts send.
 const hostRate = "NetcraqIngress.pipeline.admission.host_rate"
 
-// packetsAtOnce is a meter's configuration: so many packets a second, and at once.
+// packetsAtOnce is a meter's configuration: so many packets at once, and none after them, so that a
+// transcript is the same however slow the machine is.
 func packetsAtOnce(packets int64) *target.MeterConfig {
-	r := target.MeterRate{PerSecond: uint64(packets), Burst: uint64(packets)}
+	r := target.MeterRate{Burst: uint64(packets)}
 	return &target.MeterConfig{Committed: r, Peak: r}
 }
 

@@ -29,7 +29,7 @@ import (
 //	port PORT fabric|closed | port PORT host principal=P [address=A] [open]    port_trust
 //	lease SESSION[-SESSION] PORT | no-lease SESSION     session_lease
 //	grant P REALM [read] [write]                   access; the default is nothing
-//	rate PORT PACKETS                              host_rate: so many a second, and at once
+//	rate PORT PACKETS                              host_rate: so many at once, and none after them
 //	address ADDR                                   local_address
 //	chain N role=R epoch=E [frozen] [lease] [head=A next=A tail=A service=A ack-group=G reply-group=G]
 //	no-chain N
@@ -48,7 +48,7 @@ type device interface {
 	set(p4rt.Entry) error
 	remove(p4rt.Entry) error
 	group(p4rt.Group) error
-	// rate bounds a host port: packets a second, and at once.
+	// rate bounds a host port: packets at once, and none after them.
 	rate(port uint32, packets int64) error
 	// send gives the switch a frame by a port and returns what comes out, once it is quiet again.
 	send(port uint32, frame []byte) ([]output, error)

@@ -299,10 +299,13 @@ func (p *process) group(g p4rt.Group) error {
 }
 
 func (p *process) rate(port uint32, packets int64) error {
-	e, err := p.info.EncodeMeter("host_rate", int(port), packets, packets)
+	e, err := p.info.EncodeMeter("host_rate", int(port), 1, packets)
 	if err != nil {
 		return err
 	}
+	// As packetsAtOnce: nothing comes back. (EncodeMeter takes a rate of 0 for no bound.)
+	config := e.GetMeterEntry().Config
+	config.Cir, config.Pir = 0, 0
 	return p.client.Write(context.Background(), p4rt.Modify(e))
 }
 
