@@ -18,7 +18,7 @@ const module = "github.com/netcraq/netcraq/"
 var floors = [][]string{
 	{"wire", "p4src", "api"},
 	{"switch", "client"},
-	{"controlplane", "etcd-monitor"},
+	{"controlplane", "etcd-monitor", "nodeapi"},
 	{"cni-plugin"},
 	{"experiments", "netchain-baseline"},
 	{"test"},
@@ -113,6 +113,11 @@ var arrowRules = []arrowRule{
 		name: "gateway-asks-by-the-node",
 		in:   []string{"etcd-monitor"},
 		may:  []string{"api", "client", "etcd-monitor", "internal", "wire"},
+	},
+	{
+		name: "node-api-asks-by-the-client",
+		in:   []string{"nodeapi"},
+		may:  []string{"api", "client", "internal", "nodeapi", "wire"},
 	},
 }
 

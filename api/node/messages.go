@@ -1,0 +1,243 @@
+package node
+
+// The data of requests and answers, by function. A value is bytes. Where it is UTF-8, answers have
+// it as text in Value, otherwise as base64 in ValueBase64; a request uses either.
+//
+// A version is written EPOCH.SEQUENCE, as in the rest of the project; "0.0" is that of a key that
+// was never written. Of two versions of a key the later has the greater epoch, or, in one epoch,
+// the greater sequence.
+
+// Hello begins a connection. It may be left out.
+type Hello struct {
+	// Client names who calls, over all its connections: 32 hexadecimal digits drawn at random.
+	// Needed for Request.Once.
+	Client string `json:"client,omitempty"`
+	Agent  string `json:"agent,omitempty"` // library and version, for people
+	// Namespace is the one whose keys are meant where a request names none. "": the caller's own.
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// HelloAnswer answers it.
+type HelloAnswer struct {
+	Server    string `json:"server"` // name and version
+	Node      string `json:"node"`
+	Namespace string `json:"namespace"`
+	// Known says that the server has the answers of this client's earlier requests with Once: one
+	// that is sent again is done once. Where it is false, and the client has sent any, their
+	// outcome is unknown.
+	Known    bool `json:"known"`
+	MaxValue int  `json:"maxValue"` // bytes of a value, of the widest chain that the namespace may use
+	InFlight int  `json:"inFlight"`
+	MaxBytes int  `json:"maxMessage"`
+	Durable  bool `json:"durable"` // the namespace's keys are kept in etcd
+	Draining bool `json:"draining,omitempty"`
+}
+
+// CancelData ends a request under way: it is answered with CodeCanceled, or as if nothing had
+// happened where it was done already. The cancel itself is answered with {}.
+type CancelData struct {
+	ID uint64 `json:"id"`
+}
+
+// Key names a key.
+type Key struct {
+	Namespace string `json:"namespace,omitempty"`
+	Key       string `json:"key"`
+}
+
+// GetData reads a key.
+type GetData struct {
+	Key
+	// Eventual: the last committed value that the nearest member knows. Otherwise the read is
+	// linearizable.
+	Eventual bool `json:"eventual,omitempty"`
+}
+
+// Item is a key's state. A key that is not there has Found false, and no value.
+type Item struct {
+	Key         string  `json:"key"`
+	Found       bool    `json:"found"`
+	Value       *string `json:"value,omitempty"`
+	ValueBase64 []byte  `json:"valueBase64,omitempty"`
+	Version     string  `json:"version"`
+	Lease       string  `json:"lease,omitempty"`
+	Error       *Error  `json:"error,omitempty"` // in getMany: why this one was not read
+}
+
+// GetManyData reads several keys, each for itself: no order is promised between them.
+type GetManyData struct {
+	Namespace string   `json:"namespace,omitempty"`
+	Keys      []string `json:"keys"`
+	Eventual  bool     `json:"eventual,omitempty"`
+}
+
+// GetManyAnswer has the keys in the order of the request.
+type GetManyAnswer struct {
+	Items []Item `json:"items"`
+}
+
+// PutData writes a value, and makes the key where there is none.
+type PutData struct {
+	Key
+	Value       *string `json:"value,omitempty"`
+	ValueBase64 []byte  `json:"valueBase64,omitempty"`
+	Lease       string  `json:"lease,omitempty"` // the key goes when the lease does
+}
+
+// PutAnswer answers put and delete.
+type PutAnswer struct {
+	Version string `json:"version"`
+}
+
+// CASData writes a value if the key's version is the given one; "0.0": if it was never written.
+// Versions come from answers. A key that was deleted has the version of its deletion.
+type CASData struct {
+	PutData
+	Version string `json:"version"`
+}
+
+// CASAnswer says whether it was written. Item is the key as it is then: written, or as found.
+type CASAnswer struct {
+	Swapped bool `json:"swapped"`
+	Item
+}
+
+// DeleteData leaves a key without a value. With a Version: if that is the key's.
+type DeleteData struct {
+	Key
+	Version string `json:"version,omitempty"`
+}
+
+// DeleteAnswer answers it. Deleted is false where the version was another, and Item has that.
+type DeleteAnswer struct {
+	Deleted bool `json:"deleted"`
+	Item
+}
+
+// IncrementData adds to a value, a decimal number of 64 bits with its sign, as text; none
+// counts as 0.
+type IncrementData struct {
+	Key
+	By *int64 `json:"by,omitempty"` // nil: 1
+}
+
+// IncrementAnswer has the number, also as text, since JavaScript's numbers end at 2^53.
+type IncrementAnswer struct {
+	Number  int64  `json:"number"`
+	Value   string `json:"value"`
+	Version string `json:"version"`
+}
+
+// WatchData follows keys, or all keys whose names begin with Prefix. After is, by key, the version
+// that the caller knows: what is newer is told. Of one that is not in it, its state is told first.
+type WatchData struct {
+	Namespace string            `json:"namespace,omitempty"`
+	Keys      []string          `json:"keys,omitempty"`
+	Prefix    *string           `json:"prefix,omitempty"`
+	After     map[string]string `json:"after,omitempty"`
+}
+
+// WatchAnswer tells changes. The first answer has Started, and no events.
+type WatchAnswer struct {
+	Started bool    `json:"started,omitempty"`
+	Events  []Event `json:"events,omitempty"`
+}
+
+// Event is a key's newest version. Overtaken counts versions before it that are not told.
+type Event struct {
+	Item
+	Overtaken uint64 `json:"overtaken,omitempty"`
+}
+
+// GrantData makes a lease, which lapses when it is not kept alive for its time to live.
+type GrantData struct {
+	Namespace string `json:"namespace,omitempty"`
+	TTLMillis int    `json:"ttlMs"` // 500 to 3,600,000
+}
+
+// LeaseData names a lease: keepAlive, revoke.
+type LeaseData struct {
+	Namespace string `json:"namespace,omitempty"`
+	Lease     string `json:"lease"`
+}
+
+// LeaseAnswer answers grant and keepAlive.
+type LeaseAnswer struct {
+	Lease     string `json:"lease"`
+	TTLMillis int    `json:"ttlMs"`
+}
+
+// LockData asks for a lock (lock), leadership (campaign: Value tells who leads) or one of Permits
+// of a semaphore (acquire). With no Lease the server makes one, of TTLMillis, which it keeps alive
+// as long as this connection lasts.
+type LockData struct {
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+	Value      string `json:"value,omitempty"`
+	Permits    int    `json:"permits,omitempty"`
+	Lease      string `json:"lease,omitempty"`
+	TTLMillis  int    `json:"ttlMs,omitempty"`  // 0: 10,000
+	WaitMillis *int   `json:"waitMs,omitempty"` // nil: as long as the request's time; 0: not at all
+}
+
+// LockAnswer says that it is held, until Lease lapses or it is given back. Token is the fencing
+// token: a decimal number of 64 bits, greater with each holder of this name.
+type LockAnswer struct {
+	Held  bool   `json:"held"`
+	Name  string `json:"name"`
+	Token string `json:"token,omitempty"`
+	Lease string `json:"lease,omitempty"`
+}
+
+// UnlockData gives back what a token stands for: unlock, resign, release.
+type UnlockData struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Token     string `json:"token"`
+}
+
+// LeaderData asks who leads.
+type LeaderData struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// LeaderAnswer says it.
+type LeaderAnswer struct {
+	Found bool   `json:"found"`
+	Value string `json:"value,omitempty"`
+	Token string `json:"token,omitempty"`
+}
+
+// ServiceData registers an instance of a service. Instance "": the server names it.
+type ServiceData struct {
+	Namespace string `json:"namespace,omitempty"`
+	Service   string `json:"service"`
+	Instance  string `json:"instance,omitempty"`
+	Address   string `json:"address,omitempty"` // host:port
+	Lease     string `json:"lease,omitempty"`
+	TTLMillis int    `json:"ttlMs,omitempty"` // 0: 10,000
+}
+
+// Instance is one of a service that lives.
+type Instance struct {
+	Instance string `json:"instance"`
+	Address  string `json:"address"`
+	Node     string `json:"node,omitempty"`
+	Lease    string `json:"lease,omitempty"`
+}
+
+// GetServiceData asks for instances. Order "": round-robin, a different first one with each call;
+// "nearest": those on this node first.
+type GetServiceData struct {
+	Namespace string `json:"namespace,omitempty"`
+	Service   string `json:"service"`
+	Order     string `json:"order,omitempty"`
+}
+
+// ServiceAnswer has the instances that live. watchService is answered with one, and again with
+// each change.
+type ServiceAnswer struct {
+	Service   string     `json:"service"`
+	Instances []Instance `json:"instances"`
+}

@@ -1,0 +1,133 @@
+// Package node is the contract of the node API: what a program says over the local socket of its
+// node, and what it is answered. docs/node-api.md is the normative text; client/node is the Go
+// library, nodeapi/server the server.
+//
+// A connection is a stream. Its first bytes choose the framing: JSON, a message a line, or the
+// compact one (see Preface). A request has an id of the caller's choice, which its answers carry;
+// answers come in any order. A watch is answered again and again under its id until it is canceled.
+package node
+
+import "encoding/json"
+
+// DefaultSocket is where a node's server listens, and where libraries look for it unless
+// NETCRAQ_NODE_SOCKET names another place.
+const DefaultSocket = "/run/netcraq/node.sock"
+
+// SocketVariable is the environment's variable with the place of the server: a path, or
+// "tcp://host:port".
+const SocketVariable = "NETCRAQ_NODE_SOCKET"
+
+// Request is one message from a program. In JSON it is one line.
+type Request struct {
+	// ID is the caller's: answers carry it. It is unique among the requests of a connection that
+	// are under way. 1 to 2^53-1.
+	ID uint64 `json:"id"`
+	// Func is what to do: one of the Func constants.
+	Func string `json:"func"`
+	// Data are the function's arguments, an object: see the types named after the functions.
+	Data json.RawMessage `json:"data,omitempty"`
+	// TimeoutMillis bounds how long the server works on it. 0: DefaultTimeoutMillis. At most
+	// MaxTimeoutMillis.
+	TimeoutMillis int `json:"timeoutMs,omitempty"`
+	// Once is the request's identity within the client that the connection's hello named: a request
+	// that changes something, sent again under the same number after a reconnection, is done once,
+	// and answered as the first time. 0: it has none. Numbers grow by each new request.
+	Once uint64 `json:"once,omitempty"`
+	// Done says that the caller has the answers of all its requests with a smaller Once, so that
+	// the server need not keep them. It may be left out.
+	Done uint64 `json:"done,omitempty"`
+}
+
+// Response is one message from the server. Either Data or Error is set.
+type Response struct {
+	ID    uint64          `json:"id"`
+	Data  json.RawMessage `json:"data,omitempty"`
+	Error *Error          `json:"error,omitempty"`
+	// More says that further answers of this id follow (watches).
+	More bool `json:"more,omitempty"`
+}
+
+// Limits. What is beyond one is refused with an error that names it; the connection goes on, but
+// for a message that is too long, after which the server cannot know where the next one begins.
+const (
+	MaxMessage     = 256 << 10 // bytes of one message, its newline or length included
+	MaxKeyName     = 256       // bytes of a key's name, UTF-8
+	MaxNamespace   = 63        // bytes: a DNS label, as Kubernetes' namespaces are
+	MaxInFlight    = 1024      // requests of one connection that are under way; beyond it the server stops reading
+	MaxWatches     = 4096      // of one connection
+	MaxMany        = 256       // keys of one getMany
+	MaxUnsentBytes = 4 << 20   // answers that a client has not read: beyond it the connection is cut off
+
+	DefaultTimeoutMillis = 5_000
+	MaxTimeoutMillis     = 60_000
+	// OnceKept is for how long, in milliseconds, answers of requests with Once are kept after their
+	// connection has ended.
+	OnceKeptMillis = 60_000
+)
+
+// The functions.
+const (
+	FuncHello     = "hello"
+	FuncPing      = "ping"
+	FuncCancel    = "cancel" // of a request of this connection that is under way, a watch for example
+	FuncGet       = "get"
+	FuncGetMany   = "getMany"
+	FuncPut       = "put"
+	FuncCAS       = "cas"
+	FuncDelete    = "delete"
+	FuncIncrement = "increment"
+	FuncWatch     = "watch"
+
+	FuncGrant     = "grant"
+	FuncKeepAlive = "keepAlive"
+	FuncRevoke    = "revoke"
+
+	FuncLock     = "lock"
+	FuncUnlock   = "unlock"
+	FuncCampaign = "campaign"
+	FuncResign   = "resign"
+	FuncLeader   = "leader"
+	FuncAcquire  = "acquire" // of a semaphore
+	FuncRelease  = "release"
+
+	FuncRegisterService   = "registerService"
+	FuncDeregisterService = "deregisterService"
+	FuncGetService        = "getService"
+	FuncWatchService      = "watchService"
+)
+
+// Error is why a request failed.
+type Error struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+	// Do says what the caller or an operator can do about it.
+	Do string `json:"do,omitempty"`
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Is makes errors.Is(err, &node.Error{Code: node.CodeUnavailable}) work: equal codes are the same
+// kind of failure.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code
+}
+
+// Code is the kind of a failure.
+type Code string
+
+const (
+	CodeInvalidArgument  Code = "invalid_argument"  // it makes no sense; sending it again will not help
+	CodeTooLarge         Code = "too_large"         // a message, name or value is too long; the message has the numbers
+	CodePermissionDenied Code = "permission_denied" // the caller may not do this; the message says which rule
+	CodeQuotaExceeded    Code = "quota_exceeded"    // of keys, watches, connections or requests of the namespace
+	CodeNoRoom           Code = "no_room"           // no chain that the namespace may use has a slot
+	CodeLeaseGone        Code = "lease_gone"        // the lease has run out, or there never was such a one
+	CodeNotHeld          Code = "not_held"          // lock, leadership or permit are not the caller's (any more)
+	CodeTimeout          Code = "timeout"           // not done in time, and surely without effect
+	CodeOutcomeUnknown   Code = "outcome_unknown"   // it may or may not have been executed
+	CodeUnavailable      Code = "unavailable"       // a chain or the controller does not answer: nothing was done, try again
+	CodeCanceled         Code = "canceled"          // by the caller
+	CodeDraining         Code = "draining"          // the server is shutting down: connect again
+	CodeInternal         Code = "internal"
+)

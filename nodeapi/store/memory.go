@@ -1,0 +1,171 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Memory is a Store in this process, for tests: it keeps every promise of one, and nothing when the
+// process ends.
+type Memory struct {
+	max int
+
+	mu      sync.Mutex
+	items   map[Key]Item
+	changed chan struct{} // closed, and made anew, by each change
+	writes  map[Key]uint64
+}
+
+// NewMemory makes an empty store whose values have at most max bytes.
+func NewMemory(max int) *Memory {
+	return &Memory{max: max, items: map[Key]Item{}, writes: map[Key]uint64{}, changed: make(chan struct{})}
+}
+
+var _ Store = (*Memory)(nil)
+
+// MaxValue implements [Store].
+func (m *Memory) MaxValue(string) int { return m.max }
+
+// Get implements [Store].
+func (m *Memory) Get(ctx context.Context, key Key, _ bool) (Item, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.get(key), ctx.Err()
+}
+
+func (m *Memory) get(key Key) Item {
+	item := m.items[key]
+	item.Key = key
+	return item
+}
+
+// write gives a key its next version. m.mu is held.
+func (m *Memory) write(key Key, found bool, value []byte) Item {
+	item := Item{Key: key, Found: found, Version: wire.MakeVersion(1, m.items[key].Version.Sequence()+1),
+		Value: slices.Clone(value)}
+	m.items[key] = item
+	m.writes[key]++
+	close(m.changed)
+	m.changed = make(chan struct{})
+	return item
+}
+
+func (m *Memory) fits(value []byte) error {
+	if len(value) <= m.max {
+		return nil
+	}
+	return &node.Error{Code: node.CodeTooLarge,
+		Message: fmt.Sprintf("the value has %d bytes; a key's has at most %d", len(value), m.max)}
+}
+
+// Put implements [Store].
+func (m *Memory) Put(ctx context.Context, key Key, value []byte) (wire.Version, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.fits(value); err != nil {
+		return 0, err
+	}
+	return m.write(key, true, value).Version, ctx.Err()
+}
+
+// CompareAndSwap implements [Store].
+func (m *Memory) CompareAndSwap(ctx context.Context, key Key, expected wire.Version, value []byte) (Item, bool,
+	error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.fits(value); err != nil {
+		return Item{}, false, err
+	}
+	if item := m.get(key); item.Version != expected {
+		return item, false, ctx.Err()
+	}
+	return m.write(key, true, value), true, ctx.Err()
+}
+
+// CompareAndDelete implements [Store].
+func (m *Memory) CompareAndDelete(ctx context.Context, key Key, expected wire.Version) (Item, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if item := m.get(key); item.Version != expected || !item.Found {
+		return item, item.Version == expected, ctx.Err()
+	}
+	return m.write(key, false, nil), true, ctx.Err()
+}
+
+// Delete implements [Store].
+func (m *Memory) Delete(ctx context.Context, key Key) (wire.Version, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if item := m.get(key); !item.Found {
+		return item.Version, ctx.Err()
+	}
+	return m.write(key, false, nil).Version, ctx.Err()
+}
+
+// List implements [Store].
+func (m *Memory) List(ctx context.Context, namespace, prefix string) ([]Key, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.list(namespace, prefix), ctx.Err()
+}
+
+func (m *Memory) list(namespace, prefix string) []Key {
+	var keys []Key
+	for k := range m.items {
+		if k.Namespace == namespace && strings.HasPrefix(k.Name, prefix) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b Key) int { return strings.Compare(a.Name, b.Name) })
+	return keys
+}
+
+// Watch implements [Store].
+func (m *Memory) Watch(ctx context.Context, w Watch, tell func([]Change)) error {
+	type told struct {
+		version wire.Version
+		writes  uint64
+	}
+	known := map[Key]told{}
+	for {
+		var out []Change
+		m.mu.Lock()
+		changed := m.changed
+		var keys []Key
+		for _, name := range w.Keys {
+			keys = append(keys, Key{w.Namespace, name})
+		}
+		if w.Prefix != nil {
+			keys = append(keys, m.list(w.Namespace, *w.Prefix)...)
+		}
+		for _, k := range keys {
+			item := m.get(k)
+			last, before := known[k]
+			switch after, has := w.After[k.Name]; {
+			case before && last.version == item.Version:
+				continue
+			case before:
+				out = append(out, Change{item, m.writes[k] - last.writes - 1})
+			case !has || item.Version > after:
+				out = append(out, Change{Item: item})
+			}
+			known[k] = told{item.Version, m.writes[k]}
+		}
+		m.mu.Unlock()
+		if len(out) > 0 {
+			tell(out)
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,69 @@
+// Package store is what the node API's server needs of a store of keys by names, and what the
+// coordination on top of it is built from: the network's chains (nodeapi/keys) are one, and Memory
+// is one for tests.
+package store
+
+import (
+	"context"
+
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Key is a name within a namespace. Both are checked by the caller.
+type Key struct {
+	Namespace, Name string
+}
+
+// Item is a key's state: what was committed last, as far as was asked.
+type Item struct {
+	Key     Key
+	Found   bool // false: never written, or deleted; Version is 0, or that of the deletion
+	Value   []byte
+	Version wire.Version
+}
+
+// Store keeps items by name. It is safe for concurrent use. Errors are *node.Error
+// (api/node): CodeTooLarge, CodeNoRoom, CodeQuotaExceeded, CodePermissionDenied, CodeUnavailable,
+// CodeTimeout (nothing was done) and CodeOutcomeUnknown (it may have been). A call ends with its
+// context.
+type Store interface {
+	// Get reads a key. A key that was never made is one that is not found, at version 0; reading
+	// makes none. eventual: what the nearest member has committed.
+	Get(ctx context.Context, key Key, eventual bool) (Item, error)
+	// Put writes a value, and makes the key where there is none.
+	Put(ctx context.Context, key Key, value []byte) (wire.Version, error)
+	// CompareAndSwap writes a value if the version is the expected one (0: it was never written),
+	// and makes the key for that. It returns the key as it is then, and whether it was written.
+	CompareAndSwap(ctx context.Context, key Key, expected wire.Version, value []byte) (Item, bool, error)
+	// CompareAndDelete leaves the key without a value if its version is the expected one.
+	CompareAndDelete(ctx context.Context, key Key, expected wire.Version) (Item, bool, error)
+	// Delete leaves the key without a value, whatever it has. Deleting what is not there succeeds.
+	Delete(ctx context.Context, key Key) (wire.Version, error)
+	// List returns the names that exist in a namespace and begin with prefix, sorted, with a value
+	// or without.
+	List(ctx context.Context, namespace, prefix string) ([]Key, error)
+	// Watch tells each key's newest version from now on until ctx ends: keys by name (those that
+	// are not there yet, too), or all of a namespace that begin with a prefix. The first change of
+	// each is its state as it is found. tell is called by one goroutine at a time; while it does
+	// not return, later versions take the place of those not told yet, which Overtaken counts.
+	// Watch returns ctx's error, or why it ended.
+	Watch(ctx context.Context, w Watch, tell func([]Change)) error
+	// MaxValue is the most bytes of a value of a new key in a namespace.
+	MaxValue(namespace string) int
+}
+
+// Watch says what to follow.
+type Watch struct {
+	Namespace string
+	Keys      []string
+	Prefix    *string // nil: Keys alone
+	// After are versions that the caller has: what is not newer is not told.
+	After map[string]wire.Version
+}
+
+// Change is a key's newest committed version, and how many between it and the one told before it
+// are not told.
+type Change struct {
+	Item
+	Overtaken uint64
+}
