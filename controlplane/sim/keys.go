@@ -202,7 +202,7 @@ func (s *shell) removeKey(k keyspace.Key) {
 // move moves a key, if it is where it belongs.
 func (s *shell) move(name wire.Key) {
 	k, ok := s.dir.ByName(nameOf(name))
-	if !ok || k.State != keyspace.Placed || s.now() < 2*leading ||
+	if !ok || k.State != keyspace.Placed || s.tidying[k.ID] || s.now() < 2*leading ||
 		s.w.lastIncarnation(name) >= mostIncarnations || len(s.dir.Chain(chainID)) > maxSlots-2 {
 		return
 	}

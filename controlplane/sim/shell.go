@@ -52,6 +52,9 @@ type shell struct {
 	operations map[chain.OpID]*operation
 	done       func(chain.OpID, error) // told of every operation's end
 	status     chain.Status            // after the last input
+	untidy     map[string]bool         // switches that have come up since they were tidied
+	tidying    map[wire.Key]bool       // keys whose entries are being made or dropped for that
+	tidied     bool                    // switches and directory were compared
 
 	// switches that have left the network, and those of them that the machine does not know any
 	// more
@@ -112,7 +115,7 @@ func newShell(w *world, name string, election uint64) *shell {
 	s := &shell{w: w, name: name, election: election, alive: true, rate: w.clockRate(),
 		port:    30000 + uint16(w.control.IntN(20000)),
 		waiting: map[uint16]*exchange{}, operations: map[chain.OpID]*operation{}, left: map[string]bool{},
-		forgotten: map[string]bool{}}
+		untidy: map[string]bool{}, forgotten: map[string]bool{}}
 	w.trace(name, "starts")
 	for _, n := range w.nodes {
 		d := &device{s: s, n: n}
@@ -215,6 +218,7 @@ func (s *shell) flush() {
 	}
 	s.forget()
 	s.status = s.m.Status(s.now())
+	s.tidy()
 	s.tick++
 	if at, ok := s.m.Next(s.now()); ok {
 		tick := s.tick
