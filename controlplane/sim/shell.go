@@ -158,6 +158,7 @@ func (s *shell) begin() {
 	}
 	s.origin = w.loop.now
 	s.m = chain.New(o)
+	w.store.settle() // where the machine has lived on
 	s.newDirectory(w.store.dir)
 	s.m.SetKeys(s.dir.Count(chainID))
 	for _, d := range s.devices {
@@ -192,6 +193,11 @@ func (s *shell) kill() {
 	w := s.w
 	w.trace(s.name, "is killed")
 	s.alive = false
+	if w.store.renamed != nil && w.store.leader == s.election && w.disk.chance(w.powerCuts) {
+		w.trace("store", "the power was cut: the directory is the one before")
+		w.cover.add("store.older directory", 1)
+		w.store.renamed = nil
+	}
 	if was := s.before; was != nil && w.store.leader == s.election && w.disk.chance(w.powerCuts) {
 		w.trace("store", "the power was cut: the record is the one before")
 		w.cover.add("store.older record", 1)
@@ -301,6 +307,24 @@ type store struct {
 	record *chain.Record
 	leader uint64 // the election id of the controller that was started last
 	dir    keyspace.Snapshot
+	// renamed has its name already, and the folder is not synced; nil: nothing.
+	renamed *savedDirectory
+}
+
+// savedDirectory is a directory that is being saved. durable, if there is one, is told when it is.
+type savedDirectory struct {
+	keyspace.Snapshot
+	durable func()
+}
+
+// settle has the folder synced.
+func (s *store) settle() {
+	if r := s.renamed; r != nil {
+		s.dir, s.renamed = r.Snapshot, nil
+		if r.durable != nil {
+			r.durable()
+		}
+	}
 }
 
 var (

@@ -14,7 +14,8 @@ func (s *shell) tidy() {
 		return
 	}
 	in := ops.Indexes{Members: s.status.Config.Members, Entries: map[string]map[wire.Key]ops.Entry{},
-		Untidy: s.untidy, Busy: map[wire.Key]bool{}, Older: s.status.Stale && !s.tidied, Slots: maxSlots, Entry: s.entryOf}
+		Untidy: s.untidy, Busy: map[wire.Key]bool{}, Older: s.status.Stale && !s.tidied, Slots: maxSlots,
+		Entry: s.entryOf}
 	for _, d := range s.devices {
 		if !s.status.Config.IsMember(d.n.name) {
 			in.Others = append(in.Others, d.n.name)
@@ -23,7 +24,7 @@ func (s *shell) tidy() {
 	}
 	for _, o := range s.operations {
 		for _, k := range o.Keys {
-			in.Busy[k.ID] = true
+			in.Busy[k.ID] = !s.w.removed.tidyBusy
 		}
 	}
 	s.untidy, s.tidied = map[string]bool{}, true
@@ -39,6 +40,9 @@ func (s *shell) tidy() {
 		return
 	}
 	s.tidying = todo.Keys()
+	if s.w.removed.tidyBusy {
+		s.tidying = map[wire.Key]bool{0: true}
+	}
 	s.start(func(ctx context.Context) error {
 		return s.ops.Tidy(ctx, todo.Steps, func(step ops.TidyStep, err error) {
 			what := map[bool]string{true: "made", false: "dropped"}[step.Insert]

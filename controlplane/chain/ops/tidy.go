@@ -100,8 +100,7 @@ func Tidy(dir *keyspace.Directory, chain uint8, in Indexes) Tidying {
 				continue
 			}
 			k, ok := dir.ByID(id)
-			if !ok {
-				dir.Retire(id) // somebody has given it
+			if !ok && dir.Retire(id) { // somebody has given it
 				out.Retired++
 			}
 			if !ok || !slices.Contains(in.Members, sw) || k.State != keyspace.Placed {
