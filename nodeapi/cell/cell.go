@@ -1,5 +1,5 @@
-// Package cell is the format of the values that the node API keeps in the store: what a program put,
-// or what coordination needs, behind a header. docs/coordination.md is normative.
+// Package cell is the format of the values that the node API keeps in the store: what a program
+// put, or what coordination needs, behind a header. docs/coordination.md is normative.
 //
 // The first byte is the header: the kind in its lower four bits, and how the value is packed in the
 // three above them. The highest bit is 0. Behind it, by kind:
@@ -10,8 +10,9 @@
 //	Lock      lease (6 bytes), nonce (3 bytes), who leads
 //	Instance  lease (6 bytes), address
 //
-// Numbers are big-endian. A value that is shorter as a number, or as an IPv4 address with a port, is
-// packed as such, and comes out as the same text: the smallest profile has 16 bytes for all of this.
+// Numbers are big-endian. A value that is shorter as a number, or as an IPv4 address with a port,
+// is packed as such, and comes out as the same text: the smallest profile has 16 bytes for all of
+// this.
 package cell
 
 import (

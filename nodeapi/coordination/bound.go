@@ -100,9 +100,10 @@ func (s *Service) CompareAndSwap(ctx context.Context, key store.Key, expected wi
 	return v, false, err
 }
 
-// encode makes the cell, and refuses a value that does not fit, or a lease that is gone. done, after
-// the write, notes what hangs on the lease: if that has gone in between, the key goes, too.
-func (s *Service) encode(ctx context.Context, key store.Key, value []byte, lease string) (b []byte, done func(), err error) {
+// encode makes the cell, and refuses a value that does not fit, or a lease that is gone. done,
+// after the write, notes what hangs on the lease: if that has gone in between, the key goes, too.
+func (s *Service) encode(ctx context.Context, key store.Key, value []byte, lease string) (b []byte, done func(),
+	err error) {
 	if lease == "" {
 		c := cell.Cell{Value: value}
 		return c.Encode(), func() {}, s.fits(key.Namespace, "the value", c.Kind, value)

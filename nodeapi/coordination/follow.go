@@ -9,9 +9,9 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// lease is what this Service knows of a lease: that it had a version, and since when it has not been
-// seen with a later one. When that has lasted for the time to live and the margin, this Service
-// ends the lease. Guarded by Service.mu.
+// lease is what this Service knows of a lease: that it had a version, and since when it has not
+// been seen with a later one. When that has lasted for the time to live and the margin, this
+// Service ends the lease. Guarded by Service.mu.
 type lease struct {
 	key     leaseKey
 	version wire.Version // 0: not read yet
@@ -33,7 +33,8 @@ type lease struct {
 // user is somebody who waits for what becomes of a lease.
 type user struct {
 	lease *lease
-	// wake is called, with Service.mu held, when the lease is gone, or was renewed. It must not block.
+	// wake is called, with Service.mu held, when the lease is gone, or was renewed. It must not
+	// block.
 	wake func(gone bool)
 }
 
@@ -141,7 +142,8 @@ func (s *Service) look(ctx context.Context, l *lease) {
 	}
 	s.mu.Unlock()
 	if same {
-		// If it was kept alive in between this fails: what it has then is seen like any other version.
+		// If it was kept alive in between this fails: what it has then is seen like any other
+		// version.
 		if item, _, err = s.store.CompareAndDelete(ctx, l.key.store(), item.Version); err != nil {
 			s.mu.Lock()
 			if s.leases[l.key] == l {
@@ -201,8 +203,8 @@ func (s *Service) sweep(ctx context.Context, key store.Key, id cell.LeaseID) {
 	}
 }
 
-// bind notes that a key hangs on a lease, so that it goes when the lease does: soon, if the lease is
-// gone already.
+// bind notes that a key hangs on a lease, so that it goes when the lease does: soon, if the lease
+// is gone already.
 func (s *Service) bind(k leaseKey, key store.Key) {
 	s.mu.Lock()
 	l := s.get(k)

@@ -151,7 +151,8 @@ func (t *taking) attempt(ctx context.Context) (bool, []held, error) {
 	return false, others, nil
 }
 
-// holder says whose lease a key hangs on, or that it is free: it is not there, or that lease is gone.
+// holder says whose lease a key hangs on, or that it is free: it is not there, or that lease is
+// gone.
 func (s *Service) holder(ctx context.Context, item store.Item) (leaseKey, bool, error) {
 	if !item.Found {
 		return leaseKey{}, true, nil

@@ -9,8 +9,9 @@ import (
 	"github.com/netcraq/netcraq/api/node"
 )
 
-// Owner holds the leases that the Service made for one connection, and keeps them alive until Close:
-// one for each namespace and time to live, which all that is asked for without a lease hangs on.
+// Owner holds the leases that the Service made for one connection, and keeps them alive until
+// Close: one for each namespace and time to live, which all that is asked for without a lease hangs
+// on.
 type Owner struct {
 	s    *Service
 	ctx  context.Context
@@ -112,7 +113,7 @@ func (o *Owner) lease(ctx context.Context, ns string, millis int) (leaseKey, err
 		return leaseKey{}, err
 	}
 	l.granted = true
-	o.s.work.Go(func() { o.keep(at, l, ttl, begin) })
+	o.s.loop(func() { o.keep(at, l, ttl, begin) })
 	return l.key, nil
 }
 

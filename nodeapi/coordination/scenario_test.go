@@ -1,13 +1,16 @@
 package coordination
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +43,11 @@ func TestScenarios(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := &story{store: store.NewMemory(16), servers: map[string]*server{}, programs: map[string]*program{},
 				begin: time.Now()}
+			defer func() {
+				for _, s := range w.servers {
+					s.kill()
+				}
+			}()
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 				for line := range strings.Lines(d.Input) {
 					w.line(t, strings.TrimSpace(line))
@@ -48,9 +56,6 @@ func TestScenarios(t *testing.T) {
 				w.out.Reset()
 				return out
 			})
-			for _, s := range w.servers {
-				s.kill()
-			}
 		})
 	})
 }
@@ -62,8 +67,12 @@ type story struct {
 	leases   []string
 	granted  string // the last one
 	out      strings.Builder
-	begin    time.Time
-	said     time.Duration
+
+	mu      sync.Mutex
+	answers []answer
+
+	begin time.Time
+	said  time.Duration
 }
 
 type program struct {
@@ -73,13 +82,47 @@ type program struct {
 	stop  context.CancelFunc
 }
 
-// say prints a line, after the time if that is another than the last line's.
-func (w *story) say(format string, args ...any) {
-	if now := time.Since(w.begin); now/time.Millisecond != w.said/time.Millisecond {
-		w.said = now
-		fmt.Fprintf(&w.out, "%s:\n", now.Round(time.Millisecond))
+// answer is a line of the transcript.
+type answer struct {
+	at         time.Time
+	background bool
+	text       string
+}
+
+// say notes a line; it is printed when everything that happens at its time has.
+func (w *story) say(background bool, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answers = append(w.answers, answer{time.Now(), background, fmt.Sprintf(format, args...)})
+}
+
+var leaseID = regexp.MustCompile(`\b[0-9a-f]{12}\b`)
+
+// tell prints what was said, with the time where that is another than the last line's.
+func (w *story) tell() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slices.SortStableFunc(w.answers, func(a, b answer) int {
+		if c := a.at.Compare(b.at); c != 0 || a.background == b.background {
+			return cmp.Or(c, strings.Compare(a.text, b.text)*bool01(a.background))
+		}
+		return bool01(a.background) - bool01(b.background)
+	})
+	for _, a := range w.answers {
+		if now := a.at.Sub(w.begin).Round(time.Millisecond); now != w.said {
+			w.said = now
+			fmt.Fprintf(&w.out, "%s:\n", now)
+		}
+		fmt.Fprintf(&w.out, "  %s\n", leaseID.ReplaceAllStringFunc(a.text, w.lease))
 	}
-	fmt.Fprintf(&w.out, "  "+format+"\n", args...)
+	w.answers = nil
+}
+
+func bool01(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func (w *story) line(t *testing.T, line string) {
@@ -117,20 +160,24 @@ func (w *story) line(t *testing.T, line string) {
 	case p != nil && words[1][0] == '&':
 		go func() {
 			a := w.call(p, words[2], words[3:])
-			w.say("%s: %s: %s", strings.TrimSuffix(words[0], ":"), words[1], a)
+			w.say(true, "%s %s: %s", words[0], words[1], a)
 		}()
 	case p != nil:
-		w.say("%s: %s: %s", strings.TrimSuffix(words[0], ":"), words[1], w.call(p, words[1], words[2:]))
+		w.say(false, "%s %s: %s", words[0], words[1], w.call(p, words[1], words[2:]))
 	default:
 		t.Fatalf("what is %q?", line)
 	}
 	synctest.Wait()
+	w.tell()
 }
 
-// lease gives a lease's number, or a number's lease.
+// noLease is the name of a lease that never was.
+const noLease = "000000000000"
+
+// lease gives a lease's number.
 func (w *story) lease(id string) string {
-	if id == "" {
-		return ""
+	if id == noLease {
+		return id
 	}
 	i := slices.Index(w.leases, id)
 	if i < 0 {
@@ -147,23 +194,30 @@ func (w *story) keys() {
 		s := map[cell.Kind]string{cell.Plain: "plain", cell.Bound: "bound", cell.Lease: "lease", cell.Lock: "lock",
 			cell.Instance: "instance"}[c.Kind]
 		if c.Hangs() {
-			s += " " + w.lease(c.Lease.String())
+			s += " " + c.Lease.String()
 		}
 		if c.Kind == cell.Lease {
 			s += fmt.Sprintf(" %d ms", c.TTLMillis)
-			name = leasePrefix + w.lease(strings.TrimPrefix(name, leasePrefix))
 		}
 		if len(c.Value) > 0 {
 			s += fmt.Sprintf(" %q", c.Value)
 		}
 		lines = append(lines, name+" "+s)
 	}
-	slices.Sort(lines)
+	known := func(line string) string {
+		return leaseID.ReplaceAllStringFunc(line, func(id string) string {
+			if slices.Contains(w.leases, id) {
+				return w.lease(id)
+			}
+			return "new"
+		})
+	}
+	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(known(a), known(b)) })
 	for _, l := range lines {
-		w.say("%s", l)
+		w.say(false, "%s", l)
 	}
 	if len(lines) == 0 {
-		w.say("no keys")
+		w.say(false, "no keys")
 	}
 }
 
@@ -172,7 +226,6 @@ func (w *story) call(p *program, function string, args []string) string {
 	var free []string
 	d := node.LockData{}
 	timeout := time.Minute
-	var order string
 	for _, a := range args {
 		name, value, ok := strings.Cut(a, "=")
 		n, _ := strconv.Atoi(value)
@@ -195,8 +248,6 @@ func (w *story) call(p *program, function string, args []string) string {
 			d.Permits = n
 		case name == "value":
 			d.Value = value
-		case name == "order":
-			order = value
 		case name == "timeout":
 			timeout = time.Duration(n) * time.Millisecond
 		}
@@ -210,15 +261,11 @@ func (w *story) call(p *program, function string, args []string) string {
 		token = strconv.FormatUint(uint64(v), 10)
 	}
 	unlock := node.UnlockData{Name: d.Name, Token: token}
-	answer := func(s string, err error) string {
+	outcome := func(s string, err error) string {
 		var e *node.Error
 		switch {
 		case errors.As(err, &e):
-			m := e.Message
-			for i, l := range w.leases {
-				m = strings.ReplaceAll(m, l, fmt.Sprint("L", i+1))
-			}
-			return fmt.Sprintf("%s: %s", e.Code, m)
+			return fmt.Sprintf("%s: %s", e.Code, e.Message)
 		case err != nil:
 			return err.Error()
 		}
@@ -226,43 +273,44 @@ func (w *story) call(p *program, function string, args []string) string {
 	}
 	lock := func(a node.LockAnswer, err error) string {
 		if !a.Held {
-			return answer("not held", err)
+			return outcome("not held", err)
 		}
 		n, _ := strconv.ParseUint(a.Token, 10, 64)
-		return answer(fmt.Sprintf("held by %s, token %s", w.lease(a.Lease), wire.Version(n)), err)
+		return outcome(fmt.Sprintf("held by %s, token %s", a.Lease, wire.Version(n)), err)
 	}
 	key := store.Key{Namespace: "ns", Name: free[0]}
 	switch function {
 	case "grant":
 		a, err := p.at.Grant(ctx, "ns", node.GrantData{TTLMillis: d.TTLMillis})
+		w.mu.Lock()
 		w.granted = a.Lease
-		return answer(w.lease(a.Lease), err)
+		w.mu.Unlock()
+		return outcome(a.Lease, err)
 	case "keepAlive":
 		a, err := p.at.KeepAlive(ctx, "ns", node.LeaseData{Lease: d.Lease})
-		return answer(fmt.Sprintf("for %d ms", a.TTLMillis), err)
+		return outcome(fmt.Sprintf("for %d ms", a.TTLMillis), err)
 	case "revoke":
-		return answer("done", p.at.Revoke(ctx, "ns", node.LeaseData{Lease: d.Lease}))
+		return outcome("done", p.at.Revoke(ctx, "ns", node.LeaseData{Lease: d.Lease}))
 	case "lock":
 		return lock(p.at.Lock(ctx, "ns", p.owner, d))
 	case "unlock":
-		return answer("done", p.at.Unlock(ctx, "ns", unlock))
+		return outcome("done", p.at.Unlock(ctx, "ns", unlock))
 	case "get":
 		v, err := p.at.Get(ctx, key, free[1] == "eventual")
 		switch {
 		case err == nil && v.Lease != "":
-			return fmt.Sprintf("%q at %s, bound to %s", v.Value, v.Version, w.lease(v.Lease))
+			return fmt.Sprintf("%q at %s, bound to %s", v.Value, v.Version, v.Lease)
 		case err == nil && v.Found:
 			return fmt.Sprintf("%q at %s", v.Value, v.Version)
 		}
-		return answer(fmt.Sprintf("nothing at %s", v.Version), err)
+		return outcome(fmt.Sprintf("nothing at %s", v.Version), err)
 	case "put":
 		v, err := p.at.Put(ctx, key, []byte(free[1]), d.Lease)
-		return answer("at "+v.String(), err)
+		return outcome("at "+v.String(), err)
 	case "cas":
 		at, _ := wire.ParseVersion(free[2])
 		v, ok, err := p.at.CompareAndSwap(ctx, key, at, []byte(free[1]), d.Lease)
-		return answer(fmt.Sprintf("%v: %q at %s %s", ok, v.Value, v.Version, w.lease(v.Lease)), err)
+		return outcome(fmt.Sprintf("%v: %q at %s %s", ok, v.Value, v.Version, v.Lease), err)
 	}
-	_ = order
 	return "what is " + function + "?"
 }

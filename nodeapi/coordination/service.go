@@ -111,6 +111,15 @@ func (s *Service) behind(f func(ctx context.Context)) {
 	})
 }
 
+// loop does something that goes on until the Service ends, or what it is for does.
+func (s *Service) loop(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.work.Go(f)
+	}
+}
+
 // tryFor bounds how long the Service tries to tidy up after a failure.
 const tryFor = 10 * time.Minute
 
