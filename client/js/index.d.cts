@@ -107,15 +107,14 @@ export interface Event extends Item {
   readonly overtaken: number
 }
 
-export interface WatchTarget {
-  keys?: string[]
+export interface WatchOptions extends CallOptions {
   /** All keys whose names begin so; '' is all of the namespace. */
   prefix?: string
   /** By key, the version that is known: what is newer is told. Of other keys their state is told first. */
   after?: Record<string, Version>
 }
 
-interface Stream<T> extends AsyncIterableIterator<T> {
+export interface Stream<T> extends AsyncIterableIterator<T> {
   /** Resolves when the server has begun, rejects where it refuses. */
   readonly started: Promise<void>
   /** It was closed, or has failed. */
@@ -146,7 +145,7 @@ export interface HoldOptions extends CallOptions {
 }
 
 /** A lock, a leadership or a permit. */
-interface Held {
+export interface Held {
   readonly name: string
   /** The fencing token, greater with each holder. */
   readonly token: bigint
@@ -155,6 +154,9 @@ interface Held {
   readonly held: boolean
   /** Resolves, with the reason, when it may be another's. */
   readonly lost: Promise<NodeError>
+  /** Aborts then: for the calls of others. */
+  readonly signal: AbortSignal
+  release(options?: CallOptions): Promise<void>
 }
 
 export interface Lock extends Held {
@@ -163,9 +165,7 @@ export interface Lock extends Held {
 export interface Leadership extends Held {
   resign(options?: CallOptions): Promise<void>
 }
-export interface Permit extends Held {
-  release(options?: CallOptions): Promise<void>
-}
+export type Permit = Held
 
 export interface Leader {
   readonly found: boolean
@@ -183,8 +183,7 @@ export interface Instance {
 export interface ServiceOptions extends CallOptions {
   /** Otherwise the server names it. */
   instance?: string
-  /** host:port */
-  address?: string
+  /** A lease of grant's, which is kept alive by who brings it. Otherwise the library has one. */
   lease?: string
   ttl?: number
 }
@@ -226,7 +225,8 @@ export class Client extends EventEmitter {
   delete(key: string, options?: CallOptions & { version?: Version }): Promise<{ deleted: boolean; item: Item }>
   /** Adds to a decimal number of 64 bits. */
   increment(key: string, by?: number | bigint, options?: CallOptions): Promise<{ number: bigint; version: Version }>
-  watch(what: string | string[] | WatchTarget, options?: CallOptions): Watch
+  watch(keys: string | string[] | undefined, options?: WatchOptions): Watch
+  watch(what: WatchOptions & { keys?: string[] }): Watch
 
   grant(ttl: number, options?: CallOptions): Promise<Lease>
   keepAlive(lease: string, options?: CallOptions): Promise<Lease>
@@ -242,13 +242,14 @@ export class Client extends EventEmitter {
   acquire(semaphore: string, permits: number, options?: HoldOptions): Promise<Permit>
   release(permit: Permit, options?: CallOptions): Promise<void>
 
-  registerService(service: string, options?: ServiceOptions): Promise<Registration>
+  /** address: host:port */
+  registerService(service: string, address: string, options?: ServiceOptions): Promise<Registration>
   getService(service: string, options?: CallOptions & { order?: '' | 'nearest' }): Promise<Instance[]>
   watchService(service: string, options?: CallOptions): ServiceWatch
 
   ping(options?: CallOptions): Promise<void>
   /** Gives back what is held, waits for what is under way (10,000 milliseconds), and ends. */
-  close(options?: { timeout?: number }): Promise<void>
+  close(options?: { wait?: number }): Promise<void>
 
   on(event: 'connected', listener: (server: Server) => void): this
   on(event: 'disconnected', listener: (why: Error) => void): this

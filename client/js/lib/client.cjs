@@ -13,7 +13,7 @@ const { ServiceWatch, Watch } = require('./watch.cjs')
 const { version: VERSION } = require('../package.json')
 
 const START_TIMEOUT = 30_000
-const CLOSE_TIMEOUT = 10_000
+const CLOSE_WAIT = 10_000
 
 const MAX_MANY = 256
 
@@ -92,9 +92,10 @@ class Client extends EventEmitter {
   }
 
   watch(what, options) {
-    if (typeof what === 'string') what = { keys: [what] }
-    else if (Array.isArray(what)) what = { keys: what }
-    return new Watch(this.calls, what, { ...options, namespace: options?.namespace ?? what.namespace }).open()
+    let target = what
+    if (typeof what === 'string') target = { keys: [what] }
+    else if (what === undefined || what === null || Array.isArray(what)) target = { keys: what ?? undefined }
+    return new Watch(this.calls, { ...options, ...target }, options).open()
   }
 
   // ---- Leases ----
@@ -169,9 +170,9 @@ class Client extends EventEmitter {
 
   // ---- Services ----
 
-  async registerService(service, options) {
+  async registerService(service, address, options) {
     const ttl = options?.ttl ?? DEFAULT_TTL
-    const data = { service, instance: options?.instance, address: options?.address, lease: options?.lease, ttlMs: ttl }
+    const data = { service, instance: options?.instance, address, lease: options?.lease, ttlMs: ttl }
     return new Registration(this, await this.register(data, options), ttl, data, options)
   }
 
@@ -204,11 +205,11 @@ class Client extends EventEmitter {
   }
 
   /**
-   * close gives back what is held, waits for what is under way, at most `timeout` milliseconds, and
+   * close gives back what is held, waits for what is under way, at most `wait` milliseconds, and
    * ends. Watches end at once.
    */
   async close(options) {
-    this.closing ??= this.#close(options?.timeout ?? CLOSE_TIMEOUT)
+    this.closing ??= this.#close(options?.wait ?? CLOSE_WAIT)
     return this.closing
   }
 

@@ -74,7 +74,7 @@ class Kept {
 
 /**
  * Held is a lock, a leadership or a permit. `token` is its fencing token, a BigInt that is greater
- * with each holder; `lost` resolves with the reason when it may be another's.
+ * with each holder; `lost` resolves with the reason when it may be another's, and `signal` aborts.
  */
 class Held extends Kept {
   constructor(client, back, answer, ttl, options) {
@@ -82,8 +82,13 @@ class Held extends Kept {
     this.back = back
     this.name = answer.name
     this.token = BigInt(answer.token)
+    const lost = new AbortController()
+    this.signal = lost.signal
     this.lost = new Promise((resolve) => {
-      this.lose = resolve
+      this.lose = (why) => {
+        lost.abort(why)
+        resolve(why)
+      }
     })
   }
 
@@ -96,6 +101,10 @@ class Held extends Kept {
     this.back = null
     this.stop()
     this.lose(new NodeError(Code.NOT_HELD, `${this.name} is held no more: ${why.message}`))
+  }
+
+  release(options) {
+    return this.giveBack(options)
   }
 
   /** giveBack may be called again where it failed: the server keeps alive what was not given back. */
@@ -123,11 +132,7 @@ class Leadership extends Held {
 }
 
 /** Permit is one of a semaphore's. */
-class Permit extends Held {
-  release(options) {
-    return this.giveBack(options)
-  }
-}
+class Permit extends Held {}
 
 /** Registration is an instance of a service. Where its lease has lapsed it registers again. */
 class Registration extends Kept {

@@ -24,7 +24,7 @@ async function using(on, options, run) {
     client = await connect({ socket: fake.socket, ...options })
     await run(fake, client)
   } finally {
-    await client?.close({ timeout: 100 })
+    await client?.close({ wait: 100 })
     await fake.close()
   }
 }
@@ -441,7 +441,7 @@ test('close does not wait for ever', async () => {
   const calls = [client.put('a', 'x'), client.get('a')]
   await fake.saw('get')
   const results = Promise.allSettled(calls)
-  await client.close({ timeout: 50 })
+  await client.close({ wait: 50 })
   assert.deepEqual((await results).map((result) => result.reason.code), [Code.OUTCOME_UNKNOWN, Code.CLOSED])
   await fake.close()
 })

@@ -137,7 +137,7 @@ test('a watch tells what is, and what becomes', { skip }, async () => {
 
 test('a watch of keys, with what is known', { skip }, async () => {
   const version = await client.put('known', '1')
-  const watch = client.watch({ keys: ['known', 'absent'], after: { known: version } })
+  const watch = client.watch(['known', 'absent'], { after: { known: version } })
   const seen = []
   for await (const event of watch) {
     seen.push([event.key, event.found, event.text])
