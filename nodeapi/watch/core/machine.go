@@ -3,6 +3,8 @@ package core
 import (
 	"bytes"
 	"container/heap"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -191,10 +193,23 @@ func (m *Machine) forget(k *key) {
 	}
 }
 
-// Follows says whether a watcher follows a key.
-func (m *Machine) Follows(id Watcher, name store.Key) bool {
+// Following are the keys that a watcher follows.
+func (m *Machine) Following(id Watcher) []store.Key {
 	w := m.watchers[id]
-	return w != nil && w.follows[name] != nil
+	if w == nil {
+		return nil
+	}
+	return slices.Collect(maps.Keys(w.follows))
+}
+
+// Followers are the watchers of a key.
+func (m *Machine) Followers(name store.Key) (out []Watcher) {
+	if k := m.keys[name]; k != nil {
+		for _, f := range k.followers {
+			out = append(out, f.watcher.id)
+		}
+	}
+	return out
 }
 
 // Told is what a watcher knows of a key: whether it has been told, and that there is a value.
