@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Measure the doors of a node side by side (``make bench-nodeapi``): the node API over a Unix
-socket, as JSON lines and in the compact framing, and gRPC over a Unix socket and over TCP, each with
-a client in Go, in Python and in Node.js; and a bare echo over the same socket, which is the limit.
+socket, as JSON lines and in the compact framing, and gRPC over a Unix socket and over TCP, each
+with a client in Go, in Python and in Node.js; and a bare echo over the same socket: the limit.
 
 One process (``netcraq-doors serve``) has all doors, and behind them the same store in memory, so
 what is compared is the doors alone: no door asks a switch. A client makes one call after the other,
 as a service does that waits for an answer. They take turns, and begin again for each repetition, on
 a machine that is calm and with every core busy. A figure is the median of the repetitions.
 
-What misses an aim is marked; the exit status is 0 all the same: how fast a machine is, and what else
-it does, is no mistake. ``out/bench-nodeapi.json`` has every repetition. docs/measuring.md has the
-rest.
+What misses an aim is marked; the exit status is 0 all the same: how fast a machine is, and what
+else it does, is no mistake. ``out/bench-nodeapi.json`` has every repetition. docs/measuring.md has
+the rest.
 """
 
 from __future__ import annotations
@@ -228,7 +228,12 @@ def go(options: argparse.Namespace) -> dict[str, Any]:
         "they ask for coordination, which is not what is measured here: a get at one store in memory"
     )
     measured: Measured = {}
-    result: dict[str, Any] = {"versions": {**versions(), "clients": {}}, "load_average": os.getloadavg(), "left_out": out}
+    result: dict[str, Any] = {
+        "engine": "none: store.Memory, in the process that has the doors",
+        "versions": {**versions(), "clients": {}},
+        "load_average": os.getloadavg(),
+        "left_out": out,
+    }
     began, turns = time.monotonic(), options.repetitions * len(LOADS)
     with tempfile.TemporaryDirectory(prefix="netcraq-doors-") as directory:
         server = Server(directory)
@@ -360,7 +365,8 @@ def main() -> int:
     for column in ("", "measured", "aim", ""):
         aims.add_column(column)
     for aim in result["aims"]:
-        aims.add_row(aim["what"], aim["measured"], aim["aim"], "" if aim["aim"] == "none" else "met" if aim["met"] else "MISSED")
+        mark = "" if aim["aim"] == "none" else "met" if aim["met"] else "MISSED"
+        aims.add_row(aim["what"], aim["measured"], aim["aim"], mark)
     console.print(aims)
     for what, why in result["left_out"].items():
         console.print(f"left out: {what}: {why}")

@@ -64,7 +64,8 @@ func (l load) run(ctx context.Context, in io.Reader, out io.Writer) error {
 		now = time.Now()
 		took = append(took, now.Sub(then))
 	}
-	r := report{Calls: len(took), Seconds: time.Since(began).Seconds(), CPUMicros: processTime() - cpu, Version: version}
+	r := report{Calls: len(took), Seconds: time.Since(began).Seconds(), CPUMicros: processTime() - cpu,
+		Version: version}
 	slices.Sort(took)
 	r.P50, r.P99 = micros(took[len(took)/2]), micros(took[len(took)*99/100])
 	return json.NewEncoder(out).Encode(r)
