@@ -29,7 +29,12 @@ def measured(**changes: float) -> bench.Measured:
             for door, p50 in P50.items():
                 value = changes.get(f"{language.replace('.', '')}_{door.socket.replace('-', '')}_{door.kind}", p50)
                 found[bench.case(door, language, load)] = [
-                    {"p50_us": value * slow, "p99_us": 9 * value, "client_cpu_us": value / 2, "server_cpu_us": value / 4}
+                    {
+                        "p50_us": value * slow,
+                        "p99_us": 9 * value,
+                        "client_cpu_us": value / 2,
+                        "server_cpu_us": value / 4,
+                    }
                     for slow in (1, 1, 5)
                 ]
     return found
