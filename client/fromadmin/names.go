@@ -146,14 +146,14 @@ func (n *Names) CompareAndDelete(ctx context.Context, name string, expected wire
 // Forget drops what is known of where a name is.
 func (n *Names) Forget(name string) { n.places.forget(name, nil) }
 
-// Place is where a name's key is, as far as it is known without asking: its KEY_ID, and what is to
-// be added to its versions.
-func (n *Names) Place(name string) (key wire.Key, offset uint64, known bool) {
+// Place is where a name's key is, as far as it is known without asking, and makes of what a switch
+// says of that KEY_ID the state of the name.
+func (n *Names) Place(name string) (key wire.Key, state func(found bool, value []byte, v wire.Version) Named, known bool) {
 	p := n.places.known(name)
 	if p == nil {
-		return 0, 0, false
+		return 0, nil, false
 	}
-	return p.id, p.offset, true
+	return p.id, p.state, true
 }
 
 // Learn takes in what the controller has said of a key, in a list for example.
