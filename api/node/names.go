@@ -12,8 +12,8 @@ func NamespacePrefix(namespace string) string { return KeyPrefix + namespace + "
 // KeyName is the name of a namespace's key in the controller's directory.
 func KeyName(namespace, key string) string { return NamespacePrefix(namespace) + key }
 
-// ParseKeyName is the namespace and the key of a name in the controller's directory. A namespace has
-// no slash; a key may.
+// ParseKeyName is the namespace and the key of a name in the controller's directory. A namespace
+// has no slash; a key may.
 func ParseKeyName(name string) (namespace, key string, ok bool) {
 	rest, ok := strings.CutPrefix(name, KeyPrefix)
 	if !ok {

@@ -58,7 +58,8 @@ func (s *Store) failure(key store.Key, err error) error {
 	case errors.Is(err, client.ErrClosed):
 		out.Code = node.CodeUnavailable
 	case errors.As(err, &said) && said.Code == admin.CodeUnavailable,
-		errors.Is(err, client.ErrNoSession), errors.Is(err, client.ErrSessionLost), errors.Is(err, client.ErrBadSession),
+		errors.Is(err, client.ErrNoSession), errors.Is(err, client.ErrSessionLost),
+		errors.Is(err, client.ErrBadSession),
 		errors.Is(err, client.ErrNoChain), errors.Is(err, client.ErrNotFound), errors.Is(err, client.ErrFull):
 		out.Code = node.CodeUnavailable
 		out.Do = "try again"

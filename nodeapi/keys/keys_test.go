@@ -104,7 +104,8 @@ func TestStore(t *testing.T) {
 			if got, ok, err := s.CompareAndDelete(ctx, k, 0); err != nil || !ok || got.Found {
 				t.Error(got, ok, err)
 			}
-			if got, ok, err := s.CompareAndSwap(ctx, k, wire.MakeVersion(1, 1), []byte("no")); err != nil || ok || got.Version != 0 {
+			if got, ok, err := s.CompareAndSwap(ctx, k, wire.MakeVersion(1, 1), []byte("no")); err != nil || ok ||
+				got.Version != 0 {
 				t.Error(got, ok, err)
 			}
 			got, ok, err := s.CompareAndSwap(ctx, k, 0, []byte("1"))

@@ -12,10 +12,10 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// Watches. All of a store share one set of keys that are looked at: in rounds, each key is read, and
-// the directory is listed for the namespaces of which keys by prefix are watched, or keys that are
-// not there yet. That is the way of repair: it finds everything, an interval later at most, whatever
-// else has been missed. A Push tells sooner.
+// Watches. All of a store share one set of keys that are looked at: in rounds, each key is read,
+// and the directory is listed for the namespaces of which keys by prefix are watched, or keys that
+// are not there yet. That is the way of repair: it finds everything, an interval later at most,
+// whatever else has been missed. A Push tells sooner.
 
 const (
 	// readsAtOnce of a round.
@@ -146,8 +146,8 @@ func (w *watches) between() {
 	w.look(namespaces, all)
 }
 
-// look lists namespaces and reads keys: all that are given, and of the namespaces those whose prefix
-// is watched.
+// look lists namespaces and reads keys: all that are given, and of the namespaces those whose
+// prefix is watched.
 func (w *watches) look(namespaces map[string]bool, all map[store.Key]*watched) {
 	w.mu.Lock()
 	edits := map[*watched]uint64{}
@@ -367,7 +367,8 @@ func (s *watcher) take() (out []store.Change) {
 // its value is told as one that is not found, at a version above the last.
 func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.Change)) error {
 	w := s.watches
-	sub := &watcher{what: what, ready: make(chan struct{}, 1), pending: map[string]pending{}, told: map[string]wire.Version{}}
+	sub := &watcher{what: what, ready: make(chan struct{}, 1), pending: map[string]pending{},
+		told: map[string]wire.Version{}}
 	w.mu.Lock()
 	for _, name := range what.Keys {
 		w.subscribe(sub, store.Key{Namespace: what.Namespace, Name: name}, true)
