@@ -12,15 +12,18 @@ const failsWith = (code, promise) =>
   assert.rejects(promise, (why) => why instanceof NodeError && why.code === code && why.message !== '')
 
 const TOKEN = '18446744073709551615'
-const hold = (c, m) => c.answer(m.id, { held: true, name: m.data.name, token: TOKEN, lease: 'L1' })
+const hold = (c, m) => c.answer(m.id, { held: true, name: m.data.name, token: TOKEN, lease: m.data.lease })
 const ok = (c, m) => c.answer(m.id, {})
 
 /** serve has the answers of a server that gives everybody everything. */
 function serve(more) {
+  let leases = 0
   return {
+    grant: (c, m) => c.answer(m.id, { lease: `L${++leases}`, ttlMs: m.data.ttlMs }),
+    revoke: ok,
     lock: hold, campaign: hold, acquire: hold, unlock: ok, resign: ok, release: ok,
     keepAlive: (c, m) => c.answer(m.id, { lease: m.data.lease, ttlMs: 10_000 }),
-    registerService: (c, m) => c.answer(m.id, { instance: m.data.instance ?? 'i1', address: m.data.address, lease: 'L1' }),
+    registerService: (c, m) => c.answer(m.id, { instance: m.data.instance ?? 'i1', address: m.data.address, lease: m.data.lease }),
     deregisterService: ok,
     ...more,
   }
@@ -47,9 +50,11 @@ test('what is held has a token of 64 bits, and is given back under it', async ()
       assert.equal(held.token, BigInt(TOKEN))
       assert.equal(held.held, true)
       const asked = await fake.saw(take)
-      assert.deepEqual(asked.data, { name: 'x', ttlMs: 5000, waitMs: 70, ...more })
-      assert.ok(asked.once > 0)
-      assert.equal(asked.timeoutMs, 5070)
+      assert.equal((await fake.saw('grant')).data.ttlMs, 5000)
+      assert.ok(asked.data.waitMs <= 70)
+      assert.deepEqual(asked.data, { name: 'x', lease: held.lease, waitMs: asked.data.waitMs, ...more })
+      assert.ok(asked.once > 0 && asked.done <= asked.once)
+      assert.equal(asked.timeoutMs, asked.data.waitMs + 5000)
       await held[back]()
       assert.deepEqual((await fake.saw(back)).data, { name: 'x', token: TOKEN })
       assert.equal(held.held, false)
@@ -58,9 +63,11 @@ test('what is held has a token of 64 bits, and is given back under it', async ()
       await held[back]()
       assert.equal(fake.count(back), 1)
     }
-    const lock = await client.lock('y')
+    const lock = await client.lock('y', { ttl: 5000 })
     await client.unlock(lock)
     assert.equal(fake.count('unlock'), 2)
+    // Leases are used again, each for one thing at a time.
+    assert.equal(fake.count('grant'), 3)
   })
 })
 
@@ -81,7 +88,7 @@ test('its lease is kept alive, and it is lost when the server says that it is go
     assert.equal(why.code, Code.NOT_HELD)
     assert.equal(renewals, 3)
     assert.deepEqual([lock.held, lock.signal.aborted, lock.signal.reason], [false, true, why])
-    await lock.unlock()
+    await failsWith(Code.NOT_HELD, lock.unlock())
     assert.equal(fake.count('unlock'), 0)
   })
 })
@@ -96,9 +103,8 @@ test('it is lost when the server is not heard for its time to live', async () =>
 test('it outlives the connection', async () => {
   await using({}, async (fake, client) => {
     const lock = await client.lock('x', { ttl: 5000 })
-    await fake.saw('keepAlive')
     fake.drop()
-    await fake.saw('keepAlive', 2)
+    await fake.saw('keepAlive')
     assert.equal(lock.held, true)
     await lock.unlock()
   })
@@ -109,7 +115,7 @@ test('who brings a lease keeps it alive', async () => {
     const { lease, ttl } = await client.grant(500)
     assert.equal(ttl, 500)
     const lock = await client.lock('x', { lease })
-    assert.deepEqual((await fake.saw('lock')).data, { name: 'x', lease: 'mine' })
+    assert.equal((await fake.saw('lock')).data.lease, 'mine')
     await new Promise((resolve) => setTimeout(resolve, 700))
     assert.equal(fake.count('keepAlive'), 0)
     assert.equal(lock.held, true)
@@ -122,10 +128,12 @@ test('a lock that comes when nobody waits for it any more is given back', async 
   const on = { lock: (c, m) => { late = () => hold(c, m) }, ping: ok }
   await using(on, async (fake, client) => {
     const pings = setInterval(() => client.ping().catch(() => {}), 10)
-    await failsWith(Code.TIMEOUT, client.lock('x', { timeout: 300 }))
+    await failsWith(Code.TIMEOUT, client.lock('x', { wait: 50, timeout: 300 }))
     clearInterval(pings)
     late()
     assert.deepEqual((await fake.saw('unlock')).data, { name: 'x', token: TOKEN })
+    // What may have been taken goes with its lease.
+    assert.equal((await fake.saw('revoke')).data.lease, (await fake.saw('lock')).data.lease)
   })
 })
 
@@ -142,6 +150,9 @@ test('a lock is asked for anew where the server has forgotten the client', async
   await using(on, async (fake, client) => {
     const lock = await client.lock('x')
     assert.equal(lock.held, true)
+    const [lost, got] = fake.seen.filter((m) => m.func === 'lock').map((m) => m.data.lease)
+    assert.notEqual(lost, got)
+    assert.equal((await fake.saw('revoke')).data.lease, lost)
   })
 })
 
@@ -155,15 +166,14 @@ test('waiting locks take no room from other calls', async () => {
   })
 })
 
-test('an unlock that failed can be tried again', async () => {
-  let times = 0
-  const on = { unlock: (c, m) => (times++ === 0 ? c.refuse(m.id, 'unavailable') : ok(c, m)) }
-  await using(on, async (fake, client) => {
+test('what could not be given back goes with its lease', async () => {
+  await using({ unlock: (c, m) => c.refuse(m.id, 'unavailable') }, async (fake, client) => {
     const lock = await client.lock('x')
     await failsWith(Code.UNAVAILABLE, lock.unlock())
     assert.equal(lock.held, false)
+    assert.equal((await fake.saw('revoke')).data.lease, lock.lease)
     await lock.unlock()
-    assert.equal(times, 2)
+    assert.equal(fake.count('unlock'), 1)
   })
 })
 
@@ -180,10 +190,10 @@ test('a registration is made again when its lease is gone', async () => {
     const registration = await client.registerService('barista', '10.0.0.1:80', { ttl: 600 })
     assert.equal(registration.instance, 'i1')
     const again = await fake.saw('registerService', 2)
-    assert.deepEqual(again.data, { service: 'barista', instance: 'i1', address: '10.0.0.1:80', ttlMs: 600 })
-    await fake.saw('keepAlive', 3)
+    assert.deepEqual(again.data, { service: 'barista', instance: 'i1', address: '10.0.0.1:80', lease: 'L2' })
+    await fake.saw('keepAlive', 2)
     await registration.deregister()
-    assert.deepEqual((await fake.saw('deregisterService')).data, { service: 'barista', instance: 'i1' })
+    assert.deepEqual((await fake.saw('deregisterService')).data, { service: 'barista', instance: 'i1', lease: 'L2' })
   })
 })
 
@@ -218,5 +228,6 @@ test('close gives back what is held', async () => {
     assert.equal((await lock.lost).code, Code.NOT_HELD)
     assert.equal(fake.count('unlock'), 1)
     assert.equal(fake.count('deregisterService'), 1)
+    assert.equal(fake.count('revoke'), 2)
   })
 })
