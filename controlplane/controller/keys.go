@@ -381,7 +381,7 @@ func (c *Controller) states(ctx context.Context, keys []keyspace.Key) (map[wire.
 		return nil, err
 	}
 	var silent sync.Map // devices that have not answered: who waits for all keys does not wait for each
-	err = forEach(ctx, items, func(ctx context.Context, it item) error {
+	err = ops.Each(ctx, goroutines{}, items, func(ctx context.Context, it item) error {
 		if why, ok := silent.Load(it.at); ok {
 			it.out.err = why.(error)
 			return nil

@@ -69,7 +69,7 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 		}
 	}
 	var n atomic.Int64
-	err = each(ctx, c, items, func(ctx context.Context, it item) error {
+	err = Each(ctx, c, items, func(ctx context.Context, it item) error {
 		ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
 		defer cancel()
 		for pause := 2 * time.Millisecond; ; pause = min(2*pause, longestPause) {
@@ -125,7 +125,7 @@ func (c *Chain) slots(ctx context.Context, at *Switch, keys []Key,
 // drained waits until some members are clean and hold the same version of every key. One that was
 // restarted meanwhile has another epoch, and its slots say nothing.
 func (c *Chain) drained(ctx context.Context, epoch uint16, members []*Switch, keys []Key) error {
-	return each(ctx, c, keys, func(ctx context.Context, k Key) error {
+	return Each(ctx, c, keys, func(ctx context.Context, k Key) error {
 		ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
 		defer cancel()
 		for pause := 2 * time.Millisecond; ; pause = min(2*pause, longestPause) {

@@ -155,7 +155,7 @@ func (c *Chain) allClean(ctx context.Context, members []*Switch, id wire.Key, ve
 	}
 	ctx, cancel := c.WithTimeout(ctx, patience)
 	defer cancel()
-	return nil == each(ctx, c, members, func(ctx context.Context, m *Switch) error {
+	return nil == Each(ctx, c, members, func(ctx context.Context, m *Switch) error {
 		for pause := time.Millisecond; ; pause *= 2 {
 			r, err := m.Fetch(ctx, id, 0, 0)
 			if err != nil {
