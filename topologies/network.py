@@ -32,7 +32,7 @@ from typing import Any
 from mininet.log import lg
 from mininet.net import Mininet
 
-from topologies import namespaces, nodes, ownership, p4app
+from topologies import network_namespaces, nodes, ownership, p4app
 from topologies.controller import ADMIN, SYSTEM_SOCKET, Controller, Operator, socket_for
 from topologies.launch import ENGINES, HOOKS, SWITCHES
 from topologies.nodes import Bmv2Switch, Cable, EmbeddedSwitch, Host, NodeError, Switch
@@ -230,7 +230,7 @@ class ChainNetwork:
         """Run a block in a host's network namespace: sockets made there are the host's. Only the
         calling thread moves.
         """
-        return namespaces.entered(self.hosts[host].pid)
+        return network_namespaces.entered(self.hosts[host].pid)
 
     def execute(
         self, host: str, command: Sequence[str], timeout: float = 30, check: bool = True

@@ -14,6 +14,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -186,7 +187,7 @@ func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*de
 	quick, stop := context.WithTimeout(ctx, patience)
 	var mu sync.Mutex
 	others = c.answering(others, func(d *device) error {
-		return forEach(quick, places, func(ctx context.Context, i int) error {
+		return ops.Each(quick, goroutines{}, places, func(ctx context.Context, i int) error {
 			records, err := lastOf(ctx, ids[i], []*device{d})
 			mu.Lock()
 			defer mu.Unlock()
@@ -195,7 +196,7 @@ func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*de
 		})
 	})
 	stop()
-	err := forEach(ctx, places, func(ctx context.Context, i int) error {
+	err := ops.Each(ctx, goroutines{}, places, func(ctx context.Context, i int) error {
 		records, err := lastOf(ctx, ids[i], at)
 		if err != nil {
 			return err
@@ -205,12 +206,14 @@ func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*de
 			return fmt.Errorf("session %d: %w", ids[i], err)
 		}
 		out[i] = api.Session{ID: ids[i], NextRequest: last + 1}
-		return forEach(ctx, at, func(ctx context.Context, d *device) error { return d.ResetRecord(ctx, ids[i], last) })
+		return ops.Each(ctx, goroutines{}, at, func(ctx context.Context, d *device) error {
+			return d.ResetRecord(ctx, ids[i], last)
+		})
 	})
 	if err == nil {
 		quick, stop := context.WithTimeout(ctx, patience)
 		c.answering(others, func(d *device) error {
-			return forEach(quick, out, func(ctx context.Context, s api.Session) error {
+			return ops.Each(quick, goroutines{}, out, func(ctx context.Context, s api.Session) error {
 				return d.ResetRecord(ctx, s.ID, s.NextRequest-1)
 			})
 		})
@@ -227,7 +230,7 @@ func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*de
 			break
 		}
 		at = append(at, late...)
-		err = forEach(ctx, out, func(ctx context.Context, s api.Session) error {
+		err = ops.Each(ctx, goroutines{}, out, func(ctx context.Context, s api.Session) error {
 			for _, d := range late {
 				if err := d.ResetRecord(ctx, s.ID, s.NextRequest-1); err != nil {
 					return err
