@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/coordination"
 )
 
 // ownBuffer is what each connection may hold without asking the server's budget.
@@ -47,6 +48,8 @@ type conn struct {
 	last    bool // no more requests are taken; it ends when none is under way
 	notices bool // the client wants to be told that the server drains
 	noticed bool
+	// owner is of the leases that the connection has; nil: it needed none yet.
+	owner *coordination.Owner
 }
 
 // call is one request that is under way.
@@ -85,6 +88,7 @@ func (c *conn) serve() {
 			return
 		case size == 0:
 			if !c.read() {
+				c.lastAnswers()
 				return
 			}
 			continue
@@ -301,6 +305,7 @@ func (c *conn) finished(k *call, answer any, err error) {
 	if k.f.inline == nil {
 		delete(c.calls, k.req.ID)
 		c.watched -= k.watches
+		c.room.Broadcast()
 	}
 	c.push(text)
 	c.mu.Unlock()
@@ -340,6 +345,29 @@ func (k *call) more(ctx context.Context, answer any) bool {
 	return ctx.Err() == nil
 }
 
+// lastAnswers is for a client that sends nothing more, but may still read: what is under way is
+// waited for a little. It may as well have gone, so nothing waits for its turn, or watches, for it.
+func (c *conn) lastAnswers() {
+	late := false
+	timer := time.AfterFunc(c.s.limits.Farewell, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		late = true
+		c.room.Broadcast()
+	})
+	defer timer.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.calls {
+		if k.f.watches != nil || k.f.waits {
+			k.cancel()
+		}
+	}
+	for len(c.calls)+c.unsent > 0 && !c.dead && !late {
+		c.room.Wait()
+	}
+}
+
 // waitForRoom waits while the client does not read what it was sent.
 func (c *conn) waitForRoom() bool {
 	c.mu.Lock()
@@ -350,7 +378,8 @@ func (c *conn) waitForRoom() bool {
 	return !c.dead
 }
 
-// encode makes a message of a response. One that is too long, or cannot be written, becomes an error.
+// encode makes a message of a response. One that is too long, or cannot be written, becomes an
+// error.
 func (c *conn) encode(r *response) []byte {
 	text, err := c.framing.append(nil, r)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/cell"
 )
 
 const maxID = 1<<53 - 1 // the largest number that every language's JSON keeps
@@ -12,6 +13,7 @@ const maxID = 1<<53 - 1 // the largest number that every language's JSON keeps
 // function is what the server can be asked for.
 type function struct {
 	writes bool
+	waits  bool // for others; who has gone waits no more
 	// watches is set for what is answered again and again: how many keys and prefixes it follows.
 	watches func(data any) int
 	read    func(f framing, raw []byte) (any, error)
@@ -43,6 +45,12 @@ func writes[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *fu
 	return f
 }
 
+func waits[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *function {
+	f := writes(do)
+	f.waits = true
+	return f
+}
+
 func watches[D any](cost func(*D) int, do func(ctx context.Context, k *call, d *D) (any, error)) *function {
 	f := reads(do)
 	f.watches = func(data any) int { return cost(data.(*D)) }
@@ -64,6 +72,23 @@ func init() {
 		node.FuncDelete:    writes(remove),
 		node.FuncIncrement: writes(increment),
 		node.FuncWatch:     watches(watchCost, watch),
+
+		node.FuncGrant:     writes(grant),
+		node.FuncKeepAlive: writes(keepAlive),
+		node.FuncRevoke:    writes(revoke),
+
+		node.FuncLock:     waits(lock),
+		node.FuncUnlock:   writes(unlock),
+		node.FuncCampaign: waits(campaign),
+		node.FuncResign:   writes(resign),
+		node.FuncLeader:   reads(leader),
+		node.FuncAcquire:  waits(acquire),
+		node.FuncRelease:  writes(release),
+
+		node.FuncRegisterService:   writes(registerService),
+		node.FuncDeregisterService: writes(deregisterService),
+		node.FuncGetService:        reads(getService),
+		node.FuncWatchService:      watches(func(*node.GetServiceData) int { return 1 }, watchService),
 	}
 }
 
@@ -132,7 +157,8 @@ func hello(k *call, d *node.Hello) (any, error) {
 	}
 	c.mu.Unlock()
 	return &node.HelloAnswer{Server: s.config.Name, Node: s.config.Node, Namespace: k.namespace, Known: known,
-		MaxValue: s.config.Store.MaxValue(k.namespace), InFlight: s.limits.inFlight, MaxBytes: node.MaxMessage,
+		MaxValue: s.config.Store.MaxValue(k.namespace) - cell.Plain.Overhead(),
+		InFlight: s.limits.inFlight, MaxBytes: node.MaxMessage,
 		Durable: s.config.Durable(k.namespace), Draining: stage != serving}, nil
 }
 

@@ -95,7 +95,8 @@ class Client extends EventEmitter {
     let target = what
     if (typeof what === 'string') target = { keys: [what] }
     else if (what === undefined || what === null || Array.isArray(what)) target = { keys: what ?? undefined }
-    return new Watch(this.calls, { ...options, ...target }, options).open()
+    const all = { ...options, ...target }
+    return new Watch(this.calls, all, all).open()
   }
 
   // ---- Leases ----
