@@ -90,7 +90,8 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d api.LockData, opts [
 		code := CodeOf(err)
 		if l != nil {
 			switch code {
-			case "", CodeNotHeld, CodePermissionDenied, CodeInvalidArgument, CodeNoRoom, CodeQuotaExceeded, CodeUnavailable:
+			case "", CodeNotHeld, CodePermissionDenied, CodeInvalidArgument, CodeNoRoom, CodeQuotaExceeded,
+				CodeUnavailable:
 				l.free()
 			default: // it may have been taken
 				l.drop()
@@ -131,8 +132,8 @@ func (c *Client) take(ctx context.Context, kind holdKind, d api.LockData, end ti
 }
 
 func (c *Client) holds(kind holdKind, d api.LockData, a *api.LockAnswer, l *lease) *Held {
-	h := &Held{c: c, kind: kind, namespace: d.Namespace, name: d.Name, token: decimal(a.Token), leaseID: d.Lease, lease: l,
-		lost: make(chan struct{})}
+	h := &Held{c: c, kind: kind, namespace: d.Namespace, name: d.Name, token: decimal(a.Token), leaseID: d.Lease,
+		lease: l, lost: make(chan struct{})}
 	c.mu.Lock()
 	c.held[h] = struct{}{}
 	c.mu.Unlock()

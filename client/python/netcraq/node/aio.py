@@ -107,9 +107,11 @@ class Client:
         return self._engine.info
 
     async def __aenter__(self) -> Self:
+        """Nothing needs to be done."""
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        """Close the client."""
         await self.close()
 
     async def _ask(
@@ -256,7 +258,7 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Taking:
-        """Take a lock: ``async with client.lock("name") as lock``, or ``await client.lock("name")``."""
+        """Take a lock: ``async with client.lock("name") as lock``, or await it."""
         return Taking(self, "lock", "unlock", name, {}, ttl, wait, lease, timeout, namespace)
 
     def campaign(
@@ -319,7 +321,7 @@ class Client:
         return instances(await self._ask("getService", requests.named(namespace, **data), timeout))
 
     def watch_service(self, service: str, *, namespace: str = "") -> ServiceWatch:
-        """Follow the instances of a service: ``async for instances in client.watch_service(name)``."""
+        """Follow the instances of a service: ``async for`` gives them all with each change."""
         return ServiceWatch(self, service, namespace)
 
     # The end.
@@ -458,16 +460,20 @@ class _Follower(Stream):
         return self
 
     def __await__(self) -> Generator[Any, None, Self]:
+        """Begin, and wait until the server has answered."""
         return self._start_and_return().__await__()
 
     async def __aenter__(self) -> Self:
+        """Begin."""
         await self.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        """End it."""
         self.close()
 
     def __aiter__(self) -> Self:
+        """The watch itself."""
         return self
 
 
@@ -492,6 +498,7 @@ class Watch(_Follower):
         self.data()
 
     def data(self) -> str:
+        """See Stream."""
         return requests.watch(self._keys, self._prefix, self._last, self._namespace)
 
     def _take(self, data: dict[str, Any]) -> None:
@@ -519,6 +526,7 @@ class Watch(_Follower):
         return event
 
     async def __anext__(self) -> Event:
+        """The next one."""
         try:
             return await self.next()
         except Closed:
@@ -537,6 +545,7 @@ class ServiceWatch(_Follower):
         self._told: list[Instance] | None = None  # what next has not returned
 
     def data(self) -> str:
+        """See Stream."""
         return self._data
 
     def _take(self, data: dict[str, Any]) -> None:
@@ -555,6 +564,7 @@ class ServiceWatch(_Follower):
         return told
 
     async def __anext__(self) -> list[Instance]:
+        """The next one."""
         try:
             return await self.next()
         except Closed:
@@ -575,7 +585,7 @@ class _Kept:
         self._task = client._engine.loop.create_task(self._keep(began, lease.ttl))
 
     async def _keep(self, began: float, ttl: float) -> None:
-        """It holds surely for ttl after the sending of the last request for that which was answered."""
+        """It holds surely for ttl after the sending of the last request that was answered."""
         until, pause = began + ttl, began + ttl / 3 - monotonic()
         while True:
             await asyncio.sleep(pause)
@@ -696,9 +706,11 @@ class Held(_Given):
         await self.release(timeout)
 
     async def __aenter__(self) -> Self:
+        """Nothing needs to be done."""
         return self
 
     async def __aexit__(self, kind: object, *exc: object) -> None:
+        """Give it back. Raises NotHeld where it was lost."""
         if kind is None:
             await self.release()
             return
@@ -734,13 +746,16 @@ class Taking:
         self._held: Held | None = None
 
     def __await__(self) -> Generator[Any, None, Held]:
+        """Take it."""
         return self._hold().__await__()
 
     async def __aenter__(self) -> Held:
+        """Take it."""
         self._held = await self._hold()
         return self._held
 
     async def __aexit__(self, *exc: Any) -> None:
+        """Give it back. Raises NotHeld where it was lost."""
         if self._held is not None:
             await self._held.__aexit__(*exc)
 
@@ -863,7 +878,9 @@ class Registration(_Given):
         await self.deregister(timeout)
 
     async def __aenter__(self) -> Self:
+        """Nothing needs to be done."""
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        """Take the instance away."""
         await self.deregister()
