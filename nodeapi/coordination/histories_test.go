@@ -17,7 +17,6 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/netcraq/netcraq/api/node"
-	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
@@ -479,18 +478,12 @@ func (p *client) unlock(what string, token uint64, lapsed func() bool) {
 	p.r.call(p.number, taken{what, true, token}, from, outcome{notHeld, err != nil && !notHeld, lapsed()})
 }
 
-// leaveOut has a Service leave out a rule. Only where TestMutants has applied its edits there is a
-// way to do so.
-var leaveOut = func(*Service) {}
-
 // Locks and permits are held by one at a time, tokens grow, who keeps alive keeps, what the dead
 // held is another's in time, and nothing is left.
 func TestHistories(t *testing.T) {
-	for seed := range uint64(1) {
+	for seed := range uint64(40) {
 		if broken := simulate(t, seed); len(broken) > 0 {
 			t.Fatalf("seed %d: %s", seed, strings.Join(broken[:min(len(broken), 10)], "\n"))
 		}
 	}
 }
-
-var _ = cell.Plain

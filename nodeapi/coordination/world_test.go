@@ -222,9 +222,7 @@ type server struct {
 func newServer(name string, shared store.Store, rate float64, random *rand.Rand) *server {
 	v := &faulty{Store: shared, rand: random}
 	clock := crooked{time.Now(), rate}
-	s := &server{name, New(v, Options{Clock: clock, Node: name, Sweep: -1}), v, clock}
-	leaveOut(s.Service)
-	return s
+	return &server{name, New(v, Options{Clock: clock, Node: name, Sweep: -1}), v, clock}
 }
 
 // kill ends a server as a power loss does: nothing of it is heard any more.
