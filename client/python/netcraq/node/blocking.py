@@ -276,8 +276,8 @@ class Client:
 
     def close(self, wait: float = 5.0) -> None:
         """Give back what is held, wait until calls under way are answered, for wait seconds at
-        most, and end the client. Calls of other threads that were not answered by then fail, and Timeout
-        is raised.
+        most, and end the client. Calls of other threads that were not answered by then fail, and
+        Timeout is raised.
         """
         if not self._thread.is_alive():
             return
