@@ -348,8 +348,8 @@ func TestLockIsRevoked(t *testing.T) {
 	wantCode(t, held.Err(), CodeNotHeld)
 }
 
-// Who waits for a lock while the server is killed waits on at the next one, and has the lock when it
-// is free; who gave up does not.
+// Who waits for a lock while the server is killed waits on at the next one, and has the lock when
+// it is free; who gave up does not.
 func TestWaitingForALock(t *testing.T) {
 	s := newServer(t)
 	a, b := s.connect(Config{}), s.connect(Config{})
@@ -501,10 +501,7 @@ func TestServices(t *testing.T) {
 	}
 	until("h:1")
 	// What lost its lease is registered again.
-	one.mu.Lock()
-	lease := one.lease.id
-	one.mu.Unlock()
-	if err := b.Revoke(ctx, lease); err != nil {
+	if err := b.Revoke(ctx, one.Lease()); err != nil {
 		t.Error(err)
 	}
 	until()

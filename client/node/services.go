@@ -38,8 +38,8 @@ func (c *Client) RegisterService(ctx context.Context, service, address string, o
 		return nil, err
 	}
 	o := gather(opts)
-	r := &Registration{c: c, o: o, turn: make(chan struct{}, 1), data: api.ServiceData{Namespace: o.namespace, Service: service, Instance: o.instance,
-		Address: address, Lease: o.lease}}
+	r := &Registration{c: c, o: o, turn: make(chan struct{}, 1), data: api.ServiceData{Namespace: o.namespace,
+		Service: service, Instance: o.instance, Address: address, Lease: o.lease}}
 	r.ctx, r.stop = context.WithCancel(c.ctx)
 	if err := r.register(ctx); err != nil {
 		r.stop()
@@ -108,6 +108,16 @@ func (r *Registration) Instance() string {
 	return r.data.Instance
 }
 
+// Lease is the lease that it hangs on: another one after it was registered again.
+func (r *Registration) Lease() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lease != nil {
+		return r.lease.id
+	}
+	return r.o.lease
+}
+
 // Deregister takes the instance away. Where that fails, it goes within its time to live.
 func (r *Registration) Deregister(ctx context.Context) error {
 	r.mu.Lock()
@@ -121,16 +131,13 @@ func (r *Registration) Deregister(ctx context.Context) error {
 	r.turn <- struct{}{} // it is being registered again for as long as a call takes
 	defer func() { <-r.turn }()
 	r.mu.Lock()
-	l, instance, lease := r.lease, r.data.Instance, r.data.Lease
+	l, instance := r.lease, r.data.Instance
 	r.mu.Unlock()
-	if l != nil {
-		lease = l.id
-	}
 	r.c.mu.Lock()
 	delete(r.c.held, r)
 	r.c.mu.Unlock()
 	_, err := askFor[struct{}](ctx, r.c, api.FuncDeregisterService,
-		api.ServiceData{Namespace: r.data.Namespace, Service: r.data.Service, Instance: instance, Lease: lease},
+		api.ServiceData{Namespace: r.data.Namespace, Service: r.data.Service, Instance: instance, Lease: r.Lease()},
 		func(k *call) { k.changes, k.urgent = true, true })
 	switch {
 	case l == nil:

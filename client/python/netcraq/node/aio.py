@@ -812,14 +812,19 @@ class Registration(_Given):
         self.instance = instance
         self._client = client
         self._ttl = ttl
-        self._lease = lease
+        self._own = lease
         self._namespace = namespace
         self._kept: _Kept | None = None
         self._over = False
         self._turn = asyncio.Lock()  # who registers or deregisters it
 
+    @property
+    def lease(self) -> str:
+        """The lease that it hangs on: another one after it was registered again."""
+        return self._kept.id if self._kept is not None else self._own
+
     async def _register(self, timeout: float | None) -> None:
-        client, lease, kept = self._client, self._lease, None
+        client, lease, kept = self._client, self._own, None
         if not lease:
             kept = await client._lease(self._ttl, self._namespace, timeout)
             lease = kept.id
@@ -868,8 +873,7 @@ class Registration(_Given):
             await self._deregister(timeout)
 
     async def _deregister(self, timeout: float | None) -> None:
-        lease = self._kept.id if self._kept is not None else self._lease
-        data = requests.named(self._namespace, service=self.service, instance=self.instance, lease=lease)
+        data = requests.named(self._namespace, service=self.service, instance=self.instance, lease=self.lease)
         try:
             await self._client._ask("deregisterService", data, timeout, changes=True, urgent=True)
         except BaseException:

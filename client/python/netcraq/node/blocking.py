@@ -395,6 +395,11 @@ class Registration:
         self.instance = registration.instance
         self.address = registration.address
 
+    @property
+    def lease(self) -> str:
+        """The lease that it hangs on: another one after it was registered again."""
+        return self._registration.lease
+
     def deregister(self, timeout: float | None = None) -> None:
         """Take the instance away. Where that fails, it goes within its time to live."""
         self._client._run(self._registration.deregister(timeout))

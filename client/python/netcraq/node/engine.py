@@ -646,7 +646,7 @@ class Engine:
         code = error.get("code") if isinstance(error, dict) else None
         moving = call is not None and call.moving
         if code == "draining" or (code == "canceled" and call is not None and not moving):
-            # It is shutting down: nobody here has asked it to cancel a call that is still under way.
+            # It is shutting down: nobody here asked it to cancel a call that is still under way.
             link.said = error_of(error)
             if call is not None:
                 call.connection = 0  # this time it was not done
