@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -108,6 +109,12 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d api.LockData, opts [
 			case <-time.After(min(firstPause<<min(tries, 10), maxPause)):
 				continue
 			case <-ctx.Done():
+			}
+		}
+		if l != nil && code == CodeOutcomeUnknown { // what it may have got goes with the lease
+			err = because(err, CodeTimeout, "", "%s %q was not had in time: %v", kind.what, d.Name, err)
+			if errors.Is(ctx.Err(), context.Canceled) {
+				err = because(ctx.Err(), CodeCanceled, "", "%s %q: the call was canceled", kind.what, d.Name)
 			}
 		}
 		return nil, err

@@ -728,3 +728,113 @@ def test_a_server_that_is_killed(server: MemServer, connect: Callable[..., Any])
     assert together(work, kill) == [None, None]
     lives = sum(b <= a for a, b in pairwise(numbers))
     assert lives == 3
+
+
+def test_leases(server: MemServer, connect: Callable[..., Any]) -> None:
+    client = connect(server.path)
+    lease = client.grant(0.7)
+    assert lease.ttl == 0.7
+    client.put("k", "v", lease=lease.id)
+    assert client.get("k").lease == lease.id
+    assert client.keep_alive(lease.id) == lease
+    client.revoke(lease.id)
+    assert not client.get("k").found
+    with pytest.raises(node.LeaseGone):
+        client.keep_alive(lease.id)
+
+
+def test_locks(server: MemServer, connect: Callable[..., Any]) -> None:
+    a, b = connect(server.path), connect(server.path)
+    held = a.lock("l", ttl=2)
+    assert (held.name, held.token > 0, held.lost.is_set()) == ("l", True, False)
+    for wait in (0, 0.02):
+        with pytest.raises(node.NotHeld):
+            b.lock("l", wait=wait)
+
+    def release() -> None:
+        until("somebody to wait", lambda: engine_of(b).under_way())
+        held.release()
+
+    other, _ = together(lambda: b.lock("l"), release)
+    assert other.token > held.token
+    assert held.lost.is_set()
+    assert held.error is None
+    held.release()  # does nothing
+    assert a.lock("other", ttl=2).lease == held.lease  # which was not granted anew
+    b.close()
+    assert a.lock("l").token > other.token
+
+
+def test_a_lock_outlives_its_connection(server: MemServer, connect: Callable[..., Any]) -> None:
+    """As far as the client keeps its lease alive: a server that comes again knows nothing of it, so
+    here the connection alone ends.
+    """
+    client = connect(server.path)
+    held = client.lock("l", ttl=2)
+    engine = engine_of(client)
+    engine.loop.call_soon_threadsafe(engine._drop, engine.link, None)
+    time.sleep(2.5)  # longer than its time to live
+    assert held.error is None
+    held.release()
+    lost = client.lock("l", ttl=1)
+    server.end()
+    until("the loss to be told", lost.lost.is_set)
+    assert isinstance(lost.error, node.NotHeld)
+    with pytest.raises(node.NotHeld):
+        lost.release()
+
+
+def test_with(server: MemServer) -> None:
+    with node.connect(server.path) as client:
+        with client.lock("l") as held, client.campaign("e", "me") as leadership, client.acquire("s", 1):
+            assert client.leader("e") == node.Leader(True, "me", leadership.token)
+            with pytest.raises(node.NotHeld):
+                client.acquire("s", 1, wait=0)
+        assert held.lost.is_set()
+        assert not client.leader("e").found
+        with client.watch("k") as events:
+            client.put("k", "v")
+            assert next(e for e in events if e.found).text == "v"
+    with pytest.raises(node.Closed):
+        client.get("k")
+
+    async def same() -> None:
+        async with await aio.connect(server.path) as client:
+            async with client.lock("l") as held, client.campaign("e", "me"), client.acquire("s", 1):
+                assert (await client.leader("e")).value == "me"
+            assert held.lost.is_set()
+            async with client.watch("k") as events:
+                assert (await anext(events)).text == "v"
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.watch("k", after={"k": "9.9"}).next(), 0.05)
+            task = asyncio.create_task(client.get("k"))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(same())
+
+
+def test_services(server: MemServer, connect: Callable[..., Any]) -> None:
+    a, b = connect(server.path), connect(server.path)
+    watch = b.watch_service("web")
+
+    def see(*addresses: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while sorted(i.address for i in watch.next(PATIENCE)) != list(addresses):
+            assert time.monotonic() < end
+
+    one = a.register_service("web", "h:1", ttl=1)
+    two = a.register_service("web", "h:2", instance="two")
+    assert one.instance
+    assert two.instance == "two"
+    see("h:1", "h:2")
+    assert len(b.get_service("web", order="nearest")) == 2
+    two.deregister()
+    see("h:1")
+    b.revoke(one.lease)  # it is registered again
+    see()
+    see("h:1")
+    a.close()
+    see()

@@ -784,7 +784,7 @@ class Taking:
                     raise
                 kept.drop()
                 if end is not None and monotonic() >= end:
-                    raise
+                    raise Timeout(f"{self._name} was not had in time") from None
                 # With another lease: what was bound to this one goes with it.
                 await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(tries, 10), MAX_PAUSE))
                 tries += 1
@@ -812,13 +812,19 @@ class Registration(_Given):
         self.instance = instance
         self._client = client
         self._ttl = ttl
-        self._lease = lease
+        self._own = lease
         self._namespace = namespace
         self._kept: _Kept | None = None
         self._over = False
+        self._turn = asyncio.Lock()  # who registers or deregisters it
+
+    @property
+    def lease(self) -> str:
+        """The lease that it hangs on: another one after it was registered again."""
+        return self._kept.id if self._kept is not None else self._own
 
     async def _register(self, timeout: float | None) -> None:
-        client, lease, kept = self._client, self._lease, None
+        client, lease, kept = self._client, self._own, None
         if not lease:
             kept = await client._lease(self._ttl, self._namespace, timeout)
             lease = kept.id
@@ -836,9 +842,6 @@ class Registration(_Given):
         self.instance = answer.get("instance") or self.instance
         self._kept = kept
         if kept is not None:
-            if self._over:
-                kept.drop()
-                return
             kept.lose = self._lost
             if kept.gone is not None:
                 self._lost(kept.gone)
@@ -850,7 +853,9 @@ class Registration(_Given):
         pause = FIRST_PAUSE
         while not self._over:
             try:
-                await self._register(None)
+                async with self._turn:
+                    if not self._over:
+                        await self._register(None)
                 return
             except Closed:
                 return
@@ -864,7 +869,11 @@ class Registration(_Given):
             return
         self._over = True
         self._client._held.discard(self)
-        data = requests.named(self._namespace, service=self.service, instance=self.instance)
+        async with self._turn:
+            await self._deregister(timeout)
+
+    async def _deregister(self, timeout: float | None) -> None:
+        data = requests.named(self._namespace, service=self.service, instance=self.instance, lease=self.lease)
         try:
             await self._client._ask("deregisterService", data, timeout, changes=True, urgent=True)
         except BaseException:

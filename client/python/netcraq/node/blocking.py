@@ -276,8 +276,8 @@ class Client:
 
     def close(self, wait: float = 5.0) -> None:
         """Give back what is held, wait until calls under way are answered, for wait seconds at
-        most, and end the client. Calls of other threads that were not answered by then fail, and Timeout
-        is raised.
+        most, and end the client. Calls of other threads that were not answered by then fail, and
+        Timeout is raised.
         """
         if not self._thread.is_alive():
             return
@@ -394,6 +394,11 @@ class Registration:
         self.service = registration.service
         self.instance = registration.instance
         self.address = registration.address
+
+    @property
+    def lease(self) -> str:
+        """The lease that it hangs on: another one after it was registered again."""
+        return self._registration.lease
 
     def deregister(self, timeout: float | None = None) -> None:
         """Take the instance away. Where that fails, it goes within its time to live."""

@@ -644,14 +644,16 @@ class Engine:
         """
         error, data = answer.get("error"), answer.get("data")
         code = error.get("code") if isinstance(error, dict) else None
-        if code == "draining":
+        moving = call is not None and call.moving
+        if code == "draining" or (code == "canceled" and call is not None and not moving):
+            # It is shutting down: nobody here asked it to cancel a call that is still under way.
             link.said = error_of(error)
             if call is not None:
                 call.connection = 0  # this time it was not done
             if self.link is link:  # nothing more is sent on it
                 self.link = None
                 link.leaving = True
-        elif call is not None and call.moving and code == "canceled":
+        elif call is not None and code == "canceled":
             call.connection = 0
             call.moving = False
             if self.link is not None:
