@@ -59,13 +59,15 @@ type call struct {
 	f         *function
 	client    *onceClient
 	namespace string // where the request names none
+	ctx       context.Context
+	data      any
 	cancel    context.CancelFunc
 	cost      int64 // of the budget
 	watches   int
 }
 
 func newConn(s *Server, nc net.Conn, p Peer) *conn {
-	c := &conn{s: s, nc: nc, peer: p, calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight),
+	c := &conn{s: s, nc: nc, peer: p, calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight), buf: make([]byte, 0, 1<<10),
 		namespace: s.config.Authority.Namespace(p), first: true, wrote: time.Now()}
 	c.room.L = &c.mu
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
@@ -73,30 +75,41 @@ func newConn(s *Server, nc net.Conn, p Peer) *conn {
 	return c
 }
 
-// serve reads until the connection ends.
-func (c *conn) serve() {
-	defer c.end()
-	c.buf = make([]byte, 0, 1<<10)
+// next reads until there is a request to be done by the caller. nil: the connection has ended.
+func (c *conn) next() *call {
+	k := c.listen()
+	if k == nil {
+		c.end()
+	}
+	return k
+}
+
+// listen does what next does, but for the end.
+func (c *conn) listen() *call {
 	for {
 		if c.framing == nil && !c.choose() {
-			return
+			return nil
 		}
 		message, size, failed := c.framing.next(c.buf[c.start:])
 		switch {
 		case failed != nil:
 			c.farewell(failed)
-			return
+			return nil
 		case size == 0:
 			if !c.read() {
 				c.lastAnswers()
-				return
+				return nil
 			}
 			continue
 		}
-		if !c.message(message) {
-			return
+		k, more := c.message(message)
+		if !more {
+			return nil
 		}
 		c.consume(size)
+		if k != nil {
+			return k
+		}
 	}
 }
 
@@ -159,10 +172,11 @@ func (c *conn) consume(n int) {
 	c.since.Store(0)
 }
 
-// message begins to do what a message asks for. It says whether the connection goes on.
-func (c *conn) message(message []byte) bool {
+// message understands a message. It gives the request that is to be done, if there is one, and says
+// whether the connection goes on.
+func (c *conn) message(message []byte) (k *call, more bool) {
 	if blank(message) {
-		return true
+		return nil, true
 	}
 	r, err := c.framing.request(message)
 	if err != nil {
@@ -172,14 +186,13 @@ func (c *conn) message(message []byte) bool {
 			// Another protocol, of a browser for example that a page has talked into it: its next
 			// lines may be requests, but they are not its own.
 			c.farewell(failed)
-			return false
+			return nil, false
 		}
 		c.send(&response{id: r.ID, err: failed})
-		return true
+		return nil, true
 	}
 	c.first = false
-	c.begin(r, len(message))
-	return true
+	return c.begin(r, len(message)), true
 }
 
 func blank(b []byte) bool {
@@ -191,26 +204,27 @@ func blank(b []byte) bool {
 	return true
 }
 
-// begin starts a request, or refuses it. It waits while too much is under way or unsent.
-func (c *conn) begin(r request, size int) {
+// begin prepares a request for run, or refuses it, or does it at once. It waits while too much is
+// under way or unsent.
+func (c *conn) begin(r request, size int) *call {
 	if r.ID < 1 || r.ID > maxID {
 		c.send(&response{err: invalid("id %d: an id is 1 to 2^53-1", r.ID)})
-		return
+		return nil
 	}
 	k := &call{c: c, client: c.client, namespace: c.namespace}
 	data, err := k.understand(r)
 	if err != nil {
 		c.s.metrics.count(r.Func, err.Code)
 		c.send(&response{id: r.ID, err: err})
-		return
+		return nil
 	}
 	if k.f.inline != nil {
 		answer, err := k.f.inline(k, data)
 		c.finished(k, answer, err)
-		return
+		return nil
 	}
 	if !c.waitForRoom() {
-		return
+		return nil
 	}
 	if k.f.watches != nil {
 		k.watches = k.f.watches(data)
@@ -218,7 +232,7 @@ func (c *conn) begin(r request, size int) {
 		select {
 		case c.slots <- struct{}{}:
 		case <-c.ctx.Done():
-			return
+			return nil
 		}
 		k.cost = max(int64(size)-ownBuffer/4, 0)
 	}
@@ -237,9 +251,10 @@ func (c *conn) begin(r request, size int) {
 		k.release()
 		c.s.metrics.count(r.Func, refused.Code)
 		c.send(&response{id: r.ID, err: refused})
-		return
+		return nil
 	}
-	go k.run(ctx, data)
+	k.ctx, k.data = ctx, data
+	return k
 }
 
 // release gives back the place among those in flight.
@@ -278,7 +293,8 @@ func (c *conn) enter(k *call) *node.Error {
 }
 
 // run does a request and answers it.
-func (k *call) run(ctx context.Context, data any) {
+func (k *call) run() {
+	ctx, data := k.ctx, k.data
 	var answer any
 	var err error
 	if k.req.Once != 0 && k.f.writes {
