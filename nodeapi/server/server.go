@@ -1,0 +1,294 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// Config is what a Server is made of. Only Store is needed.
+type Config struct {
+	Store store.Store
+	// Name is the program's, with its version; Node is where it runs. Clients are told both.
+	Name, Node string
+	// Namespace is that of callers who name none, unless Own says otherwise.
+	Namespace string
+	// Authority says who may do what. nil: everybody everything.
+	Authority Authority
+	// Durable says whether a namespace's keys are kept in etcd. nil: none is.
+	Durable func(namespace string) bool
+	Limits  Limits
+	Log     *slog.Logger          // nil: nothing is said
+	Metrics prometheus.Registerer // nil: nothing is counted for others
+}
+
+// Authority says who may do what.
+type Authority interface {
+	// Namespace is a caller's own.
+	Namespace(p Peer) string
+	// Allow returns nil, or an error of CodePermissionDenied that says which rule refuses.
+	Allow(ctx context.Context, p Peer, namespace string, write bool) error
+}
+
+// Server serves the node API. It is made by New.
+type Server struct {
+	config  Config
+	limits  Limits
+	log     *slog.Logger
+	metrics *metrics
+	once    *onceTable
+	budget  budget
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+
+	mu        sync.Mutex
+	listeners map[net.Listener]struct{}
+	conns     map[*conn]struct{}
+	stage     stage
+	gone      chan struct{} // closed when the last connection has ended while the server drains
+	reads     sync.WaitGroup
+}
+
+// stage is how far a server is on its way out.
+type stage int
+
+const (
+	serving  stage = iota
+	draining       // takes no new connections
+	refusing       // takes no new requests either
+	closed
+)
+
+// New makes a server. It serves what Serve is given, until Shutdown or Close.
+func New(c Config) *Server {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Authority == nil {
+		c.Authority = everybody{c.Namespace}
+	}
+	if c.Durable == nil {
+		c.Durable = func(string) bool { return false }
+	}
+	s := &Server{config: c, limits: c.Limits.withDefaults(), log: c.Log, listeners: map[net.Listener]struct{}{},
+		conns: map[*conn]struct{}{}, gone: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.metrics = newMetrics(c.Metrics)
+	s.once = newOnceTable(s.limits)
+	go s.patrol()
+	return s
+}
+
+// everybody may do everything.
+type everybody struct{ namespace string }
+
+func (e everybody) Namespace(Peer) string                         { return e.namespace }
+func (everybody) Allow(context.Context, Peer, string, bool) error { return nil }
+
+// ErrClosed is what Serve returns after Shutdown and Close.
+var ErrClosed = errors.New("the node API's server is closed")
+
+// Serve takes connections of a listener until the listener, or the server, is closed.
+func (s *Server) Serve(l net.Listener) error {
+	s.mu.Lock()
+	if s.stage != serving {
+		s.mu.Unlock()
+		l.Close()
+		return ErrClosed
+	}
+	s.listeners[l] = struct{}{}
+	s.mu.Unlock()
+	for pause := time.Duration(0); ; {
+		nc, err := l.Accept()
+		if err == nil {
+			pause = 0
+			s.take(nc)
+			continue
+		}
+		s.mu.Lock()
+		_, ours := s.listeners[l]
+		ended := s.stage != serving || !ours
+		s.mu.Unlock()
+		switch {
+		case ended:
+			return ErrClosed
+		case errors.Is(err, net.ErrClosed):
+			return err
+		}
+		// Out of file descriptors, for example: those who have a connection are served.
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		s.log.Warn("no connection is taken", "error", err, "again in", pause)
+		select {
+		case <-time.After(pause):
+		case <-s.ctx.Done():
+			return ErrClosed
+		}
+	}
+}
+
+// take begins to serve a connection, or turns it away.
+func (s *Server) take(nc net.Conn) {
+	p := peerOf(nc)
+	s.mu.Lock()
+	full := len(s.conns) >= s.limits.Connections
+	late := s.stage >= refusing
+	var c *conn
+	if !full && !late {
+		c = newConn(s, nc, p)
+		s.conns[c] = struct{}{}
+		s.reads.Add(1)
+	}
+	s.mu.Unlock()
+	switch {
+	case full:
+		s.metrics.refused.Inc()
+		turnAway(nc, errorf(node.CodeQuotaExceeded, "close connections that are not used",
+			"the server has its %d connections", s.limits.Connections))
+	case late:
+		turnAway(nc, errDraining())
+	default:
+		go func() {
+			defer s.reads.Done()
+			c.serve()
+		}()
+	}
+}
+
+// left is told by a connection that has ended.
+func (s *Server) left(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	if s.stage != serving && len(s.conns) == 0 {
+		s.closeGone()
+	}
+}
+
+// closeGone says that no connection is left. s.mu is held.
+func (s *Server) closeGone() {
+	select {
+	case <-s.gone:
+	default:
+		close(s.gone)
+	}
+}
+
+// Addrs are where connections are taken.
+func (s *Server) Addrs() (out []net.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.listeners {
+		out = append(out, l.Addr())
+	}
+	return out
+}
+
+// Shutdown takes no more connections, tells those clients that want to know, and goes on serving
+// until all have gone. When ctx ends, requests that come are refused with CodeDraining, those that
+// are under way are given Limits.Farewell, and what is left is cut off; then it returns ctx's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.advance(draining)
+	s.mu.Lock()
+	for l := range s.listeners {
+		l.Close()
+	}
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	if len(conns) == 0 {
+		s.closeGone()
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.tellDraining()
+	}
+	defer s.Close()
+	select {
+	case <-s.gone:
+		return nil
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+		return ErrClosed
+	}
+	s.advance(refusing)
+	end := time.NewTimer(s.limits.Farewell)
+	defer end.Stop()
+	for _, c := range conns {
+		c.finish()
+	}
+	select {
+	case <-s.gone:
+	case <-end.C:
+	}
+	return ctx.Err()
+}
+
+func (s *Server) advance(to stage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stage = max(s.stage, to)
+}
+
+func (s *Server) at() stage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stage
+}
+
+// Close ends everything at once.
+func (s *Server) Close() error {
+	s.advance(closed)
+	s.cancel()
+	s.mu.Lock()
+	for l := range s.listeners {
+		l.Close()
+	}
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.cutOff("")
+	}
+	s.reads.Wait()
+	s.metrics.unregister()
+	return nil
+}
+
+// patrol looks for connections that hold something for too long, and for answers that nobody will
+// ask for.
+func (s *Server) patrol() {
+	tick := time.NewTicker(s.limits.patrolEvery())
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case now := <-tick.C:
+			s.mu.Lock()
+			var stale []*conn
+			var why []string
+			for c := range s.conns {
+				if w := c.overdue(now); w != "" {
+					stale, why = append(stale, c), append(why, w)
+				}
+			}
+			s.mu.Unlock()
+			for i, c := range stale {
+				c.cutOff(why[i])
+			}
+			s.once.sweep(now)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package server
+
+import (
+	"context"
+	"sync"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// watchCost is what a watch counts for: what the server and the store keep of it.
+func watchCost(d *node.WatchData) int { return max(1, len(d.Keys), len(d.After)) }
+
+// eventsAtOnce is how many bytes of values and names one answer of a watch has, about.
+const eventsAtOnce = node.MaxMessage / 8
+
+func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
+	if len(d.Keys) == 0 && d.Prefix == nil {
+		return nil, invalid("a watch has keys or a prefix (\"\": all keys of the namespace)")
+	}
+	w := store.Watch{Keys: d.Keys, Prefix: d.Prefix, After: map[string]wire.Version{}}
+	for _, name := range d.Keys {
+		if err := checkKey(name); err != nil {
+			return nil, err
+		}
+	}
+	if d.Prefix != nil && *d.Prefix != "" {
+		if err := checkKey(*d.Prefix); err != nil {
+			return nil, err
+		}
+	}
+	for name, text := range d.After {
+		v, err := parseVersion(text)
+		if err != nil {
+			return nil, err
+		}
+		w.After[name] = v
+	}
+	var err error
+	if w.Namespace, err = k.place(ctx, d.Namespace); err != nil {
+		return nil, err
+	}
+	if !k.more(ctx, &node.WatchAnswer{Started: true}) {
+		return nil, ctx.Err()
+	}
+	return nil, k.c.s.config.Store.Watch(ctx, w, func(changes []store.Change) {
+		for len(changes) > 0 {
+			var events []node.Event
+			size := 0
+			for len(changes) > 0 && (len(events) == 0 || size < eventsAtOnce) {
+				// A byte of a value is up to six in JSON.
+				size += 64 + len(changes[0].Key.Name) + 6*len(changes[0].Value)
+				events = append(events, node.Event{Item: item(changes[0].Item), Overtaken: changes[0].Overtaken})
+				changes = changes[1:]
+			}
+			if !k.more(ctx, &node.WatchAnswer{Events: events}) {
+				return
+			}
+		}
+	})
+}
+
+// each does n things, some of them at a time.
+func each(n, atOnce int, do func(i int)) {
+	if n == 1 {
+		do(0)
+		return
+	}
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range min(n, atOnce) {
+		wg.Go(func() {
+			for i := range next {
+				do(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}
