@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 
 // ownBuffer is what each connection may hold without asking the server's budget.
@@ -17,9 +18,12 @@ const ownBuffer = 4 << 10
 
 // conn is one connection.
 type conn struct {
-	s    *Server
-	nc   net.Conn
-	peer Peer
+	s  *Server
+	nc net.Conn
+
+	// Set when the connection is admitted, before anything is read.
+	peer    authority.Caller
+	account *authority.Account
 
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
@@ -61,9 +65,9 @@ type call struct {
 	watches   int
 }
 
-func newConn(s *Server, nc net.Conn, p Peer) *conn {
-	c := &conn{s: s, nc: nc, peer: p, calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight),
-		namespace: s.config.Authority.Namespace(p), first: true, wrote: time.Now()}
+func newConn(s *Server, nc net.Conn) *conn {
+	c := &conn{s: s, nc: nc, calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight),
+		first: true, wrote: time.Now()}
 	c.room.L = &c.mu
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	s.metrics.connections.Inc()
@@ -73,6 +77,12 @@ func newConn(s *Server, nc net.Conn, p Peer) *conn {
 // serve reads until the connection ends.
 func (c *conn) serve() {
 	defer c.end()
+	if refused := c.admit(); refused != nil {
+		c.s.metrics.refused.Inc()
+		c.framing = jsonLines{}
+		c.farewell(refused)
+		return
+	}
 	c.buf = make([]byte, 0, 1<<10)
 	for {
 		if c.framing == nil && !c.choose() {
@@ -94,6 +104,22 @@ func (c *conn) serve() {
 		}
 		c.consume(size)
 	}
+}
+
+// admit finds out who has connected, and whether he may.
+func (c *conn) admit() *node.Error {
+	peer := c.s.config.Identify.Identify(c.nc)
+	c.mu.Lock()
+	c.peer = peer
+	c.mu.Unlock()
+	var err error
+	if c.namespace, err = c.s.config.Authority.Namespace(c.ctx, peer); err == nil {
+		c.account, err = c.s.config.Quotas.Connect(c.s.config.Authority.Subject(peer))
+	}
+	if err != nil {
+		return toAnswer(err, false)
+	}
+	return nil
 }
 
 // choose finds out the framing from the first bytes.
@@ -208,6 +234,12 @@ func (c *conn) begin(r request, size int) {
 	if !c.waitForRoom() {
 		return
 	}
+	if err := c.account.Request(); err != nil {
+		refused := toAnswer(err, false)
+		c.s.metrics.count(r.Func, refused.Code)
+		c.send(&response{id: r.ID, err: refused})
+		return
+	}
 	if k.f.watches != nil {
 		k.watches = k.f.watches(data)
 	} else {
@@ -251,6 +283,10 @@ func (c *conn) enter(k *call) *node.Error {
 		return errorf(node.CodeQuotaExceeded, "send it again later",
 			"too many bytes of requests are under way at this server")
 	}
+	if err := c.account.Watch(k.watches); err != nil {
+		c.s.budget.take(-k.cost, 0)
+		return toAnswer(err, false)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var refused *node.Error
@@ -270,6 +306,7 @@ func (c *conn) enter(k *call) *node.Error {
 		return nil
 	}
 	c.s.budget.take(-k.cost, 0)
+	c.account.Unwatch(k.watches)
 	return refused
 }
 
@@ -308,6 +345,7 @@ func (c *conn) finished(k *call, answer any, err error) {
 		k.release()
 		c.s.budget.take(-k.cost, 0)
 		c.s.metrics.watches.Sub(float64(k.watches))
+		c.account.Unwatch(k.watches)
 	}
 	code := node.Code("")
 	if r.err != nil {
@@ -476,6 +514,9 @@ func (c *conn) end() {
 	c.buf = nil
 	if c.client != nil {
 		c.client.leave()
+	}
+	if c.account != nil {
+		c.account.Close()
 	}
 	c.s.metrics.connections.Dec()
 	c.s.left(c)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/netcraq/netcraq/api/node"
@@ -44,7 +45,14 @@ func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
 	if !k.more(ctx, &node.WatchAnswer{Started: true}) {
 		return nil, ctx.Err()
 	}
-	return nil, k.c.s.config.Store.Watch(ctx, w, func(changes []store.Change) {
+	// A right may be taken back, and a pod may go, while the watch lasts.
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	err = k.c.s.config.Store.Watch(ctx, w, func(changes []store.Change) {
+		if _, err := k.place(ctx, w.Namespace); err != nil {
+			end(err)
+			return
+		}
 		for len(changes) > 0 {
 			var events []node.Event
 			size := 0
@@ -59,6 +67,10 @@ func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
 			}
 		}
 	})
+	if refused := new(node.Error); errors.As(context.Cause(ctx), &refused) {
+		return nil, refused
+	}
+	return nil, err
 }
 
 // each does n things, some of them at a time.
