@@ -11,6 +11,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/coordination"
 )
 
 // ownBuffer is what each connection may hold without asking the server's budget.
@@ -51,6 +52,8 @@ type conn struct {
 	last    bool // no more requests are taken; it ends when none is under way
 	notices bool // the client wants to be told that the server drains
 	noticed bool
+	// owner is of the leases that the connection has; nil: it needed none yet.
+	owner *coordination.Owner
 }
 
 // call is one request that is under way.
@@ -388,7 +391,8 @@ func (c *conn) waitForRoom() bool {
 	return !c.dead
 }
 
-// encode makes a message of a response. One that is too long, or cannot be written, becomes an error.
+// encode makes a message of a response. One that is too long, or cannot be written, becomes an
+// error.
 func (c *conn) encode(r *response) []byte {
 	text, err := c.framing.append(nil, r)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/cell"
 )
 
 const maxID = 1<<53 - 1 // the largest number that every language's JSON keeps
@@ -64,6 +65,12 @@ func init() {
 		node.FuncDelete:    writes(remove),
 		node.FuncIncrement: writes(increment),
 		node.FuncWatch:     watches(watchCost, watch),
+
+		node.FuncGrant:     writes(grant),
+		node.FuncKeepAlive: writes(keepAlive),
+		node.FuncRevoke:    writes(revoke),
+		node.FuncLock:      writes(lock),
+		node.FuncUnlock:    writes(unlock),
 	}
 }
 
@@ -132,7 +139,8 @@ func hello(k *call, d *node.Hello) (any, error) {
 	}
 	c.mu.Unlock()
 	return &node.HelloAnswer{Server: s.config.Name, Node: s.config.Node, Namespace: k.namespace, Known: known,
-		MaxValue: s.config.Store.MaxValue(k.namespace), InFlight: s.limits.inFlight, MaxBytes: node.MaxMessage,
+		MaxValue: s.config.Store.MaxValue(k.namespace) - cell.Plain.Overhead(),
+		InFlight: s.limits.inFlight, MaxBytes: node.MaxMessage,
 		Durable: s.config.Durable(k.namespace), Draining: stage != serving}, nil
 }
 

@@ -13,6 +13,8 @@ import (
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -43,6 +45,9 @@ func checkKey(name string) error {
 		return errorf(node.CodeTooLarge, "", "the key's name has %d bytes; it has at most %d", len(name), node.MaxKeyName)
 	case !utf8.ValidString(name):
 		return invalid("the key's name is not UTF-8")
+	case cell.Reserved(name):
+		return errorf(node.CodePermissionDenied, "choose another name",
+			"%q: names that begin with %s are the node API's own", name, cell.ReservedPrefix)
 	case strings.ContainsFunc(name, unicode.IsControl):
 		return invalid("%q: a key's name has no control characters", name)
 	}
@@ -73,6 +78,9 @@ func (k *call) placeToWrite(ctx context.Context, ns string) (context.Context, st
 	ns, err := k.place(ctx, ns)
 	if err != nil {
 		return ctx, "", err
+	}
+	if !k.f.writes {
+		return ctx, ns, nil
 	}
 	if err := k.c.s.config.Authority.Authorize(ctx, k.c.peer, authority.Create, ns); err != nil {
 		ctx = store.WithoutCreating(ctx, err)
@@ -113,8 +121,8 @@ func parseVersion(s string) (wire.Version, error) {
 }
 
 // item is a key's state as clients see it.
-func item(i store.Item) node.Item {
-	out := node.Item{Key: i.Key.Name, Found: i.Found, Version: version(i.Version)}
+func item(i coordination.Value) node.Item {
+	out := node.Item{Key: i.Key.Name, Found: i.Found, Version: version(i.Version), Lease: i.Lease}
 	switch {
 	case !i.Found:
 	case utf8.Valid(i.Value):
@@ -131,7 +139,7 @@ func get(ctx context.Context, k *call, d *node.GetData) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	i, err := k.c.s.config.Store.Get(ctx, key, d.Eventual)
+	i, err := k.c.s.coordination.Get(ctx, key, d.Eventual)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +167,7 @@ func getMany(ctx context.Context, k *call, d *node.GetManyData) (any, error) {
 	out := node.GetManyAnswer{Items: make([]node.Item, len(d.Keys))}
 	read := func(n int) {
 		name := d.Keys[n]
-		if i, err := k.c.s.config.Store.Get(ctx, store.Key{Namespace: ns, Name: name}, d.Eventual); err != nil {
+		if i, err := k.c.s.coordination.Get(ctx, store.Key{Namespace: ns, Name: name}, d.Eventual); err != nil {
 			out.Items[n] = node.Item{Key: name, Version: version(0), Error: toAnswer(err, false)}
 		} else {
 			out.Items[n] = item(i)
@@ -191,14 +199,9 @@ func put(ctx context.Context, k *call, d *node.PutData) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.Lease != "" {
-		return nil, errNoLeases()
-	}
-	v, err := k.c.s.config.Store.Put(ctx, key, value)
+	v, err := k.c.s.coordination.Put(ctx, key, value, d.Lease)
 	return &node.PutAnswer{Version: version(v)}, err
 }
-
-func errNoLeases() error { return invalid("this server has no leases") }
 
 func cas(ctx context.Context, k *call, d *node.CASData) (any, error) {
 	value, err := bytesOf(&d.PutData)
@@ -213,10 +216,7 @@ func cas(ctx context.Context, k *call, d *node.CASData) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.Lease != "" {
-		return nil, errNoLeases()
-	}
-	i, swapped, err := k.c.s.config.Store.CompareAndSwap(ctx, key, expected, value)
+	i, swapped, err := k.c.s.coordination.CompareAndSwap(ctx, key, expected, value, d.Lease)
 	return &node.CASAnswer{Swapped: swapped, Item: item(i)}, err
 }
 
@@ -227,14 +227,26 @@ func remove(ctx context.Context, k *call, d *node.DeleteData) (any, error) {
 	}
 	if d.Version == "" {
 		v, err := k.c.s.config.Store.Delete(ctx, key)
-		return &node.DeleteAnswer{Deleted: true, Item: item(store.Item{Key: key, Version: v})}, err
+		return &node.DeleteAnswer{Deleted: true, Item: gone(key, v)}, err
 	}
 	expected, err := parseVersion(d.Version)
 	if err != nil {
 		return nil, err
 	}
 	i, deleted, err := k.c.s.config.Store.CompareAndDelete(ctx, key, expected)
-	return &node.DeleteAnswer{Deleted: deleted, Item: item(i)}, err
+	if err != nil || deleted {
+		return &node.DeleteAnswer{Deleted: deleted, Item: gone(key, i.Version)}, err
+	}
+	// Nothing was written, whatever happens from here on.
+	v, err := k.c.s.coordination.Resolve(ctx, i, false)
+	if err != nil {
+		return nil, asRead(err)
+	}
+	return &node.DeleteAnswer{Item: item(v)}, nil
+}
+
+func gone(key store.Key, v wire.Version) node.Item {
+	return node.Item{Key: key.Name, Version: version(v)}
 }
 
 // increment reads and swaps until nobody came in between.
@@ -247,7 +259,7 @@ func increment(ctx context.Context, k *call, d *node.IncrementData) (any, error)
 	if d.By != nil {
 		by = *d.By
 	}
-	i, err := k.c.s.config.Store.Get(ctx, key, false)
+	i, err := k.c.s.coordination.Get(ctx, key, false)
 	if err != nil {
 		return nil, asRead(err)
 	}
@@ -262,7 +274,7 @@ func increment(ctx context.Context, k *call, d *node.IncrementData) (any, error)
 			return nil, invalid("%d and %d are together beyond 64 bits", number, by)
 		}
 		text := strconv.FormatInt(number+by, 10)
-		now, swapped, err := k.c.s.config.Store.CompareAndSwap(ctx, key, i.Version, []byte(text))
+		now, swapped, err := k.c.s.coordination.CompareAndSwap(ctx, key, i.Version, []byte(text), i.Lease)
 		switch {
 		case err != nil:
 			return nil, err

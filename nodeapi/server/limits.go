@@ -16,7 +16,8 @@ type Limits struct {
 	// StallTime is for how long a client may leave what is sent to it unread. 60 s.
 	StallTime time.Duration
 	// Buffered are the bytes of messages that are not complete, of requests that are under way and
-	// of answers that are not read, of all connections, beyond a small part that each one has. 256 MiB.
+	// of answers that are not read, of all connections, beyond a small part that each one has.
+	// 256 MiB.
 	Buffered int64
 	// OnceClients, OnceEach and OnceBytes bound what is kept of requests with an identity: clients,
 	// answers of one client, and bytes of all. 65,536; 4,096; 64 MiB.

@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/api/node"
 )
 
-// onceTable keeps the answers of requests that have an identity, so that one that comes again is not
-// done again. What it has forgotten it does not take for new: its outcome is unknown.
+// onceTable keeps the answers of requests that have an identity, so that one that comes again is
+// not done again. What it has forgotten it does not take for new: its outcome is unknown.
 type onceTable struct {
 	limits Limits
 	seed   maphash.Seed
@@ -112,7 +112,6 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 	a := &onceAnswer{sum: sum, ready: make(chan struct{})}
 	c.answers[n] = a
 	t.mu.Unlock()
-	// The answer of one that panics is none: let nobody wait for it.
 	defer func() {
 		t.mu.Lock()
 		a.size = sizeOf(a.answer)
@@ -121,7 +120,6 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 		t.mu.Unlock()
 		close(a.ready)
 	}()
-	a.err = errorf(node.CodeOutcomeUnknown, "", "the request did not end")
 	answer, err := k.f.run(ctx, k, data)
 	if err != nil {
 		answer, err = nil, toAnswer(err, true)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
@@ -44,6 +45,8 @@ type Server struct {
 	metrics *metrics
 	once    *onceTable
 	budget  budget
+
+	coordination *coordination.Service
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -86,6 +89,7 @@ func New(c Config) *Server {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.metrics = newMetrics(c.Metrics)
 	s.once = newOnceTable(s.limits)
+	s.coordination = coordination.New(c.Store, coordination.Options{Node: c.Node})
 	go s.patrol()
 	return s
 }
@@ -200,7 +204,7 @@ func (s *Server) Addrs() (out []net.Addr) {
 
 // Shutdown takes no more connections, tells those clients that want to know, and goes on serving
 // until all have gone. When ctx ends, requests that come are refused with CodeDraining, those that
-// are under way are given Limits.Farewell, and what is left is cut off; then it returns ctx's error.
+// are under way are given Limits.Farewell, and what is left is cut off; it returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.advance(draining)
 	s.mu.Lock()
@@ -268,6 +272,9 @@ func (s *Server) Close() error {
 		c.cutOff("")
 	}
 	s.reads.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), s.limits.Farewell)
+	defer cancel()
+	s.coordination.Close(ctx)
 	s.metrics.unregister()
 	return nil
 }

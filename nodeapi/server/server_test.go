@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -22,7 +23,7 @@ const soon = 20 * time.Second // for what comes at once on a machine that is not
 func start(t testing.TB, c Config) (*Server, string) {
 	t.Helper()
 	if c.Store == nil {
-		c.Store = store.NewMemory(1024)
+		c.Store = store.NewMemory(1024 + cell.Plain.Overhead())
 	}
 	if c.Namespace == "" {
 		c.Namespace = "default"
@@ -175,7 +176,7 @@ func TestRefused(t *testing.T) {
 		`{"id":2,"func":"put","data":{"key":"k"}}`:                                             `there is no value`,
 		`{"id":2,"func":"put","data":{"key":"k","value":"","valueBase64":"aa=="}}`:             `give one of them`,
 		`{"id":2,"func":"put","data":{"key":"k","valueBase64":"a"}}`:                           `the data of put`,
-		`{"id":2,"func":"put","data":{"key":"k","value":"` + strings.Repeat("v", 1025) + `"}}`: `at most 1024`,
+		`{"id":2,"func":"put","data":{"key":"k","value":"` + strings.Repeat("v", 1025) + `"}}`: `of which 1024 are left for it`,
 		`{"id":2,"func":"put","once":1,"data":{"key":"k","value":"v"}}`:                        `whose hello named no client`,
 		`{"id":2,"func":"cas","data":{"key":"k","value":"v","version":"12"}}`:                  `is no version`,
 		`{"id":2,"func":"get","timeoutMs":60001,"data":{"key":"k"}}`:                           `it is at most 60000`,
@@ -194,6 +195,10 @@ func TestRefused(t *testing.T) {
 		if got := l.receive(); !strings.Contains(got, want) || !strings.Contains(got, `"error":{"code":"`) {
 			t.Errorf("%.100q is answered %q, want %q", request, got, want)
 		}
+	}
+	for _, name := range []string{"~lock/a", "~"} {
+		l.ask(`{"id":2,"func":"get","data":{"key":"`+name+`"}}`, `{"id":2,"error":{"code":"permission_denied","message":"\"`+name+
+			`\": names that begin with ~ are the node API's own","do":"choose another name"}}`)
 	}
 	l.send(" \r") // an empty line is no message
 	l.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)

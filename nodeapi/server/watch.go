@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -26,7 +27,7 @@ func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
 			return nil, err
 		}
 	}
-	if d.Prefix != nil && *d.Prefix != "" {
+	if d.Prefix != nil && *d.Prefix != "" { // a prefix of names is as a name
 		if err := checkKey(*d.Prefix); err != nil {
 			return nil, err
 		}
@@ -59,10 +60,12 @@ func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
 			for len(changes) > 0 && (len(events) == 0 || size < eventsAtOnce) {
 				// A byte of a value is up to six in JSON.
 				size += 64 + len(changes[0].Key.Name) + 6*len(changes[0].Value)
-				events = append(events, node.Event{Item: item(changes[0].Item), Overtaken: changes[0].Overtaken})
+				if !cell.Reserved(changes[0].Key.Name) {
+					events = append(events, event(ctx, k, changes[0]))
+				}
 				changes = changes[1:]
 			}
-			if !k.more(ctx, &node.WatchAnswer{Events: events}) {
+			if len(events) > 0 && !k.more(ctx, &node.WatchAnswer{Events: events}) {
 				return
 			}
 		}
@@ -71,6 +74,17 @@ func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
 		return nil, refused
 	}
 	return nil, err
+}
+
+// event is a change as a program is told of it. A key whose lease is gone has no value any more;
+// that it was deleted is told, too, when somebody has done it.
+func event(ctx context.Context, k *call, c store.Change) node.Event {
+	v, err := k.c.s.coordination.Resolve(ctx, c.Item, true)
+	if err != nil {
+		return node.Event{Item: node.Item{Key: c.Key.Name, Version: version(c.Version), Error: toAnswer(err, false)},
+			Overtaken: c.Overtaken}
+	}
+	return node.Event{Item: item(v), Overtaken: c.Overtaken}
 }
 
 // each does n things, some of them at a time.

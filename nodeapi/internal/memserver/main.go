@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/server"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -32,7 +33,7 @@ func run() error {
 	namespace := flag.String("namespace", "default", "of callers who name none")
 	grace := flag.Duration("grace", 2*time.Second, "for how long clients may go on after SIGTERM")
 	flag.Parse()
-	s := server.New(server.Config{Store: store.NewMemory(*maxValue), Name: "memserver", Node: "memory",
+	s := server.New(server.Config{Store: store.NewMemory(*maxValue + cell.Plain.Overhead()), Name: "memserver", Node: "memory",
 		Namespace: *namespace, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	ended := make(chan error, 2)
 	serve := func(network, address string) error {
