@@ -30,8 +30,8 @@ type NamesOptions struct {
 
 // Names reads and writes keys that it knows by their names, wherever they are: what is moved to
 // another chain, or removed and added anew, is looked up again without the caller's notice. It asks
-// the controller where keys are and how to reach their chains, and keeps that; what it knows goes on
-// without a controller. It is safe for concurrent use.
+// the controller where keys are and how to reach their chains, and keeps that; what it knows goes
+// on without a controller. It is safe for concurrent use.
 //
 // Versions are those of the name (api.Key's VersionOffset): they only grow, also when the key moves
 // or comes back. A key that was added without a value, and not written since, has version 0, as one
@@ -39,10 +39,10 @@ type NamesOptions struct {
 //
 // A write is not sent again where it may have been executed. A KEY_ID that is not there any more
 // says that of one copy of a packet, so a Put or a Delete goes on under the next one only if the
-// controller says that the KEY_ID had gone before the call began (SettledMillis, a duration: the two
-// clocks have to run at nearly the same rate); else its outcome is unknown. A CompareAndSwap goes on
-// in any case, since it cannot be executed twice: versions do not come again. When it fails then,
-// its own first copy may be why, and the outcome is unknown as well.
+// controller says that the KEY_ID had gone before the call began (SettledMillis, a duration: the
+// two clocks have to run at nearly the same rate); else its outcome is unknown. A CompareAndSwap
+// goes on in any case, since it cannot be executed twice: versions do not come again. When it fails
+// then, its own first copy may be why, and the outcome is unknown as well.
 type Names struct {
 	o      NamesOptions
 	places *places
@@ -146,14 +146,15 @@ func (n *Names) CompareAndDelete(ctx context.Context, name string, expected wire
 // Forget drops what is known of where a name is.
 func (n *Names) Forget(name string) { n.places.forget(name, nil) }
 
-// Place is where a name's key is, as far as it is known without asking: its KEY_ID, and what is to
-// be added to its versions.
-func (n *Names) Place(name string) (key wire.Key, offset uint64, known bool) {
+// Place is where a name's key is, as far as it is known without asking, and makes of what a switch
+// says of that KEY_ID the state of the name.
+func (n *Names) Place(name string) (key wire.Key, state func(found bool, value []byte, v wire.Version) Named,
+	known bool) {
 	p := n.places.known(name)
 	if p == nil {
-		return 0, 0, false
+		return 0, nil, false
 	}
-	return p.id, p.offset, true
+	return p.id, p.state, true
 }
 
 // Learn takes in what the controller has said of a key, in a list for example.

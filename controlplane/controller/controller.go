@@ -84,7 +84,8 @@ type Controller struct {
 	// that took over before would take a key that was placed out again, and one that was moved
 	// back.
 	news map[string]bool
-	// replacedAt is when the last KEY_ID that a name had before could not be used any more (settled.go)
+	// replacedAt is when the last KEY_ID that a name had before could not be used any more
+	// (settled.go)
 	replacedAt map[string]chain.Time
 	replacedBy chain.Time           // of those that are not in it any more, the latest may have been then
 	touched    map[*chainState]bool // chains whose machines may ask for something

@@ -106,7 +106,7 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 		out[i].err = cmpErr(op.err, op.Err(n))
 		out[i].key.State = keyspace.Placed
 	}
-	return out, c.call(ctx, func() {
+	return out, c.call(context.WithoutCancel(ctx), func() {
 		for _, i := range at {
 			if k, ok := c.dir.ByID(out[i].key.ID); ok && out[i].err == nil { // with its versions
 				out[i].key = k

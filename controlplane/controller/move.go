@@ -85,7 +85,8 @@ func (m mover) Directory() *keyspace.Directory { return m.dir }
 // Operate implements ops.Keeper.
 func (m mover) Operate(k keyspace.Key, begin func(*chain.Machine, chain.Time, chain.OpID),
 	end func(error)) ops.Waiting {
-	op := &keyOperation{Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)}, done: make(chan struct{})}
+	op := &keyOperation{Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)},
+		done: make(chan struct{})}
 	op.finish = func(err error) {
 		if err == nil { // of a detachment; to a key that is put back it does not matter
 			m.replaced(k.Name)

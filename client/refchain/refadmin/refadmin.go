@@ -1,5 +1,6 @@
-// Package refadmin is a controller for tests of what asks one where keys are: it has reference chains
-// (package refchain), places keys in them, moves and removes them, and can be made to say nothing.
+// Package refadmin is a controller for tests of what asks one where keys are: it has reference
+// chains (package refchain), places keys in them, moves and removes them, and can be made to say
+// nothing.
 package refadmin
 
 import (
@@ -39,8 +40,8 @@ type Controller struct {
 	asked    map[string]int // by method and path
 }
 
-// New starts a controller of chains with so many slots each: "a" with epoch 1, "b" with epoch 2, and
-// so on.
+// New starts a controller of chains with so many slots each: "a" with epoch 1, "b" with epoch 2,
+// and so on.
 func New(slots int, chains ...*refchain.Chain) *Controller {
 	c := &Controller{start: time.Now(), slots: slots, chains: map[string]*refchain.Chain{}, ids: map[string]uint8{},
 		epochs: map[string]uint16{}, next: map[string]uint32{}, keys: map[string]*api.Key{}, moving: map[string]bool{},
@@ -146,7 +147,8 @@ func (c *Controller) Asked(pattern string) int {
 func (c *Controller) chain(name string) api.Chain {
 	at := func(a netip.AddrPort) string { return a.String() }
 	all := c.chains[name].Addresses()
-	out := api.Chain{Name: name, ID: c.ids[name], ServiceAddress: at(all[0]), Ready: true, ValueBytes: 16, Slots: c.slots}
+	out := api.Chain{Name: name, ID: c.ids[name], ServiceAddress: at(all[0]), Ready: true,
+		ValueBytes: 16, Slots: c.slots}
 	for i, a := range all[1:] {
 		out.Members = append(out.Members, api.Member{Switch: fmt.Sprint("s", i+1), Address: at(a)})
 	}

@@ -39,8 +39,8 @@ type Keeper interface {
 	Stays(k Key, why error)
 }
 
-// Waiting waits for an operation's end, and gives what was in the key's slot, and its version, where
-// the operation looked. When ctx ends before, the operation is given up.
+// Waiting waits for an operation's end, and gives what was in the key's slot, and its version,
+// where the operation looked. When ctx ends before, the operation is given up.
 type Waiting func(ctx context.Context) (value []byte, version wire.Version, err error)
 
 // ErrNotLeading: the store takes nothing from this controller any more, because another leads.

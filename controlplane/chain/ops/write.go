@@ -19,8 +19,8 @@ type Writes struct {
 	mu      sync.Mutex
 	written []bool // the key's write was answered, in this or an earlier attempt
 	errs    []error
-	// versions that the writes were given. Of a removal whose key had gone from the head before: one
-	// above all that it has had.
+	// versions that the writes were given. Of a removal whose key had gone from the head before:
+	// one above all that it has had.
 	versions []wire.Version
 }
 
