@@ -16,6 +16,7 @@ type lease struct {
 	key     leaseKey
 	version wire.Version // 0: not read yet
 	value   []byte
+	mark    []byte // the node's that granted it
 	ttl     time.Duration
 	since   time.Time // it had that version at this time at the latest
 	// renewed says that somebody lives: a version was seen to come, or was made here.
@@ -72,7 +73,7 @@ func (s *Service) see(k leaseKey, item store.Item, here bool) (time.Duration, bo
 		return ttl, true
 	}
 	l.renewed = l.renewed || here || l.version != 0
-	l.version, l.value, l.ttl, l.since = item.Version, c.Encode(), ttl, s.clock.Now()
+	l.version, l.value, l.mark, l.ttl, l.since = item.Version, c.Encode(), c.Value, ttl, s.clock.Now()
 	s.arm(l, ttl+margin(ttl))
 	for u := range l.users {
 		u.wake(false)

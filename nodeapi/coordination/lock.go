@@ -13,16 +13,16 @@ import (
 
 // Lock takes a lock, or waits for it. o is the connection's, and needed where d names no lease.
 func (s *Service) Lock(ctx context.Context, ns string, o *Owner, d node.LockData) (node.LockAnswer, error) {
-	key, err := named(ns, lockPrefix, "lock", d.Name)
+	key, err := named(ns, lockPrefix, "lock", d.Name, 0)
 	if err != nil {
 		return node.LockAnswer{}, err
 	}
-	return s.hold(ctx, ns, o, d, []store.Key{key}, nil)
+	return s.hold(ctx, ns, o, d, taking{keys: []store.Key{key}, line: key})
 }
 
 // Unlock gives a lock back.
 func (s *Service) Unlock(ctx context.Context, ns string, d node.UnlockData) error {
-	key, err := named(ns, lockPrefix, "lock", d.Name)
+	key, err := named(ns, lockPrefix, "lock", d.Name, 0)
 	if err != nil {
 		return err
 	}
@@ -33,6 +33,8 @@ func (s *Service) Unlock(ctx context.Context, ns string, d node.UnlockData) erro
 	return s.giveBack(ctx, key, version)
 }
 
+func token(v wire.Version) string { return strconv.FormatUint(uint64(v), 10) }
+
 func parseToken(token string) (wire.Version, error) {
 	n, err := strconv.ParseUint(token, 10, 64)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != token {
@@ -41,14 +43,13 @@ func parseToken(token string) (wire.Version, error) {
 	return wire.Version(n), nil
 }
 
-// hold takes one of keys, which are alike, for the lease of d. value is what the cell says beside
-// that.
-func (s *Service) hold(ctx context.Context, ns string, o *Owner, d node.LockData, keys []store.Key, value []byte) (
-	node.LockAnswer, error) {
+// hold does a taking for the lease of d.
+func (s *Service) hold(ctx context.Context, ns string, o *Owner, d node.LockData, t taking) (node.LockAnswer, error) {
 	if d.WaitMillis != nil && *d.WaitMillis < 0 {
-		return node.LockAnswer{}, failure(node.CodeInvalidArgument, "", "waitMs is %d", *d.WaitMillis)
+		return node.LockAnswer{}, failure(node.CodeInvalidArgument, "leave it out, or give milliseconds",
+			"waitMs is %d", *d.WaitMillis)
 	}
-	t := taking{s: s, keys: keys, value: value, answer: node.LockAnswer{Name: d.Name}, wake: make(chan struct{}, 1)}
+	t.s, t.answer, t.wake = s, node.LockAnswer{Name: d.Name}, make(chan struct{}, 1)
 	var err error
 	switch {
 	case d.Lease != "":
@@ -73,12 +74,14 @@ func (s *Service) hold(ctx context.Context, ns string, o *Owner, d node.LockData
 	return t.run(ctx)
 }
 
-// taking is a call that takes one of several keys.
+// taking is a call that takes one of several keys, which are alike.
 type taking struct {
 	s      *Service
 	keys   []store.Key
+	line   store.Key                                     // stands for all of them
+	token  func(store.Key, wire.Version) (string, error) // nil: the version alone
+	value  []byte                                        // what the cell says beside the lease
 	lease  leaseKey
-	value  []byte
 	try    bool            // it does not wait
 	over   <-chan struct{} // it waits until this is closed; nil: until its context ends
 	wake   chan struct{}
@@ -86,7 +89,7 @@ type taking struct {
 }
 
 func (t *taking) run(ctx context.Context) (node.LockAnswer, error) {
-	leave, turn, err := t.line(ctx)
+	leave, turn, err := t.queue(ctx)
 	if !turn || err != nil {
 		return t.answer, err
 	}
@@ -140,8 +143,11 @@ func (t *taking) attempt(ctx context.Context) (bool, []held, error) {
 			var taken bool
 			if item, taken, err = t.take(ctx, item); taken && err == nil {
 				t.answer.Held, t.answer.Lease = true, t.lease.id.String()
-				t.answer.Token = strconv.FormatUint(uint64(item.Version), 10)
-				return true, nil, nil
+				t.answer.Token = token(item.Version)
+				if t.token != nil {
+					t.answer.Token, err = t.token(key, item.Version)
+				}
+				return true, nil, err
 			}
 		}
 		if err != nil {
@@ -277,9 +283,10 @@ type line struct {
 	waiting []chan struct{}
 }
 
-// line waits for the call's turn. It says false where that did not come before the call was to end.
-func (t *taking) line(ctx context.Context) (leave func(), turn bool, err error) {
-	s, name := t.s, t.lease.namespace+"/"+t.keys[len(t.keys)-1].Name
+// queue waits for the call's turn. It says false where that did not come before the call was to
+// end.
+func (t *taking) queue(ctx context.Context) (leave func(), turn bool, err error) {
+	s, name := t.s, t.line
 	s.mu.Lock()
 	l := s.lines[name]
 	if l != nil && t.try {

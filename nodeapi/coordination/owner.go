@@ -21,6 +21,7 @@ type Owner struct {
 	mu     sync.Mutex
 	closed bool
 	leases map[ownedKey]*owned
+	mine   map[leaseKey]chan struct{} // all that were granted, and what keeps one alive at once
 }
 
 type ownedKey struct {
@@ -37,7 +38,8 @@ type owned struct {
 
 // NewOwner makes an Owner.
 func (s *Service) NewOwner() *Owner {
-	o := &Owner{s: s, leases: map[ownedKey]*owned{}, lost: make(chan struct{})}
+	o := &Owner{s: s, leases: map[ownedKey]*owned{}, mine: map[leaseKey]chan struct{}{},
+		lost: make(chan struct{})}
 	o.ctx, o.stop = context.WithCancel(s.ctx)
 	return o
 }
@@ -49,14 +51,12 @@ func (o *Owner) Lost() <-chan struct{} { return o.lost }
 
 // Close ends the leases. It does not wait for that.
 func (o *Owner) Close() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.closed {
-		return
-	}
-	o.closed = true
 	o.stop()
-	for _, l := range o.leases {
+	o.mu.Lock()
+	ends := o.leases
+	o.closed, o.leases = true, nil
+	o.mu.Unlock()
+	for _, l := range ends {
 		o.s.behind(func(ctx context.Context) { o.end(ctx, l) })
 	}
 }
@@ -113,14 +113,18 @@ func (o *Owner) lease(ctx context.Context, ns string, millis int) (leaseKey, err
 		return leaseKey{}, err
 	}
 	l.granted = true
-	o.s.loop(func() { o.keep(at, l, ttl, begin) })
+	now := make(chan struct{}, 1)
+	o.mu.Lock()
+	o.mine[l.key] = now
+	o.mu.Unlock()
+	o.s.loop(func() { o.keep(at, l, ttl, begin, now) })
 	return l.key, nil
 }
 
 // keep keeps a lease alive until Close, or until it is lost. last is when the last call began that
-// made it live for its time from then on.
-func (o *Owner) keep(at ownedKey, l *owned, ttl time.Duration, last time.Time) {
-	for pause := ttl / 3; o.s.sleep(o.ctx, pause); {
+// made it live for its time from then on; now has it kept alive at once.
+func (o *Owner) keep(at ownedKey, l *owned, ttl time.Duration, last time.Time, now <-chan struct{}) {
+	for pause := ttl / 3; o.s.sleepUntil(o.ctx, pause, now); {
 		begin := o.s.clock.Now()
 		ctx, cancel := context.WithCancel(o.ctx)
 		stop := o.s.clock.AfterFunc(min(ttl/3, last.Add(ttl).Sub(begin)), cancel)
@@ -139,6 +143,24 @@ func (o *Owner) keep(at ownedKey, l *owned, ttl time.Duration, last time.Time) {
 	}
 }
 
+// has says that the Owner made a lease.
+func (o *Owner) has(k leaseKey) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, ok := o.mine[k]
+	return ok
+}
+
+// nudge has a lease kept alive at once, if the Owner keeps it.
+func (o *Owner) nudge(k leaseKey) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case o.mine[k] <- struct{}{}:
+	default:
+	}
+}
+
 // lose drops a lease that was lost: the next who asks gets a new one.
 func (o *Owner) lose(at ownedKey, l *owned) {
 	o.mu.Lock()
@@ -149,6 +171,7 @@ func (o *Owner) lose(at ownedKey, l *owned) {
 	if o.leases[at] == l {
 		delete(o.leases, at)
 	}
+	delete(o.mine, l.key)
 	select {
 	case <-o.lost:
 	default:

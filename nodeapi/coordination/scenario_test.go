@@ -37,14 +37,18 @@ import (
 //	PROGRAM: &N FUNCTION ARGUMENT...  the same, in the background: its answer is told when it comes
 //
 // The word secretly keeps a token out of the transcript: whether a dead holder's lock is deleted,
-// or taken over, is a matter of chance. Leases are printed as L1, L2, ... in the order in which
-// they appear, and are named so; granted is the one that was granted last.
+// or taken over, is a matter of chance. Times are cut off after a tenth of a second, since so is
+// who looks first at what two do at one time. Leases are printed as L1, L2, ... in the order in
+// which they appear, and are named so; granted is the one that was granted last.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
 			w := &story{store: store.NewMemory(16), servers: map[string]*server{}, programs: map[string]*program{},
 				begin: time.Now()}
 			defer func() {
+				for _, p := range w.programs {
+					p.stop()
+				}
 				for _, s := range w.servers {
 					s.kill()
 				}
@@ -110,7 +114,7 @@ func (w *story) tell() {
 		return bool01(a.background) - bool01(b.background)
 	})
 	for _, a := range w.answers {
-		if now := a.at.Sub(w.begin).Round(time.Millisecond); now != w.said {
+		if now := a.at.Sub(w.begin).Truncate(100 * time.Millisecond); now != w.said {
 			w.said = now
 			fmt.Fprintf(&w.out, "%s:\n", now)
 		}
@@ -303,6 +307,35 @@ func (w *story) call(p *program, function string, args []string) string {
 		return lock(p.at.Lock(ctx, "ns", p.owner, d))
 	case "unlock":
 		return outcome("done", p.at.Unlock(ctx, "ns", unlock))
+	case "campaign":
+		return lock(p.at.Campaign(ctx, "ns", p.owner, d))
+	case "resign":
+		return outcome("done", p.at.Resign(ctx, "ns", unlock))
+	case "leader":
+		a, err := p.at.Leader(ctx, "ns", node.LeaderData{Name: d.Name})
+		if !a.Found {
+			return outcome("nobody", err)
+		}
+		n, _ := strconv.ParseUint(a.Token, 10, 64)
+		return outcome(fmt.Sprintf("%q, token %s", a.Value, wire.Version(n)), err)
+	case "acquire":
+		return lock(p.at.Acquire(ctx, "ns", p.owner, d))
+	case "release":
+		return outcome("done", p.at.Release(ctx, "ns", unlock))
+	case "register":
+		a, err := p.at.RegisterService(ctx, "ns", p.owner, node.ServiceData{Service: free[0], Instance: free[1],
+			Address: d.Value, Lease: d.Lease, TTLMillis: d.TTLMillis})
+		return outcome(fmt.Sprintf("%s at %s, %s", a.Address, a.Node, a.Lease), err)
+	case "deregister":
+		return outcome("done", p.at.DeregisterService(ctx, "ns", p.owner, node.ServiceData{Service: free[0],
+			Instance: free[1], Lease: d.Lease}))
+	case "service":
+		a, err := p.at.GetService(ctx, "ns", node.GetServiceData{Service: free[0], Order: free[1]})
+		return outcome(instances(a), err)
+	case "watch":
+		return outcome("", p.at.WatchService(ctx, "ns", free[0], func(a node.ServiceAnswer) {
+			w.say(true, "%s is told: %s", free[0], instances(a))
+		}))
 	case "get":
 		v, err := p.at.Get(ctx, key, free[1] == "eventual")
 		switch {
@@ -321,4 +354,12 @@ func (w *story) call(p *program, function string, args []string) string {
 		return outcome(fmt.Sprintf("%v: %q at %s %s", ok, v.Value, v.Version, v.Lease), err)
 	}
 	return "what is " + function + "?"
+}
+
+func instances(a node.ServiceAnswer) string {
+	s := make([]string, len(a.Instances))
+	for i, x := range a.Instances {
+		s[i] = fmt.Sprintf("%s=%s@%s", x.Instance, x.Address, x.Node)
+	}
+	return fmt.Sprintf("%q", s)
 }

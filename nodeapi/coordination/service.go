@@ -57,7 +57,9 @@ type Service struct {
 	tidies int           // how much is being tidied up
 	tidy   chan struct{} // closed when nothing is, after Close
 	leases map[leaseKey]*lease
-	lines  map[string]*line
+	views  map[store.Key]*view
+	keeps  map[store.Key]*keeping
+	lines  map[store.Key]*line
 }
 
 // New makes a Service. Close ends it.
@@ -65,7 +67,8 @@ func New(st store.Store, o Options) *Service {
 	if o.Clock == nil {
 		o.Clock = Monotonic{}
 	}
-	s := &Service{store: st, clock: o.Clock, node: o.Node, leases: map[leaseKey]*lease{}, lines: map[string]*line{}}
+	s := &Service{store: st, clock: o.Clock, node: o.Node, leases: map[leaseKey]*lease{},
+		views: map[store.Key]*view{}, keeps: map[store.Key]*keeping{}, lines: map[store.Key]*line{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -139,12 +142,17 @@ func (p *pauses) wait(ctx context.Context) bool {
 }
 
 // sleep says false if ctx ended first.
-func (s *Service) sleep(ctx context.Context, d time.Duration) bool {
+func (s *Service) sleep(ctx context.Context, d time.Duration) bool { return s.sleepUntil(ctx, d, nil) }
+
+// sleepUntil is ended by wake, too.
+func (s *Service) sleepUntil(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	over := make(chan struct{})
 	stop := s.clock.AfterFunc(d, func() { close(over) })
 	defer stop()
 	select {
 	case <-over:
+		return ctx.Err() == nil
+	case <-wake:
 		return ctx.Err() == nil
 	case <-ctx.Done():
 		return false
@@ -158,11 +166,13 @@ const (
 	electionPrefix = cell.ReservedPrefix + "election/"
 	permitPrefix   = cell.ReservedPrefix + "permit/"
 	servicePrefix  = cell.ReservedPrefix + "service/"
+	nudgePrefix    = cell.ReservedPrefix + "nudge/"
 )
 
-// named is the key of something that a program has named.
-func named(ns, prefix, what, name string) (store.Key, error) {
-	room := node.MaxKeyName - len(prefix)
+// named is the key of something that a program has named. tail is how many bytes may come behind
+// it.
+func named(ns, prefix, what, name string, tail int) (store.Key, error) {
+	room := node.MaxKeyName - len(prefix) - tail
 	switch {
 	case name == "" || !utf8.ValidString(name) || strings.ContainsRune(name, 0):
 		return store.Key{}, failure(node.CodeInvalidArgument, "name it by text", "a %s needs a name", what)

@@ -232,12 +232,6 @@ func (s *server) kill() {
 	s.Close(ctx)
 }
 
-// close ends a server orderly.
-func (s *server) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	s.Close(ctx)
-}
 
 // kept gives all keys of a store that have a value.
 func kept(m *store.Memory, ns string) map[string]cell.Cell {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -230,13 +231,16 @@ func TestAnyOrder(t *testing.T) {
 // slowStore is a store whose key "slow" waits until hold is closed.
 type slowStore struct {
 	store.Store
-	hold chan struct{}
+	hold    chan struct{}
+	waiting atomic.Int32
 }
 
 func (s *slowStore) wait(ctx context.Context, key store.Key) error {
 	if key.Name != "slow" {
 		return nil
 	}
+	s.waiting.Add(1)
+	defer s.waiting.Add(-1)
 	select {
 	case <-s.hold:
 		return nil
