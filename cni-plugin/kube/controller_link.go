@@ -23,6 +23,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	nodeapi "github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 
 // The node API asks the controller where keys are, and makes them there. An agent that may not lead
@@ -130,12 +131,13 @@ type answerer struct {
 	tls   *tls.Config
 	serve http.Handler // the controller's admin API
 	log   *slog.Logger
+
 	mu    sync.Mutex
-	stops map[string]context.CancelFunc // by the node's name and addresses
+	tasks map[string]*task // by the node's name and addresses
 }
 
 func newAnswerer(conf *tls.Config, serve http.Handler, log *slog.Logger) *answerer {
-	return &answerer{tls: conf, serve: serve, log: log, stops: map[string]context.CancelFunc{}}
+	return &answerer{tls: conf, serve: serve, log: log, tasks: map[string]*task{}}
 }
 
 // follow answers exactly these nodes from now on, until ctx ends.
@@ -149,26 +151,13 @@ func (a *answerer) follow(ctx context.Context, nodes []node) {
 		}
 		key := n.Name + " " + n.status.Agent + " " + n.Address.String()
 		wanted[key] = true
-		if a.stops[key] == nil {
-			one, stop := context.WithCancel(ctx)
-			a.stops[key] = stop
-			go a.one(one, n.Name, n.status.Agent, n.Address)
-			context.AfterFunc(ctx, func() { a.forget(key) })
+		if !a.tasks[key].running() {
+			t := newTask(ctx)
+			a.tasks[key] = t
+			go a.one(t.ctx, n.Name, n.status.Agent, n.Address)
 		}
 	}
-	for key, stop := range a.stops {
-		if !wanted[key] {
-			stop()
-			delete(a.stops, key)
-		}
-	}
-}
-
-// forget is called when a term has ended: the next one begins anew.
-func (a *answerer) forget(key string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.stops, key)
+	endOthers(a.tasks, wanted)
 }
 
 func (a *answerer) one(ctx context.Context, name, address string, host netip.Addr) {
@@ -265,8 +254,13 @@ func byNode(name string, host netip.Addr, next http.Handler) http.Handler {
 		pass(w, r)
 	})
 	mux.HandleFunc("POST /v1/keys", changed(func(k *api.KeyRequest) error {
-		if namespace, key, ok := nodeapi.ParseKeyName(k.Name); !ok || namespace == "" || key == "" {
-			return fmt.Errorf("a node may make keys whose names are %sNAMESPACE/KEY, not %.80q", nodeapi.KeyPrefix, k.Name)
+		namespace, key, ok := nodeapi.ParseKeyName(k.Name)
+		if !ok || authority.CheckNamespace(namespace) != nil || key == "" {
+			return fmt.Errorf("a node may make keys whose names are %sNAMESPACE/KEY, not %.80q", nodeapi.KeyPrefix,
+				k.Name)
+		}
+		if k.Quota == nil || k.Quota.Prefix != nodeapi.NamespacePrefix(namespace) {
+			return errors.New("a node makes keys within the quota of their namespace")
 		}
 		return nil
 	}, deny, pass))

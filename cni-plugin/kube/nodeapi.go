@@ -63,7 +63,7 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 	if err != nil {
 		return nil, fmt.Errorf("the node API: following pods: %w", err)
 	}
-	reviews := &reviews{client: c, asked: prometheus.NewCounterVec(prometheus.CounterOpts{
+	reviews := &keyReviews{client: c, asked: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "netcraq_nodeapi_reviews_total",
 		Help: "Questions to the API server about a service account's right to keys, by answer."}, []string{"answer"})}
 	k := authority.KubernetesOptions{Pods: pods, Reviewer: reviews}
@@ -211,14 +211,14 @@ func (p *nodePods) Changed() <-chan struct{} {
 	return p.changed
 }
 
-// reviews asks the API server: authority.Reviewer.
-type reviews struct {
+// keyReviews asks the API server: authority.Reviewer.
+type keyReviews struct {
 	client client.Client
 	asked  *prometheus.CounterVec
 }
 
 // Review implements authority.Reviewer.
-func (r *reviews) Review(ctx context.Context, q authority.Review) (bool, error) {
+func (r *keyReviews) Review(ctx context.Context, q authority.Review) (bool, error) {
 	s := &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
 		User: "system:serviceaccount:" + q.AccountNamespace + ":" + q.Account,
 		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + q.AccountNamespace,

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/netcraq/netcraq/api/node"
+	nodeapi "github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/keys"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/wire"
@@ -53,7 +53,7 @@ func (l *lateStore) get() (store.Store, error) {
 	if s := l.now.Load(); s != nil {
 		return s, nil
 	}
-	return nil, &node.Error{Code: node.CodeUnavailable, Do: "try again",
+	return nil, &nodeapi.Error{Code: nodeapi.CodeUnavailable, Do: "try again",
 		Message: "this node has heard of no controller yet, or the cluster has no chains"}
 }
 
