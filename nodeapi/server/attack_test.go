@@ -183,7 +183,7 @@ func TestFlood(t *testing.T) {
 		}
 		wg.Go(func() {
 			defer nc.Close()
-			_ = nc.SetDeadline(time.Now().Add(soon))
+			_ = nc.SetDeadline(time.Now().Add(2 * time.Second))
 			if n%2 == 0 {
 				go func() { _, _ = io.Copy(io.Discard, nc) }()
 			}

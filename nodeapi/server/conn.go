@@ -98,6 +98,7 @@ func (c *conn) serve() {
 			return
 		case size == 0:
 			if !c.read() {
+				c.lastAnswers()
 				return
 			}
 			continue
@@ -341,6 +342,7 @@ func (c *conn) finished(k *call, answer any, err error) {
 	if k.f.inline == nil {
 		delete(c.calls, k.req.ID)
 		c.watched -= k.watches
+		c.room.Broadcast()
 	}
 	c.push(text)
 	c.mu.Unlock()
@@ -379,6 +381,29 @@ func (k *call) more(ctx context.Context, answer any) bool {
 	c.mu.Unlock()
 	c.flush()
 	return ctx.Err() == nil
+}
+
+// lastAnswers is for a client that sends nothing more, but may still read: what is under way is
+// waited for a little. It may as well have gone, so nothing waits for its turn, or watches, for it.
+func (c *conn) lastAnswers() {
+	late := false
+	timer := time.AfterFunc(c.s.limits.Farewell, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		late = true
+		c.room.Broadcast()
+	})
+	defer timer.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.calls {
+		if k.f.watches != nil || k.f.waits {
+			k.cancel()
+		}
+	}
+	for len(c.calls)+c.unsent > 0 && !c.dead && !late {
+		c.room.Wait()
+	}
 }
 
 // waitForRoom waits while the client does not read what it was sent.

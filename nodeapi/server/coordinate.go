@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 )
 
-// owner is what the connection's own leases hang on. It ends with the connection.
+// ownLeases is what the connection's own leases hang on. It ends with the connection.
 func (c *conn) ownLeases() *coordination.Owner {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,6 +45,52 @@ func lock(ctx context.Context, k *call, d *node.LockData) (any, error) {
 
 func unlock(ctx context.Context, k *call, d *node.UnlockData) (any, error) {
 	return at(ctx, k, d.Namespace, *d, nothing(k.c.s.coordination.Unlock))
+}
+
+func campaign(ctx context.Context, k *call, d *node.LockData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, own(k, d.Lease, k.c.s.coordination.Campaign))
+}
+
+func resign(ctx context.Context, k *call, d *node.UnlockData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, nothing(k.c.s.coordination.Resign))
+}
+
+func leader(ctx context.Context, k *call, d *node.LeaderData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, k.c.s.coordination.Leader)
+}
+
+func acquire(ctx context.Context, k *call, d *node.LockData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, own(k, d.Lease, k.c.s.coordination.Acquire))
+}
+
+func release(ctx context.Context, k *call, d *node.UnlockData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, nothing(k.c.s.coordination.Release))
+}
+
+func registerService(ctx context.Context, k *call, d *node.ServiceData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, own(k, d.Lease, k.c.s.coordination.RegisterService))
+}
+
+func deregisterService(ctx context.Context, k *call, d *node.ServiceData) (any, error) {
+	return at(ctx, k, d.Namespace, *d,
+		own(k, "", func(ctx context.Context, ns string, o *coordination.Owner, d node.ServiceData) (struct{}, error) {
+			return struct{}{}, k.c.s.coordination.DeregisterService(ctx, ns, o, d)
+		}))
+}
+
+func getService(ctx context.Context, k *call, d *node.GetServiceData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, k.c.s.coordination.GetService)
+}
+
+func watchService(ctx context.Context, k *call, d *node.GetServiceData) (any, error) {
+	ns, err := k.place(ctx, d.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	if d.Order != "" {
+		return nil, invalid("watchService has no order: each answer has all instances")
+	}
+	return nil, k.c.s.coordination.WatchService(ctx, ns, d.Service, func(a node.ServiceAnswer) { k.more(ctx, &a) })
 }
 
 // at does something in a namespace, if its caller may.

@@ -13,6 +13,7 @@ const maxID = 1<<53 - 1 // the largest number that every language's JSON keeps
 // function is what the server can be asked for.
 type function struct {
 	writes bool
+	waits  bool // for others; who has gone waits no more
 	// watches is set for what is answered again and again: how many keys and prefixes it follows.
 	watches func(data any) int
 	read    func(f framing, raw []byte) (any, error)
@@ -44,6 +45,12 @@ func writes[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *fu
 	return f
 }
 
+func waits[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *function {
+	f := writes(do)
+	f.waits = true
+	return f
+}
+
 func watches[D any](cost func(*D) int, do func(ctx context.Context, k *call, d *D) (any, error)) *function {
 	f := reads(do)
 	f.watches = func(data any) int { return cost(data.(*D)) }
@@ -69,8 +76,19 @@ func init() {
 		node.FuncGrant:     writes(grant),
 		node.FuncKeepAlive: writes(keepAlive),
 		node.FuncRevoke:    writes(revoke),
-		node.FuncLock:      writes(lock),
-		node.FuncUnlock:    writes(unlock),
+
+		node.FuncLock:     waits(lock),
+		node.FuncUnlock:   writes(unlock),
+		node.FuncCampaign: waits(campaign),
+		node.FuncResign:   writes(resign),
+		node.FuncLeader:   reads(leader),
+		node.FuncAcquire:  waits(acquire),
+		node.FuncRelease:  writes(release),
+
+		node.FuncRegisterService:   writes(registerService),
+		node.FuncDeregisterService: writes(deregisterService),
+		node.FuncGetService:        reads(getService),
+		node.FuncWatchService:      watches(func(*node.GetServiceData) int { return 1 }, watchService),
 	}
 }
 
