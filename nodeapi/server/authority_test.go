@@ -141,8 +141,8 @@ func (noCreating) Authorize(_ context.Context, _ authority.Caller, v authority.V
 	return nil
 }
 
-// TestQuotas floods a server.
-func TestQuotas(t *testing.T) {
+// TestQuotasOfNamespaces floods a server.
+func TestQuotasOfNamespaces(t *testing.T) {
 	_, path := start(t, Config{Quotas: authority.NewQuotas(func(string) authority.Quota {
 		return authority.Quota{Connections: 2, Watches: 3, RequestsPerSecond: 0.001, Burst: 10}
 	}, nil)})
