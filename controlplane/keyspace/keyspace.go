@@ -345,12 +345,15 @@ func (d *Directory) Adopt(found map[wire.Key]int) (adopted []Key) {
 	return adopted
 }
 
-// Retire records that a KEY_ID was used, by whomever, and must not be given again.
-func (d *Directory) Retire(id wire.Key) {
-	if !d.used(id) && d.ids[id] == nil {
+// Retire records that a KEY_ID was used, by whomever, and must not be given again. It says whether
+// that is new.
+func (d *Directory) Retire(id wire.Key) bool {
+	unknown := !d.used(id) && d.ids[id] == nil
+	if unknown {
 		d.retired[id] = true
 		d.changed()
 	}
+	return unknown
 }
 
 // SetState changes a key's state.

@@ -61,6 +61,7 @@ func (s *shell) erase(a chain.Erase) {
 			if err != nil {
 				s.m.EraseFailed(s.now(), a.Seq, err)
 			} else {
+				s.untidy[a.Switch] = true
 				s.m.SwitchUp(s.now(), a.Switch, chain.Report{Fresh: true})
 			}
 			s.flush()
@@ -86,7 +87,7 @@ func (n *node) wipe() {
 		}
 		return
 	}
-	n.assignment, n.slots = nil, map[wire.Key]int{}
+	n.assignment, n.keyIndex = nil, map[wire.Key]ops.Entry{}
 }
 
 // copy fills a switch, or compares it.

@@ -70,6 +70,39 @@ func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (
 	}
 }
 
+// Watch is the store's, and looks after the leases of what is watched: a key that is bound to one
+// which lapses is deleted, which is told. Each change goes through Resolve, or is of another's.
+func (s *Service) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
+	hangs := map[string]*user{}
+	release := func(name string) {
+		if u := hangs[name]; u != nil {
+			s.unfollow(u)
+			delete(hangs, name)
+		}
+	}
+	defer func() {
+		for name := range hangs {
+			release(name)
+		}
+	}()
+	return s.store.Watch(ctx, w, func(changes []store.Change) {
+		for _, c := range changes {
+			d, err := cell.Decode(c.Value)
+			if !c.Found || err != nil || d.Kind != cell.Bound {
+				release(c.Key.Name)
+				continue
+			}
+			k := leaseKey{c.Key.Namespace, d.Lease}
+			if u := hangs[c.Key.Name]; u == nil || u.lease.key != k {
+				release(c.Key.Name)
+				hangs[c.Key.Name] = s.follow(k, false, func(bool) {})
+				s.note(k, c.Key)
+			}
+		}
+		tell(changes)
+	})
+}
+
 // Put writes a program's value, bound to a lease unless that is "".
 func (s *Service) Put(ctx context.Context, key store.Key, value []byte, lease string) (wire.Version, error) {
 	b, done, err := s.encode(ctx, key, value, lease)

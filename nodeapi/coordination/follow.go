@@ -34,6 +34,7 @@ type lease struct {
 // user is somebody who waits for what becomes of a lease.
 type user struct {
 	lease *lease
+	watch bool // each version is to be seen as it comes, and not only in time
 	// wake is called, with Service.mu held, when the lease is gone, or was renewed. It must not
 	// block.
 	wake func(gone bool)
@@ -136,7 +137,7 @@ func (s *Service) look(ctx context.Context, l *lease) {
 		s.arm(l, rest)
 		s.mu.Unlock()
 		return
-	case !same && item.Found && !l.keep && len(l.users) == 0: // it lives; others look after it
+	case !same && item.Found && l.version != 0 && !l.keep && len(l.users) == 0: // others look after it
 		s.forget(l)
 		s.mu.Unlock()
 		return
@@ -222,8 +223,13 @@ func (s *Service) bind(k leaseKey, key store.Key) {
 func (s *Service) note(k leaseKey, key store.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.leases[k]; l != nil {
-		l.bound[key] = struct{}{}
+	if s.leases[k] == nil && len(s.leases) >= maxPassing {
+		return
+	}
+	l := s.get(k)
+	l.bound[key] = struct{}{}
+	if l.timer == nil {
+		s.arm(l, 0)
 	}
 }
 
@@ -236,18 +242,21 @@ func (s *Service) unbind(k leaseKey, key store.Key) {
 	}
 }
 
-// follow has each version of a lease seen as it comes, until unfollow. wake is called when it is
-// gone, and when it was renewed.
-func (s *Service) follow(k leaseKey, wake func(gone bool)) *user {
+// follow has the Service look after a lease until unfollow. wake is called when it is gone, and
+// when it was renewed: as soon as that is so, with watch, or else when somebody looks.
+func (s *Service) follow(k leaseKey, watch bool, wake func(gone bool)) *user {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.get(k)
-	u := &user{l, wake}
+	u := &user{l, watch, wake}
 	l.users[u] = struct{}{}
-	if l.stopWatch == nil && !s.closed {
+	switch {
+	case watch && l.stopWatch == nil && !s.closed:
 		var ctx context.Context
 		ctx, l.stopWatch = context.WithCancel(s.ctx)
 		s.work.Go(func() { s.watchLease(ctx, k) })
+	case l.timer == nil:
+		s.arm(l, 0)
 	}
 	return u
 }
@@ -257,14 +266,19 @@ func (s *Service) unfollow(u *user) {
 	defer s.mu.Unlock()
 	l := u.lease
 	delete(l.users, u)
-	if len(l.users) > 0 || s.leases[l.key] != l {
+	if s.leases[l.key] != l {
 		return
+	}
+	for other := range l.users {
+		if other.watch {
+			return
+		}
 	}
 	if l.stopWatch != nil {
 		l.stopWatch()
 		l.stopWatch = nil
 	}
-	if l.timer == nil && !l.keep {
+	if l.timer == nil && !l.keep && len(l.users) == 0 {
 		delete(s.leases, l.key) // nothing is known of it
 	}
 }

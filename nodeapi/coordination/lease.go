@@ -184,11 +184,12 @@ func (s *Service) alive(ctx context.Context, k leaseKey, hangs store.Key, eventu
 	if err != nil {
 		return false, err
 	}
+	ok := false
 	if eventual { // it may be older than what is known of it: nothing is concluded
-		_, _, ok := leaseTTL(item)
-		return ok, nil
+		_, _, ok = leaseTTL(item)
+	} else {
+		_, ok = s.see(k, item, false)
 	}
-	_, ok := s.see(k, item, false)
 	if ok {
 		s.note(k, hangs)
 	}

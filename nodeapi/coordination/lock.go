@@ -211,7 +211,7 @@ func (s *Service) undo(ctx context.Context, item store.Item, value []byte) {
 // wait waits until one of the keys may be free. It says false if the call is to end.
 func (t *taking) wait(ctx context.Context, others []held) (bool, error) {
 	lost := make(chan struct{})
-	defer t.s.unfollow(t.s.follow(t.lease, func(gone bool) {
+	defer t.s.unfollow(t.s.follow(t.lease, true, func(gone bool) {
 		if gone {
 			close(lost)
 		}
@@ -220,7 +220,7 @@ func (t *taking) wait(ctx context.Context, others []held) (bool, error) {
 	for _, h := range others {
 		watch.Keys = append(watch.Keys, h.item.Key.Name)
 		watch.After[h.item.Key.Name] = h.item.Version
-		defer t.s.unfollow(t.s.follow(h.lease, func(gone bool) {
+		defer t.s.unfollow(t.s.follow(h.lease, true, func(gone bool) {
 			if gone {
 				t.rouse()
 			}

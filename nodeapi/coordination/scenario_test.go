@@ -336,6 +336,14 @@ func (w *story) call(p *program, function string, args []string) string {
 		return outcome("", p.at.WatchService(ctx, "ns", free[0], func(a node.ServiceAnswer) {
 			w.say(true, "%s is told: %s", free[0], instances(a))
 		}))
+	case "follow":
+		err := p.at.Watch(ctx, store.Watch{Namespace: "ns", Keys: free[:1]}, func(changes []store.Change) {
+			for _, c := range changes {
+				v, err := p.at.Resolve(ctx, c.Item, true)
+				w.say(true, "%s is told: %s", free[0], outcome(fmt.Sprintf("%q at %s", v.Value, v.Version), err))
+			}
+		})
+		return outcome("", err)
 	case "get":
 		v, err := p.at.Get(ctx, key, free[1] == "eventual")
 		switch {

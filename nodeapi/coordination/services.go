@@ -244,8 +244,8 @@ func (s *Service) view(ns, service string) (*view, error) {
 	}
 	v := s.views[prefix]
 	if v == nil {
-		v = &view{s: s, prefix: prefix, poke: make(chan struct{}, 1), known: map[string]*instance{}, born: s.clock.Now(),
-			state: viewState{live: []node.Instance{}, next: make(chan struct{})}}
+		v = &view{s: s, prefix: prefix, poke: make(chan struct{}, 1), known: map[string]*instance{},
+			born: s.clock.Now(), state: viewState{live: []node.Instance{}, next: make(chan struct{})}}
 		v.ctx, v.stop = context.WithCancel(s.ctx)
 		s.views[prefix] = v
 		s.work.Go(v.watch)
@@ -378,7 +378,7 @@ func (v *view) take(item store.Item) {
 	v.s.mu.Unlock()
 	if there {
 		k := leaseKey{v.prefix.Namespace, c.Lease}
-		u := v.s.follow(k, func(bool) { v.rouse() })
+		u := v.s.follow(k, true, func(bool) { v.rouse() })
 		v.s.note(k, item.Key)
 		v.s.mu.Lock()
 		i.user = u

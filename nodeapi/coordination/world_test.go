@@ -232,7 +232,6 @@ func (s *server) kill() {
 	s.Close(ctx)
 }
 
-
 // kept gives all keys of a store that have a value.
 func kept(m *store.Memory, ns string) map[string]cell.Cell {
 	out := map[string]cell.Cell{}

@@ -1,0 +1,362 @@
+// Package watch tells watchers the newest committed versions of keys. What is told when is decided
+// by nodeapi/watch/core, which has the promise and its proofs; here are its clock, its reads, and
+// the goroutines that tell.
+package watch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/nodeapi/watch/core"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Reader reads what is watched.
+type Reader interface {
+	// Read is a linearizable read of a key. A key that is not there is one that is not found, not
+	// an error. See [core.Reading] for what it says beside.
+	Read(ctx context.Context, key store.Key) (core.Reading, error)
+	// List is [store.Store]'s.
+	List(ctx context.Context, namespace, prefix string) ([]store.Key, error)
+}
+
+// Config are the hub's bounds; what is 0 has the value that is named with it.
+type Config struct {
+	Round       time.Duration // 5 s: keys of which the network notifies are read at least so often
+	Unhelped    time.Duration // 500 ms: and others
+	Retry       time.Duration // 50 ms: after a read that failed; then longer
+	Suspect     time.Duration // 200 ms: between two reads of all keys of a chain, which gaps ask for
+	Reads       int           // 64 under way at once
+	ReadTimeout time.Duration // 2 s
+	Listing     time.Duration // 500 ms: names under a prefix that is watched are listed so often
+	Keys        int           // 131072: the most that are watched; beyond it CodeQuotaExceeded
+	AtOnce      int           // 256 changes in one tell
+}
+
+func (c Config) withDefaults() Config {
+	def := func(d *time.Duration, to time.Duration) {
+		if *d == 0 {
+			*d = to
+		}
+	}
+	def(&c.Round, 5*time.Second)
+	def(&c.Unhelped, 500*time.Millisecond)
+	def(&c.Retry, 50*time.Millisecond)
+	def(&c.Suspect, 200*time.Millisecond)
+	def(&c.ReadTimeout, 2*time.Second)
+	def(&c.Listing, 500*time.Millisecond)
+	for n, to := range map[*int]int{&c.Reads: 64, &c.Keys: 1 << 17, &c.AtOnce: 256} {
+		if *n == 0 {
+			*n = to
+		}
+	}
+	return c
+}
+
+// Hub is all watches of a node.
+type Hub struct {
+	config Config
+	reader Reader
+	start  time.Time
+	ctx    context.Context
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+
+	mu       sync.Mutex
+	machine  *core.Machine
+	last     core.Watcher
+	watchers map[core.Watcher]*watcher
+	names    map[store.Key]*names // by namespace and prefix
+	wake     chan struct{}        // the machine may have reads to begin
+}
+
+// watcher is one Watch.
+type watcher struct {
+	watch store.Watch
+	names *names        // those under its prefix
+	ready chan struct{} // of one: there is something to take
+	ended chan error    // of one: a key of it cannot be read, and trying again will not help
+}
+
+// NewHub makes a hub without watchers. Close ends it.
+func NewHub(reader Reader, config Config) *Hub {
+	config = config.withDefaults()
+	h := &Hub{config: config, reader: reader, start: time.Now(), watchers: map[core.Watcher]*watcher{},
+		names: map[store.Key]*names{},
+		wake:  make(chan struct{}, 1)}
+	h.machine = core.New(core.Config{Round: config.Round, Unhelped: config.Unhelped, Retry: config.Retry,
+		Suspect: config.Suspect, Reads: config.Reads})
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	h.work.Go(h.run)
+	return h
+}
+
+// Close ends all watches, with CodeDraining, and waits for what is under way.
+func (h *Hub) Close() {
+	h.stop()
+	h.work.Wait()
+}
+
+func (h *Hub) now() time.Duration { return time.Since(h.start) }
+
+// Watch is [store.Store]'s.
+func (h *Hub) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
+	me := &watcher{watch: w, ready: make(chan struct{}, 1), ended: make(chan error, 1)}
+	h.mu.Lock()
+	h.last++
+	id := h.last
+	h.watchers[id] = me
+	h.mu.Unlock()
+	defer h.leave(id)
+	for _, name := range w.Keys {
+		if err := h.follow(id, me, store.Key{Namespace: w.Namespace, Name: name}); err != nil {
+			return err
+		}
+	}
+	var list <-chan time.Time // nil: no prefix
+	notBefore := h.now()
+	failures := 0
+	if w.Prefix != nil {
+		list = time.After(0)
+		names := h.open(w.Namespace, *w.Prefix)
+		defer h.release(names)
+		me.names = names
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-h.ctx.Done():
+			return &node.Error{Code: node.CodeDraining, Message: "the server of this node is shutting down",
+				Do: "connect again, and watch from the versions that you have"}
+		case err := <-me.ended:
+			return err
+		case <-list:
+			err := h.list(ctx, id, me, notBefore)
+			notBefore = h.now() + h.config.Listing/2
+			if fatal(err) {
+				return err
+			}
+			if failures++; err == nil {
+				failures = 0
+			}
+			list = time.After(h.config.Listing << min(failures, 4))
+		case <-me.ready:
+			for more := true; more && ctx.Err() == nil; {
+				var changes []store.Change
+				h.mu.Lock()
+				changes, more = h.machine.Take(id, h.config.AtOnce)
+				h.mu.Unlock()
+				if len(changes) > 0 {
+					tell(changes)
+				}
+			}
+		}
+	}
+}
+
+func (h *Hub) leave(id core.Watcher) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.machine.Leave(id)
+	delete(h.watchers, id)
+	h.drive()
+}
+
+func (h *Hub) follow(id core.Watcher, me *watcher, key store.Key) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.machine.Keys() >= h.config.Keys {
+		return &node.Error{Code: node.CodeQuotaExceeded, Message: "this node watches as many keys as it can",
+			Do: "watch fewer keys"}
+	}
+	after, has := me.watch.After[key.Name]
+	h.machine.Follow(h.now(), id, key, after, has)
+	h.drive()
+	return nil
+}
+
+// names are those under a prefix, for all who watch it.
+type names struct {
+	namespace, prefix string
+	users             int // Hub.mu guards it
+
+	mu    sync.Mutex
+	began time.Duration // the newest list; 0: there is none
+	keys  []store.Key
+}
+
+// open gives the names under a prefix one user more.
+func (h *Hub) open(namespace, prefix string) *names {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := store.Key{Namespace: namespace, Name: prefix}
+	n := h.names[at]
+	if n == nil {
+		n = &names{namespace: namespace, prefix: prefix}
+		h.names[at] = n
+	}
+	n.users++
+	return n
+}
+
+func (h *Hub) release(n *names) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n.users--; n.users == 0 {
+		delete(h.names, store.Key{Namespace: n.namespace, Name: n.prefix})
+	}
+}
+
+// listed is what a list has found that did not begin before a moment.
+func (h *Hub) listed(ctx context.Context, n *names, notBefore time.Duration) ([]store.Key, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.began > 0 && n.began >= notBefore {
+		return n.keys, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.config.ReadTimeout)
+	defer cancel()
+	began := h.now()
+	keys, err := h.reader.List(ctx, n.namespace, n.prefix)
+	if err == nil {
+		n.began, n.keys = began, keys
+	}
+	return keys, err
+}
+
+// list takes in the names under the watcher's prefix, and lets go of those that are there no more
+// when their watcher has been told so.
+func (h *Hub) list(ctx context.Context, id core.Watcher, me *watcher, notBefore time.Duration) error {
+	keys, err := h.listed(ctx, me.names, notBefore)
+	if err != nil {
+		return err
+	}
+	listed := make(map[store.Key]bool, len(keys))
+	for _, k := range keys {
+		listed[k] = true
+		if err := h.follow(id, me, k); err != nil {
+			return err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, k := range h.machine.Following(id) {
+		told, found := h.machine.Told(id, k)
+		if told && !found && !listed[k] && !slices.Contains(me.watch.Keys, k.Name) {
+			h.machine.Unfollow(id, k)
+		}
+	}
+	return nil
+}
+
+// fatal says whether trying again will not help.
+func fatal(err error) bool {
+	for _, code := range []node.Code{node.CodePermissionDenied, node.CodeInvalidArgument, node.CodeQuotaExceeded} {
+		if errors.Is(err, &node.Error{Code: code}) {
+			return true
+		}
+	}
+	return false
+}
+
+// drive has those told who are ready, and the reads begun that are due. h.mu is held.
+func (h *Hub) drive() {
+	for _, id := range h.machine.Ready() {
+		if w := h.watchers[id]; w != nil {
+			select {
+			case w.ready <- struct{}{}:
+			default:
+			}
+		}
+	}
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run begins reads when they are due.
+func (h *Hub) run() {
+	for {
+		h.mu.Lock()
+		reads := h.machine.Begin(h.now())
+		next, any := h.machine.Next()
+		wait := next - h.now()
+		h.mu.Unlock()
+		for _, r := range reads {
+			h.work.Go(func() { h.read(r) })
+		}
+		var due <-chan time.Time
+		if any {
+			due = time.After(wait)
+		}
+		select {
+		case <-due:
+		case <-h.wake:
+		case <-h.ctx.Done():
+			return
+		}
+	}
+}
+
+func (h *Hub) read(r core.Read) {
+	ctx, cancel := context.WithTimeout(h.ctx, h.config.ReadTimeout)
+	defer cancel()
+	reading, err := h.reader.Read(ctx, r.Key)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		h.machine.Failed(h.now(), r.Ticket)
+		if fatal(err) {
+			for _, id := range h.machine.Followers(r.Key) {
+				select {
+				case h.watchers[id].ended <- err:
+				default:
+				}
+			}
+		}
+	} else {
+		h.machine.Ended(h.now(), r.Ticket, reading)
+	}
+	h.drive()
+}
+
+// Notified takes what the network says was committed under a KEY_ID.
+func (h *Hub) Notified(id wire.Key, version wire.Version, found bool, value []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.machine.Notified(h.now(), id, version, found, slices.Clone(value))
+	h.drive()
+}
+
+// Suspect has a key read soon, where it is watched: somebody knows that it has changed, and not to
+// what.
+func (h *Hub) Suspect(key store.Key) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.machine.SuspectKey(h.now(), key)
+	h.drive()
+}
+
+// SuspectAll has all keys read soon: notifications may have been lost.
+func (h *Hub) SuspectAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.machine.SuspectAll(h.now())
+	h.drive()
+}
+
+// Watched are the KEY_IDs that the network should notify of.
+func (h *Hub) Watched() []wire.Key {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ids := h.machine.IDs()
+	slices.Sort(ids)
+	return ids
+}
