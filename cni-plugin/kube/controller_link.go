@@ -28,8 +28,8 @@ import (
 
 // The node API asks the controller where keys are, and makes them there. An agent that may not lead
 // knows neither who leads nor has a certificate for it. So it is asked the other way round: whoever
-// leads connects to each agent, as it does for its pods, and on that connection (TLS, both ways) the
-// agent asks and the leader answers, what the rights of a node allow (byNode):
+// leads connects to each agent, as it does for its pods, and on that connection (TLS, both ways)
+// the agent asks and the leader answers, what the rights of a node allow (byNode):
 //
 //	leader ── TLS, "Upgrade: netcraq-controller" ──▶ agent
 //	       ◀────────── HTTP/2: GET /v1/keys/... ────
@@ -281,7 +281,8 @@ func byNode(name string, host netip.Addr, next http.Handler) http.Handler {
 }
 
 // changed passes a request on as it was understood, and not as it was written.
-func changed[T any](check func(*T) error, deny func(http.ResponseWriter, string, ...any), pass http.HandlerFunc) http.HandlerFunc {
+func changed[T any](check func(*T) error, deny func(http.ResponseWriter, string, ...any),
+	pass http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		what := new(T)
 		d := json.NewDecoder(r.Body)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -53,6 +52,7 @@ type nodeAPI struct {
 	server *server.Server
 	link   *controllerLink
 	store  *lateStore
+	pods   *nodePods
 }
 
 // serveNodeAPI begins to serve it. Its store is there when a controller has been heard; failed is
@@ -84,7 +84,7 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 		return nil, fmt.Errorf("the node API: %w", err)
 	}
 	quotas := authority.NewQuotas(quota, nil)
-	n := &nodeAPI{link: newControllerLink(), store: &lateStore{}}
+	n := &nodeAPI{link: newControllerLink(), store: &lateStore{}, pods: pods}
 	n.server = server.New(server.Config{Store: n.store, Name: "netcraq-agent", Node: o.Node,
 		Identify:  authority.Identifier{Cgroups: &authority.Cgroups{Prefix: prefix}},
 		Authority: authority.NewKubernetes(k), Quotas: quotas, Log: o.Log, Metrics: metrics})
@@ -115,8 +115,7 @@ func (n *nodeAPI) end(log *slog.Logger) {
 }
 
 // listenNode makes the socket, in a folder that everybody may enter and root alone may change: who
-// connects may do what his pod may. It takes the place of one that is there at once, so that at no
-// moment there is none; an agent that still has that one serves its connections to their end.
+// connects may do what his pod may.
 func listenNode(path string) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -125,27 +124,7 @@ func listenNode(path string) (net.Listener, error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask is
 		return nil, fmt.Errorf("the socket's folder: %w", err)
 	}
-	if i, err := os.Lstat(path); err == nil && i.Mode().Type() != fs.ModeSocket {
-		return nil, fmt.Errorf("%s is there, and is no socket", path)
-	}
-	next := path + ".next"
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("a socket that was not finished: %w", err)
-	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: next})
-	if err != nil {
-		return nil, err
-	}
-	l.SetUnlinkOnClose(false)
-	if err = os.Chmod(next, 0o666); err == nil {
-		err = os.Rename(next, path)
-	}
-	if err != nil {
-		l.Close()
-		_ = os.Remove(next)
-		return nil, err
-	}
-	return l, nil
+	return server.Listen("unix://"+path, server.Access{Mode: 0o666, GID: -1})
 }
 
 // nodePods knows this node's pods: authority.Pods.
@@ -177,7 +156,8 @@ func followPods(ctx context.Context, in cache.Cache, node string) (*nodePods, er
 	return p, err
 }
 
-// set takes a pod as it is now. One that has ended is not there, and neither is one of another node.
+// set takes a pod as it is now. One that has ended is not there, and neither is one of another
+// node.
 func (p *nodePods) set(o any, there bool) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok || pod.Spec.NodeName != p.node {

@@ -14,7 +14,13 @@ import (
 
 // lateStore is a store.Store that is there when a controller has been heard: until then, all that
 // is asked of it can be asked again later.
-type lateStore struct{ now atomic.Pointer[keys.Store] }
+type lateStore struct{ now atomic.Pointer[heldStore] }
+
+// heldStore is a store.Store that is to be closed.
+type heldStore struct {
+	store.Store
+	close func() error
+}
 
 const (
 	storeTime  = 5 * time.Second // to hear of the chains
@@ -29,7 +35,7 @@ func (l *lateStore) fill(ctx context.Context, o keys.Options, log *slog.Logger) 
 		s, err := keys.New(one, o)
 		cancel()
 		if err == nil {
-			l.now.Store(s)
+			l.now.Store(&heldStore{s, s.Close})
 			log.Info("the node API has its chains")
 			return
 		}
@@ -45,13 +51,13 @@ func (l *lateStore) fill(ctx context.Context, o keys.Options, log *slog.Logger) 
 
 func (l *lateStore) close() {
 	if s := l.now.Load(); s != nil {
-		_ = s.Close() // sessions that were not given back run out
+		_ = s.close() // sessions that were not given back run out
 	}
 }
 
 func (l *lateStore) get() (store.Store, error) {
 	if s := l.now.Load(); s != nil {
-		return s, nil
+		return s.Store, nil
 	}
 	return nil, &nodeapi.Error{Code: nodeapi.CodeUnavailable, Do: "try again",
 		Message: "this node has heard of no controller yet, or the cluster has no chains"}
