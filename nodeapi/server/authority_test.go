@@ -175,3 +175,43 @@ func TestQuotasOfNamespaces(t *testing.T) {
 		t.Errorf("%d of a flood are refused, want 3", refusals)
 	}
 }
+
+// A server asks its policy about each function: what only reads needs read, all others write.
+func TestPolicyServed(t *testing.T) {
+	p := &changing{t: t}
+	p.set(fmt.Sprintf(`[{user: "%d", namespace: shop, access: {shop: read}}]`, os.Getuid()))
+	_, path := start(t, Config{Authority: p})
+	l := dial(t, path)
+	l.send(`{"id":1,"func":"hello"}`)
+	l.expectPart(`"namespace":"shop"`)
+	keys := `"key":"k","keys":["k"],"value":"v","version":"0.0","name":"n","ttlMs":1000,"lease":"000000000000","token":"1",` +
+		`"service":"s","address":"a:1","instance":"i","permits":1`
+	data := map[string]string{"get": `"key":"k"`, "getMany": `"keys":["k"]`, "leader": `"name":"n"`, "getService": `"service":"s"`}
+	for name, only := range data {
+		l.send(fmt.Sprintf(`{"id":2,"func":"%s","data":{%s}}`, name, only))
+		l.expectPart(`{"id":2,"data":{`)
+		l.send(fmt.Sprintf(`{"id":2,"func":"%s","data":{"namespace":"other",%s}}`, name, only))
+		l.expectPart(`"permission_denied"`)
+	}
+	for name, f := range functions {
+		if f.inline != nil || data[name] != "" {
+			continue
+		}
+		// Each function is sent those of the fields that it has.
+		var fields []string
+		for field := range strings.SplitSeq(keys, `,"`) {
+			field = `"` + strings.TrimPrefix(field, `"`)
+			if _, err := f.read(jsonLines{}, []byte("{"+field+"}")); err == nil {
+				fields = append(fields, field)
+			}
+		}
+		ns := "shop"
+		if f.watches != nil {
+			ns = "other"
+		}
+		l.send(fmt.Sprintf(`{"id":3,"func":"%s","data":{"namespace":"%s",%s}}`, name, ns, strings.Join(fields, ",")))
+		if got := l.receive(); !strings.Contains(got, `"code":"permission_denied"`) {
+			t.Errorf("%s is answered %s", name, got)
+		}
+	}
+}
