@@ -178,6 +178,13 @@ func (c *Client) Lookup(ctx context.Context, name string) (*Key, error) {
 	return out, c.do(ctx, http.MethodGet, "/v1/keys/"+segment(name), nil, out)
 }
 
+// RequestKey has a key placed in a chain of the controller's choice, the one with the most room. A
+// name that is placed already is answered with its key, and Created false: asking again is safe.
+func (c *Client) RequestKey(ctx context.Context, r KeyRequest) (*RequestedKey, error) {
+	out := new(RequestedKey)
+	return out, c.do(ctx, http.MethodPost, "/v1/keys", r, out)
+}
+
 // Switches lists the switches by name.
 func (c *Client) Switches(ctx context.Context) ([]Switch, error) {
 	var out []Switch

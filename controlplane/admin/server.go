@@ -9,10 +9,10 @@
 //	DELETE /v1/chains/{chain}/keys/{key}       GET    /healthz
 //	POST   /v1/chains/{chain}/keys/{key}/move
 //	GET    /v1/keys  /v1/keys/{name}           GET    /readyz
-//	POST   /v1/sessions                        GET    /v1/placement
-//	GET    /                                   GET    /v1/placement/why
-//	GET    /page.js  /page.css                 PUT    /v1/placement/rules
-//	                                           POST   /v1/placement/evictions
+//	POST   /v1/keys                            GET    /v1/placement
+//	POST   /v1/sessions                        GET    /v1/placement/why
+//	GET    /                                   PUT    /v1/placement/rules
+//	GET    /page.js  /page.css                 POST   /v1/placement/evictions
 //
 // The first is a page for people, which shows the rest (package page).
 //
@@ -54,6 +54,8 @@ type Backend interface {
 	RemoveKey(ctx context.Context, chain, nameOrID string) error
 	// MoveKey moves a key to another chain, where it has another KEY_ID.
 	MoveKey(ctx context.Context, chain, nameOrID, to string) (*api.Key, error)
+	// RequestKey adds a key in a chain of its choice, if there is none of the name.
+	RequestKey(context.Context, api.KeyRequest) (*api.RequestedKey, error)
 	Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error)
 	Lookup(ctx context.Context, name string, state bool) (*api.Key, error)
 	Switches(context.Context) ([]api.Switch, error)
@@ -104,6 +106,7 @@ func handler(b Backend, p Placement, bounds *bodies) http.Handler {
 	handle("GET /v1/keys", func(r *http.Request) (any, error) {
 		return b.Directory(r.Context(), r.URL.Query().Get("prefix"), wantsState(r))
 	})
+	handle("POST /v1/keys", s.requestKey)
 	handle("GET /v1/keys/{name}", func(r *http.Request) (any, error) { return b.Lookup(r.Context(), r.PathValue("name"), wantsState(r)) })
 	handle("GET /v1/switches", func(r *http.Request) (any, error) { return b.Switches(r.Context()) })
 	handle("GET /v1/switches/{switch}/counters", func(r *http.Request) (any, error) { return b.Counters(r.Context(), r.PathValue("switch")) })
@@ -288,6 +291,19 @@ func (s *server) addKeys(r *http.Request) (any, error) {
 	}
 	keys, err := s.b.AddKeys(r.Context(), r.PathValue("chain"), many)
 	return manyResult(keys), err
+}
+
+// requestKey adds a key wherever there is room.
+func (s *server) requestKey(r *http.Request) (any, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	var what api.KeyRequest
+	if err := decode(body, &what); err != nil {
+		return nil, err
+	}
+	return s.b.RequestKey(r.Context(), what)
 }
 
 func (s *server) openSessions(r *http.Request) (any, error) {

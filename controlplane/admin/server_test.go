@@ -80,6 +80,13 @@ func (b *backend) Directory(_ context.Context, p string, state bool) ([]api.Key,
 func (b *backend) Lookup(_ context.Context, n string, _ bool) (*api.Key, error) {
 	return &api.Key{Name: n}, b.note("lookup", n)
 }
+func (b *backend) RequestKey(_ context.Context, r api.KeyRequest) (*api.RequestedKey, error) {
+	what := append([]string{"request", r.Name, string(r.Value)}, r.Chains...)
+	if r.Quota != nil {
+		what = append(what, r.Quota.Prefix, strconv.Itoa(r.Quota.Keys))
+	}
+	return &api.RequestedKey{Key: api.Key{Name: r.Name, VersionOffset: 1 << 63}, Created: true}, b.note(what...)
+}
 func (b *backend) Switches(context.Context) ([]api.Switch, error) {
 	return []api.Switch{}, b.note("switches")
 }
@@ -139,6 +146,14 @@ func TestClient(t *testing.T) {
 		{"directory /registry/ state", func() error { _, err := c.Directory(ctx, "/registry/", true); return err }},
 		{"directory & ", func() error { _, err := c.Directory(ctx, "&", false); return err }},
 		{"lookup /registry/ä", func() error { _, err := c.Lookup(ctx, "/registry/ä"); return err }},
+		{"request node/shop/a v a b node/shop/ 3", func() error {
+			k, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/shop/a", Value: []byte("v"), Chains: []string{"a", "b"},
+				Quota: &api.KeyQuota{Prefix: "node/shop/", Keys: 3}})
+			if err == nil && (!k.Created || k.Name != "node/shop/a" || k.VersionOffset != 1<<63) {
+				t.Errorf("%+v", k)
+			}
+			return err
+		}},
 		{"switches", func() error { _, err := c.Switches(ctx); return err }},
 		{"counters s1", func() error { _, err := c.Counters(ctx, "s1"); return err }},
 		{"open 2 me 10.0.0.1", func() error {

@@ -38,6 +38,8 @@ func apiError(err error) error {
 		code = api.CodeNotFound
 	case errors.Is(err, keyspace.ErrExists):
 		code = api.CodeAlreadyExists
+	case errors.Is(err, errQuota):
+		code = api.CodeQuotaExceeded
 	case errors.Is(err, keyspace.ErrFull) || errors.Is(err, sessions.ErrFull) ||
 		errors.As(err, &we) && we.Code() == codes.ResourceExhausted:
 		code = api.CodeResourceExhausted
@@ -165,9 +167,20 @@ func (c *Controller) onRecord(prefix string) []keyspace.Key {
 
 func (c *Controller) describeKey(k keyspace.Key) api.Key {
 	out := api.Key{Name: k.Name, KeyID: uint32(k.ID), Slot: k.Slot, Realm: c.net().topo.RealmOf(k.FinalName())}
+	out.VersionOffset = k.Offset
+	if k.Empty {
+		out.Unwritten = uint64(k.Made)
+	}
 	if ch := c.net().byID[k.ID.Chain()]; ch != nil { // it may have been removed a moment ago
 		out.Chain = ch.topo.Name
 	}
+	return out
+}
+
+// describeOne is what is told to who asks for one key.
+func (c *Controller) describeOne(k keyspace.Key) api.Key {
+	out := c.describeKey(k)
+	out.SettledMillis = c.settled(k.Name).Milliseconds()
 	return out
 }
 
@@ -233,16 +246,7 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 	var k keyspace.Key
 	var ok bool
 	var failed error
-	if err := c.call(ctx, func() {
-		k, ok = c.dir.ByName(name)
-		switch {
-		case ok && (k.State != keyspace.Placed || c.news[name]):
-			// what is told is so for good: no controller that takes over undoes it
-			failed = fmt.Errorf("%w: the key %q is being added, removed or moved: ask again", chain.ErrUnavailable, name)
-		default:
-			failed = c.mayTell()
-		}
-	}); err != nil || failed != nil {
+	if err := c.call(ctx, func() { k, ok, failed = c.find(name) }); err != nil || failed != nil {
 		return nil, apiError(errors.Join(err, failed))
 	}
 	if !ok {
@@ -255,7 +259,7 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 	if len(out) == 0 {
 		return nil, api.Errorf(api.CodeNotFound, "the key %q is of chain %d, which the topology does not have", name, k.ID.Chain())
 	}
-	return &out[0], nil
+	return &out[0], apiError(c.call(ctx, func() { out[0].SettledMillis = c.settled(name).Milliseconds() }))
 }
 
 func (c *Controller) describeKeys(ctx context.Context, keys []keyspace.Key, state bool) ([]api.Key, error) {

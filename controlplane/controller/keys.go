@@ -43,6 +43,8 @@ type newKey struct {
 	name  string
 	id    *wire.Key
 	value []byte // nil: none; the key reads NOT_FOUND until somebody writes it
+	// may says, in one step with the addition to the directory, why it must not be; nil: it may
+	may func() error
 }
 
 // addKeys places keys: recorded in the directory, entries tail first, first write through the
@@ -69,6 +71,11 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 				out[i].err = fmt.Errorf("%w: the value of %q has %d bytes, and the switches hold %d",
 					keyspace.ErrInvalid, k.name, len(k.value), c.prog.profile.ValueBytes())
 				continue
+			}
+			if k.may != nil {
+				if out[i].err = k.may(); out[i].err != nil {
+					continue
+				}
 			}
 			if out[i].key, out[i].err = c.dir.Add(ch.topo.ID, k.name, k.id); out[i].err == nil {
 				op.Keys = append(op.Keys, out[i].key)
@@ -99,7 +106,13 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 		out[i].err = cmpErr(op.err, op.Err(n))
 		out[i].key.State = keyspace.Placed
 	}
-	return out, nil
+	return out, c.call(context.WithoutCancel(ctx), func() {
+		for _, i := range at {
+			if k, ok := c.dir.ByID(out[i].key.ID); ok && out[i].err == nil { // with its versions
+				out[i].key = k
+			}
+		}
+	})
 }
 
 // await waits for an operation's end, and gives it up when ctx ends.
@@ -257,6 +270,9 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	placed, gone, undo := op.Ended(c.dir, op.add, err)
 	for _, k := range placed {
 		c.news[k.Name] = true
+	}
+	for _, k := range gone {
+		c.replaced(k.Name)
 	}
 	done := len(placed) + len(gone)
 	kind, what := "keys.removed", "removed"

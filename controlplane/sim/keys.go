@@ -240,9 +240,9 @@ func (m *mover) Operate(k keyspace.Key, begin func(*chain.Machine, chain.Time, c
 	o := newOperation(nil, k)
 	o.done = end
 	wait := m.operate(o, begin)
-	return func(ctx context.Context) ([]byte, error) {
+	return func(ctx context.Context) ([]byte, wire.Version, error) {
 		err := wait(ctx)
-		return o.Values[0], err
+		return o.Values[0], o.Version(0), err
 	}
 }
 
@@ -273,9 +273,9 @@ func (m *mover) Place(ctx context.Context, name string, value []byte) (keyspace.
 }
 
 // FinishMove implements ops.Keeper.
-func (m *mover) FinishMove(from, to wire.Key) (now, left keyspace.Key, err error) {
+func (m *mover) FinishMove(from, to wire.Key, last wire.Version) (now, left keyspace.Key, err error) {
 	m.to = to
-	left = m.dir.FinishMove(from, to)
+	left = m.dir.FinishMove(from, to, last)
 	now, _ = m.dir.ByID(to)
 	return now, left, nil
 }
@@ -347,9 +347,9 @@ func (s *shell) drain(a chain.DrainKeys) {
 			}
 			return err
 		}
-		values, _, err := s.ops.Drain(ctx, a, o.Keys)
+		values, versions, _, err := s.ops.Drain(ctx, a, o.Keys)
 		if err == nil {
-			o.Values = values
+			o.Drained(values, versions)
 		}
 		return err
 	})

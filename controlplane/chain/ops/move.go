@@ -28,7 +28,7 @@ type Keeper interface {
 	// cannot finish before ctx ends it takes out again.
 	Place(ctx context.Context, name string, value []byte) (Key, error)
 	// FinishMove does what the directory's FinishMove does.
-	FinishMove(from, to wire.Key) (now, left Key, err error)
+	FinishMove(from, to wire.Key, last wire.Version) (now, left Key, err error)
 	// Remove starts the removal of a key of the chain that it moves from.
 	Remove(k Key)
 	// Save returns when the directory is on record as it is now; SaveSoon does not wait for that,
@@ -39,9 +39,9 @@ type Keeper interface {
 	Stays(k Key, why error)
 }
 
-// Waiting waits for an operation's end, and gives what was in the key's slot where the operation
-// looked. When ctx ends before, the operation is given up.
-type Waiting func(ctx context.Context) (value []byte, err error)
+// Waiting waits for an operation's end, and gives what was in the key's slot, and its version,
+// where the operation looked. When ctx ends before, the operation is given up.
+type Waiting func(ctx context.Context) (value []byte, version wire.Version, err error)
 
 // ErrNotLeading: the store takes nothing from this controller any more, because another leads.
 var ErrNotLeading = errors.New("another controller leads")
@@ -50,7 +50,7 @@ var ErrNotLeading = errors.New("another controller leads")
 // successor. The key may be out of clients' sight for patience before it is put back, and its value
 // may take as long to be placed.
 func Move(ctx context.Context, in Keeper, k Key, patience time.Duration) (Key, error) {
-	value, err := take(ctx, in, k, patience)
+	value, last, err := take(ctx, in, k, patience)
 	var to Key
 	if err == nil {
 		ctx, cancel := in.WithTimeout(ctx, patience)
@@ -64,7 +64,7 @@ func Move(ctx context.Context, in Keeper, k Key, patience time.Duration) (Key, e
 		}
 		return Key{}, fmt.Errorf("%q was not moved: %w", k.Name, err)
 	}
-	now, left, err := in.FinishMove(k.ID, to.ID)
+	now, left, err := in.FinishMove(k.ID, to.ID, last)
 	if err != nil {
 		return Key{}, err
 	}
@@ -82,14 +82,14 @@ func Move(ctx context.Context, in Keeper, k Key, patience time.Duration) (Key, e
 	return now, nil
 }
 
-// take takes a key out of clients' sight, and gives its value.
-func take(ctx context.Context, in Keeper, k Key, patience time.Duration) ([]byte, error) {
+// take takes a key out of clients' sight, and gives its value and version.
+func take(ctx context.Context, in Keeper, k Key, patience time.Duration) ([]byte, wire.Version, error) {
 	ctx, cancel := in.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := in.Save(ctx); err != nil {
-		return nil, err // nothing has been done
+		return nil, 0, err // nothing has been done
 	}
-	value, err := in.Operate(k, (*chain.Machine).DetachKeys, func(err error) {
+	value, version, err := in.Operate(k, (*chain.Machine).DetachKeys, func(err error) {
 		if err == nil {
 			in.Directory().SetState(k.ID, keyspace.Taken)
 			in.SaveSoon() // one that is not recorded as Taken is put back as well
@@ -98,7 +98,7 @@ func take(ctx context.Context, in Keeper, k Key, patience time.Duration) ([]byte
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("its chain did not let go of it within %v: %w", patience, err)
 	}
-	return value, err
+	return value, version, err
 }
 
 // Reattach starts to give a key its entries again that was being moved.
