@@ -57,7 +57,11 @@ func (s Register) Step(x Call) (bool, Register) {
 		}
 		s = at
 	case x.Op == Increment:
-		if next.value = s.incremented(); next.value == "" || !x.Unknown && next.value != x.Value {
+		next.value = s.incremented()
+		switch {
+		case next.value == "": // it fails
+			return x.Unknown, s
+		case !x.Unknown && next.value != x.Value:
 			return false, s
 		}
 	}
