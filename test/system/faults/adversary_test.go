@@ -444,8 +444,8 @@ func checkNamed(t *testing.T, g int, history []linearizable.Call) {
 	}
 }
 
-// around is what was done to a key or name shortly before the first moment at which it cannot all have
-// been.
+// around is what was done to a key or name shortly before the first moment at which it cannot all
+// have been.
 func around(model porcupine.Model, ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
 	bad := sort.Search(len(ops), func(n int) bool {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,8 +24,9 @@ import (
 )
 
 // TestNodeAPI has programs use the node API at two nodes while, all at once, the nodes' servers are
-// killed and started again, members of chains are killed or cut off and brought in again, of two
-// controllers the one that leads is killed or stopped, and keys are moved from chain to chain. Then
+// killed or stopped, members of chains are killed or cut off and brought in again, of two
+// controllers the one that leads is killed or stopped, keys are moved from chain to chain, and
+// cables lose, double and reorder frames. Then
 //
 //   - what the programs saw of keys is linearizable, versions included, over all moves, and with
 //     that no write is lost that was acknowledged;
@@ -51,6 +53,7 @@ type nodeRun struct {
 	servers  []*lab.NodeServer
 	programs []*node.Client
 	killed   atomic.Int64 // servers
+	stopped  atomic.Int64 // servers
 	moved    atomic.Int64 // keys
 	taken    atomic.Int64 // locks
 	told     atomic.Int64 // events of watches
@@ -66,7 +69,7 @@ func nodeAPI(t *testing.T, engine string) {
 	}
 	duration := time.Duration(number(t, "SECONDS", 16)) * time.Second
 	nw := lab.NewNetwork(t, engine, lab.Layout{N: 4, Links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}},
-		Chains: []lab.Chain{
+		Faults: surviveFaults, Chains: []lab.Chain{
 			{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: adversaryLease, Patience: adversaryLease / 2},
 			{ID: 4, Name: "side", Members: []int{3, 4}, Lease: adversaryLease, Patience: adversaryLease / 2},
 		}})
@@ -114,27 +117,35 @@ func nodeAPI(t *testing.T, engine string) {
 	r.wg.Wait()
 	checks.Wait()
 	t.Logf("%s, %d s: %d calls, %d of unknown outcome, %d locks taken, %d events told, linearizable: %v; "+
-		"%d servers killed, %d members killed, %d cut off, %d leading controllers killed, %d stopped, %d keys moved",
-		engine, int(duration.Seconds()), calls, unknown, r.taken.Load(), r.told.Load(), !t.Failed(), r.killed.Load(),
+		"%d servers killed, %d stopped, %d members killed, %d cut off, %d leading controllers killed, %d stopped, %d keys moved",
+		engine, int(duration.Seconds()), calls, unknown, r.taken.Load(), r.told.Load(), !t.Failed(), r.killed.Load(), r.stopped.Load(),
 		r.done[memberKilled].Load(), r.done[memberCutOff].Load(), r.done[controllerKilled].Load(),
 		r.done[controllerStopped].Load(), r.moved.Load())
 	if calls < 200 || r.taken.Load() < 3 || r.told.Load() < 20 {
 		t.Error("too little was done: this says little")
 	}
-	if !calm && (r.killed.Load() == 0 || r.done[memberKilled].Load() == 0 || r.done[controllerKilled].Load() == 0 ||
+	if !calm && (r.killed.Load() == 0 || r.stopped.Load() == 0 || r.done[memberKilled].Load() == 0 || r.done[controllerKilled].Load() == 0 ||
 		r.moved.Load() == 0) {
 		t.Error("too little has happened: this says little")
 	}
 }
 
-// disturbServers kills the nodes' servers, and starts them again.
+// disturbServers kills the nodes' servers and starts them again, or stops one for about as long as
+// its sessions and the leases of locks last, after which it goes on with what it had begun.
 func (r *nodeRun) disturbServers(random *rand.Rand) {
-	for !r.over(random, 3*time.Second) {
+	for n := 0; !r.over(random, 3*time.Second); n++ {
 		s := r.servers[random.IntN(len(r.servers))]
-		s.Kill()
-		r.killed.Add(1)
-		time.Sleep(time.Duration(random.Int64N(int64(time.Second))))
-		s.Start()
+		if n%2 == 0 {
+			s.Kill()
+			r.killed.Add(1)
+			time.Sleep(time.Duration(random.Int64N(int64(time.Second))))
+			s.Start()
+			continue
+		}
+		s.Signal(syscall.SIGSTOP)
+		time.Sleep(time.Second/2 + time.Duration(random.Int64N(int64(3*time.Second))))
+		s.Signal(syscall.SIGCONT)
+		r.stopped.Add(1)
 	}
 }
 
@@ -179,7 +190,11 @@ func (r *nodeRun) nodeGeneration(g int, calm bool) (history []linearizable.Call)
 		}
 	}
 	wg.Wait()
-	r.taken.Add(int64(locks.check()))
+	locks.last(r.programs[g%len(r.programs)])
+	r.taken.Add(int64(len(locks.holds)))
+	for _, err := range locks.check() {
+		r.Network.T.Errorf("the lock %s: %v", locks.name, err)
+	}
 	// What all agree on in the end.
 	newest := make([]wire.Version, len(keys.names))
 	for i, p := range r.programs[:len(r.servers)] {

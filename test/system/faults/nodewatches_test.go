@@ -114,7 +114,9 @@ func (all *nodeWatchers) check(keys nodeKeys, newest []wire.Version, history []l
 	for _, w := range all.all {
 		for which, key := range keys.names {
 			events += len(w.events[key])
-			checkEvents(all.t, w.what+": "+key, w.events[key], states[keys.keyID(which)])
+			if err := checkEvents(w.events[key], states[keys.keyID(which)]); err != nil {
+				all.t.Errorf("%s: %s: %v", w.what, key, err)
+			}
 		}
 	}
 	return events
@@ -145,19 +147,47 @@ func statesOf(history []linearizable.Call) map[uint32]map[wire.Version]nodeState
 }
 
 // checkEvents: versions grow, and each is of a state that the key had, as far as that is known.
-func checkEvents(t *testing.T, what string, events []node.Event, states map[wire.Version]nodeState) {
-	t.Helper()
+func checkEvents(events []node.Event, states map[wire.Version]nodeState) error {
 	for i, e := range events {
 		if i > 0 && !e.Version.Newer(events[i-1].Version) {
-			t.Errorf("%s: the version %s was told after %s", what, e.Version, events[i-1].Version)
+			return fmt.Errorf("the version %s was told after %s", e.Version, events[i-1].Version)
 		}
 		v, err := versionOf(e.Version)
 		if err != nil {
-			t.Errorf("%s: %v", what, err)
-			continue
+			return err
 		}
 		if known, ok := states[v]; ok && known != (nodeState{e.Found, string(e.Value)}) {
-			t.Errorf("%s: at the version %s it was told %v %q; it had %+v", what, e.Version, e.Found, e.Value, known)
+			return fmt.Errorf("at the version %s %v %q was told; the key had %+v", e.Version, e.Found, e.Value, known)
+		}
+	}
+	return nil
+}
+
+// TestCheckEvents: what watchers may not be told is noticed.
+func TestCheckEvents(t *testing.T) {
+	states := statesOf([]linearizable.Call{
+		{Op: wire.Write, Value: "a", Version: wire.MakeVersion(1, 1)},
+		{Op: wire.CAS, Failed: true, Value: "no", Found: true, Got: "b", Version: wire.MakeVersion(1, 3)},
+		{Op: wire.Write, Unknown: true, Value: "c"},
+		{Op: wire.Write, Delete: true, Version: wire.MakeVersion(2, 5)},
+	})[0]
+	event := func(version node.Version, value string) node.Event {
+		return node.Event{Item: node.Item{Found: value != "", Value: []byte(value), Version: version}}
+	}
+	for _, c := range []struct {
+		what   string
+		events []node.Event
+		may    bool
+	}{
+		{"all", []node.Event{event("0.0", ""), event("1.1", "a"), event("1.3", "b"), event("1.4", "c"), event("2.5", "")}, true},
+		{"the newest", []node.Event{event("2.5", "")}, true},
+		{"backwards", []node.Event{event("1.3", "b"), event("1.1", "a")}, false},
+		{"twice", []node.Event{event("1.3", "b"), event("1.3", "b")}, false},
+		{"another value", []node.Event{event("1.3", "no")}, false},
+		{"what was deleted", []node.Event{event("2.5", "b")}, false},
+	} {
+		if err := checkEvents(c.events, states); (err == nil) != c.may {
+			t.Errorf("%s: %v", c.what, err)
 		}
 	}
 }

@@ -99,6 +99,13 @@ func (s *NodeServer) Kill() {
 	}
 }
 
+// Signal signals it, if it runs.
+func (s *NodeServer) Signal(what syscall.Signal) {
+	if cmd := s.cmd.Load(); cmd != nil {
+		cmd.Process.Signal(what)
+	}
+}
+
 // nodeServerMain is a node API server.
 func nodeServerMain(does string) error {
 	var d nodeServing
