@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"maps"
 
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/wire"
@@ -22,7 +23,11 @@ func (s *shell) tidy() {
 		}
 		in.Entries[d.n.name] = d.keyIndex
 	}
+	busy := maps.Clone(s.begun)
 	for _, o := range s.operations {
+		busy[o] = true
+	}
+	for o := range busy {
 		for _, k := range o.Keys {
 			in.Busy[k.ID] = !s.w.removed.tidyBusy
 		}

@@ -216,7 +216,8 @@ func gone(key store.Key, v wire.Version) node.Item {
 	return node.Item{Key: key.Name, Version: version(v)}
 }
 
-// increment reads and swaps until nobody came in between.
+// increment reads and swaps until nobody came in between. Those of one server take turns, so that
+// no more than one of each node is at it.
 func increment(ctx context.Context, k *call, d *node.IncrementData) (any, error) {
 	key, err := k.key(ctx, d.Key)
 	if err != nil {
@@ -226,6 +227,11 @@ func increment(ctx context.Context, k *call, d *node.IncrementData) (any, error)
 	if d.By != nil {
 		by = *d.By
 	}
+	done, err := k.c.s.turns.wait(ctx, key)
+	if err != nil {
+		return nil, asRead(err)
+	}
+	defer done()
 	i, err := k.c.s.coordination.Get(ctx, key, false)
 	if err != nil {
 		return nil, asRead(err)

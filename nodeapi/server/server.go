@@ -47,6 +47,7 @@ type Server struct {
 	metrics *metrics
 	once    *onceTable
 	budget  budget
+	turns   turns
 
 	coordination *coordination.Service
 

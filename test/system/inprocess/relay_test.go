@@ -66,7 +66,8 @@ func (r *relay) serve(s *net.UDPConn, service netip.Addr) {
 		}
 		payload := slices.Clone(buf[:n])
 		port := r.portOf(s, from)
-		f := wire.Frame{Src: netip.AddrPortFrom(lab.HostAddr(r.host), port), Dst: netip.AddrPortFrom(service, wire.Port),
+		f := wire.Frame{Src: netip.AddrPortFrom(lab.HostAddr(r.host), port),
+			Dst:         netip.AddrPortFrom(service, wire.Port),
 			EthernetSrc: [6]byte{2, 0, 0, 0, 0, byte(r.host)}}
 		frame, err := f.AppendTo(nil, payload)
 		if err != nil {
