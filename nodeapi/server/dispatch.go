@@ -112,7 +112,7 @@ func (k *call) understand(r request) (any, *node.Error) {
 	}
 	data, err := k.f.read(k.c.framing, r.Data)
 	if err != nil {
-		return nil, invalid("the data of %s: %v", r.Func, err)
+		return nil, invalid("the data of %s: %s", r.Func, unreadable(err))
 	}
 	if r.Done != 0 && k.client != nil {
 		k.client.done(r.Done)

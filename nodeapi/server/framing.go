@@ -90,7 +90,7 @@ func (jsonLines) request(message []byte) (request, error) {
 			ID uint64 `json:"id"`
 		}
 		_ = json.Unmarshal(message, &id)
-		return request{ID: id.ID}, fmt.Errorf("this is no request: %w", err)
+		return request{ID: id.ID}, fmt.Errorf("this is no request: %s", unreadable(err))
 	}
 	return request(r), nil
 }
