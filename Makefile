@@ -96,7 +96,7 @@ build: deps ## build the commands into bin/
 	$(call compile,bin/,$(COMMANDS))
 
 # It builds what it starts, the gateway without an etcd of its own and the load without Redis' client (the tag slim; they go into bin/slim).
-CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITCH)),,switch/cmd/netcraq-switch) $(if $(KEEP),client/cmd/netcraqctl)
+CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITCH)),,switch/cmd/netcraq-switch) nodeapi/cmd/netcraq-sidecar $(if $(KEEP),client/cmd/netcraqctl)
 
 run: deps ## start a chain, load real etcd keys, query every switch, write at the head; then hot keys of an etcd move into the network
 	$(call compile,bin/,$(CHAIN_COMMANDS))
