@@ -17,6 +17,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/racedetector"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -542,7 +543,11 @@ func (p *client) unlock(what string, token uint64, lapsed func() bool) bool {
 // Locks and permits are held by one at a time, tokens grow, who keeps alive keeps, what the dead
 // held is another's in time, and nothing is left.
 func TestHistories(t *testing.T) {
-	for seed := range uint64(25) {
+	seeds := uint64(25)
+	if racedetector.Enabled {
+		seeds = 8
+	}
+	for seed := range seeds {
 		if broken := simulate(t, seed); len(broken) > 0 {
 			t.Fatalf("seed %d: %s", seed, strings.Join(broken[:min(len(broken), 10)], "\n"))
 		}
