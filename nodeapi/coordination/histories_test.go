@@ -17,6 +17,8 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/racedetector"
+	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
@@ -64,7 +66,8 @@ func (h *history) call(client int, in taken, from time.Duration, out outcome) {
 	if out.unknown {
 		client, end = 1<<20+len(h.calls), math.MaxInt64
 	}
-	h.calls = append(h.calls, porcupine.Operation{ClientId: client, Input: in, Call: int64(from), Output: out, Return: end})
+	h.calls = append(h.calls, porcupine.Operation{ClientId: client, Input: in, Call: int64(from), Output: out,
+		Return: end})
 }
 
 // lockState is the newest token of a lock, and whether it is held by that.
@@ -74,7 +77,8 @@ type lockState struct {
 }
 
 // locks says what may be answered: each token is greater than all before it; a token is given back
-// once, and only while it is the newest. Whoever cannot be sure that its lease lives may find it gone.
+// once, and only while it is the newest. Whoever cannot be sure that its lease lives may find it
+// gone.
 var locks = porcupine.Model{
 	Partition: func(h []porcupine.Operation) [][]porcupine.Operation {
 		by := map[string][]porcupine.Operation{}
@@ -133,8 +137,8 @@ func (h *history) check() []string {
 	return h.broken
 }
 
-// run is a world with servers that die, a store that fails, clocks that run at different speeds, and
-// programs that take locks and permits.
+// run is a world with servers that die, a store that fails, clocks that run at different speeds,
+// and programs that take locks and permits.
 type run struct {
 	*history
 	store   *store.Memory
@@ -143,13 +147,15 @@ type run struct {
 	servers []*server
 	dead    map[*server]chan struct{} // closed when it is killed
 	number  int
-	calm    bool // no more faults
+
+	parked sync.WaitGroup // programs that have given back what they held, and stay connected
+	quiet  chan struct{}  // closed when they may go
 }
 
 func (r *run) seed() *rand.Rand { return rand.New(rand.NewPCG(r.rand.Uint64(), r.rand.Uint64())) }
 
-// serve starts a server. Of two clocks one is at most 1.05/0.95 times as fast as the other, which is
-// less than the margin.
+// serve starts a server. Of two clocks one is at most 1.05/0.95 times as fast as the other, which
+// is less than the margin.
 func (r *run) serve() {
 	r.number++
 	s := newServer(fmt.Sprint("s", r.number), r.store, 0.95+0.1*r.rand.Float64(), r.seed())
@@ -191,7 +197,8 @@ func (r *run) trouble() {
 func simulate(t *testing.T, seed uint64) (broken []string) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &run{history: &history{begin: time.Now()}, store: store.NewMemory(16),
-			rand: rand.New(rand.NewPCG(seed, 17)), dead: map[*server]chan struct{}{}}
+			rand: rand.New(rand.NewPCG(seed, 17)), dead: map[*server]chan struct{}{},
+			quiet: make(chan struct{})}
 		for range 3 {
 			r.serve()
 		}
@@ -199,6 +206,7 @@ func simulate(t *testing.T, seed uint64) (broken []string) {
 		var programs sync.WaitGroup
 		for i := range 6 {
 			random := r.seed()
+			r.parked.Add(1)
 			programs.Go(func() { r.program(ctx, i, random) })
 		}
 		for end := time.Now().Add(40 * time.Second); time.Now().Before(end); {
@@ -215,6 +223,16 @@ func simulate(t *testing.T, seed uint64) (broken []string) {
 			s.view.set(faults{})
 		}
 		stop()
+		r.parked.Wait()
+		r.sweep()
+		for name, c := range kept(r.store, "ns") {
+			if _, alive := kept(r.store, "ns")[leasePrefix+c.Lease.String()]; c.Kind == cell.Lock && alive {
+				item, _ := r.store.Get(ctx, store.Key{Namespace: "ns", Name: name}, false)
+				r.wrong("%s: nobody holds it by %d at %v, but for the lease %s that lives", name, item.Version.Sequence(),
+					r.now(), c.Lease)
+			}
+		}
+		close(r.quiet)
 		programs.Wait()
 		r.after()
 		for _, s := range r.servers {
@@ -232,7 +250,6 @@ func (r *run) after() {
 	ctx := context.Background()
 	s := r.servers[0]
 	o := s.NewOwner()
-	limit := maxTTL*9/8*105/95 + 2*time.Second
 	for _, name := range []string{"x", "y", "s"} {
 		var a node.LockAnswer
 		var err error
@@ -249,25 +266,43 @@ func (r *run) after() {
 		}
 	}
 	o.Close()
-	time.Sleep(4 * time.Second) // what is executed late has been by then
-	if err := s.Sweep(ctx, "ns"); err != nil {
-		r.wrong("%v", err)
-	}
-	time.Sleep(limit + 10*time.Second)
+	r.sweep()
 	for name, c := range kept(r.store, "ns") {
 		r.wrong("%s is left: %+v", name, c)
 	}
 }
 
-const maxTTL = 3 * time.Second
+// sweep has everything go whose lease has lapsed.
+func (r *run) sweep() {
+	time.Sleep(4 * time.Second) // what is executed late has been by then
+	if err := r.servers[0].Sweep(context.Background(), "ns"); err != nil {
+		r.wrong("%v", err)
+	}
+	time.Sleep(limit + 5*time.Second)
+}
 
-// program is a program that connects, takes something, holds it, and gives it back, or dies.
+// limit is how long a dead holder's lock may take to become another's, by the slowest clock: the
+// longest time to live, the margin, and a bit.
+const limit = 3*time.Second*9/8*105/95 + 2*time.Second
+
+// program is a program that connects, takes something, holds it, and gives it back, or dies. In the
+// end it stays connected, holding nothing, until quiet.
 func (r *run) program(ctx context.Context, number int, random *rand.Rand) {
+	stays := false
 	for ctx.Err() == nil {
 		s, dead := r.some(random)
-		p := &client{r: r, s: s, dead: dead, rand: random, number: number, o: s.NewOwner(), gone: make(chan struct{})}
-		p.run(ctx)
+		p := &client{r: r, s: s, dead: dead, rand: random, number: number, o: s.NewOwner()}
+		p.run(ctx, func() {
+			if ctx.Err() != nil && !p.died && !over(p.dead) {
+				stays = true
+				r.parked.Done()
+				<-r.quiet
+			}
+		})
 		p.o.Close()
+	}
+	if !stays {
+		r.parked.Done()
 	}
 }
 
@@ -279,12 +314,33 @@ type client struct {
 	dead   <-chan struct{}
 	rand   *rand.Rand
 	number int
+	own    *ownLease // nil: the connection's
+	died   bool
+}
 
-	// Of a lease of the program's own:
-	lease string
-	mu    sync.Mutex
-	sure  time.Time     // it lives until then
-	gone  chan struct{} // closed when that is over
+// ownLease is a lease that a program keeps alive itself.
+type ownLease struct {
+	id   string
+	mu   sync.Mutex
+	sure time.Time     // it lives until then
+	gone chan struct{} // closed when that was over, once
+}
+
+// lost is closed when the program is not sure any more of what it holds.
+func (p *client) lost() <-chan struct{} {
+	if p.own != nil {
+		return p.own.gone
+	}
+	return p.o.Lost()
+}
+
+func over(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 func (p *client) within(ctx context.Context, d time.Duration) (context.Context, func()) {
@@ -300,11 +356,11 @@ func (p *client) within(ctx context.Context, d time.Duration) (context.Context, 
 	return ctx, func() { close(stop); cancel() }
 }
 
-func (p *client) run(ctx context.Context) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+// run takes one thing after another; then it waits, with its leases alive.
+func (p *client) run(ctx context.Context, wait func()) {
+	defer func() { wait() }()
 	ttl := []int{500, 1000, 3000}[p.rand.IntN(3)]
-	if p.rand.IntN(3) == 0 { // with a lease of its own
+	if p.rand.IntN(2) == 0 { // with a lease of its own
 		begin := time.Now()
 		in, done := p.within(ctx, 5*time.Second)
 		a, err := p.s.Grant(in, "ns", node.GrantData{TTLMillis: ttl})
@@ -312,54 +368,64 @@ func (p *client) run(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		p.lease, p.sure = a.Lease, begin.Add(time.Duration(ttl)*time.Millisecond)
+		p.own = &ownLease{id: a.Lease, gone: make(chan struct{}),
+			sure: begin.Add(time.Duration(ttl) * time.Millisecond)}
 		end := make(chan struct{})
 		var keeper sync.WaitGroup
-		keeper.Go(func() { p.keep(end, time.Duration(ttl)*time.Millisecond, p.rand.IntN(4) == 0) })
-		defer keeper.Wait()
-		defer close(end)
+		keeper.Go(func() { p.keep(end, time.Duration(ttl)*time.Millisecond, p.number%3 == 0) })
+		whileConnected := wait
+		wait = func() {
+			whileConnected()
+			close(end)
+			keeper.Wait()
+		}
 	}
 	for range 1 + p.rand.IntN(5) {
-		select {
-		case <-p.dead:
-			return
-		case <-p.gone:
-			return
-		case <-p.o.Lost():
-			return
-		case <-ctx.Done():
-			return
-		default:
+		if over(p.dead) || over(p.lost()) {
+			p.died = true
 		}
-		if !p.take(ctx, ttl) {
+		if p.died || ctx.Err() != nil {
 			return
 		}
+		name := []string{"x", "y", "s"}[p.rand.IntN(3)]
+		var twin sync.WaitGroup
+		if p.own != nil && p.rand.IntN(3) == 0 { // two of the same lease, at two servers
+			s, dead := p.r.some(p.rand)
+			other := &client{r: p.r, s: s, dead: dead, rand: rand.New(rand.NewPCG(p.rand.Uint64(), 1)),
+				number: p.number + 100, o: p.o, own: p.own}
+			twin.Go(func() { other.take(ctx, ttl, name) })
+			defer func() { p.died = p.died || other.died }()
+		}
+		p.take(ctx, ttl, name)
+		twin.Wait()
 	}
 }
 
-// keep keeps the program's own lease alive, at any server, until end, or until it forgets to.
+// keep keeps the program's own lease alive, at any server, until end. One that forgets to, now and
+// then, comes late: it is not sure of the lease in between, but if it lives, it lives.
 func (p *client) keep(end <-chan struct{}, ttl time.Duration, forgets bool) {
-	defer close(p.gone)
-	random := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(uint64(p.number), uint64(p.r.now())))
+	own := p.own
+	var once sync.Once
+	unsure := func() { once.Do(func() { close(own.gone) }) }
+	defer unsure()
+	key := store.Key{Namespace: "ns", Name: leasePrefix + own.id}
 	for {
-		p.mu.Lock()
-		rest := time.Until(p.sure)
-		p.mu.Unlock()
-		if rest <= 0 {
-			return
+		pause := ttl / 3
+		if forgets && random.IntN(3) == 0 {
+			pause = ttl + time.Duration(random.Int64N(int64(ttl/2)))
 		}
+		timer := time.AfterFunc(time.Until(own.sure), unsure)
 		select {
 		case <-end:
+			timer.Stop()
 			return
-		case <-time.After(min(rest, ttl/3)):
-		}
-		if forgets && random.IntN(4) == 0 {
-			time.Sleep(max(0, time.Until(p.sure)))
-			return
+		case <-time.After(pause):
 		}
 		begin := time.Now()
+		there, _ := p.r.store.Get(context.Background(), key, false)
 		s, dead := p.r.some(random)
-		ctx, cancel := context.WithDeadline(context.Background(), p.sure)
+		ctx, cancel := context.WithTimeout(context.Background(), ttl)
 		go func() {
 			select {
 			case <-dead:
@@ -367,28 +433,35 @@ func (p *client) keep(end <-chan struct{}, ttl time.Duration, forgets bool) {
 			case <-ctx.Done():
 			}
 		}()
-		_, err := s.KeepAlive(ctx, "ns", node.LeaseData{Lease: p.lease})
+		_, err := s.KeepAlive(ctx, "ns", node.LeaseData{Lease: own.id})
 		cancel()
-		switch {
-		case err == nil:
-			p.mu.Lock()
-			p.sure = begin.Add(ttl)
-			p.mu.Unlock()
-		case errors.Is(err, &node.Error{Code: node.CodeLeaseGone}):
-			if time.Now().Before(p.sure) {
-				p.r.wrong("the lease %s is gone at %v, although it was kept alive", p.lease, p.r.now())
+		timer.Stop()
+		own.mu.Lock()
+		late := time.Now().After(own.sure)
+		if err == nil {
+			own.sure = begin.Add(ttl)
+		}
+		own.mu.Unlock()
+		if late {
+			unsure()
+		}
+		if err == nil && !there.Found {
+			p.r.wrong("the lease %s came back", own.id)
+		}
+		if errors.Is(err, &node.Error{Code: node.CodeLeaseGone}) {
+			if !late {
+				p.r.wrong("the lease %s is gone at %v, although it was kept alive", own.id, p.r.now())
 			}
 			return
 		}
 	}
 }
 
-// take takes something, holds it for a while, and gives it back. It says false if the program dies.
-func (p *client) take(ctx context.Context, ttl int) bool {
-	name := []string{"x", "y", "s"}[p.rand.IntN(3)]
-	d := node.LockData{Name: name, Lease: p.lease}
-	if p.lease == "" {
-		d.TTLMillis = ttl
+// take takes something, holds it for a while, and gives it back, unless the program dies.
+func (p *client) take(ctx context.Context, ttl int, name string) {
+	d := node.LockData{Name: name, TTLMillis: ttl}
+	if p.own != nil {
+		d.Lease = p.own.id
 	}
 	if p.rand.IntN(2) == 0 {
 		wait := p.rand.IntN(3) * 1000
@@ -406,7 +479,8 @@ func (p *client) take(ctx context.Context, ttl int) bool {
 		a, err = p.s.Lock(in, "ns", p.o, d)
 	}
 	if err != nil || !a.Held {
-		return err == nil
+		p.died = p.died || over(p.dead) // it may have taken it, and nobody is left to give it back
+		return
 	}
 	token, _ := strconv.ParseUint(a.Token, 10, 64)
 	what := name
@@ -415,51 +489,37 @@ func (p *client) take(ctx context.Context, ttl int) bool {
 	}
 	p.r.call(p.number, taken{what, false, token}, from, outcome{})
 	h := &hold{name: what, token: token, who: fmt.Sprintf("program %d at %s", p.number, p.s.name), from: p.r.now()}
+	h.to = h.from
 	p.r.history.mu.Lock()
 	p.r.holds = append(p.r.holds, h)
 	p.r.history.mu.Unlock()
-	sure := true
-	if p.lease != "" {
-		p.mu.Lock()
-		sure = time.Now().Before(p.sure)
-		p.mu.Unlock()
-	}
-	var lost <-chan struct{} = p.gone
-	if p.lease == "" {
-		lost = p.o.Lost()
-	}
-	if !sure {
-		h.to = h.from
-		return false
-	}
 	dies := p.rand.IntN(8) == 0
-	select {
-	case <-time.After(time.Duration(p.rand.Int64N(int64(4 * time.Second)))):
-		h.to = p.r.now()
-	case <-lost:
-		h.to = p.r.now()
-	case <-p.dead:
-		h.to = p.r.now()
-		dies = true
-	}
-	if dies {
-		return false
-	}
-	p.unlock(what, token, func() bool {
+	if !over(p.lost()) && !over(p.dead) {
 		select {
-		case <-lost:
-			return true
-		default:
-			return false
+		case <-time.After(time.Duration(p.rand.Int64N(int64(4 * time.Second)))):
+		case <-p.lost():
+		case <-p.dead:
 		}
-	})
+		h.to = p.r.now()
+	}
+	if dies || over(p.dead) {
+		p.died = true
+		return
+	}
+	for !p.unlock(what, token, func() bool { return over(p.lost()) }) {
+		if over(p.dead) {
+			p.died = true
+			return
+		}
+		time.Sleep(time.Second)
+	}
 	if p.rand.IntN(3) == 0 { // an old token
 		p.unlock(what, token, func() bool { return true })
 	}
-	return true
 }
 
-func (p *client) unlock(what string, token uint64, lapsed func() bool) {
+// unlock says whether it is known that the token stands for nothing any more.
+func (p *client) unlock(what string, token uint64, lapsed func() bool) bool {
 	s := p.s
 	if p.rand.IntN(3) == 0 {
 		s, _ = p.r.some(p.rand)
@@ -477,12 +537,17 @@ func (p *client) unlock(what string, token uint64, lapsed func() bool) {
 	}
 	notHeld := errors.Is(err, &node.Error{Code: node.CodeNotHeld})
 	p.r.call(p.number, taken{what, true, token}, from, outcome{notHeld, err != nil && !notHeld, lapsed()})
+	return err == nil || notHeld
 }
 
 // Locks and permits are held by one at a time, tokens grow, who keeps alive keeps, what the dead
 // held is another's in time, and nothing is left.
 func TestHistories(t *testing.T) {
-	for seed := range uint64(40) {
+	seeds := uint64(25)
+	if racedetector.Enabled {
+		seeds = 8
+	}
+	for seed := range seeds {
 		if broken := simulate(t, seed); len(broken) > 0 {
 			t.Fatalf("seed %d: %s", seed, strings.Join(broken[:min(len(broken), 10)], "\n"))
 		}
