@@ -67,8 +67,8 @@ type call struct {
 }
 
 func newConn(s *Server, nc net.Conn, p Peer) *conn {
-	c := &conn{s: s, nc: nc, peer: p, calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight), buf: make([]byte, 0, 1<<10),
-		namespace: s.config.Authority.Namespace(p), first: true, wrote: time.Now()}
+	c := &conn{s: s, nc: nc, peer: p, calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight),
+		namespace: s.config.Authority.Namespace(p), first: true, wrote: time.Now(), buf: make([]byte, 0, 1<<10)}
 	c.room.L = &c.mu
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	s.metrics.connections.Inc()
