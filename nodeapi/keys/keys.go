@@ -142,6 +142,9 @@ func (s *Store) make(ctx context.Context, name string) (*admin.Key, error) {
 	if !ok {
 		return nil, fmt.Errorf("%q is no key of the node API", name)
 	}
+	if err := store.MayCreate(ctx); err != nil {
+		return nil, err
+	}
 	k, err := s.o.Admin.RequestKey(ctx, admin.KeyRequest{Name: name, Chains: s.chains(namespace),
 		Quota: &admin.KeyQuota{Prefix: node.NamespacePrefix(namespace), Keys: s.quota(namespace)}})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 )
 
@@ -18,15 +19,19 @@ const ownBuffer = 4 << 10
 
 // conn is one connection.
 type conn struct {
-	s    *Server
-	nc   net.Conn
-	peer Peer
+	s  *Server
+	nc net.Conn
+
+	// Set when the connection is admitted, before anything is read.
+	peer    authority.Caller
+	account *authority.Account
 
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
 
 	// The reader's.
 	framing   framing // nil: not chosen yet
+	admitted  bool    // who has connected is known, and may
 	first     bool    // no message was understood yet
 	buf       []byte
 	start     int         // of buf: where the next message begins
@@ -66,9 +71,9 @@ type call struct {
 	watches   int
 }
 
-func newConn(s *Server, nc net.Conn, p Peer) *conn {
-	c := &conn{s: s, nc: nc, peer: p, calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight),
-		namespace: s.config.Authority.Namespace(p), first: true, wrote: time.Now(), buf: make([]byte, 0, 1<<10)}
+func newConn(s *Server, nc net.Conn) *conn {
+	c := &conn{s: s, nc: nc, calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight),
+		buf: make([]byte, 0, 1<<10), first: true, wrote: time.Now()}
 	c.room.L = &c.mu
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	s.metrics.connections.Inc()
@@ -86,6 +91,15 @@ func (c *conn) next() *call {
 
 // listen does what next does, but for the end.
 func (c *conn) listen() *call {
+	if !c.admitted {
+		if refused := c.admit(); refused != nil {
+			c.s.metrics.refused.Inc()
+			c.framing = jsonLines{}
+			c.farewell(refused)
+			return nil
+		}
+		c.admitted = true
+	}
 	for {
 		if c.framing == nil && !c.choose() {
 			return nil
@@ -111,6 +125,22 @@ func (c *conn) listen() *call {
 			return k
 		}
 	}
+}
+
+// admit finds out who has connected, and whether he may.
+func (c *conn) admit() *node.Error {
+	peer := c.s.config.Identify.Identify(c.nc)
+	c.mu.Lock()
+	c.peer = peer
+	c.mu.Unlock()
+	var err error
+	if c.namespace, err = c.s.config.Authority.Namespace(c.ctx, peer); err == nil {
+		c.account, err = c.s.config.Quotas.Connect(c.s.config.Authority.Subject(peer))
+	}
+	if err != nil {
+		return toAnswer(err, false)
+	}
+	return nil
 }
 
 // choose finds out the framing from the first bytes.
@@ -226,6 +256,12 @@ func (c *conn) begin(r request, size int) *call {
 	if !c.waitForRoom() {
 		return nil
 	}
+	if err := c.account.Request(); err != nil {
+		refused := toAnswer(err, false)
+		c.s.metrics.count(r.Func, refused.Code)
+		c.send(&response{id: r.ID, err: refused})
+		return nil
+	}
 	if k.f.watches != nil {
 		k.watches = k.f.watches(data)
 	} else {
@@ -270,6 +306,10 @@ func (c *conn) enter(k *call) *node.Error {
 		return errorf(node.CodeQuotaExceeded, "send it again later",
 			"too many bytes of requests are under way at this server")
 	}
+	if err := c.account.Watch(k.watches); err != nil {
+		c.s.budget.take(-k.cost, 0)
+		return toAnswer(err, false)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var refused *node.Error
@@ -289,6 +329,7 @@ func (c *conn) enter(k *call) *node.Error {
 		return nil
 	}
 	c.s.budget.take(-k.cost, 0)
+	c.account.Unwatch(k.watches)
 	return refused
 }
 
@@ -329,6 +370,7 @@ func (c *conn) finished(k *call, answer any, err error) {
 		k.release()
 		c.s.budget.take(-k.cost, 0)
 		c.s.metrics.watches.Sub(float64(k.watches))
+		c.account.Unwatch(k.watches)
 	}
 	code := node.Code("")
 	if r.err != nil {
@@ -521,6 +563,9 @@ func (c *conn) end() {
 	c.buf = nil
 	if c.client != nil {
 		c.client.leave()
+	}
+	if c.account != nil {
+		c.account.Close()
 	}
 	c.s.metrics.connections.Dec()
 	c.s.left(c)

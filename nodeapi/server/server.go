@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -23,21 +26,16 @@ type Config struct {
 	Name, Node string
 	// Namespace is that of callers who name none, unless Own says otherwise.
 	Namespace string
-	// Authority says who may do what. nil: everybody everything.
-	Authority Authority
+	// Identify says who connects, and Authority who may do what. nil: everybody everything.
+	Identify  authority.Identifier
+	Authority authority.Authorizer
+	// Quotas bound what each namespace takes. nil: nothing does, but Limits.
+	Quotas *authority.Quotas
 	// Durable says whether a namespace's keys are kept in etcd. nil: none is.
 	Durable func(namespace string) bool
 	Limits  Limits
 	Log     *slog.Logger          // nil: nothing is said
 	Metrics prometheus.Registerer // nil: nothing is counted for others
-}
-
-// Authority says who may do what.
-type Authority interface {
-	// Namespace is a caller's own.
-	Namespace(p Peer) string
-	// Allow returns nil, or an error of CodePermissionDenied that says which rule refuses.
-	Allow(ctx context.Context, p Peer, namespace string, write bool) error
 }
 
 // Server serves the node API. It is made by New.
@@ -83,6 +81,10 @@ func New(c Config) *Server {
 	if c.Authority == nil {
 		c.Authority = everybody{c.Namespace}
 	}
+	if c.Quotas == nil {
+		all := authority.Quota{Connections: math.MaxInt, Watches: math.MaxInt, RequestsPerSecond: float64(rate.Inf)}
+		c.Quotas = authority.NewQuotas(func(string) authority.Quota { return all }, nil)
+	}
 	if c.Durable == nil {
 		c.Durable = func(string) bool { return false }
 	}
@@ -99,8 +101,13 @@ func New(c Config) *Server {
 // everybody may do everything.
 type everybody struct{ namespace string }
 
-func (e everybody) Namespace(Peer) string                         { return e.namespace }
-func (everybody) Allow(context.Context, Peer, string, bool) error { return nil }
+func (e everybody) Namespace(context.Context, authority.Caller) (string, error) {
+	return e.namespace, nil
+}
+func (everybody) Subject(authority.Caller) string { return "" }
+func (everybody) Authorize(context.Context, authority.Caller, authority.Verb, string) error {
+	return nil
+}
 
 // ErrClosed is what Serve returns after Shutdown and Close.
 var ErrClosed = errors.New("the node API's server is closed")
@@ -145,13 +152,12 @@ func (s *Server) Serve(l net.Listener) error {
 
 // take begins to serve a connection, or turns it away.
 func (s *Server) take(nc net.Conn) {
-	p := peerOf(nc)
 	s.mu.Lock()
 	full := len(s.conns) >= s.limits.Connections
 	late := s.stage >= refusing
 	var c *conn
 	if !full && !late {
-		c = newConn(s, nc, p)
+		c = newConn(s, nc)
 		s.conns[c] = struct{}{}
 		s.reads.Add(1)
 	}

@@ -71,6 +71,9 @@ func (m *Memory) Put(ctx context.Context, key Key, value []byte) (wire.Version, 
 	if err := m.fits(value); err != nil {
 		return 0, err
 	}
+	if err := MayCreate(ctx); err != nil && m.items[key].Version == 0 {
+		return 0, err
+	}
 	return m.write(key, true, value).Version, ctx.Err()
 }
 
@@ -84,6 +87,9 @@ func (m *Memory) CompareAndSwap(ctx context.Context, key Key, expected wire.Vers
 	}
 	if item := m.get(key); item.Version != expected {
 		return item, false, ctx.Err()
+	}
+	if err := MayCreate(ctx); err != nil && expected == 0 {
+		return Item{}, false, err
 	}
 	return m.write(key, true, value), true, ctx.Err()
 }
