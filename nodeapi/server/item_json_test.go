@@ -15,8 +15,9 @@ func TestItemLine(t *testing.T) {
 	var items []node.Item
 	for n, text := range texts {
 		value := text
-		items = append(items, node.Item{Key: text, Found: n%2 == 0, Version: "1.2"}, node.Item{Key: "k", Found: true, Value: &value,
-			Version: "65535.281474976710655", Lease: text}, node.Item{Key: "k", ValueBase64: []byte(text), Version: text})
+		items = append(items, node.Item{Key: text, Found: n%2 == 0, Version: "1.2"},
+			node.Item{Key: "k", Found: true, Value: &value, Version: "65535.281474976710655", Lease: text},
+			node.Item{Key: "k", ValueBase64: []byte(text), Version: text})
 	}
 	for i := range items {
 		want, wantErr := json.Marshal(jsonResponse{ID: uint64(i), Data: &items[i]}, legacyEmpty)

@@ -88,8 +88,8 @@ func New(c Config) *Server {
 	if c.Durable == nil {
 		c.Durable = func(string) bool { return false }
 	}
-	s := &Server{spare: make(chan *conn), config: c, limits: c.Limits.withDefaults(), log: c.Log, listeners: map[net.Listener]struct{}{},
-		conns: map[*conn]struct{}{}, gone: make(chan struct{})}
+	s := &Server{config: c, limits: c.Limits.withDefaults(), log: c.Log, listeners: map[net.Listener]struct{}{},
+		conns: map[*conn]struct{}{}, gone: make(chan struct{}), spare: make(chan *conn)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.metrics = newMetrics(c.Metrics)
 	s.once = newOnceTable(s.limits)
