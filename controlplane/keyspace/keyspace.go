@@ -59,8 +59,8 @@ type Key struct {
 	// while the version is Made, nobody has written the key.
 	Made  wire.Version `json:"made,omitempty"`
 	Empty bool         `json:"empty,omitempty"`
-	// Undone says of a key that is Removing that it never was Placed: nobody has been told of it, and
-	// the name has no versions by it.
+	// Undone says of a key that is Removing that it never was Placed: nobody has been told of it,
+	// and the name has no versions by it.
 	Undone bool `json:"undone,omitempty"`
 }
 
