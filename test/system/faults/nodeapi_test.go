@@ -118,15 +118,18 @@ func nodeAPI(t *testing.T, engine string) {
 	checks.Wait()
 	t.Logf("%s, %d s: %d calls, %d of unknown outcome, %d locks taken, %d events told, linearizable: %v; "+
 		"%d servers killed, %d stopped, %d members killed, %d cut off, %d leading controllers killed, %d stopped, %d keys moved",
-		engine, int(duration.Seconds()), calls, unknown, r.taken.Load(), r.told.Load(), !t.Failed(), r.killed.Load(), r.stopped.Load(),
-		r.done[memberKilled].Load(), r.done[memberCutOff].Load(), r.done[controllerKilled].Load(),
+		engine, int(duration.Seconds()), calls, unknown, r.taken.Load(), r.told.Load(), !t.Failed(),
+		r.killed.Load(), r.stopped.Load(), r.done[memberKilled].Load(), r.done[memberCutOff].Load(),
+		r.done[controllerKilled].Load(),
 		r.done[controllerStopped].Load(), r.moved.Load())
 	if calls < 200 || r.taken.Load() < 3 || r.told.Load() < 20 {
 		t.Error("too little was done: this says little")
 	}
-	if !calm && (r.killed.Load() == 0 || r.stopped.Load() == 0 || r.done[memberKilled].Load() == 0 || r.done[controllerKilled].Load() == 0 ||
-		r.moved.Load() == 0) {
-		t.Error("too little has happened: this says little")
+	for _, n := range []*atomic.Int64{&r.killed, &r.stopped, &r.moved, &r.done[memberKilled],
+		&r.done[controllerKilled]} {
+		if !calm && n.Load() == 0 {
+			t.Error("too little has happened: this says little")
+		}
 	}
 }
 
