@@ -39,6 +39,8 @@ type Options struct {
 	// Quota is how many keys a namespace may have. nil, or 0 for a namespace: DefaultQuota. The
 	// controller checks it when a key is made, so all nodes have to say the same.
 	Quota func(namespace string) int
+	// Patience is for how long a controller that does not answer is asked again. 0: 3 s.
+	Patience time.Duration
 	// Interval is that between two reads of a key that is watched. 0: a second.
 	Interval time.Duration
 	// Push tells of commits as they happen; nil: watches hear of them by their own reads.
@@ -73,7 +75,8 @@ func New(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("the node API's store: %w", err)
 	}
 	s.names = fromadmin.NewNames(fromadmin.NamesOptions{Admin: o.Admin, Sessions: o.Sessions,
-		Owner: strings.TrimSpace("node API " + o.Node), Make: s.make, Adjust: o.Adjust})
+		Owner: strings.TrimSpace("node API " + o.Node), Make: s.make, Adjust: o.Adjust,
+		Patience: o.Patience})
 	s.watches = newWatches(s)
 	return s, nil
 }

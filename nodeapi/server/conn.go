@@ -63,6 +63,8 @@ type call struct {
 	f         *function
 	client    *onceClient
 	namespace string // where the request names none
+	ctx       context.Context
+	data      any
 	cancel    context.CancelFunc
 	cost      int64 // of the budget
 	watches   int
@@ -70,43 +72,56 @@ type call struct {
 
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{s: s, nc: nc, calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight),
-		first: true, wrote: time.Now()}
+		buf: make([]byte, 0, 1<<10), first: true, wrote: time.Now()}
 	c.room.L = &c.mu
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	s.metrics.connections.Inc()
 	return c
 }
 
-// serve reads until the connection ends.
-func (c *conn) serve() {
-	defer c.end()
-	if refused := c.admit(); refused != nil {
-		c.s.metrics.refused.Inc()
-		c.framing = jsonLines{}
-		c.farewell(refused)
-		return
+// next reads until there is a request to be done by the caller. nil: the connection has ended.
+func (c *conn) next() *call {
+	k := c.listen()
+	if k == nil {
+		c.end()
 	}
-	c.buf = make([]byte, 0, 1<<10)
+	return k
+}
+
+// listen does what next does, but for the end.
+func (c *conn) listen() *call {
+	if c.account == nil {
+		if refused := c.admit(); refused != nil {
+			c.s.metrics.refused.Inc()
+			c.framing = jsonLines{}
+			c.farewell(refused)
+			return nil
+		}
+	}
 	for {
 		if c.framing == nil && !c.choose() {
-			return
+			return nil
 		}
 		message, size, failed := c.framing.next(c.buf[c.start:])
 		switch {
 		case failed != nil:
 			c.farewell(failed)
-			return
+			return nil
 		case size == 0:
 			if !c.read() {
 				c.lastAnswers()
-				return
+				return nil
 			}
 			continue
 		}
-		if !c.message(message) {
-			return
+		k, more := c.message(message)
+		if !more {
+			return nil
 		}
 		c.consume(size)
+		if k != nil {
+			return k
+		}
 	}
 }
 
@@ -185,10 +200,11 @@ func (c *conn) consume(n int) {
 	c.since.Store(0)
 }
 
-// message begins to do what a message asks for. It says whether the connection goes on.
-func (c *conn) message(message []byte) bool {
+// message understands a message. It gives the request that is to be done, if there is one, and says
+// whether the connection goes on.
+func (c *conn) message(message []byte) (k *call, more bool) {
 	if blank(message) {
-		return true
+		return nil, true
 	}
 	r, err := c.framing.request(message)
 	if err != nil {
@@ -198,14 +214,13 @@ func (c *conn) message(message []byte) bool {
 			// Another protocol, of a browser for example that a page has talked into it: its next
 			// lines may be requests, but they are not its own.
 			c.farewell(failed)
-			return false
+			return nil, false
 		}
 		c.send(&response{id: r.ID, err: failed})
-		return true
+		return nil, true
 	}
 	c.first = false
-	c.begin(r, len(message))
-	return true
+	return c.begin(r, len(message)), true
 }
 
 func blank(b []byte) bool {
@@ -217,32 +232,33 @@ func blank(b []byte) bool {
 	return true
 }
 
-// begin starts a request, or refuses it. It waits while too much is under way or unsent.
-func (c *conn) begin(r request, size int) {
+// begin prepares a request for run, or refuses it, or does it at once. It waits while too much is
+// under way or unsent.
+func (c *conn) begin(r request, size int) *call {
 	if r.ID < 1 || r.ID > maxID {
 		c.send(&response{err: invalid("id %d: an id is 1 to 2^53-1", r.ID)})
-		return
+		return nil
 	}
 	k := &call{c: c, client: c.client, namespace: c.namespace}
 	data, err := k.understand(r)
 	if err != nil {
 		c.s.metrics.count(r.Func, err.Code)
 		c.send(&response{id: r.ID, err: err})
-		return
+		return nil
 	}
 	if k.f.inline != nil {
 		answer, err := k.f.inline(k, data)
 		c.finished(k, answer, err)
-		return
+		return nil
 	}
 	if !c.waitForRoom() {
-		return
+		return nil
 	}
 	if err := c.account.Request(); err != nil {
 		refused := toAnswer(err, false)
 		c.s.metrics.count(r.Func, refused.Code)
 		c.send(&response{id: r.ID, err: refused})
-		return
+		return nil
 	}
 	if k.f.watches != nil {
 		k.watches = k.f.watches(data)
@@ -250,7 +266,7 @@ func (c *conn) begin(r request, size int) {
 		select {
 		case c.slots <- struct{}{}:
 		case <-c.ctx.Done():
-			return
+			return nil
 		}
 		k.cost = max(int64(size)-ownBuffer/4, 0)
 	}
@@ -269,9 +285,10 @@ func (c *conn) begin(r request, size int) {
 		k.release()
 		c.s.metrics.count(r.Func, refused.Code)
 		c.send(&response{id: r.ID, err: refused})
-		return
+		return nil
 	}
-	go k.run(ctx, data)
+	k.ctx, k.data = ctx, data
+	return k
 }
 
 // release gives back the place among those in flight.
@@ -315,7 +332,8 @@ func (c *conn) enter(k *call) *node.Error {
 }
 
 // run does a request and answers it.
-func (k *call) run(ctx context.Context, data any) {
+func (k *call) run() {
+	ctx, data := k.ctx, k.data
 	var answer any
 	var err error
 	if k.req.Once != 0 && k.f.writes {

@@ -18,23 +18,32 @@ type Access struct {
 	GID  int // -1: this process's
 }
 
+// CheckAddress says whether Listen understands an address.
+func CheckAddress(address string) error {
+	if where, ok := strings.CutPrefix(address, "tcp://"); ok {
+		_, _, err := net.SplitHostPort(where)
+		return err
+	}
+	if path, ok := strings.CutPrefix(address, "unix://"); !ok || !filepath.IsAbs(path) {
+		return fmt.Errorf("%s: want unix:///PATH or tcp://HOST:PORT", address)
+	}
+	return nil
+}
+
 // Listen opens an address: unix:///PATH, or tcp://HOST:PORT, where no HOST is the loopback's. The
 // file of a server that has died is replaced; that of one that lives is not.
 func Listen(address string, a Access) (net.Listener, error) {
+	if err := CheckAddress(address); err != nil {
+		return nil, err
+	}
 	if where, ok := strings.CutPrefix(address, "tcp://"); ok {
-		host, port, err := net.SplitHostPort(where)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", address, err)
-		}
+		host, port, _ := net.SplitHostPort(where)
 		if host == "" {
 			host = "127.0.0.1"
 		}
 		return net.Listen("tcp", net.JoinHostPort(host, port))
 	}
-	path, ok := strings.CutPrefix(address, "unix://")
-	if !ok || !filepath.IsAbs(path) {
-		return nil, fmt.Errorf("%s: want unix:///PATH or tcp://HOST:PORT", address)
-	}
+	path := strings.TrimPrefix(address, "unix://")
 	if err := mayReplace(path); err != nil {
 		return nil, err
 	}

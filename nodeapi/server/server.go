@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -58,6 +59,8 @@ type Server struct {
 	stage     stage
 	gone      chan struct{} // closed when the last connection has ended while the server drains
 	reads     sync.WaitGroup
+	spare     chan *conn // who has nothing to do takes the next one to read from it
+	spares    atomic.Int32
 }
 
 // stage is how far a server is on its way out.
@@ -85,7 +88,7 @@ func New(c Config) *Server {
 	if c.Durable == nil {
 		c.Durable = func(string) bool { return false }
 	}
-	s := &Server{config: c, limits: c.Limits.withDefaults(), log: c.Log, listeners: map[net.Listener]struct{}{},
+	s := &Server{spare: make(chan *conn), config: c, limits: c.Limits.withDefaults(), log: c.Log, listeners: map[net.Listener]struct{}{},
 		conns: map[*conn]struct{}{}, gone: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.metrics = newMetrics(c.Metrics)
@@ -167,10 +170,54 @@ func (s *Server) take(nc net.Conn) {
 	case late:
 		turnAway(nc, errDraining())
 	default:
-		go func() {
-			defer s.reads.Done()
-			c.serve()
-		}()
+		s.readBy(c)
+	}
+}
+
+// readBy has a connection read by another goroutine: one that has nothing to do, or a new one.
+func (s *Server) readBy(c *conn) {
+	select {
+	case s.spare <- c:
+	default:
+		go s.work(c)
+	}
+}
+
+// maxSpare bounds the goroutines that wait for a connection to read; keptSpare do so for long.
+const maxSpare, keptSpare = 64, 4
+
+// dismiss ends goroutines for which there was something to do once.
+func (s *Server) dismiss() {
+	for s.spares.Load() > keptSpare {
+		select {
+		case s.spare <- nil:
+		default:
+			return
+		}
+	}
+}
+
+// work reads a connection up to a request, has the connection read on by another goroutine, and
+// does the request: who has read it need not wait for another to wake up. Then it is for the next
+// connection that is to be read on, with a stack that has its size.
+func (s *Server) work(c *conn) {
+	for c != nil {
+		if k := c.next(); k != nil {
+			s.readBy(c)
+			k.run()
+		} else {
+			s.reads.Done()
+		}
+		if s.spares.Add(1) > maxSpare {
+			s.spares.Add(-1)
+			return
+		}
+		select {
+		case c = <-s.spare: // nil: it is dismissed
+		case <-s.ctx.Done():
+			c = nil
+		}
+		s.spares.Add(-1)
 	}
 }
 
@@ -303,6 +350,7 @@ func (s *Server) patrol() {
 				c.cutOff(why[i])
 			}
 			s.once.sweep(now)
+			s.dismiss()
 		}
 	}
 }

@@ -135,12 +135,17 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	if err != nil {
 		return badInput{err}
 	}
+	for _, address := range o.listen {
+		if err := server.CheckAddress(address); err != nil {
+			return badInput{err}
+		}
+	}
 	config := server.Config{Name: "netcraq-sidecar", Node: o.node, Namespace: o.namespace, Log: log}
 	quotas, err := o.authority(ctx, &config)
 	if err != nil {
 		return badInput{err}
 	}
-	if config.Metrics, err = metrics(ctx, o.metrics, log); err != nil {
+	if config.Metrics, err = metrics(ctx, o, log); err != nil {
 		return err
 	}
 	client := admin.NewClient(o.admin, admin.TokenFile(o.token))
@@ -292,16 +297,16 @@ func (o *options) successorSocket() string {
 	return ""
 }
 
-// metrics serves them. nil, where nobody wants them.
-func metrics(ctx context.Context, address string, log *slog.Logger) (prometheus.Registerer, error) {
-	if address == "" {
+// metrics serves them. nil, where nobody wants them. A predecessor may still serve its own.
+func metrics(ctx context.Context, o options, log *slog.Logger) (prometheus.Registerer, error) {
+	if o.metrics == "" {
 		return nil, nil
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	l, err := net.Listen("tcp", address)
-	if err != nil {
+	l, err := net.Listen("tcp", o.metrics)
+	if err != nil && (!o.takeOver || !errors.Is(err, syscall.EADDRINUSE)) {
 		return nil, fmt.Errorf("--metrics: %w", err)
 	}
 	mux := http.NewServeMux()
@@ -309,6 +314,16 @@ func metrics(ctx context.Context, address string, log *slog.Logger) (prometheus.
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	context.AfterFunc(ctx, func() { s.Close() })
 	go func() {
+		for l == nil {
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-ctx.Done():
+				return
+			}
+			if l, err = net.Listen("tcp", o.metrics); err != nil {
+				l = nil
+			}
+		}
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("metrics are not served any more", "error", err)
 		}
