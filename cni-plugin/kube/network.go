@@ -129,8 +129,8 @@ func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[s
 		spec.Hosts = append(spec.Hosts, h)
 		return true
 	}
-	// The node API's keys are a realm of their own, of which no pod's principal has anything: pods come
-	// in by the socket, where it is looked whose namespace is whose.
+	// The node API's keys are a realm of their own, of which no pod's principal has anything: pods
+	// come in by the socket, where it is looked whose namespace is whose.
 	everywhere, unbounded := map[string]string{topology.DefaultRealm: "write", nodeRealm: "write"}, 0
 	spec.Realms = append(spec.Realms, topology.RealmSpec{Name: nodeRealm, Prefixes: []string{nodeapi.KeyPrefix}})
 	for _, n := range up {
