@@ -31,6 +31,7 @@ type conn struct {
 
 	// The reader's.
 	framing   framing // nil: not chosen yet
+	admitted  bool    // who has connected is known, and may
 	first     bool    // no message was understood yet
 	buf       []byte
 	start     int         // of buf: where the next message begins
@@ -90,13 +91,14 @@ func (c *conn) next() *call {
 
 // listen does what next does, but for the end.
 func (c *conn) listen() *call {
-	if c.account == nil {
+	if !c.admitted {
 		if refused := c.admit(); refused != nil {
 			c.s.metrics.refused.Inc()
 			c.framing = jsonLines{}
 			c.farewell(refused)
 			return nil
 		}
+		c.admitted = true
 	}
 	for {
 		if c.framing == nil && !c.choose() {
