@@ -17,7 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/http2"
 	"k8s.io/client-go/util/workqueue"
 
 	api "github.com/netcraq/netcraq/api/admin"
@@ -53,7 +52,7 @@ const (
 // a leader has made last.
 type controllerLink struct {
 	mu      sync.Mutex
-	now     *http2.ClientConn
+	now     *http.ClientConn
 	changed chan struct{} // closed when there is another
 }
 
@@ -66,7 +65,7 @@ func (l *controllerLink) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.mu.Lock()
 	c := l.now
 	l.mu.Unlock()
-	if c == nil || !c.CanTakeNewRequest() {
+	if c == nil || c.Err() != nil {
 		return nil, errNoLeader
 	}
 	return c.RoundTrip(r)
@@ -94,8 +93,13 @@ func (l *controllerLink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = nc.SetDeadline(time.Time{})
-	t := &http2.Transport{ReadIdleTimeout: linkBeat, PingTimeout: linkWait, DisableCompression: true}
-	c, err := t.NewClientConn(nc)
+	t := &http.Transport{DisableCompression: true, Protocols: onlyHTTP2(),
+		HTTP2: &http.HTTP2Config{SendPingTimeout: linkBeat, PingTimeout: linkWait},
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nc, nil
+		}}
+	// It does not end with this request, whose connection it has taken.
+	c, err := t.NewClientConn(context.WithoutCancel(r.Context()), "http", "controller:80")
 	if err != nil {
 		nc.Close()
 		return
@@ -106,15 +110,16 @@ func (l *controllerLink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	close(l.changed)
 	l.changed = make(chan struct{})
 	l.mu.Unlock()
-	if old != nil {
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), linkWait)
-			defer cancel()
-			if old.Shutdown(ctx) != nil {
-				old.Close()
-			}
-		}()
+	if old != nil { // of a leader that is none any more
+		old.Close()
 	}
+}
+
+// onlyHTTP2 is what is spoken within a connection that TLS has made.
+func onlyHTTP2() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetUnencryptedHTTP2(true)
+	return p
 }
 
 // close ends the connection.
@@ -206,19 +211,46 @@ func (a *answerer) answer(ctx context.Context, name, address string, host netip.
 		return fmt.Errorf("the agent says %s", resp.Status)
 	}
 	_ = nc.SetDeadline(time.Time{})
-	server := &http2.Server{MaxConcurrentStreams: linkAtOnce, ReadIdleTimeout: linkBeat, PingTimeout: linkWait,
-		MaxReadFrameSize: 1 << 14, MaxUploadBufferPerConnection: 1 << 20, MaxUploadBufferPerStream: linkBody}
-	server.ServeConn(&buffered{nc, in}, &http2.ServeConnOpts{Context: ctx, Handler: byNode(name, host, a.serve)})
-	return errors.New("the connection has ended")
+	one := &oneConn{Conn: nc, r: in, first: make(chan net.Conn, 1), ended: make(chan struct{})}
+	one.first <- one
+	server := &http.Server{Handler: byNode(name, host, a.serve), Protocols: onlyHTTP2(), ReadHeaderTimeout: linkWait,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: linkAtOnce, SendPingTimeout: linkBeat, PingTimeout: linkWait,
+			MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: linkBody}}
+	return server.Serve(listenerOf{one})
 }
 
-// buffered is a connection of which some bytes were read already.
-type buffered struct {
+// oneConn is a connection of which some bytes were read already.
+type oneConn struct {
 	net.Conn
-	r *bufio.Reader
+	r     *bufio.Reader
+	first chan net.Conn
+	once  sync.Once
+	ended chan struct{}
 }
 
-func (b *buffered) Read(p []byte) (int, error) { return b.r.Read(p) }
+func (c *oneConn) Read(p []byte) (int, error) { return c.r.Read(p) }
+
+func (c *oneConn) Close() error {
+	c.once.Do(func() { close(c.ended) })
+	return c.Conn.Close()
+}
+
+// listenerOf gives that connection, and ends with it.
+type listenerOf struct{ *oneConn }
+
+var errLinkEnded = errors.New("the connection has ended")
+
+func (l listenerOf) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.first:
+		return c, nil
+	case <-l.ended:
+		return nil, errLinkEnded
+	}
+}
+
+func (l listenerOf) Addr() net.Addr { return l.LocalAddr() }
 
 // byNode is what a node's agent may ask of the controller, whatever has become of the node: to see
 // chains, to see and make the node API's keys, and to lease sessions for its own address.
