@@ -43,6 +43,9 @@ type Options struct {
 	Patience time.Duration
 	// Interval is that between two reads of a key that is watched. 0: a second.
 	Interval time.Duration
+	// Unused is for how long a key is without a value before it is removed from the network. 0: ten
+	// minutes; below 0: it is not removed.
+	Unused time.Duration
 	// Push tells of commits as they happen; nil: watches hear of them by their own reads.
 	Push Push
 	// Adjust may change what a chain's client is made with. nil: it is left alone.
@@ -70,6 +73,7 @@ var _ store.Store = (*Store)(nil)
 func New(ctx context.Context, o Options) (*Store, error) {
 	o.Sessions = cmp.Or(o.Sessions, 32)
 	o.Interval = cmp.Or(o.Interval, time.Second)
+	o.Unused = cmp.Or(o.Unused, 10*time.Minute)
 	s := &Store{o: o}
 	if err := s.measure(ctx); err != nil {
 		return nil, fmt.Errorf("the node API's store: %w", err)
@@ -78,6 +82,9 @@ func New(ctx context.Context, o Options) (*Store, error) {
 		Owner: strings.TrimSpace("node API " + o.Node), Make: s.make, Adjust: o.Adjust,
 		Patience: o.Patience})
 	s.watches = newWatches(s)
+	if o.Unused > 0 {
+		s.watches.work.Go(func() { s.sweep(s.watches.ctx) })
+	}
 	return s, nil
 }
 
