@@ -188,6 +188,14 @@ func (c *Client) RequestKey(ctx context.Context, r KeyRequest) (*RequestedKey, e
 	return out, c.do(ctx, http.MethodPost, "/v1/keys", r, out)
 }
 
+// RemoveUnused takes a key without a value out of the network, if its version by name is still the
+// one given (0: if nobody has written it since it was added). Where it is not, the error is
+// CodeFailedPrecondition, and nothing that was written is lost.
+func (c *Client) RemoveUnused(ctx context.Context, name string, version uint64) error {
+	q := url.Values{"version": {strconv.FormatUint(version, 10)}}
+	return c.do(ctx, http.MethodDelete, "/v1/keys/"+segment(name)+"?"+q.Encode(), nil, nil)
+}
+
 // Switches lists the switches by name.
 func (c *Client) Switches(ctx context.Context) ([]Switch, error) {
 	var out []Switch

@@ -281,6 +281,8 @@ type Error struct {
 	Status  int    `json:"-"` // HTTP
 	Code    string `json:"code"`
 	Message string `json:"message"`
+	// SettledMillis, with CodeNotFound of a key's name: as Key's.
+	SettledMillis int64 `json:"settledMillis,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }

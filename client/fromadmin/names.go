@@ -227,7 +227,11 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 	if c.eventual && c.n.places.lately(c.name) {
 		return nil, nil
 	}
-	key, err := c.ask(ctx, func(ctx context.Context) (*api.Key, error) { return c.n.places.ask(ctx, c.name) })
+	var settled time.Duration
+	key, err := c.ask(ctx, func(ctx context.Context) (k *api.Key, err error) {
+		k, settled, err = c.n.places.ask(ctx, c.name)
+		return k, err
+	})
 	if err == nil && key == nil && c.makes {
 		if c.n.o.Make == nil {
 			return nil, ErrNoKey
@@ -237,17 +241,22 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 				return nil, err
 			}
 			defer c.n.places.done()
-			return c.n.o.Make(ctx, c.name)
+			k, err := c.n.o.Make(ctx, c.name)
+			if err == nil {
+				settled = settledOf(k)
+			}
+			return k, err
 		})
 	}
 	if err != nil {
 		return nil, err
 	}
 	if key == nil {
+		c.doubt = c.doubt && !c.wasGone(settled)
 		return nil, nil
 	}
 	p := c.n.places.learn(key)
-	if c.doubt && !c.mayGoOn(p, time.Duration(key.SettledMillis)*time.Millisecond) {
+	if c.doubt && (p.id == c.gone.id || !c.wasGone(settled)) {
 		c.uncertain = true
 		// What expects a key that was never written would find it so again after it was removed.
 		if c.req.Op == wire.Write || c.expected == 0 && p.unwritten != c.gone.unwritten {
@@ -258,11 +267,11 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 	return p, nil
 }
 
-// mayGoOn says whether nothing that was sent until now can have been executed: it was sent to a
-// KEY_ID that had gone before.
-func (c *namedCall) mayGoOn(p *place, settled time.Duration) bool {
+// wasGone says whether nothing that was sent until now can have been executed: it was sent to a
+// KEY_ID, not the one of now, that had gone before.
+func (c *namedCall) wasGone(settled time.Duration) bool {
 	elapsed := boottime.Since(c.begun)
-	return p.id != c.gone.id && settled > elapsed+elapsed/50+time.Millisecond
+	return settled > elapsed+elapsed/50+time.Millisecond
 }
 
 // ask asks the controller, again and again where it says that it will know soon, and for a while

@@ -41,6 +41,8 @@ func (p *place) state(found bool, value []byte, v wire.Version) Named {
 	return Named{Found: found, Value: value, Version: v}
 }
 
+func settledOf(k *api.Key) time.Duration { return time.Duration(k.SettledMillis) * time.Millisecond }
+
 // places are the keys as the controller has told of them.
 type places struct {
 	admin *api.Client
@@ -104,14 +106,17 @@ func (s *places) learn(k *api.Key) *place {
 // flight is a question that is asked for all who came before it began.
 type flight struct {
 	done chan struct{}
-	key  *api.Key
+	key  *api.Key // nil: there is none
 	err  error
-	next *flight // for those who came after; nil: nobody has
+	// with the key, or its absence
+	settled time.Duration
+	next    *flight // for those who came after; nil: nobody has
 }
 
-// ask asks the controller where a key is; nil: nowhere. The question begins after the call, since
-// one that was on its way already may be answered with how things were before.
-func (s *places) ask(ctx context.Context, name string) (*api.Key, error) {
+// ask asks the controller where a key is; nil: nowhere; and for how long the name has had no other
+// KEY_ID. The question begins after the call, since one that was on its way already may be answered
+// with how things were before.
+func (s *places) ask(ctx context.Context, name string) (*api.Key, time.Duration, error) {
 	s.mu.Lock()
 	f := s.flights[name]
 	if f == nil {
@@ -127,9 +132,9 @@ func (s *places) ask(ctx context.Context, name string) (*api.Key, error) {
 	s.mu.Unlock()
 	select {
 	case <-f.done:
-		return f.key, f.err
+		return f.key, f.settled, f.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, 0, ctx.Err()
 	}
 }
 
@@ -152,8 +157,11 @@ func (s *places) fly(name string, f *flight) {
 		f.key, f.err = s.admin.Lookup(ctx, name)
 		cancel()
 		s.done()
-		if errors.Is(f.err, &api.Error{Code: api.CodeNotFound}) {
-			f.key, f.err = nil, nil
+		var said *api.Error
+		if f.err == nil {
+			f.settled = settledOf(f.key)
+		} else if errors.As(f.err, &said) && said.Code == api.CodeNotFound {
+			f.key, f.err, f.settled = nil, nil, time.Duration(said.SettledMillis)*time.Millisecond
 		}
 		s.mu.Lock()
 		if f.err == nil && f.key == nil {

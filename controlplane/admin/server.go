@@ -9,7 +9,8 @@
 //	DELETE /v1/chains/{chain}/keys/{key}       GET    /healthz
 //	POST   /v1/chains/{chain}/keys/{key}/move
 //	GET    /v1/keys  /v1/keys/{name}           GET    /readyz
-//	POST   /v1/keys                            GET    /v1/placement
+//	POST   /v1/keys                            DELETE /v1/keys/{name}?version=N
+//	                                           GET    /v1/placement
 //	POST   /v1/sessions                        GET    /v1/placement/why
 //	GET    /                                   PUT    /v1/placement/rules
 //	GET    /page.js  /page.css                 POST   /v1/placement/evictions
@@ -56,6 +57,8 @@ type Backend interface {
 	MoveKey(ctx context.Context, chain, nameOrID, to string) (*api.Key, error)
 	// RequestKey adds a key in a chain of its choice, if there is none of the name.
 	RequestKey(context.Context, api.KeyRequest) (*api.RequestedKey, error)
+	// RemoveUnused removes a key without a value, if its version by name is the one given.
+	RemoveUnused(ctx context.Context, name string, version uint64) error
 	Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error)
 	Lookup(ctx context.Context, name string, state bool) (*api.Key, error)
 	Switches(context.Context) ([]api.Switch, error)
@@ -107,6 +110,13 @@ func handler(b Backend, p Placement, bounds *bodies) http.Handler {
 		return b.Directory(r.Context(), r.URL.Query().Get("prefix"), wantsState(r))
 	})
 	handle("POST /v1/keys", s.requestKey)
+	handle("DELETE /v1/keys/{name}", func(r *http.Request) (any, error) {
+		version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
+		if err != nil {
+			return nil, api.Errorf(api.CodeInvalidArgument, "version: which one must it be? %v", err)
+		}
+		return nil, b.RemoveUnused(r.Context(), r.PathValue("name"), version)
+	})
 	handle("GET /v1/keys/{name}", func(r *http.Request) (any, error) { return b.Lookup(r.Context(), r.PathValue("name"), wantsState(r)) })
 	handle("GET /v1/switches", func(r *http.Request) (any, error) { return b.Switches(r.Context()) })
 	handle("GET /v1/switches/{switch}/counters", func(r *http.Request) (any, error) { return b.Counters(r.Context(), r.PathValue("switch")) })

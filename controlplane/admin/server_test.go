@@ -87,6 +87,9 @@ func (b *backend) RequestKey(_ context.Context, r api.KeyRequest) (*api.Requeste
 	}
 	return &api.RequestedKey{Key: api.Key{Name: r.Name, VersionOffset: 1 << 63}, Created: true}, b.note(what...)
 }
+func (b *backend) RemoveUnused(_ context.Context, n string, v uint64) error {
+	return b.note("unused", n, strconv.FormatUint(v, 10))
+}
 func (b *backend) Switches(context.Context) ([]api.Switch, error) {
 	return []api.Switch{}, b.note("switches")
 }
@@ -154,6 +157,7 @@ func TestClient(t *testing.T) {
 			}
 			return err
 		}},
+		{"unused node/shop/a 18446744073709551615", func() error { return c.RemoveUnused(ctx, "node/shop/a", 1<<64-1) }},
 		{"switches", func() error { _, err := c.Switches(ctx); return err }},
 		{"counters s1", func() error { _, err := c.Counters(ctx, "s1"); return err }},
 		{"open 2 me 10.0.0.1", func() error {
@@ -207,6 +211,7 @@ func TestBadRequests(t *testing.T) {
 		status                   int
 		want                     string
 	}{
+		{"DELETE", "/v1/keys/a", "", "", 400, "which one must it be"},
 		{"GET", "/v2/chains", "", "", 404, "there is no GET /v2/chains"},
 		{"PATCH", "/v1/chains/main", "", "", 404, "there is no PATCH"},
 		{"PUT", "/v1/chains/main", `{"lease": 5}`, "", 400, `unknown field \"lease\"`},

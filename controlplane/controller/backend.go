@@ -247,11 +247,17 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 	var k keyspace.Key
 	var ok bool
 	var failed error
-	if err := c.call(ctx, func() { k, ok, failed = c.find(name) }); err != nil || failed != nil {
+	var settled time.Duration
+	if err := c.call(ctx, func() {
+		k, ok, failed = c.find(name)
+		settled = c.settled(name)
+	}); err != nil || failed != nil {
 		return nil, apiError(errors.Join(err, failed))
 	}
 	if !ok {
-		return nil, api.Errorf(api.CodeNotFound, "no key %q is placed in the network", name)
+		e := api.Errorf(api.CodeNotFound, "no key %q is placed in the network", name)
+		e.SettledMillis = settled.Milliseconds()
+		return nil, e
 	}
 	out, err := c.describeKeys(ctx, []keyspace.Key{k}, state)
 	if err != nil {

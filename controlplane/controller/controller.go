@@ -80,9 +80,9 @@ type Controller struct {
 	knows     bool // ... and so the directory says which keys there are, and which KEY_IDs were given
 	lastOp    chain.OpID
 	avoided   map[string]bool // switches that routes go around
-	// news are the names of keys that were placed or moved, until that is on record: a controller
-	// that took over before would take a key that was placed out again, and one that was moved
-	// back.
+	// news are the names of keys that were placed, moved or given up, until that is on record: a
+	// controller that took over before would take a key that was placed out again, and one that was
+	// moved back.
 	news map[string]bool
 	// replacedAt is when the last KEY_ID that a name had before could not be used any more
 	// (settled.go)

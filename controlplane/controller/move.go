@@ -32,14 +32,7 @@ func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName st
 			return
 		}
 		k, err := c.dir.Find(from.topo.ID, nameOrID)
-		switch {
-		case err != nil:
-			failed = err
-		case k.State != keyspace.Placed || from.tidying[k.ID] || c.news[k.Name]:
-			failed = fmt.Errorf("%w: the key %q is being added, removed or moved: try again in a moment", chain.ErrUnavailable, k.Name)
-		case c.led != nil && c.now() < 2*c.leading:
-			failed = fmt.Errorf("%w: this controller leads only since %v, and the one before it may still say where keys are: try again in a moment", chain.ErrUnavailable, c.now().Round(time.Millisecond))
-		default:
+		if failed = cmpErr(err, c.mayDetach(from, k)); failed == nil {
 			k = c.dir.StartMove(k.ID)
 			go func() {
 				now, err := ops.Move(c.ctx, c.mover(from, to), k, takeTimeout)
@@ -63,6 +56,19 @@ func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName st
 	case <-c.stopped:
 		return keyspace.Key{}, errStopped
 	}
+}
+
+// mayDetach says why a key may not be taken out of clients' sight now; nil: it may.
+func (c *Controller) mayDetach(from *chainState, k keyspace.Key) error {
+	switch {
+	case k.State != keyspace.Placed || from.tidying[k.ID] || c.news[k.Name]:
+		return fmt.Errorf("%w: the key %q is being added, removed or moved: try again in a moment", chain.ErrUnavailable,
+			k.Name)
+	case c.led != nil && c.now() < 2*c.leading:
+		return fmt.Errorf("%w: this controller leads only since %v, and the one before it may still say where keys are: "+
+			"try again in a moment", chain.ErrUnavailable, c.now().Round(time.Millisecond))
+	}
+	return nil
 }
 
 // mover is an ops.Keeper for a key that moves from one chain to another.

@@ -73,8 +73,8 @@ func (c *Controller) requested(ctx context.Context, k keyspace.Key, created bool
 // undoes it.
 func (c *Controller) find(name string) (k keyspace.Key, known bool, err error) {
 	k, known = c.dir.ByName(name)
-	if known && (k.State != keyspace.Placed || c.news[name]) {
-		return k, true, fmt.Errorf("%w: the key %q is being added, removed or moved: ask again", chain.ErrUnavailable, name)
+	if c.news[name] || known && k.State != keyspace.Placed {
+		return k, known, fmt.Errorf("%w: the key %q is being added, removed or moved: ask again", chain.ErrUnavailable, name)
 	}
 	return k, known, c.mayTell()
 }

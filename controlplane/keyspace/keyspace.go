@@ -297,7 +297,20 @@ func (d *Directory) FinishMove(from, to wire.Key, last wire.Version) (left Key) 
 	d.rename(now, old.Name)
 	now.State = Placed
 	now.takeOver(&old, last)
+	return d.leftover(&old)
+}
+
+// leftover is what is left of a key whose name is another's, or nobody's.
+func (d *Directory) leftover(old *Key) Key {
 	return *d.put(Key{Name: movedPrefix + old.Alias.String(), ID: old.Alias, Slot: old.Slot, State: Removing})
+}
+
+// Release takes a key's name away, as FinishMove does, but gives it to nobody.
+func (d *Directory) Release(id wire.Key, last wire.Version) (left Key) {
+	old := *d.ids[id]
+	d.Leave(id, last)
+	d.Delete(id)
+	return d.leftover(&old)
 }
 
 func (d *Directory) rename(k *Key, name string) {

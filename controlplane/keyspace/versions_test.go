@@ -72,6 +72,19 @@ func TestVersionsOfANameGrow(t *testing.T) {
 	if again.Made <= last || again.Version(wire.MakeVersion(2, 9)) <= again.Made {
 		t.Errorf("%v, after %v", again.Made, last)
 	}
+	// Given up, and there again.
+	d.StartMove(again.ID)
+	left = d.Release(again.ID, wire.MakeVersion(2, 99))
+	if _, ok := d.ByName("a"); ok || left.Slot != again.Slot || !left.Leftover() || left.State != Removing {
+		t.Errorf("%+v", left)
+	}
+	spaces := []Space{{Chain: 0, First: 0, Count: 3}, {Chain: 7, First: 3, Count: 2}}
+	if _, err := New(spaces, d.Snapshot()); err != nil {
+		t.Error(err)
+	}
+	if k := place(t, d, 7, "a", wire.MakeVersion(2, 1)); k.Made <= again.Version(wire.MakeVersion(2, 99)) {
+		t.Errorf("%v, after %v", k.Made, again.Version(wire.MakeVersion(2, 99)))
+	}
 	// A key that begins above all of that is left alone.
 	if k := place(t, d, 0, "z", wire.MakeVersion(500, 1)); k.Offset != 0 {
 		t.Errorf("%+v", k)

@@ -44,6 +44,9 @@ type Options struct {
 	Patience time.Duration
 	// Interval is that between two reads of a key that is watched. 0: a second.
 	Interval time.Duration
+	// Unused is for how long a key is without a value before it is removed from the network. 0: ten
+	// minutes; below 0: it is not removed.
+	Unused time.Duration
 	// Push tells of commits as they happen; nil: watches hear of them by their own reads.
 	Push Push
 	// Adjust may change what a chain's client is made with. nil: it is left alone.
@@ -58,6 +61,8 @@ type Store struct {
 	o     Options
 	names *fromadmin.Names
 	hub   *watch.Hub
+	stop  context.CancelFunc
+	work  sync.WaitGroup
 
 	mu     sync.Mutex
 	widths map[string]int // bytes of a value, by chain
@@ -71,6 +76,7 @@ var _ store.Store = (*Store)(nil)
 func New(ctx context.Context, o Options) (*Store, error) {
 	o.Sessions = cmp.Or(o.Sessions, 32)
 	o.Interval = cmp.Or(o.Interval, time.Second)
+	o.Unused = cmp.Or(o.Unused, 10*time.Minute)
 	s := &Store{o: o}
 	if err := s.measure(ctx); err != nil {
 		return nil, fmt.Errorf("the node API's store: %w", err)
@@ -79,12 +85,19 @@ func New(ctx context.Context, o Options) (*Store, error) {
 		Owner: strings.TrimSpace("node API " + o.Node), Make: s.make, Adjust: o.Adjust,
 		Patience: o.Patience})
 	s.hub = newHub(s)
+	var life context.Context
+	life, s.stop = context.WithCancel(context.Background())
+	if o.Unused > 0 {
+		s.work.Go(func() { s.sweep(life) })
+	}
 	return s, nil
 }
 
 // Close ends all calls and watches, and gives sessions back.
 func (s *Store) Close() error {
+	s.stop()
 	s.hub.Close()
+	s.work.Wait()
 	return s.names.Close()
 }
 

@@ -36,11 +36,14 @@ def default_url() -> str:
 
 
 class AdminError(Exception):
-    """The controller refused, or did not answer. ``code`` is its error code, or "unreachable"."""
+    """The controller refused, or did not answer. ``code`` is its error code, or "unreachable".
+    ``settled``: of a name that has no key, as :class:`Key`'s.
+    """
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, settled: float = 0.0) -> None:
         super().__init__(message)
         self.code = code
+        self.settled = settled
 
 
 @dataclass
@@ -209,7 +212,7 @@ class Admin:
             return text
         try:
             error = json.loads(text)["error"]
-            raise AdminError(error["code"], error["message"])
+            raise AdminError(error["code"], error["message"], error.get("settledMillis", 0) / 1000)
         except (ValueError, KeyError, TypeError):
             raise AdminError("internal", f"{self.url}{path}: {response.status} {response.reason}") from None
 

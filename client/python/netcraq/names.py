@@ -140,20 +140,19 @@ class Names:
             key = self._places.get(name) if gone is None else None
             if key is None:
                 doubt = uncertain or (gone is not None and writes)
-                key = self._find(what, name, make, deadline, doubt)
+                key, settled = self._find(what, name, make, deadline, doubt)
+            elapsed = (_now() - begun) * 1.02 + 0.002  # settled is in whole milliseconds
             if key is None:
+                doubt = uncertain or (doubt and settled <= elapsed)
                 if expected:  # it is not there, and so is not what it should be
                     raise CASFailed(f"{what}: no such key", 0, None, outcome_unknown=doubt)
                 raise NotFound(f"{what}: no such key", 0, outcome_unknown=doubt)
-            if gone is not None and writes:
-                elapsed = (_now() - begun) * 1.02 + 0.002  # settled is in whole milliseconds
-                if key.id == gone.id or key.settled <= elapsed:
-                    uncertain = True
-                    # What expects a key that was never written would find it so again after it was
-                    # removed.
-                    if expected is None or (expected == 0 and key.unwritten != gone.unwritten):
-                        why = f"{what}: the key was moved or removed"
-                        raise NotFound(why, 0, outcome_unknown=True)
+            if gone is not None and writes and (key.id == gone.id or key.settled <= elapsed):
+                uncertain = True
+                # What expects a key that was never written would find it so again after it was
+                # removed.
+                if expected is None or (expected == 0 and key.unwritten != gone.unwritten):
+                    raise NotFound(f"{what}: the key was moved or removed", 0, outcome_unknown=True)
             c = self._client(what, key, deadline, uncertain)
             c.timeout = max(0.0, deadline - _now())
             try:
@@ -188,21 +187,26 @@ class Names:
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _find(self, what: str, name: str, make: bool, deadline: float, uncertain: bool) -> Key | None:
-        """Asks the controller where a key is, and has one made."""
+    def _find(self, what: str, name: str, make: bool, deadline: float, uncertain: bool) -> tuple[Key | None, float]:
+        """Asks the controller where a key is, and has one made; and for how long the name has had
+        no other KEY_ID.
+        """
 
-        def ask() -> Key | None:
+        def ask() -> tuple[Key | None, float]:
             try:
-                return self.admin.lookup(name)
+                key = self.admin.lookup(name)
             except AdminError as e:
                 if e.code != "not_found":
                     raise
-            return self.admin.request_key(name) if make else None
+                if not make:
+                    return None, e.settled
+                key = self.admin.request_key(name)
+            return key, key.settled
 
-        key = self._ask(what, ask, deadline, uncertain)
+        key, settled = self._ask(what, ask, deadline, uncertain)
         if key is not None:
             self._places[name] = key
-        return key
+        return key, settled
 
     def _ask(self, what: str, question: Callable[[], T], deadline: float, uncertain: bool) -> T:
         """Asks again where the controller says that it will know soon, and for a while where it

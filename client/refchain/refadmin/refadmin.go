@@ -174,7 +174,9 @@ func (c *Controller) lookup(name string) (any, error) {
 	case c.moving[name]:
 		return nil, api.Errorf(api.CodeUnavailable, "%q is being moved", name)
 	case k == nil:
-		return nil, api.Errorf(api.CodeNotFound, "no key %q", name)
+		e := api.Errorf(api.CodeNotFound, "no key %q", name)
+		e.SettledMillis = c.settled(api.Key{Name: name}).SettledMillis
+		return nil, e
 	default:
 		return c.settled(*k), nil
 	}

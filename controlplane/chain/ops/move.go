@@ -68,18 +68,61 @@ func Move(ctx context.Context, in Keeper, k Key, patience time.Duration) (Key, e
 	if err != nil {
 		return Key{}, err
 	}
-	// Nobody hears of the new KEY_ID before it is on record: a controller that did not know of it
-	// would put the key back.
-	for err = in.Save(ctx); err != nil; err = in.Save(ctx) {
-		if errors.Is(err, ErrNotLeading) {
-			return Key{}, err // the next one knows which it is
-		}
-		if err := in.Sleep(ctx, 500*time.Millisecond); err != nil {
-			return Key{}, err
-		}
+	if err := saveAtLast(ctx, in); err != nil {
+		return Key{}, err
 	}
 	in.Remove(left)
 	return now, nil
+}
+
+// saveAtLast returns when the directory is on record. Nobody hears of what has become of a name
+// before: a controller that did not know of it would put the key back.
+func saveAtLast(ctx context.Context, in Keeper) error {
+	for err := in.Save(ctx); err != nil; err = in.Save(ctx) {
+		if errors.Is(err, ErrNotLeading) {
+			return err // the next one knows which it is
+		}
+		if err := in.Sleep(ctx, 500*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Releaser is a Keeper that can give up names.
+type Releaser interface {
+	Keeper
+	// Release does what the directory's Release does.
+	Release(id wire.Key, last wire.Version) (left Key, err error)
+}
+
+// ErrUsed: a key was to be removed if nobody has used it, and somebody has.
+var ErrUsed = errors.New("the key is in use")
+
+// RemoveUnused removes a key that is recorded as Moving, if it has no value and its version is the
+// one given; otherwise it is put back. Nothing that is written meanwhile is lost: first the key is
+// taken out of clients' sight, then it is looked what it has.
+func RemoveUnused(ctx context.Context, in Releaser, k Key, version wire.Version, patience time.Duration) error {
+	value, last, err := take(ctx, in, k, patience)
+	if err == nil && (value != nil || last != version) {
+		err = fmt.Errorf("%w: its version is %v", ErrUsed, k.Version(last))
+	}
+	if err != nil {
+		if ctx.Err() == nil && !errors.Is(err, ErrNotLeading) {
+			in.Stays(k, err)
+			Reattach(in, k)
+		}
+		return fmt.Errorf("%q was not removed: %w", k.Name, err)
+	}
+	left, err := in.Release(k.ID, last)
+	if err != nil {
+		return err
+	}
+	if err := saveAtLast(ctx, in); err != nil {
+		return err
+	}
+	in.Remove(left)
+	return nil
 }
 
 // take takes a key out of clients' sight, and gives its value and version.
