@@ -191,7 +191,8 @@ type LockData struct {
 }
 
 // LockAnswer says that it is held, until Lease lapses or it is given back. Token is the fencing
-// token: a decimal number of 64 bits, greater with each holder of this name.
+// token: a decimal number of 64 bits, greater with each holder of this name, or of this one of a
+// semaphore's permits.
 type LockAnswer struct {
 	Held  bool   `json:"held"`
 	Name  string `json:"name"`

@@ -138,7 +138,7 @@ export interface Lease {
 export interface HoldOptions extends CallOptions {
   /** Milliseconds after which it is another's when this program has died: 10,000. */
   ttl?: number
-  /** Milliseconds to wait for it; 0: not at all. Otherwise as long as the call's time-out. */
+  /** Milliseconds to wait for it; 0: not at all. Otherwise until the signal aborts. */
   wait?: number
   /** A lease of grant's, which is kept alive by who brings it. Otherwise the library has one. */
   lease?: string
@@ -156,6 +156,7 @@ export interface Held {
   readonly lost: Promise<NodeError>
   /** Aborts then: for the calls of others. */
   readonly signal: AbortSignal
+  /** Gives it back. Where that fails, it goes with its lease. */
   release(options?: CallOptions): Promise<void>
 }
 

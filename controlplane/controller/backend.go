@@ -157,11 +157,12 @@ func (c *Controller) mayTell() error {
 }
 
 // onRecord is the keys whose names start with prefix, by name, as they are on record. Those that
-// are being added, or are to take the place of one that moves, are not among them: if the
-// controller ends, the next one takes them out. One that moves has its KEY_ID of before.
+// are being added, or were and are taken out again, or are to take the place of one that moves, are
+// not among them: if the controller ends, the next one takes them out. One that moves has its
+// KEY_ID of before.
 func (c *Controller) onRecord(prefix string) []keyspace.Key {
 	return c.savedKeys.List(prefix, func(k keyspace.Key) bool {
-		return k.State != keyspace.Adding && !strings.HasPrefix(k.Name, keyspace.MovingPrefix)
+		return k.State != keyspace.Adding && !k.Undone && !strings.HasPrefix(k.Name, keyspace.MovingPrefix)
 	})
 }
 

@@ -59,6 +59,9 @@ type Key struct {
 	// while the version is Made, nobody has written the key.
 	Made  wire.Version `json:"made,omitempty"`
 	Empty bool         `json:"empty,omitempty"`
+	// Undone says of a key that is Removing that it never was Placed: nobody has been told of it,
+	// and the name has no versions by it.
+	Undone bool `json:"undone,omitempty"`
 }
 
 // Space is where a chain may place keys: the slots from First, Count of them, the same at each of
@@ -372,6 +375,7 @@ func (d *Directory) Retire(id wire.Key) bool {
 // SetState changes a key's state.
 func (d *Directory) SetState(id wire.Key, s State) {
 	if k := d.ids[id]; k != nil && k.State != s {
+		k.Undone = k.State == Adding && s == Removing
 		k.State = s
 		d.changed()
 	}

@@ -166,7 +166,9 @@ func (s *shell) undoUnfinished() {
 
 // keysDone has the end of an addition, or a removal, recorded.
 func (s *shell) keysDone(o *operation, add bool) {
+	s.begun[o] = true
 	o.done = func(err error) {
+		delete(s.begun, o)
 		_, _, undo := o.Ended(s.dir, add, err)
 		s.saveDirectory(nil)
 		for _, k := range undo {
@@ -264,10 +266,11 @@ func (m *mover) Place(ctx context.Context, name string, value []byte) (keyspace.
 		// written again after a change of the chain
 		m.moved.version = max(m.moved.version, m.w.composed(to.ID, version))
 	}
+	m.keysDone(o, true)
 	if err := m.Save(ctx); err != nil {
+		delete(m.begun, o)
 		return to, err
 	}
-	m.keysDone(o, true)
 	err = m.operate(o, (*chain.Machine).AddKeys)(ctx)
 	return to, cmp.Or(err, o.Err(0))
 }

@@ -50,11 +50,14 @@ type shell struct {
 	redriving  uint16               // the epoch of what was re-propagated last
 	lastOp     chain.OpID
 	operations map[chain.OpID]*operation
-	done       func(chain.OpID, error) // told of every operation's end
-	status     chain.Status            // after the last input
-	untidy     map[string]bool         // switches that have come up since they were tidied
-	tidying    map[wire.Key]bool       // keys whose entries are being made or dropped for that
-	tidied     bool                    // switches and directory were compared
+	// begun are the additions and removals that have begun: some wait for the directory to be on
+	// record before the machine hears of them.
+	begun   map[*operation]bool
+	done    func(chain.OpID, error) // told of every operation's end
+	status  chain.Status            // after the last input
+	untidy  map[string]bool         // switches that have come up since they were tidied
+	tidying map[wire.Key]bool       // keys whose entries are being made or dropped for that
+	tidied  bool                    // switches and directory were compared
 
 	// switches that have left the network, and those of them that the machine does not know any
 	// more
@@ -114,7 +117,8 @@ const storeReads = 200 * time.Microsecond
 func newShell(w *world, name string, election uint64) *shell {
 	s := &shell{w: w, name: name, election: election, alive: true, rate: w.clockRate(),
 		port:    30000 + uint16(w.control.IntN(20000)),
-		waiting: map[uint16]*exchange{}, operations: map[chain.OpID]*operation{}, left: map[string]bool{},
+		waiting: map[uint16]*exchange{}, operations: map[chain.OpID]*operation{}, begun: map[*operation]bool{},
+		left:   map[string]bool{},
 		untidy: map[string]bool{}, forgotten: map[string]bool{}}
 	w.trace(name, "starts")
 	for _, n := range w.nodes {

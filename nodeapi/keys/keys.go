@@ -4,7 +4,7 @@
 //
 //	Store ──▶ fromadmin.Names: where is the key? ──▶ client: packets to its chain
 //	  │            └── makes it, with the namespace's chains and quota (POST /v1/keys)
-//	  └── watches: rounds of reads, and what a Push tells before
+//	  └── nodeapi/watch: rounds of reads, and what a Push tells before
 //
 // Keys that are known go on without a controller; what is to be looked up or made needs one.
 package keys
@@ -24,6 +24,7 @@ import (
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
 	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/nodeapi/watch"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -57,9 +58,12 @@ const DefaultQuota = 1000
 
 // Store is the store. It is safe for concurrent use.
 type Store struct {
-	o       Options
-	names   *fromadmin.Names
-	watches *watches
+	o     Options
+	names *fromadmin.Names
+	hub   *watch.Hub
+
+	sweeper sync.WaitGroup // looks for keys that are not used
+	stop    context.CancelFunc
 
 	mu     sync.Mutex
 	widths map[string]int // bytes of a value, by chain
@@ -81,16 +85,20 @@ func New(ctx context.Context, o Options) (*Store, error) {
 	s.names = fromadmin.NewNames(fromadmin.NamesOptions{Admin: o.Admin, Sessions: o.Sessions,
 		Owner: strings.TrimSpace("node API " + o.Node), Make: s.make, Adjust: o.Adjust,
 		Patience: o.Patience})
-	s.watches = newWatches(s)
+	s.hub = newHub(s)
+	sweeping, stop := context.WithCancel(context.Background())
+	s.stop = stop
 	if o.Unused > 0 {
-		s.watches.work.Go(func() { s.sweep(s.watches.ctx) })
+		s.sweeper.Go(func() { s.sweep(sweeping) })
 	}
 	return s, nil
 }
 
 // Close ends all calls and watches, and gives sessions back.
 func (s *Store) Close() error {
-	s.watches.close()
+	s.stop()
+	s.sweeper.Wait()
+	s.hub.Close()
 	return s.names.Close()
 }
 
@@ -148,6 +156,9 @@ func (s *Store) make(ctx context.Context, name string) (*admin.Key, error) {
 	namespace, _, ok := node.ParseKeyName(name)
 	if !ok {
 		return nil, fmt.Errorf("%q is no key of the node API", name)
+	}
+	if err := store.MayCreate(ctx); err != nil {
+		return nil, err
 	}
 	k, err := s.o.Admin.RequestKey(ctx, admin.KeyRequest{Name: name, Chains: s.chains(namespace),
 		Quota: &admin.KeyQuota{Prefix: node.NamespacePrefix(namespace), Keys: s.quota(namespace)}})

@@ -2,7 +2,6 @@ package server
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/fxamacker/cbor/v2"
@@ -12,12 +11,21 @@ import (
 )
 
 // compact is the framing by length: 4 bytes, then as many of CBOR (RFC 8949). A request is the
-// array [id, func, data, timeoutMs, once, done], whose last elements may be left out, and a
+// array [id, func, data, timeoutMs, once, done], with 0 or null for what JSON leaves out, and a
 // response [id, data, error, more]. data is a map with the names that JSON has; bytes are byte
 // strings.
 type compact struct{}
 
 const lengthBytes = 4
+
+type compactRequest struct {
+	_             struct{} `cbor:",toarray"`
+	ID            uint64
+	Func          string
+	Data          cbor.RawMessage
+	TimeoutMillis int
+	Once, Done    uint64
+}
 
 type compactResponse struct {
 	_     struct{} `cbor:",toarray"`
@@ -58,31 +66,23 @@ func (compact) next(b []byte) ([]byte, int, *node.Error) {
 	return b[lengthBytes:size], size, nil
 }
 
-// The elements of a request, of which those from the fourth on may be missing.
-const fewestElements, mostElements = 2, 6
-
 func (compact) request(message []byte) (request, error) {
-	var parts []cbor.RawMessage
-	if err := cborRead.Unmarshal(message, &parts); err != nil {
-		return request{}, fmt.Errorf("this is no request: %w", err)
-	}
-	var r request
-	if len(parts) > 0 {
-		_ = cborRead.Unmarshal(parts[0], &r.ID)
-	}
-	if len(parts) < fewestElements || len(parts) > mostElements {
-		return r, fmt.Errorf("this is no request: it has %d elements", len(parts))
-	}
-	var err error
-	for i, into := range []any{&r.ID, &r.Func, nil, &r.TimeoutMillis, &r.Once, &r.Done}[:len(parts)] {
-		if into != nil {
-			err = errors.Join(err, cborRead.Unmarshal(parts[i], into))
-		} else if string(parts[i]) != "\xf6" { // null
-			r.Data = jsontext.Value(parts[i])
+	var r compactRequest
+	if err := cborRead.Unmarshal(message, &r); err != nil {
+		var parts []cbor.RawMessage
+		if cborRead.Unmarshal(message, &parts) == nil && len(parts) > 0 {
+			_ = cborRead.Unmarshal(parts[0], &r.ID)
 		}
+		return request{ID: r.ID}, fmt.Errorf("this is no request, an array of id, func, data, timeoutMs, once, done: %w", err)
 	}
-	return r, err
+	if len(r.Data) == 1 && r.Data[0] == cborNull {
+		r.Data = nil
+	}
+	return request{ID: r.ID, Func: r.Func, Data: jsontext.Value(r.Data), TimeoutMillis: r.TimeoutMillis, Once: r.Once,
+		Done: r.Done}, nil
 }
+
+const cborNull = 0xf6
 
 func (compact) data(raw []byte, into any) error { return cborRead.Unmarshal(raw, into) }
 

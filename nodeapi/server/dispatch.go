@@ -112,7 +112,7 @@ func (k *call) understand(r request) (any, *node.Error) {
 	}
 	data, err := k.f.read(k.c.framing, r.Data)
 	if err != nil {
-		return nil, invalid("the data of %s: %v", r.Func, err)
+		return nil, invalid("the data of %s: %s", r.Func, unreadable(err))
 	}
 	if r.Done != 0 && k.client != nil {
 		k.client.done(r.Done)
@@ -141,7 +141,7 @@ func hello(k *call, d *node.Hello) (any, error) {
 		if !isClient(d.Client) {
 			return nil, invalid("client is %.40q; it is 32 hexadecimal digits, drawn at random", d.Client)
 		}
-		client, before, err := s.once.join(c.peer.principal() + "/" + d.Client)
+		client, before, err := s.once.join(c.peer.Principal() + "/" + d.Client)
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/netcraq/netcraq/api/node"
 )
 
@@ -19,6 +21,20 @@ func invalid(format string, args ...any) *node.Error {
 
 func errDraining() *node.Error {
 	return errorf(node.CodeDraining, "connect again", "the server is shutting down")
+}
+
+// unreadable says what is wrong with JSON, without what only readers of this code know.
+func unreadable(err error) string {
+	var e *json.SemanticError
+	switch {
+	case !errors.As(err, &e):
+		return err.Error()
+	case errors.Is(e.Err, json.ErrUnknownName):
+		return fmt.Sprintf("unknown name %q", e.JSONPointer.LastToken())
+	case e.Err != nil:
+		return fmt.Sprintf("%s: %v", e.JSONPointer, e.Err)
+	}
+	return fmt.Sprintf("%s has the wrong type: %v", e.JSONPointer, e.JSONKind)
 }
 
 // toAnswer makes an error of whatever kind one that a client is told. A write that ended with its

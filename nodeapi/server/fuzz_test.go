@@ -81,7 +81,8 @@ var seeds = []struct {
 func FuzzJSON(f *testing.F) {
 	for i, seed := range seeds {
 		data, _ := json.Marshal(seed.data)
-		line, _ := json.Marshal(node.Request{ID: uint64(i + 1), Func: seed.name, Data: data, Once: 1, TimeoutMillis: 10})
+		line, _ := json.Marshal(node.Request{ID: uint64(i + 1), Func: seed.name, Data: data, Once: 1,
+			TimeoutMillis: 10})
 		f.Add(append(line, '\n'))
 	}
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
@@ -108,7 +109,7 @@ func FuzzJSON(f *testing.F) {
 // nothing of it. If framed is set, the bytes are one message; otherwise they have lengths.
 func FuzzCompact(f *testing.F) {
 	for i, seed := range seeds {
-		b, err := cborWrite.Marshal([]any{i + 1, seed.name, seed.data, 10, 1})
+		b, err := cborWrite.Marshal([]any{i + 1, seed.name, seed.data, 10, 1, 0})
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -20,15 +20,15 @@ const PING_INTERVAL = 15_000
 const WAKE_STEP = 10
 
 // What kinds of calls there are. write: it changes something, so it is to be done once. again: it
-// may be done twice all the same, since what nobody knows of goes by itself with its lease. lane:
+// may be done twice all the same, since what nobody knows of goes by itself in its time. lane:
 // what waits for somebody else does not take the room of what does not, and what keeps leases
-// alive waits for no room.
+// alive, and gives back, waits for no room.
 const READ = { lane: 0, write: false, again: false }
 const WRITE = { lane: 0, write: true, again: false }
 const GRANT = { lane: 0, write: true, again: true }
-const WAIT = { lane: 1, write: true, again: true }
-const WAIT_LEASED = { lane: 1, write: true, again: false }
+const WAIT = { lane: 1, write: true, again: false }
 const KEEP = { lane: 2, write: false, again: false }
+const RETURN = { lane: 2, write: true, again: false }
 
 /** What hello is refused with where another attempt would be refused, too. */
 const FINAL = new Set([Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT])
@@ -186,7 +186,7 @@ class Calls {
   /** call asks for a function. data is JSON. late gets an answer for which nobody waits any more. */
   call(func, data, kind, decode, options, late) {
     return new Promise((resolve, reject) => {
-      if (this.closing && !options?.closing) return reject(closedError())
+      if (this.closed || (this.closing && !options?.closing)) return reject(closedError())
       const timeout = options?.timeout ?? this.timeout
       if (!(timeout > 0 && timeout <= MAX_TIMEOUT)) {
         return reject(new NodeError(Code.INVALID_ARGUMENT, `a time-out of ${timeout} ms is not one of 1 to ${MAX_TIMEOUT}`))
@@ -231,11 +231,13 @@ class Calls {
     }
     const identity = link.identity
     if (call.once === 0) {
-      call.once = identity.take(call.kind.lane === 0)
+      call.once = identity.take(call.kind !== WAIT)
       call.identity = identity
     }
+    // What waits for long does not keep the server from forgetting answers; its own it has to have.
+    const done = Math.min(identity.low, call.once)
     link.transport.send(
-      `{"id":${id},"func":"${call.func}","data":${call.data}${call.tail},"once":${call.once},"done":${identity.low}}\n`,
+      `{"id":${id},"func":"${call.func}","data":${call.data}${call.tail},"once":${call.once},"done":${done}}\n`,
     )
   }
 
@@ -693,5 +695,5 @@ function tooLarge(bytes) {
 }
 
 module.exports = {
-  Calls, GRANT, KEEP, READ, WAIT, WAIT_LEASED, WRITE, DEFAULT_TIMEOUT, MAX_MESSAGE, MAX_TIMEOUT, jitter,
+  Calls, GRANT, KEEP, READ, RETURN, WAIT, WRITE, DEFAULT_TIMEOUT, MAX_MESSAGE, MAX_TIMEOUT, jitter,
 }

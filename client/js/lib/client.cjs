@@ -3,15 +3,22 @@
 
 const { EventEmitter } = require('node:events')
 const { parse } = require('./address.cjs')
-const {
-  Calls, DEFAULT_TIMEOUT, GRANT, KEEP, MAX_TIMEOUT, READ, WAIT, WAIT_LEASED, WRITE,
-} = require('./calls.cjs')
+const { Calls, DEFAULT_TIMEOUT, GRANT, KEEP, MAX_TIMEOUT, READ, RETURN, WAIT, WRITE, jitter } = require('./calls.cjs')
 const { Code, NodeError } = require('./errors.cjs')
-const { DEFAULT_TTL, Leadership, Lock, Permit, Registration } = require('./held.cjs')
+const { Leadership, Lock, Permit, Registration } = require('./held.cjs')
+const { Leases } = require('./lease.cjs')
 const { Item, integer, item, name, value, version } = require('./values.cjs')
 const { ServiceWatch, Watch } = require('./watch.cjs')
 const { version: VERSION } = require('../package.json')
 
+const DEFAULT_TTL = 10_000
+// For how long one request waits. The next one goes on.
+const LONGEST_WAIT = 50_000
+// What a lock is refused with where surely nothing is bound to its lease.
+const REFUSED = new Set([
+  Code.NOT_HELD, Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT, Code.TOO_LARGE, Code.NO_ROOM, Code.QUOTA_EXCEEDED,
+  Code.UNAVAILABLE, Code.CLOSED,
+])
 const START_TIMEOUT = 30_000
 const CLOSE_WAIT = 10_000
 
@@ -29,13 +36,16 @@ const sum = (answer) => ({ number: BigInt(answer.value), version: answer.version
 class Client extends EventEmitter {
   constructor(options) {
     super()
-    this.kept = new Set()
+    this.held = new Set()
+    this.leases = new Leases(this)
+    this.closing = false
+    this.ending = null
     this.calls = new Calls(
       parse(options.socket),
       { ...options, agent: options.agent ?? `netcraq-js/${VERSION} node/${process.versions.node}` },
       {
         connected: (hello) => {
-          for (const kept of this.kept) kept.renew()
+          this.leases.renew()
           this.emit('connected', hello)
         },
         disconnected: (why) => this.emit('disconnected', why),
@@ -110,7 +120,7 @@ class Client extends EventEmitter {
   }
 
   async revoke(id, options) {
-    return this.calls.call('revoke', `{${space(options)}"lease":${name(id)}}`, WRITE, nothing, options)
+    return this.calls.call('revoke', `{${space(options)}"lease":${name(id)}}`, RETURN, nothing, options)
   }
 
   // ---- Locks, elections, semaphores ----
@@ -120,7 +130,7 @@ class Client extends EventEmitter {
   }
 
   unlock(held, options) {
-    return held.giveBack(options)
+    return held.release(options)
   }
 
   campaign(election, content, options) {
@@ -128,7 +138,7 @@ class Client extends EventEmitter {
   }
 
   resign(held, options) {
-    return held.giveBack(options)
+    return held.release(options)
   }
 
   async leader(election, options) {
@@ -142,39 +152,51 @@ class Client extends EventEmitter {
   }
 
   release(held, options) {
-    return held.giveBack(options)
+    return held.release(options)
   }
 
   async #hold(Kind, func, back, what, more, options) {
-    const ttl = options?.ttl ?? DEFAULT_TTL
+    const data = `{${space(options)}"name":${name(what)}${more}`
     const timeout = options?.timeout ?? this.calls.timeout
-    const wait = options?.wait
-    const data =
-      `{${space(options)}"name":${name(what)}${more}${lease(options)}` +
-      `${options?.lease ? '' : `,"ttlMs":${integer(ttl)}`}${wait === undefined ? '' : `,"waitMs":${integer(wait)}`}}`
-    // The request lives as long as it may wait, and a moment to be answered.
-    const time = wait === undefined || options?.timeout !== undefined ? timeout : Math.min(wait + DEFAULT_TIMEOUT, MAX_TIMEOUT)
-    const abandoned = (answer) => {
-      if (answer?.held) this.giveBack(back, answer.name, BigInt(answer.token), options).catch(() => {})
+    const until = performance.now() + (options?.wait ?? Infinity)
+    for (let pause = 10; ; pause = Math.min(2 * pause, 1_000)) {
+      const kept = options?.lease ? null : await this.leases.take(options?.ttl ?? DEFAULT_TTL, { ...options, lease: undefined })
+      const wait = Math.floor(Math.min(Math.max(until - performance.now(), 0), LONGEST_WAIT))
+      const text = `${data},"lease":${JSON.stringify(kept?.id ?? options.lease)},"waitMs":${wait}}`
+      const late = (answer) => {
+        if (answer?.held) this.giveBack(back, answer.name, BigInt(answer.token), { namespace: options?.namespace }).catch(() => {})
+      }
+      try {
+        const patience = { ...options, timeout: Math.min(wait + timeout, MAX_TIMEOUT) }
+        const answer = await this.calls.call(func, text, WAIT, null, patience, late)
+        if (answer.held === true) return new Kind(this, back, answer, kept, options)
+        kept?.free()
+      } catch (why) {
+        if (kept === null) throw why
+        if (REFUSED.has(why.code)) kept.free()
+        else kept.drop() // what may have been taken goes with it
+        const unknown = why.code === Code.OUTCOME_UNKNOWN || why.code === Code.LEASE_GONE
+        if (!unknown) throw why
+        if (performance.now() >= until) throw new NodeError(Code.TIMEOUT, `${func} was not answered in its time`)
+        await new Promise((resolve) => setTimeout(resolve, jitter(pause)))
+      }
+      if (performance.now() >= until) throw new NodeError(Code.NOT_HELD, `${what} is held by another`)
     }
-    const kind = options?.lease ? WAIT_LEASED : WAIT
-    const answer = await this.calls.call(func, data, kind, null, { ...options, timeout: time }, abandoned)
-    if (!answer.held) throw new NodeError(Code.NOT_HELD, `${what} is held by another`)
-    return new Kind(this, back, answer, ttl, options)
   }
 
   /** giveBack ends what a token stands for. For Held, and for who kept a token. */
   async giveBack(func, what, token, options) {
     const data = `{${space(options)}"name":${name(what)},"token":"${token}"}`
-    await this.calls.call(func, data, WRITE, nothing, options)
+    await this.calls.call(func, data, RETURN, nothing, options)
   }
 
   // ---- Services ----
 
   async registerService(service, address, options) {
-    const ttl = options?.ttl ?? DEFAULT_TTL
-    const data = { service, instance: options?.instance, address, lease: options?.lease, ttlMs: ttl }
-    return new Registration(this, await this.register(data, options), ttl, data, options)
+    const data = { service, instance: options?.instance, address, lease: options?.lease || undefined }
+    const registration = new Registration(this, data, options?.ttl ?? DEFAULT_TTL, options)
+    await registration.register({ timeout: options?.timeout, signal: options?.signal })
+    return registration
   }
 
   /** register is registerService without what keeps it alive. */
@@ -184,9 +206,9 @@ class Client extends EventEmitter {
     return this.calls.call('registerService', text, WRITE, null, options)
   }
 
-  async deregister(service, instance, options) {
-    const data = `{${space(options)}"service":${name(service)},"instance":${name(instance)}}`
-    await this.calls.call('deregisterService', data, WRITE, nothing, options)
+  async deregister(service, instance, leaseId, options) {
+    const data = `{${space(options)}"service":${name(service)},"instance":${name(instance)},"lease":${name(leaseId)}}`
+    await this.calls.call('deregisterService', data, RETURN, nothing, options)
   }
 
   async getService(service, options) {
@@ -210,16 +232,19 @@ class Client extends EventEmitter {
    * ends. Watches end at once.
    */
   async close(options) {
-    this.closing ??= this.#close(options?.wait ?? CLOSE_WAIT)
-    return this.closing
+    this.ending ??= this.#close(options?.wait ?? CLOSE_WAIT)
+    return this.ending
   }
 
-  async #close(within) {
-    const until = performance.now() + within
+  async #close(wait) {
+    const until = performance.now() + wait
+    const left = () => Math.max(1, until - performance.now())
+    this.closing = true
     this.calls.refuse()
-    const timeout = Math.max(1, Math.min(within, DEFAULT_TIMEOUT))
-    await Promise.allSettled([...this.kept].map((kept) => kept.giveBack({ timeout, closing: true })))
-    await this.calls.close(Math.max(1, until - performance.now()))
+    const patience = () => ({ timeout: Math.min(left(), DEFAULT_TIMEOUT), closing: true })
+    await Promise.allSettled([...this.held].map((held) => held.release(patience())))
+    await this.leases.close(Math.min(left(), DEFAULT_TIMEOUT))
+    await this.calls.close(left())
   }
 }
 
