@@ -64,6 +64,9 @@ type Store struct {
 	stop  context.CancelFunc
 	work  sync.WaitGroup
 
+	sweeper sync.WaitGroup // looks for keys that are not used
+	stop    context.CancelFunc
+
 	mu     sync.Mutex
 	widths map[string]int // bytes of a value, by chain
 	least  int            // of all chains
@@ -85,10 +88,10 @@ func New(ctx context.Context, o Options) (*Store, error) {
 		Owner: strings.TrimSpace("node API " + o.Node), Make: s.make, Adjust: o.Adjust,
 		Patience: o.Patience})
 	s.hub = newHub(s)
-	var life context.Context
-	life, s.stop = context.WithCancel(context.Background())
+	sweeping, stop := context.WithCancel(context.Background())
+	s.stop = stop
 	if o.Unused > 0 {
-		s.work.Go(func() { s.sweep(life) })
+		s.sweeper.Go(func() { s.sweep(sweeping) })
 	}
 	return s, nil
 }
@@ -96,6 +99,7 @@ func New(ctx context.Context, o Options) (*Store, error) {
 // Close ends all calls and watches, and gives sessions back.
 func (s *Store) Close() error {
 	s.stop()
+	s.sweeper.Wait()
 	s.hub.Close()
 	s.work.Wait()
 	return s.names.Close()

@@ -20,6 +20,9 @@ import (
 // unusedReads is how many keys are read at once: nobody waits for it.
 const unusedReads = 4
 
+// unusedTime bounds one read, list or removal.
+const unusedTime = 5 * time.Second
+
 // unused is what a node has found of a key without a value.
 type unused struct {
 	version wire.Version
@@ -45,7 +48,7 @@ func (s *Store) sweep(ctx context.Context) {
 // lookForUnused removes keys that were found deleted before and are as they were, and gives those
 // that are found so now.
 func (s *Store) lookForUnused(ctx context.Context, before map[store.Key]unused) map[store.Key]unused {
-	list, cancel := context.WithTimeout(ctx, lookTime)
+	list, cancel := context.WithTimeout(ctx, unusedTime)
 	all, err := s.o.Admin.Directory(list, node.KeyPrefix, false)
 	cancel()
 	if err != nil {
@@ -67,7 +70,7 @@ func (s *Store) lookForUnused(ctx context.Context, before map[store.Key]unused) 
 		slots <- struct{}{}
 		work.Go(func() {
 			defer func() { <-slots }()
-			ctx, cancel := context.WithTimeout(ctx, lookTime)
+			ctx, cancel := context.WithTimeout(ctx, unusedTime)
 			defer cancel()
 			got, err := s.Get(ctx, key, false)
 			if err != nil || got.Found {
