@@ -61,8 +61,6 @@ type Store struct {
 	o     Options
 	names *fromadmin.Names
 	hub   *watch.Hub
-	stop  context.CancelFunc
-	work  sync.WaitGroup
 
 	sweeper sync.WaitGroup // looks for keys that are not used
 	stop    context.CancelFunc
@@ -101,7 +99,6 @@ func (s *Store) Close() error {
 	s.stop()
 	s.sweeper.Wait()
 	s.hub.Close()
-	s.work.Wait()
 	return s.names.Close()
 }
 
