@@ -4,7 +4,7 @@
 //
 //	Store ──▶ fromadmin.Names: where is the key? ──▶ client: packets to its chain
 //	  │            └── makes it, with the namespace's chains and quota (POST /v1/keys)
-//	  └── watches: rounds of reads, and what a Push tells before
+//	  └── nodeapi/watch: rounds of reads, and what a Push tells before
 //
 // Keys that are known go on without a controller; what is to be looked up or made needs one.
 package keys
@@ -24,6 +24,7 @@ import (
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
 	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/nodeapi/watch"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -54,9 +55,9 @@ const DefaultQuota = 1000
 
 // Store is the store. It is safe for concurrent use.
 type Store struct {
-	o       Options
-	names   *fromadmin.Names
-	watches *watches
+	o     Options
+	names *fromadmin.Names
+	hub   *watch.Hub
 
 	mu     sync.Mutex
 	widths map[string]int // bytes of a value, by chain
@@ -77,13 +78,13 @@ func New(ctx context.Context, o Options) (*Store, error) {
 	s.names = fromadmin.NewNames(fromadmin.NamesOptions{Admin: o.Admin, Sessions: o.Sessions,
 		Owner: strings.TrimSpace("node API " + o.Node), Make: s.make, Adjust: o.Adjust,
 		Patience: o.Patience})
-	s.watches = newWatches(s)
+	s.hub = newHub(s)
 	return s, nil
 }
 
 // Close ends all calls and watches, and gives sessions back.
 func (s *Store) Close() error {
-	s.watches.close()
+	s.hub.Close()
 	return s.names.Close()
 }
 

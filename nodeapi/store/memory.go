@@ -158,8 +158,10 @@ func (m *Memory) Watch(ctx context.Context, w Watch, tell func([]Change)) error 
 				continue
 			case before:
 				out = append(out, Change{item, m.writes[k] - last.writes - 1})
-			case !has || item.Version > after:
+			case !has:
 				out = append(out, Change{Item: item})
+			case item.Version > after: // each write is the next version
+				out = append(out, Change{item, item.Version.Sequence() - after.Sequence() - 1})
 			}
 			known[k] = told{item.Version, m.writes[k]}
 		}
