@@ -12,7 +12,7 @@ HOOK   ?= auto
 KEYS   ?=
 PROFILE ?= 8192
 KEEP   ?=
-# ---- and of `make survive` and `make gateways` ----
+# ---- and of `make survive`, `make gateways` and `make nodeapi-histories` ----
 SURVIVE ?= interp,tc,xdp,bmv2
 SECONDS ?= 60
 SLOTS   ?= 16384
@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay
 
-.PHONY: help deps deps-k8s lock build run test test-e2e test-e2e-1 test-e2e-2 test-python sim sim-mutants survive gateways e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-e2e test-e2e-1 test-e2e-2 test-python sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -96,7 +96,7 @@ build: deps ## build the commands into bin/
 	$(call compile,bin/,$(COMMANDS))
 
 # It builds what it starts, the gateway without an etcd of its own and the load without Redis' client (the tag slim; they go into bin/slim).
-CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITCH)),,switch/cmd/netcraq-switch) $(if $(KEEP),client/cmd/netcraqctl)
+CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITCH)),,switch/cmd/netcraq-switch) nodeapi/cmd/netcraq-sidecar $(if $(KEEP),client/cmd/netcraqctl)
 
 run: deps ## start a chain, load real etcd keys, query every switch, write at the head; then hot keys of an etcd move into the network
 	$(call compile,bin/,$(CHAIN_COMMANDS))
@@ -153,6 +153,9 @@ survive: deps ## on each engine for SECONDS, on bad cables and under load: kill 
 
 gateways: deps ## kill gateways, switches and etcd members while keys move in and out of the network, for SECONDS; the histories must be linearizable
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_LINEARIZABLE=$(SECONDS)s $(GO) test ./test/system/faults -run '^TestGateways$$' -count 1 -v -timeout $$(($(SECONDS) + 600))s
+
+nodeapi-histories: deps ## programs use the node API while its servers, switches and controllers are killed and keys are moved, for SECONDS; the histories must be linearizable, locks exclusive, watches complete
+	@$(SUDO) env PATH="$$PATH" NETCRAQ_SURVIVE_SECONDS=$(SECONDS) $(GO) test ./test/system/faults -run '^TestNodeAPI$$' -count 1 -v -timeout $$((3 * $(SECONDS) + 600))s
 
 # ---- SUITES=clientv3,integration,common,robustness MODES=straight,passed,placed RUN=TestKV ----
 SUITES ?=

@@ -241,6 +241,12 @@ class ChainNetwork:
             argv, capture_output=True, text=True, timeout=timeout, check=check, env=self._environment(), cwd=p4app.ROOT
         )
 
+    @property
+    def run_id(self) -> str:
+        """The id of the run, with which what it makes begins."""
+        assert self._run is not None, "the network is not up"
+        return self._run.id
+
     def spawn(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen:
         """Start a command in a host. What still runs when the network goes, or this process, is
         killed.

@@ -30,6 +30,9 @@ type Option func(*Client)
 // TokenFile has a Client show the token in a file, which is read again for each request; "": none.
 func TokenFile(path string) Option { return func(c *Client) { c.token = path } }
 
+// Through has a Client send its requests another way.
+func Through(t http.RoundTripper) Option { return func(c *Client) { c.http.Transport = t } }
+
 // NewClient makes a client for the controller at an address: unix:///PATH, or "host:port" or a URL,
 // which takes a token. "": DefaultSocket. With several, separated by commas, the first that takes a
 // connection is asked. It does not connect yet. Requests end with their contexts: it sets no

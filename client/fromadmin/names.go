@@ -22,7 +22,7 @@ type NamesOptions struct {
 	// Make makes a key that is to be written and is not there, or gives the one that is there by
 	// now. nil: such a write fails with ErrNoKey.
 	Make func(ctx context.Context, name string) (*api.Key, error)
-	// Patience is for how long a controller that does not answer is asked again. 0: 1 s.
+	// Patience is for how long a controller that does not answer is asked again. 0: 3 s.
 	Patience time.Duration
 	// Adjust may change what a chain's client is made with. nil: it is left alone.
 	Adjust func(*client.Config)
@@ -55,7 +55,7 @@ func NewNames(o NamesOptions) *Names {
 		o.Sessions = 16
 	}
 	if o.Patience == 0 {
-		o.Patience = time.Second
+		o.Patience = 3 * time.Second
 	}
 	return &Names{o: o, places: newPlaces(o.Admin), chains: newChains(o)}
 }
@@ -177,6 +177,7 @@ type namedCall struct {
 	gone      *place // it was asked there, and not found
 	refused   error  // so
 	uncertain bool   // a copy of the write may have been executed
+	doubt     bool   // ... where gone was, if it is not heard that it had gone before
 	again     int    // how often it was begun anew
 }
 
@@ -188,7 +189,7 @@ const (
 )
 
 func (c *namedCall) fail(err error) error {
-	return &NameError{Op: c.op, Name: c.name, Err: err, OutcomeUnknown: c.uncertain}
+	return &NameError{Op: c.op, Name: c.name, Err: err, OutcomeUnknown: c.uncertain || c.doubt}
 }
 
 func (c *namedCall) writes() bool { return c.req.Op != wire.Read }
@@ -231,7 +232,13 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 		if c.n.o.Make == nil {
 			return nil, ErrNoKey
 		}
-		key, err = c.ask(ctx, func(ctx context.Context) (*api.Key, error) { return c.n.o.Make(ctx, c.name) })
+		key, err = c.ask(ctx, func(ctx context.Context) (*api.Key, error) {
+			if err := c.n.places.turn(ctx); err != nil {
+				return nil, err
+			}
+			defer c.n.places.done()
+			return c.n.o.Make(ctx, c.name)
+		})
 	}
 	if err != nil {
 		return nil, err
@@ -240,13 +247,14 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 		return nil, nil
 	}
 	p := c.n.places.learn(key)
-	if c.gone != nil && !c.mayGoOn(p, time.Duration(key.SettledMillis)*time.Millisecond) {
+	if c.doubt && !c.mayGoOn(p, time.Duration(key.SettledMillis)*time.Millisecond) {
 		c.uncertain = true
 		// What expects a key that was never written would find it so again after it was removed.
 		if c.req.Op == wire.Write || c.expected == 0 && p.unwritten != c.gone.unwritten {
 			return nil, c.refused
 		}
 	}
+	c.doubt = false
 	return p, nil
 }
 
@@ -254,7 +262,7 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 // KEY_ID that had gone before.
 func (c *namedCall) mayGoOn(p *place, settled time.Duration) bool {
 	elapsed := boottime.Since(c.begun)
-	return !c.writes() || p.id != c.gone.id && settled > elapsed+elapsed/50+time.Millisecond
+	return p.id != c.gone.id && settled > elapsed+elapsed/50+time.Millisecond
 }
 
 // ask asks the controller, again and again where it says that it will know soon, and for a while
@@ -285,7 +293,7 @@ func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*ap
 // absent is the end of a call of a name that has no key.
 func (c *namedCall) absent() (Named, error) {
 	switch {
-	case c.req.Op == wire.CAS && (c.expected != 0 || c.uncertain):
+	case c.req.Op == wire.CAS && (c.expected != 0 || c.uncertain || c.doubt):
 		return Named{}, c.fail(client.ErrCASFailed)
 	default: // a read; or there is nothing to delete, or not any more
 		return Named{}, nil
@@ -344,7 +352,7 @@ func (c *namedCall) at(ctx context.Context, p *place) (got Named, over bool, err
 		c.uncertain = c.uncertain || e.OutcomeUnknown
 		return Named{}, true, c.fail(r.Err)
 	}
-	c.gone, c.refused = p, r.Err
+	c.gone, c.refused, c.doubt = p, r.Err, c.writes()
 	c.n.places.forget(c.name, p)
 	return Named{}, false, nil
 }

@@ -281,6 +281,24 @@ func TestControllerDown(t *testing.T) {
 	if _, err := n.Get(ctx, "new", false); !errors.Is(err, fromadmin.ErrNoController) {
 		t.Error(err)
 	}
+	// A write that was refused where the key is not any more, while nobody says since when.
+	last, err := n.Get(ctx, "k", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.Remove("k")
+	if _, err := n.Put(ctx, "k", []byte("w")); !errors.As(err, &e) || !e.OutcomeUnknown {
+		t.Error(err)
+	}
+	x.SetDown(false)
+	if _, err := n.Put(ctx, "k", []byte("w")); err != nil {
+		t.Error(err)
+	}
+	x.SetDown(true)
+	x.Remove("k")
+	if _, err := n.CompareAndSwap(ctx, "k", last.Version, []byte("w")); !errors.As(err, &e) || !e.OutcomeUnknown {
+		t.Error(err)
+	}
 	x.SetDown(false)
 	if _, err := n.Put(ctx, "new", []byte("w")); err != nil {
 		t.Error(err)

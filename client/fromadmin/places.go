@@ -133,13 +133,25 @@ func (s *places) ask(ctx context.Context, name string) (*api.Key, error) {
 	}
 }
 
+// turn waits until the controller may be asked, and done says that it was.
+func (s *places) turn(ctx context.Context) error {
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *places) done() { <-s.slots }
+
 func (s *places) fly(name string, f *flight) {
 	for f != nil {
 		s.slots <- struct{}{}
 		ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
 		f.key, f.err = s.admin.Lookup(ctx, name)
 		cancel()
-		<-s.slots
+		s.done()
 		if errors.Is(f.err, &api.Error{Code: api.CodeNotFound}) {
 			f.key, f.err = nil, nil
 		}

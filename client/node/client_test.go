@@ -76,8 +76,8 @@ func TestServerRefusesTheGreeting(t *testing.T) {
 	wantCode(t, err, CodePermissionDenied)
 }
 
-// A server that ends the connection in the middle of an answer has done what it was asked for. It is
-// sent again under its number, and only then.
+// A server that ends the connection in the middle of an answer has done what it was asked for. That
+// is sent again under its number.
 func TestCutInTheMiddleOfALine(t *testing.T) {
 	f := newFake(t)
 	f.hook = func(p *peer, r api.Request) bool {

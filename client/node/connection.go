@@ -447,8 +447,8 @@ func (c *Client) line(n *connection, line []byte) error {
 	if k != nil && k.connection != n.number {
 		k = nil
 	}
-	// What concerns the connection is told by words: only an answer that has one is read here.
-	if id == 0 || k != nil && k.moving || bytes.Contains(line, []byte(`"draining"`)) {
+	// What may be about the connection is read here, other answers by their callers.
+	if id == 0 || bytes.Contains(line, []byte(`"error"`)) {
 		if c.notice(n, id, k, line) {
 			return nil
 		}
@@ -478,10 +478,10 @@ func (c *Client) line(n *connection, line []byte) error {
 func (c *Client) notice(n *connection, id uint64, k *call, line []byte) bool {
 	var r response[api.DrainNotice]
 	_ = json.Unmarshal(line, &r) // what is something else leaves r empty
-	refusing := r.Error != nil && r.Error.Code == CodeDraining
+	code := CodeOf(asError(r.Error))
 	switch {
 	case id == 0 && r.Data != nil && r.Data.Draining:
-	case refusing:
+	case code == CodeDraining || code == CodeCanceled && k != nil && !k.moving: // which nobody has asked for
 		n.said = r.Error
 		if k != nil {
 			k.connection = 0 // this time it was not done
@@ -489,7 +489,7 @@ func (c *Client) notice(n *connection, id uint64, k *call, line []byte) bool {
 		if c.conn == n { // nothing more is sent on it
 			c.conn, n.leaving = nil, true
 		}
-	case k != nil && k.moving && r.Error != nil && r.Error.Code == CodeCanceled:
+	case code == CodeCanceled && k != nil:
 		k.connection, k.moving = 0, false
 		if c.conn != nil {
 			if k.once > 0 {

@@ -59,6 +59,14 @@ func because(cause error, code Code, do, format string, args ...any) error {
 	return &caused{e, cause}
 }
 
+// asError is nil where e is.
+func asError(e *Error) error {
+	if e == nil {
+		return nil
+	}
+	return e
+}
+
 var errClosed error = &Error{Code: CodeClosed, Message: "the client is closed"}
 
 // gaveUp is the error of a call whose caller's time is over.

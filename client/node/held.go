@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -90,7 +91,8 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d api.LockData, opts [
 		code := CodeOf(err)
 		if l != nil {
 			switch code {
-			case "", CodeNotHeld, CodePermissionDenied, CodeInvalidArgument, CodeNoRoom, CodeQuotaExceeded, CodeUnavailable:
+			case "", CodeNotHeld, CodePermissionDenied, CodeInvalidArgument, CodeNoRoom, CodeQuotaExceeded,
+				CodeUnavailable:
 				l.free()
 			default: // it may have been taken
 				l.drop()
@@ -107,6 +109,12 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d api.LockData, opts [
 			case <-time.After(min(firstPause<<min(tries, 10), maxPause)):
 				continue
 			case <-ctx.Done():
+			}
+		}
+		if l != nil && code == CodeOutcomeUnknown { // what it may have got goes with the lease
+			err = because(err, CodeTimeout, "", "%s %q was not had in time: %v", kind.what, d.Name, err)
+			if errors.Is(ctx.Err(), context.Canceled) {
+				err = because(ctx.Err(), CodeCanceled, "", "%s %q: the call was canceled", kind.what, d.Name)
 			}
 		}
 		return nil, err
@@ -131,8 +139,8 @@ func (c *Client) take(ctx context.Context, kind holdKind, d api.LockData, end ti
 }
 
 func (c *Client) holds(kind holdKind, d api.LockData, a *api.LockAnswer, l *lease) *Held {
-	h := &Held{c: c, kind: kind, namespace: d.Namespace, name: d.Name, token: decimal(a.Token), leaseID: d.Lease, lease: l,
-		lost: make(chan struct{})}
+	h := &Held{c: c, kind: kind, namespace: d.Namespace, name: d.Name, token: decimal(a.Token), leaseID: d.Lease,
+		lease: l, lost: make(chan struct{})}
 	c.mu.Lock()
 	c.held[h] = struct{}{}
 	c.mu.Unlock()

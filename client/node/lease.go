@@ -115,8 +115,8 @@ func (c *Client) lease(ctx context.Context, o *options) (*lease, error) {
 	return l, nil
 }
 
-// keep keeps the lease alive. It holds surely for ttl after the sending of the last request for that
-// which was answered.
+// keep keeps the lease alive. It holds surely for ttl after the sending of the last request that
+// was answered.
 func (l *lease) keep(ctx context.Context, began time.Time, ttl time.Duration) {
 	defer l.stop()
 	until := began.Add(ttl)

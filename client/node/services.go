@@ -25,8 +25,9 @@ type Registration struct {
 	ctx  context.Context
 	stop context.CancelFunc
 
+	turn  chan struct{} // who has put something in registers or deregisters it
 	mu    sync.Mutex
-	lease *lease // nil: the caller's, or it is being registered again
+	lease *lease // nil: the caller's
 	over  bool
 }
 
@@ -37,8 +38,8 @@ func (c *Client) RegisterService(ctx context.Context, service, address string, o
 		return nil, err
 	}
 	o := gather(opts)
-	r := &Registration{c: c, o: o, data: api.ServiceData{Namespace: o.namespace, Service: service, Instance: o.instance,
-		Address: address, Lease: o.lease}}
+	r := &Registration{c: c, o: o, turn: make(chan struct{}, 1), data: api.ServiceData{Namespace: o.namespace,
+		Service: service, Instance: o.instance, Address: address, Lease: o.lease}}
 	r.ctx, r.stop = context.WithCancel(c.ctx)
 	if err := r.register(ctx); err != nil {
 		r.stop()
@@ -71,14 +72,9 @@ func (r *Registration) register(ctx context.Context) error {
 	if a.Instance != "" {
 		r.data.Instance = a.Instance
 	}
-	over := r.over
 	r.lease = l
 	r.mu.Unlock()
-	switch {
-	case l == nil:
-	case over:
-		l.drop()
-	default:
+	if l != nil {
 		l.whenLost(func(error) { c.background(r.again) })
 	}
 	return nil
@@ -87,9 +83,14 @@ func (r *Registration) register(ctx context.Context) error {
 // again registers it anew, until that succeeds.
 func (r *Registration) again() {
 	for pause := firstPause; r.ctx.Err() == nil; pause = min(2*pause, maxPause) {
-		ctx, cancel := context.WithTimeout(r.ctx, r.c.cfg.Timeout)
-		err := r.register(ctx)
-		cancel()
+		r.turn <- struct{}{}
+		var err error
+		if r.ctx.Err() == nil {
+			ctx, cancel := context.WithTimeout(r.c.ctx, r.c.cfg.Timeout)
+			err = r.register(ctx)
+			cancel()
+		}
+		<-r.turn
 		if err == nil {
 			return
 		}
@@ -107,6 +108,16 @@ func (r *Registration) Instance() string {
 	return r.data.Instance
 }
 
+// Lease is the lease that it hangs on: another one after it was registered again.
+func (r *Registration) Lease() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lease != nil {
+		return r.lease.id
+	}
+	return r.o.lease
+}
+
 // Deregister takes the instance away. Where that fails, it goes within its time to live.
 func (r *Registration) Deregister(ctx context.Context) error {
 	r.mu.Lock()
@@ -115,14 +126,18 @@ func (r *Registration) Deregister(ctx context.Context) error {
 		return nil
 	}
 	r.over = true
-	l, instance := r.lease, r.data.Instance
 	r.mu.Unlock()
 	r.stop()
+	r.turn <- struct{}{} // it is being registered again for as long as a call takes
+	defer func() { <-r.turn }()
+	r.mu.Lock()
+	l, instance := r.lease, r.data.Instance
+	r.mu.Unlock()
 	r.c.mu.Lock()
 	delete(r.c.held, r)
 	r.c.mu.Unlock()
 	_, err := askFor[struct{}](ctx, r.c, api.FuncDeregisterService,
-		api.ServiceData{Namespace: r.data.Namespace, Service: r.data.Service, Instance: instance},
+		api.ServiceData{Namespace: r.data.Namespace, Service: r.data.Service, Instance: instance, Lease: r.Lease()},
 		func(k *call) { k.changes, k.urgent = true, true })
 	switch {
 	case l == nil:

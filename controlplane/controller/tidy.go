@@ -2,7 +2,6 @@ package controller
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
@@ -16,8 +15,12 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	if len(ch.tidying) > 0 || len(ch.untidy) == 0 || !st.MembersReady() {
 		return
 	}
+	untidy := ops.Tidied(ch.untidy, st.Config)
+	if len(untidy) == 0 {
+		return
+	}
 	in := ops.Indexes{
-		Members: st.Config.Members, Entries: map[string]map[wire.Key]ops.Entry{}, Untidy: maps.Clone(ch.untidy),
+		Members: st.Config.Members, Entries: map[string]map[wire.Key]ops.Entry{}, Untidy: untidy,
 		Busy: map[wire.Key]bool{}, Older: st.Stale && !ch.tidied, Slots: c.prog.slots, Entry: c.net().plan.entryOf,
 		KnowsNoRealms: func(sw string) bool { return c.net().byName[sw].former.Load() },
 	}
@@ -33,7 +36,6 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		}
 	}
 	ch.tidied = true
-	clear(ch.untidy)
 	todo := ops.Tidy(c.dir, ch.topo.ID, in)
 	if todo.Forgotten > 0 {
 		c.events.add("keys.forgotten", "", ch.topo.Name, fmt.Sprintf("%d keys of the saved state, which is an earlier "+

@@ -36,7 +36,8 @@ func (s *shell) redrive(a chain.Redrive) {
 
 // recover asks the machine to bring a switch in.
 func (s *shell) recover(sw string) chain.OpID {
-	if slices.ContainsFunc(s.dir.Chain(chainID), func(k keyspace.Key) bool { return k.State == keyspace.Moving }) {
+	moving := func(k keyspace.Key) bool { return k.State == keyspace.Moving }
+	if len(s.tidying) > 0 || slices.ContainsFunc(s.dir.Chain(chainID), moving) {
 		return 0
 	}
 	s.lastOp++

@@ -14,8 +14,12 @@ func (s *shell) tidy() {
 	if len(s.tidying) > 0 || len(s.untidy) == 0 || !s.status.MembersReady() {
 		return
 	}
+	untidy := ops.Tidied(s.untidy, s.status.Config)
+	if len(untidy) == 0 {
+		return
+	}
 	in := ops.Indexes{Members: s.status.Config.Members, Entries: map[string]map[wire.Key]ops.Entry{},
-		Untidy: s.untidy, Busy: map[wire.Key]bool{}, Older: s.status.Stale && !s.tidied, Slots: maxSlots,
+		Untidy: untidy, Busy: map[wire.Key]bool{}, Older: s.status.Stale && !s.tidied, Slots: maxSlots,
 		Entry: s.entryOf}
 	for _, d := range s.devices {
 		if !s.status.Config.IsMember(d.n.name) {
@@ -32,7 +36,7 @@ func (s *shell) tidy() {
 			in.Busy[k.ID] = !s.w.removed.tidyBusy
 		}
 	}
-	s.untidy, s.tidied = map[string]bool{}, true
+	s.tidied = true
 	todo := ops.Tidy(s.dir, chainID, in)
 	s.w.cover.add("tidy.compared", 1)
 	for what, n := range map[string]int{"adopted": todo.Adopted, "forgotten": todo.Forgotten, "retired": todo.Retired} {

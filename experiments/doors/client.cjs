@@ -76,7 +76,7 @@ const doors = {
           check(Buffer.byteLength(item.value))
           resolve()
         }
-        const body = encoder.encode([mine, 'get', { key: KEY }])
+        const body = encoder.encode([mine, 'get', { key: KEY }, 0, 0, 0])
         const message = Buffer.allocUnsafe(4 + body.length)
         message.writeUInt32BE(body.length)
         message.set(body, 4)

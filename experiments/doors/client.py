@@ -74,7 +74,7 @@ def compact(address: str) -> Opened:
     def get() -> None:
         nonlocal number
         number += 1
-        body = cbor2.dumps([number, "get", {"key": KEY}])
+        body = cbor2.dumps([number, "get", {"key": KEY}, 0, 0, 0])
         made.sendall(struct.pack(">I", len(body)) + body)
         got = made.recv(65536)
         while len(got) < 4 or len(got) < 4 + struct.unpack_from(">I", got)[0]:

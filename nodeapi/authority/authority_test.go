@@ -469,66 +469,66 @@ func TestQuotas(t *testing.T) {
 	now := &clock{}
 	quota := Quota{Connections: 2, Watches: 10, RequestsPerSecond: 100, Burst: 5, Keys: 4}
 	q := NewQuotas(func(subject string) Quota { return quota }, now)
-	for range 2 {
-		if err := q.Connect("blue"); err != nil {
-			t.Error(err)
+	connect := func(subject string) *Account {
+		t.Helper()
+		a, err := q.Connect(subject)
+		if err != nil {
+			t.Fatal(err)
 		}
+		return a
 	}
-	refused(t, q.Connect("blue"), node.CodeQuotaExceeded, "namespace blue has 2 connections to this node, of at most 2")
-	if err := q.Connect("green"); err != nil {
-		t.Error("others are not refused for it:", err)
-	}
-	q.Disconnect("blue")
-	if err := q.Connect("blue"); err != nil {
+	one, two := connect("blue"), connect("blue")
+	_, err := q.Connect("blue")
+	refused(t, err, node.CodeQuotaExceeded, "blue has 2 connections to this node, of at most 2")
+	other := connect("green") // others are not refused for it
+	two.Close()
+	two = connect("blue")
+	if err := one.Watch(8); err != nil {
 		t.Error(err)
 	}
-	if err := q.Watch("blue", 8); err != nil {
+	refused(t, two.Watch(3), node.CodeQuotaExceeded, "8 watches at this node, of at most 10, and asks for 3 more")
+	refused(t, two.Watch(int(^uint(0)>>1)), node.CodeQuotaExceeded, "watches")
+	refused(t, two.Watch(-1), node.CodeQuotaExceeded, "watches")
+	one.Unwatch(8)
+	if err := two.Watch(10); err != nil {
 		t.Error(err)
 	}
-	refused(t, q.Watch("blue", 3), node.CodeQuotaExceeded, "8 watches at this node, of at most 10, and asks for 3 more")
-	refused(t, q.Watch("blue", int(^uint(0)>>1)), node.CodeQuotaExceeded, "watches")
-	refused(t, q.Watch("blue", -1), node.CodeQuotaExceeded, "watches")
-	q.Unwatch("blue", 8)
-	if err := q.Watch("blue", 10); err != nil {
-		t.Error(err)
-	}
+	two.Unwatch(10)
 	taken := 0
 	for range 10_000 { // 1 s
 		now.pass(100 * time.Microsecond)
-		if q.Request("blue") == nil {
+		if one.Request() == nil {
 			taken++
 		}
 	}
 	if taken < 100 || taken > 106 {
 		t.Errorf("%d requests of a flood are taken in a second, want 100 and the burst", taken)
 	}
-	refused(t, q.Request("blue"), node.CodeQuotaExceeded, "100 requests a second")
-	if err := q.Request("green"); err != nil {
+	refused(t, two.Request(), node.CodeQuotaExceeded, "100 requests a second")
+	if err := other.Request(); err != nil {
 		t.Error(err)
 	}
 	// Who connects anew has no new burst.
-	q.Disconnect("blue")
-	q.Disconnect("blue")
-	q.Unwatch("blue", 10)
-	if err := q.Connect("blue"); err != nil {
-		t.Error(err)
-	}
-	refused(t, q.Request("blue"), node.CodeQuotaExceeded, "requests")
+	one.Close()
+	two.Close()
+	one = connect("blue")
+	refused(t, one.Request(), node.CodeQuotaExceeded, "requests")
 	quota.RequestsPerSecond, quota.Connections = 1000, 0
 	q.Changed()
 	now.pass(10 * time.Millisecond)
-	if err := q.Request("blue"); err != nil {
+	if err := one.Request(); err != nil {
 		t.Error(err)
 	}
-	refused(t, q.Connect("green"), node.CodeQuotaExceeded, "of at most 0")
+	_, err = q.Connect("green")
+	refused(t, err, node.CodeQuotaExceeded, "of at most 0")
 	if q.Keys("blue") != 4 {
 		t.Error(q.Keys("blue"))
 	}
 	// What nobody uses is forgotten.
-	q.Disconnect("blue")
-	q.Disconnect("green")
+	one.Close()
+	other.Close()
 	now.pass(2 * time.Minute)
-	_ = q.Connect("red")
+	_, _ = q.Connect("green")
 	if len(q.used) != 1 {
 		t.Errorf("%d accounts are kept", len(q.used))
 	}

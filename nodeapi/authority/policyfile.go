@@ -15,6 +15,9 @@ const maxPolicy = 1 << 20
 
 // PolicyFile is a policy that is read again when its file has changed. It is an [Authorizer].
 type PolicyFile struct {
+	// Own is the namespace of callers that the policy names and gives none. It is set before use.
+	Own string
+
 	path  string
 	users Users
 	now   atomic.Pointer[loaded]
@@ -99,7 +102,11 @@ func (f *PolicyFile) Follow(ctx context.Context, every time.Duration, log *slog.
 
 // Namespace implements [Authorizer].
 func (f *PolicyFile) Namespace(ctx context.Context, c Caller) (string, error) {
-	return f.now.Load().Namespace(ctx, c)
+	ns, err := f.now.Load().Namespace(ctx, c)
+	if err == nil && ns == "" {
+		ns = f.Own
+	}
+	return ns, err
 }
 
 // Authorize implements [Authorizer].

@@ -38,9 +38,9 @@ func (q Quota) check() error {
 // Quotas counts what each namespace takes of this node. It is safe for concurrent use.
 type Quotas struct {
 	clock interface{ Now() time.Time }
+	of    func(subject string) Quota
 
 	mu    sync.Mutex
-	of    func(subject string) Quota
 	used  map[string]*usage
 	swept time.Time
 }
@@ -71,17 +71,6 @@ func (q *Quotas) Changed() {
 	}
 }
 
-// use is a subject's account. q.mu is held.
-func (q *Quotas) use(subject string) (*usage, Quota) {
-	may := q.of(subject)
-	u := q.used[subject]
-	if u == nil {
-		u = &usage{requests: rate.NewLimiter(rate.Limit(may.RequestsPerSecond), may.Burst)}
-		q.used[subject] = u
-	}
-	return u, may
-}
-
 // sweepEvery is how often accounts are closed of which nothing has to be remembered.
 const sweepEvery = time.Minute
 
@@ -94,77 +83,84 @@ func (q *Quotas) sweep() {
 	}
 	q.swept = now
 	for subject, u := range q.used {
-		if u.connections == 0 && u.watches == 0 && u.requests.TokensAt(now) >= float64(u.requests.Burst()) {
+		if u.connections == 0 && u.requests.TokensAt(now) >= float64(u.requests.Burst()) {
 			delete(q.used, subject)
 		}
 	}
 }
 
-// Connect counts a connection, until Disconnect.
-func (q *Quotas) Connect(subject string) error {
+// Account is a connection's, with what all connections of its subject take.
+type Account struct {
+	q       *Quotas
+	subject string
+	u       *usage
+}
+
+// Connect counts a connection, until Close of its account.
+func (q *Quotas) Connect(subject string) (*Account, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.sweep()
-	u, may := q.use(subject)
+	may := q.of(subject)
+	u := q.used[subject]
+	if u == nil {
+		u = &usage{requests: rate.NewLimiter(rate.Limit(may.RequestsPerSecond), may.Burst)}
+		q.used[subject] = u
+	}
 	if u.connections >= may.Connections {
-		return exceeded(subject, "close connections that are not used, or use one for several tasks",
+		return nil, exceeded(subject, "close connections that are not used, or use one for several tasks",
 			"%d connections to this node, of at most %d", u.connections, may.Connections)
 	}
 	u.connections++
-	return nil
+	return &Account{q, subject, u}, nil
 }
 
-// Disconnect is called once for each Connect that returned nil.
-func (q *Quotas) Disconnect(subject string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if u := q.used[subject]; u != nil {
-		u.connections = max(u.connections-1, 0)
-	}
+// Close is called once, when the connection has ended and its watches are given back.
+func (a *Account) Close() {
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	a.u.connections--
 }
 
 // Watch counts n keys and prefixes that are followed, until Unwatch.
-func (q *Quotas) Watch(subject string, n int) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	u, may := q.use(subject)
-	if n < 0 || n > may.Watches-u.watches {
-		return exceeded(subject, "cancel watches that are not used, or watch a prefix in the place of many keys",
-			"%d watches at this node, of at most %d, and asks for %d more", u.watches, may.Watches, n)
+func (a *Account) Watch(n int) error {
+	if n == 0 {
+		return nil
 	}
-	u.watches += n
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	if may := a.q.of(a.subject); n < 0 || n > may.Watches-a.u.watches {
+		return exceeded(a.subject, "cancel watches that are not used, or watch a prefix in the place of many keys",
+			"%d watches at this node, of at most %d, and asks for %d more", a.u.watches, may.Watches, n)
+	}
+	a.u.watches += n
 	return nil
 }
 
 // Unwatch is called once for each Watch that returned nil, with its n.
-func (q *Quotas) Unwatch(subject string, n int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if u := q.used[subject]; u != nil {
-		u.watches = max(u.watches-n, 0)
+func (a *Account) Unwatch(n int) {
+	if n == 0 {
+		return
 	}
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	a.u.watches -= n
 }
 
 // Request counts a request.
-func (q *Quotas) Request(subject string) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	u, may := q.use(subject)
-	if !u.requests.AllowN(q.clock.Now(), 1) {
-		return exceeded(subject, "send it again later",
-			"sent more than %g requests a second to this node, and %d at once", may.RequestsPerSecond, may.Burst)
+func (a *Account) Request() error {
+	if a.u.requests.AllowN(a.q.clock.Now(), 1) {
+		return nil
 	}
-	return nil
+	return exceeded(a.subject, "send it again later", "sent more than %g requests a second to this node, and %d at once",
+		float64(a.u.requests.Limit()), a.u.requests.Burst())
 }
 
 // Keys is how many keys a namespace may have.
 func (q *Quotas) Keys(namespace string) int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	return q.of(namespace).Keys
 }
 
 func exceeded(subject, do, format string, args ...any) error {
-	return &node.Error{Code: node.CodeQuotaExceeded, Do: do,
-		Message: fmt.Sprintf("namespace %s has ", subject) + fmt.Sprintf(format, args...)}
+	return &node.Error{Code: node.CodeQuotaExceeded, Do: do, Message: subject + " has " + fmt.Sprintf(format, args...)}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -50,6 +49,7 @@ func (s *Service) get(k leaseKey) *lease {
 	if l == nil {
 		l = &lease{key: k, bound: map[store.Key]struct{}{}, users: map[*user]struct{}{}}
 		s.leases[k] = l
+		s.sweeps(k.namespace)
 	}
 	return l
 }
@@ -183,25 +183,9 @@ func (s *Service) lost(k leaseKey) {
 	if len(l.bound) > 0 {
 		s.behind(func(ctx context.Context) {
 			for key := range l.bound {
-				s.sweep(ctx, key, k.id)
+				s.sweepKey(ctx, key, k.id)
 			}
 		})
-	}
-}
-
-// sweep deletes a key if it hangs on a lease, which is gone.
-func (s *Service) sweep(ctx context.Context, key store.Key, id cell.LeaseID) {
-	for end, pause := s.clock.Now().Add(tryFor), (pauses{s: s}); ; {
-		item, err := s.store.Get(ctx, key, false)
-		if err == nil {
-			if c, bad := cell.Decode(item.Value); !item.Found || bad != nil || !c.Hangs() || c.Lease != id {
-				return
-			}
-			_, _, err = s.store.CompareAndDelete(ctx, key, item.Version)
-		}
-		if err == nil || !passing(err) || s.clock.Now().After(end) || !pause.wait(ctx) {
-			return
-		}
 	}
 }
 

@@ -71,7 +71,11 @@ func (s *Service) hold(ctx context.Context, ns string, o *Owner, d node.LockData
 		t.over = over
 		defer s.clock.AfterFunc(time.Duration(*d.WaitMillis)*time.Millisecond, func() { close(over) })()
 	}
-	return t.run(ctx)
+	answer, err := t.run(ctx)
+	if answer.Held && d.Lease == "" && !o.has(t.lease) {
+		return node.LockAnswer{}, leaseGone(t.lease) // meanwhile; others may hold it
+	}
+	return answer, err
 }
 
 // taking is a call that takes one of several keys, which are alike.

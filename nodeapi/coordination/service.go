@@ -39,6 +39,9 @@ func (Monotonic) AfterFunc(d time.Duration, f func()) func() bool { return time.
 type Options struct {
 	Clock Clock  // nil: Monotonic
 	Node  string // the name of this node
+	// Sweep is how long it is on average between two sweeps of a namespace. 0: DefaultSweep;
+	// negative: there are none.
+	Sweep time.Duration
 }
 
 // Service is a node's part in the coordination. Any number of them, at any nodes, work on one
@@ -47,6 +50,8 @@ type Service struct {
 	store store.Store
 	clock Clock
 	node  string
+
+	sweepEvery time.Duration
 
 	ctx  context.Context // ends when the Service does
 	stop context.CancelFunc
@@ -57,6 +62,7 @@ type Service struct {
 	tidies int           // how much is being tidied up
 	tidy   chan struct{} // closed when nothing is, after Close
 	leases map[leaseKey]*lease
+	swept  map[string]bool
 	views  map[store.Key]*view
 	keeps  map[store.Key]*keeping
 	lines  map[store.Key]*line
@@ -67,7 +73,11 @@ func New(st store.Store, o Options) *Service {
 	if o.Clock == nil {
 		o.Clock = Monotonic{}
 	}
-	s := &Service{store: st, clock: o.Clock, node: o.Node, leases: map[leaseKey]*lease{},
+	if o.Sweep == 0 {
+		o.Sweep = DefaultSweep
+	}
+	s := &Service{store: st, clock: o.Clock, node: o.Node, sweepEvery: o.Sweep,
+		leases: map[leaseKey]*lease{}, swept: map[string]bool{},
 		views: map[store.Key]*view{}, keeps: map[store.Key]*keeping{}, lines: map[store.Key]*line{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s

@@ -23,7 +23,8 @@ func (c crooked) Now() time.Time {
 }
 
 func (c crooked) AfterFunc(d time.Duration, f func()) func() bool {
-	return time.AfterFunc(time.Duration(float64(d)/c.rate), f).Stop
+	// Rounded up: who is woken too early waits for no time at all, for ever.
+	return time.AfterFunc(time.Duration(float64(d)/c.rate)+1, f).Stop
 }
 
 // faults are what a store does to its callers, each with a probability.
@@ -221,7 +222,7 @@ type server struct {
 func newServer(name string, shared store.Store, rate float64, random *rand.Rand) *server {
 	v := &faulty{Store: shared, rand: random}
 	clock := crooked{time.Now(), rate}
-	return &server{name, New(v, Options{Clock: clock, Node: name}), v, clock}
+	return &server{name, New(v, Options{Clock: clock, Node: name, Sweep: -1}), v, clock}
 }
 
 // kill ends a server as a power loss does: nothing of it is heard any more.

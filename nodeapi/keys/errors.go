@@ -22,6 +22,9 @@ func (s *Store) failure(key store.Key, err error) error {
 	}
 	out := &node.Error{Code: node.CodeInternal, Message: fmt.Sprintf("the key %q of the namespace %s: %v", key.Name,
 		key.Namespace, cause(err))}
+	if refused := new(node.Error); errors.As(err, &refused) { // by store.MayCreate
+		return refused
+	}
 	var e *fromadmin.NameError
 	unknown := errors.As(err, &e) && e.OutcomeUnknown
 	var said *admin.Error

@@ -4,7 +4,7 @@
 //
 //	Store ──▶ fromadmin.Names: where is the key? ──▶ client: packets to its chain
 //	  │            └── makes it, with the namespace's chains and quota (POST /v1/keys)
-//	  └── watches: rounds of reads, and what a Push tells before
+//	  └── nodeapi/watch: rounds of reads, and what a Push tells before
 //
 // Keys that are known go on without a controller; what is to be looked up or made needs one.
 package keys
@@ -24,6 +24,7 @@ import (
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
 	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/nodeapi/watch"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -39,6 +40,8 @@ type Options struct {
 	// Quota is how many keys a namespace may have. nil, or 0 for a namespace: DefaultQuota. The
 	// controller checks it when a key is made, so all nodes have to say the same.
 	Quota func(namespace string) int
+	// Patience is for how long a controller that does not answer is asked again. 0: 3 s.
+	Patience time.Duration
 	// Interval is that between two reads of a key that is watched. 0: a second.
 	Interval time.Duration
 	// Push tells of commits as they happen; nil: watches hear of them by their own reads.
@@ -52,9 +55,9 @@ const DefaultQuota = 1000
 
 // Store is the store. It is safe for concurrent use.
 type Store struct {
-	o       Options
-	names   *fromadmin.Names
-	watches *watches
+	o     Options
+	names *fromadmin.Names
+	hub   *watch.Hub
 
 	mu     sync.Mutex
 	widths map[string]int // bytes of a value, by chain
@@ -73,14 +76,15 @@ func New(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("the node API's store: %w", err)
 	}
 	s.names = fromadmin.NewNames(fromadmin.NamesOptions{Admin: o.Admin, Sessions: o.Sessions,
-		Owner: strings.TrimSpace("node API " + o.Node), Make: s.make, Adjust: o.Adjust})
-	s.watches = newWatches(s)
+		Owner: strings.TrimSpace("node API " + o.Node), Make: s.make, Adjust: o.Adjust,
+		Patience: o.Patience})
+	s.hub = newHub(s)
 	return s, nil
 }
 
 // Close ends all calls and watches, and gives sessions back.
 func (s *Store) Close() error {
-	s.watches.close()
+	s.hub.Close()
 	return s.names.Close()
 }
 
@@ -138,6 +142,9 @@ func (s *Store) make(ctx context.Context, name string) (*admin.Key, error) {
 	namespace, _, ok := node.ParseKeyName(name)
 	if !ok {
 		return nil, fmt.Errorf("%q is no key of the node API", name)
+	}
+	if err := store.MayCreate(ctx); err != nil {
+		return nil, err
 	}
 	k, err := s.o.Admin.RequestKey(ctx, admin.KeyRequest{Name: name, Chains: s.chains(namespace),
 		Quota: &admin.KeyQuota{Prefix: node.NamespacePrefix(namespace), Keys: s.quota(namespace)}})

@@ -210,6 +210,13 @@ func TestRefusals(t *testing.T) {
 	wantCode(t, err, node.CodeNoRoom, "2 slots each")
 
 	known, unknown := key("0"), key("unknown")
+	s = x.store(func(o *keys.Options) { o.Patience = 200 * time.Millisecond })
+	if _, err := s.Get(ctx, known, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(ctx, known, nil); err != nil {
+		t.Fatal(err)
+	}
 	x.SetDown(true)
 	if _, err := s.Put(ctx, known, []byte("goes on")); err != nil {
 		t.Error(err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 )
 
@@ -18,15 +19,19 @@ const ownBuffer = 4 << 10
 
 // conn is one connection.
 type conn struct {
-	s    *Server
-	nc   net.Conn
-	peer Peer
+	s  *Server
+	nc net.Conn
+
+	// Set when the connection is admitted, before anything is read.
+	peer    authority.Caller
+	account *authority.Account
 
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
 
 	// The reader's.
 	framing   framing // nil: not chosen yet
+	admitted  bool    // who has connected is known, and may
 	first     bool    // no message was understood yet
 	buf       []byte
 	start     int         // of buf: where the next message begins
@@ -59,45 +64,83 @@ type call struct {
 	f         *function
 	client    *onceClient
 	namespace string // where the request names none
+	ctx       context.Context
+	data      any
 	cancel    context.CancelFunc
 	cost      int64 // of the budget
 	watches   int
 }
 
-func newConn(s *Server, nc net.Conn, p Peer) *conn {
-	c := &conn{s: s, nc: nc, peer: p, calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight),
-		namespace: s.config.Authority.Namespace(p), first: true, wrote: time.Now()}
+func newConn(s *Server, nc net.Conn) *conn {
+	c := &conn{s: s, nc: nc, calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight),
+		buf: make([]byte, 0, 1<<10), first: true, wrote: time.Now()}
 	c.room.L = &c.mu
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	s.metrics.connections.Inc()
 	return c
 }
 
-// serve reads until the connection ends.
-func (c *conn) serve() {
-	defer c.end()
-	c.buf = make([]byte, 0, 1<<10)
+// next reads until there is a request to be done by the caller. nil: the connection has ended.
+func (c *conn) next() *call {
+	k := c.listen()
+	if k == nil {
+		c.end()
+	}
+	return k
+}
+
+// listen does what next does, but for the end.
+func (c *conn) listen() *call {
+	if !c.admitted {
+		if refused := c.admit(); refused != nil {
+			c.s.metrics.refused.Inc()
+			c.framing = jsonLines{}
+			c.farewell(refused)
+			return nil
+		}
+		c.admitted = true
+	}
 	for {
 		if c.framing == nil && !c.choose() {
-			return
+			return nil
 		}
 		message, size, failed := c.framing.next(c.buf[c.start:])
 		switch {
 		case failed != nil:
 			c.farewell(failed)
-			return
+			return nil
 		case size == 0:
 			if !c.read() {
 				c.lastAnswers()
-				return
+				return nil
 			}
 			continue
 		}
-		if !c.message(message) {
-			return
+		k, more := c.message(message)
+		if !more {
+			return nil
 		}
 		c.consume(size)
+		if k != nil {
+			return k
+		}
 	}
+}
+
+// admit finds out who has connected, and whether he may.
+func (c *conn) admit() *node.Error {
+	peer := c.s.config.Identify.Identify(c.nc)
+	c.mu.Lock()
+	c.peer = peer
+	c.mu.Unlock()
+	var err error
+	if c.namespace, err = c.s.config.Authority.Namespace(c.ctx, peer); err == nil {
+		c.account, err = c.s.config.Quotas.Connect(c.s.config.Authority.Subject(peer))
+	}
+	if err != nil {
+		return toAnswer(err, false)
+	}
+	return nil
 }
 
 // choose finds out the framing from the first bytes.
@@ -159,10 +202,11 @@ func (c *conn) consume(n int) {
 	c.since.Store(0)
 }
 
-// message begins to do what a message asks for. It says whether the connection goes on.
-func (c *conn) message(message []byte) bool {
+// message understands a message. It gives the request that is to be done, if there is one, and says
+// whether the connection goes on.
+func (c *conn) message(message []byte) (k *call, more bool) {
 	if blank(message) {
-		return true
+		return nil, true
 	}
 	r, err := c.framing.request(message)
 	if err != nil {
@@ -172,14 +216,13 @@ func (c *conn) message(message []byte) bool {
 			// Another protocol, of a browser for example that a page has talked into it: its next
 			// lines may be requests, but they are not its own.
 			c.farewell(failed)
-			return false
+			return nil, false
 		}
 		c.send(&response{id: r.ID, err: failed})
-		return true
+		return nil, true
 	}
 	c.first = false
-	c.begin(r, len(message))
-	return true
+	return c.begin(r, len(message)), true
 }
 
 func blank(b []byte) bool {
@@ -191,26 +234,33 @@ func blank(b []byte) bool {
 	return true
 }
 
-// begin starts a request, or refuses it. It waits while too much is under way or unsent.
-func (c *conn) begin(r request, size int) {
+// begin prepares a request for run, or refuses it, or does it at once. It waits while too much is
+// under way or unsent.
+func (c *conn) begin(r request, size int) *call {
 	if r.ID < 1 || r.ID > maxID {
 		c.send(&response{err: invalid("id %d: an id is 1 to 2^53-1", r.ID)})
-		return
+		return nil
 	}
 	k := &call{c: c, client: c.client, namespace: c.namespace}
 	data, err := k.understand(r)
 	if err != nil {
 		c.s.metrics.count(r.Func, err.Code)
 		c.send(&response{id: r.ID, err: err})
-		return
+		return nil
 	}
 	if k.f.inline != nil {
 		answer, err := k.f.inline(k, data)
 		c.finished(k, answer, err)
-		return
+		return nil
 	}
 	if !c.waitForRoom() {
-		return
+		return nil
+	}
+	if err := c.account.Request(); err != nil {
+		refused := toAnswer(err, false)
+		c.s.metrics.count(r.Func, refused.Code)
+		c.send(&response{id: r.ID, err: refused})
+		return nil
 	}
 	if k.f.watches != nil {
 		k.watches = k.f.watches(data)
@@ -218,7 +268,7 @@ func (c *conn) begin(r request, size int) {
 		select {
 		case c.slots <- struct{}{}:
 		case <-c.ctx.Done():
-			return
+			return nil
 		}
 		k.cost = max(int64(size)-ownBuffer/4, 0)
 	}
@@ -237,9 +287,10 @@ func (c *conn) begin(r request, size int) {
 		k.release()
 		c.s.metrics.count(r.Func, refused.Code)
 		c.send(&response{id: r.ID, err: refused})
-		return
+		return nil
 	}
-	go k.run(ctx, data)
+	k.ctx, k.data = ctx, data
+	return k
 }
 
 // release gives back the place among those in flight.
@@ -254,6 +305,10 @@ func (c *conn) enter(k *call) *node.Error {
 	if !c.s.budget.take(k.cost, c.s.limits.Buffered) {
 		return errorf(node.CodeQuotaExceeded, "send it again later",
 			"too many bytes of requests are under way at this server")
+	}
+	if err := c.account.Watch(k.watches); err != nil {
+		c.s.budget.take(-k.cost, 0)
+		return toAnswer(err, false)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -274,11 +329,13 @@ func (c *conn) enter(k *call) *node.Error {
 		return nil
 	}
 	c.s.budget.take(-k.cost, 0)
+	c.account.Unwatch(k.watches)
 	return refused
 }
 
 // run does a request and answers it.
-func (k *call) run(ctx context.Context, data any) {
+func (k *call) run() {
+	ctx, data := k.ctx, k.data
 	var answer any
 	var err error
 	if k.req.Once != 0 && k.f.writes {
@@ -313,6 +370,7 @@ func (c *conn) finished(k *call, answer any, err error) {
 		k.release()
 		c.s.budget.take(-k.cost, 0)
 		c.s.metrics.watches.Sub(float64(k.watches))
+		c.account.Unwatch(k.watches)
 	}
 	code := node.Code("")
 	if r.err != nil {
@@ -505,6 +563,9 @@ func (c *conn) end() {
 	c.buf = nil
 	if c.client != nil {
 		c.client.leave()
+	}
+	if c.account != nil {
+		c.account.Close()
 	}
 	c.s.metrics.connections.Dec()
 	c.s.left(c)

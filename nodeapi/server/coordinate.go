@@ -96,7 +96,7 @@ func watchService(ctx context.Context, k *call, d *node.GetServiceData) (any, er
 // at does something in a namespace, if its caller may.
 func at[D, A any](ctx context.Context, k *call, ns string, d D,
 	do func(context.Context, string, D) (A, error)) (any, error) {
-	ns, err := k.place(ctx, ns)
+	ctx, ns, err := k.placeToWrite(ctx, ns)
 	if err != nil {
 		return nil, err
 	}

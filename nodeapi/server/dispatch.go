@@ -141,7 +141,7 @@ func hello(k *call, d *node.Hello) (any, error) {
 		if !isClient(d.Client) {
 			return nil, invalid("client is %.40q; it is 32 hexadecimal digits, drawn at random", d.Client)
 		}
-		client, before, err := s.once.join(c.peer.principal() + "/" + d.Client)
+		client, before, err := s.once.join(c.peer.Principal() + "/" + d.Client)
 		if err != nil {
 			return nil, err
 		}

@@ -98,6 +98,9 @@ func (jsonLines) request(message []byte) (request, error) {
 func (jsonLines) data(raw []byte, into any) error { return json.Unmarshal(raw, into, strict) }
 
 func (jsonLines) append(b []byte, r *response) ([]byte, error) {
+	if i, ok := r.data.(*node.Item); ok && r.err == nil && !r.more && i.Error == nil {
+		return appendItemLine(b, r.id, i)
+	}
 	text, err := json.Marshal(jsonResponse{r.id, r.data, r.err, r.more}, legacyEmpty)
 	if err != nil {
 		return b, err

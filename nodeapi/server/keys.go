@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/store"
@@ -61,7 +62,39 @@ func (k *call) place(ctx context.Context, ns string) (string, error) {
 	if err := checkNamespace(ns); err != nil {
 		return "", err
 	}
-	return ns, k.c.s.config.Authority.Allow(ctx, k.c.peer, ns, k.f.writes)
+	verb := authority.Read
+	switch {
+	case k.f.writes:
+		verb = authority.Write
+	case k.f.watches != nil:
+		verb = authority.Watch
+	}
+	return ns, k.c.s.config.Authority.Authorize(ctx, k.c.peer, verb, ns)
+}
+
+// placeToWrite is place for what may make a key. Where its caller may write, and not make keys, the
+// store is told so: whether there is a key, it knows.
+func (k *call) placeToWrite(ctx context.Context, ns string) (context.Context, string, error) {
+	ns, err := k.place(ctx, ns)
+	if err != nil {
+		return ctx, "", err
+	}
+	if !k.f.writes {
+		return ctx, ns, nil
+	}
+	if err := k.c.s.config.Authority.Authorize(ctx, k.c.peer, authority.Create, ns); err != nil {
+		ctx = store.WithoutCreating(ctx, err)
+	}
+	return ctx, ns, nil
+}
+
+// keyToWrite is key for what may make it.
+func (k *call) keyToWrite(ctx context.Context, key node.Key) (context.Context, store.Key, error) {
+	if err := checkKey(key.Key); err != nil {
+		return ctx, store.Key{}, err
+	}
+	ctx, ns, err := k.placeToWrite(ctx, key.Namespace)
+	return ctx, store.Key{Namespace: ns, Name: key.Key}, err
 }
 
 // key says which key a request means, if its caller may do that there.
@@ -162,7 +195,7 @@ func put(ctx context.Context, k *call, d *node.PutData) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := k.key(ctx, d.Key)
+	ctx, key, err := k.keyToWrite(ctx, d.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +212,7 @@ func cas(ctx context.Context, k *call, d *node.CASData) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := k.key(ctx, d.Key)
+	ctx, key, err := k.keyToWrite(ctx, d.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +252,7 @@ func gone(key store.Key, v wire.Version) node.Item {
 // increment reads and swaps until nobody came in between. Those of one server take turns, so that
 // no more than one of each node is at it.
 func increment(ctx context.Context, k *call, d *node.IncrementData) (any, error) {
-	key, err := k.key(ctx, d.Key)
+	ctx, key, err := k.keyToWrite(ctx, d.Key)
 	if err != nil {
 		return nil, err
 	}

@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -22,21 +26,16 @@ type Config struct {
 	Name, Node string
 	// Namespace is that of callers who name none, unless Own says otherwise.
 	Namespace string
-	// Authority says who may do what. nil: everybody everything.
-	Authority Authority
+	// Identify says who connects, and Authority who may do what. nil: everybody everything.
+	Identify  authority.Identifier
+	Authority authority.Authorizer
+	// Quotas bound what each namespace takes. nil: nothing does, but Limits.
+	Quotas *authority.Quotas
 	// Durable says whether a namespace's keys are kept in etcd. nil: none is.
 	Durable func(namespace string) bool
 	Limits  Limits
 	Log     *slog.Logger          // nil: nothing is said
 	Metrics prometheus.Registerer // nil: nothing is counted for others
-}
-
-// Authority says who may do what.
-type Authority interface {
-	// Namespace is a caller's own.
-	Namespace(p Peer) string
-	// Allow returns nil, or an error of CodePermissionDenied that says which rule refuses.
-	Allow(ctx context.Context, p Peer, namespace string, write bool) error
 }
 
 // Server serves the node API. It is made by New.
@@ -60,6 +59,8 @@ type Server struct {
 	stage     stage
 	gone      chan struct{} // closed when the last connection has ended while the server drains
 	reads     sync.WaitGroup
+	spare     chan *conn // who has nothing to do takes the next one to read from it
+	spares    atomic.Int32
 }
 
 // stage is how far a server is on its way out.
@@ -80,10 +81,14 @@ func New(c Config) *Server {
 	if c.Authority == nil {
 		c.Authority = everybody{c.Namespace}
 	}
+	if c.Quotas == nil {
+		all := authority.Quota{Connections: math.MaxInt, Watches: math.MaxInt, RequestsPerSecond: float64(rate.Inf)}
+		c.Quotas = authority.NewQuotas(func(string) authority.Quota { return all }, nil)
+	}
 	if c.Durable == nil {
 		c.Durable = func(string) bool { return false }
 	}
-	s := &Server{config: c, limits: c.Limits.withDefaults(), log: c.Log, listeners: map[net.Listener]struct{}{},
+	s := &Server{spare: make(chan *conn), config: c, limits: c.Limits.withDefaults(), log: c.Log, listeners: map[net.Listener]struct{}{},
 		conns: map[*conn]struct{}{}, gone: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.metrics = newMetrics(c.Metrics)
@@ -96,8 +101,13 @@ func New(c Config) *Server {
 // everybody may do everything.
 type everybody struct{ namespace string }
 
-func (e everybody) Namespace(Peer) string                         { return e.namespace }
-func (everybody) Allow(context.Context, Peer, string, bool) error { return nil }
+func (e everybody) Namespace(context.Context, authority.Caller) (string, error) {
+	return e.namespace, nil
+}
+func (everybody) Subject(authority.Caller) string { return "" }
+func (everybody) Authorize(context.Context, authority.Caller, authority.Verb, string) error {
+	return nil
+}
 
 // ErrClosed is what Serve returns after Shutdown and Close.
 var ErrClosed = errors.New("the node API's server is closed")
@@ -142,13 +152,12 @@ func (s *Server) Serve(l net.Listener) error {
 
 // take begins to serve a connection, or turns it away.
 func (s *Server) take(nc net.Conn) {
-	p := peerOf(nc)
 	s.mu.Lock()
 	full := len(s.conns) >= s.limits.Connections
 	late := s.stage >= refusing
 	var c *conn
 	if !full && !late {
-		c = newConn(s, nc, p)
+		c = newConn(s, nc)
 		s.conns[c] = struct{}{}
 		s.reads.Add(1)
 	}
@@ -161,10 +170,54 @@ func (s *Server) take(nc net.Conn) {
 	case late:
 		turnAway(nc, errDraining())
 	default:
-		go func() {
-			defer s.reads.Done()
-			c.serve()
-		}()
+		s.readBy(c)
+	}
+}
+
+// readBy has a connection read by another goroutine: one that has nothing to do, or a new one.
+func (s *Server) readBy(c *conn) {
+	select {
+	case s.spare <- c:
+	default:
+		go s.work(c)
+	}
+}
+
+// maxSpare bounds the goroutines that wait for a connection to read; keptSpare do so for long.
+const maxSpare, keptSpare = 64, 4
+
+// dismiss ends goroutines for which there was something to do once.
+func (s *Server) dismiss() {
+	for s.spares.Load() > keptSpare {
+		select {
+		case s.spare <- nil:
+		default:
+			return
+		}
+	}
+}
+
+// work reads a connection up to a request, has the connection read on by another goroutine, and
+// does the request: who has read it need not wait for another to wake up. Then it is for the next
+// connection that is to be read on, with a stack that has its size.
+func (s *Server) work(c *conn) {
+	for c != nil {
+		if k := c.next(); k != nil {
+			s.readBy(c)
+			k.run()
+		} else {
+			s.reads.Done()
+		}
+		if s.spares.Add(1) > maxSpare {
+			s.spares.Add(-1)
+			return
+		}
+		select {
+		case c = <-s.spare: // nil: it is dismissed
+		case <-s.ctx.Done():
+			c = nil
+		}
+		s.spares.Add(-1)
 	}
 }
 
@@ -297,6 +350,7 @@ func (s *Server) patrol() {
 				c.cutOff(why[i])
 			}
 			s.once.sweep(now)
+			s.dismiss()
 		}
 	}
 }

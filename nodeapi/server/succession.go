@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 
 // A successor is a process that takes a server's place. It connects where the predecessor offers
@@ -69,7 +71,8 @@ func (s *Server) Offer(path string) error {
 // handOver gives the sockets to one that asks.
 func (s *Server) handOver(nc *net.UnixConn) error {
 	_ = nc.SetDeadline(time.Now().Add(succeedWithin))
-	if p := peerOf(nc); !p.Local || p.UID != 0 && int(p.UID) != os.Geteuid() {
+	p := authority.Identifier{}.Identify(nc)
+	if p.Kind != authority.Process || p.UID != 0 && int(p.UID) != os.Geteuid() {
 		return fmt.Errorf("%v is neither root nor this process's user", p)
 	}
 	s.mu.Lock()

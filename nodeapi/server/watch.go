@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/netcraq/netcraq/api/node"
@@ -45,7 +46,14 @@ func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
 	if !k.more(ctx, &node.WatchAnswer{Started: true}) {
 		return nil, ctx.Err()
 	}
-	return nil, k.c.s.config.Store.Watch(ctx, w, func(changes []store.Change) {
+	// A right may be taken back, and a pod may go, while the watch lasts.
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	err = k.c.s.config.Store.Watch(ctx, w, func(changes []store.Change) {
+		if _, err := k.place(ctx, w.Namespace); err != nil {
+			end(err)
+			return
+		}
 		for len(changes) > 0 {
 			var events []node.Event
 			size := 0
@@ -62,6 +70,10 @@ func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
 			}
 		}
 	})
+	if refused := new(node.Error); errors.As(context.Cause(ctx), &refused) {
+		return nil, refused
+	}
+	return nil, err
 }
 
 // event is a change as a program is told of it. A key whose lease is gone has no value any more;

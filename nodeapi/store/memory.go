@@ -92,6 +92,9 @@ func (m *Memory) Put(ctx context.Context, key Key, value []byte) (wire.Version, 
 	if err := m.fits(value); err != nil {
 		return 0, err
 	}
+	if err := MayCreate(ctx); err != nil && m.items[key].Version == 0 {
+		return 0, err
+	}
 	return m.write(key, true, value).Version, ctx.Err()
 }
 
@@ -105,6 +108,9 @@ func (m *Memory) CompareAndSwap(ctx context.Context, key Key, expected wire.Vers
 	}
 	if item := m.get(key); item.Version != expected {
 		return item, false, ctx.Err()
+	}
+	if err := MayCreate(ctx); err != nil && expected == 0 {
+		return Item{}, false, err
 	}
 	return m.write(key, true, value), true, ctx.Err()
 }
@@ -202,8 +208,10 @@ func (m *Memory) Watch(ctx context.Context, w Watch, tell func([]Change)) error 
 				continue
 			case before:
 				out = append(out, Change{item, m.writes[k] - last.writes - 1})
-			case !has || item.Version > after:
+			case !has:
 				out = append(out, Change{Item: item})
+			case item.Version > after: // each write is the next version
+				out = append(out, Change{item, item.Version.Sequence() - after.Sequence() - 1})
 			}
 			known[k] = told{item.Version, m.writes[k]}
 		}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -16,7 +17,7 @@ type Indexes struct {
 	Others  []string                      // the other switches
 	Entries map[string]map[wire.Key]Entry // by switch
 	// Untidy are the switches that have come up since they were tidied last. The entries of these
-	// are made and dropped.
+	// are made and dropped. None is one that is being filled, which gets its entries by Copy.
 	Untidy map[string]bool
 	Busy   map[wire.Key]bool // keys that operations are changing
 	// Older says that the directory was saved with a record that is an earlier one.
@@ -26,6 +27,17 @@ type Indexes struct {
 	// KnowsNoRealms says of a switch that its program has none: entries of one slot are the same to
 	// it. nil: all have them.
 	KnowsNoRealms func(sw string) bool
+}
+
+// Tidied takes the switches that can be tidied now out of those that have come up: all but a
+// joiner, which can be when it is a member, or when it is given up.
+func Tidied(untidy map[string]bool, c chain.Config) map[string]bool {
+	now := maps.Clone(untidy)
+	delete(now, c.Shadow)
+	for sw := range now {
+		delete(untidy, sw)
+	}
+	return now
 }
 
 // Tidying is what is to be done so that switches and directory agree.
@@ -62,25 +74,25 @@ func (t *Tidying) Keys() map[wire.Key]bool {
 // they came: a key that has gone since must not come back under its KEY_ID. Nobody remembers a key
 // only if its KEY_ID has never been given, as far as the directory knows (it was lost): one that
 // was given and is no key's any more was removed or has moved away.
-func Tidy(dir *keyspace.Directory, chain uint8, in Indexes) Tidying {
+func Tidy(dir *keyspace.Directory, id uint8, in Indexes) Tidying {
 	var out Tidying
 	busy := maps.Clone(in.Busy)
 	if busy == nil {
 		busy = map[wire.Key]bool{}
 	}
-	for _, k := range dir.Chain(chain) {
+	for _, k := range dir.Chain(id) {
 		if k.Alias != 0 { // it is being moved
 			busy[k.ID], busy[k.Alias] = true, true
 		}
 	}
 	if in.Older {
-		out.Forgotten = forgetGone(dir, chain, in, busy)
+		out.Forgotten = forgetGone(dir, id, in, busy)
 	}
 	out.Adopted = adopt(dir, in, busy)
 	if in.Older { // those that were given since the directory was saved, and are no key's any more
-		dir.Skip(chain)
+		dir.Skip(id)
 	}
-	keys := dir.Chain(chain)
+	keys := dir.Chain(id)
 	for _, m := range slices.Backward(in.Members) {
 		step := TidyStep{Switch: m, Insert: true}
 		for _, k := range keys {
@@ -95,16 +107,16 @@ func Tidy(dir *keyspace.Directory, chain uint8, in Indexes) Tidying {
 	}
 	for _, sw := range slices.Concat(in.Members, in.Others) {
 		step := TidyStep{Switch: sw}
-		for _, id := range slices.Sorted(maps.Keys(in.Entries[sw])) {
-			if busy[id] || !in.Untidy[sw] {
+		for _, key := range slices.Sorted(maps.Keys(in.Entries[sw])) {
+			if busy[key] || !in.Untidy[sw] {
 				continue
 			}
-			k, ok := dir.ByID(id)
-			if !ok && dir.Retire(id) { // somebody has given it
+			k, ok := dir.ByID(key)
+			if !ok && dir.Retire(key) { // somebody has given it
 				out.Retired++
 			}
 			if !ok || !slices.Contains(in.Members, sw) || k.State != keyspace.Placed {
-				step.Entries = append(step.Entries, Entry{ID: id})
+				step.Entries = append(step.Entries, Entry{ID: key})
 			}
 		}
 		out.add(in, step)
@@ -122,8 +134,8 @@ func (t *Tidying) add(in Indexes, step TidyStep) {
 
 // forgetGone has the directory follow the switches where it was saved with a record that is an
 // earlier one: a key of which no member has an entry was removed or has moved since.
-func forgetGone(dir *keyspace.Directory, chain uint8, in Indexes, busy map[wire.Key]bool) (gone int) {
-	for _, k := range slices.Clone(dir.Chain(chain)) {
+func forgetGone(dir *keyspace.Directory, id uint8, in Indexes, busy map[wire.Key]bool) (gone int) {
+	for _, k := range slices.Clone(dir.Chain(id)) {
 		somewhere := slices.ContainsFunc(in.Members, func(m string) bool { _, ok := in.Entries[m][k.ID]; return ok })
 		if k.State == keyspace.Placed && !busy[k.ID] && !somewhere {
 			dir.Delete(k.ID)

@@ -162,10 +162,11 @@ func (l load) compact() (func() error, string, error) {
 		return nil, "", err
 	}
 	type request struct {
-		_    struct{} `cbor:",toarray"`
-		ID   uint64
-		Func string
-		Data api.GetData
+		_                   struct{} `cbor:",toarray"`
+		ID                  uint64
+		Func                string
+		Data                api.GetData
+		Timeout, Once, Done uint64
 	}
 	type response struct {
 		_     struct{} `cbor:",toarray"`

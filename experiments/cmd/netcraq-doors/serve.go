@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/netcraq/netcraq/experiments/doors"
+	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/server"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -23,7 +24,11 @@ func (s service) get(ctx context.Context, in *doors.GetRequest) (*doors.Item, er
 	if err != nil {
 		return nil, err
 	}
-	return &doors.Item{Key: item.Key.Name, Found: item.Found, Value: item.Value, Version: item.Version.String()}, nil
+	c, err := cell.Decode(item.Value)
+	if err != nil {
+		return nil, err
+	}
+	return &doors.Item{Key: item.Key.Name, Found: item.Found, Value: c.Value, Version: item.Version.String()}, nil
 }
 
 // description is what protoc-gen-go-grpc would write.
@@ -49,7 +54,7 @@ var description = grpc.ServiceDesc{
 func serve(ctx context.Context, directory string, out io.Writer) error {
 	memory := store.NewMemory(1024)
 	if _, err := memory.Put(ctx, store.Key{Namespace: namespace, Name: key},
-		[]byte(strings.Repeat("v", valueSize))); err != nil {
+		cell.Cell{Kind: cell.Plain, Value: []byte(strings.Repeat("v", valueSize))}.Encode()); err != nil {
 		return err
 	}
 	api := server.New(server.Config{Store: memory, Name: "netcraq-doors", Node: "bench", Namespace: namespace})

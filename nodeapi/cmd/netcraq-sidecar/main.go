@@ -25,6 +25,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/keys"
 	"github.com/netcraq/netcraq/nodeapi/server"
 )
@@ -35,6 +36,9 @@ const (
 	exitFailed   = 1 // something went wrong while it ran
 	exitBadInput = 2 // the command line, or the policy
 )
+
+// policyEvery is how often it is looked whether the policy has changed.
+const policyEvery = 2 * time.Second
 
 type options struct {
 	listen    []string
@@ -70,7 +74,8 @@ switches by itself, and the controller (--admin) where keys are.
 
 Who can connect to the Unix socket is said by its file's permissions (--socket-mode,
 --socket-group); what they may do there by --policy, without which it is everything. By TCP nobody
-knows who asks: it is for the loopback of a pod, or a network that is closed to others.
+knows who asks: it is for the loopback of a pod, or a network that is closed to others, and takes a
+policy that says what may be done there.
 
 When it serves it prints one line on stdout that begins with "ready:". On SIGINT and SIGTERM it
 takes no more connections, and goes on until its clients have gone, for --grace at most. With
@@ -96,7 +101,7 @@ in the policy.`,
 	f.StringVar(&o.token, "token-file", admin.DefaultToken(), "`FILE` with the token for HOST:PORT")
 	f.StringVar(&o.namespace, "namespace", "default", "of callers who name none")
 	f.StringVar(&o.node, "node", host, "where this is: instances of services that register here are near")
-	f.StringVar(&o.policy, "policy", "", "`FILE`, YAML or JSON, with who may do what (default: everybody everything)")
+	f.StringVar(&o.policy, "policy", "", "`FILE`, YAML or JSON, with who may do what, and quotas; it is read again when it has changed\n(default: whom the socket's file lets in, everything)")
 	f.StringVar(&o.metrics, "metrics", "", "`HOST:PORT` to serve /metrics at (default: nowhere)")
 	f.StringVar(&o.offer, "successor-socket", "",
 		"`PATH` where a successor gets the listening sockets (default: that of the first\nUnix socket, and .successor)")
@@ -136,17 +141,16 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		}
 	}
 	config := server.Config{Name: "netcraq-sidecar", Node: o.node, Namespace: o.namespace, Log: log}
-	if o.policy != "" {
-		if config.Authority, err = policy(o); err != nil {
-			return badInput{err}
-		}
+	quotas, err := o.authority(ctx, &config)
+	if err != nil {
+		return badInput{err}
 	}
 	if config.Metrics, err = metrics(ctx, o, log); err != nil {
 		return err
 	}
 	client := admin.NewClient(o.admin, admin.TokenFile(o.token))
 	defer client.Close()
-	st, err := open(ctx, keys.Options{Admin: client, Node: o.node}, log)
+	st, err := open(ctx, keys.Options{Admin: client, Node: o.node, Quota: quotas.Keys}, log)
 	if err != nil {
 		return err
 	}
@@ -187,8 +191,29 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// policy reads the policy's file. (An interface of its own: a nil *Policy is no nil Authority.)
-func policy(o options) (server.Authority, error) { return server.LoadPolicy(o.policy, o.namespace) }
+// authority says who may do what: the policy, or else whom the sockets' files let in, everything.
+func (o *options) authority(ctx context.Context, c *server.Config) (*authority.Quotas, error) {
+	c.Authority = authority.Files{Own: o.namespace}
+	if o.policy == "" {
+		for _, address := range o.listen {
+			if strings.HasPrefix(address, "tcp://") {
+				return nil, fmt.Errorf("--listen %s: who comes by TCP is not known, so a --policy has to say what he may (tcp: true)", address)
+			}
+		}
+		quotas := authority.NewQuotas(func(string) authority.Quota { return authority.DefaultQuota }, nil)
+		c.Quotas = quotas
+		return quotas, nil
+	}
+	policy, err := authority.OpenPolicy(o.policy, authority.System{})
+	if err != nil {
+		return nil, err
+	}
+	policy.Own = o.namespace
+	c.Authority = policy
+	c.Quotas = authority.NewQuotas(policy.Quota, nil)
+	go policy.Follow(ctx, policyEvery, c.Log, c.Quotas.Changed)
+	return c.Quotas, nil
+}
 
 // access reads the flags of the sockets' files.
 func (o *options) access() (server.Access, error) {

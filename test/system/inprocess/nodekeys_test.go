@@ -33,7 +33,8 @@ func nodeStore(x *testbed, r *lab.Controller, host int, adjust ...func(*keys.Opt
 	x.t.Helper()
 	way, url := newRelay(x, host)
 	way.ask(r.URL)
-	o := keys.Options{Admin: api.NewClient(url), Node: fmt.Sprint("h", host), Sessions: 4, Interval: 50 * time.Millisecond}
+	o := keys.Options{Admin: api.NewClient(url), Node: fmt.Sprint("h", host), Sessions: 4, Interval: 50 * time.Millisecond,
+		Patience: 500 * time.Millisecond}
 	for _, a := range adjust {
 		a(&o)
 	}

@@ -37,6 +37,13 @@ func Main(m *testing.M) {
 		hostMain()
 		return
 	}
+	if does := os.Getenv(envNode); does != "" {
+		if err := nodeServerMain(does); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 

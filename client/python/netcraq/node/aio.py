@@ -107,9 +107,11 @@ class Client:
         return self._engine.info
 
     async def __aenter__(self) -> Self:
+        """Nothing needs to be done."""
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        """Close the client."""
         await self.close()
 
     async def _ask(
@@ -256,7 +258,7 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Taking:
-        """Take a lock: ``async with client.lock("name") as lock``, or ``await client.lock("name")``."""
+        """Take a lock: ``async with client.lock("name") as lock``, or await it."""
         return Taking(self, "lock", "unlock", name, {}, ttl, wait, lease, timeout, namespace)
 
     def campaign(
@@ -319,7 +321,7 @@ class Client:
         return instances(await self._ask("getService", requests.named(namespace, **data), timeout))
 
     def watch_service(self, service: str, *, namespace: str = "") -> ServiceWatch:
-        """Follow the instances of a service: ``async for instances in client.watch_service(name)``."""
+        """Follow the instances of a service: ``async for`` gives them all with each change."""
         return ServiceWatch(self, service, namespace)
 
     # The end.
@@ -458,16 +460,20 @@ class _Follower(Stream):
         return self
 
     def __await__(self) -> Generator[Any, None, Self]:
+        """Begin, and wait until the server has answered."""
         return self._start_and_return().__await__()
 
     async def __aenter__(self) -> Self:
+        """Begin."""
         await self.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        """End it."""
         self.close()
 
     def __aiter__(self) -> Self:
+        """The watch itself."""
         return self
 
 
@@ -492,6 +498,7 @@ class Watch(_Follower):
         self.data()
 
     def data(self) -> str:
+        """See Stream."""
         return requests.watch(self._keys, self._prefix, self._last, self._namespace)
 
     def _take(self, data: dict[str, Any]) -> None:
@@ -519,6 +526,7 @@ class Watch(_Follower):
         return event
 
     async def __anext__(self) -> Event:
+        """The next one."""
         try:
             return await self.next()
         except Closed:
@@ -537,6 +545,7 @@ class ServiceWatch(_Follower):
         self._told: list[Instance] | None = None  # what next has not returned
 
     def data(self) -> str:
+        """See Stream."""
         return self._data
 
     def _take(self, data: dict[str, Any]) -> None:
@@ -555,6 +564,7 @@ class ServiceWatch(_Follower):
         return told
 
     async def __anext__(self) -> list[Instance]:
+        """The next one."""
         try:
             return await self.next()
         except Closed:
@@ -575,7 +585,7 @@ class _Kept:
         self._task = client._engine.loop.create_task(self._keep(began, lease.ttl))
 
     async def _keep(self, began: float, ttl: float) -> None:
-        """It holds surely for ttl after the sending of the last request for that which was answered."""
+        """It holds surely for ttl after the sending of the last request that was answered."""
         until, pause = began + ttl, began + ttl / 3 - monotonic()
         while True:
             await asyncio.sleep(pause)
@@ -696,9 +706,11 @@ class Held(_Given):
         await self.release(timeout)
 
     async def __aenter__(self) -> Self:
+        """Nothing needs to be done."""
         return self
 
     async def __aexit__(self, kind: object, *exc: object) -> None:
+        """Give it back. Raises NotHeld where it was lost."""
         if kind is None:
             await self.release()
             return
@@ -734,13 +746,16 @@ class Taking:
         self._held: Held | None = None
 
     def __await__(self) -> Generator[Any, None, Held]:
+        """Take it."""
         return self._hold().__await__()
 
     async def __aenter__(self) -> Held:
+        """Take it."""
         self._held = await self._hold()
         return self._held
 
     async def __aexit__(self, *exc: Any) -> None:
+        """Give it back. Raises NotHeld where it was lost."""
         if self._held is not None:
             await self._held.__aexit__(*exc)
 
@@ -769,7 +784,7 @@ class Taking:
                     raise
                 kept.drop()
                 if end is not None and monotonic() >= end:
-                    raise
+                    raise Timeout(f"{self._name} was not had in time") from None
                 # With another lease: what was bound to this one goes with it.
                 await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(tries, 10), MAX_PAUSE))
                 tries += 1
@@ -797,13 +812,19 @@ class Registration(_Given):
         self.instance = instance
         self._client = client
         self._ttl = ttl
-        self._lease = lease
+        self._own = lease
         self._namespace = namespace
         self._kept: _Kept | None = None
         self._over = False
+        self._turn = asyncio.Lock()  # who registers or deregisters it
+
+    @property
+    def lease(self) -> str:
+        """The lease that it hangs on: another one after it was registered again."""
+        return self._kept.id if self._kept is not None else self._own
 
     async def _register(self, timeout: float | None) -> None:
-        client, lease, kept = self._client, self._lease, None
+        client, lease, kept = self._client, self._own, None
         if not lease:
             kept = await client._lease(self._ttl, self._namespace, timeout)
             lease = kept.id
@@ -821,9 +842,6 @@ class Registration(_Given):
         self.instance = answer.get("instance") or self.instance
         self._kept = kept
         if kept is not None:
-            if self._over:
-                kept.drop()
-                return
             kept.lose = self._lost
             if kept.gone is not None:
                 self._lost(kept.gone)
@@ -835,7 +853,9 @@ class Registration(_Given):
         pause = FIRST_PAUSE
         while not self._over:
             try:
-                await self._register(None)
+                async with self._turn:
+                    if not self._over:
+                        await self._register(None)
                 return
             except Closed:
                 return
@@ -849,7 +869,11 @@ class Registration(_Given):
             return
         self._over = True
         self._client._held.discard(self)
-        data = requests.named(self._namespace, service=self.service, instance=self.instance)
+        async with self._turn:
+            await self._deregister(timeout)
+
+    async def _deregister(self, timeout: float | None) -> None:
+        data = requests.named(self._namespace, service=self.service, instance=self.instance, lease=self.lease)
         try:
             await self._client._ask("deregisterService", data, timeout, changes=True, urgent=True)
         except BaseException:
@@ -863,7 +887,9 @@ class Registration(_Given):
         await self.deregister(timeout)
 
     async def __aenter__(self) -> Self:
+        """Nothing needs to be done."""
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        """Take the instance away."""
         await self.deregister()

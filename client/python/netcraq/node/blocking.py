@@ -123,9 +123,11 @@ class Client:
         return self._engine.info
 
     def __enter__(self) -> Self:
+        """Nothing needs to be done."""
         return self
 
     def __exit__(self, *exc: object) -> None:
+        """Close the client."""
         self.close()
 
     # Keys.
@@ -198,8 +200,8 @@ class Client:
         namespace: str = "",
     ) -> Watch:
         """Follow keys, and all whose names begin with prefix: ``for event in client.watch("k")``.
-        after has the versions that are known: what is newer is told. Of a key that is not in it, its
-        state is told first. Raises what the server refuses with.
+        after has the versions that are known: what is newer is told. Of a key that is not in it,
+        its state is told first. Raises what the server refuses with.
         """
         watch = self._aio.watch(keys, prefix=prefix, after=after, namespace=namespace)
         self._run(watch.start())
@@ -214,7 +216,7 @@ class Client:
         return self._run(self._aio.grant(ttl, timeout=timeout, namespace=namespace))
 
     def keep_alive(self, lease: str, *, timeout: float | None = None, namespace: str = "") -> Lease:
-        """Let a lease live for its time to live from now on. Raises LeaseGone when it is too late."""
+        """Let a lease live for its time to live from now on. Raises LeaseGone if it is too late."""
         return self._run(self._aio.keep_alive(lease, timeout=timeout, namespace=namespace))
 
     def revoke(self, lease: str, *, timeout: float | None = None, namespace: str = "") -> None:
@@ -259,8 +261,8 @@ class Client:
     def get_service(
         self, service: str, *, order: str = "", timeout: float | None = None, namespace: str = ""
     ) -> list[Instance]:
-        """The instances of a service that live: a different one first with each call, or, with order
-        "nearest", those on this node first.
+        """The instances of a service that live: a different one first with each call, or, with
+        order "nearest", those on this node first.
         """
         return self._run(self._aio.get_service(service, order=order, timeout=timeout, namespace=namespace))
 
@@ -273,9 +275,9 @@ class Client:
     # The end.
 
     def close(self, wait: float = 5.0) -> None:
-        """Give back what is held, wait until calls under way are answered, for wait seconds at most,
-        and end the client. Calls of other threads that were not answered by then fail, and Timeout
-        is raised.
+        """Give back what is held, wait until calls under way are answered, for wait seconds at
+        most, and end the client. Calls of other threads that were not answered by then fail, and
+        Timeout is raised.
         """
         if not self._thread.is_alive():
             return
@@ -312,18 +314,22 @@ class _Follower(Generic[T]):
         self._client._soon(self._watch.close)
 
     def __iter__(self) -> Self:
+        """The watch itself."""
         return self
 
     def __next__(self) -> T:
+        """The next one."""
         try:
             return self.next()
         except Closed:
             raise StopIteration from None
 
     def __enter__(self) -> Self:
+        """Begin."""
         return self
 
     def __exit__(self, *exc: object) -> None:
+        """End it."""
         self.close()
 
 
@@ -367,9 +373,11 @@ class Held:
         self._client._run(self._held.release(timeout))
 
     def __enter__(self) -> Self:
+        """Nothing needs to be done."""
         return self
 
     def __exit__(self, kind: object, *exc: object) -> None:
+        """Give it back. Raises NotHeld where it was lost."""
         if kind is None:
             self.release()
             return
@@ -387,12 +395,19 @@ class Registration:
         self.instance = registration.instance
         self.address = registration.address
 
+    @property
+    def lease(self) -> str:
+        """The lease that it hangs on: another one after it was registered again."""
+        return self._registration.lease
+
     def deregister(self, timeout: float | None = None) -> None:
         """Take the instance away. Where that fails, it goes within its time to live."""
         self._client._run(self._registration.deregister(timeout))
 
     def __enter__(self) -> Self:
+        """Nothing needs to be done."""
         return self
 
     def __exit__(self, *exc: object) -> None:
+        """Take the instance away."""
         self.deregister()

@@ -140,6 +140,7 @@ class Room:
         self.queue: deque[Call] = deque()
 
     def fits(self, size: int) -> bool:
+        """Whether a call of so many bytes has a place."""
         return self.n == 0 or (self.n < self.limit and self.size + size <= MAX_WAITING_BYTES)
 
     def enter(self, call: Call) -> bool:
@@ -168,6 +169,7 @@ class Numbers:
         return given
 
     def finish(self, number: int) -> None:
+        """Its answer is there."""
         if number >= self.first:
             self._done[number - self.first] = True
             self._trim()
@@ -198,6 +200,7 @@ class Link:
     drains: bool = False
 
     def push(self, line: bytes) -> None:
+        """Queue a line."""
         self.out += line
         self.queued += len(line)
 
@@ -292,8 +295,8 @@ class Engine:
             self.flush(link)
 
     def give_up(self, call: Call, kind: type[NodeError] = Timeout) -> None:
-        """End a call that nobody waits for any more. If it was not answered just now, its error says
-        what is known of it.
+        """End a call that nobody waits for any more. If it was not answered just now, its error
+        says what is known of it.
         """
         with self.lock:
             if call.answer is not None or call.error is not None:
@@ -450,7 +453,8 @@ class Engine:
             began = monotonic()
             link = None
             try:
-                link = await asyncio.wait_for(self._open(number), DIAL_TIME)
+                async with asyncio.timeout(DIAL_TIME):
+                    link = await self._open(number)
                 await link.changed.wait()
                 why: BaseException | None = link.why or NodeError("the server is shutting down", code="draining")
             except StartedAnew:
@@ -531,7 +535,7 @@ class Engine:
                     if call.changes and call.maybe:
                         self._lost_track(call)
                 if self._numbered:
-                    # The server that knew them may come back, and would not know what this one is sent.
+                    # The server that knew them may come back, and not know what this one is sent.
                     self._identity = secrets.token_hex(16)
                     self._numbered = False
                     raise StartedAnew
@@ -640,14 +644,16 @@ class Engine:
         """
         error, data = answer.get("error"), answer.get("data")
         code = error.get("code") if isinstance(error, dict) else None
-        if code == "draining":
+        moving = call is not None and call.moving
+        if code == "draining" or (code == "canceled" and call is not None and not moving):
+            # It is shutting down: nobody here asked it to cancel a call that is still under way.
             link.said = error_of(error)
             if call is not None:
                 call.connection = 0  # this time it was not done
             if self.link is link:  # nothing more is sent on it
                 self.link = None
                 link.leaving = True
-        elif call is not None and call.moving and code == "canceled":
+        elif call is not None and code == "canceled":
             call.connection = 0
             call.moving = False
             if self.link is not None:

@@ -17,6 +17,7 @@ class NodeError(Exception):
             self.code = code
 
     def __str__(self) -> str:
+        """What happened, and what to do about it."""
         return f"{self.message} ({self.do})" if self.do else self.message
 
 

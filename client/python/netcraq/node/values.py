@@ -58,6 +58,7 @@ class Item:
         return self._text
 
     def __repr__(self) -> str:
+        """For people."""
         return f"{type(self).__name__}({self.key!r}, value={self.value!r}, version={self.version!r})"
 
 
