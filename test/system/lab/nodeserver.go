@@ -87,7 +87,7 @@ func (s *NodeServer) Start() {
 		return err
 	}, func() string {
 		b, _ := os.ReadFile(log.Name())
-		return fmt.Sprintf("%s", tail(b, 20))
+		return string(tail(b, 20))
 	})
 }
 
