@@ -295,7 +295,7 @@ func (nw *Network) start(cmd *exec.Cmd, name string, port int) *exec.Cmd {
 		return err
 	}, func() string {
 		b, _ := os.ReadFile(log.Name())
-		return fmt.Sprint(tail(b, 20))
+		return string(tail(b, 20))
 	})
 	return cmd
 }
