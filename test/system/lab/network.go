@@ -18,6 +18,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testport"
 	"github.com/netcraq/netcraq/internal/topologytest"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -269,6 +270,7 @@ func (nw *Network) StartSwitch(i int) {
 	for n, ifc := range nw.ports[i] {
 		args = append(args, "-i", fmt.Sprintf("%d@%s", n+1, ifc))
 	}
+	args = append(args, testport.Thrift(nw.T, nw.binary)...)
 	args = append(args, "--", "--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", BasePort+i-1), "--cpu-port", "510")
 	nw.switches[i] = nw.start(exec.Command(nw.binary, args...), fmt.Sprintf("s%d", i), BasePort+i-1)
 }
