@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,7 @@ type Server struct {
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
+	pausing   *pausing // nil: connections are taken
 	conns     map[*conn]struct{}
 	stage     stage
 	gone      chan struct{} // closed when the last connection has ended while the server drains
@@ -132,8 +134,12 @@ func (s *Server) Serve(l net.Listener) error {
 		s.mu.Lock()
 		_, ours := s.listeners[l]
 		ended := s.stage != serving || !ours
+		pausing := s.pausing
 		s.mu.Unlock()
 		switch {
+		case pausing != nil && errors.Is(err, os.ErrDeadlineExceeded):
+			pausing.wait()
+			continue
 		case ended:
 			return ErrClosed
 		case errors.Is(err, net.ErrClosed):

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -75,11 +76,15 @@ func (s *Server) handOver(nc *net.UnixConn) error {
 	if p.Kind != authority.Process || p.UID != 0 && int(p.UID) != os.Geteuid() {
 		return fmt.Errorf("%v is neither root nor this process's user", p)
 	}
+	resume, err := s.pause()
+	if err != nil {
+		return err
+	}
+	defer resume()
 	s.mu.Lock()
 	var say handed
 	var files []*os.File
 	var listeners []net.Listener
-	var err error
 	for l := range s.listeners {
 		source, ok := l.(interface{ File() (*os.File, error) })
 		if !ok || err != nil {
@@ -122,6 +127,63 @@ func (s *Server) handOver(nc *net.UnixConn) error {
 	}
 	s.advance(draining)
 	return nil
+}
+
+// pausing is a time in which no connection is taken: those that come wait in the kernel's queue.
+type pausing struct {
+	parked chan struct{} // one for each listener that is not waited for any more
+	over   chan struct{} // closed when it is over
+}
+
+func (p *pausing) wait() {
+	p.parked <- struct{}{}
+	<-p.over
+}
+
+// pause has no connection taken until resume. Whoever makes an os.File of a socket makes it blocking
+// for a moment, for all who share it: a thread that began to wait for a connection then would wait
+// until one comes, and closing the socket would wait for that.
+func (s *Server) pause() (resume func(), err error) {
+	s.mu.Lock()
+	p := &pausing{make(chan struct{}, len(s.listeners)), make(chan struct{})}
+	s.pausing = p
+	var all []net.Listener
+	for l := range s.listeners {
+		if d, ok := l.(interface{ SetDeadline(time.Time) error }); ok {
+			all = append(all, l)
+			_ = d.SetDeadline(time.Unix(1, 0))
+		}
+	}
+	s.mu.Unlock()
+	resume = func() {
+		s.mu.Lock()
+		s.pausing = nil
+		ended := s.stage != serving
+		s.mu.Unlock()
+		for _, l := range all {
+			if ended { // the deadline stays: the listener is left
+				break
+			}
+			if c, ok := l.(syscall.Conn); ok {
+				if raw, err := c.SyscallConn(); err == nil {
+					_ = raw.Control(func(fd uintptr) { _ = unix.SetNonblock(int(fd), true) })
+				}
+			}
+			_ = l.(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Time{})
+		}
+		close(p.over)
+	}
+	late := time.NewTimer(succeedWithin)
+	defer late.Stop()
+	for range all {
+		select {
+		case <-p.parked:
+		case <-late.C:
+			resume()
+			return nil, errors.New("its listeners go on taking connections")
+		}
+	}
+	return resume, nil
 }
 
 // Succession is what a successor has taken of its predecessor.
