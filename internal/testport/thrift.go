@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Thrift are the flags that give a BMv2 a Thrift port of its own, where it was built with Thrift, as
-// the P4 project's packages are: all would take the same one. Other switches need none.
+// Thrift are the flags that give a BMv2 a Thrift port of its own, where it was built with Thrift,
+// as the P4 project's packages are: all would take the same one. Other switches need none.
 func Thrift(t testing.TB, binary string) []string {
 	t.Helper()
 	if filepath.Base(binary) != "simple_switch_grpc" {

@@ -140,9 +140,9 @@ func (p *pausing) wait() {
 	<-p.over
 }
 
-// pause has no connection taken until resume. Whoever makes an os.File of a socket makes it blocking
-// for a moment, for all who share it: a thread that began to wait for a connection then would wait
-// until one comes, and closing the socket would wait for that.
+// pause has no connection taken until resume. Whoever makes an os.File of a socket makes it
+// blocking for a moment, for all who share it: a thread that began to wait for a connection then
+// would wait until one comes, and closing the socket would wait for that.
 func (s *Server) pause() (resume func(), err error) {
 	s.mu.Lock()
 	p := &pausing{make(chan struct{}, len(s.listeners)), make(chan struct{})}

@@ -178,7 +178,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	case <-ctx.Done():
 		log.Info("draining", "for at most", o.grace)
 	case err := <-ended:
-		if err != nil {
+		// Serve's ErrClosed: a successor takes the connections, which Offer is about to say as well.
+		if err != nil && !errors.Is(err, server.ErrClosed) {
 			return err
 		}
 		log.Info("a successor serves; draining", "for at most", o.grace)
