@@ -178,7 +178,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	case <-ctx.Done():
 		log.Info("draining", "for at most", o.grace)
 	case err := <-ended:
-		// Serve's ErrClosed: a successor takes the connections, which Offer is about to say as well.
+		// Serve's ErrClosed: a successor takes the connections; Offer is about to say so as well.
 		if err != nil && !errors.Is(err, server.ErrClosed) {
 			return err
 		}
