@@ -237,13 +237,18 @@ func readBody(r *http.Request) ([]byte, error) {
 	return b, nil
 }
 
-func (s *server) changeChain(r *http.Request) (any, error) {
-	body, err := readBody(r)
-	if err != nil {
-		return nil, err
+// bodyOf is a request's JSON body.
+func bodyOf[T any](r *http.Request) (what T, err error) {
+	b, err := readBody(r)
+	if err == nil {
+		err = decode(b, &what)
 	}
-	var change api.ChainChange
-	if err := decode(body, &change); err != nil {
+	return what, err
+}
+
+func (s *server) changeChain(r *http.Request) (any, error) {
+	change, err := bodyOf[api.ChainChange](r)
+	if err != nil {
 		return nil, err
 	}
 	return s.b.ChangeChain(r.Context(), r.PathValue("chain"), change)
@@ -251,12 +256,8 @@ func (s *server) changeChain(r *http.Request) (any, error) {
 
 // recoverMember takes the switch to bring in.
 func (s *server) recoverMember(r *http.Request) (any, error) {
-	body, err := readBody(r)
+	what, err := bodyOf[api.Recovery](r)
 	if err != nil {
-		return nil, err
-	}
-	var what api.Recovery
-	if err := decode(body, &what); err != nil {
 		return nil, err
 	}
 	return s.b.Recover(r.Context(), r.PathValue("chain"), what.Switch)
@@ -264,12 +265,8 @@ func (s *server) recoverMember(r *http.Request) (any, error) {
 
 // moveKey takes the chain to move a key to.
 func (s *server) moveKey(r *http.Request) (any, error) {
-	body, err := readBody(r)
+	what, err := bodyOf[api.Move](r)
 	if err != nil {
-		return nil, err
-	}
-	var what api.Move
-	if err := decode(body, &what); err != nil {
 		return nil, err
 	}
 	return s.b.MoveKey(r.Context(), r.PathValue("chain"), r.PathValue("key"), what.To)
@@ -305,24 +302,16 @@ func (s *server) addKeys(r *http.Request) (any, error) {
 
 // requestKey adds a key wherever there is room.
 func (s *server) requestKey(r *http.Request) (any, error) {
-	body, err := readBody(r)
+	what, err := bodyOf[api.KeyRequest](r)
 	if err != nil {
-		return nil, err
-	}
-	var what api.KeyRequest
-	if err := decode(body, &what); err != nil {
 		return nil, err
 	}
 	return s.b.RequestKey(r.Context(), what)
 }
 
 func (s *server) openSessions(r *http.Request) (any, error) {
-	body, err := readBody(r)
+	req, err := bodyOf[api.SessionsRequest](r)
 	if err != nil {
-		return nil, err
-	}
-	var req api.SessionsRequest
-	if err := decode(body, &req); err != nil {
 		return nil, err
 	}
 	return s.b.OpenSessions(r.Context(), req)

@@ -266,7 +266,8 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 	if len(out) == 0 {
 		return nil, api.Errorf(api.CodeNotFound, "the key %q is of chain %d, which the topology does not have", name, k.ID.Chain())
 	}
-	return &out[0], apiError(c.call(ctx, func() { out[0].SettledMillis = c.settled(name).Milliseconds() }))
+	out[0].SettledMillis = settled.Milliseconds()
+	return &out[0], nil
 }
 
 func (c *Controller) describeKeys(ctx context.Context, keys []keyspace.Key, state bool) ([]api.Key, error) {

@@ -137,10 +137,8 @@ func (c *Controller) await(ctx context.Context, ch *chainState, op *keyOperation
 // knowKeys waits until it is known which KEY_IDs and slots of a chain are in use: without a saved
 // directory, or where it may be an earlier one, its switches must say it first.
 func (c *Controller) knowKeys(ctx context.Context, chainName string) error {
-	for end := c.now() + installWait; ; {
-		var failed error
-		var reason string
-		if err := c.call(ctx, func() {
+	return c.waitWhile(ctx, func() (reason string, failed error) {
+		err := c.call(ctx, func() {
 			ch, err := c.findChain(chainName)
 			if failed = err; err != nil || ch.tidied {
 				return
@@ -149,23 +147,13 @@ func (c *Controller) knowKeys(ctx context.Context, chainName string) error {
 			if c.knows && !st.Doubt && !st.Stale {
 				return
 			}
-			c.tidy(ch, st)
-			if reason = cmp.Or(st.Reason, "not all members are there"); ch.tidied {
-				reason = ""
+			if c.tidy(ch, st); !ch.tidied {
+				reason = fmt.Sprintf("which keys the switches hold is not known yet (%s): try again when the chain is ready",
+					cmp.Or(st.Reason, "not all members are there"))
 			}
-		}); err != nil || failed != nil || reason == "" {
-			return errors.Join(err, failed)
-		}
-		if c.now() > end {
-			return fmt.Errorf("%w: which keys the switches hold is not known yet (%s): try again when the chain is "+
-				"ready", chain.ErrUnavailable, reason)
-		}
-		select {
-		case <-time.After(installLook):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		})
+		return reason, errors.Join(err, failed)
+	})
 }
 
 func cmpErr(errs ...error) error {

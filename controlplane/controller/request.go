@@ -43,6 +43,10 @@ func (c *Controller) RequestKey(ctx context.Context, r api.KeyRequest) (*api.Req
 		}
 		added, err := c.addKeys(ctx, to, []newKey{{name: r.Name, value: r.Value, may: func() error {
 			if q := r.Quota; q != nil {
+				// Who asks for a key that somebody else has just made asks for no more than there is.
+				if _, made := c.dir.ByName(r.Name); made {
+					return keyspace.ErrExists
+				}
 				if n := c.dir.CountPrefix(q.Prefix); n >= q.Keys {
 					return fmt.Errorf("%w: there are %d keys whose names start with %s, and there may be %d", errQuota, n, q.Prefix, q.Keys)
 				}

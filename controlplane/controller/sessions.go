@@ -260,31 +260,43 @@ func (c *Controller) answering(devices []*device, ask func(*device) error) (out 
 	return out
 }
 
-// installWait is how long a lease waits for chains whose configuration is being changed, and how
-// often it looks.
+// installWait is how long is waited for chains whose configuration is being changed, and installLook
+// how often it is looked at.
 const (
 	installWait = 3 * time.Second
 	installLook = 10 * time.Millisecond
 )
 
-// keepRecords is the switches that some chain's writes come to, and all others that are there. It
-// waits while a configuration is on its way: a switch that it leaves out may still think that it is
-// the head, with a live lease and the records of before, and cannot be told of new ones.
-func (c *Controller) keepRecords(ctx context.Context) (at, others []*device, err error) {
+// waitWhile looks again and again while there is a reason to wait, for a bounded time.
+func (c *Controller) waitWhile(ctx context.Context, look func() (reason string, err error)) error {
 	for end := c.now() + installWait; ; {
-		installing := ""
-		if at, others, installing, err = c.recordsNow(ctx); err != nil || installing == "" {
-			return at, others, err
+		reason, err := look()
+		if err != nil || reason == "" {
+			return err
 		}
 		if c.now() > end {
-			return nil, nil, fmt.Errorf("%w: the chain %s is being changed", chain.ErrUnavailable, installing)
+			return fmt.Errorf("%w: %s", chain.ErrUnavailable, reason)
 		}
 		select {
 		case <-time.After(installLook):
 		case <-ctx.Done():
-			return nil, nil, ctx.Err()
+			return ctx.Err()
 		}
 	}
+}
+
+// keepRecords is the switches that some chain's writes come to, and all others that are there. It
+// waits while a configuration is on its way: a switch that it leaves out may still think that it is
+// the head, with a live lease and the records of before, and cannot be told of new ones.
+func (c *Controller) keepRecords(ctx context.Context) (at, others []*device, err error) {
+	err = c.waitWhile(ctx, func() (reason string, err error) {
+		installing := ""
+		if at, others, installing, err = c.recordsNow(ctx); err == nil && installing != "" {
+			reason = fmt.Sprintf("the chain %s is being changed", installing)
+		}
+		return reason, err
+	})
+	return at, others, err
 }
 
 // recordsNow is keepRecords without waiting: installing is a chain whose configuration is on its

@@ -58,26 +58,28 @@ func Move(ctx context.Context, in Keeper, k Key, patience time.Duration) (Key, e
 		cancel()
 	}
 	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, ErrNotLeading) { // else the next controller puts it back
-			in.Stays(k, err)
-			Reattach(in, k)
-		}
+		putBack(ctx, in, k, err)
 		return Key{}, fmt.Errorf("%q was not moved: %w", k.Name, err)
 	}
 	now, left, err := in.FinishMove(k.ID, to.ID, last)
 	if err != nil {
 		return Key{}, err
 	}
-	if err := saveAtLast(ctx, in); err != nil {
-		return Key{}, err
-	}
-	in.Remove(left)
-	return now, nil
+	return now, leave(ctx, in, left)
 }
 
-// saveAtLast returns when the directory is on record. Nobody hears of what has become of a name
-// before: a controller that did not know of it would put the key back.
-func saveAtLast(ctx context.Context, in Keeper) error {
+// putBack starts to put a key back that could not be taken, or is not to be, and says why.
+func putBack(ctx context.Context, in Keeper, k Key, why error) {
+	if ctx.Err() == nil && !errors.Is(why, ErrNotLeading) { // else the next controller does
+		in.Stays(k, why)
+		Reattach(in, k)
+	}
+}
+
+// leave starts to remove what is left of a key whose name is another's now, or nobody's, when that
+// is on record. Nobody hears of what has become of a name before: a controller that did not know of
+// it would put the key back.
+func leave(ctx context.Context, in Keeper, left Key) error {
 	for err := in.Save(ctx); err != nil; err = in.Save(ctx) {
 		if errors.Is(err, ErrNotLeading) {
 			return err // the next one knows which it is
@@ -86,6 +88,7 @@ func saveAtLast(ctx context.Context, in Keeper) error {
 			return err
 		}
 	}
+	in.Remove(left)
 	return nil
 }
 
@@ -108,21 +111,14 @@ func RemoveUnused(ctx context.Context, in Releaser, k Key, version wire.Version,
 		err = fmt.Errorf("%w: its version is %v", ErrUsed, k.Version(last))
 	}
 	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, ErrNotLeading) {
-			in.Stays(k, err)
-			Reattach(in, k)
-		}
+		putBack(ctx, in, k, err)
 		return fmt.Errorf("%q was not removed: %w", k.Name, err)
 	}
 	left, err := in.Release(k.ID, last)
 	if err != nil {
 		return err
 	}
-	if err := saveAtLast(ctx, in); err != nil {
-		return err
-	}
-	in.Remove(left)
-	return nil
+	return leave(ctx, in, left)
 }
 
 // take takes a key out of clients' sight, and gives its value and version.
