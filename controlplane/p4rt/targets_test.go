@@ -46,8 +46,8 @@ func startTarget(t *testing.T, target string, options ...string) string {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	args := append(testport.Thrift(t, binary), "--device-id", "1", "--no-p4", "--", "--grpc-server-addr", addr,
-		"--cpu-port", "510")
+	args := append(testport.Thrift(t, binary), "--log-level", "warn", "--device-id", "1", "--no-p4", "--",
+		"--grpc-server-addr", addr, "--cpu-port", "510")
 	cmd := exec.Command(binary, append(args, options...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -165,6 +165,8 @@ func NewNetwork(t *testing.T, engine string, l Layout) *Network {
 	box := cmp.Or(l.Binary, filepath.Join(nw.dir, "netcraq-switch"))
 	if engine == "bmv2" {
 		nw.binary = MustLook(t, "simple_switch_grpc")
+		// It formats lines for every packet else, whether they are written somewhere or not.
+		nw.options = []string{"--log-level", "off"}
 	} else {
 		nw.binary = box
 		nw.options = []string{"--engine", engine}
