@@ -266,7 +266,8 @@ func (k *attackedKernel) burst(port uint32, frames [][]byte) ([]output, error) {
 type attackedProcess struct{ *process }
 
 func (p *attackedProcess) burst(port uint32, frames [][]byte) ([]output, error) {
-	return burst(p.sockets, p.events, port, frames, 16, 2*time.Millisecond, 20*time.Millisecond) // BMv2 drops more than 32 at a time
+	const atOnce = 16 // BMv2 drops more than 32 at a time
+	return burst(p.sockets, p.events, port, frames, atOnce, 2*time.Millisecond, 20*time.Millisecond)
 }
 
 // burst sends frames by a port's socket, some at a time, and collects what comes out at all ports,

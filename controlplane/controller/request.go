@@ -43,7 +43,7 @@ func (c *Controller) RequestKey(ctx context.Context, r api.KeyRequest) (*api.Req
 		}
 		added, err := c.addKeys(ctx, to, []newKey{{name: r.Name, value: r.Value, may: func() error {
 			if q := r.Quota; q != nil {
-				// Who asks for a key that somebody else has just made asks for no more than there is.
+				// Somebody else has just made it: no more keys are asked for than there are.
 				if _, made := c.dir.ByName(r.Name); made {
 					return keyspace.ErrExists
 				}

@@ -144,8 +144,8 @@ const (
 // rolled is a switch that was taken out of a chain to be loaded, and is to come back.
 type rolled struct{ sw, chain string }
 
-// roll loads the program into one switch after the other that runs that of before. None is taken out
-// of a chain before the one before it is back in: of three members two would be out.
+// roll loads the program into one switch after the other that runs that of before. None is taken
+// out of a chain before the one before it is back in: of three members two would be out.
 func (c *Controller) roll(ctx context.Context) {
 	said, failed := "", ""
 	var owed []rolled
@@ -199,8 +199,8 @@ func (c *Controller) roll(ctx context.Context) {
 	}
 }
 
-// returned says that a switch is not to come back to a chain any longer: somebody has brought it in,
-// or it or the chain has left the network.
+// returned says that a switch is not to come back to a chain any longer: somebody has brought it
+// in, or it or the chain has left the network.
 func (c *Controller) returned(x rolled) bool {
 	n := c.net()
 	i := slices.IndexFunc(n.chains, func(ch *chainState) bool { return ch.topo.Name == x.chain })
@@ -288,8 +288,8 @@ func (c *Controller) leaveChains(ctx context.Context, d *device, owed *[]rolled)
 	without := map[string][]string{}
 	if err := c.call(ctx, func() {
 		for _, ch := range c.chainsOf(d) {
-			members := ch.m.Status(c.now()).Config.Members
-			without[ch.topo.Name] = slices.DeleteFunc(slices.Clone(members), func(m string) bool { return m == d.sw.Name })
+			members := slices.Clone(ch.m.Status(c.now()).Config.Members)
+			without[ch.topo.Name] = slices.DeleteFunc(members, func(m string) bool { return m == d.sw.Name })
 		}
 	}); err != nil {
 		return err

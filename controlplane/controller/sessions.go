@@ -260,8 +260,8 @@ func (c *Controller) answering(devices []*device, ask func(*device) error) (out 
 	return out
 }
 
-// installWait is how long is waited for chains whose configuration is being changed, and installLook
-// how often it is looked at.
+// installWait is how long is waited for chains whose configuration is being changed, and
+// installLook how often it is looked at.
 const (
 	installWait = 3 * time.Second
 	installLook = 10 * time.Millisecond

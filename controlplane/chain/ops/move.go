@@ -58,7 +58,7 @@ func Move(ctx context.Context, in Keeper, k Key, patience time.Duration) (Key, e
 		cancel()
 	}
 	if err != nil {
-		putBack(ctx, in, k, err)
+		reattach(ctx, in, k, err)
 		return Key{}, fmt.Errorf("%q was not moved: %w", k.Name, err)
 	}
 	now, left, err := in.FinishMove(k.ID, to.ID, last)
@@ -68,8 +68,8 @@ func Move(ctx context.Context, in Keeper, k Key, patience time.Duration) (Key, e
 	return now, leave(ctx, in, left)
 }
 
-// putBack starts to put a key back that could not be taken, or is not to be, and says why.
-func putBack(ctx context.Context, in Keeper, k Key, why error) {
+// reattach starts to put a key back that could not be taken, or is not to be, and says why.
+func reattach(ctx context.Context, in Keeper, k Key, why error) {
 	if ctx.Err() == nil && !errors.Is(why, ErrNotLeading) { // else the next controller does
 		in.Stays(k, why)
 		Reattach(in, k)
@@ -111,7 +111,7 @@ func RemoveUnused(ctx context.Context, in Releaser, k Key, version wire.Version,
 		err = fmt.Errorf("%w: its version is %v", ErrUsed, k.Version(last))
 	}
 	if err != nil {
-		putBack(ctx, in, k, err)
+		reattach(ctx, in, k, err)
 		return fmt.Errorf("%q was not removed: %w", k.Name, err)
 	}
 	left, err := in.Release(k.ID, last)

@@ -117,8 +117,8 @@ func survive(t *testing.T, engine string) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var history []linearizable.Call
-	// The load ends when the last switch is back. It is one piece for each client: between two there
-	// would be a time in which nobody asks, and that looks like one in which nobody answers.
+	// The load ends when the last switch is back. It is one piece for each client: between two
+	// there would be a time in which nobody asks, and that looks like one in which nobody answers.
 	ended := filepath.Join(t.TempDir(), "ended")
 	end := sync.OnceFunc(func() {
 		if err := os.WriteFile(ended, nil, 0o600); err != nil {

@@ -77,7 +77,8 @@ func ofBefore(t *testing.T, engine string) *lab.Network {
 }
 
 // TestRollingTakesUp cuts the controller off from the first switch when that is to come back into
-// the chain: it is brought in later, before another one is taken out. The chain never has one member.
+// the chain: it is brought in later, before another one is taken out. The chain never has one
+// member.
 func TestRollingTakesUp(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
