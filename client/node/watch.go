@@ -48,6 +48,7 @@ type follower struct {
 	first bool          // begun is closed
 	err   error         // why it ended
 	tries int           // since the last answer
+	bare  bool          // it is taken up without the versions that are known
 	call  *call         // the client's lock guards it; nil: it waits until it is taken up again
 	over  bool          // the client's lock guards it
 	self  stream
@@ -116,13 +117,20 @@ func (f *follower) failed(e *Error) {
 		f.call = nil
 	}
 	f.c.mu.Unlock()
+	f.mu.Lock()
+	again := false
 	switch e.Code {
 	case CodeUnavailable, CodeInternal, CodeTimeout, CodeDraining, CodeNoRoom, CodeOutcomeUnknown:
-	default:
+		again = true
+	case CodeQuotaExceeded: // what was granted once may have become more by the versions that went with it
+		again = f.first && !f.bare
+		f.bare = true
+	}
+	if !again {
+		f.mu.Unlock()
 		f.end(e)
 		return
 	}
-	f.mu.Lock()
 	pause := min(10*firstPause<<min(f.tries, 10), 5*maxPause)
 	f.tries++
 	f.mu.Unlock()
@@ -260,9 +268,9 @@ func (w *Watch) Next(ctx context.Context) (Event, error) {
 // Close ends it.
 func (w *Watch) Close() { w.end(&Error{Code: CodeClosed, Message: "the watch is closed"}) }
 
-// maxAfter is how many bytes of versions go with a watch that is taken up again. Those that have no
-// room are told anew, which is no harm: what is known is not told to the program.
-const maxAfter = 128 << 10
+// How many versions, and bytes of them, go with a watch: the server counts each as a watch. Those
+// that have no room are told anew, which is no harm: what is known is not told to the program.
+const maxAfter, maxAfterBytes = api.MaxWatches / 4, 128 << 10
 
 func (w *Watch) data(b []byte) []byte {
 	w.mu.Lock()
@@ -282,9 +290,9 @@ func (w *Watch) data(b []byte) []byte {
 		b = appendText(b, key)
 	}
 	b = append(b, `],"after":{`...)
-	begin := len(b)
+	begin, n := len(b), 0
 	for key, v := range w.last {
-		if len(b)-begin > maxAfter {
+		if n++; w.bare || n > max(maxAfter, len(w.cfg.Keys)) || len(b)-begin > maxAfterBytes {
 			break
 		}
 		if len(b) > begin {
