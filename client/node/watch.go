@@ -144,6 +144,29 @@ func (f *follower) failed(e *Error) {
 	})
 }
 
+// told takes an answer; take takes its data, with f.mu held. An error ends the connection.
+func told[A any](f *follower, line []byte, take func(*A)) error {
+	var r response[A]
+	if err := json.Unmarshal(line, &r); err != nil {
+		return fmt.Errorf("an answer to a watch that makes no sense: %w", err)
+	}
+	if r.Error != nil {
+		f.failed(r.Error)
+		return nil
+	}
+	f.mu.Lock()
+	f.begin()
+	if r.Data != nil {
+		take(r.Data)
+	}
+	f.mu.Unlock()
+	f.signal()
+	if !r.More {
+		f.failed(&Error{Code: CodeUnavailable, Message: "the server has ended the watch"})
+	}
+	return nil
+}
+
 func (f *follower) end(err error) {
 	f.mu.Lock()
 	if f.err != nil {
@@ -304,27 +327,11 @@ func (w *Watch) data(b []byte) []byte {
 }
 
 func (w *Watch) tell(line []byte) error {
-	var r response[api.WatchAnswer]
-	if err := json.Unmarshal(line, &r); err != nil {
-		return fmt.Errorf("an answer to a watch that makes no sense: %w", err)
-	}
-	if r.Error != nil {
-		w.failed(r.Error)
-		return nil
-	}
-	w.mu.Lock()
-	w.begin()
-	if r.Data != nil {
-		for i := range r.Data.Events {
-			w.take(&r.Data.Events[i])
+	return told(&w.follower, line, func(a *api.WatchAnswer) {
+		for i := range a.Events {
+			w.take(&a.Events[i])
 		}
-	}
-	w.mu.Unlock()
-	w.signal()
-	if !r.More {
-		w.failed(&Error{Code: CodeUnavailable, Message: "the server has ended the watch"})
-	}
-	return nil
+	})
 }
 
 // take takes an event, if it is news. w.mu is held.
@@ -388,29 +395,15 @@ func (w *ServiceWatch) data(b []byte) []byte {
 }
 
 func (w *ServiceWatch) tell(line []byte) error {
-	var r response[api.ServiceAnswer]
-	if err := json.Unmarshal(line, &r); err != nil {
-		return fmt.Errorf("an answer to a watch that makes no sense: %w", err)
-	}
-	if r.Error != nil {
-		w.failed(r.Error)
-		return nil
-	}
-	w.mu.Lock()
-	again := w.first && w.newest != nil
-	w.begin()
-	if r.Data != nil && !(again && slices.Equal(w.newest, r.Data.Instances)) {
-		w.newest, w.told = r.Data.Instances, true
+	return told(&w.follower, line, func(a *api.ServiceAnswer) {
+		if w.newest != nil && slices.Equal(w.newest, a.Instances) {
+			return
+		}
+		w.newest, w.told = a.Instances, true
 		if w.newest == nil {
 			w.newest = []Instance{}
 		}
-	}
-	w.mu.Unlock()
-	w.signal()
-	if !r.More {
-		w.failed(&Error{Code: CodeUnavailable, Message: "the server has ended the watch"})
-	}
-	return nil
+	})
 }
 
 func decimal(text string) uint64 {

@@ -36,19 +36,19 @@ func (k leaseKey) store() store.Key {
 func parseLease(ns, lease string) (leaseKey, error) {
 	id, err := cell.ParseLeaseID(lease)
 	if err != nil {
-		return leaseKey{}, failure(node.CodeInvalidArgument, "use a lease that grant has answered", "%v", err)
+		return leaseKey{}, node.Errorf(node.CodeInvalidArgument, "use a lease that grant has answered", "%v", err)
 	}
 	return leaseKey{ns, id}, nil
 }
 
 func leaseGone(k leaseKey) error {
-	return failure(node.CodeLeaseGone, "grant a new one", "the lease %s has run out, or there never was such a one", k.id)
+	return node.Errorf(node.CodeLeaseGone, "grant a new one", "the lease %s has run out, or there never was such a one", k.id)
 }
 
 // checkTTL gives the time to live that is asked for.
 func checkTTL(millis int) (time.Duration, error) {
 	if millis < MinTTLMillis || millis > MaxTTLMillis {
-		return 0, failure(node.CodeInvalidArgument, "choose one of these", "a time to live is %d to %d ms, not %d",
+		return 0, node.Errorf(node.CodeInvalidArgument, "choose one of these", "a time to live is %d to %d ms, not %d",
 			MinTTLMillis, MaxTTLMillis, millis)
 	}
 	return time.Duration(millis) * time.Millisecond, nil
@@ -232,7 +232,7 @@ func (s *Service) swap(ctx context.Context, key store.Key, at wire.Version, valu
 		case !unknown:
 			return item, false, err
 		case !pause.wait(ctx):
-			return item, false, failure(node.CodeOutcomeUnknown, "ask for it again, or wait until the lease has gone",
+			return item, false, node.Errorf(node.CodeOutcomeUnknown, "ask for it again, or wait until the lease has gone",
 				"whether %q was written could not be found out: %v", key.Name, err)
 		}
 	}

@@ -37,10 +37,10 @@ func instanceKey(ns, service, instance string) (store.Key, error) {
 		return key, err
 	}
 	if strings.Contains(instance, "/") {
-		return key, failure(node.CodeInvalidArgument, "", "the name of an instance has no slash: %q", instance)
+		return key, node.Errorf(node.CodeInvalidArgument, "", "the name of an instance has no slash: %q", instance)
 	}
 	if room := node.MaxKeyName - len(key.Name) - 1; len(instance) > room {
-		return key, failure(node.CodeTooLarge, "choose a shorter one",
+		return key, node.Errorf(node.CodeTooLarge, "choose a shorter one",
 			"behind the service's name, that of an instance has at most %d bytes, not %d", room, len(instance))
 	}
 	key.Name += "/" + instance
@@ -57,7 +57,7 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 	}
 	if d.Address != "" {
 		if _, _, err := net.SplitHostPort(d.Address); err != nil {
-			return node.Instance{}, failure(node.CodeInvalidArgument, "write host:port", "the address: %v", err)
+			return node.Instance{}, node.Errorf(node.CodeInvalidArgument, "write host:port", "the address: %v", err)
 		}
 	}
 	key, err := instanceKey(ns, d.Service, d.Instance)
@@ -72,7 +72,7 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 	case d.Lease != "":
 		k, err = parseLease(ns, d.Lease)
 	case o == nil:
-		err = failure(node.CodeInvalidArgument, "name a lease", "there is no lease, and no connection to make one for")
+		err = node.Errorf(node.CodeInvalidArgument, "name a lease", "there is no lease, and no connection to make one for")
 	default:
 		k, err = o.lease(ctx, ns, d.TTLMillis)
 	}
@@ -116,7 +116,7 @@ func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d 
 		return err
 	}
 	if d.Instance == "" {
-		return failure(node.CodeInvalidArgument, "use the one that registerService has answered", "an instance needs a name")
+		return node.Errorf(node.CodeInvalidArgument, "use the one that registerService has answered", "an instance needs a name")
 	}
 	item, err := s.store.Get(ctx, key, false)
 	if err != nil || !item.Found {
@@ -125,7 +125,7 @@ func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d 
 	c, err := cell.Decode(item.Value)
 	k := leaseKey{ns, c.Lease}
 	if err != nil || d.Lease != k.id.String() && (d.Lease != "" || o == nil || !o.has(k)) {
-		return failure(node.CodeNotHeld, "name its lease", "the instance %q of %q was registered by somebody else",
+		return node.Errorf(node.CodeNotHeld, "name its lease", "the instance %q of %q was registered by somebody else",
 			d.Instance, d.Service)
 	}
 	err = s.giveBack(ctx, key, item.Version)
@@ -140,7 +140,7 @@ func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d 
 func (s *Service) GetService(ctx context.Context, ns string, d node.GetServiceData) (node.ServiceAnswer, error) {
 	answer := node.ServiceAnswer{Service: d.Service, Instances: []node.Instance{}}
 	if d.Order != "" && d.Order != Nearest {
-		return answer, failure(node.CodeInvalidArgument, "leave it out, or say "+Nearest, "there is no order %q", d.Order)
+		return answer, node.Errorf(node.CodeInvalidArgument, "leave it out, or say "+Nearest, "there is no order %q", d.Order)
 	}
 	v, err := s.view(ns, d.Service)
 	if err != nil {
@@ -188,7 +188,7 @@ func (s *Service) WatchService(ctx context.Context, ns, service string, tell fun
 			case <-ctx.Done():
 				err = ctx.Err()
 			case <-s.ctx.Done():
-				err = failure(node.CodeDraining, "connect again", "the server is shutting down")
+				err = node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
 			}
 		}
 	}
@@ -240,7 +240,7 @@ func (s *Service) view(ns, service string) (*view, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, failure(node.CodeDraining, "connect again", "the server is shutting down")
+		return nil, node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
 	}
 	v := s.views[prefix]
 	if v == nil {
@@ -302,7 +302,7 @@ func (v *view) settled(ctx context.Context) (viewState, error) {
 		select {
 		case <-state.next:
 		case <-v.s.ctx.Done():
-			return state, failure(node.CodeDraining, "connect again", "the server is shutting down")
+			return state, node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
 		case <-ctx.Done():
 			if err != nil {
 				return state, err

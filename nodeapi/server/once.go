@@ -57,7 +57,7 @@ func (t *onceTable) join(name string) (*onceClient, bool, error) {
 		return c, true, nil
 	}
 	if len(t.clients) >= t.limits.OnceClients && !t.forgetOne() {
-		return nil, false, errorf(node.CodeQuotaExceeded, "close connections that are not used",
+		return nil, false, node.Errorf(node.CodeQuotaExceeded, "close connections that are not used",
 			"the server knows its %d clients", t.limits.OnceClients)
 	}
 	c := &onceClient{t: t, name: name, conns: 1, answers: map[uint64]*onceAnswer{}}
@@ -110,7 +110,7 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 	}
 	if n <= c.floor {
 		t.mu.Unlock()
-		return nil, errorf(node.CodeOutcomeUnknown, "read the key; numbers grow by each new request",
+		return nil, node.Errorf(node.CodeOutcomeUnknown, "read the key; numbers grow by each new request",
 			"once %d: the server has no answer of this number any more; it may or may not have been executed", n)
 	}
 	a := &onceAnswer{sum: sum, ready: make(chan struct{})}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -11,8 +12,8 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -59,6 +60,8 @@ func TestScale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var said bytes.Buffer
+	process.Stderr = &said
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -92,6 +95,12 @@ func TestScale(t *testing.T) {
 		}
 		t.Logf("%-20s get %s; %s", what, percentiles(took), memory())
 	}
+	var stalled sync.Once
+	stacks := func() string { // it ends the server
+		_ = process.Process.Signal(syscall.SIGQUIT)
+		_ = process.Wait()
+		return said.String()
+	}
 	latency("1 connection:")
 	conns := make([]net.Conn, connections)
 	for i := range conns {
@@ -109,13 +118,16 @@ func TestScale(t *testing.T) {
 				for n := range each {
 					fmt.Fprintf(conns[i], `{"id":%d,"func":"watch","data":{"keys":["k%d"]}}`+"\n", n+1, i*each+n)
 				}
-				for answers := 0; answers < 2*each; {
+				var answers []byte
+				for bytes.Count(answers, []byte("\n")) < 2*each {
+					_ = conns[i].SetReadDeadline(time.Now().Add(time.Minute))
 					n, err := conns[i].Read(buf)
-					if err != nil {
-						t.Error(err)
+					if answers = append(answers, buf[:n]...); err != nil {
+						stalled.Do(func() {
+							t.Errorf("connection %d: %v after\n%sThe server's stacks:\n%.20000s", i, err, answers, stacks())
+						})
 						return
 					}
-					answers += strings.Count(string(buf[:n]), "\n")
 				}
 			}
 		})
@@ -128,6 +140,7 @@ func TestScale(t *testing.T) {
 	for n := range rounds {
 		i := n * 7 % connections
 		begun := time.Now()
+		_ = conns[i].SetReadDeadline(begun.Add(time.Minute))
 		l.send(fmt.Sprintf(`{"id":2,"func":"put","data":{"key":"k%d","value":"v"}}`, i*each))
 		if _, err := conns[i].Read(buf); err != nil && err != io.EOF {
 			t.Fatal(err)

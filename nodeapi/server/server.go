@@ -171,7 +171,7 @@ func (s *Server) take(nc net.Conn) {
 	switch {
 	case full:
 		s.metrics.refused.Inc()
-		turnAway(nc, errorf(node.CodeQuotaExceeded, "close connections that are not used",
+		turnAway(nc, node.Errorf(node.CodeQuotaExceeded, "close connections that are not used",
 			"the server has its %d connections", s.limits.Connections))
 	case late:
 		turnAway(nc, errDraining())

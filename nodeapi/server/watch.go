@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"sync"
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/cell"
@@ -85,26 +84,4 @@ func event(ctx context.Context, k *call, c store.Change) node.Event {
 			Overtaken: c.Overtaken}
 	}
 	return node.Event{Item: item(v), Overtaken: c.Overtaken}
-}
-
-// each does n things, some of them at a time.
-func each(n, atOnce int, do func(i int)) {
-	if n == 1 {
-		do(0)
-		return
-	}
-	var wg sync.WaitGroup
-	next := make(chan int)
-	for range min(n, atOnce) {
-		wg.Go(func() {
-			for i := range next {
-				do(i)
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
 }
