@@ -72,6 +72,7 @@ func (s *Service) grant(ctx context.Context, ns string, millis int) (leaseKey, e
 	for {
 		k := leaseKey{namespace: ns}
 		draw(k.id[:])
+		begin := s.clock.Now()
 		item, mine, err := s.swap(ctx, k.store(), 0, value)
 		switch {
 		case err != nil && !nothingDone(err):
@@ -85,6 +86,7 @@ func (s *Service) grant(ctx context.Context, ns string, millis int) (leaseKey, e
 			return leaseKey{}, err
 		case mine:
 			s.see(k, item, true)
+			s.livesSince(k, begin)
 			return k, nil
 		}
 	}
@@ -106,6 +108,7 @@ func (s *Service) KeepAlive(ctx context.Context, ns string, d node.LeaseData) (n
 // keepAlive gives the lease's key a new version, which everybody who counts its time sees. It never
 // makes the key: a lease that is gone stays so.
 func (s *Service) keepAlive(ctx context.Context, k leaseKey) (time.Duration, error) {
+	begin := s.clock.Now()
 	item, known := s.lastSeen(k)
 	pause := pauses{s: s}
 	for {
@@ -123,6 +126,7 @@ func (s *Service) keepAlive(ctx context.Context, k leaseKey) (time.Duration, err
 		switch {
 		case swapped && err == nil:
 			s.see(k, next, true)
+			s.livesSince(k, begin)
 			return ttl, nil
 		case err == nil:
 			item, known = next, true

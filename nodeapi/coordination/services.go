@@ -221,8 +221,9 @@ type view struct {
 
 // viewState is what a view has found out, until next is closed.
 type viewState struct {
-	live []node.Instance
-	next chan struct{}
+	live  []node.Instance
+	until time.Time // one of them may live no more from then on
+	next  chan struct{}
 }
 
 type instance struct {
@@ -294,6 +295,9 @@ func (v *view) now() viewState {
 func (v *view) settled(ctx context.Context) (viewState, error) {
 	for {
 		v.s.mu.Lock()
+		if v.ready && !v.s.clock.Now().Before(v.state.until) { // the process stood still, for example
+			v.update()
+		}
 		state, ready, settles, err := v.state, v.ready, v.settles, v.err
 		v.s.mu.Unlock()
 		if ready && !settles {
@@ -412,7 +416,9 @@ func (v *view) run() {
 		}
 	})
 	for ok := true; ok; {
+		v.s.mu.Lock()
 		wait := v.update()
+		v.s.mu.Unlock()
 		ok = v.s.sleepUntil(v.ctx, wait, v.poke)
 	}
 	mine.Wait()
@@ -425,17 +431,14 @@ func (v *view) run() {
 	}
 }
 
-// patience is for how long a lease may not be renewed until the instances that hang on it are not
-// told of any more. It is less than the time to live: it takes a while to hear of a renewal, and an
-// instance that is left out for a moment is better than one that is called in vain.
-func patience(ttl time.Duration) time.Duration { return ttl - ttl/8 }
-
-// update finds out who lives, and for how long nothing will change by itself.
+// update finds out who lives, and for how long nothing will change by itself. An instance lives for
+// the time to live of its lease from when a version of that was written, or rather from a time
+// before which it surely was not: however late the news of it come, an instance that has been gone
+// for longer is not told of. s.mu is held.
 func (v *view) update() time.Duration {
 	s := v.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	live, settles, unread, wait := []node.Instance{}, false, false, time.Hour
+	now := s.clock.Now()
+	live, settles, unread, wait, until := []node.Instance{}, false, false, time.Hour, time.Hour
 	for name, i := range v.known {
 		if i.user == nil {
 			continue
@@ -444,16 +447,29 @@ func (v *view) update() time.Duration {
 		if s.leases[l.key] != l { // it is gone
 			continue
 		}
-		rest := l.since.Add(patience(l.ttl)).Sub(s.clock.Now())
 		switch {
-		case l.version == 0:
+		case l.asking:
+		case now.Before(l.ask):
+			wait = min(wait, l.ask.Sub(now))
+		default:
+			l.asking = true
+			s.work.Go(func() { s.asked(v.ctx, l) })
+		}
+		since := l.lives
+		if since.IsZero() {
+			since = l.since
+		}
+		rest := since.Add(l.ttl).Sub(now)
+		switch {
+		case l.version == 0 || l.lives.IsZero() && l.newest.IsZero():
 			settles, unread = true, true
 			continue
 		case rest <= 0:
 			continue
-		case l.renewed:
+		case !l.lives.IsZero():
 			at, _ := s.nodeOf(l.mark)
 			live = append(live, node.Instance{Instance: name, Address: string(i.cell.Value), Node: at})
+			until = min(until, rest)
 		default:
 			settles = true
 		}
@@ -464,12 +480,12 @@ func (v *view) update() time.Duration {
 		v.nudged = true
 		s.work.Go(v.nudge)
 	}
-	if rest := v.born.Add(grace).Sub(s.clock.Now()); rest > 0 {
+	if rest := v.born.Add(grace).Sub(now); rest > 0 {
 		wait = min(wait, rest)
 	} else if len(live) > 0 {
 		settles = false
 	}
-	v.ready, v.settles, v.state.live = v.read, settles, live
+	v.ready, v.settles, v.state.live, v.state.until = v.read, settles, live, now.Add(until)
 	close(v.state.next)
 	v.state.next = make(chan struct{})
 	return wait

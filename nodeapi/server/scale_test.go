@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -111,6 +112,8 @@ func TestScale(t *testing.T) {
 	}
 	latency(fmt.Sprint(connections, " connections:"))
 	var wg sync.WaitGroup
+	var watched atomic.Int64
+	begun := time.Now()
 	for part := range 10 {
 		wg.Go(func() {
 			buf := make([]byte, 64<<10)
@@ -128,6 +131,9 @@ func TestScale(t *testing.T) {
 						})
 						return
 					}
+				}
+				if n := watched.Add(each); n%(connections*each/5) == 0 {
+					t.Logf("%d watches after %v", n, time.Since(begun).Round(time.Millisecond))
 				}
 			}
 		})

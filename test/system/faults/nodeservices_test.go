@@ -40,8 +40,7 @@ type serviceAnswer struct {
 	instances    []node.Instance
 }
 
-// serviceTTL is long enough for a node to hear of a lease that was kept alive within an eighth of
-// it, as docs/coordination.md says.
+// serviceTTL is so long that an instance is told of at nodes that hear of it late.
 const serviceTTL = 4 * time.Second
 
 func newService(t *testing.T, name string) *nodeService {
@@ -58,7 +57,7 @@ func (s *nodeService) run(p *node.Client, program int, random *rand.Rand, end ti
 
 // instance registers one, keeps it alive for a while, and dies, or takes it back.
 func (s *nodeService) instance(p *node.Client, name, address string, random *rand.Rand, end time.Time) {
-	ctx, cancel := context.WithDeadline(s.t.Context(), end.Add(10*time.Second))
+	ctx, cancel := context.WithDeadline(s.t.Context(), end.Add(3*time.Second))
 	defer cancel()
 	lease, err := p.Grant(ctx, serviceTTL)
 	if mayFail(s.t, "granting a lease for an instance", err) {
