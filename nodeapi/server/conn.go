@@ -384,16 +384,18 @@ func (c *conn) finished(k *call, answer any, err error) {
 // connection goes on.
 func (k *call) more(ctx context.Context, answer any) bool {
 	c := k.c
-	stop := context.AfterFunc(ctx, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.room.Broadcast()
-	})
-	defer stop()
 	text := c.encode(&response{id: k.req.ID, data: answer, more: true})
 	c.mu.Lock()
-	for c.unsent > c.s.limits.backpressure() && !c.dead && ctx.Err() == nil {
-		c.room.Wait()
+	full := func() bool { return c.unsent > c.s.limits.backpressure() && !c.dead && ctx.Err() == nil }
+	if full() { // else nothing is kept for it: there are many watches
+		defer context.AfterFunc(ctx, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.room.Broadcast()
+		})()
+		for full() {
+			c.room.Wait()
+		}
 	}
 	if !c.dead && ctx.Err() == nil {
 		c.push(text)
