@@ -70,7 +70,8 @@ func instanceThatDies(t *testing.T, seed uint64, late lateNews, ttl time.Duratio
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := here.RegisterService(ctx, "ns", nil, node.ServiceData{Service: "s", Instance: "i", Lease: lease.Lease}); err != nil {
+	i := node.ServiceData{Service: "s", Instance: "i", Lease: lease.Lease}
+	if _, err := here.RegisterService(ctx, "ns", nil, i); err != nil {
 		t.Fatal(err)
 	}
 	var gone, told time.Time

@@ -11,8 +11,8 @@ import (
 )
 
 // mutants are the rules that can be left out, and how: edits that make of the shipped Service one
-// that leaves the rule out. The shipped one has no switches for that: TestMutants has the tests built
-// with the edits, once for all.
+// that leaves the rule out. The shipped one has no switches for that: TestMutants has the tests
+// built with the edits, once for all.
 var mutants = []struct{ rule, file, old, new string }{
 	{"a lease is deleted by its version", "follow.go",
 		`if item, _, err = s.store.CompareAndDelete(ctx, l.key.store(), item.Version); err != nil {`,

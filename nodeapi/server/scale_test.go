@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
@@ -105,9 +106,11 @@ func TestScale(t *testing.T) {
 	latency("1 connection:")
 	conns := make([]net.Conn, connections)
 	for i := range conns {
-		if conns[i], err = net.Dial("unix", path); err != nil {
-			t.Fatal(err)
-		}
+		// Where the server is slow to take them, the kernel says to try again.
+		poll.Nil(t, time.Minute, fmt.Sprint("connection ", i), func() error {
+			conns[i], err = net.Dial("unix", path)
+			return err
+		})
 		defer conns[i].Close()
 	}
 	latency(fmt.Sprint(connections, " connections:"))

@@ -31,8 +31,8 @@ import (
 //   - what the programs saw of keys is linearizable, versions included, over all moves, and with
 //     that no write is lost that was acknowledged;
 //   - no lock was held twice at one token, tokens grew, and a counter that is guarded by them lost
-//     no increment (nodelocks_test.go); the same of leaders, whom those who ask see in this order, and
-//     of no more permits than a semaphore has (nodeelections_test.go, nodesemaphores_test.go);
+//     no increment (nodelocks_test.go); the same of leaders, whom those who ask see in this order,
+//     and of no more permits than a semaphore has (nodeelections_test.go, nodesemaphores_test.go);
 //   - nobody was told of an instance of a service that had been gone for longer than its time to
 //     live (nodeservices_test.go);
 //   - watchers saw versions grow, nothing that was never written, and the newest in the end

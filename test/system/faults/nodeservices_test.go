@@ -27,8 +27,8 @@ type nodeService struct {
 type nodeInstance struct {
 	address string
 	begun   time.Time // of its registration
-	// gone is when whoever kept it alive was surely gone: after the last answer that he had. Zero: he
-	// lives, or nobody knows.
+	// gone is when whoever kept it alive was surely gone: after the last answer that he had. Zero:
+	// he lives, or nobody knows.
 	gone time.Time
 	// left is when it was surely taken back. Zero: never.
 	left time.Time
