@@ -15,6 +15,15 @@ func watchData(r api.Request) api.WatchData {
 	return d
 }
 
+func nextOf(t *testing.T, w *Watch) Event {
+	t.Helper()
+	e, err := w.Next(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
 // A watch goes on where it was: the server is told what is known, and what it tells nevertheless is
 // not told again.
 func TestWatchIsTakenUp(t *testing.T) {
@@ -34,14 +43,7 @@ func TestWatchIsTakenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	next := func() Event {
-		t.Helper()
-		e, err := w.Next(soon(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
-	}
+	next := func() Event { t.Helper(); return nextOf(t, w) }
 	next()
 	if e := next(); e.Key != "b" || string(e.Value) != "1" || e.Version != "1.1" {
 		t.Errorf("%+v", e)
@@ -97,14 +99,7 @@ func TestWatchOfManyKeysIsTakenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	next := func() Event {
-		t.Helper()
-		e, err := w.Next(soon(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
-	}
+	next := func() Event { t.Helper(); return nextOf(t, w) }
 	for i := range keys {
 		if e := next(); e.Key != name(i) {
 			t.Fatalf("%d: %+v", i, e)

@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -20,9 +21,40 @@ import (
 
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
+	hubs "github.com/netcraq/netcraq/nodeapi/watch"
+	"github.com/netcraq/netcraq/nodeapi/watch/core"
+	"github.com/netcraq/netcraq/wire"
 )
 
 const scaleSocket = "NETCRAQ_SCALE_SOCKET" // for the server's process: where to listen
+
+// hubStore is a store in memory whose watches are the hub's, as they are in a node's server.
+type hubStore struct {
+	*store.Memory
+	hub *hubs.Hub
+}
+
+func newHubStore() hubStore {
+	m := store.NewMemory(1024)
+	return hubStore{m, hubs.NewHub(memoryReader{m}, hubs.Config{Unhelped: time.Hour, Round: time.Hour})}
+}
+
+func (s hubStore) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
+	return s.hub.Watch(ctx, w, tell)
+}
+
+func (s hubStore) Put(ctx context.Context, key store.Key, value []byte) (wire.Version, error) {
+	v, err := s.Memory.Put(ctx, key, value)
+	s.hub.Suspect(key) // as the network tells it
+	return v, err
+}
+
+type memoryReader struct{ *store.Memory }
+
+func (m memoryReader) Read(ctx context.Context, key store.Key) (core.Reading, error) {
+	i, err := m.Get(ctx, key, false)
+	return core.Reading{Item: i}, err
+}
 
 // TestScaleServer is the server of TestScale, in a process of its own. It ends with its input.
 func TestScaleServer(t *testing.T) {
@@ -34,7 +66,7 @@ func TestScaleServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(Config{Store: store.NewMemory(1024), Namespace: "default"})
+	s := New(Config{Store: newHubStore(), Namespace: "default"})
 	defer s.Close()
 	go func() { _ = s.Serve(l) }()
 	fmt.Println("listening")

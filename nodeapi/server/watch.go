@@ -66,10 +66,15 @@ func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
 		}
 		tellChanges(ctx, k, changes)
 	})
+	return nil, causeOf(ctx, err)
+}
+
+// causeOf is why a watch ended that ended with err: the right to it was taken back, for example.
+func causeOf(ctx context.Context, err error) error {
 	if refused := new(node.Error); errors.As(context.Cause(ctx), &refused) {
-		return nil, refused
+		return refused
 	}
-	return nil, err
+	return err
 }
 
 func tellChanges(ctx context.Context, k *call, changes []store.Change) {
