@@ -15,7 +15,6 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/keys"
 	"github.com/netcraq/netcraq/nodeapi/server"
 )
@@ -79,16 +78,7 @@ func (s *NodeServer) Start() {
 		s.nw.T.Fatal(err)
 	}
 	s.cmd.Store(cmd)
-	poll.Nil(s.nw.T, 60*time.Second, s.does.Name+" listens", func() error {
-		conn, err := net.Dial("unix", s.Socket)
-		if err == nil {
-			conn.Close()
-		}
-		return err
-	}, func() string {
-		b, _ := os.ReadFile(log.Name())
-		return string(tail(b, 20))
-	})
+	s.nw.answers(60*time.Second, s.does.Name+" listens", "unix", s.Socket, log.Name())
 }
 
 // Kill is kill -9.
