@@ -56,6 +56,40 @@ func TestServicesWithLateNews(t *testing.T) {
 	}
 }
 
+// What a server has registered and taken back itself it knows at once, however late the news of its
+// own writes come to it.
+func TestOwnServicesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := &lateNews{Store: store.NewMemory(64), mu: new(sync.Mutex), random: rand.New(rand.NewPCG(1, 45)),
+			watch: 4 * time.Second}
+		s := New(late, Options{Node: "here", Sweep: -1})
+		ctx, stop := context.WithCancel(t.Context())
+		defer s.Close(ctx)
+		defer stop()
+		lease, err := s.Grant(ctx, "ns", node.GrantData{TTLMillis: 60_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 20 {
+			i := node.ServiceData{Service: "s", Instance: fmt.Sprint("i", n%3), Lease: lease.Lease}
+			if _, err := s.RegisterService(ctx, "ns", nil, i); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			a, err := s.GetService(ctx, "ns", node.GetServiceData{Service: "s"})
+			if err != nil || len(a.Instances) != 1 || a.Instances[0].Instance != i.Instance {
+				t.Fatalf("registered for the %d. time: %v, %v", n+1, a, err)
+			}
+			if err := s.DeregisterService(ctx, "ns", nil, i); err != nil {
+				t.Fatal(err)
+			}
+			if a, err := s.GetService(ctx, "ns", node.GetServiceData{Service: "s"}); err != nil || len(a.Instances) != 0 {
+				t.Fatalf("taken back for the %d. time: %v, %v", n+1, a, err)
+			}
+		}
+	})
+}
+
 // instanceThatDies keeps an instance alive at one server for a while, and asks another for it.
 func instanceThatDies(t *testing.T, seed uint64, late lateNews, ttl time.Duration) {
 	random := rand.New(rand.NewPCG(seed, 44))

@@ -94,6 +94,9 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 	if err != nil {
 		return node.Instance{}, err
 	}
+	if err := s.taken(ns, d.Service, item); err != nil {
+		return node.Instance{}, err
+	}
 	if o != nil && o.has(k) {
 		s.keepOnNudge(ns, d.Service, o, k)
 		s.loop(func() {
@@ -129,10 +132,37 @@ func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d 
 			d.Instance, d.Service)
 	}
 	err = s.giveBack(ctx, key, item.Version)
-	if errors.Is(err, &node.Error{Code: node.CodeNotHeld}) {
-		return nil // it went, or gave way to another of its name
+	if err != nil && !errors.Is(err, &node.Error{Code: node.CodeNotHeld}) {
+		return err
 	}
-	return err
+	// It went, or gave way to another of its name.
+	if item, err = s.store.Get(ctx, key, false); err != nil {
+		return nil // whoever follows the service hears of it by its watch
+	}
+	return s.taken(ns, d.Service, item)
+}
+
+// taken tells those who follow a service here of an instance that this Service has just written or
+// taken back: the news of that may come late.
+func (s *Service) taken(ns, service string, item store.Item) error {
+	prefix, err := instanceKey(ns, service, "")
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	v := s.views[prefix]
+	s.mu.Unlock()
+	if v == nil {
+		return nil
+	}
+	v.take(item)
+	v.rouse()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v.ready {
+		v.update()
+	}
+	return nil
 }
 
 // GetService gives the instances that live. It does not know at once which ones do, if nobody has
