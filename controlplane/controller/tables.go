@@ -16,7 +16,7 @@ import (
 )
 
 // ourTables are the tables that the controller fills; all that is in them is its business.
-var ourTables = append([]string{"chain_config", "key_index"}, baseTables...)
+var ourTables = slices.Concat([]string{"chain_config", "key_index"}, baseTables, watchTables)
 
 // baseTables are those of them that follow from the topology, but for chains' service addresses,
 // and from the leases of sessions.
@@ -116,7 +116,10 @@ func (d *device) writeBase(ctx context.Context) error {
 	var stray []p4rt.Group
 	ports := replyPorts(sw)
 	for _, g := range d.groups {
-		if !slices.ContainsFunc(p.chains, func(id uint8) bool { return p.groups[sw.Name][id].owns(ports, g.ID) }) {
+		if !slices.ContainsFunc(p.chains, func(id uint8) bool {
+			ids := p.groups[sw.Name][id]
+			return ids.owns(ports, g.ID) || ids.ownsWatch(ports, g.ID)
+		}) {
 			stray = append(stray, g)
 		}
 	}
@@ -265,7 +268,11 @@ func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 	if err := d.apply(ctx, append(untake, unroute...)...); err != nil {
 		return err
 	}
-	return d.apply(ctx, remove...)
+	if err := d.apply(ctx, remove...); err != nil {
+		return err
+	}
+	d.watchSoon()
+	return nil
 }
 
 // forgetFormer drops the key_index entries that a switch which becomes a member has from an earlier

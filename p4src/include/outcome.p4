@@ -77,8 +77,10 @@ control AcceptedOutcome(inout headers_t hdr, inout metadata_t meta) {
             meta.decision = { verdict_t.ANSWER, STATUS_SUPERSEDED, EVENT_WRITE_SUPERSEDED };
         } else if (meta.session.retried) {
             meta.object.used = hdr.netcraq.version == meta.version.committed;
+            meta.acknowledge = meta.watched;
             meta.decision = { verdict_t.ANSWER, STATUS_OK, EVENT_WRITE_REPEATED };
         } else {
+            meta.acknowledge = meta.watched;
             meta.decision = { verdict_t.ANSWER, STATUS_OK, EVENT_WRITE_COMMITTED };
         }
     }
