@@ -60,6 +60,7 @@ type Backend interface {
 	Counters(ctx context.Context, sw string) (*api.Counters, error)
 	OpenSessions(context.Context, api.SessionsRequest) (*api.Sessions, error)
 	KeepSessions(ctx context.Context, lease string) (*api.Sessions, error)
+	Watch(context.Context, api.WatchRequest) (*api.Watch, error)
 	CloseSessions(ctx context.Context, lease string) error
 	// Events is the events after the one numbered since, and a channel that is closed when there
 	// are more.
@@ -108,6 +109,7 @@ func handler(b Backend, p Placement, bounds *bodies) http.Handler {
 	handle("GET /v1/switches", func(r *http.Request) (any, error) { return b.Switches(r.Context()) })
 	handle("GET /v1/switches/{switch}/counters", func(r *http.Request) (any, error) { return b.Counters(r.Context(), r.PathValue("switch")) })
 	handle("POST /v1/sessions", s.openSessions)
+	handle("PUT /v1/watches", s.watch)
 	handle("PUT /v1/sessions/{lease}", func(r *http.Request) (any, error) { return b.KeepSessions(r.Context(), r.PathValue("lease")) })
 	handle("DELETE /v1/sessions/{lease}", func(r *http.Request) (any, error) { return nil, b.CloseSessions(r.Context(), r.PathValue("lease")) })
 	handle("GET /healthz", func(*http.Request) (any, error) { return map[string]string{"status": "ok"}, nil })
@@ -300,6 +302,18 @@ func (s *server) openSessions(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return s.b.OpenSessions(r.Context(), req)
+}
+
+func (s *server) watch(r *http.Request) (any, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	var req api.WatchRequest
+	if err := decode(body, &req); err != nil {
+		return nil, err
+	}
+	return s.b.Watch(r.Context(), req)
 }
 
 // keepAlive is how often an event stream that has nothing to say shows that it is there.

@@ -87,7 +87,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		for _, k := range keys {
 			want := c.net().plan.entryOf(k)
 			if has, ok := entries[m][k.ID]; k.State == keyspace.Placed && !busy[k.ID] &&
-				(!ok || has.Slot != want.Slot || has.Realm != want.Realm && !w.d.former.Load()) {
+				(!ok || has.Slot != want.Slot || has.Realm != want.Realm && !w.d.unguarded.Load()) {
 				w.keys = append(w.keys, want)
 			}
 		}

@@ -27,8 +27,8 @@ import (
 // no harm to the chain: its own tree is used meanwhile.
 
 const (
-	// maxWatched is how many keys can be watched in all, and by one server: the size of watched_key,
-	// and no more than watcher holds for one.
+	// maxWatched is how many keys can be watched in all, and by the servers of one switch together:
+	// the sizes of watched_key and watcher.
 	maxWatched = 16384
 	// maxServers is how many servers of one switch can watch: each is a copy of what any watches.
 	maxServers = 8
@@ -58,10 +58,10 @@ func (c *Controller) Watch(ctx context.Context, r api.WatchRequest) (*api.Watch,
 	if r.Port == 0 || r.Port == wire.Port {
 		return nil, api.Errorf(api.CodeInvalidArgument, "no server can have the UDP port %d", r.Port)
 	}
-	if len(r.Keys) > maxWatched {
-		return nil, api.Errorf(api.CodeInvalidArgument, "%d keys: a server can watch %d", len(r.Keys), maxWatched)
+	if len(r.KeyIDs) > maxWatched {
+		return nil, api.Errorf(api.CodeInvalidArgument, "%d keys: a server can watch %d", len(r.KeyIDs), maxWatched)
 	}
-	out := &api.Watch{TTLSeconds: int(watchTTL / time.Second), Refused: []wire.Key{}}
+	out := &api.Watch{TTLSeconds: int(watchTTL / time.Second), Refused: []uint32{}}
 	var failed error
 	err = c.call(ctx, func() {
 		if failed = c.inCharge(); failed == nil {
@@ -90,14 +90,14 @@ func (c *Controller) watch(ip netip.Addr, r api.WatchRequest, out *api.Watch) er
 	if old != nil && old.port != r.Port && old.until.After(now) {
 		return fmt.Errorf("%w: another server of this host watches, at the UDP port %d", chain.ErrRefused, old.port)
 	}
-	if len(r.Keys) == 0 {
+	if len(r.KeyIDs) == 0 {
 		if old != nil {
 			delete(all, ip)
 			c.setWatching(all)
 		}
 		return nil
 	}
-	taken, servers := map[wire.Key]bool{}, 0
+	taken, servers, here := map[wire.Key]bool{}, 0, 0
 	for _, s := range all {
 		if s == old {
 			continue
@@ -105,18 +105,22 @@ func (c *Controller) watch(ip netip.Addr, r api.WatchRequest, out *api.Watch) er
 		for id := range s.keys {
 			taken[id] = true
 		}
-		if other := t.Host(func(h *topology.Host) bool { return h.IP == s.address }); other != nil && other.Switch == h.Switch {
+		other := t.Host(func(h *topology.Host) bool { return h.IP == s.address })
+		if other != nil && other.Switch == h.Switch {
 			servers++
+			here += len(s.keys)
 		}
 	}
 	if servers >= maxServers {
 		return fmt.Errorf("%w: %d servers at %s watch already", chain.ErrRefused, servers, h.Switch.Name)
 	}
 	s := &watchServer{address: ip, port: r.Port, keys: map[wire.Key]string{}, until: now.Add(watchTTL)}
-	for _, id := range r.Keys {
+	for _, n := range r.KeyIDs {
+		id := wire.Key(n)
 		k, ok := c.dir.ByID(id)
-		if !ok || !c.net().plan.mayRead(h, k.Name) || !taken[id] && len(taken) >= maxWatched {
-			out.Refused = append(out.Refused, id)
+		if !ok || !c.net().plan.mayRead(h, k.Name) || !taken[id] && len(taken) >= maxWatched ||
+			here+len(s.keys) >= maxWatched {
+			out.Refused = append(out.Refused, n)
 			continue
 		}
 		taken[id] = true
@@ -150,6 +154,15 @@ func (c *Controller) setWatching(all watchServers) {
 	}
 }
 
+func (p *plan) chainByID(id uint8) *topology.Chain {
+	for _, c := range p.t.Chains {
+		if c.ID == id {
+			return c
+		}
+	}
+	return nil
+}
+
 // mayRead says whether a host may read a key of this name.
 func (p *plan) mayRead(h *topology.Host, name string) bool {
 	realm := p.t.RealmOf(name)
@@ -170,7 +183,8 @@ func watchedKey(id wire.Key) p4rt.Entry {
 }
 
 func watcherEntry(h *topology.Host, port uint16, id wire.Key) p4rt.Entry {
-	return p4rt.Entry{Table: "watcher", Match: p4rt.Match{"egress_port": p4rt.Exact(h.Port), "KEY_ID": p4rt.Exact(uint32(id))},
+	match := p4rt.Match{"egress_port": p4rt.Exact(h.Port), "KEY_ID": p4rt.Exact(uint32(id))}
+	return p4rt.Entry{Table: "watcher", Match: match,
 		Action: "notify", Params: p4rt.Params{"dst_mac": h.MAC, "address": h.IP, "udp_port": port}}
 }
 
@@ -268,7 +282,7 @@ func (d *device) writeWatches(ctx context.Context) error {
 	}
 	var want watchPlan
 	for id, conf := range d.parts {
-		ct := n.plan.t.ChainByID(id)
+		ct := n.plan.chainByID(id)
 		if ct == nil {
 			continue
 		}
@@ -280,7 +294,9 @@ func (d *device) writeWatches(ctx context.Context) error {
 	var have []p4rt.Group
 	ports := replyPorts(sw)
 	for _, g := range d.groups {
-		if slices.ContainsFunc(n.plan.chains, func(id uint8) bool { return n.plan.groups[sw.Name][id].ownsWatch(ports, g.ID) }) {
+		if slices.ContainsFunc(n.plan.chains, func(id uint8) bool {
+			return n.plan.groups[sw.Name][id].ownsWatch(ports, g.ID)
+		}) {
 			have = append(have, g)
 		}
 	}
@@ -314,8 +330,8 @@ func (d *device) writeWatches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What the groups of a chain are is changed while no packet uses them: its own tree does, so that
-	// no acknowledgement is lost to a member.
+	// What the groups of a chain are is changed while no packet uses them: its own tree does, so
+	// that no acknowledgement is lost to a member.
 	if len(change)+len(remove) > 0 {
 		off, err := diff(nil, "watched_chain")
 		if err != nil {

@@ -5,7 +5,7 @@
  *   commit ──────────▶└───────────────┘                       └─────────────┘
  *                          no: the chain's own tree, as for a key that nobody watches
  *
- * A chain that somebody watches has a second tree, which reaches the switches of those who do beside
+ * A chain that somebody watches has a second tree, which reaches the switches of watchers beside
  * the members. Acknowledgements of watched keys go down that one, at each switch by itself: what
  * one knows of watches and another does not is lost to watchers, who find it by reading, and never
  * to members, which both trees reach. Keys that nobody watches cost no packet, and chains that
