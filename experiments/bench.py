@@ -35,7 +35,7 @@ from rich.console import Console  # noqa: E402
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from topologies import namespaces, p4app  # noqa: E402
+from topologies import network_namespaces, p4app  # noqa: E402
 from topologies.network import ChainNetwork  # noqa: E402
 
 KEYS = 256
@@ -203,7 +203,7 @@ class Bench:
 
     def network(self, engine: str, bits: int, chain: int, out: Path) -> None:
         """All cases on one network."""
-        with namespaces.private(), ChainNetwork(topology(chain, bits), **ENGINES[engine], out=out) as net:
+        with network_namespaces.private(), ChainNetwork(topology(chain, bits), **ENGINES[engine], out=out) as net:
             running = net.running_engine
             if engine.startswith("ebpf") and engine.split()[1] not in running.lower():
                 raise Failed(f"{engine}: the switches run {running}")

@@ -19,7 +19,7 @@ from typing import Any
 
 from experiments import etcd_data
 from experiments.chain_client import digest, value_of
-from experiments.history import Operation, violations
+from experiments.single_writer_history import Operation, violations
 from topologies import p4app
 from topologies.network import ChainNetwork, Counters
 

@@ -24,6 +24,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "client" / "python")]
 
+from netcraq import node  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.padding import Padding  # noqa: E402
 from rich.panel import Panel  # noqa: E402
@@ -41,10 +43,11 @@ from experiments import etcd_data  # noqa: E402
 from experiments.bench import versions  # noqa: E402
 from experiments.chain_session import ChainRun, Queries, RunError, shown, writer_of  # noqa: E402
 from experiments.query_generator import percentile  # noqa: E402
-from topologies import launch, ownership, p4app  # noqa: E402
+from topologies import launch, nodes, ownership, p4app  # noqa: E402
 
 try:
     from topologies.network import ChainNetwork, Counters, NodeError
+    from topologies.sidecar import VARIABLE, Sidecar
 except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
@@ -271,6 +274,7 @@ def go(options: argparse.Namespace, console: Console) -> int:
         say(f"switches, hosts and controller up in {time.monotonic() - began:.1f} s: {name}")
         for line in launch.authority(topology):
             add(line)
+        sidecars = [Sidecar(net, host) for host in topology.hosts]
         with console.status("placing keys"):
             run.spawn_clients()
             run.place(options.keys, entries)
@@ -292,13 +296,32 @@ def go(options: argparse.Namespace, console: Console) -> int:
         console.print("  [dim]counted by the switches (at the tail with those sent to it), timed by the hosts[/dim]\n")
         verdict(console, figures, wrong)
         write_result(options, topology, run, found, figures, wrong)
+        show_node_api(net, sidecars, say)
         add(f"{time.monotonic() - began:.0f} s in all; figures in {shown(options.out)}, logs in {shown(net.out)}/")
         if options.keep:
             console.print(f"\n  The network stays up. {launch.HINTS}\n", highlight=False, markup=False, soft_wrap=True)
+            for sidecar in sidecars:
+                net.hosts[sidecar.host].cmd(f"export {VARIABLE}={sidecar.socket}")
+            add(f"export {VARIABLE}={sidecars[0].socket} # the node API beside {sidecars[0].host}, from any terminal")
             launch.prompt(net.mininet)
         return 1 if wrong else 0
     finally:
         net.stop()
+
+
+def show_node_api(net: ChainNetwork, sidecars: list[Sidecar], say: Callable[[str], None]) -> None:
+    """A program at one host writes under a lock, and one at another reads. NodeError where it does
+    not.
+    """
+    for sidecar in sidecars:
+        sidecar.wait_ready()
+    first, last = sidecars[0], sidecars[-1]
+    with node.connect(first.socket) as writer, node.connect(last.socket) as reader:
+        with writer.lock("demo") as lock:
+            writer.put("demo", str(lock.token))
+        if reader.get("demo").text != str(lock.token):
+            raise nodes.NodeError("what was written by the node API is not what is read by it")
+    say(f"a node API beside each host: written at {first.host} under a lock, read at {last.host} (docs/node-api.md)")
 
 
 def write_result(

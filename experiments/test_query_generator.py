@@ -411,7 +411,7 @@ def test_scapy_transport(value_bits, tmp_path):
             assert server.stdout.readline() == "up\n"
             run = subprocess.run(
                 ["ip", "netns", "exec", here, sys.executable, qg.__file__, "--transport", "scapy", "--target", "10.77.0.2", "--keys", KEYS,
-                 "--value-bits", str(value_bits), "--mix", "get=1,put=1", "--rate", "200", "--count", "100", "--csv", table, "--summary", summary],
+                 "--value-bits", str(value_bits), "--mix", "get=1,put=1", "--rate", "50", "--count", "100", "--csv", table, "--summary", summary],
                 capture_output=True, text=True, timeout=60, check=False,
             )  # fmt: skip
             assert run.returncode == 0, run.stderr

@@ -36,7 +36,7 @@ from matplotlib import pyplot  # noqa: E402
 
 from experiments.bench import versions  # noqa: E402
 from experiments.chain_session import RunError  # noqa: E402
-from topologies import launch, namespaces, p4app  # noqa: E402
+from topologies import launch, network_namespaces, p4app  # noqa: E402
 
 try:
     from experiments.timeline_run import SYSTEMS, Event, Times, marks, rows, run
@@ -145,7 +145,7 @@ def go(options: argparse.Namespace) -> None:
     kind = launch.kind_of(options)
     times = Times(options.before, options.away, options.after)
     network = options.out.absolute().parent / "network"
-    with namespaces.private():
+    with network_namespaces.private():
         record = run(
             options.system, kind, network, victim=options.victim, lease_ms=options.lease, keys=options.keys, times=times
         )

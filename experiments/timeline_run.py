@@ -5,7 +5,8 @@ of NetChain.
 A chain of four in a ring, so that there is a way around each, with a reader and a writer at every
 switch but the one that dies. Each sends its next query when it has the answer to the last, after a
 short pause. Each key has one writer, and its values are numbered: so whether every value that was
-read could have been is known (:mod:`experiments.history`). A run in which one could not is no run:
+read could have been is known (:mod:`experiments.single_writer_history`). A run in which one could
+not is no run:
 RunError.
 """
 
@@ -27,9 +28,9 @@ from typing import Any, Protocol
 
 from experiments.chain_client import digest, value_of
 from experiments.chain_session import Client, RunError
-from experiments.history import Operation, violations
 from experiments.netchain_client import NetChainClient, key_id
 from experiments.query_generator import percentile
+from experiments.single_writer_history import Operation, violations
 from topologies import p4app
 from topologies.controller import declaration
 from topologies.network import ChainNetwork

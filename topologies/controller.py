@@ -15,7 +15,7 @@ from typing import Any
 
 from netcraq.admin import SYSTEM_SOCKET, Admin, AdminError
 
-from topologies import namespaces, nodes, p4app
+from topologies import network_namespaces, nodes, p4app
 from topologies.ownership import Run
 
 ADMIN = "127.0.0.1:20036"
@@ -28,7 +28,7 @@ def socket_for(run: Run) -> str:
     """Where a run's controller serves its admin API: where everybody looks for it, or, in a private
     network namespace, at a place of its own.
     """
-    if namespaces.PRIVATE in os.environ:
+    if network_namespaces.PRIVATE in os.environ:
         return SYSTEM_SOCKET.replace("controller", run.id)
     return SYSTEM_SOCKET
 

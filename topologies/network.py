@@ -32,7 +32,7 @@ from typing import Any
 from mininet.log import lg
 from mininet.net import Mininet
 
-from topologies import namespaces, nodes, ownership, p4app
+from topologies import network_namespaces, nodes, ownership, p4app
 from topologies.controller import ADMIN, SYSTEM_SOCKET, Controller, Operator, socket_for
 from topologies.launch import ENGINES, HOOKS, SWITCHES
 from topologies.nodes import Bmv2Switch, Cable, EmbeddedSwitch, Host, NodeError, Switch
@@ -230,7 +230,7 @@ class ChainNetwork:
         """Run a block in a host's network namespace: sockets made there are the host's. Only the
         calling thread moves.
         """
-        return namespaces.entered(self.hosts[host].pid)
+        return network_namespaces.entered(self.hosts[host].pid)
 
     def execute(
         self, host: str, command: Sequence[str], timeout: float = 30, check: bool = True
@@ -240,6 +240,12 @@ class ChainNetwork:
         return subprocess.run(
             argv, capture_output=True, text=True, timeout=timeout, check=check, env=self._environment(), cwd=p4app.ROOT
         )
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run, with which what it makes begins."""
+        assert self._run is not None, "the network is not up"
+        return self._run.id
 
     def spawn(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen:
         """Start a command in a host. What still runs when the network goes, or this process, is

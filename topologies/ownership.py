@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from topologies import namespaces
+from topologies import network_namespaces
 
 DIRECTORY = Path("/run/netcraq")
 SOCKETS = Path("/run/netcraq-admin")
@@ -69,7 +69,7 @@ class Run:
 
     def note(self, **facts: Any) -> None:
         """Write down what others may want to know of this run."""
-        text = json.dumps({"pid": os.getpid(), "namespace": namespaces.identity(), **facts}).encode()
+        text = json.dumps({"pid": os.getpid(), "namespace": network_namespaces.identity(), **facts}).encode()
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, text, 0)
 
@@ -97,7 +97,7 @@ def claim(interfaces: list[str], **facts: Any) -> Run:
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     with _directory_lock():
         _reap()
-        here = namespaces.identity()
+        here = network_namespaces.identity()
         for run_id, what in _living(wait_for_stopping_in=here).items():
             if what.get("namespace") == here:
                 topology, pid = what.get("topology", f"run {run_id}"), what.get("pid", "unknown")

@@ -30,6 +30,9 @@ type Option func(*Client)
 // TokenFile has a Client show the token in a file, which is read again for each request; "": none.
 func TokenFile(path string) Option { return func(c *Client) { c.token = path } }
 
+// Through has a Client send its requests another way.
+func Through(t http.RoundTripper) Option { return func(c *Client) { c.http.Transport = t } }
+
 // NewClient makes a client for the controller at an address: unix:///PATH, or "host:port" or a URL,
 // which takes a token. "": DefaultSocket. With several, separated by commas, the first that takes a
 // connection is asked. It does not connect yet. Requests end with their contexts: it sets no
@@ -176,6 +179,21 @@ func (c *Client) Directory(ctx context.Context, prefix string, state bool) ([]Ke
 func (c *Client) Lookup(ctx context.Context, name string) (*Key, error) {
 	out := new(Key)
 	return out, c.do(ctx, http.MethodGet, "/v1/keys/"+segment(name), nil, out)
+}
+
+// RequestKey has a key placed in a chain of the controller's choice, the one with the most room. A
+// name that is placed already is answered with its key, and Created false: asking again is safe.
+func (c *Client) RequestKey(ctx context.Context, r KeyRequest) (*RequestedKey, error) {
+	out := new(RequestedKey)
+	return out, c.do(ctx, http.MethodPost, "/v1/keys", r, out)
+}
+
+// RemoveUnused takes a key without a value out of the network, if its version by name is still the
+// one given (0: if nobody has written it since it was added). Where it is not, the error is
+// CodeFailedPrecondition, and nothing that was written is lost.
+func (c *Client) RemoveUnused(ctx context.Context, name string, version uint64) error {
+	q := url.Values{"version": {strconv.FormatUint(version, 10)}}
+	return c.do(ctx, http.MethodDelete, "/v1/keys/"+segment(name)+"?"+q.Encode(), nil, nil)
 }
 
 // Switches lists the switches by name.

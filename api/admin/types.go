@@ -117,15 +117,48 @@ type KeySpec struct {
 	Value []byte `json:"value,omitzero"`
 }
 
+// KeyRequest is the body of POST /v1/keys: a key whose place the controller chooses.
+type KeyRequest struct {
+	Name string `json:"name"`
+	// as in KeySpec. A key that is there already keeps what it has
+	Value []byte `json:"value,omitzero"`
+	// Chains that it may be placed in; none: all
+	Chains []string  `json:"chains,omitempty"`
+	Quota  *KeyQuota `json:"quota,omitempty"`
+}
+
+// KeyQuota bounds the keys whose names start with a prefix, in all chains. It is checked when a key
+// is added, in one step with that.
+type KeyQuota struct {
+	Prefix string `json:"prefix"`
+	Keys   int    `json:"keys"` // with the new one
+}
+
+// RequestedKey answers KeyRequest.
+type RequestedKey struct {
+	Key
+	Created bool `json:"created"` // false: it was there already
+}
+
 // Key is a key that is placed in the network.
 type Key struct {
-	Name  string     `json:"name"`
-	KeyID uint32     `json:"keyId"`
-	Chain string     `json:"chain"`
-	Slot  int        `json:"slot"`
-	Realm string     `json:"realm,omitempty"` // what access to it is asked of
-	State []KeyState `json:"state,omitempty"` // with ?state=1: at each member, head first
-	Error *Error     `json:"error,omitempty"` // in the answer to a list: why this one was not placed
+	Name  string `json:"name"`
+	KeyID uint32 `json:"keyId"`
+	Chain string `json:"chain"`
+	Slot  int    `json:"slot"`
+	Realm string `json:"realm,omitempty"` // what access to it is asked of
+	// VersionOffset makes a version that the switches tell, which is the KEY_ID's, one of the name:
+	// it is added, as an unsigned number of 64 bits. A name's versions only grow, wherever its key
+	// is. See docs/consistency.md.
+	VersionOffset uint64 `json:"versionOffset,string,omitempty"`
+	// Unwritten is the version of the name for as long as nobody has written the key, which was
+	// added without a value; 0: it had one.
+	Unwritten uint64 `json:"unwritten,string,omitempty"`
+	// SettledMillis, in answers about one key: for so many milliseconds at least no other KEY_ID
+	// that the name had before could be read or written, and none will be again.
+	SettledMillis int64      `json:"settledMillis,omitempty"`
+	State         []KeyState `json:"state,omitempty"` // with ?state=1: at each member, head first
+	Error         *Error     `json:"error,omitempty"` // in the answer to a list: why this one was not placed
 }
 
 // KeyState is what one switch holds for a key, as its FETCH_REPLY said.
@@ -237,6 +270,7 @@ const (
 	// 412: refused in the present state; the message says which and what would help
 	CodeFailedPrecondition = "failed_precondition"
 	CodeResourceExhausted  = "resource_exhausted" // 507: no slot, no session left
+	CodeQuotaExceeded      = "quota_exceeded"     // 507: there is room, but not for these keys
 	CodeUnavailable        = "unavailable"        // 503: a switch that is needed does not answer; try again
 	CodeDeadlineExceeded   = "deadline_exceeded"  // 504: started, but not finished in time; it may still take effect
 	CodeInternal           = "internal"           // 500
@@ -247,6 +281,8 @@ type Error struct {
 	Status  int    `json:"-"` // HTTP
 	Code    string `json:"code"`
 	Message string `json:"message"`
+	// SettledMillis, with CodeNotFound of a key's name: as Key's.
+	SettledMillis int64 `json:"settledMillis,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -278,7 +314,7 @@ func StatusOf(code string) int {
 		return http.StatusConflict
 	case CodeFailedPrecondition:
 		return http.StatusPreconditionFailed
-	case CodeResourceExhausted:
+	case CodeResourceExhausted, CodeQuotaExceeded:
 		return http.StatusInsufficientStorage
 	case CodeUnavailable:
 		return http.StatusServiceUnavailable

@@ -15,6 +15,16 @@ type Hello struct {
 	Agent  string `json:"agent,omitempty"` // library and version, for people
 	// Namespace is the one whose keys are meant where a request names none. "": the caller's own.
 	Namespace string `json:"namespace,omitempty"`
+	// DrainNotice asks to be told when the server begins to shut down: see DrainNotice.
+	DrainNotice bool `json:"drainNotice,omitempty"`
+}
+
+// DrainNotice is sent under the id 0, once, to clients whose hello asked for it, when the server
+// begins to shut down. It still answers: what is under way need not be sent again. The client
+// connects anew, where a successor may listen, sends all that is new there, and closes this
+// connection when its answers are there. So no call fails.
+type DrainNotice struct {
+	Draining bool `json:"draining"`
 }
 
 // HelloAnswer answers it.
@@ -181,7 +191,8 @@ type LockData struct {
 }
 
 // LockAnswer says that it is held, until Lease lapses or it is given back. Token is the fencing
-// token: a decimal number of 64 bits, greater with each holder of this name.
+// token: a decimal number of 64 bits, greater with each holder of this name, or of this one of a
+// semaphore's permits.
 type LockAnswer struct {
 	Held  bool   `json:"held"`
 	Name  string `json:"name"`

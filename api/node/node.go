@@ -17,6 +17,11 @@ const DefaultSocket = "/run/netcraq/node.sock"
 // "tcp://host:port".
 const SocketVariable = "NETCRAQ_NODE_SOCKET"
 
+// Preface are the first bytes of a connection in the compact framing. No JSON begins so. What
+// follows, either way, are messages: 4 bytes with the length of the rest, the highest first, and
+// the rest in the encoding that docs/node-api.md describes.
+const Preface = "\x00NC1"
+
 // Request is one message from a program. In JSON it is one line.
 type Request struct {
 	// ID is the caller's: answers carry it. It is unique among the requests of a connection that

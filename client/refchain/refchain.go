@@ -156,6 +156,35 @@ func (c *Chain) Place(keys ...wire.Key) {
 	}
 }
 
+// Take takes a key's slot away, and gives what was in it; there false: it had none.
+func (c *Chain) Take(k wire.Key) (v wire.Version, value []byte, found, there bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.slots[k]
+	delete(c.slots, k)
+	if s == nil {
+		return 0, nil, false, false
+	}
+	return s.version, s.value, !s.tombstone, true
+}
+
+// Put gives a key a slot with a value, or with a tombstone, under a version.
+func (c *Chain) Put(k wire.Key, v wire.Version, value []byte, found bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slots[k] = &slot{version: v, value: value, tombstone: !found}
+}
+
+// ID is the number of the chain, and SetEpoch says the epoch of its configuration.
+func (c *Chain) ID() uint8 { return c.cfg.ChainID }
+
+// SetEpoch makes the versions of later writes be of an epoch.
+func (c *Chain) SetEpoch(epoch uint16) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.epoch = epoch
+}
+
 // SetFrozen makes the head refuse writes with RETRY, or ends that.
 func (c *Chain) SetFrozen(frozen bool) {
 	c.mu.Lock()

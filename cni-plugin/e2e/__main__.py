@@ -13,7 +13,20 @@ import sys
 import time
 from pathlib import Path
 
-from e2e import acceptance, attacks, binaries, chain, failure, gateway, install, lifecycle, page, security, settings
+from e2e import (
+    acceptance,
+    attacks,
+    binaries,
+    chain,
+    failure,
+    gateway,
+    install,
+    lifecycle,
+    nodeapi,
+    page,
+    security,
+    settings,
+)
 from e2e.acceptance import Check, CheckError
 from e2e.cluster import Cluster, Say, missing
 from e2e.node import NodeError
@@ -26,6 +39,7 @@ CHECKS: dict[str, Check | str] = {
     "security": security.security,
     "workload-without": "without",
     "chain": chain.forms,
+    "node-api": nodeapi.door,
     "placed": chain.serves,
     "workload-with": "with_netcraq",
     "smoke": gateway.smoke,
@@ -44,6 +58,7 @@ WITHOUT_CLUSTER = ("./cni-plugin/kube/...", "./cni-plugin/agent/...", "./etcd-mo
 BEHIND_GATEWAY = (
     "workload-without",
     "chain",
+    "node-api",
     "placed",
     "workload-with",
     "smoke",

@@ -196,5 +196,6 @@ func onlyFastPath(p *corev1.Pod) *corev1.Pod {
 		out.Annotations = map[string]string{FastPath: v}
 	}
 	out.Spec.NodeName, out.Spec.ServiceAccountName = p.Spec.NodeName, p.Spec.ServiceAccountName
+	out.Status.Phase = p.Status.Phase
 	return out
 }

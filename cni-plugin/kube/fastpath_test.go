@@ -219,11 +219,11 @@ func TestPodAuthority(t *testing.T) {
 	for _, g := range top.Grants {
 		got = append(got, fmt.Sprintf("%s %s read=%v write=%v", g.Principal, g.Realm, g.Read, g.Write))
 	}
-	if s := strings.Join(got, ", "); s != "system default read=true write=true, system ns:other read=true write=true, system ns:team read=true write=true" {
+	if s := strings.Join(got, ", "); s != "system default read=true write=true, system node read=true write=true, system ns:other read=true write=true, system ns:team read=true write=true" {
 		t.Errorf("grants: %s", s)
 	}
 	for key, realm := range map[string]string{"ns/team/a": "ns:team", "ns/other/": "ns:other",
-		"ns/team": topology.DefaultRealm, "ns/teams/a": topology.DefaultRealm, "/registry/pods/team/a": topology.DefaultRealm,
+		"node/team/a": nodeRealm, "ns/team": topology.DefaultRealm, "ns/teams/a": topology.DefaultRealm, "/registry/pods/team/a": topology.DefaultRealm,
 		"ns/without-a-pod/a": topology.DefaultRealm} {
 		if r := top.RealmOf(key); r != realm {
 			t.Errorf("%s is of the realm %s, not %s", key, r, realm)

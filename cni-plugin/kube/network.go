@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	nodeapi "github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -71,6 +72,9 @@ func (a addressing) chains(chains []formedChain) (out []topology.ChainSpec, err 
 // connected is a node whose switch is, or was, to be reached.
 func (n node) connected() bool { return n.number != 0 && n.status.P4Runtime != "" }
 
+// nodeRealm are the keys of the node API.
+const nodeRealm = "node"
+
 // hostsAtMost keeps the network below what the program's table of routes holds (4,096 entries).
 const hostsAtMost = 3800
 
@@ -125,7 +129,10 @@ func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[s
 		spec.Hosts = append(spec.Hosts, h)
 		return true
 	}
-	everywhere, unbounded := map[string]string{topology.DefaultRealm: "write"}, 0
+	// The node API's keys are a realm of their own, of which no pod's principal has anything: pods
+	// come in by the socket, where it is looked whose namespace is whose.
+	everywhere, unbounded := map[string]string{topology.DefaultRealm: "write", nodeRealm: "write"}, 0
+	spec.Realms = append(spec.Realms, topology.RealmSpec{Name: nodeRealm, Prefixes: []string{nodeapi.KeyPrefix}})
 	for _, n := range up {
 		if n.Address.Is4() {
 			host(topology.HostSpec{Name: "node@" + n.Name, Principal: fabric.System, Access: &everywhere, Rate: &unbounded},

@@ -49,6 +49,7 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 	if n.o.Fabric == nil {
 		n.pods.follow(t.Context(), agentsOf(nodes))
 	}
+	n.operator.nodes.follow(t.Context(), nodes)
 	accepted, refused := accept(undeleted(list.Items))
 	load := t.load(namesOf(accepted), now)
 	leaving := map[string]bool{}

@@ -75,6 +75,7 @@ type operator struct {
 	recorder record.EventRecorder
 	leader   *leader.Leader
 	pods     *follower
+	nodes    *answerer // of what the nodes' agents ask the controller
 	fast     *fastPaths
 	replica  admin.Replica
 
@@ -100,6 +101,7 @@ func newOperator(o Options, mgr manager.Manager, conf *tls.Config, self podroute
 		*w = newWaker()
 	}
 	p.pods = newFollower(conf, o.Log, p.network.wake)
+	p.nodes = newAnswerer(conf, &p.replica, o.Log)
 	p.fast = newFastPaths(p.client, o.Log, func() bool { return p.leading() != nil }, p.network.wake)
 	options := leader.Options{Config: o.Lead.Config, Node: self.Name, Namespace: o.Namespace, Leases: leases,
 		Identity: id, Replica: &p.replica, Log: o.Log, Metrics: h.lead, Follow: p.follow, Began: p.began,

@@ -96,14 +96,14 @@ type follower struct {
 	changed func()
 
 	mu    sync.Mutex
-	pods  map[string][]pod              // by the node's name; nil: not heard of yet
-	there map[string]bool               // nodes whose agents are connected to
-	stops map[string]context.CancelFunc // by the node's name and address
+	pods  map[string][]pod // by the node's name; nil: not heard of yet
+	there map[string]bool  // nodes whose agents are connected to
+	tasks map[string]*task // by the node's name and address
 }
 
 func newFollower(conf *tls.Config, log *slog.Logger, changed func()) *follower {
 	return &follower{tls: conf, log: log, changed: changed, pods: map[string][]pod{}, there: map[string]bool{},
-		stops: map[string]context.CancelFunc{}}
+		tasks: map[string]*task{}}
 }
 
 // follow follows exactly these agents (addresses by nodes' names) from now on, until ctx ends. Of a
@@ -115,18 +115,13 @@ func (f *follower) follow(ctx context.Context, agents map[string]string) {
 	for name, address := range agents {
 		key := name + " " + address
 		wanted[key] = true
-		if f.stops[key] == nil {
-			one, stop := context.WithCancel(ctx)
-			f.stops[key] = stop
-			go f.one(one, name, address)
+		if !f.tasks[key].running() {
+			t := newTask(ctx)
+			f.tasks[key] = t
+			go f.one(t.ctx, name, address)
 		}
 	}
-	for key, stop := range f.stops {
-		if !wanted[key] {
-			stop()
-			delete(f.stops, key)
-		}
-	}
+	endOthers(f.tasks, wanted)
 	maps.DeleteFunc(f.pods, func(name string, _ []pod) bool { return agents[name] == "" })
 }
 

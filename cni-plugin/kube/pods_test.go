@@ -91,7 +91,25 @@ func TestFollow(t *testing.T) {
 	server = serve(l, lists)
 	lists <- nil
 	wait("the list of an agent that is back")
-	f.follow(ctx, nil)
+	// The leader's term ends, and it leads again.
+	cancel()
+	poll.Until(t, 20*time.Second, "a term that has ended follows nobody", func() bool { return !f.alive("n1") })
+	again, end := context.WithCancel(t.Context())
+	defer end()
+	lists = make(chan []pod)
+	server.Close()
+	if l, err = tls.Listen("tcp", address, conf("n1")); err != nil {
+		t.Fatal(err)
+	}
+	server = serve(l, lists)
+	f.follow(again, map[string]string{"n1": address})
+	select {
+	case lists <- one:
+	case <-time.After(20 * time.Second):
+		t.Fatal("in the second term nobody is followed")
+	}
+	wait("the list of the second term")
+	f.follow(again, nil)
 	if all := f.all(); len(all) != 0 {
 		t.Errorf("nobody is followed: %v", all)
 	}

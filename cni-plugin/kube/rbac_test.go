@@ -219,10 +219,10 @@ func TestRBAC(t *testing.T) {
 				return c.Update(ctx, n, client.DryRunAll)
 			}
 		}},
-		{"list pods", false, true, func(c client.Client) func() error {
+		{"list pods", true, true, func(c client.Client) func() error {
 			return func() error { return c.List(ctx, &corev1.PodList{}) }
 		}},
-		{"ask what somebody may", false, true, func(c client.Client) func() error {
+		{"ask what somebody may", true, true, func(c client.Client) func() error {
 			return create(c, &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{User: "somebody",
 				ResourceAttributes: &authorization.ResourceAttributes{Verb: "get", Resource: "pods"}}})
 		}},

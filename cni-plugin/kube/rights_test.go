@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	certificates "k8s.io/api/certificates/v1"
 	coordination "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/internal/kubetest"
 	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 
 // right is a verb on a resource in a role of the manifests.
@@ -280,6 +282,17 @@ func TestRights(t *testing.T) {
 		{"netcraq-agent", "", "certificatesigningrequests", "create"}: {"an agent asks for a certificate", asks},
 		{"netcraq-agent", "", "certificatesigningrequests", "get"}:    {"an agent fetches its certificate", asks},
 		{"netcraq-agent", ns, "configmaps", "get"}:                    {"an agent learns whom to trust", asks},
+		{"netcraq-agent", "", "pods", "list"}:                         {"the leader learns which pods ask for the fast path", review},
+		{"netcraq-agent", "", "pods", "watch"}: {"an agent follows its node's pods", func() error {
+			return watch(worker, &corev1.PodList{})
+		}},
+		{"netcraq-agent", "", "subjectaccessreviews", "create"}: {"the node API asks what a service account may", func() error {
+			r := &keyReviews{client: worker, asked: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"},
+				[]string{"answer"})}
+			_, err := r.Review(ctx, authority.Review{AccountNamespace: ns, Account: workerAccount, Verb: "get",
+				Namespace: "default"})
+			return err
+		}},
 
 		{"netcraq-leader", "", "netcraqchains", "get"}: {"the leader looks at a chain", func() error {
 			return leader.Get(ctx, client.ObjectKey{Name: "main"}, &v1alpha1.NetcraqChain{})
@@ -322,11 +335,6 @@ func TestRights(t *testing.T) {
 		{"netcraq-leader", "", "certificatesigningrequests/status", "update"}:   {"the signer hands a certificate out", func() error { return signs(true) }},
 		{"netcraq-leader", "", "signers", "approve"}:                            {"the signer denies what is not for who asks", func() error { return signs(false) }},
 		{"netcraq-leader", "", "signers", "sign"}:                               {"the signer hands a certificate out", func() error { return signs(true) }},
-		{"netcraq-leader", "", "pods", "list"}:                                  {"the leader learns which pods ask for the fast path", review},
-		{"netcraq-leader", "", "pods", "watch"}: {"the leader follows them", func() error {
-			return watch(leader, &corev1.PodList{})
-		}},
-		{"netcraq-leader", "", "subjectaccessreviews", "create"}: {"the leader asks whether they may have it", review},
 
 		{"netcraq-leader", ns, "leases", "get"}: {"agents learn who leads", func() error {
 			_, _, err := lock.Get(ctx)

@@ -18,6 +18,7 @@ import (
 	authorization "k8s.io/api/authorization/v1"
 	certificates "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -63,9 +64,10 @@ type Options struct {
 	// the chain's id says. Switches has the switches' own, by the nodes' numbers.
 	Services, Switches netip.Prefix
 
-	CNI  CNI
-	Lead *Lead // nil: this agent may not lead
-	Log  *slog.Logger
+	CNI     CNI
+	NodeAPI NodeAPI
+	Lead    *Lead // nil: this agent may not lead
+	Log     *slog.Logger
 }
 
 // CNI says where a container runtime looks for its network.
@@ -104,7 +106,7 @@ func Run(ctx context.Context, o Options) error {
 	health := newHealth()
 	mgr, err := ctrl.NewManager(o.Config, manager.Options{Scheme: scheme,
 		Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache:   cache.Options{DefaultTransform: withoutBallast},
+		Cache:   o.cache(),
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{},
 			&corev1.ConfigMap{}}}}})
 	if err != nil {
@@ -180,6 +182,14 @@ func Run(ctx context.Context, o Options) error {
 	}
 	others := http.NewServeMux()
 	others.Handle("GET "+podsPath, servePods(a))
+	if o.NodeAPI.Socket != "" {
+		n, err := serveNodeAPI(ctx, o, mgr.GetClient(), mgr.GetCache(), health.own, cancel)
+		if err != nil {
+			return err
+		}
+		defer n.end(o.Log)
+		others.Handle("GET "+linkPath, n.link)
+	}
 	serve("the leader", secure, others)
 	plain, err := net.Listen("tcp", at(o.HealthPort))
 	if err != nil {
@@ -226,6 +236,17 @@ func Run(ctx context.Context, o Options) error {
 		err = errors.Join(cause, err)
 	}
 	return err
+}
+
+// cache is what is kept of the API server's objects. An agent that may not lead has to do with its
+// own node's pods alone.
+func (o *Options) cache() cache.Options {
+	out := cache.Options{DefaultTransform: withoutBallast}
+	if o.Lead == nil {
+		out.ByObject = map[client.Object]cache.ByObject{&corev1.Pod{}: {
+			Field: fields.OneTermEqualSelector("spec.nodeName", o.Node)}}
+	}
+	return out
 }
 
 // onlyTrouble leaves out what Kubernetes' libraries say when all is well, which is much.

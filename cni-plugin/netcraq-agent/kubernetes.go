@@ -32,6 +32,7 @@ type kubeOptions struct {
 	cni        kube.CNI
 	etcd       server.Etcd
 	lead       kube.Lead
+	nodeAPI    kube.NodeAPI
 }
 
 func (o *kubeOptions) flags(f *pflag.FlagSet) {
@@ -47,6 +48,9 @@ func (o *kubeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.cni.BinDir, "cni-bin-dir", "/opt/cni/bin", "`FOLDER` where it looks for plugins")
 	f.StringVar(&o.cni.From, "cni-plugins", "", "install the plugins of this `FOLDER` there")
 	f.StringVar(&o.cni.Version, "cni-version", "1.0.0", "`VERSION` of the CNI specification that the runtime speaks: 1.0.0, or 1.1.0 (containerd from 2.0 on)")
+	f.StringVar(&o.nodeAPI.Socket, "node-api", kube.DefaultNodeSocket, "`PATH` of the socket for this node's pods (docs/node-api.md); \"\": none")
+	f.StringVar(&o.nodeAPI.Policy, "node-api-policy", "", "`FILE` that says what processes may do there that are in no pod, and namespaces' quotas")
+	f.StringVar(&o.nodeAPI.CgroupRoot, "cgroup-root", "", "`PATH` that is before \"kubepods\" in the names of pods' control groups, where it is not that before the agent's own")
 	f.StringSliceVar(&o.etcd.Endpoints, "etcd", nil, "etcd's client `URLS`, where the chains' state is: this agent may lead")
 	f.StringVar(&o.etcd.Prefix, "etcd-prefix", "/netcraq/", "what the names of all keys of this state begin with; `PREFIX`")
 	f.StringVar(&o.etcd.CA, "etcd-cacert", "", "`FILE` of certificates that etcd's must be signed by (PEM)")
@@ -123,7 +127,7 @@ func inCluster(o *options) (*kube.Options, error) {
 	out := &kube.Options{Config: config, Node: o.node, Namespace: k.namespace, Socket: o.socket,
 		StateDir: o.stateDir, Engine: o.engine, MTU: o.mtu, Routes: o.routes, Masquerade: o.masks,
 		P4Runtime: o.p4runtime, P4RuntimePort: k.ports[0], AgentPort: k.ports[1], HealthPort: k.ports[2],
-		Services: services, Switches: switches, Fabric: switchesElsewhere, CNI: k.cni,
+		Services: services, Switches: switches, Fabric: switchesElsewhere, CNI: k.cni, NodeAPI: k.nodeAPI,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: o.logLevel}))}
 	if len(k.etcd.Endpoints) > 0 {
 		lead := k.lead

@@ -19,23 +19,15 @@ func placement(p Placement, handle func(pattern string, f func(*http.Request) (a
 	handle("GET /v1/placement", on(func(r *http.Request) (any, error) { return p.Show(r.Context()) }))
 	handle("GET /v1/placement/why", on(func(r *http.Request) (any, error) { return p.Why(r.Context(), r.URL.Query().Get("key")) }))
 	handle("POST /v1/placement/evictions", on(func(r *http.Request) (any, error) {
-		body, err := readBody(r)
+		e, err := bodyOf[api.PlacementEviction](r)
 		if err != nil {
-			return nil, err
-		}
-		var e api.PlacementEviction
-		if err := decode(body, &e); err != nil {
 			return nil, err
 		}
 		return nil, p.Evict(r.Context(), e)
 	}))
 	handle("PUT /v1/placement/rules", on(func(r *http.Request) (any, error) {
-		body, err := readBody(r)
+		rule, err := bodyOf[api.PlacementRule](r)
 		if err != nil {
-			return nil, err
-		}
-		var rule api.PlacementRule
-		if err := decode(body, &rule); err != nil {
 			return nil, err
 		}
 		return p.SetRule(r.Context(), rule)

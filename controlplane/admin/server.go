@@ -9,10 +9,11 @@
 //	DELETE /v1/chains/{chain}/keys/{key}       GET    /healthz
 //	POST   /v1/chains/{chain}/keys/{key}/move
 //	GET    /v1/keys  /v1/keys/{name}           GET    /readyz
-//	POST   /v1/sessions                        GET    /v1/placement
-//	GET    /                                   GET    /v1/placement/why
-//	GET    /page.js  /page.css                 PUT    /v1/placement/rules
-//	                                           POST   /v1/placement/evictions
+//	POST   /v1/keys                            DELETE /v1/keys/{name}?version=N
+//	                                           GET    /v1/placement
+//	POST   /v1/sessions                        GET    /v1/placement/why
+//	GET    /                                   PUT    /v1/placement/rules
+//	GET    /page.js  /page.css                 POST   /v1/placement/evictions
 //
 // The first is a page for people, which shows the rest (package page).
 //
@@ -54,6 +55,10 @@ type Backend interface {
 	RemoveKey(ctx context.Context, chain, nameOrID string) error
 	// MoveKey moves a key to another chain, where it has another KEY_ID.
 	MoveKey(ctx context.Context, chain, nameOrID, to string) (*api.Key, error)
+	// RequestKey adds a key in a chain of its choice, if there is none of the name.
+	RequestKey(context.Context, api.KeyRequest) (*api.RequestedKey, error)
+	// RemoveUnused removes a key without a value, if its version by name is the one given.
+	RemoveUnused(ctx context.Context, name string, version uint64) error
 	Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error)
 	Lookup(ctx context.Context, name string, state bool) (*api.Key, error)
 	Switches(context.Context) ([]api.Switch, error)
@@ -104,6 +109,14 @@ func handler(b Backend, p Placement, bounds *bodies) http.Handler {
 	handle("POST /v1/chains/{chain}/keys/{key}/move", s.moveKey)
 	handle("GET /v1/keys", func(r *http.Request) (any, error) {
 		return b.Directory(r.Context(), r.URL.Query().Get("prefix"), wantsState(r))
+	})
+	handle("POST /v1/keys", s.requestKey)
+	handle("DELETE /v1/keys/{name}", func(r *http.Request) (any, error) {
+		version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
+		if err != nil {
+			return nil, api.Errorf(api.CodeInvalidArgument, "version: which one must it be? %v", err)
+		}
+		return nil, b.RemoveUnused(r.Context(), r.PathValue("name"), version)
 	})
 	handle("GET /v1/keys/{name}", func(r *http.Request) (any, error) { return b.Lookup(r.Context(), r.PathValue("name"), wantsState(r)) })
 	handle("GET /v1/switches", func(r *http.Request) (any, error) { return b.Switches(r.Context()) })
@@ -226,13 +239,18 @@ func readBody(r *http.Request) ([]byte, error) {
 	return b, nil
 }
 
-func (s *server) changeChain(r *http.Request) (any, error) {
-	body, err := readBody(r)
-	if err != nil {
-		return nil, err
+// bodyOf is a request's JSON body.
+func bodyOf[T any](r *http.Request) (what T, err error) {
+	b, err := readBody(r)
+	if err == nil {
+		err = decode(b, &what)
 	}
-	var change api.ChainChange
-	if err := decode(body, &change); err != nil {
+	return what, err
+}
+
+func (s *server) changeChain(r *http.Request) (any, error) {
+	change, err := bodyOf[api.ChainChange](r)
+	if err != nil {
 		return nil, err
 	}
 	return s.b.ChangeChain(r.Context(), r.PathValue("chain"), change)
@@ -240,12 +258,8 @@ func (s *server) changeChain(r *http.Request) (any, error) {
 
 // recoverMember takes the switch to bring in.
 func (s *server) recoverMember(r *http.Request) (any, error) {
-	body, err := readBody(r)
+	what, err := bodyOf[api.Recovery](r)
 	if err != nil {
-		return nil, err
-	}
-	var what api.Recovery
-	if err := decode(body, &what); err != nil {
 		return nil, err
 	}
 	return s.b.Recover(r.Context(), r.PathValue("chain"), what.Switch)
@@ -253,12 +267,8 @@ func (s *server) recoverMember(r *http.Request) (any, error) {
 
 // moveKey takes the chain to move a key to.
 func (s *server) moveKey(r *http.Request) (any, error) {
-	body, err := readBody(r)
+	what, err := bodyOf[api.Move](r)
 	if err != nil {
-		return nil, err
-	}
-	var what api.Move
-	if err := decode(body, &what); err != nil {
 		return nil, err
 	}
 	return s.b.MoveKey(r.Context(), r.PathValue("chain"), r.PathValue("key"), what.To)
@@ -292,13 +302,18 @@ func (s *server) addKeys(r *http.Request) (any, error) {
 	return manyResult(keys), err
 }
 
-func (s *server) openSessions(r *http.Request) (any, error) {
-	body, err := readBody(r)
+// requestKey adds a key wherever there is room.
+func (s *server) requestKey(r *http.Request) (any, error) {
+	what, err := bodyOf[api.KeyRequest](r)
 	if err != nil {
 		return nil, err
 	}
-	var req api.SessionsRequest
-	if err := decode(body, &req); err != nil {
+	return s.b.RequestKey(r.Context(), what)
+}
+
+func (s *server) openSessions(r *http.Request) (any, error) {
+	req, err := bodyOf[api.SessionsRequest](r)
+	if err != nil {
 		return nil, err
 	}
 	return s.b.OpenSessions(r.Context(), req)

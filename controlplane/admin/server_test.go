@@ -80,6 +80,16 @@ func (b *backend) Directory(_ context.Context, p string, state bool) ([]api.Key,
 func (b *backend) Lookup(_ context.Context, n string, _ bool) (*api.Key, error) {
 	return &api.Key{Name: n}, b.note("lookup", n)
 }
+func (b *backend) RequestKey(_ context.Context, r api.KeyRequest) (*api.RequestedKey, error) {
+	what := append([]string{"request", r.Name, string(r.Value)}, r.Chains...)
+	if r.Quota != nil {
+		what = append(what, r.Quota.Prefix, strconv.Itoa(r.Quota.Keys))
+	}
+	return &api.RequestedKey{Key: api.Key{Name: r.Name, VersionOffset: 1 << 63}, Created: true}, b.note(what...)
+}
+func (b *backend) RemoveUnused(_ context.Context, n string, v uint64) error {
+	return b.note("unused", n, strconv.FormatUint(v, 10))
+}
 func (b *backend) Switches(context.Context) ([]api.Switch, error) {
 	return []api.Switch{}, b.note("switches")
 }
@@ -142,6 +152,15 @@ func TestClient(t *testing.T) {
 		{"directory /registry/ state", func() error { _, err := c.Directory(ctx, "/registry/", true); return err }},
 		{"directory & ", func() error { _, err := c.Directory(ctx, "&", false); return err }},
 		{"lookup /registry/ä", func() error { _, err := c.Lookup(ctx, "/registry/ä"); return err }},
+		{"request node/shop/a v a b node/shop/ 3", func() error {
+			k, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/shop/a", Value: []byte("v"), Chains: []string{"a", "b"},
+				Quota: &api.KeyQuota{Prefix: "node/shop/", Keys: 3}})
+			if err == nil && (!k.Created || k.Name != "node/shop/a" || k.VersionOffset != 1<<63) {
+				t.Errorf("%+v", k)
+			}
+			return err
+		}},
+		{"unused node/shop/a 18446744073709551615", func() error { return c.RemoveUnused(ctx, "node/shop/a", 1<<64-1) }},
 		{"switches", func() error { _, err := c.Switches(ctx); return err }},
 		{"counters s1", func() error { _, err := c.Counters(ctx, "s1"); return err }},
 		{"open 2 me 10.0.0.1", func() error {
@@ -195,6 +214,7 @@ func TestBadRequests(t *testing.T) {
 		status                   int
 		want                     string
 	}{
+		{"DELETE", "/v1/keys/a", "", "", 400, "which one must it be"},
 		{"GET", "/v2/chains", "", "", 404, "there is no GET /v2/chains"},
 		{"PATCH", "/v1/chains/main", "", "", 404, "there is no PATCH"},
 		{"PUT", "/v1/chains/main", `{"lease": 5}`, "", 400, `unknown field \"lease\"`},

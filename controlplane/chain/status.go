@@ -1,5 +1,7 @@
 package chain
 
+import "slices"
+
 // Status is a chain for people.
 type Status struct {
 	Config  Config
@@ -13,6 +15,11 @@ type Status struct {
 	Ready     bool
 	Reason    string // why it is not ready
 	Members   []MemberStatus
+}
+
+// MembersReady says whether there is a configuration, and every member has acknowledged it.
+func (s *Status) MembersReady() bool {
+	return s.Decided && !slices.ContainsFunc(s.Members, func(m MemberStatus) bool { return !m.Ready })
 }
 
 // MemberStatus is a member for people.

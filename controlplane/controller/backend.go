@@ -38,6 +38,8 @@ func apiError(err error) error {
 		code = api.CodeNotFound
 	case errors.Is(err, keyspace.ErrExists):
 		code = api.CodeAlreadyExists
+	case errors.Is(err, errQuota):
+		code = api.CodeQuotaExceeded
 	case errors.Is(err, keyspace.ErrFull) || errors.Is(err, sessions.ErrFull) ||
 		errors.As(err, &we) && we.Code() == codes.ResourceExhausted:
 		code = api.CodeResourceExhausted
@@ -155,19 +157,31 @@ func (c *Controller) mayTell() error {
 }
 
 // onRecord is the keys whose names start with prefix, by name, as they are on record. Those that
-// are being added, or are to take the place of one that moves, are not among them: if the
-// controller ends, the next one takes them out. One that moves has its KEY_ID of before.
+// are being added, or were and are taken out again, or are to take the place of one that moves, are
+// not among them: if the controller ends, the next one takes them out. One that moves has its
+// KEY_ID of before.
 func (c *Controller) onRecord(prefix string) []keyspace.Key {
 	return c.savedKeys.List(prefix, func(k keyspace.Key) bool {
-		return k.State != keyspace.Adding && !strings.HasPrefix(k.Name, keyspace.MovingPrefix)
+		return k.State != keyspace.Adding && !k.Undone && !strings.HasPrefix(k.Name, keyspace.MovingPrefix)
 	})
 }
 
 func (c *Controller) describeKey(k keyspace.Key) api.Key {
 	out := api.Key{Name: k.Name, KeyID: uint32(k.ID), Slot: k.Slot, Realm: c.net().topo.RealmOf(k.FinalName())}
+	out.VersionOffset = k.Offset
+	if k.Empty {
+		out.Unwritten = uint64(k.Made)
+	}
 	if ch := c.net().byID[k.ID.Chain()]; ch != nil { // it may have been removed a moment ago
 		out.Chain = ch.topo.Name
 	}
+	return out
+}
+
+// describeOne is what is told to who asks for one key.
+func (c *Controller) describeOne(k keyspace.Key) api.Key {
+	out := c.describeKey(k)
+	out.SettledMillis = c.settled(k.Name).Milliseconds()
 	return out
 }
 
@@ -233,20 +247,17 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 	var k keyspace.Key
 	var ok bool
 	var failed error
+	var settled time.Duration
 	if err := c.call(ctx, func() {
-		k, ok = c.dir.ByName(name)
-		switch {
-		case ok && (k.State != keyspace.Placed || c.news[name]):
-			// what is told is so for good: no controller that takes over undoes it
-			failed = fmt.Errorf("%w: the key %q is being added, removed or moved: ask again", chain.ErrUnavailable, name)
-		default:
-			failed = c.mayTell()
-		}
+		k, ok, failed = c.find(name)
+		settled = c.settled(name)
 	}); err != nil || failed != nil {
 		return nil, apiError(errors.Join(err, failed))
 	}
 	if !ok {
-		return nil, api.Errorf(api.CodeNotFound, "no key %q is placed in the network", name)
+		e := api.Errorf(api.CodeNotFound, "no key %q is placed in the network", name)
+		e.SettledMillis = settled.Milliseconds()
+		return nil, e
 	}
 	out, err := c.describeKeys(ctx, []keyspace.Key{k}, state)
 	if err != nil {
@@ -255,6 +266,7 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 	if len(out) == 0 {
 		return nil, api.Errorf(api.CodeNotFound, "the key %q is of chain %d, which the topology does not have", name, k.ID.Chain())
 	}
+	out[0].SettledMillis = settled.Milliseconds()
 	return &out[0], nil
 }
 

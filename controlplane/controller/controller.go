@@ -82,17 +82,21 @@ type Controller struct {
 	knows     bool // ... and so the directory says which keys there are, and which KEY_IDs were given
 	lastOp    chain.OpID
 	avoided   map[string]bool // switches that routes go around
-	// news are the names of keys that were placed or moved, until that is on record: a controller
-	// that took over before would take a key that was placed out again, and one that was moved
-	// back.
-	news    map[string]bool
-	touched map[*chainState]bool // chains whose machines may ask for something
-	deposed string               // why this controller does nothing any more: another has taken over
-	letGo   chan struct{}        // closed then
-	led     func() boottime.Time // Options
-	leading time.Duration
-	ctx     context.Context // Run's
-	stopped chan struct{}   // closed when Run ends
+	// news are the names of keys that were placed, moved or given up, until that is on record: a
+	// controller that took over before would take a key that was placed out again, and one that was
+	// moved back.
+	news map[string]bool
+	// replacedAt is when the last KEY_ID that a name had before could not be used any more
+	// (settled.go)
+	replacedAt map[string]chain.Time
+	replacedBy chain.Time           // of those that are not in it any more, the latest may have been then
+	touched    map[*chainState]bool // chains whose machines may ask for something
+	deposed    string               // why this controller does nothing any more: another has taken over
+	letGo      chan struct{}        // closed then
+	led        func() boottime.Time // Options
+	leading    time.Duration
+	ctx        context.Context // Run's
+	stopped    chan struct{}   // closed when Run ends
 }
 
 // New reads the program and the saved state, and checks that they fit the topology. It touches no
@@ -140,7 +144,7 @@ func New(o Options) (*Controller, error) {
 	}
 	c.numbering = newNumbering(saved.Principals)
 	c.pool = ops.NewPool(t.Sessions.Controller, c.begin)
-	c.news, c.avoided = map[string]bool{}, map[string]bool{}
+	c.news, c.avoided, c.replacedAt = map[string]bool{}, map[string]bool{}, map[string]chain.Time{}
 	for _, s := range saved.Avoided {
 		if t.Switch(s) != nil {
 			c.avoided[s] = true

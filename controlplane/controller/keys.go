@@ -43,6 +43,8 @@ type newKey struct {
 	name  string
 	id    *wire.Key
 	value []byte // nil: none; the key reads NOT_FOUND until somebody writes it
+	// may says, in one step with the addition to the directory, why it must not be; nil: it may
+	may func() error
 }
 
 // addKeys places keys: recorded in the directory, entries tail first, first write through the
@@ -69,6 +71,11 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 				out[i].err = fmt.Errorf("%w: the value of %q has %d bytes, and the switches hold %d",
 					keyspace.ErrInvalid, k.name, len(k.value), c.prog.profile.ValueBytes())
 				continue
+			}
+			if k.may != nil {
+				if out[i].err = k.may(); out[i].err != nil {
+					continue
+				}
 			}
 			if out[i].key, out[i].err = c.dir.Add(ch.topo.ID, k.name, k.id); out[i].err == nil {
 				op.Keys = append(op.Keys, out[i].key)
@@ -99,7 +106,13 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 		out[i].err = cmpErr(op.err, op.Err(n))
 		out[i].key.State = keyspace.Placed
 	}
-	return out, nil
+	return out, c.call(context.WithoutCancel(ctx), func() {
+		for _, i := range at {
+			if k, ok := c.dir.ByID(out[i].key.ID); ok && out[i].err == nil { // with its versions
+				out[i].key = k
+			}
+		}
+	})
 }
 
 // await waits for an operation's end, and gives it up when ctx ends.
@@ -124,10 +137,8 @@ func (c *Controller) await(ctx context.Context, ch *chainState, op *keyOperation
 // knowKeys waits until it is known which KEY_IDs and slots of a chain are in use: without a saved
 // directory, or where it may be an earlier one, its switches must say it first.
 func (c *Controller) knowKeys(ctx context.Context, chainName string) error {
-	for end := c.now() + installWait; ; {
-		var failed error
-		var reason string
-		if err := c.call(ctx, func() {
+	return c.waitWhile(ctx, func() (reason string, failed error) {
+		err := c.call(ctx, func() {
 			ch, err := c.findChain(chainName)
 			if failed = err; err != nil || ch.tidied {
 				return
@@ -136,23 +147,13 @@ func (c *Controller) knowKeys(ctx context.Context, chainName string) error {
 			if c.knows && !st.Doubt && !st.Stale {
 				return
 			}
-			c.tidy(ch, st)
-			if reason = cmp.Or(st.Reason, "not all members are there"); ch.tidied {
-				reason = ""
+			if c.tidy(ch, st); !ch.tidied {
+				reason = fmt.Sprintf("which keys the switches hold is not known yet (%s): try again when the chain is ready",
+					cmp.Or(st.Reason, "not all members are there"))
 			}
-		}); err != nil || failed != nil || reason == "" {
-			return errors.Join(err, failed)
-		}
-		if c.now() > end {
-			return fmt.Errorf("%w: which keys the switches hold is not known yet (%s): try again when the chain is "+
-				"ready", chain.ErrUnavailable, reason)
-		}
-		select {
-		case <-time.After(installLook):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		})
+		return reason, errors.Join(err, failed)
+	})
 }
 
 func cmpErr(errs ...error) error {
@@ -257,6 +258,9 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	placed, gone, undo := op.Ended(c.dir, op.add, err)
 	for _, k := range placed {
 		c.news[k.Name] = true
+	}
+	for _, k := range gone {
+		c.replaced(k.Name)
 	}
 	done := len(placed) + len(gone)
 	kind, what := "keys.removed", "removed"
@@ -365,7 +369,7 @@ func (c *Controller) states(ctx context.Context, keys []keyspace.Key) (map[wire.
 		return nil, err
 	}
 	var silent sync.Map // devices that have not answered: who waits for all keys does not wait for each
-	err = forEach(ctx, items, func(ctx context.Context, it item) error {
+	err = ops.Each(ctx, goroutines{}, items, func(ctx context.Context, it item) error {
 		if why, ok := silent.Load(it.at); ok {
 			it.out.err = why.(error)
 			return nil

@@ -32,14 +32,7 @@ func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName st
 			return
 		}
 		k, err := c.dir.Find(from.topo.ID, nameOrID)
-		switch {
-		case err != nil:
-			failed = err
-		case k.State != keyspace.Placed || from.tidying[k.ID] || c.news[k.Name]:
-			failed = fmt.Errorf("%w: the key %q is being added, removed or moved: try again in a moment", chain.ErrUnavailable, k.Name)
-		case c.led != nil && c.now() < 2*c.leading:
-			failed = fmt.Errorf("%w: this controller leads only since %v, and the one before it may still say where keys are: try again in a moment", chain.ErrUnavailable, c.now().Round(time.Millisecond))
-		default:
+		if failed = cmpErr(err, c.mayDetach(from, k)); failed == nil {
 			k = c.dir.StartMove(k.ID)
 			go func() {
 				now, err := ops.Move(c.ctx, c.mover(from, to), k, takeTimeout)
@@ -65,6 +58,19 @@ func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName st
 	}
 }
 
+// mayDetach says why a key may not be taken out of clients' sight now; nil: it may.
+func (c *Controller) mayDetach(from *chainState, k keyspace.Key) error {
+	switch {
+	case k.State != keyspace.Placed || from.tidying[k.ID] || c.news[k.Name]:
+		return fmt.Errorf("%w: the key %q is being added, removed or moved: try again in a moment", chain.ErrUnavailable,
+			k.Name)
+	case c.led != nil && c.now() < 2*c.leading:
+		return fmt.Errorf("%w: this controller leads only since %v, and the one before it may still say where keys are: "+
+			"try again in a moment", chain.ErrUnavailable, c.now().Round(time.Millisecond))
+	}
+	return nil
+}
+
 // mover is an ops.Keeper for a key that moves from one chain to another.
 type mover struct {
 	*Controller
@@ -85,16 +91,22 @@ func (m mover) Directory() *keyspace.Directory { return m.dir }
 // Operate implements ops.Keeper.
 func (m mover) Operate(k keyspace.Key, begin func(*chain.Machine, chain.Time, chain.OpID),
 	end func(error)) ops.Waiting {
-	op := &keyOperation{Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)}, finish: end,
+	op := &keyOperation{Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)},
 		done: make(chan struct{})}
+	op.finish = func(err error) {
+		if err == nil { // of a detachment; to a key that is put back it does not matter
+			m.replaced(k.Name)
+		}
+		end(err)
+	}
 	m.post(func() {
 		op.id = m.nextOp()
 		m.startOperation(m.from, op)
 		begin(m.touch(m.from), m.Now(), op.id)
 	})
-	return func(ctx context.Context) ([]byte, error) {
+	return func(ctx context.Context) ([]byte, wire.Version, error) {
 		err := m.await(ctx, m.from, op)
-		return op.Values[0], err
+		return op.Values[0], op.Version(0), err
 	}
 }
 
@@ -116,9 +128,9 @@ func (m mover) Place(ctx context.Context, name string, value []byte) (keyspace.K
 }
 
 // FinishMove implements ops.Keeper.
-func (m mover) FinishMove(from, to wire.Key) (now, left keyspace.Key, err error) {
+func (m mover) FinishMove(from, to wire.Key, last wire.Version) (now, left keyspace.Key, err error) {
 	err = m.call(m.ctx, func() {
-		left = m.dir.FinishMove(from, to)
+		left = m.dir.FinishMove(from, to, last)
 		now, _ = m.dir.ByID(to)
 		m.news[now.Name] = true
 	})
@@ -154,10 +166,10 @@ func (m mover) Stays(k keyspace.Key, why error) {
 func (c *Controller) drainKeys(ch *chainState, a chain.DrainKeys) {
 	always := func(error) bool { return true }
 	c.work(ch, a.Op, a.Attempt, always, func(ctx context.Context, op *keyOperation) error {
-		values, sent, err := ch.ops.Drain(ctx, a, op.Keys)
+		values, versions, sent, err := ch.ops.Drain(ctx, a, op.Keys)
 		c.metrics.redriven.Add(float64(sent))
 		if err == nil {
-			op.Values = values
+			op.Drained(values, versions)
 		}
 		return err
 	})

@@ -43,19 +43,26 @@ func (c *Controller) ask(ctx context.Context, name string, begin func(*chain.Mac
 
 // recover brings a switch in behind a chain's tail; it returns when it is the tail.
 func (c *Controller) recover(ctx context.Context, name, sw string) error {
-	var moving error
-	if err := c.call(ctx, func() {
-		ch, err := c.findChain(name)
-		if moving = err; err != nil {
-			return
-		}
-		for _, k := range c.dir.Chain(ch.topo.ID) {
-			if k.State == keyspace.Moving { // by which KEY_ID its slot can be copied changes
-				moving = fmt.Errorf("%w: the key %q is being moved: try again in a moment", chain.ErrUnavailable, k.Name)
+	if err := c.waitWhile(ctx, func() (reason string, failed error) {
+		err := c.call(ctx, func() {
+			ch, err := c.findChain(name)
+			if failed = err; err != nil {
+				return
 			}
-		}
-	}); err != nil || moving != nil {
-		return errors.Join(err, moving)
+			for _, k := range c.dir.Chain(ch.topo.ID) {
+				if k.State == keyspace.Moving { // by which KEY_ID its slot can be copied changes
+					failed = fmt.Errorf("%w: the key %q is being moved: try again in a moment", chain.ErrUnavailable, k.Name)
+				}
+			}
+			if len(ch.tidying) > 0 {
+				// Entries of a switch that has just come up are on their way out: those that it is
+				// filled with must not go with them.
+				reason = "the entries of switches that came up are still being put in order: try again"
+			}
+		})
+		return reason, errors.Join(err, failed)
+	}); err != nil {
+		return err
 	}
 	return c.ask(ctx, name, func(m *chain.Machine, op chain.OpID) { m.Recover(c.now(), op, sw) })
 }

@@ -79,12 +79,6 @@ func (g goroutines) ForEach(ctx context.Context, n, window int, do func(context.
 	return context.Cause(ctx)
 }
 
-// forEach calls f for all, many at a time, and gives the first error.
-func forEach[T any](ctx context.Context, all []T, f func(context.Context, T) error) error {
-	const window = 64
-	return goroutines{}.ForEach(ctx, len(all), window, func(ctx context.Context, i int) error { return f(ctx, all[i]) })
-}
-
 // target is an ops.Target.
 type target struct{ *device }
 

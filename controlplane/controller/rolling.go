@@ -151,9 +151,14 @@ const (
 	rollTimeout = 3 * time.Minute
 )
 
-// roll loads the program into one switch after the other that runs that of before.
+// rolled is a switch that was taken out of a chain to be loaded, and is to come back.
+type rolled struct{ sw, chain string }
+
+// roll loads the program into one switch after the other that runs that of before. None is taken
+// out of a chain before the one before it is back in: of three members two would be out.
 func (c *Controller) roll(ctx context.Context) {
-	said := ""
+	said, failed := "", ""
+	var owed []rolled
 	for {
 		select {
 		case <-ctx.Done():
@@ -162,7 +167,14 @@ func (c *Controller) roll(ctx context.Context) {
 		}
 		var next *device
 		var waits string
-		if c.call(ctx, func() { next, waits = c.nextToRoll() }) != nil {
+		if c.call(ctx, func() {
+			owed = slices.DeleteFunc(owed, c.returned)
+			if len(owed) > 0 {
+				next = c.net().byName[owed[0].sw]
+			} else {
+				next, waits = c.nextToRoll()
+			}
+		}) != nil {
 			return
 		}
 		if next == nil {
@@ -174,13 +186,19 @@ func (c *Controller) roll(ctx context.Context) {
 		}
 		once, cancel := context.WithTimeout(ctx, rollTimeout)
 		open := next.unguarded.Load()
-		err := c.rollOne(once, next)
+		err := c.rollOne(once, next, &owed)
 		cancel()
-		c.post(func() {
-			if err != nil {
-				c.events.add("switch.program-not-replaced", next.sw.Name, "", err.Error()+"; trying again")
-				return
+		if err != nil {
+			if why := next.sw.Name + err.Error(); why != failed {
+				failed = why
+				c.post(func() {
+					c.events.add("switch.program-not-replaced", next.sw.Name, "", err.Error()+"; trying again")
+				})
 			}
+			continue
+		}
+		failed = ""
+		c.post(func() {
 			c.events.add("switch.program-replaced", next.sw.Name, "", "it runs this version's program, and is back in its chains")
 			if open && !c.openness() {
 				c.events.add("network.enforces-access", "", "", "all switches run this version's program: access is enforced")
@@ -190,6 +208,14 @@ func (c *Controller) roll(ctx context.Context) {
 			}
 		})
 	}
+}
+
+// returned says that a switch is not to come back to a chain any longer: somebody has brought it
+// in, or it or the chain has left the network.
+func (c *Controller) returned(x rolled) bool {
+	n := c.net()
+	i := slices.IndexFunc(n.chains, func(ch *chainState) bool { return ch.topo.Name == x.chain })
+	return n.byName[x.sw] == nil || n.left[x.sw] || i < 0 || n.chains[i].m.Status(c.now()).Config.IsMember(x.sw)
 }
 
 // nextToRoll is a switch to load the program into now; nil: there is none, or waits says what for.
@@ -236,46 +262,54 @@ func (c *Controller) chainsOf(d *device) (out []*chainState) {
 	return out
 }
 
-// rollOne loads the program into a switch: it is left out of its chains, loaded, and brought in
-// again.
-func (c *Controller) rollOne(ctx context.Context, d *device) error {
-	type place struct {
-		chain   string
-		without []string
+// rollOne loads the program into a switch that runs that of before: it is left out of its chains,
+// loaded, and brought in again. Then nothing of it is owed; what is, when it fails, it takes up the
+// next time.
+func (c *Controller) rollOne(ctx context.Context, d *device, owed *[]rolled) error {
+	if d.former.Load() {
+		if err := c.leaveChains(ctx, d, owed); err != nil {
+			return err
+		}
+		d.replace.Store(true)
+		done := make(chan struct{})
+		d.submit(func(ctx context.Context) {
+			d.setUp(ctx, d.client.State().Stream)
+			close(done)
+		})
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if d.former.Load() {
+			return fmt.Errorf("%s did not take the program: %w", d.sw.Name, errNotConnected)
+		}
 	}
-	var places []place
+	for ; len(*owed) > 0; *owed = (*owed)[1:] {
+		x := (*owed)[0]
+		if err := c.recover(ctx, x.chain, x.sw); err != nil {
+			return fmt.Errorf("bringing it into chain %s again: %w", x.chain, err)
+		}
+	}
+	return nil
+}
+
+// leaveChains takes a switch out of the chains that it is a member of.
+func (c *Controller) leaveChains(ctx context.Context, d *device, owed *[]rolled) error {
+	without := map[string][]string{}
 	if err := c.call(ctx, func() {
 		for _, ch := range c.chainsOf(d) {
-			members := ch.m.Status(c.now()).Config.Members
-			places = append(places, place{ch.topo.Name, slices.DeleteFunc(slices.Clone(members), func(m string) bool {
-				return m == d.sw.Name
-			})})
+			members := slices.Clone(ch.m.Status(c.now()).Config.Members)
+			without[ch.topo.Name] = slices.DeleteFunc(members, func(m string) bool { return m == d.sw.Name })
 		}
 	}); err != nil {
 		return err
 	}
-	for _, p := range places {
-		if err := c.change(ctx, p.chain, chain.Change{Members: p.without}); err != nil {
-			return fmt.Errorf("leaving it out of chain %s: %w", p.chain, err)
-		}
-	}
-	d.replace.Store(true)
-	done := make(chan struct{})
-	d.submit(func(ctx context.Context) {
-		d.setUp(ctx, d.client.State().Stream)
-		close(done)
-	})
-	select {
-	case <-done:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if d.former.Load() {
-		return fmt.Errorf("%s did not take the program: %w", d.sw.Name, errNotConnected)
-	}
-	for _, p := range places {
-		if err := c.recover(ctx, p.chain, d.sw.Name); err != nil {
-			return fmt.Errorf("bringing it into chain %s again: %w", p.chain, err)
+	for name, members := range without {
+		// Before it is tried: what is not known to have succeeded may have.
+		*owed = append(*owed, rolled{d.sw.Name, name})
+		if err := c.change(ctx, name, chain.Change{Members: members}); err != nil {
+			return fmt.Errorf("leaving it out of chain %s: %w", name, err)
 		}
 	}
 	return nil

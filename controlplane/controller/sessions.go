@@ -14,6 +14,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -186,7 +187,7 @@ func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*de
 	quick, stop := context.WithTimeout(ctx, patience)
 	var mu sync.Mutex
 	others = c.answering(others, func(d *device) error {
-		return forEach(quick, places, func(ctx context.Context, i int) error {
+		return ops.Each(quick, goroutines{}, places, func(ctx context.Context, i int) error {
 			records, err := lastOf(ctx, ids[i], []*device{d})
 			mu.Lock()
 			defer mu.Unlock()
@@ -195,7 +196,7 @@ func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*de
 		})
 	})
 	stop()
-	err := forEach(ctx, places, func(ctx context.Context, i int) error {
+	err := ops.Each(ctx, goroutines{}, places, func(ctx context.Context, i int) error {
 		records, err := lastOf(ctx, ids[i], at)
 		if err != nil {
 			return err
@@ -205,12 +206,14 @@ func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*de
 			return fmt.Errorf("session %d: %w", ids[i], err)
 		}
 		out[i] = api.Session{ID: ids[i], NextRequest: last + 1}
-		return forEach(ctx, at, func(ctx context.Context, d *device) error { return d.ResetRecord(ctx, ids[i], last) })
+		return ops.Each(ctx, goroutines{}, at, func(ctx context.Context, d *device) error {
+			return d.ResetRecord(ctx, ids[i], last)
+		})
 	})
 	if err == nil {
 		quick, stop := context.WithTimeout(ctx, patience)
 		c.answering(others, func(d *device) error {
-			return forEach(quick, out, func(ctx context.Context, s api.Session) error {
+			return ops.Each(quick, goroutines{}, out, func(ctx context.Context, s api.Session) error {
 				return d.ResetRecord(ctx, s.ID, s.NextRequest-1)
 			})
 		})
@@ -227,7 +230,7 @@ func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*de
 			break
 		}
 		at = append(at, late...)
-		err = forEach(ctx, out, func(ctx context.Context, s api.Session) error {
+		err = ops.Each(ctx, goroutines{}, out, func(ctx context.Context, s api.Session) error {
 			for _, d := range late {
 				if err := d.ResetRecord(ctx, s.ID, s.NextRequest-1); err != nil {
 					return err
@@ -257,31 +260,43 @@ func (c *Controller) answering(devices []*device, ask func(*device) error) (out 
 	return out
 }
 
-// installWait is how long a lease waits for chains whose configuration is being changed, and how
-// often it looks.
+// installWait is how long is waited for chains whose configuration is being changed, and
+// installLook how often it is looked at.
 const (
 	installWait = 3 * time.Second
 	installLook = 10 * time.Millisecond
 )
 
-// keepRecords is the switches that some chain's writes come to, and all others that are there. It
-// waits while a configuration is on its way: a switch that it leaves out may still think that it is
-// the head, with a live lease and the records of before, and cannot be told of new ones.
-func (c *Controller) keepRecords(ctx context.Context) (at, others []*device, err error) {
+// waitWhile looks again and again while there is a reason to wait, for a bounded time.
+func (c *Controller) waitWhile(ctx context.Context, look func() (reason string, err error)) error {
 	for end := c.now() + installWait; ; {
-		installing := ""
-		if at, others, installing, err = c.recordsNow(ctx); err != nil || installing == "" {
-			return at, others, err
+		reason, err := look()
+		if err != nil || reason == "" {
+			return err
 		}
 		if c.now() > end {
-			return nil, nil, fmt.Errorf("%w: the chain %s is being changed", chain.ErrUnavailable, installing)
+			return fmt.Errorf("%w: %s", chain.ErrUnavailable, reason)
 		}
 		select {
 		case <-time.After(installLook):
 		case <-ctx.Done():
-			return nil, nil, ctx.Err()
+			return ctx.Err()
 		}
 	}
+}
+
+// keepRecords is the switches that some chain's writes come to, and all others that are there. It
+// waits while a configuration is on its way: a switch that it leaves out may still think that it is
+// the head, with a live lease and the records of before, and cannot be told of new ones.
+func (c *Controller) keepRecords(ctx context.Context) (at, others []*device, err error) {
+	err = c.waitWhile(ctx, func() (reason string, err error) {
+		installing := ""
+		if at, others, installing, err = c.recordsNow(ctx); err == nil && installing != "" {
+			reason = fmt.Sprintf("the chain %s is being changed", installing)
+		}
+		return reason, err
+	})
+	return at, others, err
 }
 
 // recordsNow is keepRecords without waiting: installing is a chain whose configuration is on its

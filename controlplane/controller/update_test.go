@@ -134,7 +134,6 @@ func TestUpdateMistakes(t *testing.T) {
 	adding, stop := context.WithCancel(t.Context())
 	defer stop()
 	go c.AddKeys(adding, "main", []api.KeySpec{{Name: "k"}})
-	until(t, c, "a key", func() bool { keys, err := c.Keys(t.Context(), "main"); return err == nil && len(keys) == 1 })
 	until(t, c, "its entries, which are closed when its first write fails", func() bool { return f.writes() == writes+6 })
 	writes = f.writes()
 	for want, change := range map[string]func(topologytest.Object){

@@ -53,6 +53,15 @@ type Key struct {
 	// Alias is another KEY_ID for the slot, which only the controller knows; 0: there is none. A
 	// key has one while it is moved.
 	Alias wire.Key `json:"alias,omitempty"`
+	// Offset makes a version of the KEY_ID one of the name: it is added. See versions.go.
+	Offset uint64 `json:"offset,omitempty"`
+	// Made is the version by name of the key's first write, and Empty says that it was a tombstone:
+	// while the version is Made, nobody has written the key.
+	Made  wire.Version `json:"made,omitempty"`
+	Empty bool         `json:"empty,omitempty"`
+	// Undone says of a key that is Removing that it never was Placed: nobody has been told of it,
+	// and the name has no versions by it.
+	Undone bool `json:"undone,omitempty"`
 }
 
 // Space is where a chain may place keys: the slots from First, Count of them, the same at each of
@@ -73,6 +82,8 @@ type Snapshot struct {
 	Next map[uint8]uint32 `json:"next"` // by chain: where the search for the next number starts
 	// Retired are KEY_IDs beyond that which somebody chose and which are free again.
 	Retired []wire.Key `json:"retired,omitempty"`
+	// Floor is the highest version by name of the keys that were removed.
+	Floor wire.Version `json:"floor,omitempty"`
 }
 
 // Directory is the keys of all chains. It is not safe for concurrent use.
@@ -88,6 +99,8 @@ type Directory struct {
 	// newer one. Those below next are not given again; of those beyond it, these.
 	retired map[wire.Key]bool
 	lowest  map[uint8]int // no slot of the chain's space below is free
+	groups  map[string]int
+	floor   wire.Version
 
 	edit     uint64 // how many changes there were
 	snapshot *Snapshot
@@ -104,7 +117,8 @@ func (d *Directory) changed() {
 func New(spaces []Space, s Snapshot) (*Directory, error) {
 	d := &Directory{spaces: map[uint8]Space{}, names: map[string]*Key{}, ids: map[wire.Key]*Key{},
 		slots:  map[int]*Key{},
-		counts: map[uint8]int{}, next: map[uint8]uint32{}, retired: map[wire.Key]bool{}, lowest: map[uint8]int{}}
+		counts: map[uint8]int{}, next: map[uint8]uint32{}, retired: map[wire.Key]bool{}, lowest: map[uint8]int{},
+		groups: map[string]int{}, floor: s.Floor}
 	d.SetSpaces(spaces)
 	for _, k := range s.Keys {
 		if k.Name == "" || !slices.Contains([]State{Adding, Placed, Removing, Moving, Taken}, k.State) {
@@ -149,6 +163,7 @@ func (d *Directory) put(k Key) *Key {
 	p := &k
 	d.names[k.Name], d.ids[k.ID], d.slots[k.Slot] = p, p, p
 	d.counts[k.ID.Chain()]++
+	d.count(k.Name, 1)
 	d.changed()
 	return p
 }
@@ -158,7 +173,7 @@ func (d *Directory) put(k Key) *Key {
 func (d *Directory) Snapshot() Snapshot {
 	if d.snapshot == nil {
 		d.snapshot = &Snapshot{Edit: d.edit + 1, Next: maps.Clone(d.next), Keys: make([]Key, 0,
-			len(d.ids)), Retired: slices.Sorted(maps.Keys(d.retired))}
+			len(d.ids)), Retired: slices.Sorted(maps.Keys(d.retired)), Floor: d.floor}
 		for _, k := range d.ids {
 			d.snapshot.Keys = append(d.snapshot.Keys, *k)
 		}
@@ -199,6 +214,9 @@ func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
 		return Key{}, fmt.Errorf("%w: names that start with %s are for keys whose name is not known", ErrInvalid, adoptedPrefix)
 	case d.names[name] != nil:
 		return Key{}, fmt.Errorf("%w: the key %q is placed in chain %d as %v", ErrExists, name, d.names[name].ID.Chain(), d.names[name].ID)
+	}
+	if d.floor > lastFloor {
+		return Key{}, fmt.Errorf("%w: versions are used up (%v): begin with a new directory", ErrFull, d.floor)
 	}
 	k := Key{Name: name, State: Adding}
 	if id != nil {
@@ -270,15 +288,37 @@ func (d *Directory) StayPut(id wire.Key) {
 	}
 }
 
-// FinishMove gives a key's name to another, which is Placed then. What is left of it is its slot,
-// under its alias, as a key that is Removing.
-func (d *Directory) FinishMove(from, to wire.Key) (left Key) {
+// FinishMove gives a key's name to another, which is Placed then. last is the version that it had:
+// by name, the other's first write has the same. What is left of it is its slot, under its alias,
+// as a key that is Removing.
+func (d *Directory) FinishMove(from, to wire.Key, last wire.Version) (left Key) {
 	old, now := *d.ids[from], d.ids[to]
 	d.Delete(from)
-	delete(d.names, now.Name)
-	now.Name, now.State = old.Name, Placed
-	d.names[now.Name] = now
+	d.rename(now, old.Name)
+	now.State = Placed
+	now.takeOver(&old, last)
+	return d.leftover(&old)
+}
+
+// leftover is what is left of a key whose name is another's, or nobody's.
+func (d *Directory) leftover(old *Key) Key {
 	return *d.put(Key{Name: movedPrefix + old.Alias.String(), ID: old.Alias, Slot: old.Slot, State: Removing})
+}
+
+// Release takes a key's name away, as FinishMove does, but gives it to nobody.
+func (d *Directory) Release(id wire.Key, last wire.Version) (left Key) {
+	old := *d.ids[id]
+	d.Leave(id, last)
+	d.Delete(id)
+	return d.leftover(&old)
+}
+
+func (d *Directory) rename(k *Key, name string) {
+	delete(d.names, k.Name)
+	d.count(k.Name, -1)
+	k.Name = name
+	d.names[name] = k
+	d.count(name, 1)
 }
 
 // movedPrefix starts the names of what is left of moved keys, and MovingPrefix those of keys that
@@ -321,17 +361,21 @@ func (d *Directory) Adopt(found map[wire.Key]int) (adopted []Key) {
 	return adopted
 }
 
-// Retire records that a KEY_ID was used, by whomever, and must not be given again.
-func (d *Directory) Retire(id wire.Key) {
-	if !d.used(id) && d.ids[id] == nil {
+// Retire records that a KEY_ID was used, by whomever, and must not be given again. It says whether
+// that is new.
+func (d *Directory) Retire(id wire.Key) bool {
+	unknown := !d.used(id) && d.ids[id] == nil
+	if unknown {
 		d.retired[id] = true
 		d.changed()
 	}
+	return unknown
 }
 
 // SetState changes a key's state.
 func (d *Directory) SetState(id wire.Key, s State) {
 	if k := d.ids[id]; k != nil && k.State != s {
+		k.Undone = k.State == Adding && s == Removing
 		k.State = s
 		d.changed()
 	}
@@ -346,6 +390,7 @@ func (d *Directory) Delete(id wire.Key) {
 	delete(d.names, k.Name)
 	delete(d.ids, k.ID)
 	delete(d.slots, k.Slot)
+	d.count(k.Name, -1)
 	if !d.used(id) {
 		d.retired[id] = true
 	}

@@ -231,7 +231,7 @@ func TestMove(t *testing.T) {
 	moving = d.StartMove(a.ID)
 	d.SetState(a.ID, Taken)
 	to := add(t, d, 7, MovingPrefix+"a")
-	left := d.FinishMove(a.ID, to.ID)
+	left := d.FinishMove(a.ID, to.ID, 0)
 	if left.ID != moving.Alias || left.Slot != a.Slot || left.State != Removing {
 		t.Errorf("left: %+v", left)
 	}

@@ -46,7 +46,9 @@ func startTarget(t *testing.T, target string, options ...string) string {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(binary, append([]string{"--device-id", "1", "--no-p4", "--", "--grpc-server-addr", addr, "--cpu-port", "510"}, options...)...)
+	args := append(testport.Thrift(t, binary), "--log-level", "warn", "--device-id", "1", "--no-p4", "--",
+		"--grpc-server-addr", addr, "--cpu-port", "510")
+	cmd := exec.Command(binary, append(args, options...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

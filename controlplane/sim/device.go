@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/switch/target"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // device is a controller's P4Runtime connection to a switch: messages in order, both ways, until it
@@ -30,6 +32,8 @@ type device struct {
 	starts    int  // n.starts when it was made
 	cut       bool // this controller cannot reach the switch
 	freshAt   int  // the connection in which the program was pushed
+	// keyIndex is what the switch has acknowledged to have.
+	keyIndex map[wire.Key]ops.Entry
 
 	lastTo, lastFrom time.Duration // arrival of the last message, either way
 	stuck            []message     // sent while the switch cannot be reached
@@ -101,6 +105,7 @@ func (d *device) connect() {
 				}
 				r.Fresh = d.freshAt == number
 				d.ready = true
+				d.s.untidy[d.n.name] = true
 				d.s.m.SwitchUp(d.s.now(), d.n.name, r)
 				d.s.flush()
 				done()
@@ -123,7 +128,7 @@ func (n *node) tellBackups() {
 
 // report is what a controller reads back from a switch.
 func (n *node) report() chain.Report {
-	r := chain.Report{Keys: len(n.slots)}
+	r := chain.Report{Keys: len(n.keyIndex)}
 	if n.assignment != nil {
 		a := *n.assignment
 		r.Assignment = &a
@@ -273,7 +278,13 @@ func (d *device) call(do func(), then func(error)) {
 				err = nil
 			}
 		}
-		d.send(number, false, func() { c.end(err) })
+		index := d.n.keyIndex
+		d.send(number, false, func() {
+			if err == nil {
+				d.keyIndex = index
+			}
+			c.end(err)
+		})
 	})
 }
 
@@ -418,12 +429,13 @@ func (n *node) place(planned ops.Entry, insert bool) {
 		n.w.checkAlias(n, planned)
 	}
 	e := n.w.program.encode(controller.SlotEntry(planned))
+	n.keyIndex = maps.Clone(n.keyIndex)
+	delete(n.keyIndex, planned.ID)
 	if insert {
 		n.set(e)
-		n.slots[planned.ID] = planned.Slot
+		n.keyIndex[planned.ID] = planned
 	} else {
 		n.unset(e)
-		delete(n.slots, planned.ID)
 	}
 }
 
@@ -439,7 +451,7 @@ func (w *world) checkAlias(n *node, planned ops.Entry) {
 
 // forgetFormer drops the entries of keys that there are not any more.
 func (n *node) forgetFormer(keys []keyspace.Key) {
-	for id := range n.slots {
+	for id := range n.keyIndex {
 		if !slices.ContainsFunc(keys, func(k keyspace.Key) bool { return k.ID == id || k.Alias == id }) {
 			n.place(ops.Entry{ID: id}, false)
 		}

@@ -226,7 +226,7 @@ func (w *world) atSaving(s *shell, do func()) {
 	look = func() {
 		switch {
 		case !s.alive || w.mended:
-		case w.powerCuts == 0 || s.before != nil || w.loop.now >= until:
+		case w.powerCuts == 0 || s.before != nil || w.store.renamed != nil || w.loop.now >= until:
 			do()
 		default:
 			w.loop.after(100*time.Microsecond, look)

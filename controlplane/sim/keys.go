@@ -59,11 +59,12 @@ func (w *world) expected(id wire.Key, v wire.Version) (own, composed wire.Versio
 func (s *shell) saveDirectory(then func(error)) { s.publish(nil, then) }
 
 // publish is saveDirectory; durable is told when it is, whether or not the controller lives to hear
-// of it.
+// of it. It is when the file has its name and the folder is synced; a power cut in between may take
+// the name away again.
 func (s *shell) publish(durable func(), then func(error)) {
 	w := s.w
 	s.m.SetKeys(s.dir.Count(chainID))
-	snapshot := s.dir.Snapshot()
+	saved := &savedDirectory{s.dir.Snapshot(), durable}
 	took := storeReads
 	if w.moving {
 		took = w.control.between(50*time.Microsecond, time.Millisecond)
@@ -72,13 +73,16 @@ func (s *shell) publish(durable func(), then func(error)) {
 	w.loop.at(s.savedAt, func() {
 		var err error
 		if w.store.leader == s.election || w.removed.storeCompare {
-			w.store.dir = snapshot
-			if durable != nil {
-				durable()
-			}
+			w.store.settle()
+			w.store.renamed = saved
 		} else {
 			err = errLeader
 		}
+		w.loop.after(took/4, func() {
+			if w.store.renamed == saved {
+				w.store.settle()
+			}
+		})
 		s.later(took/2, func() {
 			if then != nil {
 				then(err)
@@ -162,7 +166,9 @@ func (s *shell) undoUnfinished() {
 
 // keysDone has the end of an addition, or a removal, recorded.
 func (s *shell) keysDone(o *operation, add bool) {
+	s.begun[o] = true
 	o.done = func(err error) {
+		delete(s.begun, o)
 		_, _, undo := o.Ended(s.dir, add, err)
 		s.saveDirectory(nil)
 		for _, k := range undo {
@@ -202,7 +208,7 @@ func (s *shell) removeKey(k keyspace.Key) {
 // move moves a key, if it is where it belongs.
 func (s *shell) move(name wire.Key) {
 	k, ok := s.dir.ByName(nameOf(name))
-	if !ok || k.State != keyspace.Placed || s.now() < 2*leading ||
+	if !ok || k.State != keyspace.Placed || s.tidying[k.ID] || s.now() < 2*leading ||
 		s.w.lastIncarnation(name) >= mostIncarnations || len(s.dir.Chain(chainID)) > maxSlots-2 {
 		return
 	}
@@ -236,9 +242,9 @@ func (m *mover) Operate(k keyspace.Key, begin func(*chain.Machine, chain.Time, c
 	o := newOperation(nil, k)
 	o.done = end
 	wait := m.operate(o, begin)
-	return func(ctx context.Context) ([]byte, error) {
+	return func(ctx context.Context) ([]byte, wire.Version, error) {
 		err := wait(ctx)
-		return o.Values[0], err
+		return o.Values[0], o.Version(0), err
 	}
 }
 
@@ -260,18 +266,19 @@ func (m *mover) Place(ctx context.Context, name string, value []byte) (keyspace.
 		// written again after a change of the chain
 		m.moved.version = max(m.moved.version, m.w.composed(to.ID, version))
 	}
+	m.keysDone(o, true)
 	if err := m.Save(ctx); err != nil {
+		delete(m.begun, o)
 		return to, err
 	}
-	m.keysDone(o, true)
 	err = m.operate(o, (*chain.Machine).AddKeys)(ctx)
 	return to, cmp.Or(err, o.Err(0))
 }
 
 // FinishMove implements ops.Keeper.
-func (m *mover) FinishMove(from, to wire.Key) (now, left keyspace.Key, err error) {
+func (m *mover) FinishMove(from, to wire.Key, last wire.Version) (now, left keyspace.Key, err error) {
 	m.to = to
-	left = m.dir.FinishMove(from, to)
+	left = m.dir.FinishMove(from, to, last)
 	now, _ = m.dir.ByID(to)
 	return now, left, nil
 }
@@ -343,9 +350,9 @@ func (s *shell) drain(a chain.DrainKeys) {
 			}
 			return err
 		}
-		values, _, err := s.ops.Drain(ctx, a, o.Keys)
+		values, versions, _, err := s.ops.Drain(ctx, a, o.Keys)
 		if err == nil {
-			o.Values = values
+			o.Drained(values, versions)
 		}
 		return err
 	})

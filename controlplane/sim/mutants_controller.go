@@ -39,6 +39,7 @@ type removed struct {
 	cleanCells       bool
 	keysGoOn         bool
 	dropsMoving      bool
+	tidyBusy         bool
 }
 
 func init() {
@@ -82,6 +83,7 @@ func init() {
 		&Mutant{ID: "DROPS_WHAT_MOVES", Rule: "a switch that is filled gets the keys that are being moved, too", own: true, scenario: "recover_beside_a_move", shows: NotSettled, remove: func(r *removed) {
 			r.dropsMoving = true
 		}},
+		&Mutant{ID: "TIDY_TOUCHES_BUSY", Rule: "entries of keys that are being changed are left alone when switches are tidied, and keys that are tidied are not changed", own: true, remove: func(r *removed) { r.tidyBusy = true }},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

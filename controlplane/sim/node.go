@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/switch/interp"
@@ -142,9 +143,9 @@ type node struct {
 
 	// What a controller reads back from it.
 	assignment *chain.Assignment
-	slots      map[wire.Key]int // key_index
-	election   uint64           // the highest election id that a controller has come with
-	connection int              // ... and the newest of its connections
+	keyIndex   map[wire.Key]ops.Entry // never changed, but replaced
+	election   uint64                 // the highest election id that a controller has come with
+	connection int                    // ... and the newest of its connections
 }
 
 // asleepFrame is a frame that waits until the switch's machine goes on.
@@ -236,11 +237,11 @@ func (w *world) id(name wire.Key) wire.Key {
 type slot struct{ committed, latest wire.Version }
 
 func (n *node) slot(key wire.Key) (slot, bool) {
-	at, ok := n.slots[key]
+	at, ok := n.keyIndex[key]
 	if !ok {
 		return slot{}, false
 	}
-	b, err := n.p.ReadRegister(register("versions"), at)
+	b, err := n.p.ReadRegister(register("versions"), at.Slot)
 	must(err)
 	return slot{wire.Version(be64(b[:8])), wire.Version(be64(b[8:]))}, true
 }

@@ -36,7 +36,8 @@ func (s *shell) redrive(a chain.Redrive) {
 
 // recover asks the machine to bring a switch in.
 func (s *shell) recover(sw string) chain.OpID {
-	if slices.ContainsFunc(s.dir.Chain(chainID), func(k keyspace.Key) bool { return k.State == keyspace.Moving }) {
+	moving := func(k keyspace.Key) bool { return k.State == keyspace.Moving }
+	if len(s.tidying) > 0 || slices.ContainsFunc(s.dir.Chain(chainID), moving) {
 		return 0
 	}
 	s.lastOp++
@@ -61,6 +62,7 @@ func (s *shell) erase(a chain.Erase) {
 			if err != nil {
 				s.m.EraseFailed(s.now(), a.Seq, err)
 			} else {
+				s.untidy[a.Switch] = true
 				s.m.SwitchUp(s.now(), a.Switch, chain.Report{Fresh: true})
 			}
 			s.flush()
@@ -86,7 +88,7 @@ func (n *node) wipe() {
 		}
 		return
 	}
-	n.assignment, n.slots = nil, map[wire.Key]int{}
+	n.assignment, n.keyIndex = nil, map[wire.Key]ops.Entry{}
 }
 
 // copy fills a switch, or compares it.

@@ -50,8 +50,14 @@ type shell struct {
 	redriving  uint16               // the epoch of what was re-propagated last
 	lastOp     chain.OpID
 	operations map[chain.OpID]*operation
-	done       func(chain.OpID, error) // told of every operation's end
-	status     chain.Status            // after the last input
+	// begun are the additions and removals that have begun: some wait for the directory to be on
+	// record before the machine hears of them.
+	begun   map[*operation]bool
+	done    func(chain.OpID, error) // told of every operation's end
+	status  chain.Status            // after the last input
+	untidy  map[string]bool         // switches that have come up since they were tidied
+	tidying map[wire.Key]bool       // keys whose entries are being made or dropped for that
+	tidied  bool                    // switches and directory were compared
 
 	// switches that have left the network, and those of them that the machine does not know any
 	// more
@@ -111,8 +117,9 @@ const storeReads = 200 * time.Microsecond
 func newShell(w *world, name string, election uint64) *shell {
 	s := &shell{w: w, name: name, election: election, alive: true, rate: w.clockRate(),
 		port:    30000 + uint16(w.control.IntN(20000)),
-		waiting: map[uint16]*exchange{}, operations: map[chain.OpID]*operation{}, left: map[string]bool{},
-		forgotten: map[string]bool{}}
+		waiting: map[uint16]*exchange{}, operations: map[chain.OpID]*operation{}, begun: map[*operation]bool{},
+		left:   map[string]bool{},
+		untidy: map[string]bool{}, forgotten: map[string]bool{}}
 	w.trace(name, "starts")
 	for _, n := range w.nodes {
 		d := &device{s: s, n: n}
@@ -155,6 +162,7 @@ func (s *shell) begin() {
 	}
 	s.origin = w.loop.now
 	s.m = chain.New(o)
+	w.store.settle() // where the machine has lived on
 	s.newDirectory(w.store.dir)
 	s.m.SetKeys(s.dir.Count(chainID))
 	for _, d := range s.devices {
@@ -189,6 +197,11 @@ func (s *shell) kill() {
 	w := s.w
 	w.trace(s.name, "is killed")
 	s.alive = false
+	if w.store.renamed != nil && w.store.leader == s.election && w.disk.chance(w.powerCuts) {
+		w.trace("store", "the power was cut: the directory is the one before")
+		w.cover.add("store.older directory", 1)
+		w.store.renamed = nil
+	}
 	if was := s.before; was != nil && w.store.leader == s.election && w.disk.chance(w.powerCuts) {
 		w.trace("store", "the power was cut: the record is the one before")
 		w.cover.add("store.older record", 1)
@@ -215,6 +228,7 @@ func (s *shell) flush() {
 	}
 	s.forget()
 	s.status = s.m.Status(s.now())
+	s.tidy()
 	s.tick++
 	if at, ok := s.m.Next(s.now()); ok {
 		tick := s.tick
@@ -297,6 +311,24 @@ type store struct {
 	record *chain.Record
 	leader uint64 // the election id of the controller that was started last
 	dir    keyspace.Snapshot
+	// renamed has its name already, and the folder is not synced; nil: nothing.
+	renamed *savedDirectory
+}
+
+// savedDirectory is a directory that is being saved. durable, if there is one, is told when it is.
+type savedDirectory struct {
+	keyspace.Snapshot
+	durable func()
+}
+
+// settle has the folder synced.
+func (s *store) settle() {
+	if r := s.renamed; r != nil {
+		s.dir, s.renamed = r.Snapshot, nil
+		if r.durable != nil {
+			r.durable()
+		}
+	}
 }
 
 var (

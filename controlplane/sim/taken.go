@@ -108,7 +108,8 @@ func (w *world) takeKey(d dice) {
 // takeOut removes a key that clients use.
 func (s *shell) takeOut(name wire.Key) {
 	k, ok := s.dir.ByName(nameOf(name))
-	if !ok || k.State != keyspace.Placed || s.now() < 2*leading || s.w.lastIncarnation(name) >= mostIncarnations {
+	if !ok || k.State != keyspace.Placed || s.tidying[k.ID] || s.now() < 2*leading ||
+		s.w.lastIncarnation(name) >= mostIncarnations {
 		return
 	}
 	s.w.cover.add("fault.key removed", 1)

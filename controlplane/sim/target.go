@@ -96,7 +96,7 @@ func (t *opsTarget) mistake(cells []int, out [][]byte) {
 
 // Keys implements ops.Target.
 func (t *opsTarget) Keys(ctx context.Context, chain uint8) (ids []wire.Key, err error) {
-	err = t.job(ctx, func() { ids = slices.Sorted(maps.Keys(t.n.slots)) })
+	err = t.job(ctx, func() { ids = slices.Sorted(maps.Keys(t.n.keyIndex)) })
 	return ids, err
 }
 

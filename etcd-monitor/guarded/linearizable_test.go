@@ -76,7 +76,7 @@ func TestLinearizable(t *testing.T) {
 // testLinearizable does that with slots, which are made anew for each round; each gateway has a way
 // of its own to them.
 func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*testing.T) Slots)) {
-	total := testTime
+	_, total := testSizes()
 	if testing.Short() {
 		total = time.Second
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/netcraq/netcraq/internal/racedetector"
 )
 
 // mutants are the rules that can be left out: those of doc.go, and two of placement's, which the
@@ -152,13 +154,13 @@ var isOverlaid = false
 // simulator are the test files that the simulator needs; the others, with etcd's server, are not
 // built for it.
 var simulator = []string{
-	"fakeetcd_test.go", "simgateway_test.go", "simworld_test.go", "sim_test.go", "mutants_test.go", "norace_test.go",
-	"race_test.go",
+	"fakeetcd_test.go", "simgateway_test.go", "simworld_test.go", "sim_test.go", "mutants_test.go",
+	"sizes_test.go",
 }
 
 // Without any one of the rules something is wrong in some run.
 func TestMutants(t *testing.T) {
-	if !testMutants {
+	if racedetector.Enabled {
 		t.Skip("skipped: with the race detector this takes minutes; make test runs it without")
 	}
 	if isOverlaid {

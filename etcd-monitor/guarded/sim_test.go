@@ -291,7 +291,7 @@ func sameKV(a, b *mvccpb.KeyValue) bool {
 }
 
 var (
-	simSeeds = flag.Uint64("sim.seeds", testSeeds, "how many seeds the simulator runs")
+	simSeeds = flag.Uint64("sim.seeds", 0, "how many seeds the simulator runs; 0: as testSizes says")
 	simFrom  = flag.Uint64("sim.from", 1, "the first of them")
 )
 
@@ -300,7 +300,11 @@ const simSteps = 3000
 // With all rules, nothing is ever wrong.
 func TestSimulator(t *testing.T) {
 	var reads, hits, writes, crashes, forged, rotated int
-	for seed := *simFrom; seed < *simFrom+*simSeeds; seed++ {
+	seeds, _ := testSizes()
+	if *simSeeds > 0 {
+		seeds = *simSeeds
+	}
+	for seed := *simFrom; seed < *simFrom+seeds; seed++ {
 		w := simulate(seed, simSteps, "", false)
 		if len(w.broken) > 0 {
 			w = simulate(seed, simSteps, "", true)
@@ -320,7 +324,7 @@ func TestSimulator(t *testing.T) {
 		forged += w.forged
 		rotated += w.rotated
 	}
-	t.Logf("%d seeds: %d reads were answered, %d of them by the network; %d writes; %d requests were lost with their gateway; %d forged slots were found; %d new keys", *simSeeds, reads, hits, writes, crashes,
+	t.Logf("%d seeds: %d reads were answered, %d of them by the network; %d writes; %d requests were lost with their gateway; %d forged slots were found; %d new keys", seeds, reads, hits, writes, crashes,
 		forged, rotated)
 	if hits*20 < reads || writes == 0 || crashes == 0 || forged == 0 || rotated == 0 {
 		t.Errorf("too little happens")

@@ -23,7 +23,7 @@ from experiments.chain_session import RunError
 from experiments.figures.plots import COLOURS, STYLES
 from experiments.figures.store import Point, Store
 from experiments.figures.systems import SYSTEMS, Failed
-from topologies import namespaces
+from topologies import network_namespaces
 from topologies.nodes import NodeError
 
 NAME = "failover"
@@ -95,7 +95,7 @@ def one(system: str, engine: str) -> dict[str, Any]:
     the pause in writes when the switch dies.
     """
     times = SLOW_TIMES if engine == "BMv2" else TIMES
-    with tempfile.TemporaryDirectory(prefix="netcraq-figures-") as out, namespaces.private():
+    with tempfile.TemporaryDirectory(prefix="netcraq-figures-") as out, network_namespaces.private():
         try:
             record = timeline_run.run(system, ENGINES[engine], Path(out), victim=VICTIM, lease_ms=LEASE_MS, times=times)
         except (RunError, NodeError) as error:

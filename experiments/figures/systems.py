@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.bench import CPU, ENGINES, ROOT, topology
-from topologies import namespaces
+from topologies import network_namespaces
 from topologies.controller import declaration
 from topologies.network import ChainNetwork
 from topologies.nodes import DIE_WITH_PARENT
@@ -153,7 +153,7 @@ def network(system: str, engine: str, nodes: int) -> Iterator[Network]:
     # With all CPUs taken by the load, the controller's renewals come late; a lease that runs out is
     # not what is measured.
     checked = replace(checked, chains=(replace(checked.chains[0], lease_ms=20_000),))
-    with tempfile.TemporaryDirectory(prefix="netcraq-figures-") as out, namespaces.private():
+    with tempfile.TemporaryDirectory(prefix="netcraq-figures-") as out, network_namespaces.private():
         file = Path(out) / "netchain.json"
         with ChainNetwork(
             checked, **ENGINES[engine], out=Path(out) / "network", controller=system != "NetChain"

@@ -45,6 +45,9 @@ const (
 	Rewrite // what is there gets another version
 )
 
+// Increment adds 1 to a number, which is 0 where there is none: Value is what it is then.
+const Increment wire.Op = 0xE0
+
 // Operations are a history as porcupine takes it. What is not known to have been executed may be
 // executed at any later time, or never.
 func Operations(history []Call) (ops []porcupine.Operation) {

@@ -1,9 +1,14 @@
 package linearizable
 
-import "github.com/netcraq/netcraq/wire"
+import (
+	"strconv"
+
+	"github.com/netcraq/netcraq/wire"
+)
 
 // What a key may do: a read tells the newest value and version; a write gives a higher version; a
-// CAS is executed if the version is the expected one. Nobody has written the keys of Registers
+// CAS is executed if the version is the expected one; deleting what is not there may change
+// nothing. Nobody has written the keys of Registers
 // before. Those of Added were added, with a version that no client was told.
 var (
 	Registers = model(Register{}, Register.Step, func(x Call) uint32 { return x.Key })
@@ -51,12 +56,37 @@ func (s Register) Step(x Call) (bool, Register) {
 			return x.Unknown, s
 		}
 		s = at
+	case x.Op == Increment:
+		next.value = s.incremented()
+		switch {
+		case next.value == "": // it fails
+			return x.Unknown, s
+		case !x.Unknown && next.value != x.Value:
+			return false, s
+		}
+	}
+	if x.Delete && !s.found && !x.Unknown {
+		if s, ok := s.is(x.Version); ok {
+			return true, s
+		}
 	}
 	if x.Unknown {
 		next.version, next.above = s.version, true
 		return true, next
 	}
 	return x.Version > s.version, next
+}
+
+// incremented is the number after the one that is there, "" where none is.
+func (s Register) incremented() string {
+	n := int64(0)
+	if s.found {
+		var err error
+		if n, err = strconv.ParseInt(s.value, 10, 64); err != nil {
+			return ""
+		}
+	}
+	return strconv.FormatInt(n+1, 10)
 }
 
 // name is a name's state: where it is, and what is there.

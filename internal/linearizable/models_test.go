@@ -48,6 +48,9 @@ func TestModels(t *testing.T) {
 	cas := func(value string, expected, version wire.Version) Call {
 		return Call{Key: 1, Op: wire.CAS, Value: value, Expected: expected, Version: version}
 	}
+	increment := func(value string, version wire.Version) Call {
+		return Call{Key: 1, Op: Increment, Value: value, Version: version}
+	}
 	unknown := func(x Call) Call { x.Unknown, x.Version = true, 0; return x }
 	failed := func(x Call, got string) Call { x.Failed, x.Got, x.Found = true, got, got != ""; return x }
 	for _, c := range []struct {
@@ -68,6 +71,14 @@ func TestModels(t *testing.T) {
 		{"... and executed twice", Added, []Call{write(1, "a", 5), unknown(write(1, "b", 0)), read(1, "b", 7),
 			write(1, "c", 8), read(1, "b", 9)}, false},
 		{"a deletion", Added, []Call{{Key: 1, Op: wire.Write, Delete: true, Version: 5}, read(1, "", 5)}, true},
+		{"a deletion of nothing", Added, []Call{{Key: 1, Op: wire.Write, Delete: true, Version: 5},
+			{Key: 1, Op: wire.Write, Delete: true, Version: 5}, read(1, "", 5)}, true},
+		{"a deletion of something that changes nothing", Added, []Call{write(1, "a", 5), {Key: 1, Op: wire.Write, Delete: true, Version: 5}}, false},
+		{"numbers", Registers, []Call{increment("1", 4), unknown(increment("", 0)), increment("3", 6), read(1, "3", 6)}, true},
+		{"an increment of unknown outcome, not executed", Registers, []Call{increment("1", 4), unknown(increment("", 0)), increment("2", 6)}, true},
+		{"an increment that is lost", Registers, []Call{increment("1", 4), increment("1", 6)}, false},
+		{"an increment that is done twice", Registers, []Call{increment("1", 4), unknown(increment("", 0)), increment("4", 6)}, false},
+		{"an increment of what is no number", Registers, []Call{write(1, "a", 4), unknown(increment("", 0)), read(1, "1", 6)}, false},
 		{"what was deleted is read", Added, []Call{write(1, "a", 4), {Key: 1, Op: wire.Write, Delete: true, Version: 5}, read(1, "a", 4)}, false},
 		{"the same value, another version", Registers, []Call{write(1, "a", 4), {Key: 1, Op: Rewrite, Value: "a", Version: 5}, read(1, "a", 5)}, true},
 		{"a rewriting that changes the value", Registers, []Call{write(1, "a", 4), {Key: 1, Op: Rewrite, Value: "b", Version: 5}}, false},

@@ -16,15 +16,30 @@ import (
 type Memory struct {
 	max int
 
-	mu      sync.Mutex
-	items   map[Key]Item
-	changed chan struct{} // closed, and made anew, by each change
-	writes  map[Key]uint64
+	mu       sync.Mutex
+	items    map[Key]Item
+	writes   map[Key]uint64
+	byKey    map[Key]map[*watcher]struct{}
+	byPrefix map[*watcher]struct{}
+}
+
+// watcher is a Watch. Something was put in where something has changed since it looked.
+type watcher struct {
+	changed chan struct{}
+	w       Watch
+}
+
+func (w *watcher) wake() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
 }
 
 // NewMemory makes an empty store whose values have at most max bytes.
 func NewMemory(max int) *Memory {
-	return &Memory{max: max, items: map[Key]Item{}, writes: map[Key]uint64{}, changed: make(chan struct{})}
+	return &Memory{max: max, items: map[Key]Item{}, writes: map[Key]uint64{},
+		byKey: map[Key]map[*watcher]struct{}{}, byPrefix: map[*watcher]struct{}{}}
 }
 
 var _ Store = (*Memory)(nil)
@@ -51,8 +66,14 @@ func (m *Memory) write(key Key, found bool, value []byte) Item {
 		Value: slices.Clone(value)}
 	m.items[key] = item
 	m.writes[key]++
-	close(m.changed)
-	m.changed = make(chan struct{})
+	for w := range m.byKey[key] {
+		w.wake()
+	}
+	for w := range m.byPrefix {
+		if w.w.Namespace == key.Namespace && strings.HasPrefix(key.Name, *w.w.Prefix) {
+			w.wake()
+		}
+	}
 	return item
 }
 
@@ -71,6 +92,9 @@ func (m *Memory) Put(ctx context.Context, key Key, value []byte) (wire.Version, 
 	if err := m.fits(value); err != nil {
 		return 0, err
 	}
+	if err := MayCreate(ctx); err != nil && m.items[key].Version == 0 {
+		return 0, err
+	}
 	return m.write(key, true, value).Version, ctx.Err()
 }
 
@@ -84,6 +108,9 @@ func (m *Memory) CompareAndSwap(ctx context.Context, key Key, expected wire.Vers
 	}
 	if item := m.get(key); item.Version != expected {
 		return item, false, ctx.Err()
+	}
+	if err := MayCreate(ctx); err != nil && expected == 0 {
+		return Item{}, false, err
 	}
 	return m.write(key, true, value), true, ctx.Err()
 }
@@ -126,6 +153,34 @@ func (m *Memory) list(namespace, prefix string) []Key {
 	return keys
 }
 
+// follow registers a watcher, until stop.
+func (m *Memory) follow(w Watch) (_ *watcher, stop func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := &watcher{changed: make(chan struct{}, 1), w: w}
+	if w.Prefix != nil {
+		m.byPrefix[f] = struct{}{}
+	}
+	for _, name := range w.Keys {
+		k := Key{w.Namespace, name}
+		if m.byKey[k] == nil {
+			m.byKey[k] = map[*watcher]struct{}{}
+		}
+		m.byKey[k][f] = struct{}{}
+	}
+	return f, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.byPrefix, f)
+		for _, name := range w.Keys {
+			k := Key{w.Namespace, name}
+			if delete(m.byKey[k], f); len(m.byKey[k]) == 0 {
+				delete(m.byKey, k)
+			}
+		}
+	}
+}
+
 // Watch implements [Store].
 func (m *Memory) Watch(ctx context.Context, w Watch, tell func([]Change)) error {
 	type told struct {
@@ -133,10 +188,11 @@ func (m *Memory) Watch(ctx context.Context, w Watch, tell func([]Change)) error 
 		writes  uint64
 	}
 	known := map[Key]told{}
+	f, stop := m.follow(w)
+	defer stop()
 	for {
 		var out []Change
 		m.mu.Lock()
-		changed := m.changed
 		var keys []Key
 		for _, name := range w.Keys {
 			keys = append(keys, Key{w.Namespace, name})
@@ -152,8 +208,10 @@ func (m *Memory) Watch(ctx context.Context, w Watch, tell func([]Change)) error 
 				continue
 			case before:
 				out = append(out, Change{item, m.writes[k] - last.writes - 1})
-			case !has || item.Version > after:
+			case !has:
 				out = append(out, Change{Item: item})
+			case item.Version > after: // each write is the next version
+				out = append(out, Change{item, item.Version.Sequence() - after.Sequence() - 1})
 			}
 			known[k] = told{item.Version, m.writes[k]}
 		}
@@ -163,7 +221,7 @@ func (m *Memory) Watch(ctx context.Context, w Watch, tell func([]Change)) error 
 			continue
 		}
 		select {
-		case <-changed:
+		case <-f.changed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

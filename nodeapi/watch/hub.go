@@ -36,6 +36,9 @@ type Config struct {
 	Listing     time.Duration // 500 ms: names under a prefix that is watched are listed so often
 	Keys        int           // 131072: the most that are watched; beyond it CodeQuotaExceeded
 	AtOnce      int           // 256 changes in one tell
+	// Follow has Notified, or SuspectID, called for what is committed of a KEY_ID, from some moment
+	// soon until stop is called, and not before it returns. nil: the network tells of nothing.
+	Follow func(id wire.Key) (stop func())
 }
 
 func (c Config) withDefaults() Config {
@@ -72,6 +75,7 @@ type Hub struct {
 	last     core.Watcher
 	watchers map[core.Watcher]*watcher
 	names    map[store.Key]*names // by namespace and prefix
+	follows  map[wire.Key]func()  // ends what Config.Follow has begun
 	wake     chan struct{}        // the machine may have reads to begin
 }
 
@@ -87,8 +91,8 @@ type watcher struct {
 func NewHub(reader Reader, config Config) *Hub {
 	config = config.withDefaults()
 	h := &Hub{config: config, reader: reader, start: time.Now(), watchers: map[core.Watcher]*watcher{},
-		names: map[store.Key]*names{},
-		wake:  make(chan struct{}, 1)}
+		names: map[store.Key]*names{}, follows: map[wire.Key]func(){},
+		wake: make(chan struct{}, 1)}
 	h.machine = core.New(core.Config{Round: config.Round, Unhelped: config.Unhelped, Retry: config.Retry,
 		Suspect: config.Suspect, Reads: config.Reads})
 	h.ctx, h.stop = context.WithCancel(context.Background())
@@ -100,6 +104,12 @@ func NewHub(reader Reader, config Config) *Hub {
 func (h *Hub) Close() {
 	h.stop()
 	h.work.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, stop := range h.follows {
+		stop()
+		delete(h.follows, id)
+	}
 }
 
 func (h *Hub) now() time.Duration { return time.Since(h.start) }
@@ -275,6 +285,16 @@ func (h *Hub) drive() {
 			}
 		}
 	}
+	for id, follow := range h.machine.Named() {
+		if stop := h.follows[id]; stop != nil {
+			stop()
+			delete(h.follows, id)
+		}
+		if follow && h.config.Follow != nil {
+			h.follows[id] = h.config.Follow(id)
+			h.machine.SuspectID(h.now(), id) // what was committed before
+		}
+	}
 	select {
 	case h.wake <- struct{}{}:
 	default:
@@ -341,6 +361,14 @@ func (h *Hub) Suspect(key store.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.machine.SuspectKey(h.now(), key)
+	h.drive()
+}
+
+// SuspectID is Suspect by the KEY_ID.
+func (h *Hub) SuspectID(id wire.Key) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.machine.SuspectID(h.now(), id)
 	h.drive()
 }
 

@@ -25,7 +25,8 @@ func TestLeftOutOfBMv2(t *testing.T) {
 	}
 	w := newWorld(t, "testdata/leftout")
 	addr := testport.Free(t)
-	cmd := exec.Command(binary, "--no-p4", "--log-level", "off", "--", "--grpc-server-addr", addr)
+	args := append(testport.Thrift(t, binary), "--no-p4", "--log-level", "off", "--", "--grpc-server-addr", addr)
+	cmd := exec.Command(binary, args...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -140,7 +140,7 @@ func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *
 		t.Fatal(err)
 	}
 	addr := testport.Free(t)
-	args := []string{"--use-files", "0", "--log-level", "off", "--device-id", "0"}
+	args := append(testport.Thrift(t, binary), "--use-files", "0", "--log-level", "off", "--device-id", "0")
 	ports := []uint32{0, 1, 2, 3, 4, 5, 6}
 	from := ports[0]
 	for _, c := range f.Commands {

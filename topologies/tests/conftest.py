@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from topologies import namespaces, ownership, p4app
+from topologies import network_namespaces, ownership, p4app
 
 
 def why_not(switch):
@@ -22,7 +22,7 @@ def why_not(switch):
 
 def runs_here():
     """The runs that live in this network namespace. Others may live on the machine, in others."""
-    here = namespaces.identity()
+    here = network_namespaces.identity()
     return {run_id for run_id, what in ownership._living().items() if what.get("namespace") == here}
 
 
@@ -47,5 +47,5 @@ def private(switch):
     """A network namespace of the module's own, so that its ports and interfaces meet
     nobody else's.
     """
-    with namespaces.private():
+    with network_namespaces.private():
         yield

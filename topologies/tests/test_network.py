@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import pytest
 
-from topologies import namespaces, ownership, p4app
+from topologies import network_namespaces, ownership, p4app
 from topologies.network import Sent
 from topologies.tests.conftest import processes_here, runs_here
 
@@ -250,8 +250,8 @@ with network.ChainNetwork(p4app.load("topologies/chain-4.json"), switch="{switch
 
 
 def test_a_namespace_of_its_own_ends_with_the_block():
-    outside = namespaces.identity()
-    with namespaces.private():
-        assert namespaces.identity() != outside
+    outside = network_namespaces.identity()
+    with network_namespaces.private():
+        assert network_namespaces.identity() != outside
         assert interfaces() == set()
-    assert namespaces.identity() == outside
+    assert network_namespaces.identity() == outside

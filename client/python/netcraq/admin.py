@@ -36,11 +36,14 @@ def default_url() -> str:
 
 
 class AdminError(Exception):
-    """The controller refused, or did not answer. ``code`` is its error code, or "unreachable"."""
+    """The controller refused, or did not answer. ``code`` is its error code, or "unreachable".
+    ``settled``: of a name that has no key, as :class:`Key`'s.
+    """
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, settled: float = 0.0) -> None:
         super().__init__(message)
         self.code = code
+        self.settled = settled
 
 
 @dataclass
@@ -68,6 +71,22 @@ class Chain:
     def addresses(self) -> list[str]:
         """The service address and the members' own."""
         return [self.service_address, *self.member_addresses.values()]
+
+
+@dataclass(frozen=True)
+class Key:
+    """Where a key is."""
+
+    name: str
+    id: int
+    """Its KEY_ID."""
+    version_offset: int = 0
+    """Makes a version of the KEY_ID one of the name: it is added, in 64 bits."""
+    unwritten: int = 0
+    """The version of the name for as long as nobody has written the key; 0: it was added with a
+    value."""
+    settled: float = 0.0
+    """For so many seconds, at least, the name has had no other KEY_ID."""
 
 
 class Admin:
@@ -114,6 +133,35 @@ class Admin:
     def key_id(self, name: str) -> int:
         """The KEY_ID of a placed key. Raises AdminError with code not_found."""
         return self._do("GET", "/v1/keys/" + _segment(name))["keyId"]
+
+    def lookup(self, name: str) -> Key:
+        """Where a key is. Raises AdminError with code not_found, or unavailable while it is on its
+        way: ask again.
+        """
+        return self._key(self._do("GET", "/v1/keys/" + _segment(name)))
+
+    def request_key(self, name: str, *, chains: list[str] | None = None, quota: tuple[str, int] | None = None) -> Key:
+        """Has a key added in the chain with the most room, if there is none of the name.
+
+        chains: those that it may be in. quota: a prefix of the name, and how many keys there may be
+        with that. Raises AdminError with code resource_exhausted or quota_exceeded.
+        """
+        body: dict[str, Any] = {"name": name}
+        if chains:
+            body["chains"] = chains
+        if quota:
+            body["quota"] = {"prefix": quota[0], "keys": quota[1]}
+        return self._key(self._do("POST", "/v1/keys", body))
+
+    @staticmethod
+    def _key(k: dict[str, Any]) -> Key:
+        return Key(
+            k["name"],
+            k["keyId"],
+            int(k.get("versionOffset", 0)),
+            int(k.get("unwritten", 0)),
+            k.get("settledMillis", 0) / 1000,
+        )
 
     def lease_sessions(
         self, count: int = 1, owner: str = "netcraq python client", address: str | None = None
@@ -164,7 +212,7 @@ class Admin:
             return text
         try:
             error = json.loads(text)["error"]
-            raise AdminError(error["code"], error["message"])
+            raise AdminError(error["code"], error["message"], error.get("settledMillis", 0) / 1000)
         except (ValueError, KeyError, TypeError):
             raise AdminError("internal", f"{self.url}{path}: {response.status} {response.reason}") from None
 

@@ -193,6 +193,10 @@ class RefController:
         """
         self.chain, self.ttl, self.token = chain, ttl, token
         self.keys: dict[str, int] = {}
+        self.details: dict[str, dict[str, Any]] = {}
+        """More of what it tells of a key, by name."""
+        self.moving: set[str] = set()
+        self.next_key = 0x100
         self.next_session = 1
         self.hosts: list[str | None] = []
         """Whom sessions were leased to."""
@@ -236,6 +240,37 @@ class RefController:
         self.server.server_close()
         self.thread.join()
 
+    def put(self, name: str, at: int, value: bytes | None) -> int:
+        """Gives a name a new KEY_ID, with a value at a version, and returns it."""
+        self.next_key += 1
+        self.keys[name] = key = CHAIN << 24 | self.next_key
+        with self.chain.lock:
+            self.chain.slots[key] = (at, value)
+        return key
+
+    def move(self, name: str, settled: float = 60) -> None:
+        """Gives a name another KEY_ID, with the value that it has, as a move to another chain does.
+        settled: for how long it says that the old one has been gone.
+        """
+        with self.chain.lock:
+            at, value = self.chain.slots.pop(self.keys[name])
+        details = self.details.setdefault(name, {})
+        by_name = at + int(details.get("versionOffset", 0))
+        self.put(name, version(1, 1), value)
+        details |= {
+            "versionOffset": str((by_name - version(1, 1)) & (1 << 64) - 1),
+            "settledMillis": int(settled * 1000),
+        }
+
+    def remove(self, name: str) -> None:
+        """Takes a key out."""
+        with self.chain.lock:
+            del self.chain.slots[self.keys.pop(name)]
+        self.details.pop(name, None)
+
+    def _key(self, name: str) -> dict[str, Any]:
+        return {"name": name, "keyId": self.keys[name]} | self.details.get(name, {})
+
     def answer(self, method: str, url: SplitResult, body: dict[str, Any] | None) -> tuple[int, Any]:
         """Answers one request: HTTP status and JSON."""
         parts = [unquote(p) for p in url.path.split("/")[2:]]
@@ -250,8 +285,16 @@ class RefController:
             case "GET", ["keys"]:
                 prefix = parse_qs(url.query).get("prefix", [""])[0]
                 return 200, [{"name": n, "keyId": k} for n, k in self.keys.items() if n.startswith(prefix)]
+            case "GET", ["keys", name] if name in self.moving:
+                return 503, {"error": {"code": "unavailable", "message": f"{name} is being moved"}}
             case "GET", ["keys", name]:
-                return (200, {"name": name, "keyId": self.keys[name]}) if name in self.keys else not_found
+                return (200, self._key(name)) if name in self.keys else not_found
+            case "POST", ["keys"]:
+                name = (body or {})["name"]
+                if name not in self.keys:
+                    self.put(name, version(1, 1), None)
+                    self.details[name] = {"unwritten": str(version(1, 1))}
+                return 200, self._key(name)
             case "POST", ["sessions"]:
                 first, host = self.next_session, (body or {}).get("address")
                 self.next_session += (body or {})["count"]

@@ -8,6 +8,7 @@
 //	testpod lookup NAME...      the addresses of each
 //	testpod send ADDRESS HEX    send a UDP datagram, and print what comes back within a second, in hexadecimal
 //	testpod attack NAME...      send what a hostile pod can (attack.go), and print how much was sent and what was answered
+//	testpod door SOCKET REQUEST...  send requests to the node API (door.go), and print the answers
 //	testpod probe               read a key of the chain, and print how long answers take
 package main
 
@@ -48,6 +49,8 @@ func main() {
 		err = send(args)
 	case "attack":
 		err = attack(args)
+	case "door":
+		err = door(args)
 	case "probe":
 		err = probe(args)
 	default:

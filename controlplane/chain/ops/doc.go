@@ -11,6 +11,7 @@
 //	                  goroutines, P4Runtime                 or coroutines, simulated switches
 //
 //	ops.Move ──▶ Keeper: directory, store, operations       controller/move.go  sim/keys.go
+//	ops.Tidy: directory and key_index agree again           controller/tidy.go  sim/tidy.go
 //
 // Nothing here starts a goroutine, waits for a channel, or asks what time it is, other than by
 // Runtime.

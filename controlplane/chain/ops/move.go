@@ -28,7 +28,7 @@ type Keeper interface {
 	// cannot finish before ctx ends it takes out again.
 	Place(ctx context.Context, name string, value []byte) (Key, error)
 	// FinishMove does what the directory's FinishMove does.
-	FinishMove(from, to wire.Key) (now, left Key, err error)
+	FinishMove(from, to wire.Key, last wire.Version) (now, left Key, err error)
 	// Remove starts the removal of a key of the chain that it moves from.
 	Remove(k Key)
 	// Save returns when the directory is on record as it is now; SaveSoon does not wait for that,
@@ -39,9 +39,9 @@ type Keeper interface {
 	Stays(k Key, why error)
 }
 
-// Waiting waits for an operation's end, and gives what was in the key's slot where the operation
-// looked. When ctx ends before, the operation is given up.
-type Waiting func(ctx context.Context) (value []byte, err error)
+// Waiting waits for an operation's end, and gives what was in the key's slot, and its version,
+// where the operation looked. When ctx ends before, the operation is given up.
+type Waiting func(ctx context.Context) (value []byte, version wire.Version, err error)
 
 // ErrNotLeading: the store takes nothing from this controller any more, because another leads.
 var ErrNotLeading = errors.New("another controller leads")
@@ -50,7 +50,7 @@ var ErrNotLeading = errors.New("another controller leads")
 // successor. The key may be out of clients' sight for patience before it is put back, and its value
 // may take as long to be placed.
 func Move(ctx context.Context, in Keeper, k Key, patience time.Duration) (Key, error) {
-	value, err := take(ctx, in, k, patience)
+	value, last, err := take(ctx, in, k, patience)
 	var to Key
 	if err == nil {
 		ctx, cancel := in.WithTimeout(ctx, patience)
@@ -58,38 +58,77 @@ func Move(ctx context.Context, in Keeper, k Key, patience time.Duration) (Key, e
 		cancel()
 	}
 	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, ErrNotLeading) { // else the next controller puts it back
-			in.Stays(k, err)
-			Reattach(in, k)
-		}
+		reattach(ctx, in, k, err)
 		return Key{}, fmt.Errorf("%q was not moved: %w", k.Name, err)
 	}
-	now, left, err := in.FinishMove(k.ID, to.ID)
+	now, left, err := in.FinishMove(k.ID, to.ID, last)
 	if err != nil {
 		return Key{}, err
 	}
-	// Nobody hears of the new KEY_ID before it is on record: a controller that did not know of it
-	// would put the key back.
-	for err = in.Save(ctx); err != nil; err = in.Save(ctx) {
+	return now, leave(ctx, in, left)
+}
+
+// reattach starts to put a key back that could not be taken, or is not to be, and says why.
+func reattach(ctx context.Context, in Keeper, k Key, why error) {
+	if ctx.Err() == nil && !errors.Is(why, ErrNotLeading) { // else the next controller does
+		in.Stays(k, why)
+		Reattach(in, k)
+	}
+}
+
+// leave starts to remove what is left of a key whose name is another's now, or nobody's, when that
+// is on record. Nobody hears of what has become of a name before: a controller that did not know of
+// it would put the key back.
+func leave(ctx context.Context, in Keeper, left Key) error {
+	for err := in.Save(ctx); err != nil; err = in.Save(ctx) {
 		if errors.Is(err, ErrNotLeading) {
-			return Key{}, err // the next one knows which it is
+			return err // the next one knows which it is
 		}
 		if err := in.Sleep(ctx, 500*time.Millisecond); err != nil {
-			return Key{}, err
+			return err
 		}
 	}
 	in.Remove(left)
-	return now, nil
+	return nil
 }
 
-// take takes a key out of clients' sight, and gives its value.
-func take(ctx context.Context, in Keeper, k Key, patience time.Duration) ([]byte, error) {
+// Releaser is a Keeper that can give up names.
+type Releaser interface {
+	Keeper
+	// Release does what the directory's Release does.
+	Release(id wire.Key, last wire.Version) (left Key, err error)
+}
+
+// ErrUsed: a key was to be removed if nobody has used it, and somebody has.
+var ErrUsed = errors.New("the key is in use")
+
+// RemoveUnused removes a key that is recorded as Moving, if it has no value and its version is the
+// one given; otherwise it is put back. Nothing that is written meanwhile is lost: first the key is
+// taken out of clients' sight, then it is looked what it has.
+func RemoveUnused(ctx context.Context, in Releaser, k Key, version wire.Version, patience time.Duration) error {
+	value, last, err := take(ctx, in, k, patience)
+	if err == nil && (value != nil || last != version) {
+		err = fmt.Errorf("%w: its version is %v", ErrUsed, k.Version(last))
+	}
+	if err != nil {
+		reattach(ctx, in, k, err)
+		return fmt.Errorf("%q was not removed: %w", k.Name, err)
+	}
+	left, err := in.Release(k.ID, last)
+	if err != nil {
+		return err
+	}
+	return leave(ctx, in, left)
+}
+
+// take takes a key out of clients' sight, and gives its value and version.
+func take(ctx context.Context, in Keeper, k Key, patience time.Duration) ([]byte, wire.Version, error) {
 	ctx, cancel := in.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := in.Save(ctx); err != nil {
-		return nil, err // nothing has been done
+		return nil, 0, err // nothing has been done
 	}
-	value, err := in.Operate(k, (*chain.Machine).DetachKeys, func(err error) {
+	value, version, err := in.Operate(k, (*chain.Machine).DetachKeys, func(err error) {
 		if err == nil {
 			in.Directory().SetState(k.ID, keyspace.Taken)
 			in.SaveSoon() // one that is not recorded as Taken is put back as well
@@ -98,7 +137,7 @@ func take(ctx context.Context, in Keeper, k Key, patience time.Duration) ([]byte
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("its chain did not let go of it within %v: %w", patience, err)
 	}
-	return value, err
+	return value, version, err
 }
 
 // Reattach starts to give a key its entries again that was being moved.

@@ -16,10 +16,14 @@ func (w *Writes) Ended(dir *keyspace.Directory, add bool, err error) (placed, go
 		switch {
 		case add && err == nil && w.Err(i) == nil:
 			dir.SetState(k.ID, keyspace.Placed)
+			dir.Written(k.ID, w.Version(i), w.Values[i] == nil)
 			placed = append(placed, k)
 		case add && (errors.Is(err, chain.ErrUnavailable) || w.Err(i) != nil):
 			undo = append(undo, k) // its entries, and perhaps its value, are there
 		case err == nil || add: // removed, or rolled back by the machine
+			if !add {
+				dir.Leave(k.ID, w.Version(i))
+			}
 			dir.Delete(k.ID)
 			gone = append(gone, k)
 		}

@@ -69,7 +69,7 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 		}
 	}
 	var n atomic.Int64
-	err = each(ctx, c, items, func(ctx context.Context, it item) error {
+	err = Each(ctx, c, items, func(ctx context.Context, it item) error {
 		ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
 		defer cancel()
 		for pause := 2 * time.Millisecond; ; pause = min(2*pause, longestPause) {
@@ -125,7 +125,7 @@ func (c *Chain) slots(ctx context.Context, at *Switch, keys []Key,
 // drained waits until some members are clean and hold the same version of every key. One that was
 // restarted meanwhile has another epoch, and its slots say nothing.
 func (c *Chain) drained(ctx context.Context, epoch uint16, members []*Switch, keys []Key) error {
-	return each(ctx, c, keys, func(ctx context.Context, k Key) error {
+	return Each(ctx, c, keys, func(ctx context.Context, k Key) error {
 		ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
 		defer cancel()
 		for pause := 2 * time.Millisecond; ; pause = min(2*pause, longestPause) {
@@ -153,21 +153,22 @@ func (c *Chain) drained(ctx context.Context, epoch uint16, members []*Switch, ke
 
 // Drain re-propagates what is dirty in the slots of keys that only their aliases lead to, until all
 // members are equal, and gives what they hold: nil is a tombstone.
-func (c *Chain) Drain(ctx context.Context, a chain.DrainKeys, keys []Key) (values [][]byte, sent int, err error) {
+func (c *Chain) Drain(ctx context.Context, a chain.DrainKeys, keys []Key) (values [][]byte,
+	versions []wire.Version, sent int, err error) {
 	aliases := append([]Key(nil), keys...)
 	for i := range aliases {
 		aliases[i].ID = aliases[i].Alias
 	}
 	sent, err = c.Redrive(ctx, chain.Redrive{Epoch: a.Epoch, From: a.Members, Via: a.Members[0], Drain: true}, aliases)
 	if err != nil {
-		return nil, sent, err
+		return nil, nil, sent, err
 	}
 	tail, err := c.Switch(a.Members[len(a.Members)-1])
 	if err != nil {
-		return nil, sent, err
+		return nil, nil, sent, err
 	}
-	values = make([][]byte, len(keys))
-	return values, sent, c.ForEach(ctx, len(keys), window, func(ctx context.Context, i int) error {
+	values, versions = make([][]byte, len(keys)), make([]wire.Version, len(keys))
+	return values, versions, sent, c.ForEach(ctx, len(keys), window, func(ctx context.Context, i int) error {
 		ctx, cancel := c.WithTimeout(ctx, FetchTimeout)
 		defer cancel()
 		r, err := tail.fetchIn(ctx, a.Epoch, aliases[i].ID, 0, 0)
@@ -179,6 +180,7 @@ func (c *Chain) Drain(ctx context.Context, a chain.DrainKeys, keys []Key) (value
 		case !r.Tombstone:
 			values[i] = append([]byte{}, r.Value...)
 		}
+		versions[i] = r.Version
 		return nil
 	})
 }

@@ -22,8 +22,8 @@ type Runtime interface {
 // window is how many exchanges with switches are under way at a time.
 const window = 64
 
-// each calls do for all of some things, window at a time, and gives the first error.
-func each[T any](ctx context.Context, r Runtime, all []T, do func(context.Context, T) error) error {
+// Each calls do for all of some things, 64 (window) at a time, and gives the first error.
+func Each[T any](ctx context.Context, r Runtime, all []T, do func(context.Context, T) error) error {
 	return r.ForEach(ctx, len(all), window, func(ctx context.Context, i int) error { return do(ctx, all[i]) })
 }
 

@@ -175,7 +175,7 @@ func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Sw
 		}
 		s.next.Store(begin)
 	}
-	return each(ctx, c, members, func(ctx context.Context, m *Switch) error {
+	return Each(ctx, c, members, func(ctx context.Context, m *Switch) error {
 		return m.ResetRecord(ctx, s.id, s.next.Load())
 	})
 }

@@ -19,6 +19,27 @@ type Writes struct {
 	mu      sync.Mutex
 	written []bool // the key's write was answered, in this or an earlier attempt
 	errs    []error
+	// versions that the writes were given. Of a removal whose key had gone from the head before:
+	// one above all that it has had.
+	versions []wire.Version
+}
+
+// Version is that of the key's last write, or, where the keys were drained, the one that it had;
+// 0: it is not known.
+func (w *Writes) Version(i int) wire.Version {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i < len(w.versions) {
+		return w.versions[i]
+	}
+	return 0
+}
+
+// Drained keeps what Drain has found.
+func (w *Writes) Drained(values [][]byte, versions []wire.Version) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Values, w.versions = values, versions
 }
 
 // Err is why a key was not written in the last attempt.
@@ -48,6 +69,7 @@ func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remov
 	w.mu.Lock()
 	if w.errs == nil {
 		w.written, w.errs = make([]bool, len(w.Keys)), make([]error, len(w.Keys))
+		w.versions = make([]wire.Version, len(w.Keys))
 	}
 	var todo []int
 	for i := range w.Keys {
@@ -58,11 +80,12 @@ func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remov
 	w.mu.Unlock()
 	err = c.ForEach(ctx, len(todo), c.Pool.Size, func(ctx context.Context, n int) error {
 		i := todo[n]
-		err := c.write(ctx, at, w.Keys[i].ID, w.Values[i], remove)
+		version, err := c.write(ctx, at, w.Keys[i].ID, w.Values[i], remove)
 		if ctx.Err() == nil {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.written[i], w.errs[i] = err == nil, err
+			w.versions[i] = max(w.versions[i], version)
 		}
 		return nil
 	})
@@ -78,11 +101,12 @@ func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remov
 }
 
 // write writes one key through the chain (value nil: a tombstone) until it is answered and every
-// member is clean.
-func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value []byte, remove bool) error {
+// member is clean, and gives its version.
+func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value []byte, remove bool) (wire.Version,
+	error) {
 	s, err := c.Pool.get(ctx, c, members)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer c.Pool.put(s)
 	ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
@@ -95,25 +119,25 @@ func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value
 			return r.Op == wire.WriteReply && r.Session == p.Session && r.Request == p.Request
 		})
 		if err != nil {
-			return err
+			return 0, err
 		}
 		switch r.Status {
 		case wire.OK, wire.Superseded:
 			if c.allClean(ctx, members, id, r.Version) {
-				return nil
+				return r.Version, nil
 			}
 			// Sending the same request again makes the tail acknowledge again.
 		case wire.NotFound:
 			if remove { // the head has no entry: nobody can read it there, and nothing new comes
-				return nil
+				return wire.MakeVersion(r.Epoch+1, 0), nil
 			}
-			return fmt.Errorf("%s has no slot for %v: somebody else has changed its key_index", head.Name, id)
+			return 0, fmt.Errorf("%s has no slot for %v: somebody else has changed its key_index", head.Name, id)
 		case wire.Retry, wire.NotServing, wire.Full:
 		default:
-			return fmt.Errorf("%s answered the write of %v with %v", head.Name, id, r.Status)
+			return 0, fmt.Errorf("%s answered the write of %v with %v", head.Name, id, r.Status)
 		}
 		if err := c.Sleep(ctx, pause); err != nil {
-			return fmt.Errorf("the write of %v was not finished: %w", id, err)
+			return 0, fmt.Errorf("the write of %v was not finished: %w", id, err)
 		}
 	}
 }
@@ -131,7 +155,7 @@ func (c *Chain) allClean(ctx context.Context, members []*Switch, id wire.Key, ve
 	}
 	ctx, cancel := c.WithTimeout(ctx, patience)
 	defer cancel()
-	return nil == each(ctx, c, members, func(ctx context.Context, m *Switch) error {
+	return nil == Each(ctx, c, members, func(ctx context.Context, m *Switch) error {
 		for pause := time.Millisecond; ; pause *= 2 {
 			r, err := m.Fetch(ctx, id, 0, 0)
 			if err != nil {

@@ -60,6 +60,7 @@ type Machine struct {
 	reads    map[Ticket]*key // under way; nil: of a key that nobody follows any more
 	due      schedule        // keys that are not being read, by when they are to be
 	ready    []Watcher
+	named    []wire.Key // KEY_IDs that have become, or are no more, those of a key
 }
 
 // key is one that somebody follows.
@@ -71,7 +72,10 @@ type key struct {
 	// life counts how often the name was found under another KEY_ID, with another state. Versions
 	// are a KEY_ID's. Reads of a key are one after the other, and each is linearizable: what a
 	// later one finds is not older, whatever its version.
-	life      uint64
+	life uint64
+	// version is the newest one as it was found. A key that is there no more is found at version 0,
+	// and told at one above its last: the removal's was higher.
+	version   wire.Version
 	followers []*follower
 	waiting   int // followers that wait for a read which has not begun, or not ended
 	reading   bool
@@ -233,6 +237,20 @@ func (m *Machine) IDs() []wire.Key {
 	return out
 }
 
+// Named are the KEY_IDs that have begun to be, or are no longer, those of a key that is followed,
+// since the last call: true where one is.
+func (m *Machine) Named() map[wire.Key]bool {
+	if len(m.named) == 0 {
+		return nil
+	}
+	out := map[wire.Key]bool{}
+	for _, id := range m.named {
+		out[id] = m.ids[id] != nil
+	}
+	m.named = nil
+	return out
+}
+
 // rename notes the KEY_ID that a key has now.
 func (m *Machine) rename(k *key, id wire.Key) {
 	old := k.newest.ID
@@ -241,6 +259,7 @@ func (m *Machine) rename(k *key, id wire.Key) {
 		return
 	}
 	if m.ids[old] == k {
+		m.named = append(m.named, old)
 		delete(m.ids, old)
 		c := m.chains[old.Chain()]
 		if delete(c.keys, k); len(c.keys) == 0 {
@@ -254,6 +273,7 @@ func (m *Machine) rename(k *key, id wire.Key) {
 		m.rename(other, 0) // its name has lost it, as its own next read will say
 	}
 	m.ids[id] = k
+	m.named = append(m.named, id)
 	c := m.chains[id.Chain()]
 	if c == nil {
 		c = &chain{keys: map[*key]struct{}{}}

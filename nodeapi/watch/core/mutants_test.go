@@ -35,8 +35,8 @@ var mutants = []struct{ rule, file, old, new string }{
 `},
 	{"versions only grow, of notifications", "reads.go", `version <= before {`,
 		`version <= before && without != RULE {`},
-	{"versions only grow, of reads", "reads.go", `anew || r.Version > k.newest.Version {`,
-		`anew || r.Version > k.newest.Version || without == RULE {`},
+	{"versions only grow, of reads", "reads.go", `anew || r.Version > k.version {`,
+		`anew || r.Version > k.version || without == RULE {`},
 	{"a life after another", "reads.go", `anew := k.known &&`, `anew := without != RULE && k.known &&`},
 	{"a read that began after the watcher came", "tell.go", `f.since < t {`, `(f.since < t || without == RULE) {`},
 	{"nothing before that read", "tell.go", `		if f.fresh {

@@ -15,11 +15,12 @@ func (m *Machine) Notified(now time.Duration, id wire.Key, version wire.Version,
 		return
 	}
 	version += k.newest.Offset
-	before := k.newest.Version
+	before := k.version
 	if version <= before {
 		return
 	}
 	next := k.newest
+	k.version = version
 	next.Version, next.Found, next.Value = version, found, value
 	m.learn(k, next)
 	if version != before+1 { // others were lost, or are late, or the chain has failed over
@@ -39,6 +40,13 @@ func (m *Machine) SuspectChain(now time.Duration, id uint8) {
 // SuspectAll is SuspectChain for all chains and for keys of none.
 func (m *Machine) SuspectAll(now time.Duration) {
 	for _, k := range m.keys {
+		m.readSoon(k, now)
+	}
+}
+
+// SuspectID makes the key of a KEY_ID be read.
+func (m *Machine) SuspectID(now time.Duration, id wire.Key) {
+	if k := m.ids[id]; k != nil {
 		m.readSoon(k, now)
 	}
 }
@@ -138,7 +146,14 @@ func (m *Machine) Ended(now time.Duration, t Ticket, r Reading) {
 	if anew {
 		k.life++
 	}
-	if !k.known || anew || r.Version > k.newest.Version {
+	if !k.known || anew || r.Version > k.version {
+		k.version = r.Version
+		if k.known && !r.Found && r.Version == 0 {
+			r.Version = k.newest.Version
+			if k.newest.Found {
+				r.Version++
+			}
+		}
 		k.known = true
 		m.learn(k, r)
 	}

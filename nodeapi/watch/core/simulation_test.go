@@ -61,6 +61,7 @@ type following struct {
 	has      bool
 	after    wire.Version
 	position int // in the key's history: what was told last; -1: nothing
+	version  wire.Version
 }
 
 type simWatcher struct {
@@ -296,7 +297,9 @@ func (w *world) take(x *simWatcher) {
 		at := -1
 		for j := f.position + 1; j < len(k.history); j++ {
 			s := k.history[j]
-			if s.version == c.Version && s.found == c.Found && s.value == string(c.Value) {
+			// One that is there no more is told at a version above the last that is known.
+			gone := !s.found && s.version == 0 && !c.Found && (f.position < 0 || c.Version >= f.version)
+			if gone || s.version == c.Version && s.found == c.Found && s.value == string(c.Value) {
 				at = j
 			}
 		}
@@ -319,7 +322,7 @@ func (w *world) take(x *simWatcher) {
 		if c.Overtaken < left {
 			w.breaks("%s %v: %d are said to be overtaken, and %d were", c.Key.Name, c.Version, c.Overtaken, left)
 		}
-		f.position = at
+		f.position, f.version = at, c.Version
 		f.told = append(f.told, k.history[at])
 	}
 }

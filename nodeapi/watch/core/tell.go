@@ -50,7 +50,7 @@ func (f *follower) lacks() bool {
 	if !f.told {
 		// The first read is not older than what anybody was told before. So a lower version than
 		// the watcher's is of another life, and news.
-		return !f.has || now.Version != f.after
+		return !f.has || now.Version != f.after && f.key.version != f.after
 	}
 	if !f.last.found && !now.Found && now.Version <= f.last.version {
 		return false // it was not there, and is not there

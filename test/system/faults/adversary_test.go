@@ -439,17 +439,17 @@ func checkNamed(t *testing.T, g int, history []linearizable.Call) {
 	ops := linearizable.Operations(slices.DeleteFunc(slices.Clone(history), hidden))
 	for _, name := range linearizable.Names.Partition(ops) {
 		if result := porcupine.CheckOperationsTimeout(linearizable.Names, name, 2*time.Minute); result != porcupine.Ok {
-			t.Errorf("the history of generation %d is not linearizable: %v\n%s", g, result, around(name))
+			t.Errorf("the history of generation %d is not linearizable: %v\n%s", g, result, around(linearizable.Names, name))
 		}
 	}
 }
 
-// around is what was done to a name shortly before the first moment at which it cannot all have
-// been.
-func around(ops []porcupine.Operation) string {
+// around is what was done to a key or name shortly before the first moment at which it cannot all
+// have been.
+func around(model porcupine.Model, ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
 	bad := sort.Search(len(ops), func(n int) bool {
-		return porcupine.CheckOperationsTimeout(linearizable.Names, upTo(ops, ops[n].Return),
+		return porcupine.CheckOperationsTimeout(model, upTo(ops, ops[n].Return),
 			time.Minute) != porcupine.Ok
 	})
 	if bad == len(ops) {

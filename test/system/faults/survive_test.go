@@ -117,11 +117,18 @@ func survive(t *testing.T, engine string) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var history []linearizable.Call
-	run := func(i, piece int, d time.Duration) {
-		session := s.Sessions[i]
-		session.NextRequest += uint32(piece) << 20 // above those of the piece before
-		w := lab.Workload{Client: 100*piece + i, Service: lab.ServiceAddr, Keys: hot, Session: session, Duration: d,
-			Reads: i%4 == 3}
+	// The load ends when the last switch is back. It is one piece for each client: between two
+	// there would be a time in which nobody asks, and that looks like one in which nobody answers.
+	ended := filepath.Join(t.TempDir(), "ended")
+	end := sync.OnceFunc(func() {
+		if err := os.WriteFile(ended, nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	})
+	defer end()
+	longest := duration + mostLate
+	run := func(i int, w lab.Workload) {
+		w.Client, w.Service, w.Keys, w.Session = i, lab.ServiceAddr, hot, s.Sessions[i]
 		for n := range nw.Hosts {
 			w.Others = append(w.Others, lab.SwitchAddr(1+(i+n)%len(nw.Hosts)))
 		}
@@ -133,34 +140,17 @@ func survive(t *testing.T, engine string) {
 		defer mu.Unlock()
 		history = append(history, h...)
 	}
-	// The load lasts so long, and on a slow machine longer: until the last switch is back.
-	back := make(chan struct{})
-	end := sync.OnceFunc(func() { close(back) })
-	defer end()
-	load := func(do func(piece int, d time.Duration)) {
-		do(0, duration)
-		for piece := 1; piece <= mostPieces; piece++ {
-			select {
-			case <-back:
-				return
-			default:
-				do(piece, 2*time.Second)
-			}
-		}
-	}
 	for i := range clients {
-		wg.Go(func() { load(func(piece int, d time.Duration) { run(i, piece, d) }) })
+		wg.Go(func() { run(i, lab.Workload{Duration: longest, Until: ended, Reads: i%4 == 3}) })
 	}
 	answers := make([][]int64, len(nw.Hosts)) // of each switch
 	for i := range nw.Hosts {
 		wg.Go(func() {
-			load(func(_ int, d time.Duration) {
-				r, err := nw.Hosts[i].Request(lab.HostRequest{Watch: &lab.Watch{Switch: lab.SwitchAddr(i + 1),
-					Key: placed[0].KeyID, Value: quiet[:16], Duration: d}})
-				if answers[i] = append(answers[i], r.Answers...); err != nil {
-					t.Errorf("the reader at switch %d: %v", i+1, err)
-				}
-			})
+			r, err := nw.Hosts[i].Request(lab.HostRequest{Watch: &lab.Watch{Switch: lab.SwitchAddr(i + 1),
+				Key: placed[0].KeyID, Value: quiet[:16], Duration: longest, Until: ended}})
+			if answers[i] = r.Answers; err != nil {
+				t.Errorf("the reader at switch %d: %v", i+1, err)
+			}
 		})
 	}
 	f := figures{Engine: engine, Seconds: int(duration.Seconds()), Keys: keys, Faults: surviveFaults,
@@ -168,10 +158,7 @@ func survive(t *testing.T, engine string) {
 	trouble, unasked := causeTrouble(t, nw, c, time.Now().Add(duration-time.Second))
 	end()
 	wg.Wait()
-	for i := range s.Sessions[:clients] {
-		s.Sessions[i].NextRequest += mostPieces << 20
-	}
-	run(clients, 0, 300*time.Millisecond) // what all agree on in the end
+	run(clients, lab.Workload{Duration: 300 * time.Millisecond}) // what all agree on in the end
 	f.Unasked = unasked
 	f.Done = checkNothingLost(t, nw, history, hot)
 	if n := number(t, "SLOTS", 0); n > keys {
@@ -219,7 +206,7 @@ func survive(t *testing.T, engine string) {
 	if gap := middle(f.Failure, func(x loss) float64 { return x.Survivors }); gap > surviveLease/2 {
 		t.Errorf("when a switch was lost, those that were left mostly did not answer reads of a clean key for %.0f ms", gap)
 	}
-	if gap := middle(f.Joining, func(x join) float64 { return x.Writes - x.Frozen }); gap > surviveLease/2 {
+	if gap := middle(f.Joining, func(x join) float64 { return x.Writes - x.Frozen }); gap > surviveLease {
 		t.Errorf("when a switch was brought in, there was mostly no write for %.0f ms more than the chain was frozen", gap)
 	}
 	for _, x := range f.Failure {
@@ -228,12 +215,11 @@ func survive(t *testing.T, engine string) {
 		}
 	}
 	for _, x := range f.Joining {
-		// Seen now and then, on a quiet machine too: 1.3 s. Why is not known.
 		if x.Writes > x.Frozen+2*surviveLease {
 			t.Logf("AIM MISSED: %s recovered: no write was done for %.0f ms, and the chain was frozen for %.0f ms only",
 				x.Switch, x.Writes, x.Frozen)
 		}
-		if x.Writes > x.Frozen+10*surviveLease {
+		if x.Writes > x.Frozen+5*surviveLease {
 			t.Errorf("%s recovered: no write was done for %.0f ms", x.Switch, x.Writes)
 		}
 	}
@@ -296,42 +282,35 @@ func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have 
 		all, err := c.API.Switches(t.Context())
 		return err == nil && all[i-1].Ready
 	}, name+" to be set up")
-	stop := make(chan struct{})
+	ended := filepath.Join(t.TempDir(), "ended")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var history []linearizable.Call
-	for n := range 4 { // in short pieces, for how long it takes is not known
+	for n := range 4 {
 		if n+1 == i {
 			continue
 		}
 		wg.Go(func() {
 			session := sessions[n]
-			for piece := 0; ; piece++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				session.NextRequest += 1 << 20 // above those of the load, and of the piece before
-				h, err := nw.Hosts[n].Work(lab.Workload{Client: 100*(piece+1) + n, Service: lab.ServiceAddr,
-					Keys: hot, Session: session, Duration: 2 * time.Second, Writes: true})
-				if err != nil {
-					t.Errorf("a writer beside the large recovery: %v", err)
-					return
-				}
-				mu.Lock()
-				history = append(history, h...)
-				mu.Unlock()
+			session.NextRequest += 1 << 20 // above those of the load
+			h, err := nw.Hosts[n].Work(lab.Workload{Client: 100 + n, Service: lab.ServiceAddr, Keys: hot,
+				Session: session, Duration: 10 * time.Minute, Until: ended, Writes: true})
+			if err != nil {
+				t.Errorf("a writer beside the large recovery: %v", err)
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			history = append(history, h...)
 		})
 	}
 	time.Sleep(300 * time.Millisecond)
 	recovery, frozen := c.BringIn(name)
 	out := &large{slots, join{Switch: name, All: lab.Millis(recovery), Frozen: lab.Millis(frozen)}}
 	from, to := c.FrozenSpan()
-	close(stop)
+	if err := os.WriteFile(ended, nil, 0o600); err != nil {
+		t.Error(err)
+	}
 	wg.Wait()
-	// Around the freeze: a piece's end is no pause.
 	out.Writes = lab.LongestGap(lab.WritesDone(history), from.Add(-100*time.Millisecond), to.Add(200*time.Millisecond))
 	return out
 }
@@ -344,8 +323,8 @@ type moment struct {
 	joined, frozen time.Duration // of a recovery
 }
 
-// mostPieces is how many times two seconds the load is longer than it should be, at most.
-const mostPieces = 30
+// mostLate is how much longer the load is than it should be, at most.
+const mostLate = time.Minute
 
 // causeTrouble takes one switch after the other away and brings it back, until there is no time
 // left for another.
@@ -358,7 +337,7 @@ func causeTrouble(t *testing.T, nw *lab.Network, c *lab.Controller, end time.Tim
 		return out
 	}
 	defer func() {
-		if late := time.Since(end); late > mostPieces*2*time.Second {
+		if late := time.Since(end); late > mostLate {
 			t.Errorf("the last switch was back %v after it should have been", late)
 		}
 	}()

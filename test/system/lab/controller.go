@@ -28,6 +28,7 @@ import (
 type Controller struct {
 	T    *testing.T
 	API  *api.Client
+	URL  string // of the admin API
 	Core *controller.Controller
 	Stop func()
 }
@@ -75,7 +76,7 @@ func Serve(t *testing.T, c *controller.Controller) *Controller {
 	done := make(chan struct{})
 	go func() { c.Run(ctx); close(done) }()
 	server := httptest.NewServer(admin.Handler(c, nil))
-	r := &Controller{T: t, Core: c, API: api.NewClient(server.URL)}
+	r := &Controller{T: t, Core: c, API: api.NewClient(server.URL), URL: server.URL}
 	var once sync.Once
 	r.Stop = func() { once.Do(func() { cancel(); <-done; server.CloseClientConnections(); server.Close() }) }
 	t.Cleanup(func() {

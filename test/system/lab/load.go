@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -18,7 +19,7 @@ import (
 
 // The load of TestSurvive: what the clients do, in the processes that are hosts.
 
-// Workload is what a host does until its input ends.
+// Workload is what a host does for a while.
 type Workload struct {
 	Client   int
 	Service  netip.Addr
@@ -28,6 +29,17 @@ type Workload struct {
 	Keys     []uint32
 	Session  api.Session
 	Duration time.Duration
+	Until    string // a file: it ends before, when there is one
+}
+
+// over says whether a while is over.
+func over(end time.Time, until string) bool {
+	if until != "" {
+		if _, err := os.Stat(until); err == nil {
+			return true
+		}
+	}
+	return !time.Now().Before(end)
 }
 
 // run makes calls for a while, and gives the history.
@@ -46,7 +58,7 @@ func (l Workload) run() ([]linearizable.Call, error) {
 	r := rand.New(rand.NewPCG(1, uint64(l.Client)))
 	seen := map[uint32]wire.Version{}
 	var history []linearizable.Call
-	for n, end := 0, time.Now().Add(l.Duration); time.Now().Before(end); n++ {
+	for n, end := 0, time.Now().Add(l.Duration); !over(end, l.Until); n++ {
 		k := l.Keys[r.IntN(len(l.Keys))]
 		x := linearizable.Call{Client: l.Client, Key: k, Op: wire.Read, Value: fmt.Sprintf("%d.%d", l.Client, n)}
 		switch i := r.IntN(10); {
@@ -98,6 +110,7 @@ type Watch struct {
 	Key      uint32
 	Value    string
 	Duration time.Duration
+	Until    string // as a Workload's
 }
 
 // readers is how many ask at a time, so that a frame that is lost shows in no gap.
@@ -112,7 +125,7 @@ func (w Watch) run() ([]int64, error) {
 	var wg sync.WaitGroup
 	for n := range readers {
 		wg.Go(func() {
-			for i := uint32(1); time.Now().Before(end); i++ {
+			for i := uint32(1); !over(end, w.Until); i++ {
 				p := &wire.Packet{Op: wire.Read, Key: wire.Key(w.Key), Request: i<<4 | uint32(n)}
 				payload, err := p.Marshal(wire.Profile128)
 				if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testport"
 	"github.com/netcraq/netcraq/internal/topologytest"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -35,6 +36,13 @@ const (
 func Main(m *testing.M) {
 	if os.Getenv(envHost) != "" {
 		hostMain()
+		return
+	}
+	if does := os.Getenv(envNode); does != "" {
+		if err := nodeServerMain(does); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	os.Exit(m.Run())
@@ -157,6 +165,8 @@ func NewNetwork(t *testing.T, engine string, l Layout) *Network {
 	box := cmp.Or(l.Binary, filepath.Join(nw.dir, "netcraq-switch"))
 	if engine == "bmv2" {
 		nw.binary = MustLook(t, "simple_switch_grpc")
+		// It formats lines for every packet else, whether they are written somewhere or not.
+		nw.options = []string{"--log-level", "off"}
 	} else {
 		nw.binary = box
 		nw.options = []string{"--engine", engine}
@@ -262,6 +272,7 @@ func (nw *Network) StartSwitch(i int) {
 	for n, ifc := range nw.ports[i] {
 		args = append(args, "-i", fmt.Sprintf("%d@%s", n+1, ifc))
 	}
+	args = append(args, testport.Thrift(nw.T, nw.binary)...)
 	args = append(args, "--", "--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", BasePort+i-1), "--cpu-port", "510")
 	nw.switches[i] = nw.start(exec.Command(nw.binary, args...), fmt.Sprintf("s%d", i), BasePort+i-1)
 }
@@ -288,7 +299,7 @@ func (nw *Network) start(cmd *exec.Cmd, name string, port int) *exec.Cmd {
 		return err
 	}, func() string {
 		b, _ := os.ReadFile(log.Name())
-		return fmt.Sprint(tail(b, 20))
+		return string(tail(b, 20))
 	})
 	return cmd
 }

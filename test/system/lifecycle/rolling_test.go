@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +63,51 @@ func load(nw *lab.Network, i int, pl *p4rt.Pipeline) {
 	}
 }
 
+// ofBefore is a ring of three switches, one chain, that run the program of the version before.
+func ofBefore(t *testing.T, engine string) *lab.Network {
+	t.Helper()
+	l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}},
+		Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 500, Patience: 1500}}}
+	nw := lab.NewNetwork(t, engine, l)
+	former := formerProgram(t)
+	for i := 1; i <= l.N; i++ {
+		load(nw, i, former)
+	}
+	return nw
+}
+
+// TestRollingTakesUp cuts the controller off from the first switch when that is to come back into
+// the chain: it is brought in later, before another one is taken out. The chain never has one
+// member.
+func TestRollingTakesUp(t *testing.T) {
+	if !lab.InNamespace(t) {
+		return
+	}
+	nw := ofBefore(t, "auto")
+	c := nw.StartController("state.json")
+	c.WaitEvent("chain.ready", "")
+	if _, err := c.API.AddKey(t.Context(), "c1", api.KeySpec{Name: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	c.WaitEvent("chain.recovering", "s1")
+	nw.Proxies[1].SetCut(true)
+	c.WaitEvent("switch.program-not-replaced", "s1")
+	time.Sleep(2 * time.Second) // for what a controller would do that goes on with the next one
+	nw.Proxies[1].SetCut(false)
+	c.WaitEvent("network.enforces-access", "")
+	c.WaitUntil(func() bool { return c.AllReady(3) }, "the chain to be whole again")
+	fewest := 3
+	for line := range strings.Lines(c.History()) {
+		if _, members, found := strings.Cut(line, "chain.installing c1"); found {
+			members, _, _ = strings.Cut(members, "(shadow")
+			fewest = min(fewest, 1+strings.Count(members, "->"))
+		}
+	}
+	if fewest < 2 {
+		t.Errorf("the chain had %d member:\n%s", fewest, c.History())
+	}
+}
+
 // TestRolling takes a live chain from the program of the version before to this one, while its keys
 // are read and written: nothing is lost, and when the last switch has it, a host that the topology
 // gives no access has none. Until then it has, as before.
@@ -74,13 +120,7 @@ func TestRolling(t *testing.T) {
 			if !lab.InNamespace(t) {
 				return
 			}
-			l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}},
-				Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 500, Patience: 1500}}}
-			nw := lab.NewNetwork(t, engine, l)
-			former := formerProgram(t)
-			for i := 1; i <= l.N; i++ {
-				load(nw, i, former)
-			}
+			nw := ofBefore(t, engine)
 			closed := nw.Changed(func(top topologytest.Object) {
 				for _, h := range top["hosts"].([]any) {
 					if h.(topologytest.Object)["name"] == "h3" {

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from topologies import namespaces, p4app
+from topologies import network_namespaces, p4app
 from topologies.tests.conftest import why_not
 from topologies.tests.e2e import tools
 
@@ -90,7 +90,7 @@ def running(topology, kind, out):
             name: replace(switch, args=(f"--pcap={out / tools.PCAP}",)) for name, switch in topology.switches.items()
         }
         topology = replace(topology, switches=recording)
-    with namespaces.private(), ChainNetwork(topology, **kind, out=out) as network:
+    with network_namespaces.private(), ChainNetwork(topology, **kind, out=out) as network:
         yield network
 
 

@@ -213,7 +213,7 @@ def test_the_query_generator_asks_a_chain(net, tmp_path, transport):
         "--mix",
         "get=80,put=20",
         "--rate",
-        "400",
+        "400" if transport == "socket" else "100",  # scapy makes a frame slowly
         "--count",
         "200",
     ]

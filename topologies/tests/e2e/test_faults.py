@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from netcraq.client import CASFailed, NetCRAQError, Timeout
 
-from experiments.history import Operation, violations
-from topologies import namespaces, p4app
+from experiments.single_writer_history import Operation, violations
+from topologies import network_namespaces, p4app
 from topologies.network import ChainNetwork, wait_until
 from topologies.tests.conftest import why_not
 from topologies.tests.e2e import tools
@@ -36,7 +36,7 @@ def lossy(tmp_path_factory):
         for name, switch in topology.switches.items()
     }
     with (
-        namespaces.private(),
+        network_namespaces.private(),
         ChainNetwork(replace(topology, switches=faulty), engine="interp", out=tmp_path_factory.mktemp("lossy")) as net,
     ):
         yield net

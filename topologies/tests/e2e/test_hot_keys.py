@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from topologies import namespaces, p4app
+from topologies import network_namespaces, p4app
 from topologies.tests.conftest import processes_here, why_not
 
 
@@ -34,7 +34,7 @@ def hot_keys(tmp_path):
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=p4app.ROOT)
         return done, tmp_path / "hot-keys.json"
 
-    with namespaces.private():
+    with network_namespaces.private():
         yield run
         assert processes_here() == []
         links = subprocess.run(["ip", "-j", "link"], check=True, capture_output=True, text=True).stdout

@@ -11,7 +11,7 @@ import pytest
 from netcraq.admin import AdminError
 from netcraq.client import Client
 
-from topologies import namespaces, p4app
+from topologies import network_namespaces, p4app
 from topologies.controller import Operator
 from topologies.tests.conftest import processes_here, runs_here
 
@@ -144,7 +144,7 @@ def test_a_second_launcher_is_refused_and_does_no_harm_to_the_first(switch, priv
 
 def test_two_networks_in_two_namespaces_have_controllers_of_their_own(switch, private, tmp_path):
     first = Launched(switch, tmp_path / "1")
-    with namespaces.private():
+    with network_namespaces.private():
         second = Launched(switch, tmp_path / "2", "--nodes", "2")
         assert first.admin.url != second.admin.url
         first.admin.add_key("main", "/first", b"1")

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from topologies import namespaces, p4app
+from topologies import network_namespaces, p4app
 from topologies.controller import declaration
 from topologies.network import ChainNetwork, wait_until
 
@@ -24,7 +24,7 @@ def chain(kind, tmp_path_factory):
     topology = p4app.load(p4app.ROOT / "topologies" / "chain-4.json")
     file = out / "netchain.json"
     file.write_text(json.dumps(declaration(topology)))
-    with namespaces.private(), ChainNetwork(topology, **kind, out=out, controller=False) as net:
+    with network_namespaces.private(), ChainNetwork(topology, **kind, out=out, controller=False) as net:
         command = [str(p4app.ROOT / "bin" / "netchain"), "control", "--topology", str(file)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as controller:
             try:

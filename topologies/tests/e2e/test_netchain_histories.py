@@ -6,13 +6,13 @@ store without copies would say.
 import pytest
 
 from experiments import timeline_run
-from topologies import namespaces
+from topologies import network_namespaces
 
 
 @pytest.mark.parametrize("victim", ["s1", "s4"])
 def test_nothing_acknowledged_is_lost_by_a_failover_and_a_recovery(kind, tmp_path, victim):
     times = timeline_run.Times(before=0.7, away=0.6, after=6.0)
-    with namespaces.private():
+    with network_namespaces.private():
         # It raises RunError where a value that was read could not have been.
         record = timeline_run.run("NetChain", kind, tmp_path, victim=victim, keys=200, times=times)
     assert [event.kind for event in record.events] == [

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from topologies import namespaces, p4app
+from topologies import network_namespaces, p4app
 from topologies.tests.conftest import why_not
 
 FOLDER = p4app.ROOT / "netchain-baseline"
@@ -22,7 +22,7 @@ def test_the_commands_of_the_readme_say_what_it_shows():
     answers = [line for line in shown if not line.startswith("netcraq> ")]
     assert len(commands) > 5 and len(answers) > 4
     command = [sys.executable, str(FOLDER / "run.py")]
-    with namespaces.private():
+    with network_namespaces.private():
         text = "\n".join(commands) + "\n"
         done = subprocess.run(
             command,

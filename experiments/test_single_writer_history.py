@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from experiments.history import Operation, violations
+from experiments.single_writer_history import Operation, violations
 
 
 def write(number, asked, answered):

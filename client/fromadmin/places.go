@@ -1,0 +1,184 @@
+package fromadmin
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/wire"
+)
+
+const (
+	// mostPlaces bounds the memory for where keys are.
+	mostPlaces = 1 << 17
+	// absentFor is for how long an eventual read believes that a key is not there.
+	absentFor = time.Second
+	// lookupTime bounds one question to the controller, mostLookups how many are asked at once: it
+	// takes 128 from all.
+	lookupTime  = 2 * time.Second
+	mostLookups = 8
+)
+
+// place is where a key is. It is not changed.
+type place struct {
+	id        wire.Key
+	chain     string
+	offset    uint64
+	unwritten wire.Version // by name; 0: it was made with a value
+}
+
+// state is that of the name, from what a switch says of the KEY_ID.
+func (p *place) state(found bool, value []byte, v wire.Version) Named {
+	v += wire.Version(p.offset)
+	if !found && v == p.unwritten {
+		return Named{}
+	}
+	if !found {
+		value = nil
+	}
+	return Named{Found: found, Value: value, Version: v}
+}
+
+func settledOf(k *api.Key) time.Duration { return time.Duration(k.SettledMillis) * time.Millisecond }
+
+// places are the keys as the controller has told of them.
+type places struct {
+	admin *api.Client
+	slots chan struct{} // of questions
+
+	mu      sync.Mutex
+	byName  map[string]*place
+	absent  map[string]time.Time // until when
+	flights map[string]*flight
+}
+
+func newPlaces(admin *api.Client) *places {
+	return &places{admin: admin, slots: make(chan struct{}, mostLookups), byName: map[string]*place{},
+		absent: map[string]time.Time{}, flights: map[string]*flight{}}
+}
+
+// known is where a key is as far as is known; nil: nothing is.
+func (s *places) known(name string) *place {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byName[name]
+}
+
+// lately says whether a key was not there a moment ago.
+func (s *places) lately(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Before(s.absent[name])
+}
+
+// forget drops what is known of a name, if it is still that (nil: whatever it is).
+func (s *places) forget(name string, p *place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p == nil || s.byName[name] == p {
+		delete(s.byName, name)
+	}
+	if p == nil {
+		delete(s.absent, name)
+	}
+}
+
+func (s *places) learn(k *api.Key) *place {
+	p := &place{wire.Key(k.KeyID), k.Chain, k.VersionOffset, wire.Version(k.Unwritten)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.byName[k.Name]; old != nil && *old == *p {
+		return old
+	}
+	for name := range s.byName {
+		if len(s.byName) < mostPlaces {
+			break
+		}
+		delete(s.byName, name)
+	}
+	s.byName[k.Name] = p
+	delete(s.absent, k.Name)
+	return p
+}
+
+// flight is a question that is asked for all who came before it began.
+type flight struct {
+	done chan struct{}
+	key  *api.Key // nil: there is none
+	err  error
+	// with the key, or its absence
+	settled time.Duration
+	next    *flight // for those who came after; nil: nobody has
+}
+
+// ask asks the controller where a key is; nil: nowhere; and for how long the name has had no other
+// KEY_ID. The question begins after the call, since one that was on its way already may be answered
+// with how things were before.
+func (s *places) ask(ctx context.Context, name string) (*api.Key, time.Duration, error) {
+	s.mu.Lock()
+	f := s.flights[name]
+	if f == nil {
+		f = &flight{done: make(chan struct{})}
+		s.flights[name] = f
+		go s.fly(name, f)
+	} else {
+		if f.next == nil {
+			f.next = &flight{done: make(chan struct{})}
+		}
+		f = f.next
+	}
+	s.mu.Unlock()
+	select {
+	case <-f.done:
+		return f.key, f.settled, f.err
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+}
+
+// turn waits until the controller may be asked, and done says that it was.
+func (s *places) turn(ctx context.Context) error {
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *places) done() { <-s.slots }
+
+func (s *places) fly(name string, f *flight) {
+	for f != nil {
+		s.slots <- struct{}{}
+		ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
+		f.key, f.err = s.admin.Lookup(ctx, name)
+		cancel()
+		s.done()
+		var said *api.Error
+		if f.err == nil {
+			f.settled = settledOf(f.key)
+		} else if errors.As(f.err, &said) && said.Code == api.CodeNotFound {
+			f.key, f.err, f.settled = nil, nil, time.Duration(said.SettledMillis)*time.Millisecond
+		}
+		s.mu.Lock()
+		if f.err == nil && f.key == nil {
+			for name := range s.absent {
+				if len(s.absent) < mostPlaces {
+					break
+				}
+				delete(s.absent, name)
+			}
+			s.absent[name] = time.Now().Add(absentFor)
+		}
+		close(f.done)
+		if f = f.next; f == nil {
+			delete(s.flights, name)
+		} else {
+			s.flights[name] = f
+		}
+		s.mu.Unlock()
+	}
+}

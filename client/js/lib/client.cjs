@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+'use strict'
+
+const { EventEmitter } = require('node:events')
+const { parse } = require('./address.cjs')
+const { Calls, DEFAULT_TIMEOUT, GRANT, KEEP, MAX_TIMEOUT, READ, RETURN, WAIT, WRITE, jitter } = require('./calls.cjs')
+const { Code, NodeError } = require('./errors.cjs')
+const { Leadership, Lock, Permit, Registration } = require('./held.cjs')
+const { Leases } = require('./lease.cjs')
+const { Item, integer, item, name, value, version } = require('./values.cjs')
+const { ServiceWatch, Watch } = require('./watch.cjs')
+const { version: VERSION } = require('../package.json')
+
+const DEFAULT_TTL = 10_000
+// For how long one request waits. The next one goes on.
+const LONGEST_WAIT = 50_000
+// What a lock is refused with where surely nothing is bound to its lease.
+const REFUSED = new Set([
+  Code.NOT_HELD, Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT, Code.TOO_LARGE, Code.NO_ROOM, Code.QUOTA_EXCEEDED,
+  Code.UNAVAILABLE, Code.CLOSED,
+])
+const START_TIMEOUT = 30_000
+const CLOSE_WAIT = 10_000
+
+const MAX_MANY = 256
+
+const versionOf = (answer) => answer.version
+const swap = (answer) => ({ swapped: answer.swapped === true, item: new Item(answer) })
+const deletion = (answer) => ({ deleted: answer.deleted === true, item: new Item(answer) })
+const sum = (answer) => ({ number: BigInt(answer.value), version: answer.version })
+
+/**
+ * Client is a program's way to the node API. Its methods take options last: `namespace` (else the
+ * client's), `timeout` in milliseconds, `signal` (an AbortSignal).
+ */
+class Client extends EventEmitter {
+  constructor(options) {
+    super()
+    this.held = new Set()
+    this.leases = new Leases(this)
+    this.closing = false
+    this.ending = null
+    this.calls = new Calls(
+      parse(options.socket),
+      { ...options, agent: options.agent ?? `netcraq-js/${VERSION} node/${process.versions.node}` },
+      {
+        connected: (hello) => {
+          this.leases.renew()
+          this.emit('connected', hello)
+        },
+        disconnected: (why) => this.emit('disconnected', why),
+      },
+    )
+  }
+
+  /** What the server said of itself and of its limits. */
+  get server() {
+    return this.calls.hello
+  }
+
+  // ---- Keys ----
+
+  get(key, options) {
+    try {
+      const eventual = options?.eventual ? ',"eventual":true' : ''
+      return this.calls.call('get', `{${space(options)}"key":${name(key)}${eventual}}`, READ, item, options)
+    } catch (why) {
+      return Promise.reject(why)
+    }
+  }
+
+  async getMany(keys, options) {
+    const eventual = options?.eventual ? ',"eventual":true' : ''
+    const names = Array.from(keys, name)
+    const some = []
+    for (let i = 0; i < names.length; i += MAX_MANY) {
+      const data = `{${space(options)}"keys":[${names.slice(i, i + MAX_MANY).join()}]${eventual}}`
+      some.push(this.calls.call('getMany', data, READ, (answer) => answer.items.map(item), options))
+    }
+    return (await Promise.all(some)).flat()
+  }
+
+  async put(key, content, options) {
+    const data = `{${space(options)}"key":${name(key)},${value(content)}${lease(options)}}`
+    return this.calls.call('put', data, WRITE, versionOf, options)
+  }
+
+  async cas(key, expected, content, options) {
+    const data = `{${space(options)}"key":${name(key)},"version":${version(expected)},${value(content)}${lease(options)}}`
+    return this.calls.call('cas', data, WRITE, swap, options)
+  }
+
+  async delete(key, options) {
+    const expected = options?.version === undefined ? '' : `,"version":${version(options.version)}`
+    const data = `{${space(options)}"key":${name(key)}${expected}}`
+    return this.calls.call('delete', data, WRITE, deletion, options)
+  }
+
+  async increment(key, by, options) {
+    const data = `{${space(options)}"key":${name(key)},"by":${integer(by ?? 1)}}`
+    return this.calls.call('increment', data, WRITE, sum, options)
+  }
+
+  watch(what, options) {
+    let target = what
+    if (typeof what === 'string') target = { keys: [what] }
+    else if (what === undefined || what === null || Array.isArray(what)) target = { keys: what ?? undefined }
+    const all = { ...options, ...target }
+    return new Watch(this.calls, all, all).open()
+  }
+
+  // ---- Leases ----
+
+  async grant(ttl, options) {
+    return this.calls.call('grant', `{${space(options)}"ttlMs":${integer(ttl)}}`, GRANT, leaseOf, options)
+  }
+
+  async keepAlive(id, options) {
+    return this.calls.call('keepAlive', `{${space(options)}"lease":${name(id)}}`, KEEP, leaseOf, options)
+  }
+
+  async revoke(id, options) {
+    return this.calls.call('revoke', `{${space(options)}"lease":${name(id)}}`, RETURN, nothing, options)
+  }
+
+  // ---- Locks, elections, semaphores ----
+
+  lock(lockName, options) {
+    return this.#hold(Lock, 'lock', 'unlock', lockName, '', options)
+  }
+
+  unlock(held, options) {
+    return held.release(options)
+  }
+
+  campaign(election, content, options) {
+    return this.#hold(Leadership, 'campaign', 'resign', election, `,"value":${JSON.stringify(String(content ?? ''))}`, options)
+  }
+
+  resign(held, options) {
+    return held.release(options)
+  }
+
+  async leader(election, options) {
+    const decode = (answer) =>
+      answer.found ? { found: true, value: answer.value ?? '', token: BigInt(answer.token) } : { found: false }
+    return this.calls.call('leader', `{${space(options)}"name":${name(election)}}`, READ, decode, options)
+  }
+
+  acquire(semaphore, permits, options) {
+    return this.#hold(Permit, 'acquire', 'release', semaphore, `,"permits":${Number(permits)}`, options)
+  }
+
+  release(held, options) {
+    return held.release(options)
+  }
+
+  async #hold(Kind, func, back, what, more, options) {
+    const data = `{${space(options)}"name":${name(what)}${more}`
+    const timeout = options?.timeout ?? this.calls.timeout
+    const until = performance.now() + (options?.wait ?? Infinity)
+    for (let pause = 10; ; pause = Math.min(2 * pause, 1_000)) {
+      const kept = options?.lease ? null : await this.leases.take(options?.ttl ?? DEFAULT_TTL, { ...options, lease: undefined })
+      const wait = Math.floor(Math.min(Math.max(until - performance.now(), 0), LONGEST_WAIT))
+      const text = `${data},"lease":${JSON.stringify(kept?.id ?? options.lease)},"waitMs":${wait}}`
+      const late = (answer) => {
+        if (answer?.held) this.giveBack(back, answer.name, BigInt(answer.token), { namespace: options?.namespace }).catch(() => {})
+      }
+      try {
+        const patience = { ...options, timeout: Math.min(wait + timeout, MAX_TIMEOUT) }
+        const answer = await this.calls.call(func, text, WAIT, null, patience, late)
+        if (answer.held === true) return new Kind(this, back, answer, kept, options)
+        kept?.free()
+      } catch (why) {
+        if (kept === null) throw why
+        if (REFUSED.has(why.code)) kept.free()
+        else kept.drop() // what may have been taken goes with it
+        const unknown = why.code === Code.OUTCOME_UNKNOWN || why.code === Code.LEASE_GONE
+        if (!unknown) throw why
+        if (performance.now() >= until) throw new NodeError(Code.TIMEOUT, `${func} was not answered in its time`)
+        await new Promise((resolve) => setTimeout(resolve, jitter(pause)))
+      }
+      if (performance.now() >= until) throw new NodeError(Code.NOT_HELD, `${what} is held by another`)
+    }
+  }
+
+  /** giveBack ends what a token stands for. For Held, and for who kept a token. */
+  async giveBack(func, what, token, options) {
+    const data = `{${space(options)}"name":${name(what)},"token":"${token}"}`
+    await this.calls.call(func, data, RETURN, nothing, options)
+  }
+
+  // ---- Services ----
+
+  async registerService(service, address, options) {
+    const data = { service, instance: options?.instance, address, lease: options?.lease || undefined }
+    const registration = new Registration(this, data, options?.ttl ?? DEFAULT_TTL, options)
+    await registration.register({ timeout: options?.timeout, signal: options?.signal })
+    return registration
+  }
+
+  /** register is registerService without what keeps it alive. */
+  async register(data, options) {
+    name(data.service)
+    const text = `{${space(options)}${JSON.stringify(data).slice(1)}`
+    return this.calls.call('registerService', text, WRITE, null, options)
+  }
+
+  async deregister(service, instance, leaseId, options) {
+    const data = `{${space(options)}"service":${name(service)},"instance":${name(instance)},"lease":${name(leaseId)}}`
+    await this.calls.call('deregisterService', data, RETURN, nothing, options)
+  }
+
+  async getService(service, options) {
+    const order = options?.order ? `,"order":${JSON.stringify(options.order)}` : ''
+    const data = `{${space(options)}"service":${name(service)}${order}}`
+    return this.calls.call('getService', data, READ, (answer) => answer.instances ?? [], options)
+  }
+
+  watchService(service, options) {
+    return new ServiceWatch(this.calls, service, options).open()
+  }
+
+  // ---- The connection ----
+
+  async ping(options) {
+    return this.calls.call('ping', '{}', READ, nothing, options)
+  }
+
+  /**
+   * close gives back what is held, waits for what is under way, at most `wait` milliseconds, and
+   * ends. Watches end at once.
+   */
+  async close(options) {
+    this.ending ??= this.#close(options?.wait ?? CLOSE_WAIT)
+    return this.ending
+  }
+
+  async #close(wait) {
+    const until = performance.now() + wait
+    const left = () => Math.max(1, until - performance.now())
+    this.closing = true
+    this.calls.refuse()
+    const patience = () => ({ timeout: Math.min(left(), DEFAULT_TIMEOUT), closing: true })
+    await Promise.allSettled([...this.held].map((held) => held.release(patience())))
+    await this.leases.close(Math.min(left(), DEFAULT_TIMEOUT))
+    await this.calls.close(left())
+  }
+}
+
+function space(options) {
+  const namespace = options?.namespace
+  return namespace ? `"namespace":${JSON.stringify(namespace)},` : ''
+}
+
+function lease(options) {
+  return options?.lease ? `,"lease":${JSON.stringify(options.lease)}` : ''
+}
+
+function leaseOf(answer) {
+  return { lease: answer.lease, ttl: answer.ttlMs }
+}
+
+function nothing() {}
+
+/** connect waits for the server's socket and returns a Client. */
+async function connect(options = {}) {
+  const client = new Client(options)
+  try {
+    await client.calls.connect(options.startTimeout ?? START_TIMEOUT)
+  } catch (why) {
+    client.calls.abandon()
+    throw why
+  }
+  return client
+}
+
+module.exports = { Client, connect }

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+'use strict'
+
+// Why a call failed: the codes of the node API (api/node/node.go), and CLOSED, which is this
+// library's own.
+const Code = Object.freeze({
+  INVALID_ARGUMENT: 'invalid_argument',
+  TOO_LARGE: 'too_large',
+  PERMISSION_DENIED: 'permission_denied',
+  QUOTA_EXCEEDED: 'quota_exceeded',
+  NO_ROOM: 'no_room',
+  LEASE_GONE: 'lease_gone',
+  NOT_HELD: 'not_held',
+  TIMEOUT: 'timeout',
+  OUTCOME_UNKNOWN: 'outcome_unknown',
+  UNAVAILABLE: 'unavailable',
+  CANCELED: 'canceled',
+  DRAINING: 'draining',
+  INTERNAL: 'internal',
+  CLOSED: 'closed',
+})
+
+/** A call failed. `code` is its kind, `do` what can be done about it. */
+class NodeError extends Error {
+  constructor(code, message, advice) {
+    super(message)
+    this.code = code
+    if (advice) this.do = advice
+  }
+}
+NodeError.prototype.name = 'NodeError'
+
+/** A write may or may not have been executed. */
+class OutcomeUnknown extends NodeError {
+  constructor(message, advice) {
+    super(Code.OUTCOME_UNKNOWN, message, advice || 'read the key, and decide from what is there')
+  }
+}
+OutcomeUnknown.prototype.name = 'OutcomeUnknown'
+
+/** fromAnswer makes the error of an answer. */
+function fromAnswer(error) {
+  const { code, message, do: advice } = typeof error === 'object' ? error : { message: String(error) }
+  if (code === Code.OUTCOME_UNKNOWN) return new OutcomeUnknown(message, advice)
+  return new NodeError(code || Code.INTERNAL, message || 'the server gives no reason', advice)
+}
+
+module.exports = { Code, NodeError, OutcomeUnknown, fromAnswer }

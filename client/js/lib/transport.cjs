@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+'use strict'
+
+const net = require('node:net')
+const { Code, NodeError } = require('./errors.cjs')
+const { LineSplitter } = require('./lines.cjs')
+
+const READ_BUFFER = 64 << 10
+// An answer may be longer than a request: 256 values of a getMany.
+const MAX_ANSWER = 4 << 20
+// So much text may wait for a reader that does not read; what comes then waits as calls.
+const MAX_UNSENT = 1 << 20
+
+/**
+ * Transport is one connection: lines out, messages in. All that is sent in one turn of the event
+ * loop goes out in one write. tell gets each message, done is called once, with why it ended.
+ */
+class Transport {
+  constructor(options, tell, room, done) {
+    this.out = ''
+    this.scheduled = false
+    this.blocked = false
+    this.ended = false
+    this.failure = null
+    // What came in so far, for who wants to know whether anything has since.
+    this.reads = 0
+    this.done = done
+    this.flush = this.flush.bind(this)
+    const lines = new LineSplitter(MAX_ANSWER, (line) => tell(parse(line)))
+    this.connected = new Promise((resolve, reject) => {
+      this.socket = net.connect({
+        ...options,
+        onread: {
+          buffer: Buffer.allocUnsafeSlow(READ_BUFFER),
+          callback: (length, buffer) => {
+            this.reads++
+            try {
+              lines.push(buffer, length)
+            } catch (why) {
+              this.destroy(why)
+            }
+            return true
+          },
+        },
+      })
+      this.socket.on('connect', resolve)
+      this.socket.on('drain', () => {
+        this.blocked = false
+        if (this.out !== '') this.flush()
+        room()
+      })
+      this.socket.on('end', () => this.socket.destroy())
+      this.socket.on('error', (why) => {
+        this.failure ||= why
+      })
+      this.socket.on('close', () => {
+        if (this.ended) return
+        this.ended = true
+        const why = this.failure || new Error('the server closed the connection')
+        reject(why)
+        this.done(why)
+      })
+    })
+    this.connected.catch(() => {})
+  }
+
+  /** congested says that the server does not read as fast as is written. */
+  get congested() {
+    return this.out.length > MAX_UNSENT
+  }
+
+  send(line) {
+    this.out += line
+    if (!this.scheduled) {
+      this.scheduled = true
+      process.nextTick(this.flush)
+    }
+  }
+
+  flush() {
+    this.scheduled = false
+    if (this.blocked || this.out === '' || this.ended) return
+    const out = this.out
+    this.out = ''
+    if (!this.socket.write(out, 'utf8')) this.blocked = true
+  }
+
+  /** end closes the connection after what was sent; destroy at once. */
+  end() {
+    this.flush()
+    this.socket.end()
+  }
+
+  destroy(why) {
+    this.failure ||= why
+    this.socket.destroy()
+  }
+}
+
+function parse(line) {
+  try {
+    const message = JSON.parse(line)
+    if (message !== null && typeof message === 'object') return message
+  } catch {
+    // Told below.
+  }
+  throw new NodeError(Code.INTERNAL, `the server sent what is no message: ${JSON.stringify(line.slice(0, 80))}`)
+}
+
+module.exports = { Transport }

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+'use strict'
+
+// Keys and watches, by the real server.
+
+const assert = require('node:assert/strict')
+const { after, before, test } = require('node:test')
+const { Code, NEVER_WRITTEN, NodeError, compareVersions, connect } = require('../index.cjs')
+const { Memserver, skip } = require('./memserver.cjs')
+
+let server, client
+
+before(async () => {
+  if (skip) return
+  server = await new Memserver().start('--listen', 'tcp://127.0.0.1:0')
+  client = await connect({ socket: server.socket })
+})
+
+after(async () => {
+  await client?.close()
+  await server?.close()
+})
+
+const failsWith = (code, promise) =>
+  assert.rejects(promise, (why) => why instanceof NodeError && why.code === code && why.message !== '')
+
+test('a key is written, read, swapped, counted and deleted', { skip }, async () => {
+  assert.equal((await client.get('color')).found, false)
+  const first = await client.put('color', 'blue')
+  const item = await client.get('color')
+  assert.deepEqual([item.found, item.text, item.version], [true, 'blue', first])
+  assert.deepEqual(item.value, Buffer.from('blue'))
+
+  const swapped = await client.cas('color', first, 'green')
+  assert.equal(swapped.swapped, true)
+  assert.ok(compareVersions(swapped.item.version, first) > 0)
+  const late = await client.cas('color', first, 'red')
+  assert.deepEqual([late.swapped, late.item.text], [false, 'green'])
+  assert.equal((await client.cas('new', NEVER_WRITTEN, 'x')).swapped, true)
+
+  assert.equal((await client.delete('color', { version: first })).deleted, false)
+  const gone = await client.delete('color')
+  assert.equal(gone.deleted, true)
+  const read = await client.get('color', { eventual: true })
+  assert.deepEqual([read.found, read.text, read.value, read.version], [false, undefined, undefined, gone.item.version])
+})
+
+test('numbers have 64 bits', { skip }, async () => {
+  assert.equal((await client.increment('n')).number, 1n)
+  assert.equal((await client.increment('n', -3)).number, -2n)
+  assert.equal((await client.increment('n', 2n ** 62n)).number, 2n ** 62n - 2n)
+  assert.equal((await client.get('n')).text, String(2n ** 62n - 2n))
+  await failsWith(Code.INVALID_ARGUMENT, client.increment('n', 2 ** 60))
+  await failsWith(Code.INVALID_ARGUMENT, client.increment('n', 2n ** 63n))
+  await failsWith(Code.INVALID_ARGUMENT, client.increment('n', 0.5))
+  await failsWith(Code.INVALID_ARGUMENT, client.increment('n', '1'))
+})
+
+test('values are bytes, and text where they are that', { skip }, async () => {
+  const bytes = Uint8Array.of(0xff, 0, 10, 13, 0x22)
+  await client.put('bytes', bytes)
+  const item = await client.get('bytes')
+  assert.deepEqual([item.text, item.value], [undefined, Buffer.from(bytes)])
+  await client.put('bytes', bytes.buffer)
+  assert.deepEqual((await client.get('bytes')).value, Buffer.from(bytes))
+  for (const text of ['', 'a\nb\r\n"\\', 'žluťoučký 🐎 \u2028\u0000']) {
+    await client.put('text', text)
+    const read = await client.get('text')
+    assert.deepEqual([read.found, read.text, read.value], [true, text, Buffer.from(text)])
+  }
+  for (const value of [undefined, null, 1, {}, 'a\ud800b']) await failsWith(Code.INVALID_ARGUMENT, client.put('text', value))
+})
+
+test('what cannot be is refused with its reason', { skip }, async () => {
+  await failsWith(Code.INVALID_ARGUMENT, client.get(''))
+  await failsWith(Code.INVALID_ARGUMENT, client.get('a\ud800'))
+  await failsWith(Code.INVALID_ARGUMENT, client.get(undefined))
+  await failsWith(Code.INVALID_ARGUMENT, client.cas('a', '1', 'x'))
+  await failsWith(Code.INVALID_ARGUMENT, client.get('a', { timeout: 0 }))
+  await failsWith(Code.INVALID_ARGUMENT, client.get('a', { timeout: 3_600_000 }))
+  await failsWith(Code.TOO_LARGE, client.put('big', 'x'.repeat(2000)))
+  await failsWith(Code.TOO_LARGE, client.put('big', 'x'.repeat(300_000)))
+  await failsWith(Code.TOO_LARGE, client.put('big', '\ufffd'.repeat(100_000)))
+  await failsWith(Code.TOO_LARGE, client.get('k'.repeat(300)))
+  assert.equal((await client.get('big')).found, false)
+})
+
+test('many keys are read at once, in their order', { skip }, async () => {
+  const names = Array.from({ length: 600 }, (_, i) => `many/${i}`)
+  await Promise.all(names.filter((_, i) => i % 2).map((name) => client.put(name, name)))
+  const items = await client.getMany(names)
+  assert.deepEqual(items.map((item) => item.key), names)
+  assert.deepEqual(items.map((item) => item.text), names.map((name, i) => (i % 2 ? name : undefined)))
+  assert.deepEqual(await client.getMany([]), [])
+})
+
+test('namespaces are apart', { skip }, async () => {
+  const other = await connect({ socket: server.socket, namespace: 'other' })
+  await other.put('whose', 'theirs')
+  assert.equal((await client.get('whose')).found, false)
+  assert.equal((await client.get('whose', { namespace: 'other' })).text, 'theirs')
+  assert.equal(other.server.namespace, 'other')
+  await other.close()
+})
+
+test('thousands of calls at once, more than are in flight', { skip }, async () => {
+  const n = 5000
+  const sums = await Promise.all(Array.from({ length: n }, () => client.increment('hits')))
+  assert.equal(new Set(sums.map((sum) => sum.number)).size, n)
+  assert.equal((await client.get('hits')).text, String(n))
+})
+
+test('by tcp', { skip }, async () => {
+  const [, address] = /^on tcp (.*)$/m.exec(server.lines.join('\n'))
+  const byTcp = await connect({ socket: `tcp://${address}` })
+  await byTcp.put('tcp', 'yes')
+  assert.equal((await client.get('tcp')).text, 'yes')
+  await byTcp.close()
+})
+
+test('a watch tells what is, and what becomes', { skip }, async () => {
+  await client.put('w/a', '1')
+  const watch = client.watch({ prefix: 'w/' })
+  await watch.started
+  const told = async () => {
+    const { value: event } = await watch.next()
+    return [event.key, event.text]
+  }
+  assert.deepEqual(await told(), ['w/a', '1'])
+  await client.put('w/b', '2')
+  assert.deepEqual(await told(), ['w/b', '2'])
+  await client.delete('w/a')
+  assert.deepEqual(await told(), ['w/a', undefined])
+  watch.close()
+  assert.deepEqual(await watch.next(), { value: undefined, done: true })
+})
+
+test('a watch of keys, with what is known', { skip }, async () => {
+  const version = await client.put('known', '1')
+  const watch = client.watch(['known', 'absent'], { after: { known: version } })
+  const seen = []
+  for await (const event of watch) {
+    seen.push([event.key, event.found, event.text])
+    if (event.key === 'absent') await client.put('known', '2')
+    if (event.text === '2') break
+  }
+  assert.deepEqual(seen, [['absent', false, undefined], ['known', true, '2']])
+  assert.equal(watch.ended, true)
+})
+
+test('who does not take what is told has the newest, and how many it overtook', { skip }, async () => {
+  const watch = client.watch('busy')
+  await watch.started
+  for (let i = 0; i < 50; i++) await client.put('busy', String(i))
+  await client.put('w/last', 'x')
+  let events = 0
+  let overtaken = 0
+  for await (const event of watch) {
+    events++
+    overtaken += event.overtaken
+    if (event.text === '49') break
+  }
+  // The first may tell that there is none yet.
+  assert.ok(events + overtaken === 50 || events + overtaken === 51, `${events} and ${overtaken}`)
+})
+
+test('a watch that is refused says why', { skip }, async () => {
+  const watch = client.watch({ keys: [] })
+  await failsWith(Code.INVALID_ARGUMENT, watch.started)
+  await failsWith(Code.INVALID_ARGUMENT, watch.next())
+  const stopped = new AbortController()
+  const other = client.watch('a', { signal: stopped.signal })
+  await other.started
+  stopped.abort()
+  await failsWith(Code.CANCELED, (async () => { for await (const _ of other) ; })())
+})

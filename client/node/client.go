@@ -1,0 +1,338 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/node"
+)
+
+// grace is how much longer than the server a caller waits, so that it hears from the server what
+// was done rather than that it does not know.
+const grace = 200 * time.Millisecond
+
+// Client is a connection to the node's server that is made again when it ends. It is safe for
+// concurrent use.
+type Client struct {
+	cfg     Config
+	done    sync.WaitGroup
+	ctx     context.Context // ends when the client does
+	stop    context.CancelFunc
+	greeted chan error // of the first connection: nil, or why there will be none
+
+	mu       sync.Mutex
+	calls    map[uint64]*call // under way, by id
+	conn     *connection      // nil: there is none at this moment
+	why      error            // why not
+	next     uint64           // the id of the next call
+	identity string           // this client's, for requests with a number
+	numbers  numbers
+	numbered bool // requests with a number were sent under identity
+	ordinary room
+	waiting  room // for calls that wait for somebody else: locks, campaigns, permits
+	info     api.HelloAnswer
+	closing  bool
+	quiet    chan struct{} // not nil: closed when no call is under way
+	watches  map[stream]struct{}
+	held     map[giver]struct{}
+	leases   leases
+}
+
+// Connect connects to the node's server, for which it waits up to Config.Wait, or until ctx ends.
+func Connect(ctx context.Context, cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	c := &Client{
+		cfg: cfg, greeted: make(chan error, 1), calls: map[uint64]*call{}, next: 1, identity: newIdentity(),
+		numbers: numbers{first: 1}, ordinary: room{limit: cfg.InFlight}, waiting: room{limit: cfg.InFlight},
+		watches: map[stream]struct{}{}, held: map[giver]struct{}{},
+		leases: leases{all: map[*lease]struct{}{}, idle: map[leaseKind][]*lease{}},
+	}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	c.done.Go(c.run)
+	limit := time.NewTimer(cfg.Wait)
+	defer limit.Stop()
+	var cause error
+	select {
+	case err := <-c.greeted:
+		if err == nil {
+			return c, nil
+		}
+		c.end()
+		return nil, err
+	case <-limit.C:
+		cause = context.DeadlineExceeded
+	case <-ctx.Done():
+		cause = ctx.Err()
+	}
+	c.mu.Lock()
+	why := c.why
+	c.mu.Unlock()
+	c.end()
+	return nil, because(cause, CodeUnavailable,
+		"start netcraq-sidecar or the node's agent, or set "+api.SocketVariable+" to where it listens",
+		"no node server at %s: %v", cfg.Socket, errors.Join(why, cause))
+}
+
+// Info is what the server said of itself and of the namespace when the connection was made.
+func (c *Client) Info() api.HelloAnswer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.info
+}
+
+// Close gives back what is held, waits until calls under way are answered, until ctx ends at the
+// latest, and ends the client. Calls that were not answered by then fail; calls after it fail with
+// CodeClosed.
+func (c *Client) Close(ctx context.Context) error {
+	c.mu.Lock()
+	if c.closing {
+		c.mu.Unlock()
+		c.done.Wait()
+		return nil
+	}
+	c.closing = true
+	held := slices.Collect(maps.Keys(c.held))
+	var streams []stream
+	for s := range c.watches {
+		streams = append(streams, s)
+	}
+	for _, k := range c.calls {
+		if k.waits {
+			c.abandon(k)
+			c.finish(k, errClosed)
+		}
+	}
+	c.mu.Unlock()
+	for _, s := range streams {
+		s.end(errClosed)
+	}
+	errs := make([]error, len(held))
+	var wg sync.WaitGroup
+	for i, h := range held {
+		wg.Go(func() { errs[i] = h.giveBack(ctx) })
+	}
+	wg.Wait()
+	c.revokeAll(ctx)
+
+	c.mu.Lock()
+	var quiet chan struct{}
+	if c.underWay() > 0 {
+		quiet = make(chan struct{})
+		c.quiet = quiet
+	}
+	c.mu.Unlock()
+	if quiet != nil {
+		select {
+		case <-quiet:
+		case <-ctx.Done():
+			c.mu.Lock()
+			errs = append(errs, because(ctx.Err(), CodeTimeout, "", "%d calls were not answered before the client was closed",
+				c.underWay()))
+			c.mu.Unlock()
+		}
+	}
+	c.end()
+	return errors.Join(errs...)
+}
+
+// end ends the client at once.
+func (c *Client) end() {
+	c.mu.Lock()
+	c.closing = true
+	c.stop()
+	if c.conn != nil {
+		_ = c.conn.Close()
+	}
+	for _, k := range c.calls {
+		if k.stream != nil {
+			continue
+		}
+		if k.changes && (k.maybe || k.connection != 0) {
+			c.finish(k, because(errClosed, CodeOutcomeUnknown, "",
+				"%s was not answered before the client was closed; whether it was done is not known", k.fn))
+			continue
+		}
+		c.finish(k, errClosed)
+	}
+	for _, r := range []*room{&c.ordinary, &c.waiting} {
+		r.limit = 1 << 30
+		r.admit()
+	}
+	c.mu.Unlock()
+	c.done.Wait()
+}
+
+// underWay counts the calls that are, with those that wait for room. c.mu is held.
+func (c *Client) underWay() int {
+	n := len(c.ordinary.queue) + len(c.waiting.queue)
+	for _, k := range c.calls {
+		if k.stream == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// background starts a goroutine of the client's, unless that is at its end.
+func (c *Client) background(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() == nil {
+		c.done.Go(f)
+	}
+}
+
+// call is a request under way.
+type call struct {
+	fn      string
+	data    []byte // encoded
+	changes bool   // it must not be done twice, so that it has a number
+	waits   bool   // for somebody else, maybe for long
+	urgent  bool   // it needs no room, and is made while the client is being closed, too
+	stream  stream
+	moving  bool // it was canceled, to be made at another server
+
+	id, once   uint64
+	deadline   time.Time // of the server
+	identity   string    // under which it was sent, if it has a number
+	connection uint64    // number of the one it was queued on; 0: none
+	start      uint64    // where it begins in that one's stream
+	maybe      bool      // a connection that has ended may have brought it to the server
+
+	answer []byte
+	err    error
+	done   chan struct{}
+	timer  *time.Timer
+}
+
+var callPool = sync.Pool{New: func() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &call{done: make(chan struct{}, 1), timer: t}
+}}
+
+// newCall makes a call of a function. Its data are appended to by the caller.
+func newCall(fn string) *call {
+	k := callPool.Get().(*call)
+	*k = call{fn: fn, data: k.data[:0], answer: k.answer[:0], done: k.done, timer: k.timer}
+	return k
+}
+
+// free gives a call back to the pool, when do has returned.
+func (k *call) free() {
+	if cap(k.data) <= 1<<14 && cap(k.answer) <= 1<<14 {
+		callPool.Put(k)
+	}
+}
+
+// do makes the call, and waits for the answer, which is in k.answer then.
+func (c *Client) do(ctx context.Context, k *call) error {
+	if err := ctx.Err(); err != nil {
+		return gaveUp(err, k.fn, false, true, "")
+	}
+	now := time.Now()
+	var expired <-chan time.Time
+	if limit, ok := ctx.Deadline(); ok {
+		left := limit.Sub(now)
+		k.deadline = limit.Add(-min(left/10, grace))
+	} else {
+		k.deadline = now.Add(c.cfg.Timeout)
+		k.timer.Reset(c.cfg.Timeout + grace)
+		defer k.timer.Stop()
+		expired = k.timer.C
+	}
+
+	c.mu.Lock()
+	if c.closing && !k.urgent {
+		c.mu.Unlock()
+		return errClosed
+	}
+	if size := len(k.data) + len(k.fn) + 128; size > api.MaxMessage {
+		c.mu.Unlock()
+		return &Error{Code: CodeTooLarge, Message: fmt.Sprintf("%s: a request of %d bytes; at most %d", k.fn, size,
+			api.MaxMessage)}
+	}
+	if err := c.enter(ctx, k, expired); err != nil { // unlocks if there is one
+		return err
+	}
+	k.id = c.next
+	c.next++
+	if k.changes {
+		k.once = c.numbers.take(!k.waits)
+	}
+	c.calls[k.id] = k
+	if n := c.conn; n != nil && !n.leaving {
+		c.queue(n, k, now)
+		c.flush(n) // unlocks
+	} else {
+		c.mu.Unlock()
+	}
+
+	var cause error
+	select {
+	case <-k.done:
+		return k.err
+	case <-ctx.Done():
+		cause = ctx.Err()
+	case <-expired:
+		cause = context.DeadlineExceeded
+	}
+	c.mu.Lock()
+	if c.calls[k.id] != k { // it was answered just now
+		c.mu.Unlock()
+		<-k.done
+		return k.err
+	}
+	mayBeDone := k.changes && (k.maybe || k.connection != 0)
+	connected, why := c.conn != nil, ""
+	if !connected && c.why != nil {
+		why = ": there is no connection to " + c.cfg.Socket + ": " + c.why.Error()
+	}
+	c.abandon(k)
+	c.finish(k, nil)
+	<-k.done
+	if n := c.conn; n != nil {
+		c.flush(n) // unlocks
+	} else {
+		c.mu.Unlock()
+	}
+	return gaveUp(cause, k.fn, mayBeDone, connected, why)
+}
+
+// abandon tells the server that nobody waits for a call any more. c.mu is held; the caller flushes.
+func (c *Client) abandon(k *call) {
+	delete(c.calls, k.id)
+	n := c.conn
+	if n == nil || k.connection != n.number {
+		return
+	}
+	n.push(c.cancelLine(k.id))
+}
+
+// cancelLine is a request to end another. Its answer, under an id that no call has, says nothing.
+func (c *Client) cancelLine(id uint64) []byte {
+	c.next++
+	return fmt.Appendf(nil, `{"id":%d,"func":"cancel","data":{"id":%d}}`+"\n", c.next-1, id)
+}
+
+// finish ends a call: its caller goes on. c.mu is held.
+func (c *Client) finish(k *call, err error) {
+	if c.calls[k.id] == k {
+		delete(c.calls, k.id)
+	}
+	c.numbers.finish(k.once)
+	if !k.urgent && k.stream == nil {
+		c.roomOf(k).leave(len(k.data))
+	}
+	k.err = err
+	k.done <- struct{}{}
+	if c.quiet != nil && c.underWay() == 0 {
+		close(c.quiet)
+		c.quiet = nil
+	}
+}

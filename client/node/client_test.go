@@ -1,0 +1,505 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+func item(key, value, version string) api.Item {
+	return api.Item{Key: key, Found: true, Value: &value, Version: version}
+}
+
+func keyOf(r api.Request) string {
+	var k api.Key
+	_ = json.Unmarshal(r.Data, &k)
+	return k.Key
+}
+
+func TestWaitsForTheServer(t *testing.T) {
+	f := newFake(t)
+	time.AfterFunc(100*time.Millisecond, func() { f.start() })
+	f.connect(Config{})
+}
+
+func TestServerNeverComes(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "nobody")
+	_, err := Connect(t.Context(), Config{Socket: socket, Wait: 50 * time.Millisecond})
+	wantCode(t, err, CodeUnavailable)
+	var e *Error
+	if !errors.As(err, &e) || !strings.Contains(e.Message, socket) || !strings.Contains(e.Message, "no such file") ||
+		!strings.Contains(e.Do, api.SocketVariable) || !strings.Contains(e.Do, "netcraq-sidecar") {
+		t.Errorf("%v; %s", err, e.Do)
+	}
+	t.Setenv(api.SocketVariable, socket+"2")
+	if _, err = Connect(t.Context(), Config{Wait: 10 * time.Millisecond}); !strings.Contains(err.Error(), socket+"2") {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err = Connect(ctx, Config{Socket: "tcp://127.0.0.1:1"}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+func TestServerRefusesTheGreeting(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte(`{"id":0,"error":{"code":"permission_denied","message":"not you"}}` + "\n"))
+			c.Close()
+		}
+	}()
+	_, err = Connect(soon(t), Config{Socket: socket})
+	wantCode(t, err, CodePermissionDenied)
+}
+
+// A server that ends the connection in the middle of an answer has done what it was asked for. That
+// is sent again under its number.
+func TestCutInTheMiddleOfALine(t *testing.T) {
+	f := newFake(t)
+	f.hook = func(p *peer, r api.Request) bool {
+		if r.Func != api.FuncPut && r.Func != api.FuncGet {
+			return false
+		}
+		if p.number == 0 {
+			fmt.Fprintf(p, `{"id":%d,"data":{"versi`, r.ID)
+			p.Close()
+			return true
+		}
+		p.answer(r.ID, item(keyOf(r), "v", "1.1"))
+		return true
+	}
+	c := f.start().connect(Config{})
+	v, err := c.Put(soon(t), "k", []byte("v"))
+	if err != nil || v != "1.1" {
+		t.Fatal(v, err)
+	}
+	puts := f.of(api.FuncPut)
+	if len(puts) != 2 || puts[0].Once == 0 || puts[0].Once != puts[1].Once || puts[0].ID != puts[1].ID {
+		t.Errorf("puts: %+v", puts)
+	}
+	if f.hellos[0].Client != f.hellos[1].Client || len(f.hellos[0].Client) != 32 {
+		t.Errorf("hellos: %+v", f.hellos)
+	}
+}
+
+// Where the server was started anew it does not know what it has done: writes fail and say so;
+// reads are repeated; what comes then has another identity.
+func TestRestartedServer(t *testing.T) {
+	f := newFake(t)
+	f.known = func(string) bool { return false }
+	asked := make(chan struct{}, 2)
+	f.hook = func(p *peer, r api.Request) bool {
+		if p.number == 0 {
+			asked <- struct{}{}
+			return true
+		}
+		p.answer(r.ID, item(keyOf(r), "v", "1.1"))
+		return true
+	}
+	c := f.start().connect(Config{})
+	var wg sync.WaitGroup
+	var putErr, getErr error
+	wg.Go(func() { _, putErr = c.Put(soon(t), "k", []byte("v")) })
+	wg.Go(func() { _, getErr = c.Get(soon(t), "k") })
+	<-asked
+	<-asked
+	f.peer(0).Close()
+	wg.Wait()
+	wantCode(t, putErr, CodeOutcomeUnknown)
+	if getErr != nil {
+		t.Error(getErr)
+	}
+	if _, err := c.Put(soon(t), "k", nil); err != nil {
+		t.Error(err)
+	}
+	if n := f.count(api.FuncPut); n != 2 {
+		t.Errorf("%d puts were sent, want 2", n)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if last := f.hellos[len(f.hellos)-1]; last.Client == f.hellos[0].Client {
+		t.Error("the numbers of a server that has forgotten them go on under the same identity")
+	}
+}
+
+func TestAnswersOutOfOrder(t *testing.T) {
+	f := newFake(t)
+	var mu sync.Mutex
+	var waiting []func()
+	f.hook = func(p *peer, r api.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		waiting = append(waiting, func() { p.answer(r.ID, item(keyOf(r), "of "+keyOf(r), "1.1")) })
+		if len(waiting) == 20 {
+			for _, say := range slices.Backward(waiting) {
+				say()
+			}
+		}
+		return true
+	}
+	c := f.start().connect(Config{})
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			key := fmt.Sprint("k", i)
+			if it, err := c.Get(soon(t), key); err != nil || string(it.Value) != "of "+key {
+				t.Error(it, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestGarbage(t *testing.T) {
+	for _, garbage := range []string{
+		"HTTP/1.1 400 Bad Request\r\n\r\n", "{}}\n", "[1,2]\n", "{\"id\":\"x\"}\n", "\x00\xff\n", strings.Repeat("x", 5<<20),
+	} {
+		t.Run(fmt.Sprintf("%.6q", garbage), func(t *testing.T) {
+			f := newFake(t)
+			f.hook = func(p *peer, r api.Request) bool {
+				if p.number < 2 {
+					_, _ = p.Write([]byte(garbage))
+					return true
+				}
+				p.answer(r.ID, item(keyOf(r), "v", "1.1"))
+				return true
+			}
+			c := f.start().connect(Config{})
+			if it, err := c.Get(soon(t), "k"); err != nil || string(it.Value) != "v" {
+				t.Errorf("%v, %v", it, err)
+			}
+		})
+	}
+}
+
+func TestMessagesOfANewerServer(t *testing.T) {
+	f := newFake(t)
+	f.hook = func(p *peer, r api.Request) bool {
+		p.say(`{"push":"hello","data":{"id":7}}`)
+		p.say(`{"id":999999,"data":{"x":1},"more":true}`)
+		p.say(`{"news":[1,{"id":3}],"id":%d,"data":{"key":"k","found":true,"value":"v","version":"1.1","color":"red"}}`, r.ID)
+		return true
+	}
+	c := f.start().connect(Config{})
+	if it, err := c.Get(soon(t), "k"); err != nil || string(it.Value) != "v" || f.conns() != 1 {
+		t.Error(it, err, f.conns())
+	}
+}
+
+func TestSlowServer(t *testing.T) {
+	f := newFake(t)
+	f.hook = func(p *peer, r api.Request) bool { return r.Func == api.FuncPut || r.Func == api.FuncGet }
+	c := f.start().connect(Config{Timeout: 50 * time.Millisecond})
+	_, err := c.Get(t.Context(), "k")
+	wantCode(t, err, CodeTimeout)
+	_, err = c.Put(t.Context(), "k", nil)
+	wantCode(t, err, CodeOutcomeUnknown)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err = c.Get(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) || CodeOf(err) != CodeTimeout {
+		t.Error(err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if _, err = c.Get(ctx, "k"); !errors.Is(err, context.Canceled) || CodeOf(err) != CodeCanceled {
+		t.Error(err)
+	}
+	poll.Until(t, patience, "the server to be told of four that nobody waits for", func() bool {
+		return f.count(api.FuncCancel) == 4
+	})
+	// The answers that come late are nobody's.
+	for _, r := range f.of(api.FuncGet) {
+		f.peer(0).answer(r.ID, item("k", "late", "1.1"))
+	}
+	if _, err := c.Leader(soon(t), "x"); err != nil || f.conns() != 1 {
+		t.Error(err, f.conns())
+	}
+	for _, r := range append(f.of(api.FuncGet), f.of(api.FuncPut)...) {
+		if r.TimeoutMillis > 50 && keyOf(r) != "" || r.Func == api.FuncPut && r.TimeoutMillis < 1 {
+			t.Errorf("%s has %d ms", r.Func, r.TimeoutMillis)
+		}
+	}
+}
+
+func TestInFlightIsBounded(t *testing.T) {
+	f := newFake(t)
+	hold := make(chan struct{})
+	var now, most atomic.Int32
+	f.hook = func(p *peer, r api.Request) bool {
+		most.Store(max(most.Load(), now.Add(1)))
+		f.done.Go(func() {
+			<-hold
+			now.Add(-1)
+			p.answer(r.ID, item(keyOf(r), "v", "1.1"))
+		})
+		return true
+	}
+	c := f.start().connect(Config{InFlight: 3})
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			if _, err := c.Get(soon(t), "k"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	poll.Until(t, patience, "three calls under way, and seven that wait", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return now.Load() == 3 && len(c.ordinary.queue) == 7
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := c.Put(ctx, "k", nil)
+	wantCode(t, err, CodeTimeout) // and surely without effect
+	close(hold)
+	wg.Wait()
+	if most.Load() > 3 {
+		t.Errorf("%d calls were under way at once", most.Load())
+	}
+}
+
+// A server that does not read blocks nobody for longer than he wants to wait.
+func TestServerDoesNotRead(t *testing.T) {
+	f := newFake(t)
+	resume := make(chan struct{})
+	f.hook = func(p *peer, r api.Request) bool {
+		<-resume
+		return false
+	}
+	c := f.start().connect(Config{})
+	var wg sync.WaitGroup
+	for range 30 {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			_, err := c.Put(ctx, "k", bytes.Repeat([]byte("x"), 200<<10))
+			wantCodes(t, err, CodeOutcomeUnknown, CodeTimeout)
+		})
+	}
+	wg.Wait()
+	close(resume)
+	if _, err := c.Get(soon(t), "k"); err != nil {
+		t.Error(err)
+	}
+}
+
+func wantCodes(t *testing.T, err error, codes ...Code) {
+	t.Helper()
+	if !slices.Contains(codes, CodeOf(err)) {
+		t.Errorf("the error is %v, want one of %v", err, codes)
+	}
+}
+
+// A server that refuses since it shuts down has done nothing: its successor is asked.
+func TestServerRefusesAsItDrains(t *testing.T) {
+	f := newFake(t)
+	f.known = func(string) bool { return false }
+	f.hook = func(p *peer, r api.Request) bool {
+		if p.number == 0 {
+			p.fail(r.ID, CodeDraining)
+			return true
+		}
+		p.answer(r.ID, item(keyOf(r), "v", "1.1"))
+		return true
+	}
+	c := f.start().connect(Config{})
+	if v, err := c.Put(soon(t), "k", []byte("v")); err != nil || v != "1.1" {
+		t.Error(v, err)
+	}
+}
+
+// A server that says that it drains still answers: what is new goes to its successor, and the
+// connection ends when the answers are there.
+func TestServerSaysThatItDrains(t *testing.T) {
+	f := newFake(t)
+	f.known = func(string) bool { return false }
+	asked := make(chan api.Request, 10)
+	f.hook = func(p *peer, r api.Request) bool {
+		switch {
+		case r.Func == api.FuncWatch:
+			p.more(r.ID, api.WatchAnswer{Started: true})
+		case p.number == 0:
+			asked <- r
+		default:
+			p.answer(r.ID, item(keyOf(r), "new", "1.2"))
+		}
+		return true
+	}
+	c := f.start().connect(Config{})
+	w, err := c.Watch(soon(t), WatchConfig{Keys: []string{"k"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if v, err := c.Put(soon(t), "k", []byte("v")); err != nil || v != "1.1" {
+			t.Error(v, err)
+		}
+	})
+	put := <-asked
+	if !f.hellos[0].DrainNotice {
+		t.Error("no notice was asked for")
+	}
+	f.peer(0).say(`{"id":0,"data":{"draining":true}}`)
+	poll.Until(t, patience, "the watch at the successor", func() bool { return f.count(api.FuncWatch) == 2 })
+	if it, err := c.Get(soon(t), "k"); err != nil || string(it.Value) != "new" {
+		t.Error(it, err)
+	}
+	f.peer(0).answer(put.ID, api.PutAnswer{Version: "1.1"})
+	wg.Wait()
+	poll.Until(t, patience, "the old connection to end", func() bool {
+		_, err := f.peer(0).Write([]byte("{\"id\":0}\n"))
+		return err != nil
+	})
+	if n := f.count(api.FuncPut); n != 1 {
+		t.Errorf("the put was sent %d times", n)
+	}
+}
+
+func TestCloseWaitsForAnswers(t *testing.T) {
+	f := newFake(t)
+	asked := make(chan api.Request, 1)
+	f.hook = func(p *peer, r api.Request) bool {
+		if r.Func != api.FuncPut {
+			return false
+		}
+		asked <- r
+		return true
+	}
+	c := f.start().connect(Config{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if v, err := c.Put(soon(t), "k", nil); err != nil || v != "1.1" {
+			t.Error(v, err)
+		}
+	})
+	r := <-asked
+	wg.Go(func() {
+		if err := c.Close(soon(t)); err != nil {
+			t.Error(err)
+		}
+	})
+	poll.Until(t, patience, "the client to take no calls any more", func() bool {
+		_, err := c.Get(soon(t), "k")
+		return CodeOf(err) == CodeClosed
+	})
+	f.peer(0).answer(r.ID, api.PutAnswer{Version: "1.1"})
+	wg.Wait()
+}
+
+func TestCloseDoesNotWaitForever(t *testing.T) {
+	f := newFake(t)
+	asked := make(chan struct{})
+	f.hook = func(p *peer, r api.Request) bool {
+		close(asked)
+		return true
+	}
+	c := f.start().connect(Config{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, err := c.Put(soon(t), "k", nil)
+		wantCodes(t, err, CodeOutcomeUnknown)
+	})
+	<-asked
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	wantCode(t, c.Close(ctx), CodeTimeout)
+	wg.Wait()
+}
+
+func TestErrorsOfTheServer(t *testing.T) {
+	f := newFake(t)
+	f.hook = func(p *peer, r api.Request) bool {
+		p.say(`{"id":%d,"error":{"code":"no_room","message":"full","do":"delete some"}}`, r.ID)
+		return true
+	}
+	c := f.start().connect(Config{})
+	_, err := c.Put(soon(t), "k", nil)
+	var e *Error
+	if !errors.As(err, &e) || e.Code != CodeNoRoom || e.Message != "full" || e.Do != "delete some" ||
+		!errors.Is(err, &Error{Code: CodeNoRoom}) {
+		t.Error(err)
+	}
+	_, err = c.Put(soon(t), "k\xff", nil)
+	wantCode(t, err, CodeInvalidArgument)
+	_, err = c.Put(soon(t), "k", make([]byte, 300<<10))
+	wantCode(t, err, CodeTooLarge)
+}
+
+func TestRequestsAreWrittenAsTheContractSays(t *testing.T) {
+	f := newFake(t)
+	c := f.start().connect(Config{Namespace: "shop"})
+	ctx := soon(t)
+	value := "a\"b\\c\n\x01ü\u2028"
+	_, _ = c.Put(ctx, value, []byte(value), In("other"), WithLease("l\"1"))
+	_, _ = c.Put(ctx, "k", []byte{0xff, 0})
+	_, _, _ = c.CAS(ctx, "k", "7.8", []byte("v"))
+	_, _, _ = c.Delete(ctx, "k", IfVersion("1.2"))
+	_, _, _ = c.Increment(ctx, "k", -5)
+	_, _ = c.Get(ctx, "k", Eventual())
+	if f.hellos[0].Namespace != "shop" {
+		t.Errorf("%+v", f.hellos[0])
+	}
+	want := []any{
+		api.PutData{Key: api.Key{Namespace: "other", Key: value}, Value: &value, Lease: "l\"1"},
+		api.PutData{Key: api.Key{Key: "k"}, ValueBase64: []byte{0xff, 0}},
+		api.CASData{PutData: api.PutData{Key: api.Key{Key: "k"}, Value: ptr("v")}, Version: "7.8"},
+		api.DeleteData{Key: api.Key{Key: "k"}, Version: "1.2"},
+		api.IncrementData{Key: api.Key{Key: "k"}, By: ptr(int64(-5))},
+		api.GetData{Key: api.Key{Key: "k"}, Eventual: true},
+	}
+	for i, w := range want {
+		a, _ := json.Marshal(w)
+		b, _ := json.Marshal(json.RawMessage(f.requests[i].Data))
+		var x, y any
+		_, _ = json.Unmarshal(a, &x), json.Unmarshal(b, &y)
+		if fmt.Sprint(x) != fmt.Sprint(y) {
+			t.Errorf("%s: %s, want %s", f.requests[i].Func, b, a)
+		}
+	}
+	if r := f.requests[2]; r.Once != 3 || r.Done != 3 {
+		t.Errorf("the third write has once %d, done %d", r.Once, r.Done)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestVersions(t *testing.T) {
+	sorted := []Version{Never, "0.1", "0.9", "0.10", "1.1", "2.0", "10.0"}
+	for i, v := range sorted {
+		for j, w := range sorted {
+			if v.Newer(w) != (i > j) {
+				t.Errorf("%s newer than %s: %v", v, w, v.Newer(w))
+			}
+		}
+	}
+	if Version("0").Newer(Never) || Never.Newer("0") {
+		t.Error("0 and 0.0 are the same")
+	}
+}

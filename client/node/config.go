@@ -1,0 +1,69 @@
+package node
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"os"
+	"strings"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/node"
+)
+
+// Config is what a client needs to know. Zero values mean what their comments say.
+type Config struct {
+	// Socket is where the node's server listens: a path, or "tcp://host:port". "":
+	// $NETCRAQ_NODE_SOCKET, else /run/netcraq/node.sock.
+	Socket string
+	// Namespace is the one whose keys are meant. "": the program's own.
+	Namespace string
+	// Agent is what the server's logs call this program. "": the command's name.
+	Agent string
+	// Wait bounds how long Connect waits for the server. 0: 30 s.
+	Wait time.Duration
+	// Timeout bounds calls whose context has no deadline. 0: 5 s.
+	Timeout time.Duration
+	// InFlight bounds calls under way; further ones wait for room. 0: 512. The server's own bound,
+	// where it is smaller, holds. As many waiting locks, campaigns and permits have room beside.
+	InFlight int
+}
+
+// maxWaitingBytes bounds requests under way, in bytes: further ones wait for room.
+const maxWaitingBytes = 4 << 20
+
+func (c Config) withDefaults() Config {
+	if c.Socket == "" {
+		c.Socket = os.Getenv(api.SocketVariable)
+	}
+	if c.Socket == "" {
+		c.Socket = api.DefaultSocket
+	}
+	if c.Agent == "" {
+		c.Agent = "go " + os.Args[0][strings.LastIndexByte(os.Args[0], '/')+1:]
+	}
+	if c.Wait == 0 {
+		c.Wait = 30 * time.Second
+	}
+	if c.Timeout == 0 {
+		c.Timeout = api.DefaultTimeoutMillis * time.Millisecond
+	}
+	if c.InFlight == 0 {
+		c.InFlight = 512
+	}
+	return c
+}
+
+// endpoint is the socket as package net names it.
+func endpoint(socket string) (network, address string) {
+	if rest, ok := strings.CutPrefix(socket, "tcp://"); ok {
+		return "tcp", rest
+	}
+	return "unix", strings.TrimPrefix(socket, "unix://")
+}
+
+// newIdentity draws the name under which the server knows this client's requests again.
+func newIdentity() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it does not fail
+	return hex.EncodeToString(b[:])
+}

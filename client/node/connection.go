@@ -1,0 +1,578 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"syscall"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/node"
+)
+
+const (
+	firstPause = 10 * time.Millisecond // before the second attempt to connect; then twice that, and so on
+	maxPause   = time.Second
+	steady     = time.Second     // a connection that lasted this long was a good one
+	dialTime   = 5 * time.Second // for one attempt, the greeting included
+	lookAgain  = 15 * time.Second
+	maxLine    = 4 << 20 // an answer that is longer is garbage
+)
+
+// connection is one to the server.
+type connection struct {
+	net.Conn
+	number uint64
+	raw    syscall.RawConn
+	in     []byte // read and not used yet
+	alive  *time.Timer
+	gone   chan struct{} // closed when it has ended
+	err    error         // why; to be read then
+	drains chan struct{} // closed when the server has said that it is shutting down
+
+	// The client's lock guards the rest.
+	out, spare []byte // lines to write
+	queued     uint64 // bytes that were ever put into out
+	written    uint64 // of these, bytes that the kernel has taken
+	writing    bool   // somebody does
+	leaving    bool   // it ends when what is under way on it is answered
+	heard      bool   // something since the last look
+	asked      bool   // a ping went out at the last look
+	told       bool   // drains is closed
+	said       error  // by the server, before it ends the connection
+
+	try struct { // of the writer
+		do  func(fd uintptr) bool
+		b   []byte
+		n   int
+		err error
+	}
+}
+
+var (
+	errAgain          = errors.New("the server was started anew")
+	errDraining error = &Error{Code: CodeDraining, Message: "the server is shutting down"}
+)
+
+// run keeps a connection, until the client ends.
+func (c *Client) run() {
+	attempt := 0
+	for number := uint64(1); c.ctx.Err() == nil; number++ {
+		began := time.Now()
+		n, err := c.open(number)
+		if err == nil {
+			select {
+			case <-n.gone:
+				err = n.err
+			case <-n.drains:
+				err = errDraining
+			}
+		}
+		if errors.Is(err, errAgain) {
+			continue
+		}
+		c.mu.Lock()
+		c.why = err
+		c.mu.Unlock()
+		if refused(err) {
+			select {
+			case c.greeted <- err:
+			default:
+			}
+		}
+		if n != nil && time.Since(began) >= steady {
+			attempt = 0
+			continue
+		}
+		pause := min(firstPause<<min(attempt, 10), maxPause)
+		attempt++
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-c.ctx.Done():
+		}
+	}
+}
+
+// refused says that trying again will not help.
+func refused(err error) bool {
+	switch CodeOf(err) {
+	case CodeInvalidArgument, CodePermissionDenied, CodeTooLarge:
+		return true
+	}
+	return false
+}
+
+// open makes a connection and sends on it what is under way.
+func (c *Client) open(number uint64) (*connection, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, dialTime)
+	defer cancel()
+	network, address := endpoint(c.cfg.Socket)
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	n := &connection{Conn: conn, number: number, in: make([]byte, 0, 16<<10), gone: make(chan struct{}),
+		drains: make(chan struct{})}
+	hello, err := c.greet(ctx, n)
+	if err == nil {
+		sc, ok := conn.(syscall.Conn)
+		if !ok {
+			panic("a connection without a file")
+		}
+		n.raw, err = sc.SyscallConn()
+	}
+	if err == nil {
+		err = c.adopt(n, hello)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// greet says hello, and waits for the answer.
+func (c *Client) greet(ctx context.Context, n *connection) (api.HelloAnswer, error) {
+	defer context.AfterFunc(ctx, func() { _ = n.SetDeadline(time.Unix(1, 0)) })()
+	c.mu.Lock()
+	id, identity := c.next, c.identity
+	c.next++
+	c.mu.Unlock()
+	data, err := json.Marshal(api.Hello{Client: identity, Agent: c.cfg.Agent, Namespace: c.cfg.Namespace,
+		DrainNotice: true})
+	if err != nil {
+		return api.HelloAnswer{}, err
+	}
+	if _, err := n.Write(appendRequest(nil, &call{id: id, fn: api.FuncHello, data: data}, api.DefaultTimeoutMillis,
+		0)); err != nil {
+		return api.HelloAnswer{}, err
+	}
+	var hello api.HelloAnswer
+	for found := false; !found; {
+		err := n.fill(func(line []byte) error {
+			var r response[api.HelloAnswer]
+			if err := json.Unmarshal(line, &r); err != nil {
+				return fmt.Errorf("what answers is no node server: %w", err)
+			}
+			switch {
+			case found && r.ID == 0 && bytes.Contains(line, []byte(`"draining"`)):
+				hello.Draining, n.told = true, true
+			case found || r.ID != id && r.ID != 0: // of a newer server
+			case r.Error != nil:
+				return r.Error
+			case r.ID == id && r.Data != nil:
+				hello, found = *r.Data, true
+			}
+			return nil
+		})
+		if err != nil {
+			return api.HelloAnswer{}, fmt.Errorf("greeting: %w", err)
+		}
+	}
+	return hello, nil
+}
+
+// fill reads once, and hands on each whole line.
+func (n *connection) fill(use func(line []byte) error) error {
+	if len(n.in) == cap(n.in) {
+		if len(n.in) >= maxLine {
+			return fmt.Errorf("an answer of more than %d bytes", maxLine)
+		}
+		n.in = slices.Grow(n.in, len(n.in))
+	}
+	k, err := n.Read(n.in[len(n.in):cap(n.in)])
+	if k == 0 && err != nil {
+		if errors.Is(err, io.EOF) && len(n.in) > 0 {
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	from := len(n.in)
+	n.in = n.in[:from+k]
+	begin := 0
+	for {
+		end := bytes.IndexByte(n.in[from:], '\n')
+		if end < 0 {
+			break
+		}
+		end += from
+		if err := use(n.in[begin:end]); err != nil {
+			return err
+		}
+		begin, from = end+1, end+1
+	}
+	if begin > 0 {
+		n.in = n.in[:copy(n.in, n.in[begin:])]
+	}
+	return nil
+}
+
+// adopt makes the connection the client's: what is under way is sent on it, but for what another
+// one will still answer.
+func (c *Client) adopt(n *connection, hello api.HelloAnswer) error {
+	c.mu.Lock()
+	if c.ctx.Err() != nil {
+		c.mu.Unlock()
+		return errClosed
+	}
+	if !hello.Known {
+		for _, k := range c.calls {
+			if k.changes && k.maybe {
+				c.lostTrack(k)
+			}
+		}
+		if c.numbered {
+			// The server that knew them may come back, and would not know what this one is sent.
+			c.identity, c.numbered = newIdentity(), false
+			c.mu.Unlock()
+			return errAgain
+		}
+	}
+	if n.told {
+		close(n.drains)
+	}
+	old := c.conn
+	c.info = hello
+	if b := hello.InFlight * 3 / 8; b > 0 { // the other quarter is for what needs no room
+		c.ordinary.limit, c.waiting.limit = min(c.cfg.InFlight, b), min(c.cfg.InFlight, b)
+	}
+	c.conn, c.why = n, nil
+	n.alive = time.AfterFunc(lookAgain, func() { c.look(n) })
+	now := time.Now()
+	for _, id := range slices.Sorted(maps.Keys(c.calls)) {
+		k := c.calls[id]
+		if k.connection == 0 || k.stream != nil {
+			c.queue(n, k, now)
+		}
+	}
+	select {
+	case c.greeted <- nil:
+	default:
+	}
+	c.done.Go(func() {
+		n.err = c.read(n)
+		c.dropped(n)
+		close(n.gone)
+	})
+	if old != nil {
+		c.moveFrom(old)
+		c.flush(old) // unlocks
+		c.mu.Lock()
+	}
+	c.flush(n) // unlocks
+	return nil
+}
+
+// lostTrack ends a call that may have been done, where nobody knows it any more. c.mu is held.
+func (c *Client) lostTrack(k *call) {
+	c.finish(k, &Error{Code: CodeOutcomeUnknown, Message: k.fn +
+		" was under way when the node's server was started anew; whether it was done is not known",
+		Do: "read what it would have changed before it is done again"})
+}
+
+// moveFrom has a connection end when it has answered what its server works on. What waits for
+// somebody else waits at the next server. c.mu is held; the caller flushes.
+func (c *Client) moveFrom(n *connection) {
+	n.leaving = true
+	for _, k := range c.calls {
+		if k.connection == n.number && k.waits && !k.moving {
+			k.moving = true
+			n.push(c.cancelLine(k.id))
+		}
+	}
+	c.endIfEmpty(n)
+}
+
+// endIfEmpty ends a connection that is left when nothing is under way on it. c.mu is held.
+func (c *Client) endIfEmpty(n *connection) {
+	for _, k := range c.calls {
+		if k.connection == n.number {
+			return
+		}
+	}
+	_ = n.Close()
+}
+
+// queue puts a call's line where the writer takes it from. c.mu is held.
+func (c *Client) queue(n *connection, k *call, now time.Time) {
+	millis := 0
+	switch {
+	case k.stream != nil:
+		k.data = k.stream.data(k.data[:0])
+		millis = api.DefaultTimeoutMillis
+	default:
+		left := k.deadline.Sub(now)
+		if left <= 0 {
+			k.connection = 0
+			return // its caller is about to give up
+		}
+		millis = int(min(max(left/time.Millisecond, 1), api.MaxTimeoutMillis))
+	}
+	k.connection, k.start = n.number, n.queued
+	before := len(n.out)
+	n.out = appendRequest(n.out, k, millis, min(c.numbers.first, k.once))
+	n.queued += uint64(len(n.out) - before)
+	if k.once > 0 {
+		c.numbered, k.identity = true, c.identity
+	}
+}
+
+// push queues a line. The client's lock is held.
+func (n *connection) push(line []byte) {
+	n.out = append(n.out, line...)
+	n.queued += uint64(len(line))
+}
+
+// flush writes what is queued, unless somebody does. c.mu is held, and given back. The caller
+// writes itself as far as it need not wait: that saves a change of goroutines.
+func (c *Client) flush(n *connection) {
+	if n.writing || len(n.out) == 0 {
+		c.mu.Unlock()
+		return
+	}
+	n.writing = true
+	for range 4 {
+		b := n.out
+		n.out, n.spare = n.spare[:0], nil
+		c.mu.Unlock()
+		k, err := n.tryWrite(b)
+		c.mu.Lock()
+		n.written += uint64(k)
+		if err != nil {
+			_ = n.Close() // the reader sees it
+			c.mu.Unlock()
+			return
+		}
+		if k < len(b) {
+			c.writeOn(n, b[k:])
+			c.mu.Unlock()
+			return
+		}
+		if cap(b) <= 1<<16 {
+			n.spare = b[:0]
+		}
+		if len(n.out) == 0 {
+			n.writing = false
+			c.mu.Unlock()
+			return
+		}
+	}
+	c.writeOn(n, nil) // others keep it busy: it is not for a caller
+	c.mu.Unlock()
+}
+
+// writeOn lets a goroutine write rest, and what is queued meanwhile. c.mu is held.
+func (c *Client) writeOn(n *connection, rest []byte) {
+	if c.ctx.Err() != nil {
+		return
+	}
+	c.done.Go(func() {
+		for {
+			k, err := 0, error(nil)
+			if len(rest) > 0 {
+				k, err = n.Write(rest)
+			}
+			c.mu.Lock()
+			n.written += uint64(k)
+			if err != nil {
+				_ = n.Close()
+				c.mu.Unlock()
+				return
+			}
+			if len(n.out) == 0 {
+				n.writing = false
+				c.mu.Unlock()
+				return
+			}
+			rest, n.out = n.out, nil
+			c.mu.Unlock()
+		}
+	})
+}
+
+// tryWrite writes as much as the socket takes without waiting.
+func (n *connection) tryWrite(b []byte) (int, error) {
+	t := &n.try
+	if t.do == nil {
+		t.do = func(fd uintptr) bool {
+			for {
+				t.n, t.err = syscall.Write(int(fd), t.b)
+				if !errors.Is(t.err, syscall.EINTR) {
+					return true
+				}
+			}
+		}
+	}
+	t.b = b
+	if err := n.raw.Write(t.do); err != nil {
+		return 0, err
+	}
+	if errors.Is(t.err, syscall.EAGAIN) {
+		return 0, nil
+	}
+	return max(t.n, 0), t.err
+}
+
+// read hands answers to their callers, until the connection ends.
+func (c *Client) read(n *connection) error {
+	for {
+		err := n.fill(func(line []byte) error { return c.line(n, line) })
+		if err != nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if n.said != nil {
+				return n.said
+			}
+			return err
+		}
+	}
+}
+
+func (c *Client) line(n *connection, line []byte) error {
+	id, ok := idOf(line)
+	if !ok {
+		return fmt.Errorf("an answer that is none: %.80q", line)
+	}
+	c.mu.Lock()
+	n.heard = true
+	k := c.calls[id]
+	if k != nil && k.connection != n.number {
+		k = nil
+	}
+	// What may be about the connection is read here, other answers by their callers.
+	if id == 0 || bytes.Contains(line, []byte(`"error"`)) {
+		if c.notice(n, id, k, line) {
+			return nil
+		}
+	}
+	if k == nil { // of a newer server, or nobody waits for it any more
+		c.mu.Unlock()
+		return nil
+	}
+	switch {
+	case k.stream != nil:
+		c.mu.Unlock()
+		return k.stream.tell(line)
+	default:
+		k.answer = append(k.answer[:0], line...)
+		c.finish(k, nil)
+	}
+	if n.leaving {
+		c.endIfEmpty(n)
+	}
+	c.mu.Unlock()
+	return nil
+}
+
+// notice reads an answer that may be about the connection: that the server is shutting down, why it
+// ends the connection, or that a call may be made elsewhere. If so it gives c.mu back, which is
+// held, and returns true.
+func (c *Client) notice(n *connection, id uint64, k *call, line []byte) bool {
+	var r response[api.DrainNotice]
+	_ = json.Unmarshal(line, &r) // what is something else leaves r empty
+	code := CodeOf(asError(r.Error))
+	switch {
+	case id == 0 && r.Data != nil && r.Data.Draining:
+	case code == CodeDraining || code == CodeCanceled && k != nil && !k.moving: // which nobody has asked for
+		n.said = r.Error
+		if k != nil {
+			k.connection = 0 // this time it was not done
+		}
+		if c.conn == n { // nothing more is sent on it
+			c.conn, n.leaving = nil, true
+		}
+	case code == CodeCanceled && k != nil:
+		k.connection, k.moving = 0, false
+		if c.conn != nil {
+			if k.once > 0 {
+				k.once = c.numbers.take(false)
+			}
+			c.queue(c.conn, k, time.Now())
+			if n.leaving {
+				c.endIfEmpty(n)
+			}
+			c.flush(c.conn) // unlocks
+			return true
+		}
+	case id == 0:
+		if r.Error != nil {
+			n.said = r.Error
+		}
+		c.mu.Unlock()
+		return true
+	default:
+		return false
+	}
+	if !n.told {
+		n.told = true
+		close(n.drains)
+	}
+	if n.leaving {
+		c.endIfEmpty(n)
+	}
+	c.mu.Unlock()
+	return true
+}
+
+// dropped notes that the connection has ended: what it may have brought to the server is not known.
+func (c *Client) dropped(n *connection) {
+	_ = n.Close()
+	n.alive.Stop()
+	c.mu.Lock()
+	if c.conn == n {
+		c.conn = nil
+	}
+	now := time.Now()
+	for _, id := range slices.Sorted(maps.Keys(c.calls)) {
+		k := c.calls[id]
+		if k.connection != n.number {
+			continue
+		}
+		k.maybe = k.maybe || k.start < n.written
+		k.connection, k.moving = 0, false
+		if k.changes && k.maybe && k.identity != c.identity {
+			c.lostTrack(k)
+		}
+		if c.conn != nil && c.calls[id] == k {
+			c.queue(c.conn, k, now)
+		}
+	}
+	if c.conn != nil {
+		c.flush(c.conn) // unlocks
+		return
+	}
+	c.mu.Unlock()
+}
+
+// look asks a server that is not heard whether it is there, and ends the connection if it is not.
+func (c *Client) look(n *connection) {
+	c.mu.Lock()
+	if c.conn != n {
+		c.mu.Unlock()
+		return
+	}
+	if n.asked && !n.heard {
+		n.said = fmt.Errorf("the server did not answer for %v", lookAgain)
+		_ = n.Close()
+		c.mu.Unlock()
+		return
+	}
+	n.asked = !n.heard
+	n.heard = false
+	n.alive.Reset(lookAgain)
+	if n.asked {
+		n.push(appendRequest(nil, &call{id: c.next, fn: api.FuncPing}, api.DefaultTimeoutMillis, 0))
+		c.next++
+		c.flush(n) // unlocks
+		return
+	}
+	c.mu.Unlock()
+}

@@ -1,0 +1,86 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	api "github.com/netcraq/netcraq/api/node"
+)
+
+// Error is why a call failed: its kind (Code), what happened, and what can be done about it.
+type Error = api.Error
+
+// Code is the kind of a failure.
+type Code = api.Code
+
+// The kinds of failures.
+const (
+	CodeInvalidArgument  = api.CodeInvalidArgument
+	CodeTooLarge         = api.CodeTooLarge
+	CodePermissionDenied = api.CodePermissionDenied
+	CodeQuotaExceeded    = api.CodeQuotaExceeded
+	CodeNoRoom           = api.CodeNoRoom
+	CodeLeaseGone        = api.CodeLeaseGone
+	CodeNotHeld          = api.CodeNotHeld
+	CodeTimeout          = api.CodeTimeout
+	CodeOutcomeUnknown   = api.CodeOutcomeUnknown
+	CodeUnavailable      = api.CodeUnavailable
+	CodeCanceled         = api.CodeCanceled
+	CodeDraining         = api.CodeDraining
+	CodeInternal         = api.CodeInternal
+	// CodeClosed: the client was closed by this program. Nothing was done.
+	CodeClosed Code = "closed"
+)
+
+// CodeOf is the kind of a failure, or "" where err is nil or none of a call's.
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// caused is an error of a call with the one that brought it about, a context's for example.
+type caused struct {
+	of    *Error
+	cause error
+}
+
+func (e *caused) Error() string   { return e.of.Message }
+func (e *caused) Unwrap() []error { return []error{e.of, e.cause} }
+
+func because(cause error, code Code, do, format string, args ...any) error {
+	e := &Error{Code: code, Message: fmt.Sprintf(format, args...), Do: do}
+	if cause == nil {
+		return e
+	}
+	return &caused{e, cause}
+}
+
+// asError is nil where e is.
+func asError(e *Error) error {
+	if e == nil {
+		return nil
+	}
+	return e
+}
+
+var errClosed error = &Error{Code: CodeClosed, Message: "the client is closed"}
+
+// gaveUp is the error of a call whose caller's time is over.
+func gaveUp(cause error, fn string, mayBeDone, connected bool, why string) error {
+	code, verb := CodeTimeout, "was not answered in time"
+	if errors.Is(cause, context.Canceled) {
+		code, verb = CodeCanceled, "was canceled"
+	}
+	switch {
+	case mayBeDone:
+		return because(cause, CodeOutcomeUnknown, "read what it would have changed before it is done again",
+			"%s %s; whether it was done is not known%s", fn, verb, why)
+	case !connected && code == CodeTimeout:
+		return because(cause, CodeUnavailable, "see that the node's server runs", "%s was not sent%s", fn, why)
+	}
+	return because(cause, code, "", "%s %s%s", fn, verb, why)
+}

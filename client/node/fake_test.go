@@ -1,0 +1,233 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+// patience bounds what must happen.
+const patience = 20 * time.Second
+
+// fake is a node server that misbehaves as a test wants. Requests that its hook does not take are
+// answered with {}.
+type fake struct {
+	t      *testing.T
+	socket string
+	hook   func(p *peer, r api.Request) bool // true: it has seen to it
+	known  func(client string) bool          // nil: by whether it has greeted it before
+	done   sync.WaitGroup
+
+	mu       sync.Mutex
+	listener net.Listener
+	peers    []*peer
+	clients  map[string]bool
+	hellos   []api.Hello
+	requests []api.Request // but for hello
+}
+
+// peer is a connection to it.
+type peer struct {
+	f *fake
+	net.Conn
+	number int
+	client string
+}
+
+func newFake(t *testing.T) *fake {
+	f := &fake{t: t, socket: filepath.Join(t.TempDir(), "s"), clients: map[string]bool{}}
+	t.Cleanup(func() {
+		f.stop()
+		f.done.Wait()
+	})
+	return f
+}
+
+func (f *fake) start() *fake {
+	f.t.Helper()
+	l, err := net.Listen("unix", f.socket)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.mu.Lock()
+	f.listener = l
+	f.mu.Unlock()
+	f.done.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			f.mu.Lock()
+			p := &peer{f: f, Conn: conn, number: len(f.peers)}
+			f.peers = append(f.peers, p)
+			f.mu.Unlock()
+			f.done.Go(p.serve)
+		}
+	})
+	return f
+}
+
+// stop ends it, and all connections.
+func (f *fake) stop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.listener != nil {
+		_ = f.listener.Close()
+	}
+	for _, p := range f.peers {
+		_ = p.Close()
+	}
+}
+
+func (p *peer) serve() {
+	defer p.Close()
+	lines := bufio.NewScanner(p)
+	lines.Buffer(nil, api.MaxMessage)
+	for lines.Scan() {
+		var r api.Request
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			p.f.t.Errorf("the client sent %q: %v", lines.Text(), err)
+			return
+		}
+		f := p.f
+		if r.Func == api.FuncHello {
+			var hello api.Hello
+			_ = json.Unmarshal(r.Data, &hello)
+			f.mu.Lock()
+			p.client = hello.Client
+			known := f.clients[hello.Client]
+			if f.known != nil {
+				known = f.known(hello.Client)
+			}
+			f.clients[hello.Client] = true
+			f.hellos = append(f.hellos, hello)
+			f.mu.Unlock()
+			p.answer(r.ID, api.HelloAnswer{Server: "fake", Known: known, InFlight: api.MaxInFlight})
+			continue
+		}
+		f.mu.Lock()
+		f.requests = append(f.requests, r)
+		f.mu.Unlock()
+		if f.hook == nil || !f.hook(p, r) {
+			p.answer(r.ID, struct{}{})
+		}
+	}
+}
+
+func (p *peer) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(p, format+"\n", args...) // the client may have gone
+}
+
+func (p *peer) answer(id uint64, data any) {
+	b, err := json.Marshal(data)
+	if err != nil {
+		p.f.t.Error(err)
+	}
+	p.say(`{"id":%d,"data":%s}`, id, b)
+}
+
+func (p *peer) more(id uint64, data any) {
+	b, err := json.Marshal(data)
+	if err != nil {
+		p.f.t.Error(err)
+	}
+	p.say(`{"id":%d,"data":%s,"more":true}`, id, b)
+}
+
+func (p *peer) fail(id uint64, code Code) {
+	p.say(`{"id":%d,"error":{"code":%q,"message":"said by the fake"}}`, id, code)
+}
+
+// count counts the requests of a function.
+func (f *fake) count(fn string) int {
+	return len(f.of(fn))
+}
+
+func (f *fake) of(fn string) []api.Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []api.Request
+	for _, r := range f.requests {
+		if r.Func == fn {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// peer is a connection of those that there were.
+func (f *fake) peer(i int) *peer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.peers[i]
+}
+
+// conns counts the connections that there were.
+func (f *fake) conns() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.peers)
+}
+
+// connect makes a client of it, which is closed at the end, with nothing left behind.
+func (f *fake) connect(cfg Config) *Client {
+	f.t.Helper()
+	cfg.Socket = f.socket
+	return connectTo(f.t, cfg)
+}
+
+func connectTo(t *testing.T, cfg Config) *Client {
+	t.Helper()
+	c, err := Connect(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // it does not wait
+		_ = c.Close(ctx)
+		poll.Until(t, patience, "the client's goroutines to end", func() bool { return ours() == 0 }, stacks)
+	})
+	return c
+}
+
+// ours counts goroutines of the package that are none of a test's or the fake's.
+func ours() int {
+	n := 0
+	for _, s := range strings.Split(stacks(), "\n\n") {
+		if strings.Contains(s, "client/node.(*Client)") && !strings.Contains(s, "testing.tRunner") {
+			n++
+		}
+	}
+	return n
+}
+
+func stacks() string {
+	b := make([]byte, 1<<20)
+	return string(b[:runtime.Stack(b, true)])
+}
+
+func wantCode(t *testing.T, err error, code Code) {
+	t.Helper()
+	if CodeOf(err) != code {
+		t.Fatalf("the error is %v (%q), want %q", err, CodeOf(err), code)
+	}
+}
+
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}

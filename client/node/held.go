@@ -1,0 +1,231 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/node"
+)
+
+// Wait bounds how long a lock, leadership or permit is waited for; 0: not at all. Without it: until
+// the context ends. Where it is another's until then, the error has CodeNotHeld.
+func Wait(d time.Duration) Option { return Option{kind: optWait, time: d} }
+
+// giver is something to give back when the client is closed.
+type giver interface {
+	giveBack(ctx context.Context) error
+}
+
+// Held is a lock, a leadership or a permit. The client keeps it until Release, unless it is lost.
+type Held struct {
+	c         *Client
+	kind      holdKind
+	namespace string
+	name      string
+	token     uint64
+	leaseID   string
+	lease     *lease // nil: the caller's
+
+	mu   sync.Mutex
+	lost chan struct{}
+	over bool // lost is closed
+	err  error
+}
+
+type holdKind struct{ take, back, what string }
+
+var (
+	locks       = holdKind{api.FuncLock, api.FuncUnlock, "the lock"}
+	leaderships = holdKind{api.FuncCampaign, api.FuncResign, "the leadership of"}
+	permits     = holdKind{api.FuncAcquire, api.FuncRelease, "a permit of"}
+)
+
+// Lock takes a lock, for which it waits. Options: Wait, TTL, WithLease.
+func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Held, error) {
+	return c.hold(ctx, locks, api.LockData{Name: name}, opts)
+}
+
+// Campaign takes the leadership of a name, for which it waits. value tells others who leads: see
+// Leader. Options: as Lock.
+func (c *Client) Campaign(ctx context.Context, name, value string, opts ...Option) (*Held, error) {
+	return c.hold(ctx, leaderships, api.LockData{Name: name, Value: value}, opts)
+}
+
+// Acquire takes one of so many permits of a semaphore, for which it waits. All must name the same
+// number. Options: as Lock.
+func (c *Client) Acquire(ctx context.Context, name string, permitted int, opts ...Option) (*Held, error) {
+	return c.hold(ctx, permits, api.LockData{Name: name, Permits: permitted}, opts)
+}
+
+// longestWait is for how long one request waits: the next one goes on.
+const longestWait = 50 * time.Second
+
+func (c *Client) hold(ctx context.Context, kind holdKind, d api.LockData, opts []Option) (*Held, error) {
+	if err := checkKey(kind.take, d.Name); err != nil {
+		return nil, err
+	}
+	o := gather(opts)
+	var end time.Time
+	if o.wait >= 0 {
+		end = time.Now().Add(o.wait)
+	}
+	d.Namespace = o.namespace
+	for tries := 0; ; tries++ {
+		var l *lease
+		d.Lease = o.lease
+		if o.lease == "" {
+			var err error
+			if l, err = c.lease(ctx, &o); err != nil {
+				return nil, err
+			}
+			d.Lease = l.id
+		}
+		a, err := c.take(ctx, kind, d, end)
+		if err == nil && a.Held {
+			return c.holds(kind, d, a, l), nil
+		}
+		over := ctx.Err() != nil || !end.IsZero() && !time.Now().Before(end)
+		code := CodeOf(err)
+		if l != nil {
+			switch code {
+			case "", CodeNotHeld, CodePermissionDenied, CodeInvalidArgument, CodeNoRoom, CodeQuotaExceeded,
+				CodeUnavailable:
+				l.free()
+			default: // it may have been taken
+				l.drop()
+			}
+		}
+		switch {
+		case err == nil && over:
+			return nil, &Error{Code: CodeNotHeld, Message: fmt.Sprintf("%s %q is another's", kind.what, d.Name)}
+		case err == nil && ctx.Err() == nil:
+			continue
+		case l != nil && !over && (code == CodeOutcomeUnknown || code == CodeLeaseGone || code == CodeCanceled):
+			// With another lease: what was bound to this one goes with it.
+			select {
+			case <-time.After(min(firstPause<<min(tries, 10), maxPause)):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		if l != nil && code == CodeOutcomeUnknown { // what it may have got goes with the lease
+			err = because(err, CodeTimeout, "", "%s %q was not had in time: %v", kind.what, d.Name, err)
+			if errors.Is(ctx.Err(), context.Canceled) {
+				err = because(ctx.Err(), CodeCanceled, "", "%s %q: the call was canceled", kind.what, d.Name)
+			}
+		}
+		return nil, err
+	}
+}
+
+// take asks once. What it is answered is known, or the lease is not to be used again.
+func (c *Client) take(ctx context.Context, kind holdKind, d api.LockData, end time.Time) (*api.LockAnswer, error) {
+	wait := longestWait
+	if !end.IsZero() {
+		wait = min(wait, max(time.Until(end), 0))
+	}
+	if limit, ok := ctx.Deadline(); ok { // so that the answer comes before
+		left := time.Until(limit)
+		wait = min(wait, max(left-max(min(left/5, 3*grace), time.Millisecond), 0))
+	}
+	millis := int(wait / time.Millisecond)
+	d.WaitMillis = &millis
+	ctx, cancel := context.WithTimeout(ctx, wait+c.cfg.Timeout)
+	defer cancel()
+	return askFor[api.LockAnswer](ctx, c, kind.take, d, func(k *call) { k.changes, k.waits = true, true })
+}
+
+func (c *Client) holds(kind holdKind, d api.LockData, a *api.LockAnswer, l *lease) *Held {
+	h := &Held{c: c, kind: kind, namespace: d.Namespace, name: d.Name, token: decimal(a.Token), leaseID: d.Lease,
+		lease: l, lost: make(chan struct{})}
+	c.mu.Lock()
+	c.held[h] = struct{}{}
+	c.mu.Unlock()
+	if l != nil {
+		l.whenLost(func(err error) {
+			h.finish(because(err, CodeNotHeld, "take it again", "%s %q is not surely held any more: %v", kind.what, h.name,
+				err))
+		})
+	}
+	return h
+}
+
+// Name is what it was taken by.
+func (h *Held) Name() string { return h.name }
+
+// Token is the fencing token: greater with each holder of this name.
+func (h *Held) Token() uint64 { return h.token }
+
+// Lease is the lease that it hangs on.
+func (h *Held) Lease() string { return h.leaseID }
+
+// Lost is closed when it is not surely held any more, and when it was given back. What hangs on a
+// lease of the caller's is lost with that, of which the client does not know.
+func (h *Held) Lost() <-chan struct{} { return h.lost }
+
+// Err is why it was lost. nil: it was not, or was given back.
+func (h *Held) Err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.err
+}
+
+// finish closes lost. It says whether it was open.
+func (h *Held) finish(err error) bool {
+	h.mu.Lock()
+	if h.over {
+		h.mu.Unlock()
+		return false
+	}
+	h.over, h.err = true, err
+	close(h.lost)
+	h.mu.Unlock()
+	h.c.mu.Lock()
+	delete(h.c.held, h)
+	h.c.mu.Unlock()
+	return true
+}
+
+// Release gives it back. Where that fails, it goes within its time to live. The error has
+// CodeNotHeld where it was lost before.
+func (h *Held) Release(ctx context.Context) error {
+	if !h.finish(nil) {
+		return h.Err()
+	}
+	_, err := askFor[struct{}](ctx, h.c, h.kind.back,
+		api.UnlockData{Namespace: h.namespace, Name: h.name, Token: fmt.Sprint(h.token)},
+		func(k *call) { k.changes, k.urgent = true, true })
+	switch {
+	case h.lease == nil:
+	case err == nil:
+		h.lease.free()
+	default:
+		h.lease.drop()
+	}
+	return err
+}
+
+func (h *Held) giveBack(ctx context.Context) error { return h.Release(ctx) }
+
+// Leader says who leads.
+type Leader struct {
+	Found bool
+	Value string
+	Token uint64
+}
+
+// Leader asks who leads. Options: none but In.
+func (c *Client) Leader(ctx context.Context, name string, opts ...Option) (Leader, error) {
+	if err := checkKey(api.FuncLeader, name); err != nil {
+		return Leader{}, err
+	}
+	a, err := askFor[api.LeaderAnswer](ctx, c, api.FuncLeader,
+		api.LeaderData{Namespace: gather(opts).namespace, Name: name}, nil)
+	if err != nil {
+		return Leader{}, err
+	}
+	return Leader{Found: a.Found, Value: a.Value, Token: decimal(a.Token)}, nil
+}

@@ -1,0 +1,311 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	api "github.com/netcraq/netcraq/api/node"
+)
+
+// Version is a key's, EPOCH.SEQUENCE; "0.0" that of a key that was never written. It comes from
+// answers.
+type Version string
+
+// Never is the version of a key that was never written.
+const Never Version = "0.0"
+
+// Newer says whether a version of a key is later than another of the same key.
+func (v Version) Newer(than Version) bool {
+	e1, s1 := v.parts()
+	e2, s2 := than.parts()
+	return e1 > e2 || e1 == e2 && s1 > s2
+}
+
+func (v Version) parts() (epoch, sequence uint64) {
+	e, s, ok := strings.Cut(string(v), ".")
+	if !ok {
+		e, s = "0", string(v)
+	}
+	epoch, _ = strconv.ParseUint(e, 10, 64) // what is no version is as if it was never written
+	sequence, _ = strconv.ParseUint(s, 10, 64)
+	return epoch, sequence
+}
+
+// Item is a key's state.
+type Item struct {
+	Key     string
+	Found   bool // false: it has no value, and Version is Never, or that of its deletion
+	Value   []byte
+	Version Version
+	Lease   string // with which it goes
+	// Err is why this key was not read, in GetMany's answer.
+	Err error
+}
+
+// Option changes how one call is made. A call looks at those that its comment names, and In.
+type Option struct {
+	kind optionKind
+	text string
+	time time.Duration
+}
+
+type optionKind uint8
+
+const (
+	optEventual optionKind = iota + 1
+	optNamespace
+	optLease
+	optVersion
+	optTTL
+	optWait
+	optInstance
+	optNearest
+)
+
+// Eventual lets a read be answered with the last committed value that the nearest member knows.
+func Eventual() Option { return Option{kind: optEventual} }
+
+// In names the namespace that is meant, for this call.
+func In(namespace string) Option { return Option{kind: optNamespace, text: namespace} }
+
+// WithLease binds what is written, held or registered to a lease: it goes when the lease does.
+// Keeping that alive is the caller's.
+func WithLease(lease string) Option { return Option{kind: optLease, text: lease} }
+
+// IfVersion lets a deletion happen if this is the key's version.
+func IfVersion(v Version) Option { return Option{kind: optVersion, text: string(v)} }
+
+type options struct {
+	eventual, nearest         bool
+	namespace, lease, version string
+	instance                  string
+	ttl                       time.Duration
+	wait                      time.Duration // -1: as long as the context
+}
+
+func gather(list []Option) options {
+	o := options{wait: -1}
+	for _, x := range list {
+		switch x.kind {
+		case optEventual:
+			o.eventual = true
+		case optNamespace:
+			o.namespace = x.text
+		case optLease:
+			o.lease = x.text
+		case optVersion:
+			o.version = x.text
+		case optTTL:
+			o.ttl = x.time
+		case optWait:
+			o.wait = x.time
+		case optInstance:
+			o.instance = x.text
+		case optNearest:
+			o.nearest = true
+		}
+	}
+	return o
+}
+
+// begin appends the first members of a request about a key.
+func (o *options) begin(b []byte, key string) []byte {
+	b = append(b, '{')
+	if o.namespace != "" {
+		b = append(appendText(append(b, `"namespace":`...), o.namespace), ',')
+	}
+	return appendText(append(b, `"key":`...), key)
+}
+
+func checkKey(fn, key string) error {
+	if !utf8.ValidString(key) {
+		return &Error{Code: CodeInvalidArgument, Message: fmt.Sprintf("%s: the key %q is not UTF-8", fn, key)}
+	}
+	return nil
+}
+
+// answerOf is the data of an answer.
+func answerOf[T any](fn string, line []byte) (*T, error) {
+	var r response[T]
+	if err := json.Unmarshal(line, &r); err != nil {
+		return nil, because(err, CodeInternal, "", "%s: the answer makes no sense: %v", fn, err)
+	}
+	if r.Error != nil {
+		return nil, r.Error
+	}
+	if r.Data == nil {
+		r.Data = new(T)
+	}
+	return r.Data, nil
+}
+
+// ask makes a call and reads its answer.
+func ask[T any](ctx context.Context, c *Client, k *call) (*T, error) {
+	defer k.free()
+	if err := c.do(ctx, k); err != nil {
+		return nil, err
+	}
+	return answerOf[T](k.fn, k.answer)
+}
+
+// askFor makes a call whose data are not worth an encoder of their own.
+func askFor[T any](ctx context.Context, c *Client, fn string, data any, set func(*call)) (*T, error) {
+	k := newCall(fn)
+	b, err := json.Marshal(data)
+	if err != nil {
+		return nil, err
+	}
+	k.data = append(k.data, b...)
+	if set != nil {
+		set(k)
+	}
+	return ask[T](ctx, c, k)
+}
+
+func itemOf(i *api.Item) Item {
+	item := Item{Key: i.Key, Found: i.Found, Version: Version(i.Version), Lease: i.Lease, Value: i.ValueBase64}
+	if i.Value != nil {
+		item.Value = []byte(*i.Value)
+	}
+	if item.Found && item.Value == nil {
+		item.Value = []byte{}
+	}
+	if i.Error != nil {
+		item.Err = i.Error
+	}
+	return item
+}
+
+// Get reads a key. A key without a value is no error: Found is false. Options: Eventual.
+func (c *Client) Get(ctx context.Context, key string, opts ...Option) (Item, error) {
+	if err := checkKey(api.FuncGet, key); err != nil {
+		return Item{}, err
+	}
+	o := gather(opts)
+	k := newCall(api.FuncGet)
+	k.data = o.begin(k.data, key)
+	if o.eventual {
+		k.data = append(k.data, `,"eventual":true`...)
+	}
+	k.data = append(k.data, '}')
+	answer, err := ask[api.Item](ctx, c, k)
+	if err != nil {
+		return Item{}, err
+	}
+	return itemOf(answer), nil
+}
+
+// GetMany reads keys, each for itself: no order is promised between them. The items are in the
+// order of keys; one that could not be read has an Err. Options: Eventual.
+func (c *Client) GetMany(ctx context.Context, keys []string, opts ...Option) ([]Item, error) {
+	for _, key := range keys {
+		if err := checkKey(api.FuncGetMany, key); err != nil {
+			return nil, err
+		}
+	}
+	o := gather(opts)
+	items := make([]Item, 0, len(keys))
+	for len(keys) > 0 {
+		some := keys[:min(len(keys), api.MaxMany)]
+		keys = keys[len(some):]
+		answer, err := askFor[api.GetManyAnswer](ctx, c, api.FuncGetMany,
+			api.GetManyData{Namespace: o.namespace, Keys: some, Eventual: o.eventual}, nil)
+		if err != nil {
+			return nil, err
+		}
+		if len(answer.Items) != len(some) {
+			return nil, &Error{Code: CodeInternal, Message: fmt.Sprintf("getMany: %d keys were asked for, %d answered",
+				len(some), len(answer.Items))}
+		}
+		for i := range answer.Items {
+			items = append(items, itemOf(&answer.Items[i]))
+		}
+	}
+	return items, nil
+}
+
+// Put writes a value, makes the key where there is none, and returns the new version. Options:
+// WithLease.
+func (c *Client) Put(ctx context.Context, key string, value []byte, opts ...Option) (Version, error) {
+	if err := checkKey(api.FuncPut, key); err != nil {
+		return "", err
+	}
+	o := gather(opts)
+	k := newCall(api.FuncPut)
+	k.changes = true
+	k.data = append(o.lessee(appendValue(o.begin(k.data, key), value)), '}')
+	answer, err := ask[api.PutAnswer](ctx, c, k)
+	if err != nil {
+		return "", err
+	}
+	return Version(answer.Version), nil
+}
+
+func (o *options) lessee(b []byte) []byte {
+	if o.lease != "" {
+		b = appendText(append(b, `,"lease":`...), o.lease)
+	}
+	return b
+}
+
+// CAS writes a value if the key's version is the given one (Never: it was never written). The item
+// is the key as it is then: written, or as found. Options: WithLease.
+func (c *Client) CAS(ctx context.Context, key string, version Version, value []byte, opts ...Option) (
+	item Item, swapped bool, err error) {
+	if err := checkKey(api.FuncCAS, key); err != nil {
+		return Item{}, false, err
+	}
+	o := gather(opts)
+	k := newCall(api.FuncCAS)
+	k.changes = true
+	k.data = o.lessee(appendValue(o.begin(k.data, key), value))
+	k.data = append(appendText(append(k.data, `,"version":`...), string(version)), '}')
+	answer, err := ask[api.CASAnswer](ctx, c, k)
+	if err != nil {
+		return Item{}, false, err
+	}
+	return itemOf(&answer.Item), answer.Swapped, nil
+}
+
+// Delete leaves a key without a value; deleting what is not there succeeds. The item is the key as
+// it is then. Options: IfVersion; deleted is false where the version is another.
+func (c *Client) Delete(ctx context.Context, key string, opts ...Option) (item Item, deleted bool, err error) {
+	if err := checkKey(api.FuncDelete, key); err != nil {
+		return Item{}, false, err
+	}
+	o := gather(opts)
+	k := newCall(api.FuncDelete)
+	k.changes = true
+	k.data = o.begin(k.data, key)
+	if o.version != "" {
+		k.data = appendText(append(k.data, `,"version":`...), o.version)
+	}
+	k.data = append(k.data, '}')
+	answer, err := ask[api.DeleteAnswer](ctx, c, k)
+	if err != nil {
+		return Item{}, false, err
+	}
+	return itemOf(&answer.Item), answer.Deleted, nil
+}
+
+// Increment adds to a key's value, a decimal number of 64 bits with its sign, as text, and returns
+// the sum. A key without a value counts as 0.
+func (c *Client) Increment(ctx context.Context, key string, by int64, opts ...Option) (int64, Version, error) {
+	if err := checkKey(api.FuncIncrement, key); err != nil {
+		return 0, "", err
+	}
+	o := gather(opts)
+	k := newCall(api.FuncIncrement)
+	k.changes = true
+	k.data = append(strconv.AppendInt(append(o.begin(k.data, key), `,"by":`...), by, 10), '}')
+	answer, err := ask[api.IncrementAnswer](ctx, c, k)
+	if err != nil {
+		return 0, "", err
+	}
+	return answer.Number, Version(answer.Version), nil
+}

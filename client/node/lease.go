@@ -1,0 +1,231 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/node"
+)
+
+// defaultTTL is the time to live of what is held and registered.
+const defaultTTL = 10 * time.Second
+
+// TTL is the time to live of what is held or registered: 0.5 s to an hour. Without it: 10 s. After
+// the program has died, others have it within that time.
+func TTL(d time.Duration) Option { return Option{kind: optTTL, time: d} }
+
+// Lease is a lease: what is bound to it goes when it is revoked, or not kept alive for TTL.
+type Lease struct {
+	ID  string
+	TTL time.Duration
+}
+
+func leaseOf(a *api.LeaseAnswer) Lease {
+	return Lease{ID: a.Lease, TTL: time.Duration(a.TTLMillis) * time.Millisecond}
+}
+
+// Grant makes a lease of a time to live of 0.5 s to an hour. Keeping it alive is the caller's.
+func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...Option) (Lease, error) {
+	a, err := askFor[api.LeaseAnswer](ctx, c, api.FuncGrant,
+		api.GrantData{Namespace: gather(opts).namespace, TTLMillis: int(ttl / time.Millisecond)},
+		func(k *call) { k.changes = true })
+	if err != nil {
+		return Lease{}, err
+	}
+	return leaseOf(a), nil
+}
+
+// KeepAlive lets a lease live for its time to live from now on. The error is CodeLeaseGone where it
+// is too late.
+func (c *Client) KeepAlive(ctx context.Context, id string, opts ...Option) (Lease, error) {
+	a, err := askFor[api.LeaseAnswer](ctx, c, api.FuncKeepAlive,
+		api.LeaseData{Namespace: gather(opts).namespace, Lease: id}, nil)
+	if err != nil {
+		return Lease{}, err
+	}
+	return leaseOf(a), nil
+}
+
+// Revoke ends a lease, and what is bound to it.
+func (c *Client) Revoke(ctx context.Context, id string, opts ...Option) error {
+	_, err := askFor[struct{}](ctx, c, api.FuncRevoke, api.LeaseData{Namespace: gather(opts).namespace, Lease: id},
+		func(k *call) { k.changes = true })
+	return err
+}
+
+// lease is one that the client has made for one thing that is held, and keeps alive.
+type lease struct {
+	c    *Client
+	kind leaseKind
+	id   string
+	stop context.CancelFunc
+	mu   sync.Mutex
+	gone error           // not nil: it is surely no more, or may not be
+	lose func(err error) // told then
+}
+
+type leaseKind struct {
+	namespace string
+	ttl       time.Duration
+}
+
+// leases are the client's. Its lock guards them.
+type leases struct {
+	all  map[*lease]struct{}
+	idle map[leaseKind][]*lease // kept alive for a while, for what is held next
+}
+
+// maxIdle bounds the idle leases of a kind.
+const maxIdle = 4
+
+// lease gives a lease that nothing else is bound to.
+func (c *Client) lease(ctx context.Context, o *options) (*lease, error) {
+	kind := leaseKind{o.namespace, o.ttl}
+	if kind.ttl == 0 {
+		kind.ttl = defaultTTL
+	}
+	c.mu.Lock()
+	for idle := c.leases.idle[kind]; len(idle) > 0; idle = c.leases.idle[kind] {
+		l := idle[len(idle)-1]
+		c.leases.idle[kind] = idle[:len(idle)-1]
+		if l.isGone() == nil {
+			c.mu.Unlock()
+			return l, nil
+		}
+	}
+	c.mu.Unlock()
+	began := time.Now()
+	granted, err := c.Grant(ctx, kind.ttl, In(kind.namespace))
+	if err != nil {
+		return nil, err
+	}
+	l := &lease{c: c, kind: kind, id: granted.ID}
+	keep, stop := context.WithCancel(c.ctx)
+	l.stop = stop
+	c.mu.Lock()
+	if c.closing {
+		c.mu.Unlock()
+		stop()
+		return nil, errClosed // it lapses
+	}
+	c.leases.all[l] = struct{}{}
+	c.done.Go(func() { l.keep(keep, began, granted.TTL) })
+	c.mu.Unlock()
+	return l, nil
+}
+
+// keep keeps the lease alive. It holds surely for ttl after the sending of the last request that
+// was answered.
+func (l *lease) keep(ctx context.Context, began time.Time, ttl time.Duration) {
+	defer l.stop()
+	until := began.Add(ttl)
+	next := began.Add(ttl / 3)
+	for {
+		select {
+		case <-time.After(time.Until(next)):
+		case <-ctx.Done():
+			return
+		}
+		began = time.Now()
+		try, cancel := context.WithDeadline(ctx, until)
+		a, err := askFor[api.LeaseAnswer](try, l.c, api.FuncKeepAlive,
+			api.LeaseData{Namespace: l.kind.namespace, Lease: l.id}, func(k *call) { k.urgent = true })
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			ttl = leaseOf(a).TTL
+			until, next = began.Add(ttl), began.Add(ttl/3)
+			continue
+		case CodeOf(err) == CodeLeaseGone || !time.Now().Before(until):
+			l.lost(because(err, CodeLeaseGone, "", "the lease %s is gone: %v", l.id, err))
+			return
+		}
+		next = time.Now().Add(min(ttl/10, time.Until(until)))
+	}
+}
+
+func (l *lease) isGone() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gone
+}
+
+func (l *lease) lost(err error) {
+	l.mu.Lock()
+	l.gone = err
+	lose := l.lose
+	l.mu.Unlock()
+	l.c.mu.Lock()
+	delete(l.c.leases.all, l)
+	l.c.mu.Unlock()
+	if lose != nil {
+		lose(err)
+	}
+}
+
+// whenLost says who is told when the lease is gone. It is told at once if it is.
+func (l *lease) whenLost(lose func(error)) {
+	l.mu.Lock()
+	l.lose = lose
+	gone := l.gone
+	l.mu.Unlock()
+	if gone != nil && lose != nil {
+		lose(gone)
+	}
+}
+
+// free gives a lease back that nothing is bound to.
+func (l *lease) free() {
+	c := l.c
+	l.whenLost(nil)
+	c.mu.Lock()
+	if idle := c.leases.idle[l.kind]; len(idle) < maxIdle && !c.closing && l.isGone() == nil {
+		c.leases.idle[l.kind] = append(idle, l)
+		c.mu.Unlock()
+		return
+	}
+	c.mu.Unlock()
+	l.drop()
+}
+
+// drop ends a lease, to which something may be bound that nobody knows of.
+func (l *lease) drop() {
+	l.whenLost(nil)
+	l.stop()
+	c := l.c
+	c.mu.Lock()
+	_, known := c.leases.all[l]
+	delete(c.leases.all, l)
+	c.mu.Unlock()
+	if known && l.isGone() == nil {
+		c.background(func() {
+			ctx, cancel := context.WithTimeout(c.ctx, l.kind.ttl) // then it lapses
+			defer cancel()
+			_ = l.revoke(ctx)
+		})
+	}
+}
+
+func (l *lease) revoke(ctx context.Context) error {
+	_, err := askFor[struct{}](ctx, l.c, api.FuncRevoke, api.LeaseData{Namespace: l.kind.namespace, Lease: l.id},
+		func(k *call) { k.changes, k.urgent = true, true })
+	return err
+}
+
+// revokeAll ends all of the client's leases.
+func (c *Client) revokeAll(ctx context.Context) {
+	c.mu.Lock()
+	var wg sync.WaitGroup
+	for l := range c.leases.all {
+		wg.Go(func() {
+			l.stop()
+			_ = l.revoke(ctx) // or it lapses
+		})
+	}
+	c.leases.all, c.leases.idle = map[*lease]struct{}{}, map[leaseKind][]*lease{}
+	c.mu.Unlock()
+	wg.Wait()
+}

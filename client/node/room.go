@@ -1,0 +1,119 @@
+package node
+
+import (
+	"context"
+	"time"
+)
+
+// room bounds calls under way, in number and bytes. The client's lock guards it.
+type room struct {
+	limit, n, bytes int
+	queue           []*guest
+}
+
+// guest waits for room.
+type guest struct {
+	size int
+	in   chan struct{} // closed when there is
+}
+
+func (r *room) fits(size int) bool {
+	return r.n == 0 || r.n < r.limit && r.bytes+size <= maxWaitingBytes
+}
+
+func (r *room) leave(size int) {
+	r.n--
+	r.bytes -= size
+	r.admit()
+}
+
+// admit lets in who waits, in order.
+func (r *room) admit() {
+	for len(r.queue) > 0 && r.fits(r.queue[0].size) {
+		g := r.queue[0]
+		r.queue = r.queue[1:]
+		r.n++
+		r.bytes += g.size
+		close(g.in)
+	}
+}
+
+func (c *Client) roomOf(k *call) *room {
+	if k.waits {
+		return &c.waiting
+	}
+	return &c.ordinary
+}
+
+// enter waits for room. c.mu is held, and stays so if there is no error.
+func (c *Client) enter(ctx context.Context, k *call, expired <-chan time.Time) error {
+	if k.urgent || k.stream != nil {
+		return nil
+	}
+	r, size := c.roomOf(k), len(k.data)
+	if len(r.queue) == 0 && r.fits(size) {
+		r.n++
+		r.bytes += size
+		return nil
+	}
+	g := &guest{size: size, in: make(chan struct{})}
+	r.queue = append(r.queue, g)
+	c.mu.Unlock()
+	var cause error
+	select {
+	case <-g.in:
+	case <-ctx.Done():
+		cause = ctx.Err()
+	case <-expired:
+		cause = context.DeadlineExceeded
+	}
+	c.mu.Lock()
+	if cause == nil && c.ctx.Err() == nil {
+		return nil
+	}
+	for i := range r.queue {
+		if r.queue[i] == g {
+			r.queue = append(r.queue[:i], r.queue[i+1:]...)
+			g = nil
+			break
+		}
+	}
+	if g != nil { // it was let in just now
+		r.leave(size)
+	}
+	r.admit()
+	c.mu.Unlock()
+	if cause == nil {
+		return errClosed
+	}
+	return gaveUp(cause, k.fn, false, true, ": there was no room, too many calls are under way")
+}
+
+// numbers gives requests their numbers, and knows below which all are answered.
+type numbers struct {
+	first uint64 // not answered, or not given yet
+	done  []bool // of first and those after it
+}
+
+// take gives the next number. counts: an answer is waited for before it is said to be done.
+func (n *numbers) take(counts bool) uint64 {
+	n.done = append(n.done, !counts)
+	given := n.first + uint64(len(n.done)) - 1
+	n.trim()
+	return given
+}
+
+func (n *numbers) finish(number uint64) {
+	if number < n.first {
+		return
+	}
+	n.done[number-n.first] = true
+	n.trim()
+}
+
+func (n *numbers) trim() {
+	for len(n.done) > 0 && n.done[0] {
+		n.first++
+		n.done = n.done[1:]
+	}
+}

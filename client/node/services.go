@@ -1,0 +1,170 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/node"
+)
+
+// Instance is one of a service that lives.
+type Instance = api.Instance
+
+// Named is the name of an instance of a service. Without it the server draws one.
+func Named(instance string) Option { return Option{kind: optInstance, text: instance} }
+
+// Nearest asks for the instances on this node first.
+func Nearest() Option { return Option{kind: optNearest} }
+
+// Registration is an instance of a service, which the client keeps registered until Deregister.
+type Registration struct {
+	c    *Client
+	o    options
+	data api.ServiceData
+	ctx  context.Context
+	stop context.CancelFunc
+
+	turn  chan struct{} // who has put something in registers or deregisters it
+	mu    sync.Mutex
+	lease *lease // nil: the caller's
+	over  bool
+}
+
+// RegisterService registers an instance of a service, at an address: host:port. Where its lease is
+// lost the client registers it again, by the same name. Options: Named, TTL, WithLease.
+func (c *Client) RegisterService(ctx context.Context, service, address string, opts ...Option) (*Registration, error) {
+	if err := checkKey(api.FuncRegisterService, service); err != nil {
+		return nil, err
+	}
+	o := gather(opts)
+	r := &Registration{c: c, o: o, turn: make(chan struct{}, 1), data: api.ServiceData{Namespace: o.namespace,
+		Service: service, Instance: o.instance, Address: address, Lease: o.lease}}
+	r.ctx, r.stop = context.WithCancel(c.ctx)
+	if err := r.register(ctx); err != nil {
+		r.stop()
+		return nil, err
+	}
+	c.mu.Lock()
+	c.held[r] = struct{}{}
+	c.mu.Unlock()
+	return r, nil
+}
+
+func (r *Registration) register(ctx context.Context) error {
+	c, data := r.c, r.data
+	var l *lease
+	if r.o.lease == "" {
+		var err error
+		if l, err = c.lease(ctx, &r.o); err != nil {
+			return err
+		}
+		data.Lease = l.id
+	}
+	a, err := askFor[Instance](ctx, c, api.FuncRegisterService, data, func(k *call) { k.changes = true })
+	if err != nil {
+		if l != nil {
+			l.drop()
+		}
+		return err
+	}
+	r.mu.Lock()
+	if a.Instance != "" {
+		r.data.Instance = a.Instance
+	}
+	r.lease = l
+	r.mu.Unlock()
+	if l != nil {
+		l.whenLost(func(error) { c.background(r.again) })
+	}
+	return nil
+}
+
+// again registers it anew, until that succeeds.
+func (r *Registration) again() {
+	for pause := firstPause; r.ctx.Err() == nil; pause = min(2*pause, maxPause) {
+		r.turn <- struct{}{}
+		var err error
+		if r.ctx.Err() == nil {
+			ctx, cancel := context.WithTimeout(r.c.ctx, r.c.cfg.Timeout)
+			err = r.register(ctx)
+			cancel()
+		}
+		<-r.turn
+		if err == nil {
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-r.ctx.Done():
+		}
+	}
+}
+
+// Instance is the instance's name.
+func (r *Registration) Instance() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.data.Instance
+}
+
+// Lease is the lease that it hangs on: another one after it was registered again.
+func (r *Registration) Lease() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lease != nil {
+		return r.lease.id
+	}
+	return r.o.lease
+}
+
+// Deregister takes the instance away. Where that fails, it goes within its time to live.
+func (r *Registration) Deregister(ctx context.Context) error {
+	r.mu.Lock()
+	if r.over {
+		r.mu.Unlock()
+		return nil
+	}
+	r.over = true
+	r.mu.Unlock()
+	r.stop()
+	r.turn <- struct{}{} // it is being registered again for as long as a call takes
+	defer func() { <-r.turn }()
+	r.mu.Lock()
+	l, instance := r.lease, r.data.Instance
+	r.mu.Unlock()
+	r.c.mu.Lock()
+	delete(r.c.held, r)
+	r.c.mu.Unlock()
+	_, err := askFor[struct{}](ctx, r.c, api.FuncDeregisterService,
+		api.ServiceData{Namespace: r.data.Namespace, Service: r.data.Service, Instance: instance, Lease: r.Lease()},
+		func(k *call) { k.changes, k.urgent = true, true })
+	switch {
+	case l == nil:
+	case err == nil:
+		l.free()
+	default:
+		l.drop()
+	}
+	return err
+}
+
+func (r *Registration) giveBack(ctx context.Context) error { return r.Deregister(ctx) }
+
+// GetService gives the instances of a service that live, a different one first with each call.
+// Options: Nearest.
+func (c *Client) GetService(ctx context.Context, service string, opts ...Option) ([]Instance, error) {
+	if err := checkKey(api.FuncGetService, service); err != nil {
+		return nil, err
+	}
+	o := gather(opts)
+	data := api.GetServiceData{Namespace: o.namespace, Service: service}
+	if o.nearest {
+		data.Order = "nearest"
+	}
+	a, err := askFor[api.ServiceAnswer](ctx, c, api.FuncGetService, data, nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.Instances, nil
+}

@@ -1,0 +1,411 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/node"
+)
+
+// stream is what is answered again and again.
+type stream interface {
+	// data is the request as it is to be sent now. The client's lock is held.
+	data(b []byte) []byte
+	// tell takes an answer. An error ends the connection.
+	tell(line []byte) error
+	// end ends it.
+	end(err error)
+}
+
+// Event is a key's newest version. Overtaken counts versions before it that are not told.
+type Event struct {
+	Item
+	Overtaken uint64
+}
+
+// WatchConfig says what to follow: Keys, or, where Prefix is not nil, all whose names begin so.
+type WatchConfig struct {
+	Keys   []string
+	Prefix *string
+	// After is, by key, the version that is known: what is newer is told. Of a key that is not in
+	// it, its state is told first.
+	After map[string]Version
+}
+
+// follower is what watches of keys and of services have in common.
+type follower struct {
+	c     *Client
+	fn    string
+	mu    sync.Mutex
+	wake  chan struct{} // something is there to be taken
+	begun chan struct{} // closed when the server has answered, or the end is known
+	first bool          // begun is closed
+	err   error         // why it ended
+	tries int           // since the last answer
+	call  *call         // the client's lock guards it; nil: it waits until it is taken up again
+	over  bool          // the client's lock guards it
+	self  stream
+}
+
+func (f *follower) init(c *Client, fn string, self stream) {
+	f.c, f.fn, f.self = c, fn, self
+	f.wake, f.begun = make(chan struct{}, 1), make(chan struct{})
+}
+
+// start sends it, and waits for the first answer.
+func (f *follower) start(ctx context.Context) error {
+	c := f.c
+	if !c.send(f) {
+		return errClosed
+	}
+	timer := time.NewTimer(c.cfg.Timeout + grace)
+	defer timer.Stop()
+	var cause error
+	select {
+	case <-f.begun:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.err
+	case <-ctx.Done():
+		cause = ctx.Err()
+	case <-timer.C:
+		cause = context.DeadlineExceeded
+	}
+	c.mu.Lock()
+	connected, why := c.conn != nil, ""
+	if c.why != nil {
+		why = ": " + c.why.Error()
+	}
+	c.mu.Unlock()
+	err := gaveUp(cause, f.fn, false, connected, why)
+	f.end(err)
+	return err
+}
+
+// send sends a watch, under a new id.
+func (c *Client) send(f *follower) bool {
+	c.mu.Lock()
+	if c.closing || f.over {
+		c.mu.Unlock()
+		return false
+	}
+	f.call = &call{fn: f.fn, stream: f.self, id: c.next}
+	c.next++
+	c.calls[f.call.id] = f.call
+	c.watches[f.self] = struct{}{}
+	if n := c.conn; n != nil && !n.leaving {
+		c.queue(n, f.call, time.Time{})
+		c.flush(n) // unlocks
+		return true
+	}
+	c.mu.Unlock()
+	return true
+}
+
+// failed takes an error that the server answered with: under that id there is no more.
+func (f *follower) failed(e *Error) {
+	f.c.mu.Lock()
+	if f.call != nil {
+		delete(f.c.calls, f.call.id)
+		f.call = nil
+	}
+	f.c.mu.Unlock()
+	switch e.Code {
+	case CodeUnavailable, CodeInternal, CodeTimeout, CodeDraining, CodeNoRoom, CodeOutcomeUnknown:
+	default:
+		f.end(e)
+		return
+	}
+	f.mu.Lock()
+	pause := min(10*firstPause<<min(f.tries, 10), 5*maxPause)
+	f.tries++
+	f.mu.Unlock()
+	f.c.background(func() {
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-f.c.ctx.Done():
+			return
+		}
+		f.c.send(f)
+	})
+}
+
+func (f *follower) end(err error) {
+	f.mu.Lock()
+	if f.err != nil {
+		f.mu.Unlock()
+		return
+	}
+	f.err = err
+	f.begin()
+	f.mu.Unlock()
+	f.signal()
+	c := f.c
+	c.mu.Lock()
+	delete(c.watches, f.self)
+	f.over = true
+	if k := f.call; k != nil {
+		f.call = nil
+		c.abandon(k)
+		if n := c.conn; n != nil {
+			c.flush(n) // unlocks
+			return
+		}
+	}
+	c.mu.Unlock()
+}
+
+// begin says that it has. f.mu is held.
+func (f *follower) begin() {
+	f.tries = 0
+	if !f.first {
+		f.first = true
+		close(f.begun)
+	}
+}
+
+func (f *follower) signal() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// wait waits until take takes something; take is called with the lock held.
+func (f *follower) wait(ctx context.Context, take func() bool) error {
+	for {
+		f.mu.Lock()
+		took, err := take(), f.err
+		f.mu.Unlock()
+		switch {
+		case took:
+			return nil
+		case err != nil:
+			f.signal() // for others who wait
+			return err
+		}
+		select {
+		case <-f.wake:
+		case <-ctx.Done():
+			return because(ctx.Err(), codeOf(ctx.Err()), "", "%s: nothing was told in time", f.fn)
+		}
+	}
+}
+
+func codeOf(cause error) Code {
+	if cause == context.Canceled {
+		return CodeCanceled
+	}
+	return CodeTimeout
+}
+
+// Watch follows keys. The library takes it up again after a reconnection. Of a key whose events are
+// not taken, the newest is kept; those that it overtook are counted.
+type Watch struct {
+	follower
+	namespace string
+	cfg       WatchConfig
+	last      map[string]Version // told by the server
+	pending   map[string]*Event
+	order     []string // of pending
+}
+
+// Watch follows keys from now on, and from the versions in After. Options: none but In.
+func (c *Client) Watch(ctx context.Context, cfg WatchConfig, opts ...Option) (*Watch, error) {
+	for _, key := range cfg.Keys {
+		if err := checkKey(api.FuncWatch, key); err != nil {
+			return nil, err
+		}
+	}
+	w := &Watch{namespace: gather(opts).namespace, cfg: cfg, last: map[string]Version{}, pending: map[string]*Event{}}
+	for key, v := range cfg.After {
+		w.last[key] = v
+	}
+	w.init(c, api.FuncWatch, w)
+	if size := len(w.data(nil)); size > api.MaxMessage-128 {
+		return nil, &Error{Code: CodeTooLarge, Message: fmt.Sprintf("watch: a request of %d bytes; at most %d", size,
+			api.MaxMessage)}
+	}
+	if err := w.start(ctx); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Next waits for the next event. After Close its error has CodeClosed.
+func (w *Watch) Next(ctx context.Context) (Event, error) {
+	var e Event
+	err := w.wait(ctx, func() bool {
+		if len(w.order) == 0 {
+			return false
+		}
+		key := w.order[0]
+		w.order = w.order[1:]
+		e = *w.pending[key]
+		delete(w.pending, key)
+		if len(w.order) > 0 {
+			w.signal()
+		}
+		return true
+	})
+	return e, err
+}
+
+// Close ends it.
+func (w *Watch) Close() { w.end(&Error{Code: CodeClosed, Message: "the watch is closed"}) }
+
+// maxAfter is how many bytes of versions go with a watch that is taken up again. Those that have no
+// room are told anew, which is no harm: what is known is not told to the program.
+const maxAfter = 128 << 10
+
+func (w *Watch) data(b []byte) []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b = append(b, '{')
+	if w.namespace != "" {
+		b = append(appendText(append(b, `"namespace":`...), w.namespace), ',')
+	}
+	if w.cfg.Prefix != nil {
+		b = append(appendText(append(b, `"prefix":`...), *w.cfg.Prefix), ',')
+	}
+	b = append(b, `"keys":[`...)
+	for i, key := range w.cfg.Keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendText(b, key)
+	}
+	b = append(b, `],"after":{`...)
+	begin := len(b)
+	for key, v := range w.last {
+		if len(b)-begin > maxAfter {
+			break
+		}
+		if len(b) > begin {
+			b = append(b, ',')
+		}
+		b = appendText(append(appendText(b, key), ':'), string(v))
+	}
+	return append(b, "}}"...)
+}
+
+func (w *Watch) tell(line []byte) error {
+	var r response[api.WatchAnswer]
+	if err := json.Unmarshal(line, &r); err != nil {
+		return fmt.Errorf("an answer to a watch that makes no sense: %w", err)
+	}
+	if r.Error != nil {
+		w.failed(r.Error)
+		return nil
+	}
+	w.mu.Lock()
+	w.begin()
+	if r.Data != nil {
+		for i := range r.Data.Events {
+			w.take(&r.Data.Events[i])
+		}
+	}
+	w.mu.Unlock()
+	w.signal()
+	if !r.More {
+		w.failed(&Error{Code: CodeUnavailable, Message: "the server has ended the watch"})
+	}
+	return nil
+}
+
+// take takes an event, if it is news. w.mu is held.
+func (w *Watch) take(e *api.Event) {
+	v := Version(e.Version)
+	if last, ok := w.last[e.Key]; ok && !v.Newer(last) {
+		return
+	}
+	w.last[e.Key] = v
+	event := &Event{Item: itemOf(&e.Item), Overtaken: e.Overtaken}
+	if old := w.pending[e.Key]; old != nil {
+		event.Overtaken += old.Overtaken + 1
+		*old = *event
+		return
+	}
+	w.pending[e.Key] = event
+	w.order = append(w.order, e.Key)
+}
+
+// ServiceWatch follows the instances of a service.
+type ServiceWatch struct {
+	follower
+	namespace, service string
+	newest             []Instance
+	told               bool // there is something that Next has not returned
+}
+
+// WatchService follows the instances of a service that live. Options: none but In.
+func (c *Client) WatchService(ctx context.Context, service string, opts ...Option) (*ServiceWatch, error) {
+	w := &ServiceWatch{namespace: gather(opts).namespace, service: service}
+	w.init(c, api.FuncWatchService, w)
+	if err := w.start(ctx); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Next waits until the instances are others than it has returned last, and returns all.
+func (w *ServiceWatch) Next(ctx context.Context) ([]Instance, error) {
+	var list []Instance
+	err := w.wait(ctx, func() bool {
+		took := w.told
+		list, w.told = w.newest, false
+		return took
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// Close ends it.
+func (w *ServiceWatch) Close() { w.end(&Error{Code: CodeClosed, Message: "the watch is closed"}) }
+
+func (w *ServiceWatch) data(b []byte) []byte {
+	b = append(b, '{')
+	if w.namespace != "" {
+		b = append(appendText(append(b, `"namespace":`...), w.namespace), ',')
+	}
+	return append(appendText(append(b, `"service":`...), w.service), '}')
+}
+
+func (w *ServiceWatch) tell(line []byte) error {
+	var r response[api.ServiceAnswer]
+	if err := json.Unmarshal(line, &r); err != nil {
+		return fmt.Errorf("an answer to a watch that makes no sense: %w", err)
+	}
+	if r.Error != nil {
+		w.failed(r.Error)
+		return nil
+	}
+	w.mu.Lock()
+	again := w.first && w.newest != nil
+	w.begin()
+	if r.Data != nil && !(again && slices.Equal(w.newest, r.Data.Instances)) {
+		w.newest, w.told = r.Data.Instances, true
+		if w.newest == nil {
+			w.newest = []Instance{}
+		}
+	}
+	w.mu.Unlock()
+	w.signal()
+	if !r.More {
+		w.failed(&Error{Code: CodeUnavailable, Message: "the server has ended the watch"})
+	}
+	return nil
+}
+
+func decimal(text string) uint64 {
+	n, _ := strconv.ParseUint(text, 10, 64) // "" is none
+	return n
+}

@@ -1,0 +1,165 @@
+package node
+
+import (
+	"encoding/json"
+	"testing"
+
+	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+func watchData(r api.Request) api.WatchData {
+	var d api.WatchData
+	_ = json.Unmarshal(r.Data, &d)
+	return d
+}
+
+// A watch goes on where it was: the server is told what is known, and what it tells nevertheless is
+// not told again.
+func TestWatchIsTakenUp(t *testing.T) {
+	f := newFake(t)
+	f.hook = func(p *peer, r api.Request) bool {
+		p.more(r.ID, api.WatchAnswer{Started: true})
+		if p.number == 0 {
+			p.more(r.ID, api.WatchAnswer{Events: []api.Event{{Item: item("a", "1", "1.9")}, {Item: item("b", "1", "1.1")}}})
+			return true
+		}
+		p.more(r.ID, api.WatchAnswer{Events: []api.Event{{Item: item("b", "1", "1.1")}, {Item: item("a", "2", "1.10"), Overtaken: 3}}})
+		return true
+	}
+	c := f.start().connect(Config{})
+	w, err := c.Watch(soon(t), WatchConfig{Prefix: ptr(""), After: map[string]Version{"z": "5.5"}}, In("other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	next := func() Event {
+		t.Helper()
+		e, err := w.Next(soon(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	next()
+	if e := next(); e.Key != "b" || string(e.Value) != "1" || e.Version != "1.1" {
+		t.Errorf("%+v", e)
+	}
+	f.peer(0).Close()
+	if e := next(); e.Key != "a" || string(e.Value) != "2" || e.Overtaken != 3 {
+		t.Errorf("%+v", e)
+	}
+	again := watchData(f.of(api.FuncWatch)[1])
+	if again.Namespace != "other" || *again.Prefix != "" || len(again.After) != 3 || again.After["a"] != "1.9" ||
+		again.After["b"] != "1.1" || again.After["z"] != "5.5" {
+		t.Errorf("%+v", again)
+	}
+	w.Close()
+	_, err = w.Next(soon(t))
+	wantCode(t, err, CodeClosed)
+	poll.Until(t, patience, "the server to be told", func() bool { return f.count(api.FuncCancel) == 1 })
+}
+
+// Who does not take events has the newest of each key, and how many there were.
+func TestWatchKeepsTheNewest(t *testing.T) {
+	f := newFake(t)
+	f.hook = func(p *peer, r api.Request) bool {
+		switch r.Func {
+		case api.FuncWatch:
+			p.more(r.ID, api.WatchAnswer{Started: true})
+			for _, v := range []string{"1.1", "1.2", "1.3"} {
+				p.more(r.ID, api.WatchAnswer{Events: []api.Event{{Item: item("a", v, v), Overtaken: 1}}})
+			}
+		}
+		return r.Func == api.FuncWatch
+	}
+	c := f.start().connect(Config{})
+	w, err := c.Watch(soon(t), WatchConfig{Keys: []string{"a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Get(soon(t), "x"); err != nil { // after it, all events are there
+		t.Fatal(err)
+	}
+	e, err := w.Next(soon(t))
+	if err != nil || e.Version != "1.3" || e.Overtaken != 5 {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+func TestWatchOfAServerInTrouble(t *testing.T) {
+	f := newFake(t)
+	f.hook = func(p *peer, r api.Request) bool {
+		if r.Func != api.FuncWatch {
+			return false
+		}
+		switch f.count(api.FuncWatch) {
+		case 1:
+			p.more(r.ID, api.WatchAnswer{Started: true})
+			p.fail(r.ID, CodeUnavailable)
+		case 2:
+			p.answer(r.ID, api.WatchAnswer{})
+		default:
+			p.more(r.ID, api.WatchAnswer{Events: []api.Event{{Item: item("a", "1", "1.1")}}})
+		}
+		return true
+	}
+	c := f.start().connect(Config{})
+	w, err := c.Watch(soon(t), WatchConfig{Keys: []string{"a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := w.Next(soon(t)); err != nil || e.Version != "1.1" {
+		t.Error(e, err)
+	}
+}
+
+func TestWatchIsRefused(t *testing.T) {
+	f := newFake(t)
+	f.hook = func(p *peer, r api.Request) bool {
+		if watchData(r).Keys[0] == "now" {
+			p.fail(r.ID, CodePermissionDenied)
+			return true
+		}
+		p.more(r.ID, api.WatchAnswer{Started: true})
+		p.fail(r.ID, CodeQuotaExceeded)
+		return true
+	}
+	c := f.start().connect(Config{})
+	_, err := c.Watch(soon(t), WatchConfig{Keys: []string{"now"}})
+	wantCode(t, err, CodePermissionDenied)
+	w, err := c.Watch(soon(t), WatchConfig{Keys: []string{"later"}})
+	if err == nil {
+		_, err = w.Next(soon(t))
+	}
+	wantCode(t, err, CodeQuotaExceeded)
+	if c.mu.Lock(); len(c.watches)+len(c.calls) != 0 {
+		t.Error("something of the watches is left")
+	}
+	c.mu.Unlock()
+}
+
+func TestServiceWatch(t *testing.T) {
+	f := newFake(t)
+	one := []Instance{{Instance: "i1", Address: "h:1"}}
+	f.hook = func(p *peer, r api.Request) bool {
+		p.more(r.ID, api.ServiceAnswer{Service: "s", Instances: one})
+		if p.number > 0 {
+			p.more(r.ID, api.ServiceAnswer{Service: "s"})
+		}
+		return true
+	}
+	c := f.start().connect(Config{})
+	w, err := c.WatchService(soon(t), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := w.Next(soon(t)); err != nil || len(list) != 1 || list[0] != one[0] {
+		t.Error(list, err)
+	}
+	f.peer(0).Close()
+	if list, err := w.Next(soon(t)); err != nil || len(list) != 0 {
+		t.Error(list, err)
+	}
+	w.Close()
+}

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client that knows keys by their names.
+
+    from netcraq.names import Names
+
+    with Names() as names:
+        names.put("/config/mode", b"on")
+        r = names.get("/config/mode")
+        names.cas("/config/mode", r.version, b"off")
+
+It asks the controller where a key is, and keeps that; what is moved to another chain, or removed
+and added anew, is looked up again without the caller's notice. Versions are those of the name: they
+only grow, wherever its key is. A name that has no key, or one that nobody has written yet, has
+version 0.
+
+A write is not sent again where it may have been executed. A KEY_ID that is not there any more says
+that of one copy of a packet. So a put or a delete goes on under the next one only if the controller
+says that the KEY_ID had gone before the call began; else it raises NotFound with
+``outcome_unknown``. A cas goes on in any case, since it cannot be executed twice; when it fails
+then, its own first copy may be why, and CASFailed has ``outcome_unknown``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from netcraq.admin import Admin, AdminError, Key
+from netcraq.client import CASFailed, Client, Denied, NetCRAQError, NoChain, NotFound, Result, Timeout
+
+_MASK = (1 << 64) - 1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
+_MOST_AGAIN = 64
+
+T = TypeVar("T")
+
+# CLOCK_BOOTTIME goes on while the machine is suspended, and so do the clocks of others.
+_now: Callable[[], float] = (
+    (lambda: time.clock_gettime(time.CLOCK_BOOTTIME)) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
+
+
+class Names:
+    """A client of all chains of a controller, with a session for each; not for use by several
+    threads at once.
+    """
+
+    def __init__(
+        self,
+        admin: Admin | None = None,
+        *,
+        make: bool = False,
+        timeout: float = 2.0,
+        patience: float = 1.0,
+        retransmit: float = 0.05,
+    ) -> None:
+        """make: a put, and a cas that expects version 0, of a name that has no key have the
+        controller add one; otherwise they raise NotFound. timeout: of each call, in seconds.
+        patience: for how long a controller that does not answer is asked again.
+        """
+        self.admin = admin or Admin()
+        self.make = make
+        self.timeout = timeout
+        self.patience = patience
+        self.retransmit = retransmit
+        self._places: dict[str, Key] = {}
+        self._clients: dict[int, Client] = {}
+
+    def __enter__(self) -> Names:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes."""
+        self.close()
+
+    def close(self) -> None:
+        """Closes the sockets and gives the sessions back."""
+        for c in self._clients.values():
+            c.close()
+        self._clients.clear()
+
+    def get(self, name: str, *, eventual: bool = False) -> Result:
+        """Reads a name. eventual: the last committed value of whichever member is asked will do.
+        Raises NotFound.
+        """
+
+        def read(c: Client, key: Key) -> Result:
+            return c.get(key.id, eventual=eventual)
+
+        return self._call(f"get {name!r}", name, read, writes=False)
+
+    def put(self, name: str, value: bytes) -> Result:
+        """Writes a value."""
+        return self._call(f"put {name!r}", name, lambda c, key: c.put(key.id, value), make=self.make)
+
+    def delete(self, name: str) -> Result:
+        """Leaves a name without a value. Raises NotFound where there is no key."""
+        return self._call(f"delete {name!r}", name, lambda c, key: c.delete(key.id))
+
+    def cas(self, name: str, expected: int, value: bytes | None) -> Result:
+        """Writes value (None: deletes it) if the name's version is expected (0: it was never
+        written). Raises CASFailed.
+        """
+        what = f"{'compare and delete' if value is None else 'compare and swap'} {name!r}"
+
+        def swap(c: Client, key: Key) -> Result:
+            at = expected or key.unwritten
+            if at:
+                return c.cas(key.id, (at - key.version_offset) & _MASK, value)
+            try:  # it was added with a value: it cannot be as it is expected
+                r = c.get(key.id)
+            except NotFound as e:
+                if e.version == 0:
+                    raise
+                raise CASFailed(f"{what}: it was deleted", e.version, None) from None
+            raise CASFailed(f"{what}: it was written", r.version, r.value)
+
+        return self._call(what, name, swap, make=self.make and not expected, expected=expected)
+
+    def _call(
+        self,
+        what: str,
+        name: str,
+        do: Callable[[Client, Key], Result],
+        *,
+        writes: bool = True,
+        make: bool = False,
+        expected: int | None = None,
+    ) -> Result:
+        """expected: of a cas."""
+        begun = _now()
+        deadline = begun + self.timeout
+        gone: Key | None = None
+        uncertain = False  # a copy of the write may have been executed
+        pause, again = _FIRST_PAUSE, 0
+        while True:
+            key = self._places.get(name) if gone is None else None
+            if key is None:
+                doubt = uncertain or (gone is not None and writes)
+                key, settled = self._find(what, name, make, deadline, doubt)
+            elapsed = (_now() - begun) * 1.02 + 0.002  # settled is in whole milliseconds
+            if key is None:
+                doubt = uncertain or (doubt and settled <= elapsed)
+                if expected:  # it is not there, and so is not what it should be
+                    raise CASFailed(f"{what}: no such key", 0, None, outcome_unknown=doubt)
+                raise NotFound(f"{what}: no such key", 0, outcome_unknown=doubt)
+            if gone is not None and writes and (key.id == gone.id or key.settled <= elapsed):
+                uncertain = True
+                # What expects a key that was never written would find it so again after it was
+                # removed.
+                if expected is None or (expected == 0 and key.unwritten != gone.unwritten):
+                    raise NotFound(f"{what}: the key was moved or removed", 0, outcome_unknown=True)
+            c = self._client(what, key, deadline, uncertain)
+            c.timeout = max(0.0, deadline - _now())
+            try:
+                r = do(c, key)
+                return replace(r, version=(r.version + key.version_offset) & _MASK)
+            except NotFound as e:
+                if not writes and e.version:
+                    version = (e.version + key.version_offset) & _MASK
+                    raise NotFound(f"{what}: key not found", 0 if version == key.unwritten else version) from None
+                refused: NetCRAQError = e
+            except CASFailed as e:
+                version = (e.version + key.version_offset) & _MASK
+                if e.value is None and version == key.unwritten:
+                    version = 0
+                raise CASFailed(str(e), version, e.value, outcome_unknown=uncertain or e.outcome_unknown) from None
+            except NoChain as e:  # it is reached otherwise, or is no more
+                self._clients.pop(key.id >> 24).close()
+                refused = e
+            except Denied as e:  # programs without closed keys say it of keys that go
+                if again:
+                    raise
+                refused = e
+            except NetCRAQError as e:
+                e.outcome_unknown = e.outcome_unknown or uncertain
+                raise
+            gone = key
+            self._places.pop(name, None)
+            again += 1
+            if again > _MOST_AGAIN or _now() + pause > deadline:
+                refused.outcome_unknown = writes
+                raise refused
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _find(self, what: str, name: str, make: bool, deadline: float, uncertain: bool) -> tuple[Key | None, float]:
+        """Asks the controller where a key is, and has one made; and for how long the name has had
+        no other KEY_ID.
+        """
+
+        def ask() -> tuple[Key | None, float]:
+            try:
+                key = self.admin.lookup(name)
+            except AdminError as e:
+                if e.code != "not_found":
+                    raise
+                if not make:
+                    return None, e.settled
+                key = self.admin.request_key(name)
+            return key, key.settled
+
+        key, settled = self._ask(what, ask, deadline, uncertain)
+        if key is not None:
+            self._places[name] = key
+        return key, settled
+
+    def _ask(self, what: str, question: Callable[[], T], deadline: float, uncertain: bool) -> T:
+        """Asks again where the controller says that it will know soon, and for a while where it
+        says nothing.
+        """
+        silent, pause = _now(), _FIRST_PAUSE
+        while True:
+            try:
+                return question()
+            except AdminError as e:
+                if e.code in ("unavailable", "deadline_exceeded"):
+                    silent = _now()
+                elif e.code != "unreachable" or _now() - silent > self.patience:
+                    if uncertain:
+                        raise NetCRAQError(f"{what}: {e}", outcome_unknown=True) from e
+                    raise
+                if _now() + pause > deadline:
+                    raise Timeout(f"{what}: timed out: {e}", outcome_unknown=uncertain) from None
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _client(self, what: str, key: Key, deadline: float, uncertain: bool) -> Client:
+        """The client of a key's chain."""
+        chain = key.id >> 24
+        if chain not in self._clients:
+            self._clients[chain] = self._ask(
+                what,
+                lambda: Client.from_controller(self.admin, key=key.id, retransmit=self.retransmit),
+                deadline,
+                uncertain,
+            )
+        return self._clients[chain]

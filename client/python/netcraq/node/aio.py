@@ -1,0 +1,895 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node API with asyncio.
+
+    from netcraq.node import aio
+
+    async with await aio.connect() as client:
+        await client.put("color", "blue")
+        item = await client.get("color")
+        async with client.lock("printer") as lock:
+            ...
+
+It has the shape of :mod:`netcraq.node`: see there for what calls do and raise. A client belongs to
+the event loop on which it was made. A call whose task is canceled is canceled at the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Generator, Iterable, Mapping
+from time import monotonic
+from typing import Any, Self
+
+from netcraq.node import requests
+from netcraq.node.engine import (
+    FIRST_PAUSE,
+    GRACE,
+    MAX_PAUSE,
+    Call,
+    Engine,
+    Stream,
+    configure,
+)
+from netcraq.node.errors import (
+    Canceled,
+    Closed,
+    Internal,
+    InvalidArgument,
+    LeaseGone,
+    NodeError,
+    NoRoom,
+    NotHeld,
+    OutcomeUnknown,
+    PermissionDenied,
+    QuotaExceeded,
+    Timeout,
+    Unavailable,
+    error_of,
+)
+from netcraq.node.values import (
+    NEVER,
+    Deletion,
+    Event,
+    Instance,
+    Item,
+    Leader,
+    Lease,
+    Sum,
+    Swap,
+    instances,
+    millis,
+    version_key,
+)
+
+DEFAULT_TTL = 10.0
+LONGEST_WAIT = 50.0  # of one request for a lock; the next one goes on
+MAX_IDLE = 4  # leases of a kind that are kept for what is held next
+
+
+async def connect(
+    socket: str | os.PathLike[str] | None = None,
+    namespace: str = "",
+    *,
+    agent: str = "",
+    wait: float = 30.0,
+    timeout: float = 5.0,
+    in_flight: int = 512,
+) -> Client:
+    """Connect to the node's server: see :func:`netcraq.node.connect`."""
+    engine = Engine(configure(socket, namespace, agent, wait, timeout, in_flight), asyncio.get_running_loop())
+    try:
+        await engine.connect()
+    except BaseException:
+        await engine.end()
+        raise
+    return Client(engine)
+
+
+class Client:
+    """A connection to the node's server that is made again when it ends. Made by :func:`connect`.
+
+    Each call takes ``timeout`` in seconds (None: the client's) and ``namespace`` ("": the
+    client's).
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._held: set[_Given] = set()
+        self._leases: set[_Kept] = set()
+        self._idle: dict[tuple[str, float], list[_Kept]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the server said of itself: ``server``, ``node``, ``namespace``, ``maxValue``, ..."""
+        return self._engine.info
+
+    async def __aenter__(self) -> Self:
+        """Nothing needs to be done."""
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close the client."""
+        await self.close()
+
+    async def _ask(
+        self,
+        func: str,
+        data: str,
+        timeout: float | None,
+        *,
+        changes: bool = False,
+        waits: bool = False,
+        urgent: bool = False,
+    ) -> dict[str, Any]:
+        engine = self._engine
+        if timeout is None:
+            timeout = engine.config.timeout
+        future: asyncio.Future[None] = engine.loop.create_future()
+        call = Call(func, data, lambda: future.done() or future.set_result(None), changes=changes, waits=waits)
+        call.urgent = urgent
+        engine.begin(call, timeout)
+
+        def expire() -> None:
+            engine.give_up(call)
+            if not future.done():
+                future.set_result(None)
+
+        timer = engine.loop.call_later(timeout + GRACE, expire)
+        try:
+            await future
+        except asyncio.CancelledError:
+            engine.give_up(call, Canceled)
+            raise
+        finally:
+            timer.cancel()
+        if call.error is not None:
+            raise call.error
+        return call.answer or {}
+
+    def _behind(self, coroutine: Any) -> None:
+        """Do something that nobody waits for."""
+        if self._engine.closed:
+            coroutine.close()
+            return
+        task = self._engine.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Keys.
+
+    async def get(self, key: str, *, eventual: bool = False, timeout: float | None = None, namespace: str = "") -> Item:
+        """Read a key."""
+        return Item(await self._ask("get", requests.get(key, eventual, namespace), timeout))
+
+    async def get_many(
+        self, keys: Iterable[str], *, eventual: bool = False, timeout: float | None = None, namespace: str = ""
+    ) -> list[Item]:
+        """Read keys, each for itself."""
+        todo, items = list(keys), []
+        for at in range(0, len(todo), requests.MAX_MANY):
+            some = todo[at : at + requests.MAX_MANY]
+            answer = await self._ask("getMany", requests.get_many(some, eventual, namespace), timeout)
+            items += items_of(answer, len(some))
+        return items
+
+    async def put(
+        self, key: str, value: bytes | str, *, lease: str = "", timeout: float | None = None, namespace: str = ""
+    ) -> str:
+        """Write a value; return the version."""
+        answer = await self._ask("put", requests.put(key, value, lease, namespace), timeout, changes=True)
+        return str(answer.get("version", NEVER))
+
+    async def cas(
+        self,
+        key: str,
+        version: str,
+        value: bytes | str,
+        *,
+        lease: str = "",
+        timeout: float | None = None,
+        namespace: str = "",
+    ) -> Swap:
+        """Write a value if the key has this version."""
+        answer = await self._ask("cas", requests.cas(key, version, value, lease, namespace), timeout, changes=True)
+        return Swap(answer.get("swapped", False), Item(answer))
+
+    async def delete(
+        self, key: str, *, version: str = "", timeout: float | None = None, namespace: str = ""
+    ) -> Deletion:
+        """Leave a key without a value; with a version, if it has that."""
+        answer = await self._ask("delete", requests.delete(key, version, namespace), timeout, changes=True)
+        return Deletion(answer.get("deleted", False), Item(answer))
+
+    async def increment(self, key: str, by: int = 1, *, timeout: float | None = None, namespace: str = "") -> Sum:
+        """Add to a key's number."""
+        answer = await self._ask("increment", requests.increment(key, by, namespace), timeout, changes=True)
+        return Sum(int(answer.get("number", 0)), str(answer.get("version", NEVER)))
+
+    def watch(
+        self,
+        keys: str | Iterable[str] = (),
+        *,
+        prefix: str | None = None,
+        after: Mapping[str, str] | None = None,
+        namespace: str = "",
+    ) -> Watch:
+        """Follow keys. ``async for event in client.watch("k")``; ``async with`` ends it by itself;
+        awaiting it waits until it has begun.
+        """
+        return Watch(self, requests.key_list(keys), prefix, after or {}, namespace)
+
+    # Leases.
+
+    async def grant(self, ttl: float, *, timeout: float | None = None, namespace: str = "") -> Lease:
+        """Make a lease."""
+        return lease_of(await self._ask("grant", requests.named(namespace, ttlMs=millis(ttl)), timeout, changes=True))
+
+    async def keep_alive(self, lease: str, *, timeout: float | None = None, namespace: str = "") -> Lease:
+        """Let a lease live for its time to live from now on."""
+        return lease_of(await self._ask("keepAlive", requests.named(namespace, lease=lease), timeout))
+
+    async def revoke(self, lease: str, *, timeout: float | None = None, namespace: str = "") -> None:
+        """End a lease, and what is bound to it."""
+        await self._ask("revoke", requests.named(namespace, lease=lease), timeout, changes=True)
+
+    async def _lease(self, ttl: float, namespace: str, timeout: float | None) -> _Kept:
+        """A lease that nothing else is bound to, and that is kept alive."""
+        idle = self._idle.get((namespace, ttl), [])
+        while idle:
+            kept = idle.pop()
+            if kept.gone is None:
+                return kept
+        began = monotonic()
+        lease = await self.grant(ttl, timeout=timeout, namespace=namespace)
+        return _Kept(self, lease, namespace, ttl, began)
+
+    # What is held.
+
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: float = DEFAULT_TTL,
+        wait: float | None = None,
+        lease: str = "",
+        timeout: float | None = None,
+        namespace: str = "",
+    ) -> Taking:
+        """Take a lock: ``async with client.lock("name") as lock``, or await it."""
+        return Taking(self, "lock", "unlock", name, {}, ttl, wait, lease, timeout, namespace)
+
+    def campaign(
+        self,
+        name: str,
+        value: str = "",
+        *,
+        ttl: float = DEFAULT_TTL,
+        wait: float | None = None,
+        lease: str = "",
+        timeout: float | None = None,
+        namespace: str = "",
+    ) -> Taking:
+        """Take the leadership of a name. ``value`` tells others who leads."""
+        return Taking(self, "campaign", "resign", name, {"value": value}, ttl, wait, lease, timeout, namespace)
+
+    def acquire(
+        self,
+        name: str,
+        permits: int,
+        *,
+        ttl: float = DEFAULT_TTL,
+        wait: float | None = None,
+        lease: str = "",
+        timeout: float | None = None,
+        namespace: str = "",
+    ) -> Taking:
+        """Take one of so many permits of a semaphore."""
+        return Taking(self, "acquire", "release", name, {"permits": permits}, ttl, wait, lease, timeout, namespace)
+
+    async def leader(self, name: str, *, timeout: float | None = None, namespace: str = "") -> Leader:
+        """Who leads."""
+        answer = await self._ask("leader", requests.named(namespace, name=name), timeout)
+        return Leader(answer.get("found", False), answer.get("value", ""), int(answer.get("token") or 0))
+
+    # Services.
+
+    async def register_service(
+        self,
+        service: str,
+        address: str,
+        *,
+        instance: str = "",
+        ttl: float = DEFAULT_TTL,
+        lease: str = "",
+        timeout: float | None = None,
+        namespace: str = "",
+    ) -> Registration:
+        """Register an instance of a service, at an address: ``host:port``."""
+        registration = Registration(self, service, address, instance, ttl, lease, namespace)
+        await registration._register(timeout)
+        self._held.add(registration)
+        return registration
+
+    async def get_service(
+        self, service: str, *, order: str = "", timeout: float | None = None, namespace: str = ""
+    ) -> list[Instance]:
+        """The instances of a service that live."""
+        data = {"service": service, **({"order": order} if order else {})}
+        return instances(await self._ask("getService", requests.named(namespace, **data), timeout))
+
+    def watch_service(self, service: str, *, namespace: str = "") -> ServiceWatch:
+        """Follow the instances of a service: ``async for`` gives them all with each change."""
+        return ServiceWatch(self, service, namespace)
+
+    # The end.
+
+    async def close(self, wait: float = 5.0) -> None:
+        """Give back what is held, wait for what is under way, for wait seconds at most, and end."""
+        engine = self._engine
+        if engine.closing:
+            return
+        with engine.lock:
+            engine.closing = True
+        end = monotonic() + wait
+        work = [h._give_back(max(wait, 0.001)) for h in list(self._held)]
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*work, return_exceptions=True), max(wait, 0.001))
+            leases, self._leases = self._leases, set()
+            await asyncio.wait_for(
+                asyncio.gather(*(k.end(max(end - monotonic(), 0.001)) for k in leases), return_exceptions=True),
+                max(end - monotonic(), 0.001),
+            )
+        left = await engine.quiet(max(end - monotonic(), 0))
+        for task in list(self._tasks):
+            task.cancel()
+        for kept in list(self._leases):
+            kept.stop()
+        await engine.end()
+        if left:
+            raise Timeout(f"{left} calls were not answered before the client was closed")
+
+
+def items_of(answer: dict[str, Any], count: int) -> list[Item]:
+    """The items of getMany's answer."""
+    items = [Item(i) for i in answer.get("items") or ()]
+    if len(items) != count:
+        raise Internal(f"getMany: {count} keys were asked for, {len(items)} answered")
+    return items
+
+
+def lease_of(answer: dict[str, Any]) -> Lease:
+    """The lease of an answer."""
+    return Lease(str(answer.get("lease", "")), answer.get("ttlMs", 0) / 1000)
+
+
+class _Follower(Stream):
+    """What watches of keys and of services have in common."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._engine = client._engine
+        self._wake = asyncio.Event()
+        self._begun: asyncio.Future[None] | None = None
+        self._started = False  # open_stream was called
+        self._error: NodeError | None = None  # it has ended
+        self._tries = 0  # since the last answer
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Begin, and wait for the server's first answer."""
+        if not self._started:
+            self._started = True
+            self._begun = self._engine.loop.create_future()
+            self._engine.open_stream(self)
+        if self._begun is None or self._begun.done():
+            return
+        try:
+            await asyncio.wait_for(asyncio.shield(self._begun), self._engine.config.timeout + GRACE)
+        except TimeoutError:
+            why = self._engine.why
+            kind = Timeout if why is None else Unavailable
+            self.end(kind(f"{self.func} was not answered in time" + (f": {why}" if why else "")))
+        if self._error is not None:
+            raise self._error
+
+    def tell(self, answer: dict[str, Any]) -> None:
+        error = answer.get("error")
+        if error is None:
+            self._tries = 0
+            if self._begun is not None and not self._begun.done():
+                self._begun.set_result(None)
+            data = answer.get("data")
+            self._take(data if isinstance(data, dict) else {})
+            if answer.get("more"):
+                return
+            error = {"code": "unavailable", "message": "the server has ended the watch"}
+        self._engine.close_stream(self, told=True)
+        why = error_of(error)
+        if why.code not in ("unavailable", "internal", "timeout", "draining", "no_room", "outcome_unknown"):
+            self.end(why)
+            return
+        pause = min(10 * FIRST_PAUSE * 2 ** min(self._tries, 10), 5 * MAX_PAUSE)
+        self._tries += 1
+        self._timer = self._engine.loop.call_later(pause, self._again)
+
+    def _again(self) -> None:
+        if self._error is None:
+            with contextlib.suppress(Closed):
+                self._engine.open_stream(self)
+
+    def _take(self, data: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def end(self, why: NodeError) -> None:
+        if self._error is not None:
+            return
+        self._error = why
+        if self._timer is not None:
+            self._timer.cancel()
+        self._engine.close_stream(self)
+        if self._begun is not None and not self._begun.done():
+            self._begun.set_result(None)
+        self._wake.set()
+
+    def close(self) -> None:
+        """End it. Who waits for the next one gets StopAsyncIteration."""
+        self.end(Closed("the watch is closed"))
+
+    async def _next(self, take: Callable[[], Any], timeout: float | None) -> Any:
+        await self.start()
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    found = take()
+                    if found is not None:
+                        return found
+                    if self._error is not None:
+                        raise self._error
+                    self._wake.clear()
+                    await self._wake.wait()
+        except TimeoutError as e:
+            if isinstance(e, NodeError):
+                raise
+            raise Timeout(f"{self.func}: nothing was told in {timeout:g} s") from None
+
+    async def _start_and_return(self) -> Self:
+        await self.start()
+        return self
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Begin, and wait until the server has answered."""
+        return self._start_and_return().__await__()
+
+    async def __aenter__(self) -> Self:
+        """Begin."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """End it."""
+        self.close()
+
+    def __aiter__(self) -> Self:
+        """The watch itself."""
+        return self
+
+
+class Watch(_Follower):
+    """Follows keys. It is taken up again after a reconnection. Of a key whose events are not taken
+    the newest is kept; those that it overtook are counted.
+    """
+
+    func = "watch"
+
+    def __init__(
+        self, client: Client, keys: list[str], prefix: str | None, after: Mapping[str, str], namespace: str
+    ) -> None:
+        super().__init__(client)
+        self._keys = keys
+        self._prefix = prefix
+        self._namespace = namespace
+        self._last = dict(after)  # told by the server
+        self._pending: dict[str, Event] = {}  # in the order in which they came
+        if not keys and prefix is None:
+            raise InvalidArgument("watch: neither keys nor a prefix")
+        self.data()
+
+    def data(self) -> str:
+        """See Stream."""
+        return requests.watch(self._keys, self._prefix, self._last, self._namespace)
+
+    def _take(self, data: dict[str, Any]) -> None:
+        for e in data.get("events") or ():
+            event = Event(e)
+            last = self._last.get(event.key)
+            if last is not None and version_key(event.version) <= version_key(last):
+                continue
+            self._last[event.key] = event.version
+            old = self._pending.get(event.key)
+            if old is not None:
+                event.overtaken += old.overtaken + 1
+            self._pending[event.key] = event
+        if self._pending:
+            self._wake.set()
+
+    def _first(self) -> Event | None:
+        for key in self._pending:
+            return self._pending.pop(key)
+        return None
+
+    async def next(self, timeout: float | None = None) -> Event:
+        """The next event. Raises Timeout after timeout seconds, Closed after close."""
+        event: Event = await self._next(self._first, timeout)
+        return event
+
+    async def __anext__(self) -> Event:
+        """The next one."""
+        try:
+            return await self.next()
+        except Closed:
+            raise StopAsyncIteration from None
+
+
+class ServiceWatch(_Follower):
+    """Follows the instances of a service."""
+
+    func = "watchService"
+
+    def __init__(self, client: Client, service: str, namespace: str) -> None:
+        super().__init__(client)
+        self._data = requests.named(namespace, service=service)
+        self._newest: list[Instance] | None = None
+        self._told: list[Instance] | None = None  # what next has not returned
+
+    def data(self) -> str:
+        """See Stream."""
+        return self._data
+
+    def _take(self, data: dict[str, Any]) -> None:
+        newest = instances(data)
+        if newest != self._newest:
+            self._newest = self._told = newest
+            self._wake.set()
+
+    def _first(self) -> list[Instance] | None:
+        told, self._told = self._told, None
+        return told
+
+    async def next(self, timeout: float | None = None) -> list[Instance]:
+        """All instances, as soon as they are others than those returned last."""
+        told: list[Instance] = await self._next(self._first, timeout)
+        return told
+
+    async def __anext__(self) -> list[Instance]:
+        """The next one."""
+        try:
+            return await self.next()
+        except Closed:
+            raise StopAsyncIteration from None
+
+
+class _Kept:
+    """A lease that the client has made for one thing that is held, and keeps alive."""
+
+    def __init__(self, client: Client, lease: Lease, namespace: str, kind: float, began: float) -> None:
+        self.client = client
+        self.id = lease.id
+        self.namespace = namespace
+        self.kind = (namespace, kind)
+        self.gone: NodeError | None = None
+        self.lose: Callable[[NodeError], None] | None = None
+        client._leases.add(self)
+        self._task = client._engine.loop.create_task(self._keep(began, lease.ttl))
+
+    async def _keep(self, began: float, ttl: float) -> None:
+        """It holds surely for ttl after the sending of the last request that was answered."""
+        until, pause = began + ttl, began + ttl / 3 - monotonic()
+        while True:
+            await asyncio.sleep(pause)
+            began = monotonic()
+            try:
+                async with asyncio.timeout(until - began):
+                    answer = await self.client._ask(
+                        "keepAlive", requests.named(self.namespace, lease=self.id), until - began, urgent=True
+                    )
+            except (NodeError, TimeoutError) as e:
+                if isinstance(e, LeaseGone) or monotonic() >= until:
+                    self.gone = LeaseGone(f"the lease {self.id} is gone: {e}")
+                    self.client._leases.discard(self)
+                    if self.lose is not None:
+                        self.lose(self.gone)
+                    return
+                pause = min(ttl / 10, until - monotonic())
+                continue
+            ttl = lease_of(answer).ttl or ttl
+            until, pause = began + ttl, began + ttl / 3 - monotonic()
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+    async def end(self, timeout: float) -> None:
+        """Revoke it. What fails lapses."""
+        self.stop()
+        self.client._leases.discard(self)
+        with contextlib.suppress(NodeError):
+            data = requests.named(self.namespace, lease=self.id)
+            await self.client._ask("revoke", data, timeout, changes=True, urgent=True)
+
+    def free(self) -> None:
+        """Nothing is bound to it any more."""
+        self.lose = None
+        idle = self.client._idle.setdefault(self.kind, [])
+        if len(idle) < MAX_IDLE and not self.client._engine.closing and self.gone is None:
+            idle.append(self)
+            return
+        self.drop()
+
+    def drop(self) -> None:
+        """End it: something may be bound to it that nobody knows of."""
+        self.lose = None
+        self.stop()
+        if self.gone is None and self in self.client._leases:
+            if self.client._engine.closing:
+                return  # close ends it
+            self.client._leases.discard(self)
+            self.client._behind(self.end(self.kind[1]))
+
+
+class _Given:
+    """Something to give back when the client is closed."""
+
+    async def _give_back(self, timeout: float) -> None:
+        raise NotImplementedError
+
+
+class Held(_Given):
+    """A lock, a leadership or a permit. The client keeps it until :meth:`release`, unless it is
+    lost. ``name``; ``token``, the fencing token, greater with each holder of the name; ``lease``,
+    on which it hangs; ``lost``, an event that is set when it is not surely held any more, and when
+    it was given back; ``error``, why it was lost, or None.
+    """
+
+    def __init__(
+        self, client: Client, back: str, name: str, token: int, lease: str, kept: _Kept | None, namespace: str
+    ) -> None:
+        self.name = name
+        self.token = token
+        self.lease = lease
+        self.lost = asyncio.Event()
+        self.error: NodeError | None = None
+        self.on_lost: Callable[[], None] | None = None
+        self._client = client
+        self._back = back
+        self._kept = kept
+        self._namespace = namespace
+        client._held.add(self)
+        if kept is not None:
+            kept.lose = self._lose
+            if kept.gone is not None:
+                self._lose(kept.gone)
+
+    def _lose(self, why: NodeError) -> None:
+        self._finish(NotHeld(f"{self.name} is not surely held any more: {why.message}", "take it again"))
+
+    def _finish(self, error: NodeError | None) -> bool:
+        if self.lost.is_set():
+            return False
+        self.error = error
+        self.lost.set()
+        self._client._held.discard(self)
+        if self.on_lost is not None:
+            self.on_lost()
+        return True
+
+    async def release(self, timeout: float | None = None) -> None:
+        """Give it back. Where that fails, it goes within its time to live. Raises NotHeld where it
+        was lost before; once it was given back, it does nothing.
+        """
+        if not self._finish(None):
+            if self.error is not None:
+                raise self.error
+            return
+        data = requests.named(self._namespace, name=self.name, token=str(self.token))
+        try:
+            await self._client._ask(self._back, data, timeout, changes=True, urgent=True)
+        except BaseException:
+            if self._kept is not None:
+                self._kept.drop()
+            raise
+        if self._kept is not None:
+            self._kept.free()
+
+    async def _give_back(self, timeout: float) -> None:
+        await self.release(timeout)
+
+    async def __aenter__(self) -> Self:
+        """Nothing needs to be done."""
+        return self
+
+    async def __aexit__(self, kind: object, *exc: object) -> None:
+        """Give it back. Raises NotHeld where it was lost."""
+        if kind is None:
+            await self.release()
+            return
+        with contextlib.suppress(NodeError):
+            await self.release()
+
+
+class Taking:
+    """A lock, leadership or permit that is to be taken: await it, or use it with ``async with``."""
+
+    def __init__(
+        self,
+        client: Client,
+        take: str,
+        back: str,
+        name: str,
+        members: dict[str, object],
+        ttl: float,
+        wait: float | None,
+        lease: str,
+        timeout: float | None,
+        namespace: str,
+    ) -> None:
+        self._client = client
+        self._take, self._back = take, back
+        self._name = name
+        self._members = members
+        self._ttl = ttl
+        self._wait = wait
+        self._lease = lease
+        self._timeout = client._engine.config.timeout if timeout is None else timeout
+        self._namespace = namespace
+        self._held: Held | None = None
+
+    def __await__(self) -> Generator[Any, None, Held]:
+        """Take it."""
+        return self._hold().__await__()
+
+    async def __aenter__(self) -> Held:
+        """Take it."""
+        self._held = await self._hold()
+        return self._held
+
+    async def __aexit__(self, *exc: Any) -> None:
+        """Give it back. Raises NotHeld where it was lost."""
+        if self._held is not None:
+            await self._held.__aexit__(*exc)
+
+    async def _hold(self) -> Held:
+        client, end, tries = self._client, None, 0
+        if self._wait is not None:
+            end = monotonic() + self._wait
+        while True:
+            kept = None
+            if not self._lease:
+                kept = await client._lease(self._ttl, self._namespace, self._timeout)
+            lease = kept.id if kept is not None else self._lease
+            left = LONGEST_WAIT if end is None else min(max(end - monotonic(), 0), LONGEST_WAIT)
+            data = requests.named(self._namespace, name=self._name, lease=lease, waitMs=millis(left), **self._members)
+            try:
+                answer = await client._ask(self._take, data, left + self._timeout, changes=True, waits=True)
+                if answer.get("held"):
+                    token = int(answer.get("token") or 0)
+                    return Held(client, self._back, self._name, token, lease, kept, self._namespace)
+            except (NotHeld, PermissionDenied, InvalidArgument, NoRoom, QuotaExceeded, Unavailable):
+                if kept is not None:
+                    kept.free()
+                raise
+            except (OutcomeUnknown, LeaseGone, Canceled):
+                if kept is None:
+                    raise
+                kept.drop()
+                if end is not None and monotonic() >= end:
+                    raise Timeout(f"{self._name} was not had in time") from None
+                # With another lease: what was bound to this one goes with it.
+                await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(tries, 10), MAX_PAUSE))
+                tries += 1
+                continue
+            except BaseException:
+                if kept is not None:
+                    kept.drop()
+                raise
+            if kept is not None:
+                kept.free()
+            if end is not None and monotonic() >= end - 0.001:
+                raise NotHeld(f"{self._name} is another's")
+
+
+class Registration(_Given):
+    """An instance of a service, which the client keeps registered until :meth:`deregister`. Where
+    its lease is lost it is registered again, by the same name.
+    """
+
+    def __init__(
+        self, client: Client, service: str, address: str, instance: str, ttl: float, lease: str, namespace: str
+    ) -> None:
+        self.service = service
+        self.address = address
+        self.instance = instance
+        self._client = client
+        self._ttl = ttl
+        self._own = lease
+        self._namespace = namespace
+        self._kept: _Kept | None = None
+        self._over = False
+        self._turn = asyncio.Lock()  # who registers or deregisters it
+
+    @property
+    def lease(self) -> str:
+        """The lease that it hangs on: another one after it was registered again."""
+        return self._kept.id if self._kept is not None else self._own
+
+    async def _register(self, timeout: float | None) -> None:
+        client, lease, kept = self._client, self._own, None
+        if not lease:
+            kept = await client._lease(self._ttl, self._namespace, timeout)
+            lease = kept.id
+        data: dict[str, object] = {"service": self.service, "address": self.address, "lease": lease}
+        if self.instance:
+            data["instance"] = self.instance
+        try:
+            answer = await client._ask(
+                "registerService", requests.named(self._namespace, **data), timeout, changes=True
+            )
+        except BaseException:
+            if kept is not None:
+                kept.drop()
+            raise
+        self.instance = answer.get("instance") or self.instance
+        self._kept = kept
+        if kept is not None:
+            kept.lose = self._lost
+            if kept.gone is not None:
+                self._lost(kept.gone)
+
+    def _lost(self, why: NodeError) -> None:
+        self._client._behind(self._again())
+
+    async def _again(self) -> None:
+        pause = FIRST_PAUSE
+        while not self._over:
+            try:
+                async with self._turn:
+                    if not self._over:
+                        await self._register(None)
+                return
+            except Closed:
+                return
+            except NodeError:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, MAX_PAUSE)
+
+    async def deregister(self, timeout: float | None = None) -> None:
+        """Take the instance away. Where that fails, it goes within its time to live."""
+        if self._over:
+            return
+        self._over = True
+        self._client._held.discard(self)
+        async with self._turn:
+            await self._deregister(timeout)
+
+    async def _deregister(self, timeout: float | None) -> None:
+        data = requests.named(self._namespace, service=self.service, instance=self.instance, lease=self.lease)
+        try:
+            await self._client._ask("deregisterService", data, timeout, changes=True, urgent=True)
+        except BaseException:
+            if self._kept is not None:
+                self._kept.drop()
+            raise
+        if self._kept is not None:
+            self._kept.free()
+
+    async def _give_back(self, timeout: float) -> None:
+        await self.deregister(timeout)
+
+    async def __aenter__(self) -> Self:
+        """Nothing needs to be done."""
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Take the instance away."""
+        await self.deregister()

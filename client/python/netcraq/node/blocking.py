@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The blocking client: threads' calls on an engine whose event loop has a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Generic, Self, TypeVar
+
+from netcraq.node import aio, requests
+from netcraq.node.engine import GRACE, Call, Engine, configure
+from netcraq.node.errors import Canceled, Closed, NodeError
+from netcraq.node.values import NEVER, Deletion, Event, Instance, Item, Leader, Lease, Sum, Swap
+
+T = TypeVar("T")
+
+
+def connect(
+    socket: str | os.PathLike[str] | None = None,
+    namespace: str = "",
+    *,
+    agent: str = "",
+    wait: float = 30.0,
+    timeout: float = 5.0,
+    in_flight: int = 512,
+) -> Client:
+    """Connect to the node's server, for which it waits up to ``wait`` seconds.
+
+    socket: a path, or "tcp://host:port"; None: $NETCRAQ_NODE_SOCKET, else
+    /run/netcraq/node.sock. namespace: whose keys are meant; "": the program's own. agent: what the
+    server's logs call the program. timeout: of each call, in seconds, where it has none of its own.
+    in_flight: how many calls may be under way; further ones wait for room.
+
+    Raises Unavailable when there is no server in time, PermissionDenied or InvalidArgument when it
+    refuses. After a fork, the child needs a client of its own.
+    """
+    return Client(configure(socket, namespace, agent, wait, timeout, in_flight))
+
+
+class Client:
+    """A connection to the node's server that is made again when it ends. It may be used by any
+    number of threads. Made by :func:`connect`.
+
+    Each call takes ``timeout`` in seconds (None: the client's) and ``namespace`` ("": the
+    client's). It ends 0.2 s after the timeout at the latest. Any call can raise Timeout (nothing
+    was done), Unavailable (nothing was done; try again), PermissionDenied, QuotaExceeded,
+    InvalidArgument, TooLarge, Closed; what changes something also OutcomeUnknown (it may have been
+    done) and NoRoom.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self._timeout = config.timeout
+        self._loop = asyncio.new_event_loop()
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._serve, args=(ready,), name="netcraq-node", daemon=True)
+        self._thread.start()
+        ready.wait()
+        try:
+            self._aio: aio.Client = self._run(self._open(config))
+        except BaseException:
+            self._stop()
+            raise
+        self._engine = self._aio._engine
+
+    def _serve(self, ready: threading.Event) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.call_soon(ready.set)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    @staticmethod
+    async def _open(config: Any) -> aio.Client:
+        engine = Engine(config, asyncio.get_running_loop())
+        try:
+            await engine.connect()
+        except BaseException:
+            await engine.end()
+            raise
+        return aio.Client(engine)
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the client's loop, and wait for it."""
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError as e:
+            coroutine.close()
+            raise Closed("the client is closed") from e
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _ask(self, func: str, data: str, timeout: float | None, changes: bool = False) -> dict[str, Any]:
+        if timeout is None:
+            timeout = self._timeout
+        answered = threading.Lock()
+        answered.acquire()
+        call = Call(func, data, answered.release, changes=changes)
+        self._engine.begin(call, timeout)
+        try:
+            if not answered.acquire(timeout=timeout + GRACE):
+                self._engine.give_up(call)
+        except BaseException:  # KeyboardInterrupt
+            self._engine.give_up(call, Canceled)
+            raise
+        if call.error is not None:
+            raise call.error
+        return call.answer or {}
+
+    def _soon(self, f: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # the client is closed, and all with it
+            self._loop.call_soon_threadsafe(f)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the server said of itself: ``server``, ``node``, ``namespace``, ``maxValue``, ..."""
+        return self._engine.info
+
+    def __enter__(self) -> Self:
+        """Nothing needs to be done."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close the client."""
+        self.close()
+
+    # Keys.
+
+    def get(self, key: str, *, eventual: bool = False, timeout: float | None = None, namespace: str = "") -> Item:
+        """Read a key. One without a value is no error: ``found`` is false. eventual: the last
+        committed value that the nearest member knows; otherwise the read is linearizable.
+        """
+        return Item(self._ask("get", requests.get(key, eventual, namespace), timeout))
+
+    def get_many(
+        self, keys: Iterable[str], *, eventual: bool = False, timeout: float | None = None, namespace: str = ""
+    ) -> list[Item]:
+        """Read keys, each for itself: no order is promised between them. The items are in the order
+        of keys; one that could not be read has an ``error``.
+        """
+        todo, items = list(keys), []
+        for at in range(0, len(todo), requests.MAX_MANY):
+            some = todo[at : at + requests.MAX_MANY]
+            items += aio.items_of(
+                self._ask("getMany", requests.get_many(some, eventual, namespace), timeout), len(some)
+            )
+        return items
+
+    def put(
+        self, key: str, value: bytes | str, *, lease: str = "", timeout: float | None = None, namespace: str = ""
+    ) -> str:
+        """Write a value, and make the key where there is none. Returns the version. lease: the key
+        goes when that does; raises LeaseGone where it has gone.
+        """
+        answer = self._ask("put", requests.put(key, value, lease, namespace), timeout, True)
+        return str(answer.get("version", NEVER))
+
+    def cas(
+        self,
+        key: str,
+        version: str,
+        value: bytes | str,
+        *,
+        lease: str = "",
+        timeout: float | None = None,
+        namespace: str = "",
+    ) -> Swap:
+        """Write a value if the key's version is the given one (NEVER: it was never written).
+        Versions come from answers.
+        """
+        answer = self._ask("cas", requests.cas(key, version, value, lease, namespace), timeout, True)
+        return Swap(answer.get("swapped", False), Item(answer))
+
+    def delete(self, key: str, *, version: str = "", timeout: float | None = None, namespace: str = "") -> Deletion:
+        """Leave a key without a value; with a version, if that is the key's. Deleting what is not
+        there succeeds.
+        """
+        answer = self._ask("delete", requests.delete(key, version, namespace), timeout, True)
+        return Deletion(answer.get("deleted", False), Item(answer))
+
+    def increment(self, key: str, by: int = 1, *, timeout: float | None = None, namespace: str = "") -> Sum:
+        """Add to a key's value, a decimal number of 64 bits with its sign, as text. A key without a
+        value counts as 0.
+        """
+        answer = self._ask("increment", requests.increment(key, by, namespace), timeout, True)
+        return Sum(int(answer.get("number", 0)), str(answer.get("version", NEVER)))
+
+    def watch(
+        self,
+        keys: str | Iterable[str] = (),
+        *,
+        prefix: str | None = None,
+        after: Mapping[str, str] | None = None,
+        namespace: str = "",
+    ) -> Watch:
+        """Follow keys, and all whose names begin with prefix: ``for event in client.watch("k")``.
+        after has the versions that are known: what is newer is told. Of a key that is not in it,
+        its state is told first. Raises what the server refuses with.
+        """
+        watch = self._aio.watch(keys, prefix=prefix, after=after, namespace=namespace)
+        self._run(watch.start())
+        return Watch(self, watch)
+
+    # Leases.
+
+    def grant(self, ttl: float, *, timeout: float | None = None, namespace: str = "") -> Lease:
+        """Make a lease, of a time to live of ttl seconds: 0.5 to 3600. Keeping it alive is the
+        caller's.
+        """
+        return self._run(self._aio.grant(ttl, timeout=timeout, namespace=namespace))
+
+    def keep_alive(self, lease: str, *, timeout: float | None = None, namespace: str = "") -> Lease:
+        """Let a lease live for its time to live from now on. Raises LeaseGone if it is too late."""
+        return self._run(self._aio.keep_alive(lease, timeout=timeout, namespace=namespace))
+
+    def revoke(self, lease: str, *, timeout: float | None = None, namespace: str = "") -> None:
+        """End a lease, and what is bound to it."""
+        self._run(self._aio.revoke(lease, timeout=timeout, namespace=namespace))
+
+    # What is held.
+
+    def lock(self, name: str, **how: Any) -> Held:
+        """Take a lock: ``with client.lock("name") as lock``. Keywords, for :meth:`campaign` and
+        :meth:`acquire`, too: ttl, in seconds, within which others have it after this program has
+        died (10); wait, in seconds, for which it is waited for (None: for ever); lease, a lease of
+        the caller's to bind it to, else the client has one, which it keeps alive; timeout;
+        namespace. Raises NotHeld when it is another's for as long.
+        """
+        return Held(self, self._run(_taken(self._aio.lock(name, **how))))
+
+    def campaign(self, name: str, value: str = "", **how: Any) -> Held:
+        """Take the leadership of a name. value tells others who leads: see :meth:`leader`. Else as
+        :meth:`lock`.
+        """
+        return Held(self, self._run(_taken(self._aio.campaign(name, value, **how))))
+
+    def acquire(self, name: str, permits: int, **how: Any) -> Held:
+        """Take one of so many permits of a semaphore; all must name the same number. Else as
+        :meth:`lock`.
+        """
+        return Held(self, self._run(_taken(self._aio.acquire(name, permits, **how))))
+
+    def leader(self, name: str, *, timeout: float | None = None, namespace: str = "") -> Leader:
+        """Who leads."""
+        return self._run(self._aio.leader(name, timeout=timeout, namespace=namespace))
+
+    # Services.
+
+    def register_service(self, service: str, address: str, **how: Any) -> Registration:
+        """Register an instance of a service, at an address: ``host:port``. Keywords: instance, its
+        name (else the server draws one); ttl; lease; timeout; namespace.
+        """
+        return Registration(self, self._run(self._aio.register_service(service, address, **how)))
+
+    def get_service(
+        self, service: str, *, order: str = "", timeout: float | None = None, namespace: str = ""
+    ) -> list[Instance]:
+        """The instances of a service that live: a different one first with each call, or, with
+        order "nearest", those on this node first.
+        """
+        return self._run(self._aio.get_service(service, order=order, timeout=timeout, namespace=namespace))
+
+    def watch_service(self, service: str, *, namespace: str = "") -> ServiceWatch:
+        """Follow the instances of a service: ``for instances in client.watch_service(name)``."""
+        watch = self._aio.watch_service(service, namespace=namespace)
+        self._run(watch.start())
+        return ServiceWatch(self, watch)
+
+    # The end.
+
+    def close(self, wait: float = 5.0) -> None:
+        """Give back what is held, wait until calls under way are answered, for wait seconds at
+        most, and end the client. Calls of other threads that were not answered by then fail, and
+        Timeout is raised.
+        """
+        if not self._thread.is_alive():
+            return
+        try:
+            self._run(self._aio.close(wait))
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+
+async def _taken(taking: aio.Taking) -> aio.Held:
+    return await taking
+
+
+class _Follower(Generic[T]):
+    """What watches have in common."""
+
+    def __init__(self, client: Client, watch: Any) -> None:
+        self._client = client
+        self._watch = watch
+
+    def next(self, timeout: float | None = None) -> T:
+        """The next one. Raises Timeout after timeout seconds, Closed after close."""
+        found: T = self._client._run(self._watch.next(timeout))
+        return found
+
+    def close(self) -> None:
+        """End it. Who waits for the next one in a loop leaves it."""
+        self._client._soon(self._watch.close)
+
+    def __iter__(self) -> Self:
+        """The watch itself."""
+        return self
+
+    def __next__(self) -> T:
+        """The next one."""
+        try:
+            return self.next()
+        except Closed:
+            raise StopIteration from None
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """End it."""
+        self.close()
+
+
+class Watch(_Follower[Event]):
+    """Follows keys. It is taken up again after a reconnection. Of a key whose events are not taken
+    the newest is kept; those that it overtook are counted.
+    """
+
+
+class ServiceWatch(_Follower[list[Instance]]):
+    """Follows the instances of a service."""
+
+
+class Held:
+    """A lock, a leadership or a permit. The client keeps it until :meth:`release`, unless it is
+    lost. ``name``; ``token``, the fencing token, greater with each holder of the name; ``lease``,
+    on which it hangs; ``lost``, a threading.Event that is set when it is not surely held any more,
+    and when it was given back.
+    """
+
+    def __init__(self, client: Client, held: aio.Held) -> None:
+        self._client = client
+        self._held = held
+        self.name = held.name
+        self.token = held.token
+        self.lease = held.lease
+        self.lost = threading.Event()
+        held.on_lost = self.lost.set
+        if held.lost.is_set():
+            self.lost.set()
+
+    @property
+    def error(self) -> NodeError | None:
+        """Why it was lost, or None."""
+        return self._held.error
+
+    def release(self, timeout: float | None = None) -> None:
+        """Give it back. Where that fails, it goes within its time to live. Raises NotHeld where it
+        was lost before; once it was given back, it does nothing.
+        """
+        self._client._run(self._held.release(timeout))
+
+    def __enter__(self) -> Self:
+        """Nothing needs to be done."""
+        return self
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        """Give it back. Raises NotHeld where it was lost."""
+        if kind is None:
+            self.release()
+            return
+        with contextlib.suppress(NodeError):
+            self.release()
+
+
+class Registration:
+    """An instance of a service, which the client keeps registered until :meth:`deregister`."""
+
+    def __init__(self, client: Client, registration: aio.Registration) -> None:
+        self._client = client
+        self._registration = registration
+        self.service = registration.service
+        self.instance = registration.instance
+        self.address = registration.address
+
+    @property
+    def lease(self) -> str:
+        """The lease that it hangs on: another one after it was registered again."""
+        return self._registration.lease
+
+    def deregister(self, timeout: float | None = None) -> None:
+        """Take the instance away. Where that fails, it goes within its time to live."""
+        self._client._run(self._registration.deregister(timeout))
+
+    def __enter__(self) -> Self:
+        """Nothing needs to be done."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Take the instance away."""
+        self.deregister()

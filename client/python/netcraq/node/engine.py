@@ -1,0 +1,801 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connection to the node's server, and the calls that are under way on it: what the blocking
+and the asyncio client have in common.
+
+An engine lives on an event loop, which reads the socket. Calls may be made by any thread: a lock
+guards what is under way, and who makes a call writes it himself as far as the socket takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import secrets
+import socket
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from netcraq.node.errors import (
+    Canceled,
+    Closed,
+    InvalidArgument,
+    NodeError,
+    OutcomeUnknown,
+    PermissionDenied,
+    Timeout,
+    TooLarge,
+    Unavailable,
+    error_of,
+)
+from netcraq.node.values import quote
+
+SOCKET_VARIABLE = "NETCRAQ_NODE_SOCKET"
+DEFAULT_SOCKET = "/run/netcraq/node.sock"
+MAX_MESSAGE = 256 << 10
+MAX_IN_FLIGHT = 1024
+DEFAULT_MILLIS = 5_000
+MAX_MILLIS = 60_000
+
+GRACE = 0.2
+"""How much longer than the server a caller waits, in seconds: so that it hears what was done."""
+FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0
+STEADY = 1.0  # a connection that lasted for as long was a good one
+DIAL_TIME = 5.0  # for one attempt, the greeting included
+LOOK_AGAIN = 15.0
+MAX_LINE = 4 << 20  # an answer that is longer is garbage
+MAX_WAITING_BYTES = 4 << 20  # of requests under way
+
+HELLO = '{"id":%d,"func":"hello","data":%s}\n'
+
+
+class Stream:
+    """What is answered again and again. The engine calls it with its lock held."""
+
+    func = ""
+    call: Call | None = None
+
+    def data(self) -> str:
+        """The request's data as they are to be sent now."""
+        raise NotImplementedError
+
+    def tell(self, answer: dict[str, Any]) -> None:
+        """Take an answer."""
+        raise NotImplementedError
+
+    def end(self, why: NodeError) -> None:
+        """It has ended."""
+        raise NotImplementedError
+
+
+class Call:
+    """A request under way. ``done`` is called once, with the engine's lock held, when ``answer`` or
+    ``error`` is there.
+    """
+
+    __slots__ = (
+        "answer",
+        "changes",
+        "connection",
+        "data",
+        "deadline",
+        "done",
+        "error",
+        "func",
+        "id",
+        "identity",
+        "maybe",
+        "moving",
+        "once",
+        "room",
+        "start",
+        "stream",
+        "urgent",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        func: str,
+        data: str,
+        done: Callable[[], object] | None = None,
+        *,
+        changes: bool = False,
+        waits: bool = False,
+    ) -> None:
+        self.func = func
+        self.data = data
+        self.done = done
+        self.changes = changes  # it must not be done twice, so that it has a number
+        self.waits = waits  # for somebody else, maybe for long
+        self.urgent = False  # it needs no room, and is made while the client is being closed, too
+        self.stream: Stream | None = None
+        self.room: Room | None = None  # where it has a place
+        self.id = 0
+        self.once = 0
+        self.identity = ""  # under which it was sent, if it has a number
+        self.deadline = 0.0  # of the server
+        self.connection = 0  # number of the one it was queued on; 0: none
+        self.start = 0  # where it begins in that one's stream
+        self.maybe = False  # a connection that has ended may have brought it to the server
+        self.moving = False  # it was canceled, to be made at another server
+        self.answer: dict[str, Any] | None = None
+        self.error: NodeError | None = None
+
+
+class Room:
+    """Bounds calls under way, in number and bytes. Further ones wait, in order."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.n = 0
+        self.size = 0
+        self.queue: deque[Call] = deque()
+
+    def fits(self, size: int) -> bool:
+        """Whether a call of so many bytes has a place."""
+        return self.n == 0 or (self.n < self.limit and self.size + size <= MAX_WAITING_BYTES)
+
+    def enter(self, call: Call) -> bool:
+        """Take a place, or say that there is none."""
+        size = len(call.data)
+        if not self.fits(size):
+            return False
+        self.n += 1
+        self.size += size
+        call.room = self
+        return True
+
+
+class Numbers:
+    """Gives requests their numbers, and knows below which all are answered."""
+
+    def __init__(self) -> None:
+        self.first = 1  # not answered, or not given yet
+        self._done: deque[bool] = deque()
+
+    def take(self, *, counts: bool = True) -> int:
+        """The next number. counts: its answer is waited for before it is said to be done."""
+        self._done.append(not counts)
+        given = self.first + len(self._done) - 1
+        self._trim()
+        return given
+
+    def finish(self, number: int) -> None:
+        """Its answer is there."""
+        if number >= self.first:
+            self._done[number - self.first] = True
+            self._trim()
+
+    def _trim(self) -> None:
+        while self._done and self._done[0]:
+            self._done.popleft()
+            self.first += 1
+
+
+@dataclass(eq=False)
+class Link:
+    """One connection."""
+
+    number: int
+    sock: socket.socket
+    inbox: bytes = b""
+    out: bytearray = field(default_factory=bytearray)
+    queued: int = 0  # bytes that were ever put into out
+    waiting: bool = False  # until the socket takes more
+    leaving: bool = False  # it ends when what is under way on it is answered
+    heard: bool = False  # something since the last look
+    asked: bool = False  # a ping went out at the last look
+    said: NodeError | None = None  # by the server, before it ends the connection
+    why: BaseException | None = None  # it has ended
+    gone: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # it has ended, or drains
+    drains: bool = False
+
+    def push(self, line: bytes) -> None:
+        """Queue a line."""
+        self.out += line
+        self.queued += len(line)
+
+
+class StartedAnew(Exception):
+    """The server does not know this client's numbers any more."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a client was told. Times are in seconds."""
+
+    socket: str
+    namespace: str
+    agent: str
+    wait: float
+    timeout: float
+    in_flight: int
+
+
+def configure(
+    socket: str | os.PathLike[str] | None, namespace: str, agent: str, wait: float, timeout: float, in_flight: int
+) -> Config:
+    """A client's configuration, with what was left out."""
+    where = os.fspath(socket) if socket is not None else os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
+    if timeout <= 0 or in_flight < 1:
+        raise InvalidArgument("timeout and in_flight are greater than 0")
+    program = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return Config(where, namespace, agent or f"python {program}", wait, timeout, in_flight)
+
+
+def address_of(where: str) -> tuple[socket.AddressFamily | None, Any]:
+    """A place as sockets name it; the family is None where the name is to be resolved."""
+    if where.startswith("tcp://"):
+        host, colon, port = where.removeprefix("tcp://").rpartition(":")
+        if not colon or not port.isdigit():
+            raise InvalidArgument(f"{where}: want tcp://host:port")
+        return None, (host.strip("[]"), int(port))
+    return socket.AF_UNIX, where.removeprefix("unix://")
+
+
+class Engine:
+    """A connection that is made again when it ends, and the calls on it."""
+
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = config
+        self.loop = loop
+        self.lock = threading.RLock()
+        self.info: dict[str, Any] = {}
+        self.calls: dict[int, Call] = {}
+        self.link: Link | None = None
+        self.why: BaseException | None = None  # there is no connection
+        self.closing = False
+        self.closed = False
+        self.greeted: asyncio.Future[None] = loop.create_future()
+        self._quiet: asyncio.Future[None] | None = None  # done when no call is under way
+        self._next = 1
+        self._identity = secrets.token_hex(16)
+        self._numbers = Numbers()
+        self._numbered = False  # requests with a number were sent under the identity
+        self._ordinary = Room(config.in_flight)
+        self._waiting = Room(config.in_flight)  # for calls that wait for somebody else
+        self._links: set[Link] = set()
+        self._task = loop.create_task(self._run())
+
+    # Calls. By any thread.
+
+    def begin(self, call: Call, timeout: float) -> None:
+        """Make a call, or let it wait for room. The server works on it for timeout seconds."""
+        if len(call.data) + 128 > MAX_MESSAGE:
+            raise TooLarge(f"{call.func}: a request of {len(call.data)} bytes; at most {MAX_MESSAGE - 128}")
+        call.deadline = monotonic() + timeout
+        with self.lock:
+            if self.closed or (self.closing and not call.urgent):
+                raise Closed("the client is closed")
+            if not call.urgent and call.stream is None:
+                room = self._waiting if call.waits else self._ordinary
+                if room.queue or not room.enter(call):
+                    room.queue.append(call)
+                    return
+            self._start(call, round(timeout * 1000))
+
+    def _start(self, call: Call, millis: int) -> None:
+        call.id = self._next
+        self._next += 1
+        if call.changes:
+            call.once = self._numbers.take(counts=not call.waits)
+        self.calls[call.id] = call
+        link = self.link
+        if link is not None and not link.leaving:
+            self._queue(link, call, millis)
+            self.flush(link)
+
+    def give_up(self, call: Call, kind: type[NodeError] = Timeout) -> None:
+        """End a call that nobody waits for any more. If it was not answered just now, its error
+        says what is known of it.
+        """
+        with self.lock:
+            if call.answer is not None or call.error is not None:
+                return
+            verb = "was canceled" if kind is Canceled else "was not answered in time"
+            if call.id == 0:
+                room = self._waiting if call.waits else self._ordinary
+                room.queue.remove(call)
+                call.error = kind(f"{call.func} {verb}: there was no room, too many calls are under way")
+                return
+            if call.changes and (call.maybe or call.connection != 0):
+                error: NodeError = OutcomeUnknown(
+                    f"{call.func} {verb}; whether it was done is not known",
+                    "read what it would have changed before it is done again",
+                )
+            elif self.link is None and kind is Timeout:
+                error = Unavailable(
+                    f"{call.func} was not sent: there is no connection to {self.config.socket}: {self.why}",
+                    "see that the node's server runs",
+                )
+            else:
+                error = kind(f"{call.func} {verb}")
+            self._abandon(call)
+            self._finish(call, None, error, tell=False)
+            if self.link is not None:
+                self.flush(self.link)
+
+    def _abandon(self, call: Call) -> None:
+        """Tell the server that nobody waits for a call any more."""
+        self.calls.pop(call.id, None)
+        link = self.link
+        if link is not None and call.connection == link.number:
+            self._cancel(link, call.id)
+
+    def _cancel(self, link: Link, which: int) -> None:
+        # The answer, under an id that no call has, says nothing.
+        link.push(b'{"id":%d,"func":"cancel","data":{"id":%d}}\n' % (self._next, which))
+        self._next += 1
+
+    def _finish(self, call: Call, answer: dict[str, Any] | None, error: NodeError | None, tell: bool = True) -> None:
+        self.calls.pop(call.id, None)
+        if call.once:
+            self._numbers.finish(call.once)
+        call.answer = answer
+        call.error = error
+        room = call.room
+        if room is not None:
+            call.room = None
+            room.n -= 1
+            room.size -= len(call.data)
+            if room.queue:
+                self._admit(room)
+        if tell and call.done is not None:
+            call.done()
+        if self._quiet is not None and not self.under_way():
+            self.loop.call_soon_threadsafe(_resolve, self._quiet)
+            self._quiet = None
+
+    def _admit(self, room: Room) -> None:
+        while room.queue and room.enter(room.queue[0]):
+            call = room.queue.popleft()
+            self._start(call, max(1, round((call.deadline - monotonic()) * 1000)))
+
+    def under_way(self) -> int:
+        """How many calls are under way or wait for room, watches aside."""
+        return sum(c.stream is None for c in self.calls.values()) + len(self._ordinary.queue) + len(self._waiting.queue)
+
+    def open_stream(self, stream: Stream) -> None:
+        """Send a watch, under a new id."""
+        call = Call(stream.func, "")
+        call.stream = stream
+        with self.lock:
+            if self.closing:
+                raise Closed("the client is closed")
+            stream.call = call
+            self._start(call, DEFAULT_MILLIS)
+
+    def close_stream(self, stream: Stream, *, told: bool = False) -> None:
+        """Forget a watch. told: the server has ended it."""
+        with self.lock:
+            call = stream.call
+            stream.call = None
+            if call is None:
+                return
+            if told:
+                self.calls.pop(call.id, None)
+                return
+            self._abandon(call)
+            if self.link is not None:
+                self.flush(self.link)
+
+    def _queue(self, link: Link, call: Call, millis: int) -> None:
+        """Put a call's line where the writer takes it from."""
+        if call.stream is not None:
+            call.data = call.stream.data()
+            millis = DEFAULT_MILLIS
+        limit = "" if millis == DEFAULT_MILLIS else f',"timeoutMs":{min(max(millis, 1), MAX_MILLIS)}'
+        if call.once:
+            self._numbered = True
+            call.identity = self._identity
+            done = min(self._numbers.first, call.once)
+            limit += f',"once":{call.once},"done":{done}'
+        call.connection = link.number
+        call.start = link.queued
+        data = f',"data":{call.data}' if call.data else ""
+        link.push(f'{{"id":{call.id},"func":"{call.func}"{data}{limit}}}\n'.encode())
+
+    def _queue_again(self, link: Link, call: Call) -> None:
+        """Queue a call that was made before."""
+        left = call.deadline - monotonic()
+        if call.stream is None and left <= 0:
+            call.connection = 0  # its caller is about to give up
+            return
+        self._queue(link, call, round(left * 1000))
+
+    def flush(self, link: Link) -> None:
+        """Write what is queued, as far as the socket takes it."""
+        if link.waiting or link.gone or not link.out:
+            return
+        try:
+            n = link.sock.send(link.out)
+        except (BlockingIOError, InterruptedError):
+            n = 0
+        except OSError as e:
+            self._soon(self._drop, link, e)
+            return
+        if n == len(link.out):
+            link.out.clear()
+            return
+        del link.out[:n]
+        link.waiting = True
+        self._soon(self._write_later, link)
+
+    def _soon(self, f: Callable[..., object], *args: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and all with it
+            self.loop.call_soon_threadsafe(f, *args)
+
+    # The connection. On the loop's thread.
+
+    async def connect(self) -> None:
+        """Wait for the first connection."""
+        try:
+            await asyncio.wait_for(asyncio.shield(self.greeted), self.config.wait)
+        except TimeoutError:
+            raise Unavailable(
+                f"no node server at {self.config.socket} within {self.config.wait:g} s: {self.why}",
+                f"start netcraq-sidecar or the node's agent, or set {SOCKET_VARIABLE} to where it listens",
+            ) from self.why
+
+    async def _run(self) -> None:
+        number = attempt = 0
+        while True:
+            number += 1
+            began = monotonic()
+            link = None
+            try:
+                async with asyncio.timeout(DIAL_TIME):
+                    link = await self._open(number)
+                await link.changed.wait()
+                why: BaseException | None = link.why or NodeError("the server is shutting down", code="draining")
+            except StartedAnew:
+                continue
+            except TimeoutError as e:
+                why = e if str(e) else TimeoutError(f"no answer within {DIAL_TIME:g} s")
+            except (OSError, ValueError, NodeError) as e:
+                why = e
+            with self.lock:
+                if self.link is None:
+                    self.why = why
+            if isinstance(why, InvalidArgument | PermissionDenied | TooLarge) and not self.greeted.done():
+                self.greeted.set_exception(why)
+            if link is not None and monotonic() - began >= STEADY:
+                attempt = 0
+                continue
+            pause = min(FIRST_PAUSE * 2 ** min(attempt, 10), MAX_PAUSE)
+            attempt += 1
+            await asyncio.sleep(random.uniform(pause / 2, pause))
+
+    async def _open(self, number: int) -> Link:
+        """Make a connection, and send on it what is under way."""
+        family, address = address_of(self.config.socket)
+        if family is None:
+            found = await self.loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
+            family, address = found[0][0], found[0][4]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            if family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self.loop.sock_connect(sock, address)
+            link = Link(number, sock)
+            hello = await self._greet(link)
+            self._adopt(link, hello)
+        except BaseException:
+            sock.close()
+            raise
+        return link
+
+    async def _greet(self, link: Link) -> dict[str, Any]:
+        with self.lock:
+            mine, identity = self._next, self._identity
+            self._next += 1
+        data: dict[str, Any] = {"client": identity, "agent": self.config.agent, "drainNotice": True}
+        if self.config.namespace:
+            quote(self.config.namespace)
+            data["namespace"] = self.config.namespace
+        await self.loop.sock_sendall(link.sock, (HELLO % (mine, json.dumps(data))).encode())
+        while True:
+            line, newline, rest = link.inbox.partition(b"\n")
+            if not newline:
+                data_in = await self.loop.sock_recv(link.sock, 65536)
+                if not data_in:
+                    raise ConnectionError("the server ended the connection instead of greeting")
+                link.inbox += data_in
+                if len(link.inbox) > MAX_LINE:
+                    raise ValueError("what answers is no node server")
+                continue
+            link.inbox = rest
+            answer = read_line(line)
+            which = answer.get("id", 0)
+            if which not in (mine, 0):
+                continue  # of a newer server
+            if answer.get("error") is not None:
+                raise error_of(answer["error"])
+            if which == mine:
+                hello = answer.get("data")
+                return hello if isinstance(hello, dict) else {}
+
+    def _adopt(self, link: Link, hello: dict[str, Any]) -> None:
+        """Make the connection the engine's: what is under way is sent on it, but for what another
+        one will still answer.
+        """
+        with self.lock:
+            if not hello.get("known", False):
+                for call in list(self.calls.values()):
+                    if call.changes and call.maybe:
+                        self._lost_track(call)
+                if self._numbered:
+                    # The server that knew them may come back, and not know what this one is sent.
+                    self._identity = secrets.token_hex(16)
+                    self._numbered = False
+                    raise StartedAnew
+            old = self.link
+            self.info = hello
+            room = int(hello.get("inFlight", 0)) * 3 // 8  # the other quarter is for what needs no room
+            if room > 0:
+                self._ordinary.limit = self._waiting.limit = min(self.config.in_flight, room)
+            self.link = link
+            self.why = None
+            self._links.add(link)
+            for _, call in sorted(self.calls.items()):
+                if call.connection == 0 or call.stream is not None:
+                    self._queue_again(link, call)
+            if not self.greeted.done():
+                self.greeted.set_result(None)
+            if old is not None:
+                self._move_from(old)
+                self.flush(old)
+            self.flush(link)
+            self.loop.add_reader(link.sock, self._readable, link)
+            self.loop.call_later(LOOK_AGAIN, self._look, link)
+            if link.inbox:
+                inbox, link.inbox = link.inbox, b""
+                self._feed(link, inbox)
+
+    def _lost_track(self, call: Call) -> None:
+        self._finish(
+            call,
+            None,
+            OutcomeUnknown(
+                f"{call.func} was under way when the node's server was started anew; whether it was done is not known",
+                "read what it would have changed before it is done again",
+            ),
+        )
+
+    def _move_from(self, link: Link) -> None:
+        """Have a connection end when it has answered what its server works on. What waits for
+        somebody else waits at the next server.
+        """
+        link.leaving = True
+        for call in self.calls.values():
+            if call.connection == link.number and call.waits and not call.moving:
+                call.moving = True
+                self._cancel(link, call.id)
+        self._end_if_empty(link)
+
+    def _end_if_empty(self, link: Link) -> None:
+        if not any(c.connection == link.number for c in self.calls.values()):
+            self._soon(self._drop, link, None)
+
+    def _readable(self, link: Link) -> None:
+        if link.gone:
+            return
+        try:
+            data = link.sock.recv(1 << 18)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as e:
+            self._drop(link, e)
+            return
+        if not data:
+            self._drop(link, link.said or ConnectionError("the server ended the connection"))
+            return
+        self._feed(link, data)
+
+    def _feed(self, link: Link, data: bytes) -> None:
+        if link.inbox:
+            data = link.inbox + data
+        *lines, link.inbox = data.split(b"\n")
+        try:
+            if len(link.inbox) > MAX_LINE:
+                raise ValueError(f"an answer of more than {MAX_LINE} bytes")
+            with self.lock:
+                link.heard = True
+                for line in lines:
+                    self._line(link, line)
+        except ValueError as e:
+            self._drop(link, e)
+
+    def _line(self, link: Link, line: bytes) -> None:
+        answer = read_line(line)
+        which = answer.get("id", 0)
+        call = self.calls.get(which)
+        if call is not None and call.connection != link.number:
+            call = None
+        error = answer.get("error")
+        if (which == 0 or error is not None) and self._notice(link, which, call, answer):
+            return
+        if call is None:
+            return  # of a newer server, or nobody waits for it any more
+        if call.stream is not None:
+            call.stream.tell(answer)
+            return
+        if error is not None:
+            self._finish(call, None, error_of(error))
+        else:
+            data = answer.get("data")
+            self._finish(call, data if isinstance(data, dict) else {}, None)
+        if link.leaving:
+            self._end_if_empty(link)
+
+    def _notice(self, link: Link, which: int, call: Call | None, answer: dict[str, Any]) -> bool:
+        """Take an answer that may be about the connection: that the server is shutting down, why it
+        ends the connection, or that a call may be made elsewhere. False: it is not.
+        """
+        error, data = answer.get("error"), answer.get("data")
+        code = error.get("code") if isinstance(error, dict) else None
+        moving = call is not None and call.moving
+        if code == "draining" or (code == "canceled" and call is not None and not moving):
+            # It is shutting down: nobody here asked it to cancel a call that is still under way.
+            link.said = error_of(error)
+            if call is not None:
+                call.connection = 0  # this time it was not done
+            if self.link is link:  # nothing more is sent on it
+                self.link = None
+                link.leaving = True
+        elif call is not None and code == "canceled":
+            call.connection = 0
+            call.moving = False
+            if self.link is not None:
+                if call.once:
+                    call.once = self._numbers.take(counts=False)
+                self._queue_again(self.link, call)
+                self.flush(self.link)
+            if link.leaving:
+                self._end_if_empty(link)
+            return True
+        elif which == 0 and isinstance(data, dict) and data.get("draining"):
+            pass
+        elif which == 0:
+            if error is not None:
+                link.said = error_of(error)
+            return True
+        else:
+            return False
+        link.drains = True
+        link.changed.set()
+        if link.leaving:
+            self._end_if_empty(link)
+        return True
+
+    def _write_later(self, link: Link) -> None:
+        if not link.gone:
+            self.loop.add_writer(link.sock, self._writable, link)
+
+    def _writable(self, link: Link) -> None:
+        with self.lock:
+            self.loop.remove_writer(link.sock)
+            link.waiting = False
+            self.flush(link)
+
+    def _drop(self, link: Link, why: BaseException | None) -> None:
+        """End a connection: what it may have brought to the server is not known."""
+        with self.lock:
+            if link.gone:
+                return
+            link.gone = True
+            link.why = link.said or why or ConnectionError("the connection was closed")
+            self._links.discard(link)
+            self.loop.remove_reader(link.sock)
+            self.loop.remove_writer(link.sock)
+            link.sock.close()
+            written = link.queued - len(link.out)
+            if self.link is link:
+                self.link = None
+            for _, call in sorted(self.calls.items()):
+                if call.connection != link.number:
+                    continue
+                call.maybe = call.maybe or call.start < written
+                call.connection = 0
+                call.moving = False
+                if call.changes and call.maybe and call.identity != self._identity:
+                    self._lost_track(call)
+                elif self.link is not None:
+                    self._queue_again(self.link, call)
+            if self.link is not None:
+                self.flush(self.link)
+            link.changed.set()
+
+    def _look(self, link: Link) -> None:
+        """Ask a server that is not heard whether it is there; end the connection if it is not."""
+        with self.lock:
+            if link.gone:
+                return
+            if link.asked and not link.heard:
+                self._drop(link, TimeoutError(f"the server did not answer for {LOOK_AGAIN:g} s"))
+                return
+            link.asked = not link.heard
+            link.heard = False
+            if link.asked:
+                link.push(b'{"id":%d,"func":"ping"}\n' % self._next)
+                self._next += 1
+                self.flush(link)
+            self.loop.call_later(LOOK_AGAIN, self._look, link)
+
+    # The end.
+
+    async def quiet(self, wait: float) -> int:
+        """Wait until no call is under way, for wait seconds at most; how many are."""
+        with self.lock:
+            for call in list(self.calls.values()):
+                if call.waits:
+                    self._abandon(call)
+                    self._finish(call, None, Closed("the client is closed"))
+            if not self.under_way():
+                return 0
+            if self._quiet is None:
+                self._quiet = self.loop.create_future()
+            quiet = self._quiet
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(quiet), wait)
+        with self.lock:
+            return self.under_way()
+
+    async def end(self) -> None:
+        """End at once."""
+        with self.lock:
+            self.closing = self.closed = True
+            self._task.cancel()
+            for call in list(self.calls.values()):
+                if call.stream is not None:
+                    call.stream.end(Closed("the client is closed"))
+                elif call.changes and (call.maybe or call.connection):
+                    self._finish(
+                        call,
+                        None,
+                        OutcomeUnknown(
+                            f"{call.func} was not answered before the client was closed; whether it was done is not known"
+                        ),
+                    )
+                else:
+                    self._finish(call, None, Closed("the client is closed"))
+            for room in (self._ordinary, self._waiting):
+                for call in room.queue:
+                    call.error = Closed("the client is closed")
+                    if call.done is not None:
+                        call.done()
+                room.queue.clear()
+            for link in list(self._links):
+                self._drop(link, None)
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        if self.greeted.done() and not self.greeted.cancelled():
+            self.greeted.exception()  # it was looked at
+        else:
+            self.greeted.cancel()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def read_line(line: bytes) -> dict[str, Any]:
+    """An answer. Raises ValueError where it is none."""
+    try:
+        answer = json.loads(line)
+    except ValueError as e:
+        raise ValueError(f"what answers is no node server: {line[:80]!r}") from e
+    if not isinstance(answer, dict) or not isinstance(answer.get("id", 0), int):
+        raise ValueError(f"an answer that is none: {line[:80]!r}")
+    return answer

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a call of the node API failed: an exception for each code."""
+
+from __future__ import annotations
+
+
+class NodeError(Exception):
+    """A call failed. ``code`` is the kind of failure, ``do`` what can be done about it, or ""."""
+
+    code = "internal"
+
+    def __init__(self, message: str, do: str = "", code: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.do = do
+        if code:
+            self.code = code
+
+    def __str__(self) -> str:
+        """What happened, and what to do about it."""
+        return f"{self.message} ({self.do})" if self.do else self.message
+
+
+class InvalidArgument(NodeError):
+    """It makes no sense; sending it again does not help."""
+
+    code = "invalid_argument"
+
+
+class TooLarge(NodeError):
+    """A message, a name or a value is too long; the message has the numbers."""
+
+    code = "too_large"
+
+
+class PermissionDenied(NodeError):
+    """The caller may not do this; the message says which rule."""
+
+    code = "permission_denied"
+
+
+class QuotaExceeded(NodeError):
+    """Of keys, watches, connections or requests of the namespace."""
+
+    code = "quota_exceeded"
+
+
+class NoRoom(NodeError):
+    """No chain that the namespace may use has a slot."""
+
+    code = "no_room"
+
+
+class LeaseGone(NodeError):
+    """The lease has run out, or there never was such a one."""
+
+    code = "lease_gone"
+
+
+class NotHeld(NodeError):
+    """Lock, leadership or permit are another's, or not the caller's any more."""
+
+    code = "not_held"
+
+
+class Timeout(NodeError, TimeoutError):
+    """Not done in time, and surely without effect."""
+
+    code = "timeout"
+
+
+class OutcomeUnknown(NodeError):
+    """It may or may not have been done."""
+
+    code = "outcome_unknown"
+
+
+class Unavailable(NodeError):
+    """The node's server, a chain or the controller does not answer. Nothing was done."""
+
+    code = "unavailable"
+
+
+class Canceled(NodeError):
+    """By the caller."""
+
+    code = "canceled"
+
+
+class Draining(NodeError):
+    """The server is shutting down. The library connects again by itself."""
+
+    code = "draining"
+
+
+class Internal(NodeError):
+    """A fault of the server's."""
+
+    code = "internal"
+
+
+class Closed(NodeError):
+    """The client, or the watch, was closed by this program. Nothing was done."""
+
+    code = "closed"
+
+
+_BY_CODE = {
+    c.code: c
+    for c in (
+        InvalidArgument,
+        TooLarge,
+        PermissionDenied,
+        QuotaExceeded,
+        NoRoom,
+        LeaseGone,
+        NotHeld,
+        Timeout,
+        OutcomeUnknown,
+        Unavailable,
+        Canceled,
+        Draining,
+        Internal,
+        Closed,
+    )
+}
+
+
+def error_of(answer: object) -> NodeError:
+    """The exception for an answer's error. A code that is not known is a NodeError's."""
+    if not isinstance(answer, dict):
+        return Internal(f"an error that makes no sense: {answer!r:.80}")
+    code = str(answer.get("code", ""))
+    kind = _BY_CODE.get(code, NodeError)
+    return kind(str(answer.get("message", code)), str(answer.get("do", "")), code)

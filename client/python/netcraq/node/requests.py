@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data of requests, in JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from netcraq.node.errors import InvalidArgument
+from netcraq.node.values import quote, value_json
+
+MAX_MANY = 256  # keys of one getMany
+MAX_AFTER = 128 << 10  # bytes of versions that go with a watch that is taken up again
+
+
+def about(key: str, namespace: str) -> str:
+    """The first members of a request about a key, without the closing brace."""
+    if namespace:
+        return f'{{"namespace":{quote(namespace)},"key":{quote(key)}'
+    return f'{{"key":{quote(key)}'
+
+
+def get(key: str, eventual: bool, namespace: str) -> str:
+    """Of get."""
+    return about(key, namespace) + (',"eventual":true}' if eventual else "}")
+
+
+def get_many(keys: list[str], eventual: bool, namespace: str) -> str:
+    """Of getMany."""
+    data: dict[str, Any] = {"keys": keys}
+    if eventual:
+        data["eventual"] = True
+    return named(namespace, **data)
+
+
+def put(key: str, value: bytes | str, lease: str, namespace: str) -> str:
+    """Of put."""
+    return about(key, namespace) + value_json(value) + (f',"lease":{quote(lease)}}}' if lease else "}")
+
+
+def cas(key: str, version: str, value: bytes | str, lease: str, namespace: str) -> str:
+    """Of cas."""
+    return f'{put(key, value, lease, namespace)[:-1]},"version":{quote(version)}}}'
+
+
+def delete(key: str, version: str, namespace: str) -> str:
+    """Of delete."""
+    return about(key, namespace) + (f',"version":{quote(version)}}}' if version else "}")
+
+
+def increment(key: str, by: int, namespace: str) -> str:
+    """Of increment."""
+    if not isinstance(by, int) or not -(1 << 63) <= by < 1 << 63:
+        raise InvalidArgument(f"{by!r:.80} is no whole number of 64 bits")
+    return f'{about(key, namespace)},"by":{by}}}'
+
+
+def watch(keys: list[str], prefix: str | None, after: Mapping[str, str], namespace: str) -> str:
+    """Of watch. Versions that have no room are left out: those keys are told anew."""
+    parts, size = [], 0
+    for key, version in after.items():
+        part = f"{quote(key)}:{quote(version)}"
+        size += len(part) + 1
+        if size > MAX_AFTER:
+            break
+        parts.append(part)
+    data: dict[str, Any] = {"keys": keys} if keys else {}
+    if prefix is not None:
+        data["prefix"] = prefix
+    return f'{named(namespace, **data)[:-1]}{"," if data or namespace else ""}"after":{{{",".join(parts)}}}}}'
+
+
+def named(namespace: str, **members: object) -> str:
+    """Of all that is made seldom."""
+    if namespace:
+        members["namespace"] = namespace
+    text = json.dumps(members, separators=(",", ":"))
+    if "\\ud" in text:
+        _check(members)
+    return text
+
+
+def _check(value: object) -> None:
+    """Refuse text that is no Unicode."""
+    match value:
+        case str():
+            quote(value)
+        case dict():
+            for v in value.values():
+                _check(v)
+        case list():
+            for v in value:
+                _check(v)
+
+
+def key_list(keys: str | Iterable[str]) -> list[str]:
+    """Keys, or one."""
+    return [keys] if isinstance(keys, str) else list(keys)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls take and give: keys, values, items, and how they lie in JSON."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii
+from typing import Any
+
+from netcraq.node.errors import InvalidArgument, NodeError, error_of
+
+NEVER = "0.0"
+"""The version of a key that was never written."""
+
+
+def version_key(version: str) -> tuple[int, int]:
+    """What versions of one key are compared by: the later has the greater one."""
+    epoch, dot, sequence = version.partition(".")
+    try:
+        return (int(epoch), int(sequence)) if dot else (0, int(epoch))
+    except ValueError:
+        return 0, 0
+
+
+class Item:
+    """A key's state: ``key``, ``found`` (it has a value), ``version``, ``lease`` (with which it
+    goes, or ""), and in :meth:`get_many` ``error``, why it was not read, or None.
+    """
+
+    __slots__ = ("_bytes", "_text", "error", "found", "key", "lease", "version")
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.key: str = data.get("key", "")
+        self.found: bool = data.get("found", False)
+        self.version: str = data.get("version", NEVER)
+        self.lease: str = data.get("lease", "")
+        error = data.get("error")
+        self.error: NodeError | None = error_of(error) if error else None
+        self._text: str | None = data.get("value")
+        coded = data.get("valueBase64")
+        self._bytes: bytes | None = base64.b64decode(coded) if coded is not None else None
+        if self.found and self._text is None and coded is None:
+            self._text = ""
+
+    @property
+    def value(self) -> bytes | None:
+        """The value; None where there is none."""
+        if self._bytes is None and self._text is not None:
+            self._bytes = self._text.encode()
+        return self._bytes
+
+    @property
+    def text(self) -> str | None:
+        """The value as text. Raises UnicodeDecodeError where it is none."""
+        if self._text is None and self._bytes is not None:
+            self._text = self._bytes.decode()
+        return self._text
+
+    def __repr__(self) -> str:
+        """For people."""
+        return f"{type(self).__name__}({self.key!r}, value={self.value!r}, version={self.version!r})"
+
+
+class Event(Item):
+    """A key's newest version, of a watch. ``overtaken`` counts versions before it that are not
+    told.
+    """
+
+    __slots__ = ("overtaken",)
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        super().__init__(data)
+        self.overtaken: int = data.get("overtaken", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """What came of a compare and swap: ``item`` is the key as it is then."""
+
+    swapped: bool
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What came of a deletion: ``deleted`` is false where the version was another; ``item`` is the
+    key as it is then.
+    """
+
+    deleted: bool
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """What came of an increment."""
+
+    number: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease. ``ttl`` is its time to live in seconds."""
+
+    id: str
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads; ``found`` is false where nobody does. ``token`` is its fencing token."""
+
+    found: bool
+    value: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One of a service that lives."""
+
+    instance: str
+    address: str
+    node: str = ""
+    lease: str = ""
+
+
+def instances(data: dict[str, Any]) -> list[Instance]:
+    """The instances of an answer."""
+    return [
+        Instance(i.get("instance", ""), i.get("address", ""), i.get("node", ""), i.get("lease", ""))
+        for i in data.get("instances") or ()
+    ]
+
+
+def quote(text: str) -> str:
+    """Text in JSON."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{text!r:.80} is no text")
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        raise InvalidArgument(f"{text!r:.80} is no Unicode: a surrogate stands alone") from e
+    return encode_basestring_ascii(text)
+
+
+def value_json(value: bytes | str) -> str:
+    """A value's member of a request."""
+    if isinstance(value, str):
+        return f',"value":{quote(value)}'
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise InvalidArgument(f"a value is bytes or text, not {type(value).__name__}")
+    value = bytes(value)
+    try:
+        return f',"value":{encode_basestring_ascii(value.decode())}'
+    except UnicodeDecodeError:
+        return f',"valueBase64":"{base64.b64encode(value).decode()}"'
+
+
+def millis(seconds: float) -> int:
+    """Seconds in milliseconds."""
+    return int(seconds * 1000)

@@ -1,0 +1,840 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node API's clients, blocking and asyncio: with servers that misbehave, and a good one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from netcraq import node
+from netcraq.node import aio
+from netcraq.node.values import version_key
+
+PATIENCE = 20.0  # seconds, for what must happen
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def until(what: str, so: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not so():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.005)
+
+
+class Peer:
+    """A connection to a fake."""
+
+    def __init__(self, fake: Fake, sock: socket.socket, number: int) -> None:
+        self.fake, self.sock, self.number = fake, sock, number
+
+    def say(self, text: str | bytes) -> None:
+        with contextlib.suppress(OSError):  # the client may have gone
+            self.sock.sendall(text if isinstance(text, bytes) else text.encode() + b"\n")
+
+    def answer(self, request: dict[str, Any], data: object, more: bool = False) -> None:
+        self.say(json.dumps({"id": request["id"], "data": data, **({"more": True} if more else {})}))
+
+    def fail(self, request: dict[str, Any], code: str) -> None:
+        self.say(json.dumps({"id": request["id"], "error": {"code": code, "message": "said by the fake"}}))
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+
+class Fake:
+    """A node server that misbehaves as a test wants. Requests that its hook does not take are
+    answered with {}.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.hook: Callable[[Peer, dict[str, Any]], bool] = lambda peer, request: False
+        self.known: Callable[[str], bool] | None = None
+        self.peers: list[Peer] = []
+        self.hellos: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
+        self.errors: list[str] = []
+        self.seen: set[str] = set()
+        self.threads: list[threading.Thread] = []
+        self.listener: socket.socket | None = None
+
+    def start(self) -> Fake:
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen()
+        self.thread(self.accept)
+        return self
+
+    def thread(self, target: Callable[..., None], *args: object) -> None:
+        t = threading.Thread(target=target, args=args, daemon=True)
+        self.threads.append(t)
+        t.start()
+
+    def accept(self) -> None:
+        assert self.listener is not None
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except OSError:
+                return
+            peer = Peer(self, sock, len(self.peers))
+            self.peers.append(peer)
+            self.thread(self.serve, peer)
+
+    def serve(self, peer: Peer) -> None:
+        with contextlib.suppress(OSError), peer.sock, peer.sock.makefile("rb") as lines:
+            for line in lines:
+                try:
+                    request = json.loads(line)
+                except ValueError:
+                    self.errors.append(f"the client sent {line!r}")
+                    return
+                if request["func"] == "hello":
+                    hello = request["data"]
+                    self.hellos.append(hello)
+                    client = hello["client"]
+                    known = self.known(client) if self.known else client in self.seen
+                    self.seen.add(client)
+                    peer.answer(request, {"server": "fake", "known": known, "inFlight": 1024})
+                    continue
+                self.requests.append(request)
+                if not self.hook(peer, request):
+                    peer.answer(request, {})
+
+    def of(self, func: str) -> list[dict[str, Any]]:
+        return [r for r in self.requests if r["func"] == func]
+
+    def stop(self) -> None:
+        if self.listener is not None:
+            with contextlib.suppress(OSError):
+                self.listener.shutdown(socket.SHUT_RDWR)
+            self.listener.close()
+        for peer in self.peers:
+            peer.close()
+        for t in self.threads:
+            t.join(PATIENCE)
+            assert not t.is_alive()
+        assert self.errors == []
+
+
+@pytest.fixture()
+def fake() -> Iterator[Fake]:
+    with tempfile.TemporaryDirectory() as place:
+        made = Fake(os.path.join(place, "s"))
+        yield made
+        made.stop()
+
+
+class Sync:
+    """Makes something of asyncio's look as if it blocked, so that a test is of both clients."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, inner: Any) -> None:
+        self.loop, self.inner = loop, inner
+
+    def run(self, awaitable: Any) -> Any:
+        async def wait() -> Any:
+            return await awaitable
+
+        result = asyncio.run_coroutine_threadsafe(wait(), self.loop).result(3 * PATIENCE)
+        own = isinstance(result, aio.Client | aio.Watch | aio.ServiceWatch | aio.Held | aio.Registration)
+        return Sync(self.loop, result) if own else result
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **how: Any) -> Any:
+            async def wait() -> Any:  # on the loop, as all of a client's
+                result = found(*args, **how)
+                return await result if inspect.isawaitable(result) else result
+
+            return self.run(wait())
+
+        return call
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Connects clients, which are closed at the end, with no thread left."""
+    before = set(threading.enumerate())
+    made: list[Any] = []
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+
+    def make(*args: Any, **how: Any) -> Any:
+        how.setdefault("timeout", PATIENCE)
+        waits = request.param == "blocking"
+        client = node.connect(*args, **how) if waits else Sync(loop, None).run(aio.connect(*args, **how))
+        made.append(client)
+        return client
+
+    thread.start()
+    yield make
+    for client in made:
+        with contextlib.suppress(node.Timeout):
+            client.close(wait=0)
+    if request.param == "asyncio":
+        until("the loop to be empty", lambda: not asyncio.all_tasks(loop))
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+    left = {t for t in set(threading.enumerate()) - before if t.name == "netcraq-node"}
+    assert not left
+
+
+def item(key: str, value: str, version: str) -> dict[str, Any]:
+    return {"key": key, "found": True, "value": value, "version": version}
+
+
+def together(*work: Callable[[], Any]) -> list[Any]:
+    """Does things in threads of their own. Gives what they return, or raise."""
+    results: list[Any] = [None] * len(work)
+
+    def do(i: int) -> None:
+        try:
+            results[i] = work[i]()
+        except Exception as e:
+            results[i] = e
+
+    threads = [threading.Thread(target=do, args=(i,)) for i in range(len(work))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return results
+
+
+def test_it_waits_for_the_server(fake: Fake, connect: Callable[..., Any]) -> None:
+    timer = threading.Timer(0.1, fake.start)
+    timer.start()
+    connect(fake.path)
+    timer.join()
+
+
+def test_a_server_that_never_comes(
+    tmp_path: Path, connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = tmp_path / "nobody"
+    monkeypatch.setenv("NETCRAQ_NODE_SOCKET", str(nobody))
+    for how in ({"socket": nobody}, {}):
+        with pytest.raises(node.Unavailable) as e:
+            connect(**how, wait=0.05)
+        assert str(nobody) in e.value.message
+        assert "No such file" in e.value.message
+        assert "NETCRAQ_NODE_SOCKET" in e.value.do
+        assert "netcraq-sidecar" in e.value.do
+    with pytest.raises(node.Unavailable, match="Connect call failed"):
+        connect("tcp://127.0.0.1:1", wait=0.05)
+    with pytest.raises(node.InvalidArgument, match="want tcp"):
+        connect("tcp://nowhere", wait=PATIENCE)
+
+
+def test_a_server_that_refuses_the_greeting(fake: Fake, connect: Callable[..., Any]) -> None:
+    fake.start()
+    fake.known = lambda client: fake.peers[-1].say('{"id":0,"error":{"code":"permission_denied","message":"not you"}}')
+    with pytest.raises(node.PermissionDenied, match="not you"):
+        connect(fake.path, wait=PATIENCE)
+
+
+def test_a_connection_that_ends_in_the_middle_of_a_line(fake: Fake, connect: Callable[..., Any]) -> None:
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        if peer.number == 0:
+            peer.say(b'{"id":%d,"data":{"versi' % r["id"])
+            peer.close()
+        else:
+            peer.answer(r, item("k", "v", "1.1"))
+        return True
+
+    fake.hook = hook
+    assert connect(fake.start().path).put("k", "v") == "1.1"
+    first, second = fake.of("put")
+    assert first["once"] == second["once"] == 1
+    assert fake.hellos[0]["client"] == fake.hellos[1]["client"]
+    assert len(fake.hellos[0]["client"]) == 32
+
+
+def test_a_server_that_was_started_anew(fake: Fake, connect: Callable[..., Any]) -> None:
+    fake.known = lambda client: False
+
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        if peer.number > 0:
+            peer.answer(r, item("k", "v", "1.1"))
+        return True
+
+    fake.hook = hook
+    client = connect(fake.start().path)
+
+    def cut() -> None:
+        until("both to be asked", lambda: len(fake.requests) == 2)
+        fake.peers[0].close()
+
+    put, got, _ = together(lambda: client.put("k", "v"), lambda: client.get("k"), cut)
+    assert isinstance(put, node.OutcomeUnknown)
+    assert got.text == "v"
+    assert client.put("k", "v") == "1.1"
+    assert len(fake.of("put")) == 2
+    assert fake.hellos[-1]["client"] != fake.hellos[0]["client"]
+
+
+def test_answers_out_of_order(fake: Fake, connect: Callable[..., Any]) -> None:
+    waiting: list[dict[str, Any]] = []
+
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        waiting.append(r)
+        if len(waiting) == 10:
+            for w in reversed(waiting):
+                peer.answer(w, item(w["data"]["key"], "of " + w["data"]["key"], "1.1"))
+        return True
+
+    fake.hook = hook
+    client = connect(fake.start().path)
+    found = together(*(lambda i=i: client.get(f"k{i}").text for i in range(10)))
+    assert found == [f"of k{i}" for i in range(10)]
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"HTTP/1.1 400\r\n\r\n", b"{}}\n", b"[1,2]\n", b'{"id":"x"}\n', b"\x00\xff\n", b"x" * (5 << 20)]
+)
+def test_garbage(fake: Fake, connect: Callable[..., Any], garbage: bytes) -> None:
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        if peer.number < 2:
+            peer.say(garbage)
+        else:
+            peer.answer(r, item("k", "v", "1.1"))
+        return True
+
+    fake.hook = hook
+    assert connect(fake.start().path).get("k").value == b"v"
+    assert len(fake.peers) == 3
+
+
+def test_messages_of_a_newer_server(fake: Fake, connect: Callable[..., Any]) -> None:
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        peer.say('{"push":"hello","data":{"id":7}}')
+        peer.say('{"id":999999,"data":{"x":1},"more":true}')
+        peer.say('{"id":999998,"error":{"code":"odd","message":"odd"}}')
+        peer.say(json.dumps({"news": [1], "id": r["id"], "data": {**item("k", "v", "1.1"), "color": "red"}}))
+        return True
+
+    fake.hook = hook
+    assert connect(fake.start().path).get("k").text == "v"
+    assert len(fake.peers) == 1
+
+
+def test_a_slow_server(fake: Fake, connect: Callable[..., Any]) -> None:
+    fake.hook = lambda peer, r: r["func"] in ("get", "put")
+    client = connect(fake.start().path)
+    with pytest.raises(node.Timeout):
+        client.get("k", timeout=0.05)
+    with pytest.raises(node.OutcomeUnknown):
+        client.put("k", "v", timeout=0.05)
+    until("the server to be told", lambda: len(fake.of("cancel")) == 2)
+    assert all(r["timeoutMs"] == 50 for r in fake.of("get") + fake.of("put"))
+    fake.peers[0].answer(fake.of("get")[0], item("k", "late", "1.1"))  # nobody's
+    assert not client.leader("x").found
+    assert len(fake.peers) == 1
+
+
+def test_calls_in_flight_are_bounded(fake: Fake, connect: Callable[..., Any]) -> None:
+    held: list[tuple[Peer, dict[str, Any]]] = []
+    hold = True
+
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        held.append((peer, r))
+        if not hold:
+            peer.answer(r, item("k", "v", "1.1"))
+        return True
+
+    fake.hook = hook
+    client = connect(fake.start().path, in_flight=3)
+
+    def check() -> Exception | None:
+        nonlocal hold
+        until("three calls", lambda: len(held) == 3)
+        until("seven that wait", lambda: engine_of(client).under_way() == 10)
+        try:
+            client.put("k", "v", timeout=0.05)  # surely without effect
+        except node.Timeout:
+            assert len(held) == 3
+        else:
+            raise AssertionError("there was room")
+        hold = False
+        for peer, r in list(held):
+            peer.answer(r, item("k", "v", "1.1"))
+        return None
+
+    *got, checked = together(*(lambda: client.get("k").text for _ in range(10)), check)
+    assert checked is None
+    assert got == ["v"] * 10
+
+
+def engine_of(client: Any) -> Any:
+    return (client.inner if isinstance(client, Sync) else client)._engine
+
+
+def test_a_server_that_does_not_read(fake: Fake, connect: Callable[..., Any]) -> None:
+    resume = threading.Event()
+    fake.hook = lambda peer, r: not resume.wait(PATIENCE)
+    client = connect(fake.start().path)
+    big = "x" * (200 << 10)
+    for e in together(*(lambda: client.put("k", big, timeout=0.3) for _ in range(30))):
+        assert isinstance(e, node.OutcomeUnknown | node.Timeout), e
+    resume.set()
+    assert client.get("k").found is False
+
+
+def test_a_server_that_refuses_as_it_drains(fake: Fake, connect: Callable[..., Any]) -> None:
+    fake.known = lambda client: False
+
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        if peer.number == 0:
+            peer.fail(r, "draining")
+        else:
+            peer.answer(r, {"version": "1.1"})
+        return True
+
+    fake.hook = hook
+    assert connect(fake.start().path).put("k", "v") == "1.1"
+
+
+def test_a_server_that_says_that_it_drains(fake: Fake, connect: Callable[..., Any]) -> None:
+    fake.known = lambda client: False
+
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        if r["func"] == "watch":
+            peer.answer(r, {"started": True}, more=True)
+        elif peer.number > 0:
+            peer.answer(r, item("k", "new", "1.2"))
+        return True
+
+    fake.hook = hook
+    client = connect(fake.start().path)
+    watch = client.watch("k")
+
+    def move() -> Any:
+        until("the put", lambda: fake.of("put"))
+        fake.peers[0].say('{"id":0,"data":{"draining":true}}')
+        until("the watch at the successor", lambda: len(fake.of("watch")) == 2)
+        found = client.get("k").text
+        fake.peers[0].answer(fake.of("put")[0], {"version": "1.1"})
+        return found
+
+    assert together(lambda: client.put("k", "v"), move) == ["1.1", "new"]
+    until("the old connection to end", lambda: not fake.threads[1].is_alive())
+    assert len(fake.of("put")) == 1
+    assert fake.hellos[0]["drainNotice"] is True
+    watch.close()
+
+
+def test_close_waits_for_answers(fake: Fake, connect: Callable[..., Any]) -> None:
+    fake.hook = lambda peer, r: r["func"] == "put"
+    client = connect(fake.start().path)
+
+    def close() -> None:
+        until("the put", lambda: fake.of("put"))
+        client.close(wait=PATIENCE)
+
+    def answer() -> None:
+        until("the client to be closing", lambda: engine_of(client).closing)
+        with pytest.raises(node.Closed):
+            client.get("k")
+        fake.peers[0].answer(fake.of("put")[0], {"version": "1.1"})
+
+    assert together(lambda: client.put("k", "v"), close, answer) == ["1.1", None, None]
+
+
+def test_close_does_not_wait_for_ever(fake: Fake, connect: Callable[..., Any]) -> None:
+    fake.hook = lambda peer, r: r["func"] == "put"
+    client = connect(fake.start().path)
+
+    def close() -> None:
+        until("the put", lambda: fake.of("put"))
+        client.close(wait=0.05)
+
+    put, closed = together(lambda: client.put("k", "v"), close)
+    assert isinstance(put, node.OutcomeUnknown)
+    assert isinstance(closed, node.Timeout)
+
+
+def test_errors_of_the_server(fake: Fake, connect: Callable[..., Any]) -> None:
+    code = "no_room"
+
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        peer.say(
+            json.dumps({"id": r["id"], "error": {"code": code, "message": "full", "do": "delete some", "more": 1}})
+        )
+        return True
+
+    fake.hook = hook
+    client = connect(fake.start().path)
+    with pytest.raises(node.NoRoom) as e:
+        client.put("k", "v")
+    assert (e.value.code, e.value.message, e.value.do) == ("no_room", "full", "delete some")
+    code = "of_a_newer_server"
+    with pytest.raises(node.NodeError) as other:
+        client.put("k", "v")
+    assert other.value.code == code
+    for wrong in (
+        lambda: client.put("\ud800", "v"),
+        lambda: client.put("k", 7),
+        lambda: client.increment("k", 1 << 63),
+    ):
+        with pytest.raises(node.InvalidArgument):
+            wrong()
+    with pytest.raises(node.InvalidArgument):
+        client.get_many(["\ud800"])
+    with pytest.raises(node.TooLarge):
+        client.put("k", b"x" * (300 << 10))
+    assert len(fake.requests) == 2
+
+
+def test_requests_are_written_as_the_contract_says(fake: Fake, connect: Callable[..., Any]) -> None:
+    client = connect(fake.start().path, "shop")
+    odd = 'a"b\\c\n\x01ü\u2028'
+    client.put(odd, odd, namespace="other", lease='l"1')
+    client.put("k", b"\xff\x00")
+    client.cas("k", "7.8", b"v")
+    client.delete("k", version="1.2")
+    client.increment("k", -5)
+    client.get("k", eventual=True)
+    assert fake.hellos[0]["namespace"] == "shop"
+    assert [(r["func"], r["data"]) for r in fake.requests] == [
+        ("put", {"namespace": "other", "key": odd, "value": odd, "lease": 'l"1'}),
+        ("put", {"key": "k", "valueBase64": "/wA="}),
+        ("cas", {"key": "k", "value": "v", "version": "7.8"}),
+        ("delete", {"key": "k", "version": "1.2"}),
+        ("increment", {"key": "k", "by": -5}),
+        ("get", {"key": "k", "eventual": True}),
+    ]
+    assert (fake.requests[2]["once"], fake.requests[2]["done"]) == (3, 3)
+
+
+def test_a_watch_is_taken_up(fake: Fake, connect: Callable[..., Any]) -> None:
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        if r["func"] != "watch":
+            return False
+        peer.answer(r, {"started": True}, more=True)
+        if peer.number == 0:
+            peer.answer(r, {"events": [item("a", "1", "1.9"), item("b", "1", "1.1")]}, more=True)
+        else:
+            newer = {**item("a", "2", "1.10"), "overtaken": 3}
+            peer.answer(r, {"events": [item("b", "1", "1.1"), newer]}, more=True)
+        return True
+
+    fake.hook = hook
+    watch = connect(fake.start().path).watch(prefix="", after={"z": "5.5"}, namespace="other")
+    assert [watch.next(PATIENCE).key for _ in "ab"] == ["a", "b"]
+    fake.peers[0].close()
+    event = watch.next(PATIENCE)
+    assert (event.key, event.text, event.overtaken) == ("a", "2", 3)
+    assert fake.of("watch")[1]["data"] == {
+        "namespace": "other",
+        "prefix": "",
+        "after": {"z": "5.5", "a": "1.9", "b": "1.1"},
+    }
+    watch.close()
+    with pytest.raises(node.Closed):
+        watch.next(PATIENCE)
+    until("the server to be told", lambda: fake.of("cancel"))
+
+
+def test_a_watch_keeps_the_newest(fake: Fake, connect: Callable[..., Any]) -> None:
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        if r["func"] != "watch":
+            return False
+        for v in ("1.1", "1.2", "1.3"):
+            peer.answer(r, {"events": [{**item("a", v, v), "overtaken": 1}]}, more=True)
+        return True
+
+    fake.hook = hook
+    client = connect(fake.start().path)
+    watch = client.watch(["a"])
+    client.get("x")  # after it, all events are there
+    event = watch.next(PATIENCE)
+    assert (event.version, event.overtaken) == ("1.3", 5)
+
+
+def test_a_watch_of_a_server_in_trouble(fake: Fake, connect: Callable[..., Any]) -> None:
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        match len(fake.of("watch")):
+            case 1:
+                peer.answer(r, {"started": True}, more=True)
+                peer.fail(r, "unavailable")
+            case 2:
+                peer.answer(r, {})
+            case _:
+                peer.answer(r, {"events": [item("a", "1", "1.1")]}, more=True)
+        return True
+
+    fake.hook = hook
+    assert connect(fake.start().path).watch("a").next(PATIENCE).version == "1.1"
+
+
+def test_a_watch_that_is_refused(fake: Fake, connect: Callable[..., Any]) -> None:
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        peer.fail(r, "permission_denied")
+        return True
+
+    fake.hook = hook
+    client = connect(fake.start().path)
+    with pytest.raises(node.PermissionDenied):
+        client.watch("a").next(PATIENCE)
+    assert engine_of(client).calls == {}
+
+
+def test_versions() -> None:
+    versions = ["0.0", "0.1", "0.9", "0.10", "1.1", "2.0", "10.0"]
+    assert sorted(reversed(versions), key=version_key) == versions
+    assert version_key("0") == version_key("0.0")
+
+
+# With a server that is one.
+
+
+class MemServer:
+    """The node API's server over a store in memory, which can be killed and started again."""
+
+    def __init__(self, program: str, path: str) -> None:
+        self.program, self.path = program, path
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        self.process = subprocess.Popen(
+            [self.program, "--socket", self.path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.strip() == "listening":
+                return
+        raise AssertionError("memserver did not start")
+
+    def end(self, how: int = signal.SIGKILL) -> None:
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(PATIENCE)
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+            self.process = None
+
+
+@pytest.fixture(scope="session")
+def memserver_program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("the node API's server is built with Go, which is not here")
+    program = tmp_path_factory.mktemp("memserver") / "memserver"
+    subprocess.run([go, "build", "-o", program, "./nodeapi/internal/memserver"], cwd=ROOT, check=True)
+    return str(program)
+
+
+@pytest.fixture()
+def server(memserver_program: str) -> Iterator[MemServer]:
+    with tempfile.TemporaryDirectory() as place:
+        made = MemServer(memserver_program, os.path.join(place, "s"))
+        made.start()
+        yield made
+        made.end()
+
+
+def test_keys(server: MemServer, connect: Callable[..., Any]) -> None:
+    client = connect(server.path)
+    assert client.info["server"] == "memserver"
+    assert not client.get("k").found
+    assert client.get("k").value is None
+    version = client.put("k", "blue")
+    got = client.get("k")
+    assert (got.found, got.value, got.text, got.version) == (True, b"blue", "blue", version)
+    swap = client.cas("k", version, b"\xff\x00")
+    assert swap.swapped
+    assert swap.item.value == b"\xff\x00"
+    assert client.get("k", eventual=True).value == b"\xff\x00"
+    again = client.cas("k", version, b"no")
+    assert not again.swapped
+    assert again.item.version == swap.item.version
+    assert client.cas("new", node.NEVER, "").swapped
+    assert client.get("new").value == b""
+    assert [client.increment("n", by).number for by in (1, 41, -(1 << 62))] == [1, 42, 42 - (1 << 62)]
+    assert not client.delete("k", version=version).deleted
+    assert client.delete("k").deleted
+    assert [i.found for i in client.get_many(["k", "n", "new"] * 100)] == [False, True, True] * 100
+    assert not client.get("new", namespace="other").found
+    with pytest.raises(node.TooLarge):
+        client.put("k", b"x" * 5000)
+
+
+def test_watches(server: MemServer, connect: Callable[..., Any]) -> None:
+    client = connect(server.path)
+    version = client.put("a/1", "old")
+    watch = client.watch(prefix="a/", after={"a/1": version})
+    client.put("b/1", "not this one")
+    client.put("a/1", "new")
+    client.put("a/2", b"\xff")
+    events = {e.key: e.value for e in (watch.next(PATIENCE), watch.next(PATIENCE))}
+    assert events == {"a/1": b"new", "a/2": b"\xff"}
+    client.delete("a/1")
+    assert not watch.next(PATIENCE).found
+    with pytest.raises(node.Timeout):
+        watch.next(0.05)
+
+
+def test_many_calls_at_once(server: MemServer, connect: Callable[..., Any]) -> None:
+    client = connect(server.path, in_flight=4)
+    results = together(*(lambda: [client.increment("n").number for _ in range(50)] for _ in range(8)))
+    assert sorted(n for r in results for n in r) == list(range(1, 401))
+
+
+def test_a_server_that_is_killed(server: MemServer, connect: Callable[..., Any]) -> None:
+    """Increments that succeeded were done once, also where the server died in between: what it kept
+    is gone with it, so each life is counted for itself.
+    """
+    client = connect(server.path)
+    over = threading.Event()
+    numbers: list[int] = []
+
+    def work() -> None:
+        while not over.is_set():
+            with contextlib.suppress(node.OutcomeUnknown):
+                numbers.append(client.increment("n").number)
+
+    def kill() -> None:
+        for _ in range(3):
+            at = len(numbers)
+            until("increments", lambda at=at: len(numbers) > at + 20)
+            server.end()
+            server.start()
+        at = len(numbers)
+        until("increments", lambda: len(numbers) > at + 20)
+        over.set()
+
+    assert together(work, kill) == [None, None]
+    lives = sum(b <= a for a, b in pairwise(numbers))
+    assert lives == 3
+
+
+def test_leases(server: MemServer, connect: Callable[..., Any]) -> None:
+    client = connect(server.path)
+    lease = client.grant(0.7)
+    assert lease.ttl == 0.7
+    client.put("k", "v", lease=lease.id)
+    assert client.get("k").lease == lease.id
+    assert client.keep_alive(lease.id) == lease
+    client.revoke(lease.id)
+    assert not client.get("k").found
+    with pytest.raises(node.LeaseGone):
+        client.keep_alive(lease.id)
+
+
+def test_locks(server: MemServer, connect: Callable[..., Any]) -> None:
+    a, b = connect(server.path), connect(server.path)
+    held = a.lock("l", ttl=2)
+    assert (held.name, held.token > 0, held.lost.is_set()) == ("l", True, False)
+    for wait in (0, 0.02):
+        with pytest.raises(node.NotHeld):
+            b.lock("l", wait=wait)
+
+    def release() -> None:
+        until("somebody to wait", lambda: engine_of(b).under_way())
+        held.release()
+
+    other, _ = together(lambda: b.lock("l"), release)
+    assert other.token > held.token
+    assert held.lost.is_set()
+    assert held.error is None
+    held.release()  # does nothing
+    assert a.lock("other", ttl=2).lease == held.lease  # which was not granted anew
+    b.close()
+    assert a.lock("l").token > other.token
+
+
+def test_a_lock_outlives_its_connection(server: MemServer, connect: Callable[..., Any]) -> None:
+    """As far as the client keeps its lease alive: a server that comes again knows nothing of it, so
+    here the connection alone ends.
+    """
+    client = connect(server.path)
+    held = client.lock("l", ttl=2)
+    engine = engine_of(client)
+    engine.loop.call_soon_threadsafe(engine._drop, engine.link, None)
+    time.sleep(2.5)  # longer than its time to live
+    assert held.error is None
+    held.release()
+    lost = client.lock("l", ttl=1)
+    server.end()
+    until("the loss to be told", lost.lost.is_set)
+    assert isinstance(lost.error, node.NotHeld)
+    with pytest.raises(node.NotHeld):
+        lost.release()
+
+
+def test_with(server: MemServer) -> None:
+    with node.connect(server.path) as client:
+        with client.lock("l") as held, client.campaign("e", "me") as leadership, client.acquire("s", 1):
+            assert client.leader("e") == node.Leader(True, "me", leadership.token)
+            with pytest.raises(node.NotHeld):
+                client.acquire("s", 1, wait=0)
+        assert held.lost.is_set()
+        assert not client.leader("e").found
+        with client.watch("k") as events:
+            client.put("k", "v")
+            assert next(e for e in events if e.found).text == "v"
+    with pytest.raises(node.Closed):
+        client.get("k")
+
+    async def same() -> None:
+        async with await aio.connect(server.path) as client:
+            async with client.lock("l") as held, client.campaign("e", "me"), client.acquire("s", 1):
+                assert (await client.leader("e")).value == "me"
+            assert held.lost.is_set()
+            async with client.watch("k") as events:
+                assert (await anext(events)).text == "v"
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.watch("k", after={"k": "9.9"}).next(), 0.05)
+            task = asyncio.create_task(client.get("k"))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(same())
+
+
+def test_services(server: MemServer, connect: Callable[..., Any]) -> None:
+    a, b = connect(server.path), connect(server.path)
+    watch = b.watch_service("web")
+
+    def see(*addresses: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while sorted(i.address for i in watch.next(PATIENCE)) != list(addresses):
+            assert time.monotonic() < end
+
+    one = a.register_service("web", "h:1", ttl=1)
+    two = a.register_service("web", "h:2", instance="two")
+    assert one.instance
+    assert two.instance == "two"
+    see("h:1", "h:2")
+    assert len(b.get_service("web", order="nearest")) == 2
+    two.deregister()
+    see("h:1")
+    b.revoke(one.lease)  # it is registered again
+    see()
+    see("h:1")
+    a.close()
+    see()

@@ -1,0 +1,289 @@
+// Package refadmin is a controller for tests of what asks one where keys are: it has reference
+// chains (package refchain), places keys in them, moves and removes them, and can be made to say
+// nothing.
+package refadmin
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/client/refchain"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Controller is a running one.
+type Controller struct {
+	server *httptest.Server
+	start  time.Time
+	slots  int
+
+	mu       sync.Mutex
+	names    []string
+	chains   map[string]*refchain.Chain
+	ids      map[string]uint8
+	epochs   map[string]uint16
+	next     map[string]uint32
+	keys     map[string]*api.Key
+	moving   map[string]bool
+	replaced map[string]time.Time
+	floor    wire.Version
+	session  uint16
+	down     bool
+	asked    map[string]int // by method and path
+}
+
+// New starts a controller of chains with so many slots each: "a" with epoch 1, "b" with epoch 2,
+// and so on.
+func New(slots int, chains ...*refchain.Chain) *Controller {
+	c := &Controller{start: time.Now(), slots: slots, chains: map[string]*refchain.Chain{}, ids: map[string]uint8{},
+		epochs: map[string]uint16{}, next: map[string]uint32{}, keys: map[string]*api.Key{}, moving: map[string]bool{},
+		replaced: map[string]time.Time{}, asked: map[string]int{}}
+	for i, chain := range chains {
+		name := string(rune('a' + i))
+		c.names = append(c.names, name)
+		c.chains[name], c.ids[name], c.epochs[name] = chain, chain.ID(), uint16(i+1)
+		chain.SetEpoch(uint16(i + 1))
+	}
+	mux := http.NewServeMux()
+	handle := func(pattern string, f func(*http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.down {
+				panic(http.ErrAbortHandler)
+			}
+			c.asked[pattern]++
+			out, err := f(r)
+			w.Header().Set("Content-Type", "application/json")
+			if err != nil {
+				e := err.(*api.Error)
+				w.WriteHeader(e.Status)
+				w.Write(api.MarshalError(e))
+				return
+			}
+			json.NewEncoder(w).Encode(out)
+		})
+	}
+	handle("GET /v1/chains", func(*http.Request) (any, error) {
+		var out []api.Chain
+		for _, n := range c.names {
+			out = append(out, c.chain(n))
+		}
+		return out, nil
+	})
+	handle("GET /v1/chains/{chain}", func(r *http.Request) (any, error) {
+		if c.chains[r.PathValue("chain")] == nil {
+			return nil, api.Errorf(api.CodeNotFound, "no chain %q", r.PathValue("chain"))
+		}
+		return c.chain(r.PathValue("chain")), nil
+	})
+	handle("GET /v1/keys", func(r *http.Request) (any, error) {
+		out := []api.Key{}
+		for name, k := range c.keys {
+			if strings.HasPrefix(name, r.URL.Query().Get("prefix")) {
+				out = append(out, *k)
+			}
+		}
+		slices.SortFunc(out, func(a, b api.Key) int { return strings.Compare(a.Name, b.Name) })
+		return out, nil
+	})
+	handle("GET /v1/keys/{name}", func(r *http.Request) (any, error) { return c.lookup(r.PathValue("name")) })
+	handle("POST /v1/keys", func(r *http.Request) (any, error) {
+		var what api.KeyRequest
+		if err := json.NewDecoder(r.Body).Decode(&what); err != nil {
+			return nil, api.Errorf(api.CodeInvalidArgument, "%v", err)
+		}
+		return c.request(what)
+	})
+	handle("POST /v1/sessions", func(r *http.Request) (any, error) {
+		var what api.SessionsRequest
+		if err := json.NewDecoder(r.Body).Decode(&what); err != nil {
+			return nil, api.Errorf(api.CodeInvalidArgument, "%v", err)
+		}
+		out := api.Sessions{Lease: fmt.Sprint("l", c.session), TTLSeconds: 30}
+		for range what.Count {
+			c.session++
+			out.Sessions = append(out.Sessions, api.Session{ID: c.session, NextRequest: 1})
+		}
+		return out, nil
+	})
+	handle("PUT /v1/sessions/{lease}", func(r *http.Request) (any, error) {
+		return api.Sessions{Lease: r.PathValue("lease"), TTLSeconds: 30}, nil
+	})
+	handle("DELETE /v1/sessions/{lease}", func(*http.Request) (any, error) { return nil, nil })
+	c.server = httptest.NewServer(mux)
+	c.server.Config.ErrorLog = nil
+	return c
+}
+
+// Close ends it.
+func (c *Controller) Close() { c.server.CloseClientConnections(); c.server.Close() }
+
+// URL is where it is asked.
+func (c *Controller) URL() string { return c.server.URL }
+
+// SetDown has it say nothing, or ends that.
+func (c *Controller) SetDown(down bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down = down
+}
+
+// Asked is how often it was asked something, such as "GET /v1/keys/{name}".
+func (c *Controller) Asked(pattern string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked[pattern]
+}
+
+func (c *Controller) chain(name string) api.Chain {
+	at := func(a netip.AddrPort) string { return a.String() }
+	all := c.chains[name].Addresses()
+	out := api.Chain{Name: name, ID: c.ids[name], ServiceAddress: at(all[0]), Ready: true,
+		ValueBytes: 16, Slots: c.slots}
+	for i, a := range all[1:] {
+		out.Members = append(out.Members, api.Member{Switch: fmt.Sprint("s", i+1), Address: at(a)})
+	}
+	for _, k := range c.keys {
+		if k.Chain == name {
+			out.Keys++
+		}
+	}
+	return out
+}
+
+func (c *Controller) settled(k api.Key) api.Key {
+	from := c.start
+	if at, ok := c.replaced[k.Name]; ok {
+		from = at
+	}
+	k.SettledMillis = time.Since(from).Milliseconds()
+	return k
+}
+
+func (c *Controller) lookup(name string) (any, error) {
+	switch k := c.keys[name]; {
+	case c.moving[name]:
+		return nil, api.Errorf(api.CodeUnavailable, "%q is being moved", name)
+	case k == nil:
+		e := api.Errorf(api.CodeNotFound, "no key %q", name)
+		e.SettledMillis = c.settled(api.Key{Name: name}).SettledMillis
+		return nil, e
+	default:
+		return c.settled(*k), nil
+	}
+}
+
+func (c *Controller) request(r api.KeyRequest) (any, error) {
+	if c.moving[r.Name] {
+		return nil, api.Errorf(api.CodeUnavailable, "%q is being moved", r.Name)
+	}
+	if k := c.keys[r.Name]; k != nil {
+		return api.RequestedKey{Key: c.settled(*k)}, nil
+	}
+	if q := r.Quota; q != nil {
+		n := 0
+		for name := range c.keys {
+			if strings.HasPrefix(name, q.Prefix) {
+				n++
+			}
+		}
+		if n >= q.Keys {
+			return nil, api.Errorf(api.CodeQuotaExceeded, "there are %d keys, and there may be %d", n, q.Keys)
+		}
+	}
+	best := ""
+	for _, n := range c.names {
+		if len(r.Chains) > 0 && !slices.Contains(r.Chains, n) || c.chain(n).Keys >= c.slots {
+			continue
+		}
+		if best == "" || c.chain(n).Keys < c.chain(best).Keys {
+			best = n
+		}
+	}
+	if best == "" {
+		return nil, api.Errorf(api.CodeResourceExhausted, "no chain has a slot free: %d slots each", c.slots)
+	}
+	k := c.place(r.Name, best)
+	first := wire.MakeVersion(c.epochs[best], 1)
+	c.chains[best].Put(wire.Key(k.KeyID), first, nil, false)
+	if first <= c.floor {
+		k.VersionOffset = uint64(c.floor + 1 - first)
+	}
+	k.Unwritten = uint64(first) + k.VersionOffset
+	c.keys[r.Name] = k
+	return api.RequestedKey{Key: c.settled(*k), Created: true}, nil
+}
+
+func (c *Controller) place(name, chain string) *api.Key {
+	c.next[chain]++
+	return &api.Key{Name: name, Chain: chain, KeyID: uint32(wire.MakeKey(c.ids[chain], c.next[chain]))}
+}
+
+// Move moves a key to another chain, where it is after a while.
+func (c *Controller) Move(name, to string, takes time.Duration) {
+	c.mu.Lock()
+	old := c.keys[name]
+	if old == nil || old.Chain == to || c.moving[name] {
+		c.mu.Unlock()
+		return
+	}
+	c.moving[name] = true
+	c.mu.Unlock()
+	v, value, found, _ := c.chains[old.Chain].Take(wire.Key(old.KeyID))
+	gone := time.Now()
+	time.Sleep(takes)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.place(name, to)
+	first := wire.MakeVersion(c.epochs[to], 1)
+	k.VersionOffset = uint64(v) + old.VersionOffset - uint64(first)
+	k.Unwritten = old.Unwritten
+	c.chains[to].Put(wire.Key(k.KeyID), first, value, found)
+	c.keys[name] = k
+	c.replaced[name] = gone
+	delete(c.moving, name)
+}
+
+// PutBack takes a key away for a while, as a move that fails.
+func (c *Controller) PutBack(name string, takes time.Duration) {
+	c.mu.Lock()
+	k := c.keys[name]
+	c.moving[name] = true
+	c.mu.Unlock()
+	v, value, found, _ := c.chains[k.Chain].Take(wire.Key(k.KeyID))
+	time.Sleep(takes)
+	c.chains[k.Chain].Put(wire.Key(k.KeyID), v, value, found)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.moving, name)
+}
+
+// Remove takes a key out.
+func (c *Controller) Remove(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.keys[name]
+	if k == nil {
+		return
+	}
+	v, _, _, _ := c.chains[k.Chain].Take(wire.Key(k.KeyID))
+	c.floor = max(c.floor, v+wire.Version(k.VersionOffset)+1) // the deletion's
+	delete(c.keys, name)
+	c.replaced[name] = time.Now()
+}
+
+// Key is a key as it is now; nil: there is none.
+func (c *Controller) Key(name string) *api.Key {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.keys[name]
+}

@@ -1,0 +1,163 @@
+package kube
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/identity"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+// TestControllerLink has an agent ask by the connection that a leader has made, over two terms of
+// it, and the nodes' rights.
+func TestControllerLink(t *testing.T) {
+	ca := newTestAuthority(t)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", ca.identity(t, "n1", identity.Switch).Server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := newControllerLink()
+	defer link.close()
+	mux := http.NewServeMux()
+	mux.Handle("GET "+linkPath, link)
+	agent := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = agent.Serve(l) }() // it ends with the test
+	defer agent.Close()
+
+	type seen struct {
+		method, path, body string
+		caller             admin.Caller
+	}
+	asked := make(chan seen, 100)
+	controller := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		caller, _ := admin.CallerFrom(r.Context())
+		asked <- seen{r.Method, r.URL.EscapedPath(), string(b), caller}
+		_, _ = w.Write([]byte(`{}`))
+	})
+	leader := newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), controller,
+		slog.New(slog.DiscardHandler))
+	c := api.NewClient("127.0.0.1", api.Through(link))
+	ctx := t.Context()
+	if _, err := c.Lookup(ctx, "node/blue/a"); !errors.Is(err, errNoLeader) {
+		t.Errorf("with no leader: %v", err)
+	}
+	nodes := []node{{Node: podroutes.Node{Name: "n1", Address: netip.MustParseAddr("192.0.2.7")}, there: true,
+		status: v1alpha1.NetcraqNodeStatus{Agent: l.Addr().String()}}}
+	for term := range 2 {
+		during, end := context.WithCancel(ctx)
+		leader.follow(during, nodes)
+		leader.follow(during, nodes)
+		poll.Nil(t, 20*time.Second, "the agent is answered", func() error {
+			_, err := c.Lookup(ctx, "node/blue/a/b")
+			return err
+		})
+		got := <-asked
+		if got.method != "GET" || got.path != "/v1/keys/node%2Fblue%2Fa%2Fb" || got.caller.Node != "n1" || got.caller.ReadOnly {
+			t.Errorf("term %d: asked %+v", term, got)
+		}
+		if term == 0 {
+			end()
+			poll.Until(t, 20*time.Second, "a term that has ended answers nothing", func() bool {
+				_, err := c.Lookup(ctx, "node/blue/a")
+				return err != nil
+			})
+			for len(asked) > 0 {
+				<-asked
+			}
+			continue
+		}
+		defer end()
+	}
+
+	if _, err := c.NewSessions(ctx, api.SessionsRequest{Count: 2, Owner: "x", Address: "192.0.2.99"}); err != nil {
+		t.Error(err)
+	}
+	var s api.SessionsRequest
+	if err := json.Unmarshal([]byte((<-asked).body), &s); err != nil || s.Address != "192.0.2.7" || s.Count != 2 {
+		t.Errorf("sessions for another node: %+v, %v", s, err)
+	}
+	quota := &api.KeyQuota{Prefix: "node/blue/", Keys: 10}
+	if _, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/blue/a", Quota: quota}); err != nil {
+		t.Error(err)
+	}
+	<-asked
+	if _, err := c.Chains(ctx); err == nil { // {} is no list
+		t.Error("chains")
+	}
+	<-asked
+
+	for what, do := range map[string]func() error{
+		"read a key of etcd's":         func() error { _, err := c.Lookup(ctx, "/registry/secrets/a"); return err },
+		"read by a longer way":         func() error { _, err := c.Lookup(ctx, "../node/blue"); return err },
+		"list all keys":                func() error { _, err := c.Directory(ctx, "", false); return err },
+		"list a namespace's fast path": func() error { _, err := c.Directory(ctx, "ns/blue/", false); return err },
+		"make another key":             func() error { _, err := c.RequestKey(ctx, api.KeyRequest{Name: "ns/blue/a"}); return err },
+		"make a key of no namespace":   func() error { _, err := c.RequestKey(ctx, api.KeyRequest{Name: "node//a", Quota: quota}); return err },
+		"make a key beyond any quota":  func() error { _, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/blue/a"}); return err },
+		"make a key in another's quota": func() error {
+			_, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/red/a", Quota: quota})
+			return err
+		},
+		"add a key":         func() error { _, err := c.AddKey(ctx, "main", api.KeySpec{Name: "node/blue/a"}); return err },
+		"remove a key":      func() error { return c.RemoveKey(ctx, "main", "node/blue/a") },
+		"move a key":        func() error { _, err := c.MoveKey(ctx, "main", "node/blue/a", "other"); return err },
+		"change a chain":    func() error { _, err := c.ChangeChain(ctx, "main", api.ChainChange{}); return err },
+		"list switches":     func() error { _, err := c.Switches(ctx); return err },
+		"see counters":      func() error { _, err := c.Counters(ctx, "n2"); return err },
+		"bring in a switch": func() error { _, err := c.Recover(ctx, "main", "n2"); return err },
+		"send a long body": func() error {
+			_, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/blue/" + strings.Repeat("a", linkBody), Quota: quota})
+			return err
+		},
+	} {
+		if err := do(); !errors.Is(err, &api.Error{Code: api.CodePermissionDenied}) {
+			t.Errorf("a node may %s: %v", what, err)
+		}
+	}
+	if len(asked) > 0 {
+		t.Errorf("the controller was asked %+v", <-asked)
+	}
+}
+
+// TestControllerLinkStrangers: nobody answers but an agent that may lead.
+func TestControllerLinkStrangers(t *testing.T) {
+	ca := newTestAuthority(t)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", ca.identity(t, "n1", identity.Switch).Server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := newControllerLink()
+	defer link.close()
+	agent := &http.Server{Handler: link, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = agent.Serve(l) }()
+	defer agent.Close()
+	_, stolen := ca.stolen(t, "n2", identity.Switch)
+	stolen.ServerName = "n1"
+	for name, conf := range map[string]*tls.Config{"with a worker's certificate": stolen,
+		"with none": {InsecureSkipVerify: true}} {
+		a := newAnswerer(conf, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		err := a.answer(ctx, "n1", l.Addr().String(), netip.MustParseAddr("192.0.2.7"))
+		cancel()
+		link.mu.Lock()
+		got := link.now
+		link.mu.Unlock()
+		if err == nil || got != nil {
+			t.Errorf("somebody %s answers an agent: %v", name, err)
+		}
+	}
+}

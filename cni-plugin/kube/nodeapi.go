@@ -1,0 +1,215 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	authorization "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/keys"
+	"github.com/netcraq/netcraq/nodeapi/server"
+)
+
+// The agent serves the node API to the pods of its node. Their ports at the switch are closed; what
+// they ask for by the socket, the agent asks the chains for, by the node's own port.
+
+// NodeAPI says where it is served, and to whom.
+type NodeAPI struct {
+	Socket string // "": nowhere
+	// Policy is a file that says what processes may do that are in no pod, and quotas; "": nothing,
+	// and the defaults.
+	Policy string
+	// CgroupRoot is what is before "kubepods" in the names of pods' control groups, where the agent
+	// cannot see it by its own.
+	CgroupRoot string
+}
+
+const (
+	// DefaultNodeSocket is on the node. Pods see its folder as /run/netcraq.
+	DefaultNodeSocket = "/run/netcraq-node/node.sock"
+
+	policyEvery = 2 * time.Second
+	// nodeAPIDrain is how long clients have to finish, when the agent ends.
+	nodeAPIDrain = 4 * time.Second
+)
+
+// nodeAPI is the server of an agent.
+type nodeAPI struct {
+	server *server.Server
+	link   *controllerLink
+	store  *lateStore
+	pods   *nodePods
+}
+
+// serveNodeAPI begins to serve it. Its store is there when a controller has been heard; failed is
+// told if it ends before ctx.
+func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cache, metrics prometheus.Registerer,
+	failed context.CancelCauseFunc) (*nodeAPI, error) {
+	pods, err := followPods(ctx, in, o.Node)
+	if err != nil {
+		return nil, fmt.Errorf("the node API: following pods: %w", err)
+	}
+	reviews := &keyReviews{client: c, asked: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "netcraq_nodeapi_reviews_total",
+		Help: "Questions to the API server about a service account's right to keys, by answer."}, []string{"answer"})}
+	k := authority.KubernetesOptions{Pods: pods, Reviewer: reviews}
+	quota := func(string) authority.Quota { return authority.DefaultQuota }
+	var policy *authority.PolicyFile
+	if o.NodeAPI.Policy != "" {
+		if policy, err = authority.OpenPolicy(o.NodeAPI.Policy, authority.System{}); err != nil {
+			return nil, fmt.Errorf("the node API: %w", err)
+		}
+		k.Hosts, quota = policy, policy.Quota
+	}
+	prefix := o.NodeAPI.CgroupRoot
+	if prefix == "" {
+		prefix = authority.OwnPrefix()
+	}
+	listener, err := listenNode(o.NodeAPI.Socket)
+	if err != nil {
+		return nil, fmt.Errorf("the node API: %w", err)
+	}
+	quotas := authority.NewQuotas(quota, nil)
+	n := &nodeAPI{link: newControllerLink(), store: &lateStore{}, pods: pods}
+	n.server = server.New(server.Config{Store: n.store, Name: "netcraq-agent", Node: o.Node,
+		Identify:  authority.Identifier{Cgroups: &authority.Cgroups{Prefix: prefix}},
+		Authority: authority.NewKubernetes(k), Quotas: quotas, Log: o.Log, Metrics: metrics})
+	metrics.MustRegister(reviews.asked)
+	if policy != nil {
+		go policy.Follow(ctx, policyEvery, o.Log, quotas.Changed)
+	}
+	go n.store.fill(ctx, keys.Options{Admin: api.NewClient("127.0.0.1", api.Through(n.link)), Node: o.Node,
+		Quota: quotas.Keys}, o.Log)
+	go func() {
+		if err := n.server.Serve(listener); !errors.Is(err, server.ErrClosed) {
+			failed(fmt.Errorf("serving the node API: %w", err))
+		}
+	}()
+	o.Log.Info("the node API is served", "socket", o.NodeAPI.Socket, "control groups below", prefix+"/")
+	return n, nil
+}
+
+// end lets clients finish, and ends.
+func (n *nodeAPI) end(log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), nodeAPIDrain)
+	defer cancel()
+	if err := n.server.Shutdown(ctx); err != nil {
+		log.Info("some clients of the node API were still there", "err", err)
+	}
+	n.link.close()
+	n.store.close()
+}
+
+// listenNode makes the socket, in a folder that everybody may enter and root alone may change: who
+// connects may do what his pod may.
+func listenNode(path string) (net.Listener, error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("the socket's folder: %w", err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask is
+		return nil, fmt.Errorf("the socket's folder: %w", err)
+	}
+	return server.Listen("unix://"+path, server.Access{Mode: 0o666, GID: -1})
+}
+
+// nodePods knows this node's pods: authority.Pods.
+type nodePods struct {
+	node string
+
+	mu      sync.Mutex
+	byUID   map[string]authority.PodInfo
+	changed chan struct{}
+}
+
+// followPods begins to follow the pods of a node. They are known when the cache has begun.
+func followPods(ctx context.Context, in cache.Cache, node string) (*nodePods, error) {
+	p := &nodePods{node: node, byUID: map[string]authority.PodInfo{}, changed: make(chan struct{})}
+	informer, err := in.GetInformer(ctx, &corev1.Pod{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, err
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { p.set(o, true) },
+		UpdateFunc: func(_, o any) { p.set(o, true) },
+		DeleteFunc: func(o any) {
+			if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			p.set(o, false)
+		},
+	})
+	return p, err
+}
+
+// set takes a pod as it is now. One that has ended is not there, and neither is one of another
+// node.
+func (p *nodePods) set(o any, there bool) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok || pod.Spec.NodeName != p.node {
+		return
+	}
+	there = there && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if there {
+		p.byUID[string(pod.UID)] = authority.PodInfo{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name,
+			ServiceAccountName: pod.Spec.ServiceAccountName}
+	} else {
+		delete(p.byUID, string(pod.UID))
+	}
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// Pod implements authority.Pods.
+func (p *nodePods) Pod(uid string) (authority.PodInfo, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i, ok := p.byUID[uid]
+	return i, ok
+}
+
+// Changed implements authority.Pods.
+func (p *nodePods) Changed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed
+}
+
+// keyReviews asks the API server: authority.Reviewer.
+type keyReviews struct {
+	client client.Client
+	asked  *prometheus.CounterVec
+}
+
+// Review implements authority.Reviewer.
+func (r *keyReviews) Review(ctx context.Context, q authority.Review) (bool, error) {
+	s := &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
+		User: "system:serviceaccount:" + q.AccountNamespace + ":" + q.Account,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + q.AccountNamespace,
+			"system:authenticated"},
+		ResourceAttributes: &authorization.ResourceAttributes{Group: authority.Group, Resource: authority.Resource,
+			Verb: q.Verb, Namespace: q.Namespace}}}
+	if err := r.client.Create(ctx, s); err != nil {
+		r.asked.WithLabelValues("none").Inc()
+		return false, err
+	}
+	allowed := s.Status.Allowed && !s.Status.Denied
+	r.asked.WithLabelValues(map[bool]string{true: "yes", false: "no"}[allowed]).Inc()
+	return allowed, nil
+}

@@ -1,0 +1,177 @@
+package ops
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Indexes is what the switches have of a chain in their key_index, as far as they have acknowledged
+// it, once all members have their part and have been heard.
+type Indexes struct {
+	Members []string                      // head first
+	Others  []string                      // the other switches
+	Entries map[string]map[wire.Key]Entry // by switch
+	// Untidy are the switches that have come up since they were tidied last. The entries of these
+	// are made and dropped. None is one that is being filled, which gets its entries by Copy.
+	Untidy map[string]bool
+	Busy   map[wire.Key]bool // keys that operations are changing
+	// Older says that the directory was saved with a record that is an earlier one.
+	Older bool
+	Slots int                      // that there are
+	Entry func(keyspace.Key) Entry // that a key should have
+	// KnowsNoRealms says of a switch that its program has none: entries of one slot are the same to
+	// it. nil: all have them.
+	KnowsNoRealms func(sw string) bool
+}
+
+// Tidied takes the switches that can be tidied now out of those that have come up: all but a
+// joiner, which can be when it is a member, or when it is given up.
+func Tidied(untidy map[string]bool, c chain.Config) map[string]bool {
+	now := maps.Clone(untidy)
+	delete(now, c.Shadow)
+	for sw := range now {
+		delete(untidy, sw)
+	}
+	return now
+}
+
+// Tidying is what is to be done so that switches and directory agree.
+type Tidying struct {
+	Steps []TidyStep // in order
+	// How many keys the directory has taken in, forgotten and retired. It has to be saved where it
+	// has Changed.
+	Adopted, Forgotten, Retired int
+	Changed                     bool
+}
+
+// TidyStep makes entries at a switch, or drops them.
+type TidyStep struct {
+	Switch  string
+	Insert  bool
+	Entries []Entry
+}
+
+// Keys are the keys whose entries are made and dropped: nothing else may be done with them
+// meanwhile.
+func (t *Tidying) Keys() map[wire.Key]bool {
+	keys := map[wire.Key]bool{}
+	for _, s := range t.Steps {
+		for _, e := range s.Entries {
+			keys[e.ID] = true
+		}
+	}
+	return keys
+}
+
+// Tidy compares the key_index entries of switches that have come up with the directory: entries
+// that are missing are made, tail first; keys that all members have and nobody remembers are taken
+// in; all others are dropped, head first. What is compared is what the switches have now, not when
+// they came: a key that has gone since must not come back under its KEY_ID. Nobody remembers a key
+// only if its KEY_ID has never been given, as far as the directory knows (it was lost): one that
+// was given and is no key's any more was removed or has moved away.
+func Tidy(dir *keyspace.Directory, id uint8, in Indexes) Tidying {
+	var out Tidying
+	busy := maps.Clone(in.Busy)
+	if busy == nil {
+		busy = map[wire.Key]bool{}
+	}
+	for _, k := range dir.Chain(id) {
+		if k.Alias != 0 { // it is being moved
+			busy[k.ID], busy[k.Alias] = true, true
+		}
+	}
+	if in.Older {
+		out.Forgotten = forgetGone(dir, id, in, busy)
+	}
+	out.Adopted = adopt(dir, in, busy)
+	if in.Older { // those that were given since the directory was saved, and are no key's any more
+		dir.Skip(id)
+	}
+	keys := dir.Chain(id)
+	for _, m := range slices.Backward(in.Members) {
+		step := TidyStep{Switch: m, Insert: true}
+		for _, k := range keys {
+			want := in.Entry(k)
+			has, ok := in.Entries[m][k.ID]
+			same := ok && (has == want || has.Slot == want.Slot && in.KnowsNoRealms != nil && in.KnowsNoRealms(m))
+			if k.State == keyspace.Placed && !busy[k.ID] && !same {
+				step.Entries = append(step.Entries, want)
+			}
+		}
+		out.add(in, step)
+	}
+	for _, sw := range slices.Concat(in.Members, in.Others) {
+		step := TidyStep{Switch: sw}
+		for _, key := range slices.Sorted(maps.Keys(in.Entries[sw])) {
+			if busy[key] || !in.Untidy[sw] {
+				continue
+			}
+			k, ok := dir.ByID(key)
+			if !ok && dir.Retire(key) { // somebody has given it
+				out.Retired++
+			}
+			if !ok || !slices.Contains(in.Members, sw) || k.State != keyspace.Placed {
+				step.Entries = append(step.Entries, Entry{ID: key})
+			}
+		}
+		out.add(in, step)
+	}
+	out.Changed = in.Older || out.Adopted+out.Retired > 0
+	return out
+}
+
+// add adds a step at a switch that is to be tidied, if there is something to do.
+func (t *Tidying) add(in Indexes, step TidyStep) {
+	if in.Untidy[step.Switch] && len(step.Entries) > 0 {
+		t.Steps = append(t.Steps, step)
+	}
+}
+
+// forgetGone has the directory follow the switches where it was saved with a record that is an
+// earlier one: a key of which no member has an entry was removed or has moved since.
+func forgetGone(dir *keyspace.Directory, id uint8, in Indexes, busy map[wire.Key]bool) (gone int) {
+	for _, k := range slices.Clone(dir.Chain(id)) {
+		somewhere := slices.ContainsFunc(in.Members, func(m string) bool { _, ok := in.Entries[m][k.ID]; return ok })
+		if k.State == keyspace.Placed && !busy[k.ID] && !somewhere {
+			dir.Delete(k.ID)
+			gone++
+		}
+	}
+	return gone
+}
+
+// adopt takes in the keys that all members have and nobody remembers.
+func adopt(dir *keyspace.Directory, in Indexes, busy map[wire.Key]bool) int {
+	found := map[wire.Key]int{}
+	for id, entry := range in.Entries[in.Members[0]] {
+		everywhere := !slices.ContainsFunc(in.Members, func(m string) bool {
+			e, ok := in.Entries[m][id]
+			return !ok || e.Slot != entry.Slot
+		})
+		if _, ok := dir.ByID(id); !ok && !busy[id] && everywhere && entry.Slot < in.Slots {
+			found[id] = entry.Slot
+		}
+	}
+	return len(dir.Adopt(found))
+}
+
+// Tidy does the steps, one after the other, and tells what became of each. A switch that fails will
+// come up again, or an operator must look: the others are tidied all the same. The error is ctx's.
+func (c *Chain) Tidy(ctx context.Context, steps []TidyStep, told func(TidyStep, error)) error {
+	for _, step := range steps {
+		s, err := c.Switch(step.Switch)
+		if err == nil {
+			err = s.target.WriteEntries(ctx, step.Insert, step.Entries)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		told(step, err)
+	}
+	return nil
+}

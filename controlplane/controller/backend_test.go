@@ -1,0 +1,41 @@
+package controller
+
+import (
+	"testing"
+
+	"github.com/netcraq/netcraq/controlplane/keyspace"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// TestUndoneAdditionIsNotListed: nobody hears of a key whose addition failed while it is taken out
+// again. It has no versions by its name, so that who learned it would take the switches' for those.
+func TestUndoneAdditionIsNotListed(t *testing.T) {
+	d, err := keyspace.New([]keyspace.Space{{Chain: 1, Count: 4}}, keyspace.Snapshot{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := func() (names []string) {
+		c := &Controller{savedKeys: d.Snapshot()}
+		for _, k := range c.onRecord("") {
+			names = append(names, k.Name)
+		}
+		return names
+	}
+	failed, err := d.Add(1, "failed", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed, err := d.Add(1, "placed", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.SetState(placed.ID, keyspace.Placed)
+	d.Written(placed.ID, wire.MakeVersion(1, 1), true)
+	for _, k := range []keyspace.Key{failed, placed} {
+		d.SetState(k.ID, keyspace.Removing)
+	}
+	// One that was there is listed until it is gone: till then it can be read.
+	if names := listed(); len(names) != 1 || names[0] != "placed" {
+		t.Errorf("listed are %q", names)
+	}
+}

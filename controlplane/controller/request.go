@@ -1,0 +1,127 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
+)
+
+// Keys that are asked for by their names, wherever there is room.
+
+// errQuota: there are as many keys as there may be.
+var errQuota = errors.New("quota exceeded")
+
+// RequestKey adds a key in the chain that has the most room, unless there is one of that name. It
+// can be asked again and again.
+func (c *Controller) RequestKey(ctx context.Context, r api.KeyRequest) (*api.RequestedKey, error) {
+	if q := r.Quota; q != nil && (q.Prefix == "" || !strings.HasPrefix(r.Name, q.Prefix)) {
+		return nil, api.Errorf(api.CodeInvalidArgument, "the quota is of names that start with %q, and the key's is %q",
+			q.Prefix, r.Name)
+	}
+	full := map[string]bool{} // chains that were, when it came to it
+	for {
+		var there keyspace.Key
+		var known bool
+		var to string
+		var failed error
+		if err := c.call(ctx, func() {
+			if there, known, failed = c.find(r.Name); failed == nil && !known {
+				to, failed = c.roomiest(r.Chains, full)
+			}
+		}); err != nil || failed != nil {
+			return nil, apiError(errors.Join(err, failed))
+		}
+		if known {
+			return c.requested(ctx, there, false)
+		}
+		added, err := c.addKeys(ctx, to, []newKey{{name: r.Name, value: r.Value, may: func() error {
+			if q := r.Quota; q != nil {
+				// Somebody else has just made it: no more keys are asked for than there are.
+				if _, made := c.dir.ByName(r.Name); made {
+					return keyspace.ErrExists
+				}
+				if n := c.dir.CountPrefix(q.Prefix); n >= q.Keys {
+					return fmt.Errorf("%w: there are %d keys whose names start with %s, and there may be %d", errQuota, n, q.Prefix, q.Keys)
+				}
+			}
+			return nil
+		}}})
+		if err != nil {
+			return nil, apiError(err)
+		}
+		switch a := added[0]; {
+		case a.err == nil:
+			return c.requested(ctx, a.key, true)
+		case errors.Is(a.err, keyspace.ErrExists): // somebody else was faster
+		case errors.Is(a.err, keyspace.ErrFull):
+			full[to] = true
+		default:
+			return nil, apiError(a.err)
+		}
+	}
+}
+
+func (c *Controller) requested(ctx context.Context, k keyspace.Key, created bool) (*api.RequestedKey, error) {
+	out := &api.RequestedKey{Created: created}
+	return out, apiError(c.call(ctx, func() { out.Key = c.describeOne(k) }))
+}
+
+// find finds a key by its name, if what is told of it is so for good: no controller that takes over
+// undoes it.
+func (c *Controller) find(name string) (k keyspace.Key, known bool, err error) {
+	k, known = c.dir.ByName(name)
+	if c.news[name] || known && k.State != keyspace.Placed {
+		return k, known, fmt.Errorf("%w: the key %q is being added, removed or moved: ask again", chain.ErrUnavailable, name)
+	}
+	return k, known, c.mayTell()
+}
+
+// roomiest is the chain, of some (none: of all), with the least of its slots taken; one that is
+// ready, if there is one.
+func (c *Controller) roomiest(names []string, full map[string]bool) (string, error) {
+	var all []*chainState
+	for _, n := range names {
+		ch, err := c.findChain(n)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, ch)
+	}
+	if len(names) == 0 {
+		all = c.net().chains
+	}
+	type candidate struct {
+		name  string
+		ready bool
+		taken float64
+	}
+	var fit []candidate
+	var said []string
+	for _, ch := range all {
+		n, slots := c.dir.Count(ch.topo.ID), ch.space.Count
+		said = append(said, fmt.Sprintf("%s has %d of %d", ch.topo.Name, n, slots))
+		if n < slots && !full[ch.topo.Name] {
+			fit = append(fit, candidate{ch.topo.Name, ch.m.Status(c.now()).Ready, float64(n) / float64(slots)})
+		}
+	}
+	if len(fit) == 0 {
+		return "", fmt.Errorf("%w: no chain that may be used has a slot free (%s): remove keys, or give a chain more slots",
+			keyspace.ErrFull, strings.Join(said, ", "))
+	}
+	return slices.MinFunc(fit, func(a, b candidate) int {
+		if a.ready != b.ready {
+			if a.ready {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.taken, b.taken), strings.Compare(a.name, b.name))
+	}).name, nil
+}

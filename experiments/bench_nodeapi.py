@@ -1,0 +1,383 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measure the doors of a node side by side (``make bench-nodeapi``): the node API over a Unix
+socket, as JSON lines and in the compact framing, and gRPC over a Unix socket and over TCP, each
+with a client in Go, in Python and in Node.js; and a bare echo over the same socket: the limit.
+
+One process (``netcraq-doors serve``) has all doors, and behind them the same store in memory, so
+what is compared is the doors alone: no door asks a switch. A client makes one call after the other,
+as a service does that waits for an answer. They take turns, and begin again for each repetition, on
+a machine that is calm and with every core busy. A figure is the median of the repetitions.
+
+What misses an aim is marked; the exit status is 0 all the same: how fast a machine is, and what
+else it does, is no mistake. ``out/bench-nodeapi.json`` has every repetition. docs/measuring.md has
+the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from rich.console import Console  # noqa: E402
+from rich.table import Table  # noqa: E402
+
+from experiments.bench import versions  # noqa: E402
+
+SOURCES = ROOT / "experiments" / "doors"
+COMMAND = ROOT / "bin" / "netcraq-doors"
+INSTALLED = ROOT / "out" / "bench-nodeapi"
+
+LANGUAGES = ("Go", "Python", "Node.js")
+LOADS = ("calm", "busy")
+
+
+@dataclass(frozen=True)
+class Door:
+    """A way to the store: what the loads call it, and which of the server's sockets it is."""
+
+    name: str
+    kind: str
+    socket: str
+
+
+ECHO = Door("echo, Unix socket (the limit)", "echo", "echo")
+JSON = Door("node API, JSON, Unix socket", "json", "node")
+COMPACT = Door("node API, compact, Unix socket", "compact", "node")
+GRPC_UNIX = Door("gRPC, Unix socket", "grpc", "grpc-unix")
+GRPC_TCP = Door("gRPC, TCP", "grpc", "grpc-tcp")
+DOORS = (ECHO, JSON, COMPACT, GRPC_UNIX, GRPC_TCP)
+
+ARTICLE = {("gRPC", "calm"): 600, ("gRPC", "busy"): 1800, ("JSON", "calm"): 200, ("JSON", "busy"): 600}
+"""What the article says of Node.js services and a sidecar in Go, in microseconds a call: "Inner Pod
+Communication in Pipedrive Using Streaming Unix Domain Sockets" (2023).
+"""
+
+Measured = dict[str, list[dict[str, float]]]
+"""Repetitions by the name of a case."""
+
+
+class Failed(Exception):
+    """A run that is no measurement."""
+
+
+def case(door: Door, language: str, load: str) -> str:
+    """The name of what is measured in the results."""
+    return f"{door.name} | {language} | {load}"
+
+
+# ---- What is needed ----
+
+
+def install() -> dict[str, str]:
+    """Install what the loads need beyond the project's own, into out/. Why a language's foreign
+    doors are left out, by language.
+    """
+    missing: dict[str, str] = {}
+    INSTALLED.mkdir(parents=True, exist_ok=True)
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        missing["Node.js"] = "Node.js and npm are not installed"
+    else:
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(SOURCES / name, INSTALLED / name)
+        # What npm builds is optional: the packages are the same with and without.
+        npm = ["npm", "install", "--no-save", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund"]
+        once(INSTALLED / ".npm", [INSTALLED / "package-lock.json"], npm, missing, "Node.js")
+    requirements = SOURCES / "requirements.txt"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "--upgrade"]
+    pip += ["--target", str(INSTALLED / "python"), "-r", str(requirements)]
+    once(INSTALLED / ".pip", [requirements], pip, missing, "Python")
+    return missing
+
+
+def once(stamp: Path, inputs: list[Path], command: list[str], missing: dict[str, str], language: str) -> None:
+    """Run an installation, unless it was done for the same inputs."""
+    wanted = hashlib.sha256(b"".join(file.read_bytes() for file in inputs)).hexdigest()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    print(f"installing what the load in {language} needs", flush=True)
+    done = subprocess.run(command, cwd=INSTALLED, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        lines = (done.stderr.strip() or done.stdout.strip() or "no reason was given").splitlines()
+        missing[language] = f"{command[0]} could not install its packages: {lines[-1]}"
+        return
+    stamp.write_text(wanted)
+
+
+def left_out(door: Door, language: str, missing: dict[str, str]) -> str:
+    """Why a case is not measured; "" where it is."""
+    if language == "Node.js" and shutil.which("node") is None:
+        return "Node.js is not installed"
+    foreign = {"Node.js": ("grpc", "compact"), "Python": ("compact",)}
+    return missing.get(language, "") if door.kind in foreign.get(language, ()) else ""
+
+
+# ---- One measurement ----
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used of the processors, to the nanosecond where the kernel counts so."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    except (OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Server:
+    """All doors."""
+
+    def __init__(self, directory: str) -> None:
+        self.process = subprocess.Popen(
+            [COMMAND, "serve", "--directory", directory], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise Failed(f"netcraq-doors: {self.process.communicate()[1].strip()}")
+        self.sockets: dict[str, str] = json.loads(line)
+
+    def close(self) -> None:
+        """End it."""
+        self.process.terminate()
+        self.process.wait()
+
+
+def client(door: Door, language: str, address: str, seconds: float) -> list[str]:
+    """The command of a load."""
+    if language == "Go":
+        return [str(COMMAND), "client", "--door", door.kind, "--address", address, "--seconds", str(seconds)]
+    if language == "Python":
+        command = [sys.executable, str(SOURCES / "client.py"), door.kind, address, str(seconds), "500"]
+        return [*command, str(INSTALLED / "python")]
+    return ["node", str(SOURCES / "client.cjs"), door.kind, address, str(seconds), "2000", str(INSTALLED)]
+
+
+def measure(server: Server, door: Door, language: str, seconds: float) -> dict[str, Any]:
+    """One load by one door."""
+    command = client(door, language, server.sockets[door.socket], seconds)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdin and process.stdout and process.stderr
+    try:
+        if process.stdout.readline().strip() != "ready":
+            raise Failed(f"{language}, {door.name}: {process.communicate()[1].strip()}")
+        before = cpu_seconds(server.process.pid)
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        used = cpu_seconds(server.process.pid) - before
+        errors = process.communicate(timeout=60)[1]
+        if not line or process.returncode != 0:
+            raise Failed(f"{language}, {door.name}: {errors.strip()}")
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    report = json.loads(line)
+    return {
+        "p50_us": round(report["p50_us"], 2),
+        "p99_us": round(report["p99_us"], 2),
+        "client_cpu_us": round(report["cpu_us"] / report["calls"], 2),
+        "server_cpu_us": round(used * 1e6 / report["calls"], 2),
+        "calls": report["calls"],
+        "version": report["version"],
+    }
+
+
+@contextmanager
+def busy_cores(load: str) -> Iterator[None]:
+    """Every core has something else to do, if that is the load."""
+    burners = []
+    try:
+        if load == "busy":
+            burners = [subprocess.Popen([COMMAND, "burn"]) for _ in os.sched_getaffinity(0)]
+            time.sleep(0.2)
+        yield
+    finally:
+        for burner in burners:
+            burner.terminate()
+            burner.wait()
+
+
+def go(options: argparse.Namespace) -> dict[str, Any]:
+    """All measurements, in turn."""
+    missing = install()
+    cases = [(door, language) for door in DOORS for language in options.languages]
+    out = {f"{door.name} | {language}": why for door, language in cases if (why := left_out(door, language, missing))}
+    cases = [(door, language) for door, language in cases if f"{door.name} | {language}" not in out]
+    out["etcd's and Consul's clients"] = (
+        "they ask for coordination, which is not what is measured here: a get at one store in memory"
+    )
+    measured: Measured = {}
+    result: dict[str, Any] = {
+        "engine": "none: store.Memory, in the process that has the doors",
+        "versions": {**versions(), "clients": {}},
+        "load_average": os.getloadavg(),
+        "left_out": out,
+    }
+    began, turns = time.monotonic(), options.repetitions * len(LOADS)
+    with tempfile.TemporaryDirectory(prefix="netcraq-doors-") as directory:
+        server = Server(directory)
+        try:
+            for turn in range(turns):
+                load = LOADS[turn % len(LOADS)]
+                print(f"{time.monotonic() - began:4.0f} s: turn {turn + 1} of {turns}, {load}", flush=True)
+                with busy_cores(load):
+                    for door, language in cases:
+                        found = measure(server, door, language, options.seconds)
+                        result["versions"]["clients"][f"{door.name} | {language}"] = found.pop("version")
+                        measured.setdefault(case(door, language, load), []).append(found)
+        finally:
+            server.close()
+    result["measured"] = measured
+    result["aims"] = [
+        {"what": what, "measured": found, "aim": aim, "met": met} for what, found, aim, met in judge(measured)
+    ]
+    result["article_us"] = {" | ".join(key): value for key, value in ARTICLE.items()}
+    result["options"] = {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()}
+    return result
+
+
+# ---- What it says ----
+
+
+def median(measured: Measured, door: Door, language: str, load: str, what: str) -> float | None:
+    """The median of the repetitions; None where it was left out."""
+    found = measured.get(case(door, language, load))
+    return round(statistics.median(each[what] for each in found), 1) if found else None
+
+
+def ratio(measured: Measured, of: Door, to: Door, language: str, load: str) -> float | None:
+    """The median of the ratios of p50s that were measured in one repetition."""
+    mine, others = measured.get(case(of, language, load)), measured.get(case(to, language, load))
+    if not mine or not others:
+        return None
+    return statistics.median(a["p50_us"] / b["p50_us"] for a, b in zip(mine, others, strict=True))
+
+
+def judge(measured: Measured) -> list[tuple[str, str, str, bool]]:
+    """What was measured beside the aims."""
+    rows = []
+    for load in LOADS:
+        for language, name in (("Node.js", "@grpc/grpc-js"), ("Go", "grpc-go"), ("Python", "grpcio")):
+            for grpc in (GRPC_UNIX, GRPC_TCP):
+                found = ratio(measured, JSON, grpc, language, load)
+                if found is None:
+                    continue
+                what = f"{language}, {load}: p50 of JSON to that of {name}, {grpc.name.split(', ')[1]}"
+                note = "1/3" if language != "Python" else "none"
+                if language == "Node.js":
+                    note += ", better 1/5" + (": reached" if found <= 1 / 5 else "")
+                rows.append((what, f"{found:.2f}", note, language == "Python" or found <= 1 / 3))
+        found = ratio(measured, COMPACT, ECHO, "Go", load)
+        if found is not None:
+            rows.append((f"Go, {load}: p50 of compact to that of the echo", f"{found:.2f}", "1.5", found <= 1.5))
+    return rows
+
+
+def figure(value: float | None) -> str:
+    """For people."""
+    return "left out" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def tables(measured: Measured, languages: list[str]) -> Iterator[Table]:
+    """A table for each load, and the article's beside ours."""
+    for load in LOADS:
+        table = Table(title=f"a get, {'a calm machine' if load == 'calm' else 'every core busy'}, microseconds")
+        table.add_column("door")
+        for language in languages:
+            table.add_column(f"{language}\np50", justify="right")
+            table.add_column("\np99", justify="right")
+            table.add_column("CPU client\n+ server", justify="right")
+        for door in DOORS:
+            row = [door.name]
+            for language in languages:
+                p50, p99, mine, theirs = (
+                    median(measured, door, language, load, what)
+                    for what in ("p50_us", "p99_us", "client_cpu_us", "server_cpu_us")
+                )
+                row += [figure(p50), figure(p99), f"{figure(mine)} + {figure(theirs)}" if p50 is not None else ""]
+            table.add_row(*row)
+        yield table
+    table = Table(title="Node.js, microseconds a call: the article's beside ours (p50)")
+    for column in ("", "the article, calm", "ours", "the article, busy", "ours"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, kind, door in (("gRPC, TCP", "gRPC", GRPC_TCP), ("JSON, Unix socket", "JSON", JSON)):
+        row = [name]
+        for load in LOADS:
+            row += [str(ARTICLE[kind, load]), figure(median(measured, door, "Node.js", load, "p50_us"))]
+        table.add_row(*row)
+    yield table
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="bench_nodeapi.py", description="Measure the node API beside gRPC, with clients in three languages."
+    )
+    parser.add_argument("--seconds", type=float, default=1, metavar="N", help="of each measurement (default 1)")
+    parser.add_argument("--repetitions", type=int, default=5, metavar="N", help="of each, in turn (default 5)")
+    parser.add_argument("--languages", nargs="+", choices=LANGUAGES, default=list(LANGUAGES), metavar="LANGUAGE")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "out" / "bench-nodeapi.json",
+        metavar="FILE",
+        help="default out/bench-nodeapi.json",
+    )
+    return parser
+
+
+def main() -> int:
+    """The command."""
+    options = arguments().parse_args()
+    try:
+        result = go(options)
+    except (Failed, OSError) as why:
+        sys.exit(f"bench_nodeapi.py: {why}")
+    except KeyboardInterrupt:
+        return 130
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(result, indent=2) + "\n")
+    console = Console(width=max(140, shutil.get_terminal_size().columns))
+    for table in tables(result["measured"], options.languages):
+        console.print(table)
+    aims = Table(title="the aims")
+    for column in ("", "measured", "aim", ""):
+        aims.add_column(column)
+    for aim in result["aims"]:
+        mark = "" if aim["aim"] == "none" else "met" if aim["met"] else "MISSED"
+        aims.add_row(aim["what"], aim["measured"], aim["aim"], mark)
+    console.print(aims)
+    for what, why in result["left_out"].items():
+        console.print(f"left out: {what}: {why}")
+    load = result["load_average"][0]
+    console.print(
+        f"load average before it began: {load:.1f} on {os.cpu_count()} processors"
+        + (" (this machine was not calm)" if load > 0.5 * (os.cpu_count() or 1) else "")
+        + f"; {options.out} has every repetition"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+// Command netcraq-doors is what make bench-nodeapi measures, and its load in Go: one store in
+// memory behind several doors, so that the doors alone are compared. experiments/bench_nodeapi.py
+// starts it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "netcraq-doors:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{Use: "netcraq-doors", Short: "One store behind several doors, and a load for each",
+		SilenceUsage: true, SilenceErrors: true}
+	var directory string
+	serve := &cobra.Command{Use: "serve", Short: "open all doors, until SIGTERM", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), directory, cmd.OutOrStdout()) }}
+	serve.Flags().StringVar(&directory, "directory", "", "where the sockets go")
+	_ = serve.MarkFlagRequired("directory")
+
+	var load load
+	client := &cobra.Command{Use: "client", Short: "get a key, one call at a time", Args: cobra.NoArgs,
+		Long: "Get a key, one call at a time. After a line on the input it measures, and prints what it found as JSON.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return load.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		}}
+	client.Flags().StringVar(&load.door, "door", "", "echo, json, compact or grpc")
+	client.Flags().StringVar(&load.address, "address", "", "path of a socket, or tcp://HOST:PORT")
+	client.Flags().Float64Var(&load.seconds, "seconds", 1, "how long")
+	client.Flags().IntVar(&load.warm, "warm", 2000, "calls before that")
+
+	burn := &cobra.Command{Use: "burn", Short: "keep one core busy, until SIGTERM", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			runtime.GOMAXPROCS(2)
+			done := cmd.Context().Done()
+			for n := uint64(1); ; n = n*6364136223846793005 + 1442695040888963407 {
+				if n>>44 == 0 {
+					select {
+					case <-done:
+						return nil
+					default:
+					}
+				}
+			}
+		}}
+	root.AddCommand(serve, client, burn)
+	return root
+}
+
+// What is asked for, and what is answered.
+const (
+	namespace = "default"
+	key       = "services/barista/leader"
+	valueSize = 64
+	// echoSize is about what a get and its answer take as JSON, each way.
+	echoSize = 128
+)
+
+// background is for calls that have no time-out of their own.
+var background = context.Background()

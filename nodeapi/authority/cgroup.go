@@ -1,0 +1,182 @@
+package authority
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// The kubelet makes a control group for each pod, and the runtime one in it for each container:
+//
+//	cgroupfs  /kubepods/burstable/pod<UID>/<id>
+//	systemd   /kubepods.slice/kubepods-burstable.slice/
+//	          kubepods-burstable-pod<UID, with _ for ->.slice/cri-containerd-<id>.scope
+//
+// Before "kubepods" there may be more: --cgroup-root, a cluster whose nodes are containers,
+// "kubelet" in kind. Where the reader has a control group namespace of its own (containers do, with
+// version 2), the path begins with ".." for each step up to what the two have in common, and that
+// is left out: at most the kubelet's own folders.
+//
+// A process that may make control groups below its own (a container with a writable /sys/fs/cgroup,
+// a user whom systemd has delegated some) can give them any name. So the outermost folder of a pod
+// is its pod, and above that there is nothing that anybody but root has made: of systemd, slices
+// whose names continue each other from the root on (a user's own are below a service); of cgroupfs,
+// a prefix that the operator has named, or the one in which this process itself is a pod's.
+
+// uid is a pod's: of the API server, or of a static pod, a hash without "-".
+const uidPattern = `([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`
+
+var (
+	podSlice  = regexp.MustCompile(`^((?:[a-zA-Z0-9_]+-)*kubepods(?:-burstable|-besteffort)?)-pod` + uidPattern + `\.slice$`)
+	podFolder = regexp.MustCompile(`^pod` + uidPattern + `$`)
+)
+
+// ErrForged is what errors about control groups wrap that contradict each other, or look like a
+// pod's where none can be.
+var ErrForged = errors.New("control groups that nobody should have")
+
+// Cgroups knows pods by the control groups of their processes.
+type Cgroups struct {
+	// Prefix is what is before "kubepods": "" or "/", or the kubelet's --cgroup-root, for example.
+	Prefix string
+}
+
+// maxCgroupFile bounds what is read of /proc/PID/cgroup: a path has at most 4,096 bytes, and of
+// version 1 there is one for each of a dozen controllers.
+const maxCgroupFile = 64 << 10
+
+// PodUID finds the UID of the pod that a process is in, in its /proc/PID/cgroup; "": it is in none.
+// Of version 1, where there is a path for each controller, all that name a pod have to name the
+// same.
+func (g Cgroups) PodUID(file string) (string, error) {
+	found := ""
+	for line := range strings.Lines(file) {
+		line = strings.TrimSuffix(line, "\n")
+		_, rest, ok := strings.Cut(line, ":")
+		_, path, ok2 := strings.Cut(rest, ":")
+		if !ok || !ok2 || !strings.HasPrefix(path, "/") {
+			return "", fmt.Errorf("%.80q is no line of /proc/PID/cgroup", line)
+		}
+		uid := g.ofPath(path)
+		switch {
+		case uid == "":
+		case found != "" && found != uid:
+			return "", fmt.Errorf("%w: of pod %s and of pod %s at once", ErrForged, found, uid)
+		default:
+			found = uid
+		}
+	}
+	return found, nil
+}
+
+// ofPath finds the pod in one path.
+func (g Cgroups) ofPath(path string) string {
+	relative := false
+	for strings.HasPrefix(path, "/..") && (len(path) == 3 || path[3] == '/') {
+		path, relative = path[3:], true
+	}
+	steps := strings.Split(strings.Trim(path, "/"), "/")
+	prefix := strings.Split(strings.Trim(g.Prefix, "/"), "/")
+	if !relative && g.Prefix != "" && prefix[0] != "" {
+		if len(steps) < len(prefix) {
+			return ""
+		}
+		for i, p := range prefix {
+			if steps[i] != p {
+				return ""
+			}
+		}
+		steps = steps[len(prefix):]
+	}
+	if uid := bySystemd(steps, relative); uid != "" {
+		return uid
+	}
+	return byFolders(steps, relative)
+}
+
+// bySystemd follows slices from the outermost on. Each has the name of the one around it, and more;
+// of a relative path the first may be any.
+func bySystemd(steps []string, relative bool) string {
+	parent := ""
+	for i, s := range steps {
+		if !strings.HasSuffix(s, ".slice") {
+			return ""
+		}
+		if (i > 0 || !relative) && !continues(parent, s) {
+			return ""
+		}
+		if m := podSlice.FindStringSubmatch(s); m != nil && strings.Count(m[2], "-") == 0 {
+			return strings.ReplaceAll(m[2], "_", "-")
+		}
+		parent = s
+	}
+	return ""
+}
+
+// continues says whether a slice may lie in another, or, with parent "", at the root.
+func continues(parent, slice string) bool {
+	name, ok := strings.CutSuffix(slice, ".slice")
+	above := name[:max(strings.LastIndexByte(name, '-'), 0)]
+	if above != "" {
+		above += ".slice"
+	}
+	return ok && above == parent
+}
+
+// kubeletFolders are those around a pod's, without systemd.
+var kubeletFolders = []string{"kubelet", "kubepods", "burstable", "besteffort", "guaranteed"}
+
+// byFolders takes kubelet/kubepods/burstable/pod<UID>, of which a relative path may lack what is on
+// the left.
+func byFolders(steps []string, relative bool) string {
+	level := 0 // of: kubelet, kubepods, a class
+	for i, s := range steps {
+		switch {
+		case s == "kubelet" && level < 1:
+			level = 1
+		case s == "kubepods" && level < 2:
+			level = 2
+		case (s == "burstable" || s == "besteffort" || s == "guaranteed") && (level == 2 || relative && i == 0):
+			level = 3
+		default:
+			m := podFolder.FindStringSubmatch(s)
+			if m == nil || strings.Contains(m[1], "_") || level < 2 && (!relative || i > 0) {
+				return ""
+			}
+			return m[1]
+		}
+	}
+	return ""
+}
+
+// PrefixOf finds what is before "kubepods" in the /proc/self/cgroup of a process that is a pod's
+// itself, with no control group namespace of its own; "" where that cannot be seen.
+func PrefixOf(own string) string {
+	for line := range strings.Lines(own) {
+		_, rest, _ := strings.Cut(line, ":")
+		_, path, _ := strings.Cut(strings.TrimSpace(rest), ":")
+		if strings.HasPrefix(path, "/..") {
+			continue
+		}
+		steps := strings.Split(path, "/")
+		for i, s := range steps {
+			first := i
+			switch {
+			case podSlice.MatchString(s):
+				for first > 0 && continues(steps[first-1], steps[first]) {
+					first--
+				}
+			case podFolder.MatchString(s):
+				for first > 0 && slices.Contains(kubeletFolders, steps[first-1]) {
+					first--
+				}
+			default:
+				continue
+			}
+			return strings.Join(steps[:first], "/")
+		}
+	}
+	return ""
+}

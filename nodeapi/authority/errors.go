@@ -1,0 +1,24 @@
+package authority
+
+import (
+	"fmt"
+
+	"github.com/netcraq/netcraq/api/node"
+)
+
+// denied is a refusal by a rule, which it names. do is what somebody can do about it.
+func denied(rule, do, format string, args ...any) *node.Error {
+	return &node.Error{Code: node.CodePermissionDenied, Do: do,
+		Message: fmt.Sprintf(format, args...) + " (rule " + rule + ")"}
+}
+
+// The rules, by which refusals name themselves. docs/node-api.md explains them.
+const (
+	ruleUnknown      = "unknown-caller"
+	rulePodGone      = "pod-gone"
+	ruleOwnNamespace = "own-namespace"
+	ruleRoles        = "roles"
+	ruleHost         = "host-process"
+	ruleTCP          = "tcp"
+	rulePolicy       = "policy"
+)

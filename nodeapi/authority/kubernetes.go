@@ -1,0 +1,238 @@
+package authority
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/util/cache"
+
+	"github.com/netcraq/netcraq/api/node"
+)
+
+// The virtual resource that roles name: there are no such objects.
+const (
+	Group    = "netcraq.io"
+	Resource = "keys"
+)
+
+// kubernetesVerbs are the verbs of roles.
+var kubernetesVerbs = [numVerbs]string{Read: "get", Watch: "watch", Write: "update", Create: "create"}
+
+// Review is a question to the API server: may a service account do that with the keys of a
+// namespace?
+type Review struct {
+	AccountNamespace, Account string
+	Verb                      string // of Kubernetes'
+	Namespace                 string
+}
+
+// Reviewer asks the API server (SubjectAccessReview).
+type Reviewer interface {
+	Review(ctx context.Context, r Review) (allowed bool, err error)
+}
+
+// KubernetesOptions are what Kubernetes is made of.
+type KubernetesOptions struct {
+	Pods     Pods
+	Reviewer Reviewer
+	// Hosts says what processes may do that are in no pod; nil: nothing.
+	Hosts Authorizer
+	// Durations, numbers and rates; 0: what is said there.
+	AllowedFor   time.Duration // an answer yes counts so long. 30 s
+	DeniedFor    time.Duration // an answer no. 10 s
+	ReviewTime   time.Duration // a question may take so long. 3 s
+	Answers      int           // that are kept. 4,096
+	ReviewsASec  float64       // of one namespace's pods. 10
+	ReviewsBurst int           // 50
+	PodWait      time.Duration // for a pod that is not known yet. 3 s
+	Clock        interface{ Now() time.Time }
+}
+
+// Kubernetes is the Authorizer of a cluster's nodes. A pod may do everything with the keys of its
+// own namespace, and with those of others what roles let its service account do.
+type Kubernetes struct {
+	o       KubernetesOptions
+	answers *cache.LRUExpireCache // Review -> bool
+	asking  singleflight.Group
+
+	mu   sync.Mutex
+	rate map[string]*rate.Limiter // of reviews, by the namespace that asks
+}
+
+// NewKubernetes makes one.
+func NewKubernetes(o KubernetesOptions) *Kubernetes {
+	setDefault(&o.AllowedFor, 30*time.Second)
+	setDefault(&o.DeniedFor, 10*time.Second)
+	setDefault(&o.ReviewTime, 3*time.Second)
+	setDefault(&o.Answers, 4096)
+	setDefault(&o.ReviewsASec, 10)
+	setDefault(&o.ReviewsBurst, 50)
+	setDefault(&o.PodWait, 3*time.Second)
+	if o.Clock == nil {
+		o.Clock = wallClock{}
+	}
+	return &Kubernetes{o: o, answers: cache.NewLRUExpireCacheWithClock(o.Answers, o.Clock),
+		rate: map[string]*rate.Limiter{}}
+}
+
+type wallClock struct{}
+
+func (wallClock) Now() time.Time { return time.Now() }
+
+func setDefault[T int | float64 | time.Duration](v *T, otherwise T) {
+	if *v == 0 {
+		*v = otherwise
+	}
+}
+
+// Namespace implements [Authorizer]: a pod's is its own. The agent may hear of a pod later than the
+// pod begins to run.
+func (k *Kubernetes) Namespace(ctx context.Context, c Caller) (string, error) {
+	switch {
+	case c.Kind == Pod:
+	case c.Kind != Unknown && k.o.Hosts != nil:
+		return k.o.Hosts.Namespace(ctx, c)
+	default:
+		return "", k.noPod(c)
+	}
+	ctx, cancel := context.WithTimeout(ctx, k.o.PodWait)
+	defer cancel()
+	for {
+		changed := k.o.Pods.Changed()
+		if p, ok := k.o.Pods.Pod(c.PodUID); ok {
+			return p.Namespace, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return "", podGone(c)
+		}
+	}
+}
+
+// Authorize implements [Authorizer].
+func (k *Kubernetes) Authorize(ctx context.Context, c Caller, v Verb, namespace string) error {
+	if err := CheckNamespace(namespace); err != nil {
+		return err
+	}
+	if v < 0 || v >= numVerbs {
+		return denied(ruleUnknown, "", "there is no %s", v)
+	}
+	switch {
+	case c.Kind == Pod:
+	case c.Kind != Unknown && k.o.Hosts != nil:
+		return k.o.Hosts.Authorize(ctx, c, v, namespace)
+	default:
+		return k.noPod(c)
+	}
+	p, ok := k.o.Pods.Pod(c.PodUID)
+	if !ok {
+		return podGone(c)
+	}
+	if p.Namespace == namespace {
+		return nil
+	}
+	q := Review{p.Namespace, p.ServiceAccountName, kubernetesVerbs[v], namespace}
+	allowed, err := k.review(ctx, q)
+	if err != nil {
+		return err
+	}
+	if !allowed {
+		return denied(ruleRoles, fmt.Sprintf("stay in namespace %s, or have a Role in %s give the service account %s/%s the verb %s on %s.%s",
+			p.Namespace, namespace, p.Namespace, p.ServiceAccountName, q.Verb, Resource, Group),
+			"pod %s/%s may not %s keys of namespace %s: it is not its own, and no role lets its service account %s %s them",
+			p.Namespace, p.Name, v, namespace, p.ServiceAccountName, q.Verb)
+	}
+	return nil
+}
+
+// Subject implements [Authorizer]: of a pod it is its namespace.
+func (k *Kubernetes) Subject(c Caller) string {
+	if c.Kind == Pod {
+		if p, ok := k.o.Pods.Pod(c.PodUID); ok {
+			return p.Namespace
+		}
+	}
+	return c.Principal()
+}
+
+func (k *Kubernetes) noPod(c Caller) error {
+	if c.Kind == Unknown {
+		return denied(ruleUnknown, "", "%s", c)
+	}
+	return denied(ruleHost, "run it in a pod, or have the node's policy file name it", "%s is in no pod", c)
+}
+
+func podGone(c Caller) error {
+	return denied(rulePodGone, "connect again from a pod that runs", "%s is not, or not any more, a pod of this node", c)
+}
+
+// review asks, or knows. It fails where nobody can be asked: who is not known to may, may not.
+func (k *Kubernetes) review(ctx context.Context, q Review) (bool, error) {
+	if v, ok := k.answers.Get(q); ok {
+		return v.(bool), nil
+	}
+	if !k.mayAsk(q.AccountNamespace) {
+		return false, &node.Error{Code: node.CodeQuotaExceeded, Do: "try again later, and use fewer namespaces",
+			Message: fmt.Sprintf("namespace %s asks for rights in other namespaces more than %g times a second", q.AccountNamespace, k.o.ReviewsASec)}
+	}
+	// Whoever asks the same meanwhile waits for this answer, which does not end with the first.
+	answer := k.asking.DoChan(fmt.Sprintf("%q", q), func() (any, error) {
+		if v, ok := k.answers.Get(q); ok {
+			return v, nil
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.o.ReviewTime)
+		defer cancel()
+		allowed, err := k.o.Reviewer.Review(ctx, q)
+		if err != nil {
+			return false, err
+		}
+		counts := k.o.DeniedFor
+		if allowed {
+			counts = k.o.AllowedFor
+		}
+		k.answers.Add(q, allowed, counts)
+		return allowed, nil
+	})
+	select {
+	case a := <-answer:
+		if a.Err != nil {
+			return false, unavailable(a.Err)
+		}
+		return a.Val.(bool), nil
+	case <-ctx.Done():
+		return false, unavailable(context.Cause(ctx))
+	}
+}
+
+func unavailable(err error) error {
+	var e *node.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &node.Error{Code: node.CodeUnavailable, Do: "try again; a pod's own namespace needs no answer of the API server",
+		Message: fmt.Sprintf("the API server does not say whether this is allowed: %v", err)}
+}
+
+// mayAsk bounds how often one namespace's pods have the API server asked.
+func (k *Kubernetes) mayAsk(namespace string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.o.Clock.Now()
+	l := k.rate[namespace]
+	if l == nil {
+		for n, old := range k.rate { // of namespaces that have not asked for a while nothing is kept
+			if old.TokensAt(now) >= float64(k.o.ReviewsBurst) {
+				delete(k.rate, n)
+			}
+		}
+		l = rate.NewLimiter(rate.Limit(k.o.ReviewsASec), k.o.ReviewsBurst)
+		k.rate[namespace] = l
+	}
+	return l.AllowN(now, 1)
+}

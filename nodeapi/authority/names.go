@@ -1,0 +1,32 @@
+package authority
+
+import (
+	"fmt"
+
+	"github.com/netcraq/netcraq/api/node"
+)
+
+// CheckNamespace returns nil if a name can be a namespace's: a DNS label, as Kubernetes' are. There
+// is one spelling of each: no case, no alphabets but one, no dots and slashes, so that two names
+// that differ are two namespaces, and what is compared is what is used.
+func CheckNamespace(name string) error {
+	if name == "" || len(name) > node.MaxNamespace {
+		return notANamespace(name)
+	}
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		case c == '-' && i > 0 && i < len(name)-1:
+		default:
+			return notANamespace(name)
+		}
+	}
+	return nil
+}
+
+func notANamespace(name string) error {
+	const most = 80 // of what is said again
+	shown := fmt.Sprintf("%+q", name[:min(len(name), most)])
+	return &node.Error{Code: node.CodeInvalidArgument, Message: fmt.Sprintf(
+		"%s of %d bytes is no namespace: 1 to %d of a-z, 0-9 and '-', with no '-' at its ends", shown, len(name), node.MaxNamespace)}
+}

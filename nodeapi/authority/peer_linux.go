@@ -1,0 +1,141 @@
+package authority
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Identifier finds out who is behind a connection.
+type Identifier struct {
+	// Cgroups of pods; nil: there are no pods on this machine, and nothing is looked up.
+	Cgroups *Cgroups
+	// Proc is where the kernel shows processes; "": /proc.
+	Proc string
+}
+
+// Identify says who has connected. It never fails: of whom nothing is known is Unknown.
+//
+// The kernel keeps for a Unix socket which process called connect (SO_PEERCRED), by its number,
+// which it gives to others after that has gone. So the process is held by a pidfd while its control
+// group is read, and afterwards it is looked whether it was there all the time. From Linux 6.5 on
+// the pidfd is the socket's own (SO_PEERPIDFD), and there is no gap; before, one is opened by the
+// number, and a process that takes over a number between connect and accept is taken for the one
+// that connected.
+func (i Identifier) Identify(nc net.Conn) Caller {
+	if a := nc.RemoteAddr(); a != nil && a.Network() != "unix" {
+		return Caller{Kind: TCP, Address: a.String()}
+	}
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return Caller{Why: fmt.Sprintf("a connection of the type %T is not the kernel's", nc)}
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return Caller{Why: err.Error()}
+	}
+	var c Caller
+	if err := raw.Control(func(fd uintptr) { c, err = i.identify(int(fd)) }); err != nil {
+		return Caller{Why: err.Error()}
+	}
+	if err != nil {
+		return Caller{Why: err.Error()}
+	}
+	return c
+}
+
+func (i Identifier) identify(socket int) (Caller, error) {
+	cred, err := unix.GetsockoptUcred(socket, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return Caller{}, fmt.Errorf("who has connected (SO_PEERCRED): %w", err)
+	}
+	groups, err := peerGroups(socket)
+	if err != nil {
+		return Caller{}, err
+	}
+	c := Caller{Kind: Process, PID: cred.Pid, UID: cred.Uid, GID: cred.Gid, Groups: groups}
+	if i.Cgroups == nil {
+		return c, nil
+	}
+	if cred.Pid <= 0 {
+		return Caller{}, errors.New("the process is not seen from the server's PID namespace (hostPID)")
+	}
+	pidfd, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOPROTOOPT) {
+		pidfd, err = unix.PidfdOpen(int(cred.Pid), 0)
+	}
+	if err != nil {
+		return Caller{}, fmt.Errorf("holding the process that connected: %w", err)
+	}
+	defer unix.Close(pidfd)
+	unix.CloseOnExec(pidfd)
+	if c.PodUID, err = i.podOf(pidfd, int(cred.Pid)); err != nil {
+		return Caller{}, err
+	}
+	if c.PodUID != "" {
+		c.Kind = Pod
+	}
+	return c, nil
+}
+
+// podOf finds the pod of a process that a pidfd holds.
+func (i Identifier) podOf(pidfd, pid int) (string, error) {
+	proc := i.Proc
+	if proc == "" {
+		proc = "/proc"
+	}
+	f, err := os.Open(proc + "/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil {
+		return "", fmt.Errorf("the control group of the process: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxCgroupFile+1))
+	if err != nil {
+		return "", fmt.Errorf("the control group of the process: %w", err)
+	}
+	if len(text) > maxCgroupFile {
+		return "", fmt.Errorf("the control groups of the process have more than %d bytes", maxCgroupFile)
+	}
+	// What was read is about the process that connected only if that was there until now.
+	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil && !errors.Is(err, unix.EPERM) {
+		return "", fmt.Errorf("the process that connected has gone: %w", err)
+	}
+	return i.Cgroups.PodUID(string(text))
+}
+
+// peerGroups are the other groups of who connected.
+func peerGroups(socket int) ([]uint32, error) {
+	for room := 32; ; {
+		groups := make([]uint32, room)
+		size := uint32(4 * room)
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(socket), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0)
+		switch {
+		case errno == 0:
+			return groups[:size/4], nil
+		case errno == unix.ERANGE && size > uint32(4*room):
+			room = int(size / 4)
+		case errno == unix.ENODATA: // it is of a time before there were any
+			return nil, nil
+		default:
+			return nil, fmt.Errorf("the groups of who has connected (SO_PEERGROUPS): %w", errno)
+		}
+	}
+}
+
+// OwnPrefix is what is before the pods' control groups, as far as this process can see.
+func OwnPrefix() string {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(PrefixOf(string(text)), "/")
+}

@@ -1,0 +1,321 @@
+package authority
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Policy is what an operator says of callers that are in no pod, and of quotas:
+//
+//	callers:
+//	  - user: alice                    # a name or a number; or group:, or tcp: true, or all: true
+//	    namespace: blue                # that of requests that name none
+//	    access: {blue: write, green: read}
+//	quotas:
+//	  default: {connections: 100}      # what is left out is as without a policy
+//	  blue: {keys: 1000}
+//
+// read includes to watch; write includes read, and to make keys. "*" are all namespaces. What
+// several entries say of a caller adds up; the namespace is the first's that has one.
+type Policy struct {
+	callers []rule
+	quotas  map[string]Quota
+	base    Quota
+}
+
+type rule struct {
+	who       string // for people
+	uid, gid  *uint32
+	tcp, all  bool
+	namespace string
+	access    map[string]Access
+}
+
+// Access is what a policy lets a caller do with a namespace.
+type Access int
+
+// What a policy may say.
+const (
+	NoAccess Access = iota
+	ReadAccess
+	WriteAccess
+)
+
+// allows says whether access includes a verb.
+func (a Access) allows(v Verb) bool {
+	switch v {
+	case Read, Watch:
+		return a >= ReadAccess
+	case Write, Create:
+		return a >= WriteAccess
+	}
+	return false
+}
+
+// allNamespaces stands for each in a policy's access.
+const allNamespaces = "*"
+
+type policyFile struct {
+	Callers []struct {
+		User      string            `yaml:"user"`
+		Group     string            `yaml:"group"`
+		TCP       bool              `yaml:"tcp"`
+		All       bool              `yaml:"all"`
+		Namespace string            `yaml:"namespace"`
+		Access    map[string]string `yaml:"access"`
+	} `yaml:"callers"`
+	Quotas map[string]yaml.Node `yaml:"quotas"`
+}
+
+// Users finds numbers of users and groups by their names.
+type Users interface {
+	User(name string) (uint32, error)
+	Group(name string) (uint32, error)
+}
+
+// System are this machine's users and groups.
+type System struct{}
+
+// User implements [Users].
+func (System) User(name string) (uint32, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, err
+	}
+	return number(u.Uid)
+}
+
+// Group implements [Users].
+func (System) Group(name string) (uint32, error) {
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, err
+	}
+	return number(g.Gid)
+}
+
+func number(s string) (uint32, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	return uint32(n), err
+}
+
+// ParsePolicy reads a policy. Of what is not understood nothing is taken: an error in a policy must
+// not open or close more than was meant.
+func ParsePolicy(text []byte, users Users) (*Policy, error) {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	var f policyFile
+	if err := d.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("a policy is one document: there is more after it")
+	}
+	p := &Policy{quotas: map[string]Quota{}, base: DefaultQuota}
+	for i, c := range f.Callers {
+		r := rule{tcp: c.TCP, all: c.All, namespace: c.Namespace, access: map[string]Access{}}
+		given := 0
+		for _, is := range []bool{c.User != "", c.Group != "", c.TCP, c.All} {
+			if is {
+				given++
+			}
+		}
+		if given != 1 {
+			return nil, fmt.Errorf("caller %d: give one of user, group, tcp and all", i+1)
+		}
+		var err error
+		switch {
+		case c.User != "":
+			r.who = "user " + c.User
+			r.uid, err = resolve(c.User, users.User)
+		case c.Group != "":
+			r.who = "group " + c.Group
+			r.gid, err = resolve(c.Group, users.Group)
+		case c.TCP:
+			r.who = "tcp"
+		default:
+			r.who = "all"
+		}
+		if err != nil {
+			return nil, fmt.Errorf("caller %d, %s: %w", i+1, r.who, err)
+		}
+		if c.Namespace != "" {
+			if err := CheckNamespace(c.Namespace); err != nil {
+				return nil, fmt.Errorf("caller %d, %s: %w", i+1, r.who, err)
+			}
+		}
+		for n, text := range c.Access {
+			if err := CheckNamespace(n); err != nil && n != allNamespaces {
+				return nil, fmt.Errorf("caller %d, %s: %w", i+1, r.who, err)
+			}
+			switch text {
+			case "read":
+				r.access[n] = ReadAccess
+			case "write":
+				r.access[n] = WriteAccess
+			default:
+				return nil, fmt.Errorf("caller %d, %s: namespace %s: access is read or write, not %q", i+1, r.who, n, text)
+			}
+		}
+		p.callers = append(p.callers, r)
+	}
+	return p, p.readQuotas(f.Quotas)
+}
+
+// readQuotas fills what is left out of a quota from the default, and of that from DefaultQuota.
+func (p *Policy) readQuotas(nodes map[string]yaml.Node) error {
+	const base = "default"
+	read := func(name string, q Quota) (Quota, error) {
+		n := nodes[name]
+		b, err := yaml.Marshal(&n)
+		if err == nil {
+			d := yaml.NewDecoder(bytes.NewReader(b)) // Node.Decode takes unknown fields
+			d.KnownFields(true)
+			err = d.Decode(&q)
+		}
+		if err == nil {
+			err = q.check()
+		}
+		if err != nil {
+			return q, fmt.Errorf("the quota %s: %w", name, err)
+		}
+		return q, nil
+	}
+	var err error
+	if _, ok := nodes[base]; ok {
+		if p.base, err = read(base, p.base); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		if name == base {
+			continue
+		}
+		if err := CheckNamespace(name); err != nil && !strings.HasPrefix(name, "uid:") && name != "tcp" {
+			return fmt.Errorf("the quota of %s: %w", name, err)
+		}
+		if p.quotas[name], err = read(name, p.base); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resolve finds the number of a name, which may be a number.
+func resolve(name string, look func(string) (uint32, error)) (*uint32, error) {
+	if n, err := number(name); err == nil {
+		return &n, nil
+	}
+	n, err := look(name)
+	return &n, err
+}
+
+// Quota is what a subject may take.
+func (p *Policy) Quota(subject string) Quota {
+	if q, ok := p.quotas[subject]; ok {
+		return q
+	}
+	return p.base
+}
+
+func (r *rule) is(c Caller) bool {
+	switch c.Kind {
+	case TCP:
+		return r.tcp // "all" are those of this machine
+	case Process:
+		return r.all || r.uid != nil && *r.uid == c.UID ||
+			r.gid != nil && (*r.gid == c.GID || slices.Contains(c.Groups, *r.gid))
+	}
+	return false
+}
+
+// Namespace implements [Authorizer].
+func (p *Policy) Namespace(_ context.Context, c Caller) (string, error) {
+	known := false
+	for i := range p.callers {
+		if r := &p.callers[i]; r.is(c) {
+			known = true
+			if r.namespace != "" {
+				return r.namespace, nil
+			}
+		}
+	}
+	if !known {
+		return "", p.stranger(c)
+	}
+	return "", nil
+}
+
+// Authorize implements [Authorizer].
+func (p *Policy) Authorize(_ context.Context, c Caller, v Verb, namespace string) error {
+	if err := CheckNamespace(namespace); err != nil {
+		return err
+	}
+	known := false
+	for i := range p.callers {
+		r := &p.callers[i]
+		if !r.is(c) {
+			continue
+		}
+		known = true
+		if r.access[namespace].allows(v) || r.access[allNamespaces].allows(v) {
+			return nil
+		}
+	}
+	if !known {
+		return p.stranger(c)
+	}
+	return denied(rulePolicy, "have the policy file say so", "%s may not %s keys of namespace %s", c, v, namespace)
+}
+
+func (p *Policy) stranger(c Caller) error {
+	switch c.Kind {
+	case TCP:
+		return denied(ruleTCP, "connect to the Unix socket, or have the policy file say what callers by TCP may do (tcp: true)",
+			"%s: nothing is known of who comes by TCP", c)
+	case Process:
+		return denied(rulePolicy, "have the policy file name the caller", "the policy does not name %s", c)
+	}
+	return denied(ruleUnknown, "", "%s", c)
+}
+
+// Subject implements [Authorizer]: the user, whatever the namespace, since several users may have
+// rights in one.
+func (p *Policy) Subject(c Caller) string { return c.Principal() }
+
+// Files is the Authorizer where there is no policy: whoever may open the socket's file may do
+// everything. Own is the namespace of requests that name none.
+type Files struct{ Own string }
+
+// Namespace implements [Authorizer].
+func (f Files) Namespace(_ context.Context, c Caller) (string, error) {
+	return f.Own, f.known(c)
+}
+
+// Authorize implements [Authorizer].
+func (f Files) Authorize(_ context.Context, c Caller, _ Verb, namespace string) error {
+	if err := CheckNamespace(namespace); err != nil {
+		return err
+	}
+	return f.known(c)
+}
+
+// Subject implements [Authorizer].
+func (f Files) Subject(c Caller) string { return c.Principal() }
+
+func (f Files) known(c Caller) error {
+	if c.Kind == Process || c.Kind == Pod {
+		return nil
+	}
+	return (&Policy{}).stranger(c)
+}

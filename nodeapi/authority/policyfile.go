@@ -1,0 +1,121 @@
+package authority
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// maxPolicy bounds a policy's file, in bytes.
+const maxPolicy = 1 << 20
+
+// PolicyFile is a policy that is read again when its file has changed. It is an [Authorizer].
+type PolicyFile struct {
+	// Own is the namespace of callers that the policy names and gives none. It is set before use.
+	Own string
+
+	path  string
+	users Users
+	now   atomic.Pointer[loaded]
+}
+
+type loaded struct {
+	*Policy
+	stamp stamp
+}
+
+// stamp is what a changed file differs in. An editor, and Kubernetes with a ConfigMap, puts another
+// file in its place.
+type stamp struct {
+	device, inode uint64
+	size          int64
+	modified      time.Time
+}
+
+// OpenPolicy reads a policy's file.
+func OpenPolicy(path string, users Users) (*PolicyFile, error) {
+	f := &PolicyFile{path: path, users: users}
+	_, err := f.look()
+	return f, err
+}
+
+// look reads the file if it has changed, and says whether there is another policy.
+func (f *PolicyFile) look() (bool, error) {
+	file, err := os.Open(f.path)
+	if err != nil {
+		return false, fmt.Errorf("the policy: %w", err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return false, fmt.Errorf("the policy: %w", err)
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return false, fmt.Errorf("the policy %s may be written by others than its owner", f.path)
+	}
+	st := stampOf(info)
+	if old := f.now.Load(); old != nil && old.stamp == st {
+		return false, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxPolicy+1))
+	if err != nil {
+		return false, fmt.Errorf("the policy: %w", err)
+	}
+	if len(text) > maxPolicy {
+		return false, fmt.Errorf("the policy %s has more than %d bytes", f.path, maxPolicy)
+	}
+	p, err := ParsePolicy(text, f.users)
+	if err != nil {
+		return false, fmt.Errorf("the policy %s: %w", f.path, err)
+	}
+	f.now.Store(&loaded{p, st})
+	return true, nil
+}
+
+// Follow looks for changes every now and then until ctx ends, and tells of them. One that is not
+// understood is logged, and what was before goes on.
+func (f *PolicyFile) Follow(ctx context.Context, every time.Duration, log *slog.Logger, changed func()) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		switch other, err := f.look(); {
+		case err != nil && err.Error() != said:
+			said = err.Error()
+			log.Error("the node API's policy is as it was before", "err", err)
+		case other:
+			said = ""
+			log.Info("the node API's policy has changed", "file", f.path)
+			changed()
+		}
+	}
+}
+
+// Namespace implements [Authorizer].
+func (f *PolicyFile) Namespace(ctx context.Context, c Caller) (string, error) {
+	ns, err := f.now.Load().Namespace(ctx, c)
+	if err == nil && ns == "" {
+		ns = f.Own
+	}
+	return ns, err
+}
+
+// Authorize implements [Authorizer].
+func (f *PolicyFile) Authorize(ctx context.Context, c Caller, v Verb, namespace string) error {
+	return f.now.Load().Authorize(ctx, c, v, namespace)
+}
+
+// Subject implements [Authorizer].
+func (f *PolicyFile) Subject(c Caller) string { return f.now.Load().Subject(c) }
+
+// Quota is what a subject may take.
+func (f *PolicyFile) Quota(subject string) Quota { return f.now.Load().Quota(subject) }

@@ -1,0 +1,166 @@
+package authority
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/netcraq/netcraq/api/node"
+)
+
+// Quota is what one namespace may take of a node, and of the chains. 0 of any: none at all.
+type Quota struct {
+	// Connections and Watches (keys and prefixes that are followed) are at one time, at this node.
+	Connections int `yaml:"connections"`
+	Watches     int `yaml:"watches"`
+	// RequestsPerSecond is at this node, on average; Burst are as many as may come at once.
+	RequestsPerSecond float64 `yaml:"requestsPerSecond"`
+	Burst             int     `yaml:"burst"`
+	// Keys are those of the namespace in all chains.
+	Keys int `yaml:"keys"`
+}
+
+// DefaultQuota is a namespace's of which nothing else is said.
+var DefaultQuota = Quota{Connections: 2048, Watches: 50_000, RequestsPerSecond: 50_000, Burst: 20_000, Keys: 10_000}
+
+func (q Quota) check() error {
+	if q.Connections < 0 || q.Watches < 0 || q.Keys < 0 || q.Burst < 0 || !(q.RequestsPerSecond >= 0) {
+		return fmt.Errorf("a quota has no numbers below 0: %+v", q)
+	}
+	if q.RequestsPerSecond > 0 && q.Burst == 0 {
+		return fmt.Errorf("with a burst of 0, no request is taken: %+v", q)
+	}
+	return nil
+}
+
+// Quotas counts what each namespace takes of this node. It is safe for concurrent use.
+type Quotas struct {
+	clock interface{ Now() time.Time }
+	of    func(subject string) Quota
+
+	mu    sync.Mutex
+	used  map[string]*usage
+	swept time.Time
+}
+
+type usage struct {
+	connections, watches int
+	requests             *rate.Limiter
+}
+
+// NewQuotas makes one. of says what each subject may take (see [Authorizer]); it may change, see
+// Changed. A nil clock is the wall's.
+func NewQuotas(of func(subject string) Quota, clock interface{ Now() time.Time }) *Quotas {
+	if clock == nil {
+		clock = wallClock{}
+	}
+	return &Quotas{of: of, clock: clock, used: map[string]*usage{}, swept: clock.Now()}
+}
+
+// Changed says that quotas are others now. Who has more than they allow keeps it, and gets no more.
+func (q *Quotas) Changed() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.clock.Now()
+	for subject, u := range q.used {
+		n := q.of(subject)
+		u.requests.SetLimitAt(now, rate.Limit(n.RequestsPerSecond))
+		u.requests.SetBurstAt(now, n.Burst)
+	}
+}
+
+// sweepEvery is how often accounts are closed of which nothing has to be remembered.
+const sweepEvery = time.Minute
+
+// sweep closes accounts with nothing in use and all of the burst there: whoever connects anew gets
+// no more by it. q.mu is held.
+func (q *Quotas) sweep() {
+	now := q.clock.Now()
+	if now.Sub(q.swept) < sweepEvery {
+		return
+	}
+	q.swept = now
+	for subject, u := range q.used {
+		if u.connections == 0 && u.requests.TokensAt(now) >= float64(u.requests.Burst()) {
+			delete(q.used, subject)
+		}
+	}
+}
+
+// Account is a connection's, with what all connections of its subject take.
+type Account struct {
+	q       *Quotas
+	subject string
+	u       *usage
+}
+
+// Connect counts a connection, until Close of its account.
+func (q *Quotas) Connect(subject string) (*Account, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sweep()
+	may := q.of(subject)
+	u := q.used[subject]
+	if u == nil {
+		u = &usage{requests: rate.NewLimiter(rate.Limit(may.RequestsPerSecond), may.Burst)}
+		q.used[subject] = u
+	}
+	if u.connections >= may.Connections {
+		return nil, exceeded(subject, "close connections that are not used, or use one for several tasks",
+			"%d connections to this node, of at most %d", u.connections, may.Connections)
+	}
+	u.connections++
+	return &Account{q, subject, u}, nil
+}
+
+// Close is called once, when the connection has ended and its watches are given back.
+func (a *Account) Close() {
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	a.u.connections--
+}
+
+// Watch counts n keys and prefixes that are followed, until Unwatch.
+func (a *Account) Watch(n int) error {
+	if n == 0 {
+		return nil
+	}
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	if may := a.q.of(a.subject); n < 0 || n > may.Watches-a.u.watches {
+		return exceeded(a.subject, "cancel watches that are not used, or watch a prefix in the place of many keys",
+			"%d watches at this node, of at most %d, and asks for %d more", a.u.watches, may.Watches, n)
+	}
+	a.u.watches += n
+	return nil
+}
+
+// Unwatch is called once for each Watch that returned nil, with its n.
+func (a *Account) Unwatch(n int) {
+	if n == 0 {
+		return
+	}
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	a.u.watches -= n
+}
+
+// Request counts a request.
+func (a *Account) Request() error {
+	if a.u.requests.AllowN(a.q.clock.Now(), 1) {
+		return nil
+	}
+	return exceeded(a.subject, "send it again later", "sent more than %g requests a second to this node, and %d at once",
+		float64(a.u.requests.Limit()), a.u.requests.Burst())
+}
+
+// Keys is how many keys a namespace may have.
+func (q *Quotas) Keys(namespace string) int {
+	return q.of(namespace).Keys
+}
+
+func exceeded(subject, do, format string, args ...any) error {
+	return &node.Error{Code: node.CodeQuotaExceeded, Do: do, Message: subject + " has " + fmt.Sprintf(format, args...)}
+}

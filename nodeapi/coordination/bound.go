@@ -1,0 +1,157 @@
+package coordination
+
+import (
+	"context"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Value is a key as a program is told of it: the item without the cell's header, and the lease that
+// it is bound to, or "". A key whose lease is gone is not found.
+type Value struct {
+	store.Item
+	Lease string
+}
+
+// Get reads a program's key.
+func (s *Service) Get(ctx context.Context, key store.Key, eventual bool) (Value, error) {
+	item, err := s.store.Get(ctx, key, eventual)
+	if err != nil {
+		return Value{}, err
+	}
+	return s.Resolve(ctx, item, eventual)
+}
+
+// Resolve makes of an item of the store, as it was just read, what a program is told. For a plain
+// one that is nothing but taking off the header. For one that is bound to a lease, the lease is
+// read; if it is gone, the key is deleted. The answer is then what the key is after that: with a
+// linearizable read of the item, Resolve is one as well.
+func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (Value, error) {
+	for {
+		if !item.Found {
+			return Value{Item: item}, nil
+		}
+		c, err := cell.Decode(item.Value)
+		if err != nil || c.Kind != cell.Plain && c.Kind != cell.Bound {
+			return Value{}, failure(node.CodeInternal, "write it anew, or leave it to what wrote it",
+				"the value of %q was not written by the node API", item.Key.Name)
+		}
+		found := item
+		found.Value = c.Value
+		if c.Kind == cell.Plain {
+			return Value{Item: found}, nil
+		}
+		k := leaseKey{item.Key.Namespace, c.Lease}
+		switch alive, err := s.alive(ctx, k, item.Key, eventual); {
+		case err != nil:
+			return Value{}, err
+		case alive: // and so it was when the item was read, since none comes back
+			return Value{Item: found, Lease: k.id.String()}, nil
+		}
+		if eventual {
+			return Value{Item: store.Item{Key: item.Key, Version: item.Version}}, nil
+		}
+		// The lease may have been gone before the item was read, or after somebody wrote over it:
+		// the deletion finds out.
+		after, deleted, err := s.store.CompareAndDelete(ctx, item.Key, item.Version)
+		if err != nil {
+			if after, err = s.store.Get(ctx, item.Key, false); err != nil {
+				return Value{}, err
+			}
+			deleted = after.Version == item.Version
+		}
+		if deleted {
+			return Value{Item: store.Item{Key: item.Key, Version: after.Version}}, nil
+		}
+		item = after
+	}
+}
+
+// Watch is the store's, and looks after the leases of what is watched: a key that is bound to one
+// which lapses is deleted, which is told. Each change goes through Resolve, or is of another's.
+func (s *Service) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
+	hangs := map[string]*user{}
+	release := func(name string) {
+		if u := hangs[name]; u != nil {
+			s.unfollow(u)
+			delete(hangs, name)
+		}
+	}
+	defer func() {
+		for name := range hangs {
+			release(name)
+		}
+	}()
+	return s.store.Watch(ctx, w, func(changes []store.Change) {
+		for _, c := range changes {
+			d, err := cell.Decode(c.Value)
+			if !c.Found || err != nil || d.Kind != cell.Bound {
+				release(c.Key.Name)
+				continue
+			}
+			k := leaseKey{c.Key.Namespace, d.Lease}
+			if u := hangs[c.Key.Name]; u == nil || u.lease.key != k {
+				release(c.Key.Name)
+				hangs[c.Key.Name] = s.follow(k, false, func(bool) {})
+				s.note(k, c.Key)
+			}
+		}
+		tell(changes)
+	})
+}
+
+// Put writes a program's value, bound to a lease unless that is "".
+func (s *Service) Put(ctx context.Context, key store.Key, value []byte, lease string) (wire.Version, error) {
+	b, done, err := s.encode(ctx, key, value, lease)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	return s.store.Put(ctx, key, b)
+}
+
+// CompareAndSwap writes a program's value over a version, bound to a lease unless that is "".
+func (s *Service) CompareAndSwap(ctx context.Context, key store.Key, expected wire.Version, value []byte,
+	lease string) (Value, bool, error) {
+	b, done, err := s.encode(ctx, key, value, lease)
+	if err != nil {
+		return Value{}, false, err
+	}
+	defer done()
+	item, swapped, err := s.store.CompareAndSwap(ctx, key, expected, b)
+	if err != nil {
+		return Value{}, false, err
+	}
+	if swapped {
+		item.Value = value
+		return Value{item, lease}, true, nil
+	}
+	v, err := s.Resolve(ctx, item, false)
+	return v, false, err
+}
+
+// encode makes the cell, and refuses a value that does not fit, or a lease that is gone. done,
+// after the write, notes what hangs on the lease: if that has gone in between, the key goes, too.
+func (s *Service) encode(ctx context.Context, key store.Key, value []byte, lease string) (b []byte, done func(),
+	err error) {
+	if lease == "" {
+		c := cell.Cell{Value: value}
+		return c.Encode(), func() {}, s.fits(key.Namespace, "the value", c.Kind, value)
+	}
+	k, err := parseLease(key.Namespace, lease)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := cell.Cell{Kind: cell.Bound, Lease: k.id, Value: value}
+	if err := s.fits(key.Namespace, "the value", c.Kind, value); err != nil {
+		return nil, nil, err
+	}
+	alive, err := s.alive(ctx, k, key, false)
+	if err == nil && !alive {
+		err = leaseGone(k)
+	}
+	return c.Encode(), func() { s.bind(k, key) }, err
+}

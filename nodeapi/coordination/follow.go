@@ -1,0 +1,289 @@
+package coordination
+
+import (
+	"context"
+	"time"
+
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// lease is what this Service knows of a lease: that it had a version, and since when it has not
+// been seen with a later one. When that has lasted for the time to live and the margin, this
+// Service ends the lease. Guarded by Service.mu.
+type lease struct {
+	key     leaseKey
+	version wire.Version // 0: not read yet
+	value   []byte
+	mark    []byte // the node's that granted it
+	ttl     time.Duration
+	since   time.Time // it had that version at this time at the latest
+	// renewed says that somebody lives: a version was seen to come, or was made here.
+	renewed bool
+	// keep says that the Service goes on looking until the lease is gone: it was granted here, or
+	// something was bound to it here. Otherwise, without users, one look after its time is enough.
+	keep  bool
+	bound map[store.Key]struct{} // what goes with it
+	users map[*user]struct{}
+
+	timer     func() bool // stops it; nil: none runs
+	stopWatch context.CancelFunc
+}
+
+// user is somebody who waits for what becomes of a lease.
+type user struct {
+	lease *lease
+	watch bool // each version is to be seen as it comes, and not only in time
+	// wake is called, with Service.mu held, when the lease is gone, or was renewed. It must not
+	// block.
+	wake func(gone bool)
+}
+
+// maxPassing bounds the leases that the Service looks at although they are none of its business: it
+// has read something that hangs on them.
+const maxPassing = 1 << 16
+
+// get finds the lease in the table, or puts it there. s.mu is held.
+func (s *Service) get(k leaseKey) *lease {
+	l := s.leases[k]
+	if l == nil {
+		l = &lease{key: k, bound: map[store.Key]struct{}{}, users: map[*user]struct{}{}}
+		s.leases[k] = l
+		s.sweeps(k.namespace)
+	}
+	return l
+}
+
+// see takes note of a lease's key as it was just read or written; here: by this Service. It gives
+// its time to live, and false if the lease is gone.
+func (s *Service) see(k leaseKey, item store.Item, here bool) (time.Duration, bool) {
+	c, ttl, ok := leaseTTL(item)
+	if !ok {
+		s.lost(k)
+		return 0, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.leases[k]
+	if l == nil && !here && len(s.leases) >= maxPassing {
+		return ttl, true
+	}
+	l = s.get(k)
+	l.keep = l.keep || here
+	if item.Version <= l.version {
+		return ttl, true
+	}
+	l.renewed = l.renewed || here || l.version != 0
+	l.version, l.value, l.mark, l.ttl, l.since = item.Version, c.Encode(), c.Value, ttl, s.clock.Now()
+	s.arm(l, ttl+margin(ttl))
+	for u := range l.users {
+		u.wake(false)
+	}
+	return ttl, true
+}
+
+// lastSeen gives a lease's key as it was seen last, if it was.
+func (s *Service) lastSeen(k leaseKey) (store.Item, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.leases[k]
+	if l == nil || l.version == 0 {
+		return store.Item{}, false
+	}
+	return store.Item{Key: k.store(), Found: true, Value: l.value, Version: l.version}, true
+}
+
+// arm has the lease looked at after a while. s.mu is held.
+func (s *Service) arm(l *lease, after time.Duration) {
+	l.disarm()
+	if !s.closed {
+		l.timer = s.clock.AfterFunc(after, func() { s.behind(func(ctx context.Context) { s.look(ctx, l) }) })
+	}
+}
+
+func (l *lease) disarm() {
+	if l.timer != nil {
+		l.timer()
+		l.timer = nil
+	}
+}
+
+// lookNow has the lease read, if it is still in the table.
+func (s *Service) lookNow(k leaseKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.leases[k]; l != nil {
+		s.arm(l, 0)
+	}
+}
+
+// look reads the lease when its time may be over, and ends it if it is.
+func (s *Service) look(ctx context.Context, l *lease) {
+	item, err := s.store.Get(ctx, l.key.store(), false)
+	s.mu.Lock()
+	if s.leases[l.key] != l {
+		s.mu.Unlock()
+		return
+	}
+	if err != nil {
+		s.arm(l, longestPause)
+		s.mu.Unlock()
+		return
+	}
+	rest := l.since.Add(l.ttl + margin(l.ttl)).Sub(s.clock.Now())
+	same := l.version != 0 && item.Found && item.Version == l.version
+	switch {
+	case same && rest > 0:
+		s.arm(l, rest)
+		s.mu.Unlock()
+		return
+	case !same && item.Found && l.version != 0 && !l.keep && len(l.users) == 0: // others look after it
+		s.forget(l)
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Unlock()
+	if same {
+		// If it was kept alive in between this fails: what it has then is seen like any other
+		// version.
+		if item, _, err = s.store.CompareAndDelete(ctx, l.key.store(), item.Version); err != nil {
+			s.mu.Lock()
+			if s.leases[l.key] == l {
+				s.arm(l, firstPause)
+			}
+			s.mu.Unlock()
+			return
+		}
+	}
+	s.see(l.key, item, false)
+}
+
+// forget drops the lease from the table. s.mu is held.
+func (s *Service) forget(l *lease) {
+	l.disarm()
+	if l.stopWatch != nil {
+		l.stopWatch()
+	}
+	delete(s.leases, l.key)
+}
+
+// lost takes note that a lease is gone, and deletes what this Service knows to hang on it.
+func (s *Service) lost(k leaseKey) {
+	s.mu.Lock()
+	l := s.leases[k]
+	if l == nil {
+		s.mu.Unlock()
+		return
+	}
+	s.forget(l)
+	for u := range l.users {
+		u.wake(true)
+	}
+	s.mu.Unlock()
+	if len(l.bound) > 0 {
+		s.behind(func(ctx context.Context) {
+			for key := range l.bound {
+				s.sweepKey(ctx, key, k.id)
+			}
+		})
+	}
+}
+
+// bind notes that a key hangs on a lease, so that it goes when the lease does: soon, if the lease
+// is gone already.
+func (s *Service) bind(k leaseKey, key store.Key) {
+	s.mu.Lock()
+	l := s.get(k)
+	l.keep = true
+	l.bound[key] = struct{}{}
+	if l.timer == nil { // nothing is known of it
+		s.arm(l, 0)
+	}
+	s.mu.Unlock()
+}
+
+// note notes the same of a key that somebody else bound: if the lease is gone when this Service
+// looks at it next, the key goes.
+func (s *Service) note(k leaseKey, key store.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leases[k] == nil && len(s.leases) >= maxPassing {
+		return
+	}
+	l := s.get(k)
+	l.bound[key] = struct{}{}
+	if l.timer == nil {
+		s.arm(l, 0)
+	}
+}
+
+// unbind takes that back.
+func (s *Service) unbind(k leaseKey, key store.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.leases[k]; l != nil {
+		delete(l.bound, key)
+	}
+}
+
+// follow has the Service look after a lease until unfollow. wake is called when it is gone, and
+// when it was renewed: as soon as that is so, with watch, or else when somebody looks.
+func (s *Service) follow(k leaseKey, watch bool, wake func(gone bool)) *user {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.get(k)
+	u := &user{l, watch, wake}
+	l.users[u] = struct{}{}
+	switch {
+	case watch && l.stopWatch == nil && !s.closed:
+		var ctx context.Context
+		ctx, l.stopWatch = context.WithCancel(s.ctx)
+		s.work.Go(func() { s.watchLease(ctx, k) })
+	case l.timer == nil:
+		s.arm(l, 0)
+	}
+	return u
+}
+
+func (s *Service) unfollow(u *user) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := u.lease
+	delete(l.users, u)
+	if s.leases[l.key] != l {
+		return
+	}
+	for other := range l.users {
+		if other.watch {
+			return
+		}
+	}
+	if l.stopWatch != nil {
+		l.stopWatch()
+		l.stopWatch = nil
+	}
+	if l.timer == nil && !l.keep && len(l.users) == 0 {
+		delete(s.leases, l.key) // nothing is known of it
+	}
+}
+
+// watchLease sees each version of a lease until ctx ends.
+func (s *Service) watchLease(ctx context.Context, k leaseKey) {
+	for pause := (pauses{s: s}); ; {
+		key := k.store()
+		_ = s.store.Watch(ctx, store.Watch{Namespace: key.Namespace, Keys: []string{key.Name}},
+			func(changes []store.Change) {
+				for _, c := range changes {
+					if c.Found {
+						s.see(k, c.Item, false)
+					} else {
+						s.lookNow(k) // a watch may be behind what was read
+					}
+				}
+				pause = pauses{s: s}
+			})
+		if !pause.wait(ctx) {
+			return
+		}
+	}
+}

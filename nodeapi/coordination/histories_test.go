@@ -1,0 +1,555 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/racedetector"
+	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// history is what the programs of a run saw of locks and permits.
+type history struct {
+	begin time.Time
+
+	mu     sync.Mutex
+	calls  []porcupine.Operation
+	holds  []*hold
+	broken []string
+}
+
+// hold is a lock in somebody's hands: from the answer until he gives it back, or cannot be sure of
+// it any more, which may be at once.
+type hold struct {
+	name     string // with the permit
+	token    uint64
+	who      string
+	from, to time.Duration // to is set when it ends
+}
+
+type taken struct {
+	name   string
+	unlock bool
+	token  uint64
+}
+
+type outcome struct {
+	notHeld, unknown, lapsed bool
+}
+
+func (h *history) now() time.Duration { return time.Since(h.begin) }
+
+func (h *history) wrong(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.broken = append(h.broken, fmt.Sprintf(format, args...))
+}
+
+func (h *history) call(client int, in taken, from time.Duration, out outcome) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	end := int64(h.now())
+	if out.unknown {
+		client, end = 1<<20+len(h.calls), math.MaxInt64
+	}
+	h.calls = append(h.calls, porcupine.Operation{ClientId: client, Input: in, Call: int64(from), Output: out,
+		Return: end})
+}
+
+// lockState is the newest token of a lock, and whether it is held by that.
+type lockState struct {
+	token uint64
+	held  bool
+}
+
+// locks says what may be answered: each token is greater than all before it; a token is given back
+// once, and only while it is the newest. Whoever cannot be sure that its lease lives may find it
+// gone.
+var locks = porcupine.Model{
+	Partition: func(h []porcupine.Operation) [][]porcupine.Operation {
+		by := map[string][]porcupine.Operation{}
+		for _, o := range h {
+			name := o.Input.(taken).name
+			by[name] = append(by[name], o)
+		}
+		var out [][]porcupine.Operation
+		for _, o := range by {
+			out = append(out, o)
+		}
+		return out
+	},
+	Init: func() any { return lockState{} },
+	Step: func(state, input, output any) (bool, any) {
+		s, in, out := state.(lockState), input.(taken), output.(outcome)
+		switch {
+		case !in.unlock:
+			return in.token > s.token, lockState{in.token, true}
+		case out.unknown && in.token == s.token:
+			return true, lockState{s.token, false}
+		case out.unknown:
+			return true, s
+		case out.notHeld:
+			return in.token != s.token || !s.held || out.lapsed, s
+		}
+		return in.token == s.token && s.held, lockState{s.token, false}
+	},
+	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v: %+v", in, out) },
+}
+
+// check says what is wrong with the history.
+func (h *history) check() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	byName := map[string][]*hold{}
+	for _, x := range h.holds {
+		byName[x.name] = append(byName[x.name], x)
+	}
+	for name, holds := range byName {
+		slices.SortFunc(holds, func(a, b *hold) int { return int(a.from - b.from) })
+		for i, x := range holds {
+			for _, y := range holds[:i] {
+				if x.token == y.token {
+					h.broken = append(h.broken, fmt.Sprintf("%s: token %d was given twice", name, x.token))
+				} else if y.to > x.from && x.to > x.from {
+					h.broken = append(h.broken, fmt.Sprintf("%s: %s held it until %v, by token %d, and %s from %v, by %d", name, y.who,
+						y.to, y.token&(1<<48-1), x.who, x.from, x.token&(1<<48-1)))
+				}
+			}
+		}
+	}
+	if porcupine.CheckOperationsTimeout(locks, h.calls, time.Minute) == porcupine.Illegal {
+		h.broken = append(h.broken, "the answers do not fit")
+	}
+	return h.broken
+}
+
+// run is a world with servers that die, a store that fails, clocks that run at different speeds,
+// and programs that take locks and permits.
+type run struct {
+	*history
+	store   *store.Memory
+	rand    *rand.Rand // of the main program alone
+	mu      sync.Mutex
+	servers []*server
+	dead    map[*server]chan struct{} // closed when it is killed
+	number  int
+
+	parked sync.WaitGroup // programs that have given back what they held, and stay connected
+	quiet  chan struct{}  // closed when they may go
+}
+
+func (r *run) seed() *rand.Rand { return rand.New(rand.NewPCG(r.rand.Uint64(), r.rand.Uint64())) }
+
+// serve starts a server. Of two clocks one is at most 1.05/0.95 times as fast as the other, which
+// is less than the margin.
+func (r *run) serve() {
+	r.number++
+	s := newServer(fmt.Sprint("s", r.number), r.store, 0.95+0.1*r.rand.Float64(), r.seed())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.servers = append(r.servers, s)
+	r.dead[s] = make(chan struct{})
+}
+
+func (r *run) some(random *rand.Rand) (*server, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.servers[random.IntN(len(r.servers))]
+	return s, r.dead[s]
+}
+
+func (r *run) killOne() {
+	r.mu.Lock()
+	i := r.rand.IntN(len(r.servers))
+	s := r.servers[i]
+	r.servers = slices.Delete(r.servers, i, i+1)
+	close(r.dead[s])
+	r.mu.Unlock()
+	s.kill()
+}
+
+func (r *run) trouble() {
+	p := []float64{0, 0.02, 0.1, 0.3}[r.rand.IntN(4)]
+	f := faults{refuse: p, silent: p / 2, nothing: p / 2, late: p / 2, later: 3 * time.Second,
+		delay: []time.Duration{0, time.Millisecond, 50 * time.Millisecond, 400 * time.Millisecond}[r.rand.IntN(4)]}
+	if r.rand.IntN(6) == 0 { // it is cut off
+		f.refuse = 1
+	}
+	s, _ := r.some(r.rand)
+	s.view.set(f)
+}
+
+// simulate runs the programs for a while, and says what went wrong.
+func simulate(t *testing.T, seed uint64) (broken []string) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &run{history: &history{begin: time.Now()}, store: store.NewMemory(16),
+			rand: rand.New(rand.NewPCG(seed, 17)), dead: map[*server]chan struct{}{},
+			quiet: make(chan struct{})}
+		for range 3 {
+			r.serve()
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		var programs sync.WaitGroup
+		for i := range 6 {
+			random := r.seed()
+			r.parked.Add(1)
+			programs.Go(func() { r.program(ctx, i, random) })
+		}
+		for end := time.Now().Add(40 * time.Second); time.Now().Before(end); {
+			time.Sleep(time.Duration(r.rand.Int64N(int64(3 * time.Second))))
+			switch r.rand.IntN(8) {
+			case 0:
+				r.serve()
+				r.killOne()
+			default:
+				r.trouble()
+			}
+		}
+		for _, s := range r.servers {
+			s.view.set(faults{})
+		}
+		stop()
+		r.parked.Wait()
+		r.sweep()
+		for name, c := range kept(r.store, "ns") {
+			if _, alive := kept(r.store, "ns")[leasePrefix+c.Lease.String()]; c.Kind == cell.Lock && alive {
+				item, _ := r.store.Get(ctx, store.Key{Namespace: "ns", Name: name}, false)
+				r.wrong("%s: nobody holds it by %d at %v, but for the lease %s that lives", name, item.Version.Sequence(),
+					r.now(), c.Lease)
+			}
+		}
+		close(r.quiet)
+		programs.Wait()
+		r.after()
+		for _, s := range r.servers {
+			s.kill()
+		}
+		synctest.Wait()
+		broken = r.check()
+	})
+	return broken
+}
+
+// after looks at what is left when all programs have ended: whatever was held is another's in time,
+// and nothing stays in the store.
+func (r *run) after() {
+	ctx := context.Background()
+	s := r.servers[0]
+	o := s.NewOwner()
+	for _, name := range []string{"x", "y", "s"} {
+		var a node.LockAnswer
+		var err error
+		begin := time.Now()
+		in, cancel := context.WithTimeout(ctx, 5*limit)
+		if name == "s" {
+			a, err = s.Acquire(in, "ns", o, node.LockData{Name: name, Permits: 1})
+		} else {
+			a, err = s.Lock(in, "ns", o, node.LockData{Name: name})
+		}
+		cancel()
+		if took := time.Since(begin); err != nil || !a.Held || took > limit {
+			r.wrong("%s: a dead holder's is another's after %v, by %+v, %v", name, took, a, err)
+		}
+	}
+	o.Close()
+	r.sweep()
+	for name, c := range kept(r.store, "ns") {
+		r.wrong("%s is left: %+v", name, c)
+	}
+}
+
+// sweep has everything go whose lease has lapsed.
+func (r *run) sweep() {
+	time.Sleep(4 * time.Second) // what is executed late has been by then
+	if err := r.servers[0].Sweep(context.Background(), "ns"); err != nil {
+		r.wrong("%v", err)
+	}
+	time.Sleep(limit + 5*time.Second)
+}
+
+// limit is how long a dead holder's lock may take to become another's, by the slowest clock: the
+// longest time to live, the margin, and a bit.
+const limit = 3*time.Second*9/8*105/95 + 2*time.Second
+
+// program is a program that connects, takes something, holds it, and gives it back, or dies. In the
+// end it stays connected, holding nothing, until quiet.
+func (r *run) program(ctx context.Context, number int, random *rand.Rand) {
+	stays := false
+	for ctx.Err() == nil {
+		s, dead := r.some(random)
+		p := &client{r: r, s: s, dead: dead, rand: random, number: number, o: s.NewOwner()}
+		p.run(ctx, func() {
+			if ctx.Err() != nil && !p.died && !over(p.dead) {
+				stays = true
+				r.parked.Done()
+				<-r.quiet
+			}
+		})
+		p.o.Close()
+	}
+	if !stays {
+		r.parked.Done()
+	}
+}
+
+// client is a connection of a program.
+type client struct {
+	r      *run
+	s      *server
+	o      *Owner
+	dead   <-chan struct{}
+	rand   *rand.Rand
+	number int
+	own    *ownLease // nil: the connection's
+	died   bool
+}
+
+// ownLease is a lease that a program keeps alive itself.
+type ownLease struct {
+	id   string
+	mu   sync.Mutex
+	sure time.Time     // it lives until then
+	gone chan struct{} // closed when that was over, once
+}
+
+// lost is closed when the program is not sure any more of what it holds.
+func (p *client) lost() <-chan struct{} {
+	if p.own != nil {
+		return p.own.gone
+	}
+	return p.o.Lost()
+}
+
+func over(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *client) within(ctx context.Context, d time.Duration) (context.Context, func()) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	stop := make(chan struct{})
+	go func() {
+		select {
+		case <-p.dead:
+			cancel()
+		case <-stop:
+		}
+	}()
+	return ctx, func() { close(stop); cancel() }
+}
+
+// run takes one thing after another; then it waits, with its leases alive.
+func (p *client) run(ctx context.Context, wait func()) {
+	defer func() { wait() }()
+	ttl := []int{500, 1000, 3000}[p.rand.IntN(3)]
+	if p.rand.IntN(2) == 0 { // with a lease of its own
+		begin := time.Now()
+		in, done := p.within(ctx, 5*time.Second)
+		a, err := p.s.Grant(in, "ns", node.GrantData{TTLMillis: ttl})
+		done()
+		if err != nil {
+			return
+		}
+		p.own = &ownLease{id: a.Lease, gone: make(chan struct{}),
+			sure: begin.Add(time.Duration(ttl) * time.Millisecond)}
+		end := make(chan struct{})
+		var keeper sync.WaitGroup
+		keeper.Go(func() { p.keep(end, time.Duration(ttl)*time.Millisecond, p.number%3 == 0) })
+		whileConnected := wait
+		wait = func() {
+			whileConnected()
+			close(end)
+			keeper.Wait()
+		}
+	}
+	for range 1 + p.rand.IntN(5) {
+		if over(p.dead) || over(p.lost()) {
+			p.died = true
+		}
+		if p.died || ctx.Err() != nil {
+			return
+		}
+		name := []string{"x", "y", "s"}[p.rand.IntN(3)]
+		var twin sync.WaitGroup
+		if p.own != nil && p.rand.IntN(3) == 0 { // two of the same lease, at two servers
+			s, dead := p.r.some(p.rand)
+			other := &client{r: p.r, s: s, dead: dead, rand: rand.New(rand.NewPCG(p.rand.Uint64(), 1)),
+				number: p.number + 100, o: p.o, own: p.own}
+			twin.Go(func() { other.take(ctx, ttl, name) })
+			defer func() { p.died = p.died || other.died }()
+		}
+		p.take(ctx, ttl, name)
+		twin.Wait()
+	}
+}
+
+// keep keeps the program's own lease alive, at any server, until end. One that forgets to, now and
+// then, comes late: it is not sure of the lease in between, but if it lives, it lives.
+func (p *client) keep(end <-chan struct{}, ttl time.Duration, forgets bool) {
+	random := rand.New(rand.NewPCG(uint64(p.number), uint64(p.r.now())))
+	own := p.own
+	var once sync.Once
+	unsure := func() { once.Do(func() { close(own.gone) }) }
+	defer unsure()
+	key := store.Key{Namespace: "ns", Name: leasePrefix + own.id}
+	for {
+		pause := ttl / 3
+		if forgets && random.IntN(3) == 0 {
+			pause = ttl + time.Duration(random.Int64N(int64(ttl/2)))
+		}
+		timer := time.AfterFunc(time.Until(own.sure), unsure)
+		select {
+		case <-end:
+			timer.Stop()
+			return
+		case <-time.After(pause):
+		}
+		begin := time.Now()
+		there, _ := p.r.store.Get(context.Background(), key, false)
+		s, dead := p.r.some(random)
+		ctx, cancel := context.WithTimeout(context.Background(), ttl)
+		go func() {
+			select {
+			case <-dead:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		_, err := s.KeepAlive(ctx, "ns", node.LeaseData{Lease: own.id})
+		cancel()
+		timer.Stop()
+		own.mu.Lock()
+		late := time.Now().After(own.sure)
+		if err == nil {
+			own.sure = begin.Add(ttl)
+		}
+		own.mu.Unlock()
+		if late {
+			unsure()
+		}
+		if err == nil && !there.Found {
+			p.r.wrong("the lease %s came back", own.id)
+		}
+		if errors.Is(err, &node.Error{Code: node.CodeLeaseGone}) {
+			if !late {
+				p.r.wrong("the lease %s is gone at %v, although it was kept alive", own.id, p.r.now())
+			}
+			return
+		}
+	}
+}
+
+// take takes something, holds it for a while, and gives it back, unless the program dies.
+func (p *client) take(ctx context.Context, ttl int, name string) {
+	d := node.LockData{Name: name, TTLMillis: ttl}
+	if p.own != nil {
+		d.Lease = p.own.id
+	}
+	if p.rand.IntN(2) == 0 {
+		wait := p.rand.IntN(3) * 1000
+		d.WaitMillis = &wait
+	}
+	in, done := p.within(ctx, 8*time.Second)
+	defer done()
+	from := p.r.now()
+	var a node.LockAnswer
+	var err error
+	if name == "s" {
+		d.Permits = 2
+		a, err = p.s.Acquire(in, "ns", p.o, d)
+	} else {
+		a, err = p.s.Lock(in, "ns", p.o, d)
+	}
+	if err != nil || !a.Held {
+		p.died = p.died || over(p.dead) // it may have taken it, and nobody is left to give it back
+		return
+	}
+	token, _ := strconv.ParseUint(a.Token, 10, 64)
+	what := name
+	if name == "s" {
+		what = fmt.Sprint("s/", token&(1<<permitBits-1))
+	}
+	p.r.call(p.number, taken{what, false, token}, from, outcome{})
+	h := &hold{name: what, token: token, who: fmt.Sprintf("program %d at %s", p.number, p.s.name), from: p.r.now()}
+	h.to = h.from
+	p.r.history.mu.Lock()
+	p.r.holds = append(p.r.holds, h)
+	p.r.history.mu.Unlock()
+	dies := p.rand.IntN(8) == 0
+	if !over(p.lost()) && !over(p.dead) {
+		select {
+		case <-time.After(time.Duration(p.rand.Int64N(int64(4 * time.Second)))):
+		case <-p.lost():
+		case <-p.dead:
+		}
+		h.to = p.r.now()
+	}
+	if dies || over(p.dead) {
+		p.died = true
+		return
+	}
+	for !p.unlock(what, token, func() bool { return over(p.lost()) }) {
+		if over(p.dead) {
+			p.died = true
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	if p.rand.IntN(3) == 0 { // an old token
+		p.unlock(what, token, func() bool { return true })
+	}
+}
+
+// unlock says whether it is known that the token stands for nothing any more.
+func (p *client) unlock(what string, token uint64, lapsed func() bool) bool {
+	s := p.s
+	if p.rand.IntN(3) == 0 {
+		s, _ = p.r.some(p.rand)
+	}
+	in, done := p.within(context.Background(), 5*time.Second)
+	defer done()
+	from := p.r.now()
+	name, permit, _ := strings.Cut(what, "/")
+	d := node.UnlockData{Name: name, Token: fmt.Sprint(token)}
+	var err error
+	if permit != "" {
+		err = s.Release(in, "ns", d)
+	} else {
+		err = s.Unlock(in, "ns", d)
+	}
+	notHeld := errors.Is(err, &node.Error{Code: node.CodeNotHeld})
+	p.r.call(p.number, taken{what, true, token}, from, outcome{notHeld, err != nil && !notHeld, lapsed()})
+	return err == nil || notHeld
+}
+
+// Locks and permits are held by one at a time, tokens grow, who keeps alive keeps, what the dead
+// held is another's in time, and nothing is left.
+func TestHistories(t *testing.T) {
+	seeds := uint64(25)
+	if racedetector.Enabled {
+		seeds = 8
+	}
+	for seed := range seeds {
+		if broken := simulate(t, seed); len(broken) > 0 {
+			t.Fatalf("seed %d: %s", seed, strings.Join(broken[:min(len(broken), 10)], "\n"))
+		}
+	}
+}

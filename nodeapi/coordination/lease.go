@@ -1,0 +1,239 @@
+package coordination
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Times to live, in milliseconds.
+const (
+	MinTTLMillis     = 500
+	MaxTTLMillis     = 3_600_000
+	DefaultTTLMillis = 10_000
+)
+
+// margin is what is added to a time to live before somebody else ends a lease: clocks may run
+// faster or slower than each other by an eighth.
+func margin(ttl time.Duration) time.Duration { return ttl / 8 }
+
+// leaseKey names a lease.
+type leaseKey struct {
+	namespace string
+	id        cell.LeaseID
+}
+
+func (k leaseKey) store() store.Key {
+	return store.Key{Namespace: k.namespace, Name: leasePrefix + k.id.String()}
+}
+
+func parseLease(ns, lease string) (leaseKey, error) {
+	id, err := cell.ParseLeaseID(lease)
+	if err != nil {
+		return leaseKey{}, failure(node.CodeInvalidArgument, "use a lease that grant has answered", "%v", err)
+	}
+	return leaseKey{ns, id}, nil
+}
+
+func leaseGone(k leaseKey) error {
+	return failure(node.CodeLeaseGone, "grant a new one", "the lease %s has run out, or there never was such a one", k.id)
+}
+
+// checkTTL gives the time to live that is asked for.
+func checkTTL(millis int) (time.Duration, error) {
+	if millis < MinTTLMillis || millis > MaxTTLMillis {
+		return 0, failure(node.CodeInvalidArgument, "choose one of these", "a time to live is %d to %d ms, not %d",
+			MinTTLMillis, MaxTTLMillis, millis)
+	}
+	return time.Duration(millis) * time.Millisecond, nil
+}
+
+// Grant makes a lease.
+func (s *Service) Grant(ctx context.Context, ns string, d node.GrantData) (node.LeaseAnswer, error) {
+	k, err := s.grant(ctx, ns, d.TTLMillis)
+	if err != nil {
+		return node.LeaseAnswer{}, err
+	}
+	return node.LeaseAnswer{Lease: k.id.String(), TTLMillis: d.TTLMillis}, nil
+}
+
+func (s *Service) grant(ctx context.Context, ns string, millis int) (leaseKey, error) {
+	if _, err := checkTTL(millis); err != nil {
+		return leaseKey{}, err
+	}
+	value := cell.Cell{Kind: cell.Lease, TTLMillis: millis,
+		Value: nodeMark(s.node, s.store.MaxValue(ns)-cell.Lease.Overhead())}.Encode()
+	for {
+		k := leaseKey{namespace: ns}
+		draw(k.id[:])
+		item, mine, err := s.swap(ctx, k.store(), 0, value)
+		switch {
+		case err != nil && !nothingDone(err):
+			s.behind(func(ctx context.Context) { // it may still come, and nobody would know of it
+				if _, mine, _ := s.swap(ctx, k.store(), 0, value); mine {
+					_ = s.revoke(ctx, k)
+				}
+			})
+			fallthrough
+		case err != nil:
+			return leaseKey{}, err
+		case mine:
+			s.see(k, item, true)
+			return k, nil
+		}
+	}
+}
+
+// KeepAlive lets a lease live for another time to live.
+func (s *Service) KeepAlive(ctx context.Context, ns string, d node.LeaseData) (node.LeaseAnswer, error) {
+	k, err := parseLease(ns, d.Lease)
+	if err != nil {
+		return node.LeaseAnswer{}, err
+	}
+	ttl, err := s.keepAlive(ctx, k)
+	if err != nil {
+		return node.LeaseAnswer{}, err
+	}
+	return node.LeaseAnswer{Lease: d.Lease, TTLMillis: int(ttl.Milliseconds())}, nil
+}
+
+// keepAlive gives the lease's key a new version, which everybody who counts its time sees. It never
+// makes the key: a lease that is gone stays so.
+func (s *Service) keepAlive(ctx context.Context, k leaseKey) (time.Duration, error) {
+	item, known := s.lastSeen(k)
+	pause := pauses{s: s}
+	for {
+		if !known {
+			var err error
+			if item, err = s.store.Get(ctx, k.store(), false); err != nil {
+				return 0, err
+			}
+		}
+		ttl, ok := s.see(k, item, false)
+		if !ok {
+			return 0, leaseGone(k)
+		}
+		next, swapped, err := s.store.CompareAndSwap(ctx, k.store(), item.Version, item.Value)
+		switch {
+		case swapped && err == nil:
+			s.see(k, next, true)
+			return ttl, nil
+		case err == nil:
+			item, known = next, true
+		case nothingDone(err) || !pause.wait(ctx):
+			return 0, err
+		default:
+			known = false
+		}
+	}
+}
+
+// Revoke ends a lease, and what hangs on it.
+func (s *Service) Revoke(ctx context.Context, ns string, d node.LeaseData) error {
+	k, err := parseLease(ns, d.Lease)
+	if err != nil {
+		return err
+	}
+	item, err := s.store.Get(ctx, k.store(), false)
+	if err != nil {
+		return err
+	}
+	if _, ok := s.see(k, item, false); !ok {
+		return leaseGone(k)
+	}
+	return s.revoke(ctx, k)
+}
+
+// revoke deletes the lease's key, whatever its version: there never is another lease of that name.
+func (s *Service) revoke(ctx context.Context, k leaseKey) error {
+	pause := pauses{s: s}
+	for {
+		_, err := s.store.Delete(ctx, k.store())
+		switch {
+		case err == nil:
+			s.lost(k)
+			return nil
+		case nothingDone(err) || !pause.wait(ctx):
+			return err
+		}
+	}
+}
+
+// leaseTTL reads a lease's cell; false: it is gone.
+func leaseTTL(item store.Item) (cell.Cell, time.Duration, bool) {
+	if !item.Found {
+		return cell.Cell{}, 0, false
+	}
+	c, err := cell.Decode(item.Value)
+	if err != nil || c.Kind != cell.Lease {
+		return cell.Cell{}, 0, false
+	}
+	return c, time.Duration(c.TTLMillis) * time.Millisecond, true
+}
+
+// alive reads whether a lease is there, for what hangs on it, or will. eventual: as the nearest
+// member of its chain has it.
+func (s *Service) alive(ctx context.Context, k leaseKey, hangs store.Key, eventual bool) (bool, error) {
+	item, err := s.store.Get(ctx, k.store(), eventual)
+	if err != nil {
+		return false, err
+	}
+	ok := false
+	if eventual { // it may be older than what is known of it: nothing is concluded
+		_, _, ok = leaseTTL(item)
+	} else {
+		_, ok = s.see(k, item, false)
+	}
+	if ok {
+		s.note(k, hangs)
+	}
+	return ok, nil
+}
+
+// nodeMark is what a lease's cell has of its node's name: all, or where there is no room for it,
+// enough to know it by.
+func nodeMark(name string, room int) []byte {
+	if len(name) <= room {
+		return []byte(name)
+	}
+	sum := sha256.Sum256([]byte(name))
+	return append([]byte{0}, sum[:min(8, room-1)]...)
+}
+
+// nodeOf is the name behind a mark, and whether it is this node. What is another one's, and was too
+// long, has no name.
+func (s *Service) nodeOf(mark []byte) (string, bool) {
+	if len(mark) > 0 && mark[0] == 0 {
+		if bytes.Equal(mark, nodeMark(s.node, len(mark))) {
+			return s.node, true
+		}
+		return "", false
+	}
+	return string(mark), string(mark) == s.node
+}
+
+// swap writes value over the version at, and finds out whether it did, also where the store cannot
+// tell: the value is like no other that anybody writes over that version. Where it cannot find out
+// before ctx ends, the error is CodeOutcomeUnknown.
+func (s *Service) swap(ctx context.Context, key store.Key, at wire.Version, value []byte) (store.Item, bool, error) {
+	for pause, unknown := (pauses{s: s}), false; ; {
+		item, swapped, err := s.store.CompareAndSwap(ctx, key, at, value)
+		if err == nil { // another version may come from an earlier attempt
+			return item, swapped || item.Found && bytes.Equal(item.Value, value), nil
+		}
+		unknown = unknown || !nothingDone(err)
+		switch {
+		case !unknown:
+			return item, false, err
+		case !pause.wait(ctx):
+			return item, false, failure(node.CodeOutcomeUnknown, "ask for it again, or wait until the lease has gone",
+				"whether %q was written could not be found out: %v", key.Name, err)
+		}
+	}
+}

@@ -1,0 +1,335 @@
+package coordination
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Lock takes a lock, or waits for it. o is the connection's, and needed where d names no lease.
+func (s *Service) Lock(ctx context.Context, ns string, o *Owner, d node.LockData) (node.LockAnswer, error) {
+	key, err := named(ns, lockPrefix, "lock", d.Name, 0)
+	if err != nil {
+		return node.LockAnswer{}, err
+	}
+	return s.hold(ctx, ns, o, d, taking{keys: []store.Key{key}, line: key})
+}
+
+// Unlock gives a lock back.
+func (s *Service) Unlock(ctx context.Context, ns string, d node.UnlockData) error {
+	key, err := named(ns, lockPrefix, "lock", d.Name, 0)
+	if err != nil {
+		return err
+	}
+	version, err := parseToken(d.Token)
+	if err != nil {
+		return err
+	}
+	return s.giveBack(ctx, key, version)
+}
+
+func token(v wire.Version) string { return strconv.FormatUint(uint64(v), 10) }
+
+func parseToken(token string) (wire.Version, error) {
+	n, err := strconv.ParseUint(token, 10, 64)
+	if err != nil || n == 0 || strconv.FormatUint(n, 10) != token {
+		return 0, failure(node.CodeInvalidArgument, "use the token that was answered", "%q is no token", token)
+	}
+	return wire.Version(n), nil
+}
+
+// hold does a taking for the lease of d.
+func (s *Service) hold(ctx context.Context, ns string, o *Owner, d node.LockData, t taking) (node.LockAnswer, error) {
+	if d.WaitMillis != nil && *d.WaitMillis < 0 {
+		return node.LockAnswer{}, failure(node.CodeInvalidArgument, "leave it out, or give milliseconds",
+			"waitMs is %d", *d.WaitMillis)
+	}
+	t.s, t.answer, t.wake = s, node.LockAnswer{Name: d.Name}, make(chan struct{}, 1)
+	var err error
+	switch {
+	case d.Lease != "":
+		t.lease, err = parseLease(ns, d.Lease)
+	case o == nil:
+		err = failure(node.CodeInvalidArgument, "name a lease", "there is no lease, and no connection to make one for")
+	default:
+		t.lease, err = o.lease(ctx, ns, d.TTLMillis)
+	}
+	if err != nil {
+		return node.LockAnswer{}, err
+	}
+	switch {
+	case d.WaitMillis == nil:
+	case *d.WaitMillis == 0:
+		t.try = true
+	default:
+		over := make(chan struct{})
+		t.over = over
+		defer s.clock.AfterFunc(time.Duration(*d.WaitMillis)*time.Millisecond, func() { close(over) })()
+	}
+	answer, err := t.run(ctx)
+	if answer.Held && d.Lease == "" && !o.has(t.lease) {
+		return node.LockAnswer{}, leaseGone(t.lease) // meanwhile; others may hold it
+	}
+	return answer, err
+}
+
+// taking is a call that takes one of several keys, which are alike.
+type taking struct {
+	s      *Service
+	keys   []store.Key
+	line   store.Key                                     // stands for all of them
+	token  func(store.Key, wire.Version) (string, error) // nil: the version alone
+	value  []byte                                        // what the cell says beside the lease
+	lease  leaseKey
+	try    bool            // it does not wait
+	over   <-chan struct{} // it waits until this is closed; nil: until its context ends
+	wake   chan struct{}
+	answer node.LockAnswer
+}
+
+func (t *taking) run(ctx context.Context) (node.LockAnswer, error) {
+	leave, turn, err := t.queue(ctx)
+	if !turn || err != nil {
+		return t.answer, err
+	}
+	defer leave()
+	for pause := (pauses{s: t.s}); ; {
+		held, seen, err := t.attempt(ctx)
+		switch {
+		case held || t.try:
+			return t.answer, err
+		case err != nil && (!passing(err) || !nothingDone(err)):
+			return t.answer, err
+		case err != nil:
+			if !pause.wait(ctx) {
+				return t.answer, err
+			}
+			select {
+			case <-t.over:
+				return t.answer, err
+			default:
+			}
+			continue
+		}
+		pause = pauses{s: t.s}
+		if more, err := t.wait(ctx, seen); !more {
+			return t.answer, err
+		}
+	}
+}
+
+// held is a key that somebody else holds: how it was read, and his lease.
+type held struct {
+	item  store.Item
+	lease leaseKey
+}
+
+// attempt takes the first of the keys that is free. Where none is, it gives who holds them.
+func (t *taking) attempt(ctx context.Context) (bool, []held, error) {
+	var others []held
+	for _, key := range t.keys {
+		item, err := t.s.store.Get(ctx, key, false)
+		for err == nil {
+			var holder leaseKey
+			var free bool
+			if holder, free, err = t.s.holder(ctx, item); err != nil {
+				break
+			}
+			if !free {
+				others = append(others, held{item, holder})
+				break
+			}
+			var taken bool
+			if item, taken, err = t.take(ctx, item); taken && err == nil {
+				t.answer.Held, t.answer.Lease = true, t.lease.id.String()
+				t.answer.Token = token(item.Version)
+				if t.token != nil {
+					t.answer.Token, err = t.token(key, item.Version)
+				}
+				return true, nil, err
+			}
+		}
+		if err != nil {
+			return false, nil, err
+		}
+	}
+	return false, others, nil
+}
+
+// holder says whose lease a key hangs on, or that it is free: it is not there, or that lease is
+// gone.
+func (s *Service) holder(ctx context.Context, item store.Item) (leaseKey, bool, error) {
+	if !item.Found {
+		return leaseKey{}, true, nil
+	}
+	c, err := cell.Decode(item.Value)
+	if err != nil || !c.Hangs() {
+		return leaseKey{}, false, failure(node.CodeInternal, "delete the key",
+			"the value of %q was not written by the node API", item.Key.Name)
+	}
+	k := leaseKey{item.Key.Namespace, c.Lease}
+	alive, err := s.alive(ctx, k, item.Key, false)
+	return k, !alive, err
+}
+
+// take takes a key that is free, if it still has the version that item has.
+func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, error) {
+	alive, err := t.s.alive(ctx, t.lease, item.Key, false)
+	if err != nil {
+		return item, false, err
+	}
+	if !alive {
+		return item, false, leaseGone(t.lease)
+	}
+	c := cell.Cell{Kind: cell.Lock, Lease: t.lease.id, Value: t.value}
+	draw(c.Nonce[:])
+	after, taken, err := t.s.swap(ctx, item.Key, item.Version, c.Encode())
+	switch {
+	case err != nil && !nothingDone(err):
+		t.s.behind(func(ctx context.Context) { t.s.undo(ctx, item, c.Encode()) })
+	case taken:
+		t.s.bind(t.lease, item.Key)
+	}
+	return after, taken, err
+}
+
+// undo finds out what became of a taking that nobody waits for any more, and gives back what it has
+// taken: it could also be executed later.
+func (s *Service) undo(ctx context.Context, item store.Item, value []byte) {
+	for end, pause := s.clock.Now().Add(tryFor), (pauses{s: s}); ; {
+		after, taken, err := s.swap(ctx, item.Key, item.Version, value)
+		if taken && err == nil {
+			err = s.giveBack(ctx, after.Key, after.Version)
+		}
+		if err == nil || !passing(err) || s.clock.Now().After(end) || !pause.wait(ctx) {
+			return
+		}
+	}
+}
+
+// wait waits until one of the keys may be free. It says false if the call is to end.
+func (t *taking) wait(ctx context.Context, others []held) (bool, error) {
+	lost := make(chan struct{})
+	defer t.s.unfollow(t.s.follow(t.lease, true, func(gone bool) {
+		if gone {
+			close(lost)
+		}
+	}))
+	watch := store.Watch{Namespace: t.lease.namespace, After: map[string]wire.Version{}}
+	for _, h := range others {
+		watch.Keys = append(watch.Keys, h.item.Key.Name)
+		watch.After[h.item.Key.Name] = h.item.Version
+		defer t.s.unfollow(t.s.follow(h.lease, true, func(gone bool) {
+			if gone {
+				t.rouse()
+			}
+		}))
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		_ = t.s.store.Watch(watching, watch, func([]store.Change) { t.rouse() })
+		if t.s.sleep(watching, longestPause) { // it cannot be watched for now: look again
+			t.rouse()
+		}
+	}()
+	select {
+	case <-t.wake:
+		return true, nil
+	case <-lost:
+		return false, leaseGone(t.lease)
+	case <-t.over:
+		return false, nil
+	case <-ctx.Done():
+		return false, ended(ctx, "waiting for "+t.answer.Name)
+	}
+}
+
+func (t *taking) rouse() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// giveBack deletes a key that was taken with a version, unless it has another one by now.
+func (s *Service) giveBack(ctx context.Context, key store.Key, version wire.Version) error {
+	item, err := s.store.Get(ctx, key, false)
+	if err != nil {
+		return err
+	}
+	if !item.Found || item.Version != version {
+		return failure(node.CodeNotHeld, "take it again", "it is not held by token %d (any more)", uint64(version))
+	}
+	// From here on, whatever ends the version gives it back.
+	for pause := (pauses{s: s}); ; {
+		_, _, err := s.store.CompareAndDelete(ctx, key, version)
+		switch {
+		case err == nil:
+			if c, bad := cell.Decode(item.Value); bad == nil && c.Hangs() {
+				s.unbind(leaseKey{key.Namespace, c.Lease}, key)
+			}
+			return nil
+		case nothingDone(err) || !pause.wait(ctx):
+			return err
+		}
+	}
+}
+
+// line are those who wait at this Service for the same keys. The first of them competes with other
+// Services; the others wait for their turn, in the order in which they came.
+type line struct {
+	waiting []chan struct{}
+}
+
+// queue waits for the call's turn. It says false where that did not come before the call was to
+// end.
+func (t *taking) queue(ctx context.Context) (leave func(), turn bool, err error) {
+	s, name := t.s, t.line
+	s.mu.Lock()
+	l := s.lines[name]
+	if l != nil && t.try {
+		s.mu.Unlock()
+		return nil, false, nil
+	}
+	if l == nil {
+		l = &line{}
+		s.lines[name] = l
+	}
+	my := make(chan struct{})
+	l.waiting = append(l.waiting, my)
+	if l.waiting[0] == my {
+		close(my)
+	}
+	s.mu.Unlock()
+	leave = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for i, w := range l.waiting {
+			if w == my {
+				l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
+				if len(l.waiting) == 0 {
+					delete(s.lines, name)
+				} else if i == 0 {
+					close(l.waiting[0])
+				}
+				return
+			}
+		}
+	}
+	select {
+	case <-my:
+		return leave, true, nil
+	case <-t.over:
+		leave()
+		return nil, false, nil
+	case <-ctx.Done():
+		leave()
+		return nil, false, ended(ctx, "waiting for "+t.answer.Name)
+	}
+}

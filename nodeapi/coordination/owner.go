@@ -1,0 +1,180 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+)
+
+// Owner holds the leases that the Service made for one connection, and keeps them alive until
+// Close: one for each namespace and time to live, which all that is asked for without a lease hangs
+// on.
+type Owner struct {
+	s    *Service
+	ctx  context.Context
+	stop context.CancelFunc
+	lost chan struct{}
+
+	mu     sync.Mutex
+	closed bool
+	leases map[ownedKey]*owned
+	mine   map[leaseKey]chan struct{} // all that were granted, and what keeps one alive at once
+}
+
+type ownedKey struct {
+	namespace string
+	millis    int
+}
+
+// owned is one of an Owner's leases. Who holds the channel may grant it, and look at key.
+type owned struct {
+	turn    chan struct{}
+	granted bool
+	key     leaseKey
+}
+
+// NewOwner makes an Owner.
+func (s *Service) NewOwner() *Owner {
+	o := &Owner{s: s, leases: map[ownedKey]*owned{}, mine: map[leaseKey]chan struct{}{},
+		lost: make(chan struct{})}
+	o.ctx, o.stop = context.WithCancel(s.ctx)
+	return o
+}
+
+// Lost is closed when one of the leases was lost although it was to be kept alive, because the
+// store could not be reached for its time to live, for example: what hung on it is not held any
+// more, and whoever asked for it does not know.
+func (o *Owner) Lost() <-chan struct{} { return o.lost }
+
+// Close ends the leases. It does not wait for that.
+func (o *Owner) Close() {
+	o.stop()
+	o.mu.Lock()
+	ends := o.leases
+	o.closed, o.leases = true, nil
+	o.mu.Unlock()
+	for _, l := range ends {
+		o.s.behind(func(ctx context.Context) { o.end(ctx, l) })
+	}
+}
+
+// end revokes a lease after Close.
+func (o *Owner) end(ctx context.Context, l *owned) {
+	select {
+	case l.turn <- struct{}{}: // a grant that is under way ends first
+	case <-ctx.Done():
+		return
+	}
+	if !l.granted {
+		return
+	}
+	for end, pause := o.s.clock.Now().Add(tryFor), (pauses{s: o.s}); ; {
+		err := o.s.revoke(ctx, l.key)
+		if err == nil || !passing(err) || o.s.clock.Now().After(end) || !pause.wait(ctx) {
+			return
+		}
+	}
+}
+
+// lease gives the Owner's lease of a namespace and a time to live, and makes it if there is none.
+func (o *Owner) lease(ctx context.Context, ns string, millis int) (leaseKey, error) {
+	if millis == 0 {
+		millis = DefaultTTLMillis
+	}
+	ttl, err := checkTTL(millis)
+	if err != nil {
+		return leaseKey{}, err
+	}
+	at := ownedKey{ns, millis}
+	o.mu.Lock()
+	l := o.leases[at]
+	if l == nil && !o.closed {
+		l = &owned{turn: make(chan struct{}, 1)}
+		o.leases[at] = l
+	}
+	o.mu.Unlock()
+	if l == nil {
+		return leaseKey{}, failure(node.CodeDraining, "connect again", "the connection is ending")
+	}
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return leaseKey{}, ended(ctx, "making a lease")
+	}
+	defer func() { <-l.turn }()
+	if l.granted {
+		return l.key, nil
+	}
+	begin := o.s.clock.Now()
+	if l.key, err = o.s.grant(ctx, ns, millis); err != nil {
+		return leaseKey{}, err
+	}
+	l.granted = true
+	now := make(chan struct{}, 1)
+	o.mu.Lock()
+	o.mine[l.key] = now
+	o.mu.Unlock()
+	o.s.loop(func() { o.keep(at, l, ttl, begin, now) })
+	return l.key, nil
+}
+
+// keep keeps a lease alive until Close, or until it is lost. last is when the last call began that
+// made it live for its time from then on; now has it kept alive at once.
+func (o *Owner) keep(at ownedKey, l *owned, ttl time.Duration, last time.Time, now <-chan struct{}) {
+	for pause := ttl / 3; o.s.sleepUntil(o.ctx, pause, now); {
+		begin := o.s.clock.Now()
+		ctx, cancel := context.WithCancel(o.ctx)
+		stop := o.s.clock.AfterFunc(min(ttl/3, last.Add(ttl).Sub(begin)), cancel)
+		_, err := o.s.keepAlive(ctx, l.key)
+		stop()
+		cancel()
+		switch {
+		case err == nil:
+			last, pause = begin, ttl/3
+		case errors.Is(err, &node.Error{Code: node.CodeLeaseGone}) || o.s.clock.Now().Sub(last) >= ttl:
+			o.lose(at, l)
+			return
+		default:
+			pause = min(ttl/12, last.Add(ttl).Sub(o.s.clock.Now()))
+		}
+	}
+}
+
+// has says that the Owner made a lease.
+func (o *Owner) has(k leaseKey) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, ok := o.mine[k]
+	return ok
+}
+
+// nudge has a lease kept alive at once, if the Owner keeps it.
+func (o *Owner) nudge(k leaseKey) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case o.mine[k] <- struct{}{}:
+	default:
+	}
+}
+
+// lose drops a lease that was lost: the next who asks gets a new one.
+func (o *Owner) lose(at ownedKey, l *owned) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return
+	}
+	if o.leases[at] == l {
+		delete(o.leases, at)
+	}
+	delete(o.mine, l.key)
+	select {
+	case <-o.lost:
+	default:
+		close(o.lost)
+	}
+}

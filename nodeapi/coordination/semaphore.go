@@ -1,0 +1,66 @@
+package coordination
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// MaxPermits is the most permits of a semaphore.
+const MaxPermits = 256
+
+// permitBits of a token say which permit it stands for.
+const permitBits = 8
+
+// Acquire takes one of the permits of a semaphore, or waits for it. Each permit is a key like a
+// lock's. A token is the key's version, with the number of the permit in the lowest bits of the
+// sequence.
+func (s *Service) Acquire(ctx context.Context, ns string, o *Owner, d node.LockData) (node.LockAnswer, error) {
+	if d.Permits < 1 || d.Permits > MaxPermits {
+		return node.LockAnswer{}, failure(node.CodeInvalidArgument, "say how many there are, the same in each call",
+			"a semaphore has 1 to %d permits, not %d", MaxPermits, d.Permits)
+	}
+	key, err := named(ns, permitPrefix, "semaphore", d.Name, len("/255"))
+	if err != nil {
+		return node.LockAnswer{}, err
+	}
+	t := taking{line: permitKey(key, d.Permits), token: permitToken}
+	first := rand.IntN(d.Permits) // so that not all try the same one
+	for i := range d.Permits {
+		t.keys = append(t.keys, permitKey(key, (first+i)%d.Permits))
+	}
+	return s.hold(ctx, ns, o, d, t)
+}
+
+// Release gives a permit back.
+func (s *Service) Release(ctx context.Context, ns string, d node.UnlockData) error {
+	key, err := named(ns, permitPrefix, "semaphore", d.Name, len("/255"))
+	if err != nil {
+		return err
+	}
+	v, err := parseToken(d.Token)
+	if err != nil {
+		return err
+	}
+	permit := int(v & (1<<permitBits - 1))
+	return s.giveBack(ctx, permitKey(key, permit), wire.MakeVersion(v.Epoch(), v.Sequence()>>permitBits))
+}
+
+func permitKey(semaphore store.Key, permit int) store.Key {
+	semaphore.Name = fmt.Sprintf("%s/%d", semaphore.Name, permit)
+	return semaphore
+}
+
+func permitToken(key store.Key, v wire.Version) (string, error) {
+	permit, err := strconv.Atoi(key.Name[strings.LastIndexByte(key.Name, '/')+1:])
+	if err != nil || v.Sequence() > wire.MaxSequence>>permitBits {
+		return "", failure(node.CodeInternal, "use a semaphore of another name", "%q has no token left", key.Name)
+	}
+	return token(wire.MakeVersion(v.Epoch(), v.Sequence()<<permitBits|uint64(permit))), nil
+}

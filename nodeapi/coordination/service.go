@@ -1,0 +1,246 @@
+// Package coordination has leases, and what hangs on them: keys that go, locks, leaders, semaphores
+// and services. It is built on a store.Store alone, and on a clock that it only uses to tell how
+// long something has lasted. docs/coordination.md says what is promised, and why it is kept.
+package coordination
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// Clock measures how long something lasts. Nobody compares what two of them say.
+type Clock interface {
+	Now() time.Time
+	// AfterFunc calls f in a goroutine of its own when d has passed. stop prevents that, if it is
+	// not too late.
+	AfterFunc(d time.Duration, f func()) (stop func() bool)
+}
+
+// Monotonic is the process's clock.
+type Monotonic struct{}
+
+// Now implements [Clock].
+func (Monotonic) Now() time.Time { return time.Now() }
+
+// AfterFunc implements [Clock].
+func (Monotonic) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
+
+// Options of a Service.
+type Options struct {
+	Clock Clock  // nil: Monotonic
+	Node  string // the name of this node
+	// Sweep is how long it is on average between two sweeps of a namespace. 0: DefaultSweep;
+	// negative: there are none.
+	Sweep time.Duration
+}
+
+// Service is a node's part in the coordination. Any number of them, at any nodes, work on one
+// store; none of them is needed for what another one began. It is safe for concurrent use.
+type Service struct {
+	store store.Store
+	clock Clock
+	node  string
+
+	sweepEvery time.Duration
+
+	ctx  context.Context // ends when the Service does
+	stop context.CancelFunc
+	work sync.WaitGroup // what goes on behind the calls
+
+	mu     sync.Mutex
+	closed bool
+	tidies int           // how much is being tidied up
+	tidy   chan struct{} // closed when nothing is, after Close
+	leases map[leaseKey]*lease
+	swept  map[string]bool
+	views  map[store.Key]*view
+	keeps  map[store.Key]*keeping
+	lines  map[store.Key]*line
+}
+
+// New makes a Service. Close ends it.
+func New(st store.Store, o Options) *Service {
+	if o.Clock == nil {
+		o.Clock = Monotonic{}
+	}
+	if o.Sweep == 0 {
+		o.Sweep = DefaultSweep
+	}
+	s := &Service{store: st, clock: o.Clock, node: o.Node, sweepEvery: o.Sweep,
+		leases: map[leaseKey]*lease{}, swept: map[string]bool{},
+		views: map[store.Key]*view{}, keeps: map[store.Key]*keeping{}, lines: map[store.Key]*line{}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Close ends the Service. What it has to tidy up, the leases of closed Owners for example, it does
+// until ctx ends; the rest is left to time and to other Services.
+func (s *Service) Close(ctx context.Context) {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed, s.tidy = true, make(chan struct{})
+		if s.tidies == 0 {
+			close(s.tidy)
+		}
+		for _, l := range s.leases {
+			l.disarm()
+		}
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.tidy:
+	case <-ctx.Done():
+	}
+	s.stop()
+	s.work.Wait()
+}
+
+// behind does something that no call waits for, but Close. Once the Service is closed, only what is
+// being tidied up may begin more of it.
+func (s *Service) behind(f func(ctx context.Context)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed && s.tidies == 0 {
+		return
+	}
+	s.tidies++
+	s.work.Go(func() {
+		f(s.ctx)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.tidies--; s.tidies == 0 && s.closed {
+			close(s.tidy)
+		}
+	})
+}
+
+// loop does something that goes on until the Service ends, or what it is for does.
+func (s *Service) loop(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.work.Go(f)
+	}
+}
+
+// tryFor bounds how long the Service tries to tidy up after a failure.
+const tryFor = 10 * time.Minute
+
+// Pauses between attempts at a store that fails: the first, and the longest.
+const firstPause, longestPause = 10 * time.Millisecond, time.Second
+
+// pauses waits between attempts, longer each time.
+type pauses struct {
+	s    *Service
+	next time.Duration
+}
+
+// wait says false if ctx ended first.
+func (p *pauses) wait(ctx context.Context) bool {
+	p.next = min(max(2*p.next, firstPause), longestPause)
+	return p.s.sleep(ctx, p.next)
+}
+
+// sleep says false if ctx ended first.
+func (s *Service) sleep(ctx context.Context, d time.Duration) bool { return s.sleepUntil(ctx, d, nil) }
+
+// sleepUntil is ended by wake, too.
+func (s *Service) sleepUntil(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	over := make(chan struct{})
+	stop := s.clock.AfterFunc(d, func() { close(over) })
+	defer stop()
+	select {
+	case <-over:
+		return ctx.Err() == nil
+	case <-wake:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// The names that coordination keeps in a namespace.
+const (
+	leasePrefix    = cell.ReservedPrefix + "lease/"
+	lockPrefix     = cell.ReservedPrefix + "lock/"
+	electionPrefix = cell.ReservedPrefix + "election/"
+	permitPrefix   = cell.ReservedPrefix + "permit/"
+	servicePrefix  = cell.ReservedPrefix + "service/"
+	nudgePrefix    = cell.ReservedPrefix + "nudge/"
+)
+
+// named is the key of something that a program has named. tail is how many bytes may come behind
+// it.
+func named(ns, prefix, what, name string, tail int) (store.Key, error) {
+	room := node.MaxKeyName - len(prefix) - tail
+	switch {
+	case name == "" || !utf8.ValidString(name) || strings.ContainsRune(name, 0):
+		return store.Key{}, failure(node.CodeInvalidArgument, "name it by text", "a %s needs a name", what)
+	case len(name) > room:
+		return store.Key{}, failure(node.CodeTooLarge, "choose a shorter one",
+			"the name of a %s has at most %d bytes, not %d", what, room, len(name))
+	}
+	return store.Key{Namespace: ns, Name: prefix + name}, nil
+}
+
+func failure(code node.Code, do, format string, args ...any) *node.Error {
+	return &node.Error{Code: code, Do: do, Message: fmt.Sprintf(format, args...)}
+}
+
+// nothingDone says that an error means that a write was not executed, and will not be.
+func nothingDone(err error) bool {
+	var e *node.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code {
+	case node.CodeOutcomeUnknown, node.CodeCanceled, node.CodeInternal:
+		return false
+	}
+	return true
+}
+
+// passing says that an error may go away by itself.
+func passing(err error) bool {
+	var e *node.Error
+	if !errors.As(err, &e) {
+		return true
+	}
+	switch e.Code {
+	case node.CodeUnavailable, node.CodeTimeout, node.CodeOutcomeUnknown, node.CodeCanceled, node.CodeInternal:
+		return true
+	}
+	return false
+}
+
+// ended is the error of a call whose context ended while it only waited.
+func ended(ctx context.Context, what string) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return failure(node.CodeTimeout, "wait for longer", "%s: the time was over; nothing was done", what)
+	}
+	return failure(node.CodeCanceled, "", "%s: canceled; nothing was done", what)
+}
+
+// fits refuses a value for which a cell of the namespace has no room.
+func (s *Service) fits(ns, what string, kind cell.Kind, value []byte) error {
+	room := s.store.MaxValue(ns) - kind.Overhead()
+	if n := cell.PackedLen(value); n > room {
+		return failure(node.CodeTooLarge, "shorten it, or ask for a namespace whose chains have wider values",
+			"%s takes %d bytes; a value here has %d, of which %d are left for it", what, n, room+kind.Overhead(), max(room, 0))
+	}
+	return nil
+}
+
+func draw(b []byte) {
+	_, _ = rand.Read(b) // it never fails
+}

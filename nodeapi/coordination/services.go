@@ -1,0 +1,545 @@
+package coordination
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Nearest is the order of instances that has those of this node first.
+const Nearest = "nearest"
+
+// idleView is for how long a Service goes on following a service that nobody asks for.
+const idleView = time.Minute
+
+// showLife is when the lease of a new instance is kept alive before its time: those who follow the
+// service have heard of it by then, and tell of it once they have seen that it lives.
+var showLife = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 750 * time.Millisecond}
+
+// grace is for how long one that asks first waits for all instances to show that they live, where
+// some have.
+const grace = 100 * time.Millisecond
+
+// instanceKey is the key of an instance of a service, or with instance "", how those of all begin.
+func instanceKey(ns, service, instance string) (store.Key, error) {
+	key, err := named(ns, servicePrefix, "service", service, 1)
+	if err != nil {
+		return key, err
+	}
+	if strings.Contains(instance, "/") {
+		return key, failure(node.CodeInvalidArgument, "", "the name of an instance has no slash: %q", instance)
+	}
+	if room := node.MaxKeyName - len(key.Name) - 1; len(instance) > room {
+		return key, failure(node.CodeTooLarge, "choose a shorter one",
+			"behind the service's name, that of an instance has at most %d bytes, not %d", room, len(instance))
+	}
+	key.Name += "/" + instance
+	return key, nil
+}
+
+// RegisterService makes an instance of a service known, for as long as its lease lasts. One of the
+// same name gives way to it. o is the connection's, and needed where d names no lease.
+func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d node.ServiceData) (node.Instance, error) {
+	if d.Instance == "" {
+		var id cell.LeaseID
+		draw(id[:])
+		d.Instance = id.String()
+	}
+	if d.Address != "" {
+		if _, _, err := net.SplitHostPort(d.Address); err != nil {
+			return node.Instance{}, failure(node.CodeInvalidArgument, "write host:port", "the address: %v", err)
+		}
+	}
+	key, err := instanceKey(ns, d.Service, d.Instance)
+	if err == nil {
+		err = s.fits(ns, "the address", cell.Instance, []byte(d.Address))
+	}
+	if err != nil {
+		return node.Instance{}, err
+	}
+	var k leaseKey
+	switch {
+	case d.Lease != "":
+		k, err = parseLease(ns, d.Lease)
+	case o == nil:
+		err = failure(node.CodeInvalidArgument, "name a lease", "there is no lease, and no connection to make one for")
+	default:
+		k, err = o.lease(ctx, ns, d.TTLMillis)
+	}
+	if err != nil {
+		return node.Instance{}, err
+	}
+	switch alive, err := s.alive(ctx, k, key, false); {
+	case err != nil:
+		return node.Instance{}, err
+	case !alive:
+		return node.Instance{}, leaseGone(k)
+	}
+	c := cell.Cell{Kind: cell.Instance, Lease: k.id, Value: []byte(d.Address)}
+	item, err := s.store.Get(ctx, key, false)
+	for written := false; err == nil && !written; {
+		item, written, err = s.swap(ctx, key, item.Version, c.Encode())
+	}
+	s.bind(k, key)
+	if err != nil {
+		return node.Instance{}, err
+	}
+	if o != nil && o.has(k) {
+		s.keepOnNudge(ns, d.Service, o, k)
+		s.loop(func() {
+			for _, d := range showLife {
+				if !s.sleep(o.ctx, d) {
+					return
+				}
+				o.nudge(k)
+			}
+		})
+	}
+	return node.Instance{Instance: d.Instance, Address: d.Address, Node: s.node, Lease: k.id.String()}, nil
+}
+
+// DeregisterService takes back what this connection has registered, or what hangs on the lease that
+// d names. It is no failure if it is not there any more.
+func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d node.ServiceData) error {
+	key, err := instanceKey(ns, d.Service, d.Instance)
+	if err != nil {
+		return err
+	}
+	if d.Instance == "" {
+		return failure(node.CodeInvalidArgument, "use the one that registerService has answered", "an instance needs a name")
+	}
+	item, err := s.store.Get(ctx, key, false)
+	if err != nil || !item.Found {
+		return err
+	}
+	c, err := cell.Decode(item.Value)
+	k := leaseKey{ns, c.Lease}
+	if err != nil || d.Lease != k.id.String() && (d.Lease != "" || o == nil || !o.has(k)) {
+		return failure(node.CodeNotHeld, "name its lease", "the instance %q of %q was registered by somebody else",
+			d.Instance, d.Service)
+	}
+	err = s.giveBack(ctx, key, item.Version)
+	if errors.Is(err, &node.Error{Code: node.CodeNotHeld}) {
+		return nil // it went, or gave way to another of its name
+	}
+	return err
+}
+
+// GetService gives the instances that live. It does not know at once which ones do, if nobody has
+// asked for the service here of late: it waits until one has shown that it does, or none will.
+func (s *Service) GetService(ctx context.Context, ns string, d node.GetServiceData) (node.ServiceAnswer, error) {
+	answer := node.ServiceAnswer{Service: d.Service, Instances: []node.Instance{}}
+	if d.Order != "" && d.Order != Nearest {
+		return answer, failure(node.CodeInvalidArgument, "leave it out, or say "+Nearest, "there is no order %q", d.Order)
+	}
+	v, err := s.view(ns, d.Service)
+	if err != nil {
+		return answer, err
+	}
+	defer v.leave()
+	state, err := v.settled(ctx)
+	if err != nil {
+		return answer, err
+	}
+	if n := len(state.live); n > 0 {
+		first := v.turn(n)
+		answer.Instances = append(append(answer.Instances, state.live[first:]...), state.live[:first]...)
+	}
+	if d.Order == Nearest {
+		slices.SortStableFunc(answer.Instances, func(a, b node.Instance) int {
+			return cmp.Compare(s.distance(a), s.distance(b))
+		})
+	}
+	return answer, nil
+}
+
+func (s *Service) distance(i node.Instance) int {
+	if i.Node == s.node {
+		return 0
+	}
+	return 1
+}
+
+// WatchService tells the instances that live, and again with each change, until ctx ends.
+func (s *Service) WatchService(ctx context.Context, ns, service string, tell func(node.ServiceAnswer)) error {
+	v, err := s.view(ns, service)
+	if err != nil {
+		return err
+	}
+	defer v.leave()
+	state, err := v.settled(ctx)
+	for err == nil {
+		told := state.live
+		tell(node.ServiceAnswer{Service: service, Instances: slices.Clone(told)})
+		for err == nil && slices.Equal(state.live, told) {
+			select {
+			case <-state.next:
+				state = v.now()
+			case <-ctx.Done():
+				err = ctx.Err()
+			case <-s.ctx.Done():
+				err = failure(node.CodeDraining, "connect again", "the server is shutting down")
+			}
+		}
+	}
+	return err
+}
+
+// view is what a Service knows of a service while somebody asks for it: its instances, from a
+// watch of their keys, and their leases, each of which is followed.
+type view struct {
+	s      *Service
+	prefix store.Key
+	ctx    context.Context
+	stop   context.CancelFunc
+	poke   chan struct{} // something has become of a lease
+	taking sync.Mutex    // one item at a time
+
+	// Guarded by Service.mu.
+	users   int
+	unused  func() bool
+	turns   int
+	nudged  bool
+	read    bool  // all that there was at the beginning has been read
+	err     error // why not
+	ready   bool  // state and settles are of a time after that
+	known   map[string]*instance
+	settles bool // it is worth to wait: for the first that lives, or for grace
+	born    time.Time
+	state   viewState
+}
+
+// viewState is what a view has found out, until next is closed.
+type viewState struct {
+	live []node.Instance
+	next chan struct{}
+}
+
+type instance struct {
+	version wire.Version
+	cell    cell.Cell
+	user    *user // nil: it is not there
+}
+
+// view finds what follows a service, or begins it. Who is done with it says leave.
+func (s *Service) view(ns, service string) (*view, error) {
+	prefix, err := instanceKey(ns, service, "")
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, failure(node.CodeDraining, "connect again", "the server is shutting down")
+	}
+	v := s.views[prefix]
+	if v == nil {
+		v = &view{s: s, prefix: prefix, poke: make(chan struct{}, 1), known: map[string]*instance{},
+			born: s.clock.Now(), state: viewState{live: []node.Instance{}, next: make(chan struct{})}}
+		v.ctx, v.stop = context.WithCancel(s.ctx)
+		s.views[prefix] = v
+		s.work.Go(v.watch)
+		s.work.Go(v.run)
+	}
+	v.users++
+	if v.unused != nil {
+		v.unused()
+		v.unused = nil
+	}
+	return v, nil
+}
+
+// leave ends the use of a view. After some time without any, it is given up.
+func (v *view) leave() {
+	s := v.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v.users--; v.users > 0 || s.closed {
+		return
+	}
+	v.unused = s.clock.AfterFunc(idleView, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if v.users == 0 && s.views[v.prefix] == v {
+			delete(s.views, v.prefix)
+			v.stop()
+		}
+	})
+}
+
+func (v *view) turn(n int) int {
+	v.s.mu.Lock()
+	defer v.s.mu.Unlock()
+	v.turns++
+	return v.turns % n
+}
+
+func (v *view) now() viewState {
+	v.s.mu.Lock()
+	defer v.s.mu.Unlock()
+	return v.state
+}
+
+// settled waits until an instance is known to live, or it is known that none does.
+func (v *view) settled(ctx context.Context) (viewState, error) {
+	for {
+		v.s.mu.Lock()
+		state, ready, settles, err := v.state, v.ready, v.settles, v.err
+		v.s.mu.Unlock()
+		if ready && !settles {
+			return state, nil
+		}
+		select {
+		case <-state.next:
+		case <-v.s.ctx.Done():
+			return state, failure(node.CodeDraining, "connect again", "the server is shutting down")
+		case <-ctx.Done():
+			if err != nil {
+				return state, err
+			}
+			return state, ended(ctx, "waiting for an instance to show that it lives")
+		}
+	}
+}
+
+// watch follows the keys of the instances until the view ends.
+func (v *view) watch() {
+	for pause := (pauses{s: v.s}); ; {
+		err := v.s.store.Watch(v.ctx, store.Watch{Namespace: v.prefix.Namespace, Prefix: &v.prefix.Name},
+			func(changes []store.Change) {
+				for _, c := range changes {
+					v.take(c.Item)
+				}
+				v.rouse()
+			})
+		v.s.mu.Lock()
+		v.err = err
+		v.s.mu.Unlock()
+		if !pause.wait(v.ctx) {
+			return
+		}
+	}
+}
+
+// readAll reads all instances that there are, since a watch does not say when it has told them.
+func (v *view) readAll() error {
+	keys, err := v.s.store.List(v.ctx, v.prefix.Namespace, v.prefix.Name)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		item, err := v.s.store.Get(v.ctx, key, false)
+		if err != nil {
+			return err
+		}
+		v.take(item)
+	}
+	return nil
+}
+
+// take takes note of an instance's key.
+func (v *view) take(item store.Item) {
+	name := strings.TrimPrefix(item.Key.Name, v.prefix.Name)
+	if name == "" || strings.Contains(name, "/") { // of a service whose name begins like this one's
+		return
+	}
+	c, err := cell.Decode(item.Value)
+	there := item.Found && err == nil && c.Kind == cell.Instance
+	v.taking.Lock()
+	defer v.taking.Unlock()
+	if v.ctx.Err() != nil {
+		return
+	}
+	v.s.mu.Lock()
+	i := v.known[name]
+	if i == nil {
+		i = &instance{}
+		v.known[name] = i
+	}
+	if i.version >= item.Version && item.Version != 0 {
+		v.s.mu.Unlock()
+		return
+	}
+	before := i.user
+	i.version, i.cell, i.user = item.Version, c, nil
+	if !there && v.read { // nothing older can come any more
+		delete(v.known, name)
+	}
+	v.s.mu.Unlock()
+	if there {
+		k := leaseKey{v.prefix.Namespace, c.Lease}
+		u := v.s.follow(k, true, func(bool) { v.rouse() })
+		v.s.note(k, item.Key)
+		v.s.mu.Lock()
+		i.user = u
+		v.s.mu.Unlock()
+	}
+	if before != nil {
+		v.s.unfollow(before)
+	}
+}
+
+func (v *view) rouse() {
+	select {
+	case v.poke <- struct{}{}:
+	default:
+	}
+}
+
+// run keeps the view's state until the view ends.
+func (v *view) run() {
+	var mine sync.WaitGroup
+	mine.Go(func() {
+		for pause := (pauses{s: v.s}); ; {
+			err := v.readAll()
+			v.s.mu.Lock()
+			v.read, v.err = err == nil, err
+			v.s.mu.Unlock()
+			v.rouse()
+			if err == nil || !pause.wait(v.ctx) {
+				return
+			}
+		}
+	})
+	for ok := true; ok; {
+		wait := v.update()
+		ok = v.s.sleepUntil(v.ctx, wait, v.poke)
+	}
+	mine.Wait()
+	v.taking.Lock()
+	defer v.taking.Unlock()
+	for _, i := range v.known {
+		if i.user != nil {
+			v.s.unfollow(i.user)
+		}
+	}
+}
+
+// patience is for how long a lease may not be renewed until the instances that hang on it are not
+// told of any more. It is less than the time to live: it takes a while to hear of a renewal, and an
+// instance that is left out for a moment is better than one that is called in vain.
+func patience(ttl time.Duration) time.Duration { return ttl - ttl/8 }
+
+// update finds out who lives, and for how long nothing will change by itself.
+func (v *view) update() time.Duration {
+	s := v.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	live, settles, unread, wait := []node.Instance{}, false, false, time.Hour
+	for name, i := range v.known {
+		if i.user == nil {
+			continue
+		}
+		l := i.user.lease
+		if s.leases[l.key] != l { // it is gone
+			continue
+		}
+		rest := l.since.Add(patience(l.ttl)).Sub(s.clock.Now())
+		switch {
+		case l.version == 0:
+			settles, unread = true, true
+			continue
+		case rest <= 0:
+			continue
+		case l.renewed:
+			at, _ := s.nodeOf(l.mark)
+			live = append(live, node.Instance{Instance: name, Address: string(i.cell.Value), Node: at})
+		default:
+			settles = true
+		}
+		wait = min(wait, rest)
+	}
+	slices.SortFunc(live, func(a, b node.Instance) int { return strings.Compare(a.Instance, b.Instance) })
+	if v.read && settles && !unread && !v.nudged { // what comes of it will be seen
+		v.nudged = true
+		s.work.Go(v.nudge)
+	}
+	if rest := v.born.Add(grace).Sub(s.clock.Now()); rest > 0 {
+		wait = min(wait, rest)
+	} else if len(live) > 0 {
+		settles = false
+	}
+	v.ready, v.settles, v.state.live = v.read, settles, live
+	close(v.state.next)
+	v.state.next = make(chan struct{})
+	return wait
+}
+
+// nudge asks the servers of instances to show at once that they live. Where that fails, they show
+// it when they keep their leases alive the next time.
+func (v *view) nudge() {
+	key := nudgeKey(v.prefix)
+	if _, err := v.s.store.Put(v.ctx, key, cell.Cell{}.Encode()); err == nil {
+		_, _ = v.s.store.Delete(v.ctx, key)
+	}
+}
+
+func nudgeKey(prefix store.Key) store.Key {
+	return store.Key{Namespace: prefix.Namespace, Name: nudgePrefix + strings.TrimPrefix(prefix.Name, servicePrefix)}
+}
+
+// keeping are the leases that are kept alive at once when a service is nudged. Guarded by
+// Service.mu.
+type keeping struct {
+	leases map[leaseKey]*Owner
+}
+
+// keepOnNudge has a lease kept alive when its service is nudged, as long as its Owner keeps it.
+func (s *Service) keepOnNudge(ns, service string, o *Owner, lease leaseKey) {
+	prefix, err := instanceKey(ns, service, "")
+	if err != nil {
+		return
+	}
+	key := nudgeKey(prefix)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.keeps[key]
+	if k != nil {
+		k.leases[lease] = o
+		return
+	}
+	if s.closed {
+		return
+	}
+	k = &keeping{leases: map[leaseKey]*Owner{lease: o}}
+	s.keeps[key] = k
+	s.work.Go(func() { s.answerNudges(key, k) })
+}
+
+// answerNudges watches a service's nudges until nobody has registered an instance of it here.
+func (s *Service) answerNudges(key store.Key, k *keeping) {
+	ctx, stop := context.WithCancel(s.ctx)
+	defer stop()
+	answer := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for lease, o := range k.leases {
+			if o.ctx.Err() != nil || !o.has(lease) {
+				delete(k.leases, lease)
+			}
+			o.nudge(lease)
+		}
+		if len(k.leases) == 0 {
+			delete(s.keeps, key)
+			stop()
+		}
+	}
+	for pause := (pauses{s: s}); ; {
+		_ = s.store.Watch(ctx, store.Watch{Namespace: key.Namespace, Keys: []string{key.Name}},
+			func([]store.Change) { answer() })
+		if !pause.wait(ctx) {
+			return
+		}
+		answer()
+	}
+}

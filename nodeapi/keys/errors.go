@@ -1,0 +1,80 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/client/fromadmin"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// failure gives an error its code. What may have been executed is CodeOutcomeUnknown, whatever has
+// become of it, but for a denied right: of that a switch has said that it does not execute the
+// write, and only a copy that was let in by another switch, while the right was being taken away,
+// can have been.
+func (s *Store) failure(key store.Key, err error) error {
+	if err == nil {
+		return nil
+	}
+	out := &node.Error{Code: node.CodeInternal, Message: fmt.Sprintf("the key %q of the namespace %s: %v", key.Name,
+		key.Namespace, cause(err))}
+	if refused := new(node.Error); errors.As(err, &refused) { // by store.MayCreate
+		return refused
+	}
+	var e *fromadmin.NameError
+	unknown := errors.As(err, &e) && e.OutcomeUnknown
+	var said *admin.Error
+	switch {
+	case errors.Is(err, client.ErrDenied):
+		out.Code = node.CodePermissionDenied
+		out.Do = "the node's principal needs access to the realm of the keys " + node.NamespacePrefix(key.Namespace) +
+			": an operator grants it in the topology"
+	case unknown:
+		out.Code = node.CodeOutcomeUnknown
+		out.Do = "read the key, or write again with a compare and swap on the version that is known"
+	case errors.Is(err, client.ErrValueTooLarge):
+		out.Code = node.CodeTooLarge
+	case errors.As(err, &said) && said.Code == admin.CodeQuotaExceeded:
+		out.Code = node.CodeQuotaExceeded
+		out.Do = "delete keys that are not needed: they go after a while; or have the namespace's quota raised"
+	case errors.As(err, &said) && said.Code == admin.CodeResourceExhausted:
+		out.Code = node.CodeNoRoom
+		out.Do = "delete keys that are not needed, or have the operator give the chains more slots"
+	case errors.As(err, &said) && (said.Code == admin.CodePermissionDenied || said.Code == admin.CodeUnauthenticated):
+		out.Code = node.CodePermissionDenied
+		out.Do = "the node's server needs the right to ask the controller"
+	case errors.As(err, &said) && said.Code == admin.CodeInvalidArgument:
+		out.Code = node.CodeInvalidArgument
+	case errors.Is(err, context.Canceled): // client.ErrCanceled is one, too
+		out.Code = node.CodeCanceled
+	case errors.Is(err, client.ErrCanceled):
+		out.Code = node.CodeCanceled
+	case errors.Is(err, client.ErrTimeout) || errors.Is(err, context.DeadlineExceeded):
+		out.Code = node.CodeTimeout
+	case errors.Is(err, fromadmin.ErrNoController):
+		out.Code = node.CodeUnavailable
+		out.Do = "try again: keys that this node knows go on meanwhile"
+	case errors.Is(err, client.ErrClosed):
+		out.Code = node.CodeUnavailable
+	case errors.As(err, &said) && said.Code == admin.CodeUnavailable,
+		errors.Is(err, client.ErrNoSession), errors.Is(err, client.ErrSessionLost),
+		errors.Is(err, client.ErrBadSession),
+		errors.Is(err, client.ErrNoChain), errors.Is(err, client.ErrNotFound), errors.Is(err, client.ErrFull):
+		out.Code = node.CodeUnavailable
+		out.Do = "try again"
+	}
+	return out
+}
+
+// cause is an error without the name that a NameError puts before it.
+func cause(err error) error {
+	var e *fromadmin.NameError
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}

@@ -1,0 +1,270 @@
+// Package keys is the node API's store in the network's chains: store.Store over the packet client
+// and the controller's admin API. A key NAME of a namespace NS is the key node/NS/NAME of the
+// controller's directory (api/node.KeyName), in whichever chain that has put it.
+//
+//	Store ──▶ fromadmin.Names: where is the key? ──▶ client: packets to its chain
+//	  │            └── makes it, with the namespace's chains and quota (POST /v1/keys)
+//	  └── nodeapi/watch: rounds of reads, and what a Push tells before
+//
+// Keys that are known go on without a controller; what is to be looked up or made needs one.
+package keys
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/client/fromadmin"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/nodeapi/watch"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Options are what a Store needs to know. Zero values mean what their comments say.
+type Options struct {
+	Admin *admin.Client
+	// Node says to the controller, and to people, whose sessions the writes are made with.
+	Node string
+	// Sessions to each chain: as many writes are on their way at once. 0: 32.
+	Sessions int
+	// Chains are those that a namespace may use. nil, or none for a namespace: all.
+	Chains func(namespace string) []string
+	// Quota is how many keys a namespace may have. nil, or 0 for a namespace: DefaultQuota. The
+	// controller checks it when a key is made, so all nodes have to say the same.
+	Quota func(namespace string) int
+	// Patience is for how long a controller that does not answer is asked again. 0: 3 s.
+	Patience time.Duration
+	// Interval is that between two reads of a key that is watched. 0: a second.
+	Interval time.Duration
+	// Unused is for how long a key is without a value before it is removed from the network. 0: ten
+	// minutes; below 0: it is not removed.
+	Unused time.Duration
+	// Push tells of commits as they happen; nil: watches hear of them by their own reads.
+	Push Push
+	// Adjust may change what a chain's client is made with. nil: it is left alone.
+	Adjust func(*client.Config)
+}
+
+// DefaultQuota is how many keys a namespace may have unless something else is said.
+const DefaultQuota = 1000
+
+// Store is the store. It is safe for concurrent use.
+type Store struct {
+	o     Options
+	names *fromadmin.Names
+	hub   *watch.Hub
+
+	sweeper sync.WaitGroup // looks for keys that are not used
+	stop    context.CancelFunc
+
+	mu     sync.Mutex
+	widths map[string]int // bytes of a value, by chain
+	least  int            // of all chains
+}
+
+var _ store.Store = (*Store)(nil)
+
+// New makes a store, with what the controller says of its chains; ctx bounds the time that takes,
+// nothing else.
+func New(ctx context.Context, o Options) (*Store, error) {
+	o.Sessions = cmp.Or(o.Sessions, 32)
+	o.Interval = cmp.Or(o.Interval, time.Second)
+	o.Unused = cmp.Or(o.Unused, 10*time.Minute)
+	s := &Store{o: o}
+	if err := s.measure(ctx); err != nil {
+		return nil, fmt.Errorf("the node API's store: %w", err)
+	}
+	s.names = fromadmin.NewNames(fromadmin.NamesOptions{Admin: o.Admin, Sessions: o.Sessions,
+		Owner: strings.TrimSpace("node API " + o.Node), Make: s.make, Adjust: o.Adjust,
+		Patience: o.Patience})
+	s.hub = newHub(s)
+	sweeping, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	if o.Unused > 0 {
+		s.sweeper.Go(func() { s.sweep(sweeping) })
+	}
+	return s, nil
+}
+
+// Close ends all calls and watches, and gives sessions back.
+func (s *Store) Close() error {
+	s.stop()
+	s.sweeper.Wait()
+	s.hub.Close()
+	return s.names.Close()
+}
+
+// measure asks how wide the chains' values are.
+func (s *Store) measure(ctx context.Context) error {
+	chains, err := s.o.Admin.Chains(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.widths, s.least = map[string]int{}, 0
+	for _, c := range chains {
+		s.widths[c.Name] = c.ValueBytes
+		if s.least == 0 || c.ValueBytes < s.least {
+			s.least = c.ValueBytes
+		}
+	}
+	return nil
+}
+
+func (s *Store) chains(namespace string) []string {
+	if s.o.Chains == nil {
+		return nil
+	}
+	return s.o.Chains(namespace)
+}
+
+// quota is how many keys a namespace may have.
+func (s *Store) quota(namespace string) int {
+	if s.o.Quota != nil {
+		if n := s.o.Quota(namespace); n != 0 {
+			return n
+		}
+	}
+	return DefaultQuota
+}
+
+// MaxValue implements [store.Store]: what fits each chain that the namespace may use, since the
+// controller chooses.
+func (s *Store) MaxValue(namespace string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	least := 0
+	for _, c := range s.chains(namespace) {
+		if w := s.widths[c]; w != 0 && (least == 0 || w < least) {
+			least = w
+		}
+	}
+	return cmp.Or(least, s.least)
+}
+
+// make has the controller make a key.
+func (s *Store) make(ctx context.Context, name string) (*admin.Key, error) {
+	namespace, _, ok := node.ParseKeyName(name)
+	if !ok {
+		return nil, fmt.Errorf("%q is no key of the node API", name)
+	}
+	if err := store.MayCreate(ctx); err != nil {
+		return nil, err
+	}
+	k, err := s.o.Admin.RequestKey(ctx, admin.KeyRequest{Name: name, Chains: s.chains(namespace),
+		Quota: &admin.KeyQuota{Prefix: node.NamespacePrefix(namespace), Keys: s.quota(namespace)}})
+	if err != nil {
+		return nil, err
+	}
+	return &k.Key, nil
+}
+
+func name(k store.Key) string { return node.KeyName(k.Namespace, k.Name) }
+
+func item(k store.Key, n fromadmin.Named) store.Item {
+	return store.Item{Key: k, Found: n.Found, Value: n.Value, Version: n.Version}
+}
+
+// Get implements [store.Store].
+func (s *Store) Get(ctx context.Context, key store.Key, eventual bool) (store.Item, error) {
+	got, err := s.names.Get(ctx, name(key), eventual)
+	return item(key, got), s.failure(key, err)
+}
+
+// fits refuses values that no key can have, before one is made for them.
+func (s *Store) fits(key store.Key, value []byte) error {
+	if most := s.MaxValue(key.Namespace); len(value) > most {
+		return &node.Error{Code: node.CodeTooLarge,
+			Message: fmt.Sprintf("the value has %d bytes; one of the namespace %s has at most %d, which is what the switches' program holds",
+				len(value), key.Namespace, most),
+			Do: "write less, or keep the value elsewhere and its name here"}
+	}
+	return nil
+}
+
+// Put implements [store.Store].
+func (s *Store) Put(ctx context.Context, key store.Key, value []byte) (wire.Version, error) {
+	if err := s.fits(key, value); err != nil {
+		return 0, err
+	}
+	v, err := s.names.Put(ctx, name(key), value)
+	return v, s.failure(key, err)
+}
+
+// CompareAndSwap implements [store.Store].
+func (s *Store) CompareAndSwap(ctx context.Context, key store.Key, expected wire.Version, value []byte) (store.Item,
+	bool, error) {
+	if err := s.fits(key, value); err != nil {
+		return store.Item{}, false, err
+	}
+	return s.swapped(key, func() (fromadmin.Named, error) {
+		return s.names.CompareAndSwap(ctx, name(key), expected, value)
+	})
+}
+
+// CompareAndDelete implements [store.Store].
+func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wire.Version) (store.Item, bool, error) {
+	return s.swapped(key, func() (fromadmin.Named, error) {
+		if expected == 0 { // of a key that was never written: there is nothing to delete
+			got, err := s.names.Get(ctx, name(key), false)
+			if err == nil && got.Version != 0 {
+				err = client.ErrCASFailed
+			}
+			return got, err
+		}
+		return s.names.CompareAndDelete(ctx, name(key), expected)
+	})
+}
+
+// swapped is what came of a CAS, for which it is no error that the version is another.
+func (s *Store) swapped(key store.Key, do func() (fromadmin.Named, error)) (store.Item, bool, error) {
+	got, err := do()
+	var e *fromadmin.NameError
+	if errors.Is(err, client.ErrCASFailed) && !(errors.As(err, &e) && e.OutcomeUnknown) {
+		return item(key, got), false, nil
+	}
+	if err != nil {
+		return store.Item{}, false, s.failure(key, err)
+	}
+	return item(key, got), true, nil
+}
+
+// Delete implements [store.Store].
+func (s *Store) Delete(ctx context.Context, key store.Key) (wire.Version, error) {
+	v, err := s.names.Delete(ctx, name(key))
+	return v, s.failure(key, err)
+}
+
+// List implements [store.Store]. It asks the controller.
+func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key, error) {
+	keys, err := s.list(ctx, namespace, prefix)
+	if err != nil {
+		return nil, s.failure(store.Key{Namespace: namespace, Name: prefix}, err)
+	}
+	out := make([]store.Key, 0, len(keys))
+	for _, k := range keys {
+		if ns, key, ok := node.ParseKeyName(k.Name); ok && ns == namespace {
+			out = append(out, store.Key{Namespace: ns, Name: key})
+		}
+	}
+	slices.SortFunc(out, func(a, b store.Key) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+func (s *Store) list(ctx context.Context, namespace, prefix string) ([]admin.Key, error) {
+	keys, err := s.o.Admin.Directory(ctx, node.KeyName(namespace, prefix), false)
+	var said *admin.Error
+	if err != nil && !errors.As(err, &said) && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", fromadmin.ErrNoController, err)
+	}
+	return keys, err
+}

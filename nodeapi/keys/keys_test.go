@@ -1,0 +1,446 @@
+package keys_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/client/refchain"
+	"github.com/netcraq/netcraq/client/refchain/refadmin"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/nodeapi/keys"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+type bed struct {
+	t *testing.T
+	*refadmin.Controller
+	chains []*refchain.Chain
+}
+
+func newBed(t *testing.T, slots int) *bed {
+	t.Helper()
+	x := &bed{t: t}
+	for id := range 2 {
+		c, err := refchain.New(refchain.Config{ChainID: uint8(id + 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			c.Close()
+			if v := c.Violations(); len(v) > 0 {
+				t.Error(v)
+			}
+		})
+		x.chains = append(x.chains, c)
+	}
+	x.Controller = refadmin.New(slots, x.chains...)
+	t.Cleanup(x.Controller.Close)
+	return x
+}
+
+// store is that of another node.
+func (x *bed) store(adjust ...func(*keys.Options)) *keys.Store {
+	x.t.Helper()
+	o := keys.Options{Admin: admin.NewClient(x.URL()), Node: "n", Sessions: 4, Interval: 50 * time.Millisecond}
+	for _, a := range adjust {
+		a(&o)
+	}
+	s, err := keys.New(x.t.Context(), o)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			x.t.Error(err)
+		}
+	})
+	return s
+}
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func key(name string) store.Key { return store.Key{Namespace: "shop", Name: name} }
+
+func wantCode(t *testing.T, err error, code node.Code, words ...string) {
+	t.Helper()
+	var e *node.Error
+	if !errors.As(err, &e) || e.Code != code {
+		t.Errorf("%v, want %s", err, code)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(e.Message, w) {
+			t.Errorf("%q does not say %q", e.Message, w)
+		}
+	}
+}
+
+// TestStore: it does as store.Memory does, which others are tested against.
+func TestStore(t *testing.T) {
+	x := newBed(t, 64)
+	for name, s := range map[string]store.Store{"memory": store.NewMemory(16), "keys": x.store()} {
+		t.Run(name, func(t *testing.T) {
+			ctx := within(t)
+			k := key("a/b")
+			if got, err := s.Get(ctx, k, false); err != nil || got.Found || got.Version != 0 || got.Key != k {
+				t.Error(got, err)
+			}
+			if v, err := s.Delete(ctx, k); v != 0 || err != nil {
+				t.Error(v, err)
+			}
+			if got, ok, err := s.CompareAndDelete(ctx, k, 0); err != nil || !ok || got.Found {
+				t.Error(got, ok, err)
+			}
+			if got, ok, err := s.CompareAndSwap(ctx, k, wire.MakeVersion(1, 1), []byte("no")); err != nil || ok ||
+				got.Version != 0 {
+				t.Error(got, ok, err)
+			}
+			got, ok, err := s.CompareAndSwap(ctx, k, 0, []byte("1"))
+			if err != nil || !ok || !got.Found || string(got.Value) != "1" || got.Key != k {
+				t.Fatal(got, ok, err)
+			}
+			first := got.Version
+			if got, ok, err := s.CompareAndSwap(ctx, k, 0, []byte("2")); err != nil || ok || got.Version != first ||
+				string(got.Value) != "1" {
+				t.Error(got, ok, err)
+			}
+			v, err := s.Put(ctx, k, []byte("3"))
+			if err != nil || v <= first {
+				t.Error(v, err)
+			}
+			for _, eventual := range []bool{false, true} {
+				if got, err := s.Get(ctx, k, eventual); err != nil || string(got.Value) != "3" || got.Version != v {
+					t.Error(got, err)
+				}
+			}
+			if got, ok, err := s.CompareAndDelete(ctx, k, first); err != nil || ok || got.Version != v {
+				t.Error(got, ok, err)
+			}
+			got, ok, err = s.CompareAndDelete(ctx, k, v)
+			if err != nil || !ok || got.Found || got.Version <= v {
+				t.Error(got, ok, err)
+			}
+			if again, err := s.Get(ctx, k, false); err != nil || again.Found || again.Version != got.Version {
+				t.Error(again, err)
+			}
+			_, err = s.Put(ctx, k, make([]byte, 17))
+			wantCode(t, err, node.CodeTooLarge, "17 bytes", "at most 16")
+			for _, name := range []string{"a/a", "b", "a"} {
+				if _, err := s.Put(ctx, key(name), []byte("v")); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := s.Put(ctx, store.Key{Namespace: "shop2", Name: "a/c"}, nil); err != nil {
+				t.Error(err)
+			}
+			list, err := s.List(ctx, "shop", "a")
+			if err != nil || !slices.Equal(list, []store.Key{key("a"), key("a/a"), key("a/b")}) {
+				t.Error(list, err)
+			}
+			if s.MaxValue("shop") != 16 {
+				t.Error(s.MaxValue("shop"))
+			}
+		})
+	}
+}
+
+// TestTwoNodesMakeOneKey: whoever is first, and all writes are there.
+func TestTwoNodesMakeOneKey(t *testing.T) {
+	x := newBed(t, 64)
+	ctx := within(t)
+	nodes := []*keys.Store{x.store(), x.store(), x.store()}
+	var mu sync.Mutex
+	won := map[int]int{}
+	var wg sync.WaitGroup
+	for i := range 20 {
+		for n, s := range nodes {
+			wg.Go(func() {
+				got, ok, err := s.CompareAndSwap(ctx, key(fmt.Sprint(i)), 0, fmt.Append(nil, n))
+				if err != nil || !ok && (!got.Found || got.Version == 0) {
+					t.Error(got, ok, err)
+				}
+				if ok {
+					mu.Lock()
+					defer mu.Unlock()
+					won[i]++
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for i := range 20 {
+		if won[i] != 1 {
+			t.Errorf("key %d was swapped from nothing %d times", i, won[i])
+		}
+	}
+}
+
+// TestRefusals: with which codes and numbers.
+func TestRefusals(t *testing.T) {
+	x := newBed(t, 2)
+	s := x.store(func(o *keys.Options) {
+		o.Quota = func(ns string) int { return map[string]int{"shop": 3}[ns] }
+		o.Chains = func(ns string) []string { return map[string][]string{"tight": {"b"}}[ns] }
+	})
+	ctx := within(t)
+	for i := range 3 {
+		if _, err := s.Put(ctx, key(fmt.Sprint(i)), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := s.Put(ctx, key("more"), nil)
+	wantCode(t, err, node.CodeQuotaExceeded, "there are 3 keys", "there may be 3")
+	if _, err := s.Put(ctx, store.Key{Namespace: "tight", Name: "1"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Put(ctx, store.Key{Namespace: "tight", Name: "2"}, nil)
+	wantCode(t, err, node.CodeNoRoom, "2 slots each")
+
+	known, unknown := key("0"), key("unknown")
+	s = x.store(func(o *keys.Options) { o.Patience = 200 * time.Millisecond })
+	if _, err := s.Get(ctx, known, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(ctx, known, nil); err != nil {
+		t.Fatal(err)
+	}
+	x.SetDown(true)
+	if _, err := s.Put(ctx, known, []byte("goes on")); err != nil {
+		t.Error(err)
+	}
+	_, err = s.Put(ctx, unknown, nil)
+	wantCode(t, err, node.CodeUnavailable)
+	_, err = s.List(ctx, "shop", "")
+	wantCode(t, err, node.CodeUnavailable)
+	x.SetDown(false)
+
+	short := func() context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	for _, c := range x.chains {
+		c.SetDown(0, true)
+		c.SetDown(1, true)
+	}
+	_, err = s.Put(short(), known, nil)
+	wantCode(t, err, node.CodeOutcomeUnknown)
+	_, _, err = s.CompareAndSwap(short(), known, 5, nil)
+	wantCode(t, err, node.CodeOutcomeUnknown)
+	_, err = s.Get(short(), known, false)
+	wantCode(t, err, node.CodeTimeout)
+	for _, c := range x.chains {
+		c.SetDown(0, false)
+		c.SetDown(1, false)
+		c.Refuse(0, wire.Denied)
+		c.Refuse(1, wire.Denied)
+	}
+	_, err = s.Get(ctx, known, false)
+	wantCode(t, err, node.CodePermissionDenied)
+	_, err = s.Put(ctx, known, nil)
+	wantCode(t, err, node.CodePermissionDenied)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = s.Put(gone, known, nil)
+	wantCode(t, err, node.CodeCanceled)
+}
+
+// tail follows a watch, and keeps what it is told.
+type tail struct {
+	mu   sync.Mutex
+	all  []store.Change
+	last map[string]store.Change
+}
+
+func follow(t *testing.T, s store.Store, w store.Watch) *tail {
+	t.Helper()
+	x := &tail{last: map[string]store.Change{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- s.Watch(ctx, w, func(changes []store.Change) {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			for _, c := range changes {
+				if before, ok := x.last[c.Key.Name]; ok && c.Version <= before.Version && c.Version != 0 {
+					t.Errorf("%s: version %v after %v", c.Key.Name, c.Version, before.Version)
+				}
+				x.last[c.Key.Name] = c
+				x.all = append(x.all, c)
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	return x
+}
+
+// expect waits until the newest of each key is the value; "-": it is not found.
+func (x *tail) expect(t *testing.T, want map[string]string) {
+	t.Helper()
+	state := func() map[string]string {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		out := map[string]string{}
+		for k, c := range x.last {
+			if out[k] = string(c.Value); !c.Found {
+				out[k] = "-"
+			}
+		}
+		return out
+	}
+	poll.Until(t, 10*time.Second, fmt.Sprint("the watch tells ", want), func() bool { return fmt.Sprint(state()) == fmt.Sprint(want) },
+		func() string { return fmt.Sprint(state()) })
+}
+
+// TestWatch: what is told of keys by name and by prefix, as they are made, written, moved, deleted,
+// removed and made again.
+func TestWatch(t *testing.T) {
+	x := newBed(t, 64)
+	writer, s := x.store(), x.store()
+	ctx := within(t)
+	put := func(name, value string) {
+		t.Helper()
+		if _, err := writer.Put(ctx, key(name), []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("a", "1")
+	put("p/1", "1")
+	prefix := "p/"
+	byName := follow(t, s, store.Watch{Namespace: "shop", Keys: []string{"a", "none"}})
+	byPrefix := follow(t, s, store.Watch{Namespace: "shop", Prefix: &prefix})
+	byName.expect(t, map[string]string{"a": "1", "none": "-"})
+	byPrefix.expect(t, map[string]string{"p/1": "1"})
+	put("none", "now")
+	put("p/2", "2")
+	put("other", "x")
+	byName.expect(t, map[string]string{"a": "1", "none": "now"})
+	byPrefix.expect(t, map[string]string{"p/1": "1", "p/2": "2"})
+	got, err := writer.Get(ctx, key("a"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := follow(t, s, store.Watch{Namespace: "shop", Keys: []string{"a"}, After: map[string]wire.Version{"a": got.Version}})
+	x.Move(node.KeyName("shop", "a"), "b", 20*time.Millisecond)
+	x.Move(node.KeyName("shop", "a"), "a", 20*time.Millisecond)
+	time.Sleep(3 * 50 * time.Millisecond) // rounds in which a move must not be told
+	for i := range 7 {
+		put("a", fmt.Sprint("v", i))
+	}
+	known.expect(t, map[string]string{"a": "v6"})
+	byName.expect(t, map[string]string{"a": "v6", "none": "now"})
+	known.mu.Lock()
+	told := uint64(len(known.all))
+	for _, c := range known.all {
+		told += c.Overtaken
+	}
+	// The first of a watch has nothing before it that it could have overtaken.
+	if told > 7 || told == 0 || string(known.all[0].Value) == "1" {
+		t.Errorf("7 versions were written, and %d are accounted for: %+v", told, known.all)
+	}
+	known.mu.Unlock()
+	if _, err := writer.Delete(ctx, key("p/1")); err != nil {
+		t.Fatal(err)
+	}
+	byPrefix.expect(t, map[string]string{"p/1": "-", "p/2": "2"})
+	x.Remove(node.KeyName("shop", "p/2")) // with its value
+	x.Remove(node.KeyName("shop", "a"))
+	byPrefix.expect(t, map[string]string{"p/1": "-", "p/2": "-"})
+	byName.expect(t, map[string]string{"a": "-", "none": "now"})
+	put("p/2", "again")
+	put("a", "again")
+	byPrefix.expect(t, map[string]string{"p/1": "-", "p/2": "again"})
+	byName.expect(t, map[string]string{"a": "again", "none": "now"})
+	// The controller is away: what is known goes on.
+	x.SetDown(true)
+	put("a", "still")
+	byName.expect(t, map[string]string{"a": "still", "none": "now"})
+	x.SetDown(false)
+}
+
+// pushed is a Push that tells what a test says.
+type pushed struct {
+	mu    sync.Mutex
+	gives map[wire.Key]func(keys.News)
+}
+
+func (p *pushed) Follow(id wire.Key, told func(keys.News)) func() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gives[id] = told
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.gives, id)
+	}
+}
+
+func (p *pushed) tell(n keys.News) bool {
+	p.mu.Lock()
+	told := p.gives[n.Key]
+	p.mu.Unlock()
+	if told != nil {
+		told(n)
+	}
+	return told != nil
+}
+
+// TestPush: what a Push tells is told at once, long before a round; a version that it tells late is
+// not; a hint is followed by a read; who does not watch any more does not follow.
+func TestPush(t *testing.T) {
+	x := newBed(t, 64)
+	p := &pushed{gives: map[wire.Key]func(keys.News){}}
+	s := x.store(func(o *keys.Options) { o.Push, o.Interval = p, time.Hour })
+	ctx := within(t)
+	if _, err := s.Put(ctx, key("a"), []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	var w *tail
+	t.Run("watching", func(t *testing.T) {
+		w = follow(t, s, store.Watch{Namespace: "shop", Keys: []string{"a"}})
+		w.expect(t, map[string]string{"a": "1"})
+		k := x.Key(node.KeyName("shop", "a"))
+		id := wire.Key(k.KeyID)
+		at := w.last["a"].Version - wire.Version(k.VersionOffset)
+		for _, n := range []keys.News{{Key: id, Version: at + 3, Found: true, Value: []byte("4")},
+			{Key: id, Version: at + 2, Found: true, Value: []byte("3")}} {
+			if !p.tell(n) {
+				t.Fatal("nobody follows the key")
+			}
+		}
+		w.expect(t, map[string]string{"a": "4"})
+		if got := w.last["a"]; got.Overtaken != 2 {
+			t.Errorf("%+v", got)
+		}
+		for range 4 {
+			if _, err := s.Put(ctx, key("a"), []byte("5")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.tell(keys.News{Key: id})
+		w.expect(t, map[string]string{"a": "5"})
+	})
+	poll.Until(t, 10*time.Second, "nobody follows", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.gives) == 0
+	})
+}

@@ -1,0 +1,23 @@
+package keys
+
+import "github.com/netcraq/netcraq/wire"
+
+// Push tells of commits as they happen: the server of a node whose switch takes acknowledgements is
+// one. It promises nothing but that what it tells is so; what it misses, the watches' rounds of
+// reads find.
+type Push interface {
+	// Follow has told called with what is committed of a KEY_ID from some moment soon, until stop
+	// is called. told may be called by several goroutines, and does not block. Follow does not call
+	// it before it returns.
+	Follow(key wire.Key, told func(News)) (stop func())
+}
+
+// News is a commit of a KEY_ID.
+type News struct {
+	Key wire.Key
+	// Version is the KEY_ID's, as the switches have it. 0: something was committed, and it has to
+	// be read; the rest is not set then.
+	Version wire.Version
+	Found   bool
+	Value   []byte // the receiver's to keep
+}

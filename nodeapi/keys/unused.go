@@ -1,0 +1,93 @@
+package keys
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Slots of keys that are not used are given back. Each node looks at all keys of the node API, now
+// and then; one that it has found without a value, and finds so again at the same version when it
+// has not been used for a while, it has the controller remove. The controller looks once more when
+// nobody can reach the key, and puts it back if somebody has written it. Whichever node comes first
+// does it, so nothing is left by nodes that have died.
+
+// unusedReads is how many keys are read at once: nobody waits for it.
+const unusedReads = 4
+
+// unusedTime bounds one read, list or removal.
+const unusedTime = 5 * time.Second
+
+// unused is what a node has found of a key without a value.
+type unused struct {
+	version wire.Version
+	since   time.Time
+}
+
+// sweep looks for keys that are not used until ctx ends.
+func (s *Store) sweep(ctx context.Context) {
+	found := map[store.Key]unused{}
+	for {
+		// Nodes look at different times, so that not all of them want to remove what one has
+		// removed.
+		pause := s.o.Unused/2 + rand.N(s.o.Unused/2)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+			found = s.lookForUnused(ctx, found)
+		}
+	}
+}
+
+// lookForUnused removes keys that were found deleted before and are as they were, and gives those
+// that are found so now.
+func (s *Store) lookForUnused(ctx context.Context, before map[store.Key]unused) map[store.Key]unused {
+	list, cancel := context.WithTimeout(ctx, unusedTime)
+	all, err := s.o.Admin.Directory(list, node.KeyPrefix, false)
+	cancel()
+	if err != nil {
+		return before // it is asked again later
+	}
+	var mu sync.Mutex
+	found := map[store.Key]unused{}
+	var work sync.WaitGroup
+	slots := make(chan struct{}, unusedReads)
+	for i := range all {
+		namespace, name, ok := node.ParseKeyName(all[i].Name)
+		if !ok || ctx.Err() != nil {
+			continue
+		}
+		if _, _, known := s.names.Place(all[i].Name); !known {
+			s.names.Learn(&all[i])
+		}
+		key := store.Key{Namespace: namespace, Name: name}
+		slots <- struct{}{}
+		work.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, unusedTime)
+			defer cancel()
+			got, err := s.Get(ctx, key, false)
+			if err != nil || got.Found {
+				return
+			}
+			now := unused{got.Version, time.Now()}
+			if was, ok := before[key]; ok && was.version == now.version {
+				if now.since = was.since; time.Since(was.since) >= s.o.Unused &&
+					s.o.Admin.RemoveUnused(ctx, all[i].Name, uint64(got.Version)) == nil {
+					return
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found[key] = now
+		})
+	}
+	work.Wait()
+	return found
+}

@@ -1,0 +1,130 @@
+package keys
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/nodeapi/watch"
+	"github.com/netcraq/netcraq/nodeapi/watch/core"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// newHub makes the watches of a store. Rounds of reads find everything, an interval later at most;
+// a Push tells sooner.
+func newHub(s *Store) *watch.Hub {
+	config := watch.Config{Round: s.o.Interval, Unhelped: s.o.Interval, Listing: s.o.Interval}
+	if s.o.Push != nil {
+		config.Follow = func(id wire.Key) (stop func()) {
+			return s.o.Push.Follow(id, func(n News) {
+				switch {
+				case n.Key != id:
+				case n.Version == 0:
+					s.hub.SuspectID(id)
+				default:
+					s.hub.Notified(id, n.Version, n.Found, n.Value)
+				}
+			})
+		}
+	}
+	return watch.NewHub(&reader{s: s, lists: map[string]*list{}}, config)
+}
+
+// Watch implements [store.Store]. A key's newest version is told an interval after it was committed
+// at the latest, or as soon as the Push tells of it; later only while neither the key's chain nor,
+// where it has to be looked up, the controller answers. A key that is removed from the network with
+// its value is told as one that is not found, at a version above the last.
+func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.Change)) error {
+	return s.hub.Watch(ctx, what, tell)
+}
+
+// reader reads for watches. Of names that are not known to be anywhere one list asks for all, and
+// not a question for each.
+type reader struct {
+	s *Store
+
+	mu    sync.Mutex
+	lists map[string]*list // by namespace
+}
+
+// list is the newest of a namespace.
+type list struct {
+	mu    sync.Mutex
+	began time.Time
+	names map[string]bool
+}
+
+var _ watch.Reader = (*reader)(nil)
+
+// Read implements [watch.Reader].
+func (r *reader) Read(ctx context.Context, key store.Key) (core.Reading, error) {
+	out := core.Reading{Item: store.Item{Key: key}}
+	if _, _, known := r.s.names.Place(name(key)); !known {
+		there, err := r.listed(ctx, key, time.Now())
+		if err != nil || !there {
+			return out, err
+		}
+	}
+	var err error
+	if out.Item, err = r.s.Get(ctx, key, false); err != nil {
+		return out, err
+	}
+	id, state, known := r.s.names.Place(name(key))
+	if !known {
+		return out, nil
+	}
+	// What a version of the KEY_ID is as one of the name, by an example.
+	const example = 1 << 40
+	out.ID, out.Offset = id, state(true, nil, example).Version-example
+	return out, nil
+}
+
+// listed says whether a key is there, by a list that began not before a moment.
+func (r *reader) listed(ctx context.Context, key store.Key, notBefore time.Time) (bool, error) {
+	r.mu.Lock()
+	l := r.lists[key.Namespace]
+	if l == nil {
+		l = &list{}
+		r.lists[key.Namespace] = l
+	}
+	r.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.began.Before(notBefore) {
+		began := time.Now()
+		keys, err := r.List(ctx, key.Namespace, "")
+		if err != nil {
+			return false, err
+		}
+		l.began, l.names = began, make(map[string]bool, len(keys))
+		for _, k := range keys {
+			l.names[k.Name] = true
+		}
+	}
+	return l.names[key.Name], nil
+}
+
+// List implements [watch.Reader].
+func (r *reader) List(ctx context.Context, namespace, prefix string) ([]store.Key, error) {
+	keys, err := r.s.list(ctx, namespace, prefix)
+	if err != nil {
+		return nil, r.s.failure(store.Key{Namespace: namespace, Name: prefix}, err)
+	}
+	out := make([]store.Key, 0, len(keys))
+	for i := range keys {
+		ns, key, ok := node.ParseKeyName(keys[i].Name)
+		if !ok || ns != namespace {
+			continue
+		}
+		if _, _, known := r.s.names.Place(keys[i].Name); !known {
+			r.s.names.Learn(&keys[i])
+		}
+		out = append(out, store.Key{Namespace: ns, Name: key})
+	}
+	slices.SortFunc(out, func(a, b store.Key) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}

@@ -1,0 +1,219 @@
+package server
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// A message that is too long ends its connection, in both framings, and says why.
+func TestTooLong(t *testing.T) {
+	_, path := start(t, Config{})
+	l := dial(t, path)
+	head := `{"id":1,"func":"ping"`
+	l.send(head + strings.Repeat(" ", node.MaxMessage-len(head)-2) + "}") // with its newline just as long as may be
+	l.expect(`{"id":1,"data":{}}`)
+	l.send(head + strings.Repeat(" ", node.MaxMessage-len(head)-1) + "}")
+	l.expectPart(`{"id":0,"error":{"code":"too_large","message":"a message has at most 262144 bytes`)
+	l.expectEnd()
+
+	c := dial(t, path)
+	_, _ = c.Write(binary.BigEndian.AppendUint32([]byte(node.Preface), 0xFFFFFFFF))
+	if got, _ := io.ReadAll(c.r); !strings.Contains(string(got), "too_large") {
+		t.Errorf("%q", got)
+	}
+}
+
+// A browser that a page has sent to the port gets nothing done: what it sends is no request at
+// first, whatever stands in its body.
+func TestBrowser(t *testing.T) {
+	st := store.NewMemory(100)
+	_, path := start(t, Config{Store: st})
+	l := dial(t, path)
+	l.send("POST / HTTP/1.1\r\nHost: localhost\r\n\r\n" + `{"id":1,"func":"put","data":{"key":"k","value":"v"}}`)
+	l.expectPart(`{"id":0,"error":{"code":"invalid_argument"`)
+	l.expectEnd()
+	if i, _ := st.Get(t.Context(), store.Key{Namespace: "default", Name: "k"}, false); i.Found {
+		t.Error("the body was taken for a request")
+	}
+}
+
+// Who does not read gets no more requests read, then is cut off at a bound; nobody else notices.
+func TestUnread(t *testing.T) {
+	_, path := start(t, Config{Store: store.NewMemory(2000),
+		Limits: Limits{unsent: 64 << 10, StallTime: 200 * time.Millisecond}})
+	other := dial(t, path)
+	other.ask(`{"id":1,"func":"put","data":{"key":"k","value":"`+strings.Repeat("v", 1000)+`"}}`, `{"id":1,"data":{"version":"1.1"}}`)
+	for name, request := range map[string]string{
+		"answers": `{"id":%d,"func":"getMany","data":{"keys":["k"` + strings.Repeat(`,"k"`, 200) + `]}}` + "\n",
+		"errors":  "{\"id\":%d,\"func\":\"" + strings.Repeat("f", 1000) + "\"}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := dial(t, path)
+			var err error
+			for n := 1; err == nil; n++ {
+				_, err = fmt.Fprintf(l, request, n)
+				if n%50 == 0 {
+					other.send(`{"id":1,"func":"get","data":{"key":"none"}}`)
+					other.expect(`{"id":1,"data":{"key":"none","found":false,"version":"0.0"}}`)
+				}
+			}
+			if ne, ok := err.(net.Error); ok && ne.Timeout() {
+				t.Error("it is not cut off")
+			}
+		})
+	}
+}
+
+// A watch waits for a client that does not read, which is told the newest version and how many
+// were overtaken.
+func TestSlowWatcher(t *testing.T) {
+	_, path := start(t, Config{Store: store.NewMemory(2000), Limits: Limits{unsent: 64 << 10}})
+	w, l := dial(t, path), dial(t, path)
+	w.ask(`{"id":1,"func":"watch","data":{"keys":["k"]}}`, `{"id":1,"data":{"started":true},"more":true}`)
+	w.expectPart(`"found":false`)
+	const writes = 1500
+	value := strings.Repeat("v", 1000)
+	for n := 1; n <= writes; n++ {
+		l.send(fmt.Sprintf(`{"id":1,"func":"put","data":{"key":"k","value":"%d%s"}}`, n, value))
+		l.expect(fmt.Sprintf(`{"id":1,"data":{"version":"1.%d"}}`, n))
+	}
+	told := 0
+	for {
+		told++
+		text := w.receive()
+		if strings.Contains(text, fmt.Sprintf(`"version":"1.%d"`, writes)) {
+			break
+		}
+	}
+	if told >= writes {
+		t.Errorf("each of %d versions was told to a client that did not read", told)
+	}
+}
+
+// Half a message is not waited for for ever.
+func TestHalfMessage(t *testing.T) {
+	_, path := start(t, Config{Limits: Limits{MessageTime: 50 * time.Millisecond}})
+	idle := dial(t, path)
+	idle.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
+	for _, half := range []string{`{"id":1,`, node.Preface[:2], node.Preface + "\x00\x00\x00\x10half"} {
+		l := dial(t, path)
+		_, _ = l.Write([]byte(half))
+		l.expectEnd()
+	}
+	idle.ask(`{"id":2,"func":"ping"}`, `{"id":2,"data":{}}`) // who waits between messages may do so
+}
+
+// No more is read from a connection with the most requests under way.
+func TestInFlight(t *testing.T) {
+	slow := &slowStore{Store: store.NewMemory(100), hold: make(chan struct{})}
+	_, path := start(t, Config{Store: slow, Limits: Limits{inFlight: 4}})
+	l := dial(t, path)
+	for id := 1; id <= 10; id++ {
+		l.send(fmt.Sprintf(`{"id":%d,"func":"get","timeoutMs":60000,"data":{"key":"slow"}}`, id))
+	}
+	poll.Until(t, soon, "4 wait", func() bool { return slow.waiting.Load() == 4 })
+	other := dial(t, path)
+	other.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
+	if n := slow.waiting.Load(); n != 4 {
+		t.Errorf("%d are under way", n)
+	}
+	close(slow.hold)
+	for range 10 {
+		l.expectPart(`"found":false`)
+	}
+}
+
+// Watches, connections and bytes are bounded; what was taken is given back.
+func TestQuotas(t *testing.T) {
+	s, path := start(t, Config{Limits: Limits{watches: 3, Connections: 2, Buffered: 64 << 10}})
+	l := dial(t, path)
+	l.ask(`{"id":1,"func":"watch","data":{"keys":["a","b"]}}`, `{"id":1,"data":{"started":true},"more":true}`)
+	l.expectPart(`"key":"a"`)
+	l.send(`{"id":2,"func":"watch","data":{"keys":["c","d"]}}`)
+	l.expectPart(`{"id":2,"error":{"code":"quota_exceeded","message":"a connection watches at most 3`)
+	l.send(`{"id":3,"func":"watch","data":{"prefix":"","after":{"a":"1.1","b":"1.1","c":"1.1"}}}`)
+	l.expectPart(`{"id":3,"error":{"code":"quota_exceeded"`)
+	l.send(`{"id":4,"func":"cancel","data":{"id":1}}`)
+	l.receive()
+	l.receive()
+	l.ask(`{"id":2,"func":"watch","data":{"keys":["c","d"]}}`, `{"id":2,"data":{"started":true},"more":true}`)
+	l.receive()
+
+	second := dial(t, path)
+	second.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
+	third := dial(t, path)
+	third.expectPart(`{"id":0,"error":{"code":"quota_exceeded","message":"the server has its 2 connections"`)
+	third.expectEnd()
+
+	_, _ = second.Write([]byte(`{"id":1,"func":"` + strings.Repeat("x", 200<<10)))
+	second.expectPart(`{"id":0,"error":{"code":"quota_exceeded","message":"the server has no memory`)
+	second.expectEnd()
+	poll.Until(t, soon, "all is given back", func() bool { return s.budget.held.Load() == 0 })
+	l.Close()
+	poll.Until(t, soon, "the first has ended", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.conns) == 0
+	})
+}
+
+// A flood of garbage, of requests and of half messages by many connections leaves nothing behind,
+// and others are served meanwhile.
+func TestFlood(t *testing.T) {
+	s, path := start(t, Config{Limits: Limits{Buffered: 4 << 20}})
+	other := dial(t, path)
+	other.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
+	before := runtime.NumGoroutine()
+	var wg sync.WaitGroup
+	for n := range 40 {
+		nc, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			defer nc.Close()
+			_ = nc.SetDeadline(time.Now().Add(2 * time.Second))
+			if n%2 == 0 {
+				go func() { _, _ = io.Copy(io.Discard, nc) }()
+			}
+			_, _ = nc.Write([]byte(`{"id":1,"func":"ping"}` + "\n"))
+			for i := range 200 {
+				var err error
+				switch n % 4 {
+				case 0:
+					_, err = fmt.Fprintf(nc, `{"id":%d,"func":"put","data":{"key":"k%d","value":"v"}}`+"\n", i+1, i)
+				case 1:
+					_, err = nc.Write([]byte(strings.Repeat("garbage\n", 100)))
+				case 2:
+					_, err = nc.Write([]byte(strings.Repeat("[", 1000)))
+				case 3:
+					_, err = fmt.Fprintf(nc, `{"id":%d,"func":"watch","data":{"prefix":""}}`+"\n", i+1)
+				}
+				if err != nil {
+					return
+				}
+			}
+		})
+		other.ask(`{"id":1,"func":"get","data":{"key":"none"}}`, `{"id":1,"data":{"key":"none","found":false,"version":"0.0"}}`)
+	}
+	wg.Wait()
+	poll.Until(t, soon, "all but one have ended, and hold nothing", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.conns) == 1 && s.budget.held.Load() == 0 && runtime.NumGoroutine() <= before+5
+	}, func() string {
+		return fmt.Sprint(len(s.conns), " connections, ", s.budget.held.Load(), " bytes, ", runtime.NumGoroutine(), " goroutines, before ", before)
+	})
+	other.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
+}

@@ -1,0 +1,217 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// changing is a policy that a test changes.
+type changing struct {
+	t  *testing.T
+	mu sync.Mutex
+	p  *authority.Policy
+}
+
+func (c *changing) set(callers string) {
+	c.t.Helper()
+	p, err := authority.ParsePolicy([]byte("callers: "+callers), authority.System{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.p = p
+}
+
+func (c *changing) now() *authority.Policy {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.p
+}
+
+func (c *changing) Namespace(ctx context.Context, who authority.Caller) (string, error) {
+	return c.now().Namespace(ctx, who)
+}
+
+func (c *changing) Authorize(ctx context.Context, who authority.Caller, v authority.Verb, ns string) error {
+	return c.now().Authorize(ctx, who, v, ns)
+}
+
+func (c *changing) Subject(who authority.Caller) string { return c.now().Subject(who) }
+
+// TestAuthority has a caller try what a policy does not let it.
+func TestAuthority(t *testing.T) {
+	me := fmt.Sprintf(`user: "%d"`, os.Getuid())
+	policy := &changing{t: t}
+	policy.set(`[{` + me + `, namespace: blue, access: {blue: write, green: read}}]`)
+	_, path := start(t, Config{Authority: policy})
+	l := dial(t, path)
+	l.ask(`{"id":1,"func":"put","data":{"key":"a","value":"x"}}`, `{"id":1,"data":{"version":"1.1"}}`)
+	l.ask(`{"id":2,"func":"get","data":{"namespace":"green","key":"a"}}`,
+		`{"id":2,"data":{"key":"a","found":false,"version":"0.0"}}`)
+	for _, request := range []string{
+		`{"id":3,"func":"put","data":{"namespace":"green","key":"a","value":"x"}}`,
+		`{"id":3,"func":"cas","data":{"namespace":"green","key":"a","value":"x","version":"0.0"}}`,
+		`{"id":3,"func":"delete","data":{"namespace":"green","key":"a"}}`,
+		`{"id":3,"func":"increment","data":{"namespace":"green","key":"a"}}`,
+		`{"id":3,"func":"get","data":{"namespace":"red","key":"a"}}`,
+		`{"id":3,"func":"getMany","data":{"namespace":"red","keys":["a"]}}`,
+	} {
+		l.send(request)
+		l.expectPart(`"code":"permission_denied"`)
+	}
+	for _, ns := range []string{"../green", "Green", "gr\u0435en", "green\u0000", "green/", "*"} {
+		l.send(`{"id":4,"func":"get","data":{"namespace":"` + ns + `","key":"a"}}`)
+		l.expectPart(`"code":"invalid_argument"`)
+		l.send(`{"id":4,"func":"hello","data":{"namespace":"` + ns + `"}}`)
+		l.expectPart(`"code":"invalid_argument"`)
+	}
+	// A hello gives no rights.
+	l.send(`{"id":5,"func":"hello","data":{"namespace":"red"}}`)
+	l.receive()
+	l.send(`{"id":6,"func":"get","data":{"key":"a"}}`)
+	l.expectPart(`(rule policy)`)
+
+	// A right that is taken back ends a watch before it tells anything more.
+	l.send(`{"id":7,"func":"watch","data":{"namespace":"blue","keys":["a"]}}`)
+	l.expectPart(`"started":true`)
+	l.expectPart(`"value":"x"`)
+	policy.set(`[{` + me + `, namespace: red, access: {red: read}}, {tcp: true, access: {blue: write}}]`)
+	l.send(`{"id":8,"func":"put","data":{"namespace":"blue","key":"a","value":"y"}}`)
+	l.expectPart(`"code":"permission_denied"`)
+
+	// Whom the policy does not name is told so, and not served.
+	policy.set(`[{tcp: true, access: {"*": write}}]`)
+	stranger := dial(t, path)
+	stranger.expectPart(`the policy does not name uid`)
+	stranger.expectEnd()
+}
+
+// TestWatchEndsWithTheRight has somebody else write what a caller may not watch any more.
+func TestWatchEndsWithTheRight(t *testing.T) {
+	me := fmt.Sprintf(`user: "%d"`, os.Getuid())
+	policy := &changing{t: t}
+	policy.set(`[{` + me + `, namespace: blue, access: {blue: write}}]`)
+	s, path := start(t, Config{Authority: policy})
+	l := dial(t, path)
+	l.ask(`{"id":1,"func":"put","data":{"key":"a","value":"x"}}`, `{"id":1,"data":{"version":"1.1"}}`)
+	l.send(`{"id":2,"func":"watch","data":{"keys":["a"]}}`)
+	l.expectPart(`"started":true`)
+	l.expectPart(`"value":"x"`)
+	policy.set(`[{` + me + `, access: {red: read}}]`)
+	if _, err := s.config.Store.Put(context.Background(), blueKey("a"), []byte("secret")); err != nil {
+		t.Fatal(err)
+	}
+	got := l.receive()
+	if strings.Contains(got, "secret") || !strings.Contains(got, `"code":"permission_denied"`) {
+		t.Errorf("a watch without a right: %s", got)
+	}
+}
+
+// TestCreate has a caller that may write keys, and make none.
+func TestCreate(t *testing.T) {
+	s, path := start(t, Config{Authority: noCreating{everybody{"blue"}}})
+	l := dial(t, path)
+	for _, request := range []string{`{"id":1,"func":"put","data":{"key":"a","value":"x"}}`,
+		`{"id":1,"func":"cas","data":{"key":"a","value":"x","version":"0.0"}}`, `{"id":1,"func":"increment","data":{"key":"a"}}`} {
+		l.send(request)
+		l.expectPart("it may make none")
+	}
+	if _, err := s.config.Store.Put(context.Background(), blueKey("a"), []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	l.ask(`{"id":2,"func":"put","data":{"key":"a","value":"2"}}`, `{"id":2,"data":{"version":"1.2"}}`)
+}
+
+func blueKey(name string) store.Key { return store.Key{Namespace: "blue", Name: name} }
+
+type noCreating struct{ everybody }
+
+func (noCreating) Authorize(_ context.Context, _ authority.Caller, v authority.Verb, _ string) error {
+	if v == authority.Create {
+		return errorf("permission_denied", "", "it may make none")
+	}
+	return nil
+}
+
+// TestQuotasOfNamespaces floods a server.
+func TestQuotasOfNamespaces(t *testing.T) {
+	_, path := start(t, Config{Quotas: authority.NewQuotas(func(string) authority.Quota {
+		return authority.Quota{Connections: 2, Watches: 3, RequestsPerSecond: 0.001, Burst: 10}
+	}, nil)})
+	l, second := dial(t, path), dial(t, path)
+	second.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
+	l.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
+	third := dial(t, path)
+	third.expectPart("2 connections to this node, of at most 2")
+	third.expectEnd()
+	l.send(`{"id":2,"func":"watch","data":{"keys":["a","b","c"]}}`)
+	l.expectPart(`"started":true`)
+	l.expectPart(`"events"`)
+	second.send(`{"id":3,"func":"watch","data":{"keys":["d"]}}`)
+	second.expectPart("3 watches at this node, of at most 3, and asks for 1 more")
+	l.send(`{"id":4,"func":"cancel","data":{"id":2}}`)
+	l.receive()
+	l.receive()
+	second.send(`{"id":5,"func":"watch","data":{"keys":["d"]}}`)
+	second.expectPart(`"started":true`)
+	for i := range 10 {
+		l.send(fmt.Sprintf(`{"id":%d,"func":"get","data":{"key":"a"}}`, 10+i))
+	}
+	refusals := 0
+	for range 10 {
+		if strings.Contains(l.receive(), "more than 0.001 requests a second") {
+			refusals++
+		}
+	}
+	if refusals != 3 {
+		t.Errorf("%d of a flood are refused, want 3", refusals)
+	}
+}
+
+// A server asks its policy about each function: what only reads needs read, all others write.
+func TestPolicyServed(t *testing.T) {
+	p := &changing{t: t}
+	p.set(fmt.Sprintf(`[{user: "%d", namespace: shop, access: {shop: read}}]`, os.Getuid()))
+	_, path := start(t, Config{Authority: p})
+	l := dial(t, path)
+	l.send(`{"id":1,"func":"hello"}`)
+	l.expectPart(`"namespace":"shop"`)
+	keys := `"key":"k","keys":["k"],"value":"v","version":"0.0","name":"n","ttlMs":1000,"lease":"000000000000","token":"1",` +
+		`"service":"s","address":"a:1","instance":"i","permits":1`
+	data := map[string]string{"get": `"key":"k"`, "getMany": `"keys":["k"]`, "leader": `"name":"n"`, "getService": `"service":"s"`}
+	for name, only := range data {
+		l.send(fmt.Sprintf(`{"id":2,"func":"%s","data":{%s}}`, name, only))
+		l.expectPart(`{"id":2,"data":{`)
+		l.send(fmt.Sprintf(`{"id":2,"func":"%s","data":{"namespace":"other",%s}}`, name, only))
+		l.expectPart(`"permission_denied"`)
+	}
+	for name, f := range functions {
+		if f.inline != nil || data[name] != "" {
+			continue
+		}
+		// Each function is sent those of the fields that it has.
+		var fields []string
+		for field := range strings.SplitSeq(keys, `,"`) {
+			field = `"` + strings.TrimPrefix(field, `"`)
+			if _, err := f.read(jsonLines{}, []byte("{"+field+"}")); err == nil {
+				fields = append(fields, field)
+			}
+		}
+		ns := "shop"
+		if f.watches != nil {
+			ns = "other"
+		}
+		l.send(fmt.Sprintf(`{"id":3,"func":"%s","data":{"namespace":"%s",%s}}`, name, ns, strings.Join(fields, ",")))
+		if got := l.receive(); !strings.Contains(got, `"code":"permission_denied"`) {
+			t.Errorf("%s is answered %s", name, got)
+		}
+	}
+}

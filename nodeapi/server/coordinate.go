@@ -1,0 +1,125 @@
+package server
+
+import (
+	"context"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/coordination"
+)
+
+// ownLeases is what the connection's own leases hang on. It ends with the connection.
+func (c *conn) ownLeases() *coordination.Owner {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.owner == nil && !c.dead {
+		o := c.s.coordination.NewOwner()
+		c.owner = o
+		go func() {
+			select {
+			case <-o.Lost():
+				// Who holds something by this connection learns so that it is not held any more.
+				c.cutOff("lease lost")
+			case <-c.ctx.Done():
+			}
+			o.Close()
+		}()
+	}
+	return c.owner
+}
+
+func grant(ctx context.Context, k *call, d *node.GrantData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, k.c.s.coordination.Grant)
+}
+
+func keepAlive(ctx context.Context, k *call, d *node.LeaseData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, k.c.s.coordination.KeepAlive)
+}
+
+func revoke(ctx context.Context, k *call, d *node.LeaseData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, nothing(k.c.s.coordination.Revoke))
+}
+
+func lock(ctx context.Context, k *call, d *node.LockData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, own(k, d.Lease, k.c.s.coordination.Lock))
+}
+
+func unlock(ctx context.Context, k *call, d *node.UnlockData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, nothing(k.c.s.coordination.Unlock))
+}
+
+func campaign(ctx context.Context, k *call, d *node.LockData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, own(k, d.Lease, k.c.s.coordination.Campaign))
+}
+
+func resign(ctx context.Context, k *call, d *node.UnlockData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, nothing(k.c.s.coordination.Resign))
+}
+
+func leader(ctx context.Context, k *call, d *node.LeaderData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, k.c.s.coordination.Leader)
+}
+
+func acquire(ctx context.Context, k *call, d *node.LockData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, own(k, d.Lease, k.c.s.coordination.Acquire))
+}
+
+func release(ctx context.Context, k *call, d *node.UnlockData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, nothing(k.c.s.coordination.Release))
+}
+
+func registerService(ctx context.Context, k *call, d *node.ServiceData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, own(k, d.Lease, k.c.s.coordination.RegisterService))
+}
+
+func deregisterService(ctx context.Context, k *call, d *node.ServiceData) (any, error) {
+	return at(ctx, k, d.Namespace, *d,
+		own(k, "", func(ctx context.Context, ns string, o *coordination.Owner, d node.ServiceData) (struct{}, error) {
+			return struct{}{}, k.c.s.coordination.DeregisterService(ctx, ns, o, d)
+		}))
+}
+
+func getService(ctx context.Context, k *call, d *node.GetServiceData) (any, error) {
+	return at(ctx, k, d.Namespace, *d, k.c.s.coordination.GetService)
+}
+
+func watchService(ctx context.Context, k *call, d *node.GetServiceData) (any, error) {
+	ns, err := k.place(ctx, d.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	if d.Order != "" {
+		return nil, invalid("watchService has no order: each answer has all instances")
+	}
+	return nil, k.c.s.coordination.WatchService(ctx, ns, d.Service, func(a node.ServiceAnswer) { k.more(ctx, &a) })
+}
+
+// at does something in a namespace, if its caller may.
+func at[D, A any](ctx context.Context, k *call, ns string, d D,
+	do func(context.Context, string, D) (A, error)) (any, error) {
+	ctx, ns, err := k.placeToWrite(ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := do(ctx, ns, d)
+	if err != nil {
+		return nil, err
+	}
+	return &answer, nil
+}
+
+// nothing is for functions that answer {}.
+func nothing[D any](do func(context.Context, string, D) error) func(context.Context, string, D) (struct{}, error) {
+	return func(ctx context.Context, ns string, d D) (struct{}, error) { return struct{}{}, do(ctx, ns, d) }
+}
+
+// own is for functions that take the connection's own lease where the caller names none.
+func own[D, A any](k *call, lease string,
+	do func(context.Context, string, *coordination.Owner, D) (A, error)) func(context.Context, string, D) (A, error) {
+	return func(ctx context.Context, ns string, d D) (A, error) {
+		var o *coordination.Owner
+		if lease == "" {
+			o = k.c.ownLeases()
+		}
+		return do(ctx, ns, o, d)
+	}
+}

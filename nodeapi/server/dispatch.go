@@ -1,0 +1,183 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/cell"
+)
+
+const maxID = 1<<53 - 1 // the largest number that every language's JSON keeps
+
+// function is what the server can be asked for.
+type function struct {
+	writes bool
+	waits  bool // for others; who has gone waits no more
+	// watches is set for what is answered again and again: how many keys and prefixes it follows.
+	watches func(data any) int
+	read    func(f framing, raw []byte) (any, error)
+	// inline is set for what the reader does at once, in order, and run for the others.
+	inline func(k *call, data any) (any, error)
+	run    func(ctx context.Context, k *call, data any) (any, error)
+}
+
+func reader[D any](f framing, raw []byte) (any, error) {
+	d := new(D)
+	if len(raw) == 0 {
+		return d, nil
+	}
+	return d, f.data(raw, d)
+}
+
+func inline[D any](do func(k *call, d *D) (any, error)) *function {
+	return &function{read: reader[D], inline: func(k *call, data any) (any, error) { return do(k, data.(*D)) }}
+}
+
+func reads[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *function {
+	return &function{read: reader[D],
+		run: func(ctx context.Context, k *call, data any) (any, error) { return do(ctx, k, data.(*D)) }}
+}
+
+func writes[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *function {
+	f := reads(do)
+	f.writes = true
+	return f
+}
+
+func waits[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *function {
+	f := writes(do)
+	f.waits = true
+	return f
+}
+
+func watches[D any](cost func(*D) int, do func(ctx context.Context, k *call, d *D) (any, error)) *function {
+	f := reads(do)
+	f.watches = func(data any) int { return cost(data.(*D)) }
+	return f
+}
+
+// functions are all there are, by name.
+var functions map[string]*function
+
+func init() {
+	functions = map[string]*function{
+		node.FuncHello:     inline(hello),
+		node.FuncPing:      inline(func(*call, *struct{}) (any, error) { return struct{}{}, nil }),
+		node.FuncCancel:    inline(cancel),
+		node.FuncGet:       reads(get),
+		node.FuncGetMany:   reads(getMany),
+		node.FuncPut:       writes(put),
+		node.FuncCAS:       writes(cas),
+		node.FuncDelete:    writes(remove),
+		node.FuncIncrement: writes(increment),
+		node.FuncWatch:     watches(watchCost, watch),
+
+		node.FuncGrant:     writes(grant),
+		node.FuncKeepAlive: writes(keepAlive),
+		node.FuncRevoke:    writes(revoke),
+
+		node.FuncLock:     waits(lock),
+		node.FuncUnlock:   writes(unlock),
+		node.FuncCampaign: waits(campaign),
+		node.FuncResign:   writes(resign),
+		node.FuncLeader:   reads(leader),
+		node.FuncAcquire:  waits(acquire),
+		node.FuncRelease:  writes(release),
+
+		node.FuncRegisterService:   writes(registerService),
+		node.FuncDeregisterService: writes(deregisterService),
+		node.FuncGetService:        reads(getService),
+		node.FuncWatchService:      watches(func(*node.GetServiceData) int { return 1 }, watchService),
+	}
+}
+
+// understand finds the function of a request and reads its data.
+func (k *call) understand(r request) (any, *node.Error) {
+	k.req = r
+	k.req.Data = nil
+	k.f = functions[r.Func]
+	switch {
+	case k.f == nil && r.Func == "":
+		return nil, invalid("the request has no \"func\"")
+	case k.f == nil:
+		return nil, invalid("there is no function %.64q", r.Func)
+	case r.TimeoutMillis < 0 || r.TimeoutMillis > node.MaxTimeoutMillis:
+		return nil, invalid("timeoutMs is %d; it is at most %d", r.TimeoutMillis, node.MaxTimeoutMillis)
+	case r.Once != 0 && k.f.writes && k.client == nil:
+		return nil, errorf(node.CodeInvalidArgument, "send hello first, with \"client\"",
+			"a request with \"once\" on a connection whose hello named no client")
+	case r.Once > maxID || r.Done > maxID:
+		return nil, invalid("once and done are at most 2^53-1")
+	}
+	data, err := k.f.read(k.c.framing, r.Data)
+	if err != nil {
+		return nil, invalid("the data of %s: %s", r.Func, unreadable(err))
+	}
+	if r.Done != 0 && k.client != nil {
+		k.client.done(r.Done)
+	}
+	return data, nil
+}
+
+func (r *request) timeout() time.Duration {
+	if r.TimeoutMillis == 0 {
+		return node.DefaultTimeoutMillis * time.Millisecond
+	}
+	return time.Duration(r.TimeoutMillis) * time.Millisecond
+}
+
+// hello names the client.
+func hello(k *call, d *node.Hello) (any, error) {
+	c, s := k.c, k.c.s
+	if d.Namespace != "" {
+		if err := checkNamespace(d.Namespace); err != nil {
+			return nil, err
+		}
+		k.namespace = d.Namespace
+	}
+	known := false
+	if d.Client != "" {
+		if !isClient(d.Client) {
+			return nil, invalid("client is %.40q; it is 32 hexadecimal digits, drawn at random", d.Client)
+		}
+		client, before, err := s.once.join(c.peer.Principal() + "/" + d.Client)
+		if err != nil {
+			return nil, err
+		}
+		if c.client != nil {
+			c.client.leave()
+		}
+		c.client, known = client, before
+	}
+	c.namespace = k.namespace
+	stage := s.at()
+	if c.mu.Lock(); d.DrainNotice {
+		c.notices, c.noticed = true, stage != serving
+	}
+	c.mu.Unlock()
+	return &node.HelloAnswer{Server: s.config.Name, Node: s.config.Node, Namespace: k.namespace, Known: known,
+		MaxValue: s.config.Store.MaxValue(k.namespace) - cell.Plain.Overhead(),
+		InFlight: s.limits.inFlight, MaxBytes: node.MaxMessage,
+		Durable: s.config.Durable(k.namespace), Draining: stage != serving}, nil
+}
+
+func isClient(s string) bool {
+	for _, r := range s {
+		if (r < '0' || r > '9') && (r < 'a' || r > 'f') && (r < 'A' || r > 'F') {
+			return false
+		}
+	}
+	return len(s) == 32
+}
+
+// cancel ends a request that is under way on this connection.
+func cancel(k *call, d *node.CancelData) (any, error) {
+	c := k.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if under := c.calls[d.ID]; under != nil {
+		under.cancel()
+	}
+	return struct{}{}, nil
+}

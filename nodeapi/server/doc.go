@@ -1,0 +1,8 @@
+// Package server is the node API's server: it takes connections, reads requests in either framing,
+// does them at a store.Store, and answers. docs/node-api.md is what it keeps to.
+//
+// A connection has one goroutine that reads, and one for each request that is under way: who has
+// read a request does it, and another one reads on (Server.work). Whoever has an answer appends it
+// to what is unsent; one of them writes until nothing is left. So a lone request is answered by one
+// write, without a change of goroutines, and many at once share writes.
+package server

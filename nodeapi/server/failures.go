@@ -1,0 +1,63 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/netcraq/netcraq/api/node"
+)
+
+// errorf makes an error that a client is told. do is what can be done about it.
+func errorf(code node.Code, do, format string, args ...any) *node.Error {
+	return &node.Error{Code: code, Do: do, Message: fmt.Sprintf(format, args...)}
+}
+
+func invalid(format string, args ...any) *node.Error {
+	return errorf(node.CodeInvalidArgument, "", format, args...)
+}
+
+func errDraining() *node.Error {
+	return errorf(node.CodeDraining, "connect again", "the server is shutting down")
+}
+
+// unreadable says what is wrong with JSON, without what only readers of this code know.
+func unreadable(err error) string {
+	var e *json.SemanticError
+	switch {
+	case !errors.As(err, &e):
+		return err.Error()
+	case errors.Is(e.Err, json.ErrUnknownName):
+		return fmt.Sprintf("unknown name %q", e.JSONPointer.LastToken())
+	case e.Err != nil:
+		return fmt.Sprintf("%s: %v", e.JSONPointer, e.Err)
+	}
+	return fmt.Sprintf("%s has the wrong type: %v", e.JSONPointer, e.JSONKind)
+}
+
+// toAnswer makes an error of whatever kind one that a client is told. A write that ended with its
+// time, or as nobody foresaw, may have been executed.
+func toAnswer(err error, writes bool) *node.Error {
+	var e *node.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	unknown := "it may or may not have been executed"
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && writes:
+		return &node.Error{Code: node.CodeOutcomeUnknown, Message: "the request's time has run out; " + unknown,
+			Do: "read the key, or send it again with the same \"once\""}
+	case errors.Is(err, context.Canceled) && writes:
+		return &node.Error{Code: node.CodeOutcomeUnknown, Message: "the request was canceled; " + unknown,
+			Do: "read the key"}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &node.Error{Code: node.CodeTimeout, Message: "the request's time has run out"}
+	case errors.Is(err, context.Canceled):
+		return &node.Error{Code: node.CodeCanceled, Message: "the request was canceled"}
+	case writes:
+		return &node.Error{Code: node.CodeOutcomeUnknown, Message: err.Error() + "; " + unknown}
+	}
+	return &node.Error{Code: node.CodeInternal, Message: err.Error()}
+}

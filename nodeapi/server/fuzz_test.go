@@ -1,0 +1,140 @@
+package server
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/api/node"
+)
+
+// pair makes two ends of a connection without a file.
+func pair(t testing.TB) (client *net.UnixConn, server net.Conn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]net.Conn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		ends[i], err = net.FileConn(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ends[0].(*net.UnixConn), ends[1]
+}
+
+// converse sends bytes and returns all that is answered.
+func converse(t testing.TB, s *Server, sent []byte) []byte {
+	t.Helper()
+	client, nc := pair(t)
+	defer client.Close()
+	s.take(nc)
+	_ = client.SetDeadline(time.Now().Add(soon))
+	go func() {
+		_, _ = client.Write(sent)
+		_ = client.CloseWrite()
+	}()
+	got, err := io.ReadAll(client)
+	if ne, ok := err.(net.Error); ok && ne.Timeout() {
+		t.Fatalf("the connection does not end; answered so far: %.1000q", got)
+	}
+	return got
+}
+
+var seeds = []struct {
+	name string
+	data any
+}{
+	{node.FuncHello, node.Hello{Client: clientA, Agent: "fuzz", DrainNotice: true}},
+	{node.FuncPing, nil},
+	{node.FuncCancel, node.CancelData{ID: 1}},
+	{node.FuncGet, node.GetData{Key: node.Key{Key: "k"}, Eventual: true}},
+	{node.FuncGetMany, node.GetManyData{Keys: []string{"k", "l"}}},
+	{node.FuncPut, node.PutData{Key: node.Key{Key: "k"}, ValueBase64: []byte{255}}},
+	{node.FuncCAS, node.CASData{PutData: node.PutData{Key: node.Key{Key: "k"}, Value: new("v")}, Version: "1.1"}},
+	{node.FuncDelete, node.DeleteData{Key: node.Key{Key: "k"}, Version: "1.1"}},
+	{node.FuncIncrement, node.IncrementData{Key: node.Key{Key: "n"}, By: new(int64(-3))}},
+	{node.FuncWatch, node.WatchData{Keys: []string{"k"}, Prefix: new(""), After: map[string]string{"k": "1.1"}}},
+	{node.FuncGrant, node.GrantData{TTLMillis: 500}},
+	{node.FuncKeepAlive, node.LeaseData{Lease: "0123456789ab"}},
+	{node.FuncLock, node.LockData{Name: "l", WaitMillis: new(0)}},
+	{node.FuncUnlock, node.UnlockData{Name: "l", Token: "1"}},
+	{node.FuncAcquire, node.LockData{Name: "l", Permits: 2, WaitMillis: new(0)}},
+	{node.FuncRegisterService, node.ServiceData{Service: "s", Address: "10.0.0.1:80"}},
+	{node.FuncGetService, node.GetServiceData{Service: "s", Order: "nearest"}},
+	{node.FuncWatchService, node.GetServiceData{Service: "s"}},
+}
+
+// Whatever is sent as lines of JSON, the server answers lines of JSON, ends the connection, and
+// holds nothing of it.
+func FuzzJSON(f *testing.F) {
+	for i, seed := range seeds {
+		data, _ := json.Marshal(seed.data)
+		line, _ := json.Marshal(node.Request{ID: uint64(i + 1), Func: seed.name, Data: data, Once: 1,
+			TimeoutMillis: 10})
+		f.Add(append(line, '\n'))
+	}
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
+	f.Add([]byte(`{"id":1,"func":"ping"}` + "\n" + `{"id":1e400}` + "\n[[[[[[[\n\n{\"id\":\"\\ud800\"}\n"))
+	s, _ := start(f, Config{})
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		if len(sent) > 0 && sent[0] == node.Preface[0] {
+			t.Skip()
+		}
+		answers := json.NewDecoder(bytes.NewReader(converse(t, s, sent)))
+		for answers.More() {
+			var r node.Response
+			if err := answers.Decode(&r); err != nil {
+				t.Fatal(err)
+			}
+			if (r.Data == nil) == (r.Error == nil) {
+				t.Errorf("an answer with data and error, or neither: %+v", r)
+			}
+		}
+	})
+}
+
+// Whatever is sent in the compact framing, the server answers in it, ends the connection, and holds
+// nothing of it. If framed is set, the bytes are one message; otherwise they have lengths.
+func FuzzCompact(f *testing.F) {
+	for i, seed := range seeds {
+		b, err := cborWrite.Marshal([]any{i + 1, seed.name, seed.data, 10, 1, 0})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b, true)
+		f.Add(binary.BigEndian.AppendUint32(nil, uint32(len(b))), false)
+	}
+	f.Add([]byte("\xff\xff\xff\xff"), false)
+	f.Add(bytes.Repeat([]byte{0x81}, 1000), true) // arrays in arrays
+	s, _ := start(f, Config{})
+	f.Fuzz(func(t *testing.T, sent []byte, framed bool) {
+		b := []byte(node.Preface)
+		if framed {
+			b = binary.BigEndian.AppendUint32(b, uint32(len(sent)))
+		}
+		got := converse(t, s, append(b, sent...))
+		for len(got) > 0 {
+			message, size, failed := compact{}.next(got)
+			if failed != nil || size == 0 {
+				t.Fatalf("answered no message: %x", got)
+			}
+			var r []any
+			if err := cborRead.Unmarshal(message, &r); err != nil || len(r) != 4 {
+				t.Fatalf("answered %x: %v", message, err)
+			}
+			got = got[size:]
+		}
+	})
+}

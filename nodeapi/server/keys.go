@@ -1,0 +1,307 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/coordination"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// checkNamespace says whether a namespace is a DNS label.
+func checkNamespace(ns string) error {
+	if len(ns) > node.MaxNamespace {
+		return errorf(node.CodeTooLarge, "", "the namespace has %d bytes; it has at most %d", len(ns), node.MaxNamespace)
+	}
+	for i, r := range ns {
+		ok := r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' && i > 0 && i < len(ns)-1
+		if !ok {
+			return invalid("%q is no namespace: it is a DNS label (a-z, 0-9, -)", ns)
+		}
+	}
+	if ns == "" {
+		return errorf(node.CodeInvalidArgument, "name one in hello or in the request", "the request has no namespace")
+	}
+	return nil
+}
+
+// checkKey says whether a name may be a key's.
+func checkKey(name string) error {
+	switch {
+	case name == "":
+		return invalid("the key has no name")
+	case len(name) > node.MaxKeyName:
+		return errorf(node.CodeTooLarge, "", "the key's name has %d bytes; it has at most %d", len(name), node.MaxKeyName)
+	case !utf8.ValidString(name):
+		return invalid("the key's name is not UTF-8")
+	case cell.Reserved(name):
+		return errorf(node.CodePermissionDenied, "choose another name",
+			"%q: names that begin with %s are the node API's own", name, cell.ReservedPrefix)
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return invalid("%q: a key's name has no control characters", name)
+	}
+	return nil
+}
+
+// place says which namespace a request means, if its caller may do that there.
+func (k *call) place(ctx context.Context, ns string) (string, error) {
+	if ns == "" {
+		ns = k.namespace
+	}
+	if err := checkNamespace(ns); err != nil {
+		return "", err
+	}
+	verb := authority.Read
+	switch {
+	case k.f.writes:
+		verb = authority.Write
+	case k.f.watches != nil:
+		verb = authority.Watch
+	}
+	return ns, k.c.s.config.Authority.Authorize(ctx, k.c.peer, verb, ns)
+}
+
+// placeToWrite is place for what may make a key. Where its caller may write, and not make keys, the
+// store is told so: whether there is a key, it knows.
+func (k *call) placeToWrite(ctx context.Context, ns string) (context.Context, string, error) {
+	ns, err := k.place(ctx, ns)
+	if err != nil {
+		return ctx, "", err
+	}
+	if !k.f.writes {
+		return ctx, ns, nil
+	}
+	if err := k.c.s.config.Authority.Authorize(ctx, k.c.peer, authority.Create, ns); err != nil {
+		ctx = store.WithoutCreating(ctx, err)
+	}
+	return ctx, ns, nil
+}
+
+// keyToWrite is key for what may make it.
+func (k *call) keyToWrite(ctx context.Context, key node.Key) (context.Context, store.Key, error) {
+	if err := checkKey(key.Key); err != nil {
+		return ctx, store.Key{}, err
+	}
+	ctx, ns, err := k.placeToWrite(ctx, key.Namespace)
+	return ctx, store.Key{Namespace: ns, Name: key.Key}, err
+}
+
+// key says which key a request means, if its caller may do that there.
+func (k *call) key(ctx context.Context, key node.Key) (store.Key, error) {
+	if err := checkKey(key.Key); err != nil {
+		return store.Key{}, err
+	}
+	ns, err := k.place(ctx, key.Namespace)
+	return store.Key{Namespace: ns, Name: key.Key}, err
+}
+
+// version writes a version as clients see it.
+func version(v wire.Version) string {
+	return strconv.FormatUint(uint64(v.Epoch()), 10) + "." + strconv.FormatUint(v.Sequence(), 10)
+}
+
+func parseVersion(s string) (wire.Version, error) {
+	if strings.Contains(s, ".") {
+		if v, err := wire.ParseVersion(s); err == nil {
+			return v, nil
+		}
+	}
+	return 0, invalid("%.64q is no version: it is EPOCH.SEQUENCE, as answers have it, or 0.0 for a key that was never written", s)
+}
+
+// item is a key's state as clients see it.
+func item(i coordination.Value) node.Item {
+	out := node.Item{Key: i.Key.Name, Found: i.Found, Version: version(i.Version), Lease: i.Lease}
+	switch {
+	case !i.Found:
+	case utf8.Valid(i.Value):
+		text := string(i.Value)
+		out.Value = &text
+	default:
+		out.ValueBase64 = i.Value
+	}
+	return out
+}
+
+func get(ctx context.Context, k *call, d *node.GetData) (any, error) {
+	key, err := k.key(ctx, d.Key)
+	if err != nil {
+		return nil, err
+	}
+	i, err := k.c.s.coordination.Get(ctx, key, d.Eventual)
+	if err != nil {
+		return nil, err
+	}
+	out := item(i)
+	return &out, nil
+}
+
+// manyAtOnce is how many keys of one getMany are read at a time.
+const manyAtOnce = 16
+
+func getMany(ctx context.Context, k *call, d *node.GetManyData) (any, error) {
+	if len(d.Keys) > node.MaxMany {
+		return nil, errorf(node.CodeTooLarge, "ask for fewer at once", "%d keys; a getMany has at most %d", len(d.Keys),
+			node.MaxMany)
+	}
+	for _, name := range d.Keys {
+		if err := checkKey(name); err != nil {
+			return nil, err
+		}
+	}
+	ns, err := k.place(ctx, d.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	out := node.GetManyAnswer{Items: make([]node.Item, len(d.Keys))}
+	read := func(n int) {
+		name := d.Keys[n]
+		if i, err := k.c.s.coordination.Get(ctx, store.Key{Namespace: ns, Name: name}, d.Eventual); err != nil {
+			out.Items[n] = node.Item{Key: name, Version: version(0), Error: toAnswer(err, false)}
+		} else {
+			out.Items[n] = item(i)
+		}
+	}
+	each(len(d.Keys), manyAtOnce, read)
+	return &out, nil
+}
+
+// bytesOf is the value of a request: text, or base64.
+func bytesOf(d *node.PutData) ([]byte, error) {
+	switch {
+	case d.Value != nil && d.ValueBase64 != nil:
+		return nil, invalid("value and valueBase64: give one of them")
+	case d.Value != nil:
+		return []byte(*d.Value), nil
+	case d.ValueBase64 != nil:
+		return d.ValueBase64, nil
+	}
+	return nil, invalid("there is no value: give value or valueBase64 (\"\" is a value)")
+}
+
+func put(ctx context.Context, k *call, d *node.PutData) (any, error) {
+	value, err := bytesOf(d)
+	if err != nil {
+		return nil, err
+	}
+	ctx, key, err := k.keyToWrite(ctx, d.Key)
+	if err != nil {
+		return nil, err
+	}
+	v, err := k.c.s.coordination.Put(ctx, key, value, d.Lease)
+	return &node.PutAnswer{Version: version(v)}, err
+}
+
+func cas(ctx context.Context, k *call, d *node.CASData) (any, error) {
+	value, err := bytesOf(&d.PutData)
+	if err != nil {
+		return nil, err
+	}
+	expected, err := parseVersion(d.Version)
+	if err != nil {
+		return nil, err
+	}
+	ctx, key, err := k.keyToWrite(ctx, d.Key)
+	if err != nil {
+		return nil, err
+	}
+	i, swapped, err := k.c.s.coordination.CompareAndSwap(ctx, key, expected, value, d.Lease)
+	return &node.CASAnswer{Swapped: swapped, Item: item(i)}, err
+}
+
+func remove(ctx context.Context, k *call, d *node.DeleteData) (any, error) {
+	key, err := k.key(ctx, d.Key)
+	if err != nil {
+		return nil, err
+	}
+	if d.Version == "" {
+		v, err := k.c.s.config.Store.Delete(ctx, key)
+		return &node.DeleteAnswer{Deleted: true, Item: gone(key, v)}, err
+	}
+	expected, err := parseVersion(d.Version)
+	if err != nil {
+		return nil, err
+	}
+	i, deleted, err := k.c.s.config.Store.CompareAndDelete(ctx, key, expected)
+	if err != nil || deleted {
+		return &node.DeleteAnswer{Deleted: deleted, Item: gone(key, i.Version)}, err
+	}
+	// Nothing was written, whatever happens from here on.
+	v, err := k.c.s.coordination.Resolve(ctx, i, false)
+	if err != nil {
+		return nil, asRead(err)
+	}
+	return &node.DeleteAnswer{Item: item(v)}, nil
+}
+
+func gone(key store.Key, v wire.Version) node.Item {
+	return node.Item{Key: key.Name, Version: version(v)}
+}
+
+// increment reads and swaps until nobody came in between. Those of one server take turns, so that
+// no more than one of each node is at it.
+func increment(ctx context.Context, k *call, d *node.IncrementData) (any, error) {
+	ctx, key, err := k.keyToWrite(ctx, d.Key)
+	if err != nil {
+		return nil, err
+	}
+	by := int64(1)
+	if d.By != nil {
+		by = *d.By
+	}
+	done, err := k.c.s.turns.wait(ctx, key)
+	if err != nil {
+		return nil, asRead(err)
+	}
+	defer done()
+	i, err := k.c.s.coordination.Get(ctx, key, false)
+	if err != nil {
+		return nil, asRead(err)
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		number := int64(0)
+		if i.Found {
+			if number, err = strconv.ParseInt(string(i.Value), 10, 64); err != nil {
+				return nil, invalid("the value of %q is no decimal number of 64 bits", key.Name)
+			}
+		}
+		if by > 0 && number > math.MaxInt64-by || by < 0 && number < math.MinInt64-by {
+			return nil, invalid("%d and %d are together beyond 64 bits", number, by)
+		}
+		text := strconv.FormatInt(number+by, 10)
+		now, swapped, err := k.c.s.coordination.CompareAndSwap(ctx, key, i.Version, []byte(text), i.Lease)
+		switch {
+		case err != nil:
+			return nil, err
+		case swapped:
+			return &node.IncrementAnswer{Number: number + by, Value: text, Version: version(now.Version)}, nil
+		}
+		i = now
+		// Others are at it, too: who waits for a random while lets one of them through.
+		select {
+		case <-time.After(rand.N(pause)):
+		case <-ctx.Done():
+			return nil, asRead(ctx.Err())
+		}
+	}
+}
+
+// asRead is an error before which nothing was written.
+func asRead(err error) error {
+	var e *node.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	return toAnswer(err, false)
+}

@@ -1,0 +1,74 @@
+package server
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+)
+
+// Limits are the server's own, beside those of the contract. What is 0 is as said there.
+type Limits struct {
+	// Connections are all of the server's. 16,384.
+	Connections int
+	// MessageTime is for how long a message may be under way from its first byte to its last. 30 s.
+	MessageTime time.Duration
+	// StallTime is for how long a client may leave what is sent to it unread. 60 s.
+	StallTime time.Duration
+	// Buffered are the bytes of messages that are not complete, of requests that are under way and
+	// of answers that are not read, of all connections, beyond a small part that each one has.
+	// 256 MiB.
+	Buffered int64
+	// OnceClients, OnceEach and OnceBytes bound what is kept of requests with an identity: clients,
+	// answers of one client, and bytes of all. 65,536; 4,096; 64 MiB.
+	OnceClients, OnceEach int
+	OnceBytes             int64
+	// Farewell is for how long, after the grace period, requests under way are waited for. 1 s.
+	Farewell time.Duration
+
+	// For tests, which would take long with the contract's.
+	unsent, inFlight, watches int
+	onceKept                  time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	set(&l.Connections, 16_384)
+	set(&l.MessageTime, 30*time.Second)
+	set(&l.StallTime, 60*time.Second)
+	set(&l.Buffered, 256<<20)
+	set(&l.OnceClients, 65_536)
+	set(&l.OnceEach, 4_096)
+	set(&l.OnceBytes, 64<<20)
+	set(&l.Farewell, time.Second)
+	set(&l.unsent, node.MaxUnsentBytes)
+	set(&l.inFlight, node.MaxInFlight)
+	set(&l.watches, node.MaxWatches)
+	set(&l.onceKept, node.OnceKeptMillis*time.Millisecond)
+	return l
+}
+
+func set[T int | int64 | time.Duration](v *T, otherwise T) {
+	if *v == 0 {
+		*v = otherwise
+	}
+}
+
+// backpressure is from how many unsent bytes on nothing more is read from a client, and its watches
+// wait.
+func (l *Limits) backpressure() int { return l.unsent / 8 }
+
+func (l *Limits) patrolEvery() time.Duration {
+	return max(min(l.MessageTime, l.StallTime, l.onceKept)/8, 10*time.Millisecond)
+}
+
+// budget counts the bytes of all connections that are held for them.
+type budget struct{ held atomic.Int64 }
+
+// take takes n bytes, which may be less than 0, and says whether there were as many.
+func (b *budget) take(n, most int64) bool {
+	if b.held.Add(n) <= most || n <= 0 {
+		return true
+	}
+	b.held.Add(-n)
+	return false
+}

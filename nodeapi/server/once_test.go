@@ -1,0 +1,144 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+const (
+	clientA = "0123456789abcdef0123456789abcdef"
+	clientB = "ffffffffffffffffffffffffffffffff"
+)
+
+func (l *line) hello(client string, known bool) {
+	l.t.Helper()
+	l.send(fmt.Sprintf(`{"id":1,"func":"hello","data":{"client":"%s"}}`, client))
+	l.expectPart(fmt.Sprintf(`"known":%v`, known))
+}
+
+// A write that comes again, by whatever connection, is done once and answered as the first time.
+func TestOnce(t *testing.T) {
+	_, path := start(t, Config{})
+	a := dial(t, path)
+	a.hello(clientA, false)
+	one := `{"id":2,"once":1,"func":"increment","data":{"key":"n"}}`
+	a.ask(one, `{"id":2,"data":{"number":1,"value":"1","version":"1.1"}}`)
+	a.Close()
+	b := dial(t, path)
+	b.hello(clientA, true)
+	b.ask(`{"id":9,"once":1,"func":"increment","data":{ "key" : "n"}}`, `{"id":9,"data":{"number":1,"value":"1","version":"1.1"}}`)
+	b.ask(`{"id":9,"once":2,"func":"increment","data":{"key":"n"}}`, `{"id":9,"data":{"number":2,"value":"2","version":"1.2"}}`)
+	b.ask(`{"id":9,"once":2,"func":"increment","data":{"key":"m"}}`,
+		`{"id":9,"error":{"code":"invalid_argument","message":"once 2 was another request"}}`)
+	// Refusals are answers, too.
+	for range 2 {
+		b.send(`{"id":9,"once":3,"func":"put","data":{"key":"k","value":"` + strings.Repeat("v", 2000) + `"}}`)
+		b.expectPart(`"too_large"`)
+	}
+	// What the client has said it needs no more is not done again either.
+	b.ask(`{"id":9,"once":4,"done":3,"func":"increment","data":{"key":"n"}}`,
+		`{"id":9,"data":{"number":3,"value":"3","version":"1.3"}}`)
+	b.send(one)
+	b.expectPart(`{"id":2,"error":{"code":"outcome_unknown"`)
+	// Another client's numbers are its own.
+	c := dial(t, path)
+	c.hello(clientB, false)
+	c.ask(one, `{"id":2,"data":{"number":4,"value":"4","version":"1.4"}}`)
+}
+
+// A write whose connection has ended goes on; who sends it again waits for it.
+func TestOnceUnderWay(t *testing.T) {
+	slow := &slowStore{Store: store.NewMemory(100), hold: make(chan struct{})}
+	s, path := start(t, Config{Store: slow})
+	write := `{"id":2,"once":1,"func":"put","timeoutMs":60000,"data":{"key":"slow","value":"v"}}`
+	a := dial(t, path)
+	a.hello(clientA, false)
+	a.send(write)
+	waiting := func(n int32) {
+		t.Helper()
+		poll.Until(t, soon, fmt.Sprint(n, " writes wait in the store"), func() bool { return slow.waiting.Load() == n })
+	}
+	waiting(1)
+	a.Close()
+	poll.Until(t, soon, "the connection has ended", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.conns) == 0
+	})
+	waiting(1) // and goes on
+	b := dial(t, path)
+	b.hello(clientA, true)
+	b.send(write)
+	b.ask(`{"id":3,"func":"get","data":{"key":"k"}}`, `{"id":3,"data":{"key":"k","found":false,"version":"0.0"}}`)
+	waiting(1) // the second does not write
+	close(slow.hold)
+	b.expect(`{"id":2,"data":{"version":"1.1"}}`)
+}
+
+// The table keeps within its bounds: what was forgotten is of unknown outcome, never done again.
+func TestOnceBounds(t *testing.T) {
+	s, path := start(t, Config{Limits: Limits{OnceEach: 8, OnceClients: 2, onceKept: 50 * time.Millisecond}})
+	a := dial(t, path)
+	a.hello(clientA, false)
+	for n := 1; n <= 20; n++ {
+		a.send(fmt.Sprintf(`{"id":2,"once":%d,"func":"increment","data":{"key":"n"}}`, n))
+		a.expectPart(fmt.Sprintf(`"number":%d,`, n))
+	}
+	a.send(`{"id":2,"once":1,"func":"increment","data":{"key":"n"}}`)
+	a.expectPart(`"outcome_unknown"`)
+	a.send(`{"id":2,"once":20,"func":"increment","data":{"key":"n"}}`)
+	a.expectPart(`"number":20`)
+	s.once.mu.Lock()
+	for _, c := range s.once.clients {
+		if len(c.answers) > 8 {
+			t.Errorf("%d answers are kept", len(c.answers))
+		}
+	}
+	s.once.mu.Unlock()
+	b := dial(t, path)
+	b.hello(clientB, false)
+	c := dial(t, path)
+	c.send(`{"id":1,"func":"hello","data":{"client":"` + strings.Repeat("c", 32) + `"}}`)
+	c.expectPart(`{"id":1,"error":{"code":"quota_exceeded"`)
+	a.Close()
+	b.Close()
+	poll.Until(t, soon, "clients that have gone are forgotten", func() bool {
+		s.once.mu.Lock()
+		defer s.once.mu.Unlock()
+		return len(s.once.clients) == 0 && s.once.bytes == 0
+	})
+	c.hello(clientA, false)
+}
+
+// Bytes are bounded over all clients: those who have gone are forgotten first.
+func TestOnceBytes(t *testing.T) {
+	s, path := start(t, Config{Limits: Limits{OnceBytes: 2000}})
+	a := dial(t, path)
+	a.hello(clientA, false)
+	a.send(`{"id":2,"once":1,"func":"cas","data":{"key":"k","version":"0.0","value":"` + strings.Repeat("v", 1000) + `"}}`)
+	a.expectPart(`"swapped":true`)
+	a.Close()
+	b := dial(t, path)
+	b.hello(clientB, false)
+	poll.Until(t, soon, "the first has gone", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.conns) == 1
+	})
+	for n := 1; n <= 20; n++ {
+		b.send(fmt.Sprintf(`{"id":2,"once":%d,"func":"increment","data":{"key":"n"}}`, n))
+		b.expectPart(fmt.Sprintf(`"number":%d,`, n))
+	}
+	s.once.mu.Lock()
+	if s.once.bytes > 2000 || len(s.once.clients) != 1 {
+		t.Errorf("%d bytes of %d clients", s.once.bytes, len(s.once.clients))
+	}
+	s.once.mu.Unlock()
+	b.send(`{"id":2,"once":1,"func":"increment","data":{"key":"n"}}`)
+	b.expectPart(`"outcome_unknown"`)
+}

@@ -1,0 +1,139 @@
+package server
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+const scaleSocket = "NETCRAQ_SCALE_SOCKET" // for the server's process: where to listen
+
+// TestScaleServer is the server of TestScale, in a process of its own. It ends with its input.
+func TestScaleServer(t *testing.T) {
+	path := os.Getenv(scaleSocket)
+	if path == "" {
+		t.Skip("TestScale starts it")
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(Config{Store: store.NewMemory(1024), Namespace: "default"})
+	defer s.Close()
+	go func() { _ = s.Serve(l) }()
+	fmt.Println("listening")
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); { // a line: as little memory as can be
+		debug.FreeOSMemory()
+		fmt.Println("freed")
+	}
+}
+
+// TestScale measures many connections and watches. It takes a minute:
+// NETCRAQ_SCALE=1 go test -run TestScale$ -v ./nodeapi/server
+func TestScale(t *testing.T) {
+	if os.Getenv("NETCRAQ_SCALE") == "" {
+		t.Skip("it measures; NETCRAQ_SCALE=1 runs it")
+	}
+	const connections, each, rounds = 10_000, 10, 2000
+	path := filepath.Join(t.TempDir(), "node.sock")
+	process := exec.Command(os.Args[0], "-test.run", "^TestScaleServer$")
+	process.Env = append(os.Environ(), scaleSocket+"="+path)
+	in, err := process.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := process.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		in.Close()
+		_ = process.Wait()
+	}()
+	out := bufio.NewReader(pipe)
+	if text, err := out.ReadString('\n'); text != "listening\n" {
+		t.Fatal(text, err)
+	}
+	memory := func() string {
+		fmt.Fprintln(in)
+		_, _ = out.ReadString('\n')
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", process.Process.Pid))
+		return string(regexp.MustCompile(`VmRSS:\s*(\d+ kB)`).Find(text))
+	}
+	l := dial(t, path)
+	_ = l.SetDeadline(time.Time{})
+	percentiles := func(took []time.Duration) string {
+		slices.Sort(took)
+		return fmt.Sprintf("p50 %v, p99 %v", took[len(took)/2], took[len(took)*99/100])
+	}
+	latency := func(what string) {
+		t.Helper()
+		var took []time.Duration
+		for range rounds {
+			begun := time.Now()
+			l.ask(`{"id":1,"func":"get","data":{"key":"none"}}`, `{"id":1,"data":{"key":"none","found":false,"version":"0.0"}}`)
+			took = append(took, time.Since(begun))
+		}
+		t.Logf("%-20s get %s; %s", what, percentiles(took), memory())
+	}
+	latency("1 connection:")
+	conns := make([]net.Conn, connections)
+	for i := range conns {
+		if conns[i], err = net.Dial("unix", path); err != nil {
+			t.Fatal(err)
+		}
+		defer conns[i].Close()
+	}
+	latency(fmt.Sprint(connections, " connections:"))
+	var wg sync.WaitGroup
+	for part := range 10 {
+		wg.Go(func() {
+			buf := make([]byte, 64<<10)
+			for i := part; i < connections; i += 10 {
+				for n := range each {
+					fmt.Fprintf(conns[i], `{"id":%d,"func":"watch","data":{"keys":["k%d"]}}`+"\n", n+1, i*each+n)
+				}
+				for answers := 0; answers < 2*each; {
+					n, err := conns[i].Read(buf)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					answers += strings.Count(string(buf[:n]), "\n")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	latency(fmt.Sprint(connections*each, " watches:"))
+	// How long after a put another connection, which watches the key, hears of it.
+	var took []time.Duration
+	buf := make([]byte, 4<<10)
+	for n := range rounds {
+		i := n * 7 % connections
+		begun := time.Now()
+		l.send(fmt.Sprintf(`{"id":2,"func":"put","data":{"key":"k%d","value":"v"}}`, i*each))
+		if _, err := conns[i].Read(buf); err != nil && err != io.EOF {
+			t.Fatal(err)
+		}
+		took = append(took, time.Since(begun))
+		l.receive()
+	}
+	t.Logf("from a put to its watcher: %s", percentiles(took))
+}

@@ -1,0 +1,362 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/coordination"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// Config is what a Server is made of. Only Store is needed.
+type Config struct {
+	Store store.Store
+	// Name is the program's, with its version; Node is where it runs. Clients are told both.
+	Name, Node string
+	// Namespace is that of callers who name none, unless Own says otherwise.
+	Namespace string
+	// Identify says who connects, and Authority who may do what. nil: everybody everything.
+	Identify  authority.Identifier
+	Authority authority.Authorizer
+	// Quotas bound what each namespace takes. nil: nothing does, but Limits.
+	Quotas *authority.Quotas
+	// Durable says whether a namespace's keys are kept in etcd. nil: none is.
+	Durable func(namespace string) bool
+	Limits  Limits
+	Log     *slog.Logger          // nil: nothing is said
+	Metrics prometheus.Registerer // nil: nothing is counted for others
+}
+
+// Server serves the node API. It is made by New.
+type Server struct {
+	config  Config
+	limits  Limits
+	log     *slog.Logger
+	metrics *metrics
+	once    *onceTable
+	budget  budget
+	turns   turns
+
+	coordination *coordination.Service
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+
+	mu        sync.Mutex
+	listeners map[net.Listener]struct{}
+	pausing   *pausing // nil: connections are taken
+	conns     map[*conn]struct{}
+	stage     stage
+	gone      chan struct{} // closed when the last connection has ended while the server drains
+	reads     sync.WaitGroup
+	spare     chan *conn // who has nothing to do takes the next one to read from it
+	spares    atomic.Int32
+}
+
+// stage is how far a server is on its way out.
+type stage int
+
+const (
+	serving  stage = iota
+	draining       // takes no new connections
+	refusing       // takes no new requests either
+	closed
+)
+
+// New makes a server. It serves what Serve is given, until Shutdown or Close.
+func New(c Config) *Server {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Authority == nil {
+		c.Authority = everybody{c.Namespace}
+	}
+	if c.Quotas == nil {
+		all := authority.Quota{Connections: math.MaxInt, Watches: math.MaxInt, RequestsPerSecond: float64(rate.Inf)}
+		c.Quotas = authority.NewQuotas(func(string) authority.Quota { return all }, nil)
+	}
+	if c.Durable == nil {
+		c.Durable = func(string) bool { return false }
+	}
+	s := &Server{config: c, limits: c.Limits.withDefaults(), log: c.Log, listeners: map[net.Listener]struct{}{},
+		conns: map[*conn]struct{}{}, gone: make(chan struct{}), spare: make(chan *conn)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.metrics = newMetrics(c.Metrics)
+	s.once = newOnceTable(s.limits)
+	s.coordination = coordination.New(c.Store, coordination.Options{Node: c.Node})
+	go s.patrol()
+	return s
+}
+
+// everybody may do everything.
+type everybody struct{ namespace string }
+
+func (e everybody) Namespace(context.Context, authority.Caller) (string, error) {
+	return e.namespace, nil
+}
+func (everybody) Subject(authority.Caller) string { return "" }
+func (everybody) Authorize(context.Context, authority.Caller, authority.Verb, string) error {
+	return nil
+}
+
+// ErrClosed is what Serve returns after Shutdown and Close.
+var ErrClosed = errors.New("the node API's server is closed")
+
+// Serve takes connections of a listener until the listener, or the server, is closed.
+func (s *Server) Serve(l net.Listener) error {
+	s.mu.Lock()
+	if s.stage != serving {
+		s.mu.Unlock()
+		l.Close()
+		return ErrClosed
+	}
+	s.listeners[l] = struct{}{}
+	s.mu.Unlock()
+	for pause := time.Duration(0); ; {
+		nc, err := l.Accept()
+		if err == nil {
+			pause = 0
+			s.take(nc)
+			continue
+		}
+		s.mu.Lock()
+		_, ours := s.listeners[l]
+		ended := s.stage != serving || !ours
+		pausing := s.pausing
+		s.mu.Unlock()
+		switch {
+		case pausing != nil && errors.Is(err, os.ErrDeadlineExceeded):
+			pausing.wait()
+			continue
+		case ended:
+			return ErrClosed
+		case errors.Is(err, net.ErrClosed):
+			return err
+		}
+		// Out of file descriptors, for example: those who have a connection are served.
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		s.log.Warn("no connection is taken", "error", err, "again in", pause)
+		select {
+		case <-time.After(pause):
+		case <-s.ctx.Done():
+			return ErrClosed
+		}
+	}
+}
+
+// take begins to serve a connection, or turns it away.
+func (s *Server) take(nc net.Conn) {
+	s.mu.Lock()
+	full := len(s.conns) >= s.limits.Connections
+	late := s.stage >= refusing
+	var c *conn
+	if !full && !late {
+		c = newConn(s, nc)
+		s.conns[c] = struct{}{}
+		s.reads.Add(1)
+	}
+	s.mu.Unlock()
+	switch {
+	case full:
+		s.metrics.refused.Inc()
+		turnAway(nc, errorf(node.CodeQuotaExceeded, "close connections that are not used",
+			"the server has its %d connections", s.limits.Connections))
+	case late:
+		turnAway(nc, errDraining())
+	default:
+		s.readBy(c)
+	}
+}
+
+// readBy has a connection read by another goroutine: one that has nothing to do, or a new one.
+func (s *Server) readBy(c *conn) {
+	select {
+	case s.spare <- c:
+	default:
+		go s.work(c)
+	}
+}
+
+// maxSpare bounds the goroutines that wait for a connection to read; keptSpare do so for long.
+const maxSpare, keptSpare = 64, 4
+
+// dismiss ends goroutines for which there was something to do once.
+func (s *Server) dismiss() {
+	for s.spares.Load() > keptSpare {
+		select {
+		case s.spare <- nil:
+		default:
+			return
+		}
+	}
+}
+
+// work reads a connection up to a request, has the connection read on by another goroutine, and
+// does the request: who has read it need not wait for another to wake up. Then it is for the next
+// connection that is to be read on, with a stack that has its size.
+func (s *Server) work(c *conn) {
+	for c != nil {
+		if k := c.next(); k != nil {
+			s.readBy(c)
+			k.run()
+		} else {
+			s.reads.Done()
+		}
+		if s.spares.Add(1) > maxSpare {
+			s.spares.Add(-1)
+			return
+		}
+		select {
+		case c = <-s.spare: // nil: it is dismissed
+		case <-s.ctx.Done():
+			c = nil
+		}
+		s.spares.Add(-1)
+	}
+}
+
+// left is told by a connection that has ended.
+func (s *Server) left(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	if s.stage != serving && len(s.conns) == 0 {
+		s.closeGone()
+	}
+}
+
+// closeGone says that no connection is left. s.mu is held.
+func (s *Server) closeGone() {
+	select {
+	case <-s.gone:
+	default:
+		close(s.gone)
+	}
+}
+
+// Addrs are where connections are taken.
+func (s *Server) Addrs() (out []net.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.listeners {
+		out = append(out, l.Addr())
+	}
+	return out
+}
+
+// Shutdown takes no more connections, tells those clients that want to know, and goes on serving
+// until all have gone. When ctx ends, requests that come are refused with CodeDraining, those that
+// are under way are given Limits.Farewell, and what is left is cut off; it returns ctx's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.advance(draining)
+	s.mu.Lock()
+	for l := range s.listeners {
+		l.Close()
+	}
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	if len(conns) == 0 {
+		s.closeGone()
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.tellDraining()
+	}
+	defer s.Close()
+	select {
+	case <-s.gone:
+		return nil
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+		return ErrClosed
+	}
+	s.advance(refusing)
+	end := time.NewTimer(s.limits.Farewell)
+	defer end.Stop()
+	for _, c := range conns {
+		c.finish()
+	}
+	select {
+	case <-s.gone:
+	case <-end.C:
+	}
+	return ctx.Err()
+}
+
+func (s *Server) advance(to stage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stage = max(s.stage, to)
+}
+
+func (s *Server) at() stage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stage
+}
+
+// Close ends everything at once.
+func (s *Server) Close() error {
+	s.advance(closed)
+	s.cancel()
+	s.mu.Lock()
+	for l := range s.listeners {
+		l.Close()
+	}
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.cutOff("")
+	}
+	s.reads.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), s.limits.Farewell)
+	defer cancel()
+	s.coordination.Close(ctx)
+	s.metrics.unregister()
+	return nil
+}
+
+// patrol looks for connections that hold something for too long, and for answers that nobody will
+// ask for.
+func (s *Server) patrol() {
+	tick := time.NewTicker(s.limits.patrolEvery())
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case now := <-tick.C:
+			s.mu.Lock()
+			var stale []*conn
+			var why []string
+			for c := range s.conns {
+				if w := c.overdue(now); w != "" {
+					stale, why = append(stale, c), append(why, w)
+				}
+			}
+			s.mu.Unlock()
+			for i, c := range stale {
+				c.cutOff(why[i])
+			}
+			s.once.sweep(now)
+			s.dismiss()
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// watchCost is what a watch counts for: what the server and the store keep of it.
+func watchCost(d *node.WatchData) int { return max(1, len(d.Keys), len(d.After)) }
+
+// eventsAtOnce is how many bytes of values and names one answer of a watch has, about.
+const eventsAtOnce = node.MaxMessage / 8
+
+func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
+	if len(d.Keys) == 0 && d.Prefix == nil {
+		return nil, invalid("a watch has keys or a prefix (\"\": all keys of the namespace)")
+	}
+	w := store.Watch{Keys: d.Keys, Prefix: d.Prefix, After: map[string]wire.Version{}}
+	for _, name := range d.Keys {
+		if err := checkKey(name); err != nil {
+			return nil, err
+		}
+	}
+	if d.Prefix != nil && *d.Prefix != "" { // a prefix of names is as a name
+		if err := checkKey(*d.Prefix); err != nil {
+			return nil, err
+		}
+	}
+	for name, text := range d.After {
+		v, err := parseVersion(text)
+		if err != nil {
+			return nil, err
+		}
+		w.After[name] = v
+	}
+	var err error
+	if w.Namespace, err = k.place(ctx, d.Namespace); err != nil {
+		return nil, err
+	}
+	if !k.more(ctx, &node.WatchAnswer{Started: true}) {
+		return nil, ctx.Err()
+	}
+	// A right may be taken back, and a pod may go, while the watch lasts.
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	err = k.c.s.config.Store.Watch(ctx, w, func(changes []store.Change) {
+		if _, err := k.place(ctx, w.Namespace); err != nil {
+			end(err)
+			return
+		}
+		for len(changes) > 0 {
+			var events []node.Event
+			size := 0
+			for len(changes) > 0 && (len(events) == 0 || size < eventsAtOnce) {
+				// A byte of a value is up to six in JSON.
+				size += 64 + len(changes[0].Key.Name) + 6*len(changes[0].Value)
+				if !cell.Reserved(changes[0].Key.Name) {
+					events = append(events, event(ctx, k, changes[0]))
+				}
+				changes = changes[1:]
+			}
+			if len(events) > 0 && !k.more(ctx, &node.WatchAnswer{Events: events}) {
+				return
+			}
+		}
+	})
+	if refused := new(node.Error); errors.As(context.Cause(ctx), &refused) {
+		return nil, refused
+	}
+	return nil, err
+}
+
+// event is a change as a program is told of it. A key whose lease is gone has no value any more;
+// that it was deleted is told, too, when somebody has done it.
+func event(ctx context.Context, k *call, c store.Change) node.Event {
+	v, err := k.c.s.coordination.Resolve(ctx, c.Item, true)
+	if err != nil {
+		return node.Event{Item: node.Item{Key: c.Key.Name, Version: version(c.Version), Error: toAnswer(err, false)},
+			Overtaken: c.Overtaken}
+	}
+	return node.Event{Item: item(v), Overtaken: c.Overtaken}
+}
+
+// each does n things, some of them at a time.
+func each(n, atOnce int, do func(i int)) {
+	if n == 1 {
+		do(0)
+		return
+	}
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range min(n, atOnce) {
+		wg.Go(func() {
+			for i := range next {
+				do(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}

@@ -1,0 +1,344 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	nodeapi "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/internal/linearizable"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/test/system/lab"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// TestNodeAPI has programs use the node API at two nodes while, all at once, the nodes' servers are
+// killed or stopped, members of chains are killed or cut off and brought in again, of two
+// controllers the one that leads is killed or stopped, keys are moved from chain to chain, and
+// cables lose, double and reorder frames. Then
+//
+//   - what the programs saw of keys is linearizable, versions included, over all moves, and with
+//     that no write is lost that was acknowledged;
+//   - no lock was held twice at one token, tokens grew, and a counter that is guarded by them lost
+//     no increment (nodelocks_test.go);
+//   - watchers saw versions grow, nothing that was never written, and the newest in the end
+//     (nodewatches_test.go).
+//
+// It ends by nobody's speed: there is a bound for how long things may take, which is generous.
+// `make nodeapi-histories` is the long run: NETCRAQ_SURVIVE_ENGINES and _SECONDS are as for
+// TestSurvive, and NETCRAQ_SURVIVE_CALM leaves all faults out.
+func TestNodeAPI(t *testing.T) {
+	for _, engine := range strings.Split(setting("ENGINES", "auto"), ",") {
+		t.Run(engine, func(t *testing.T) { nodeAPI(t, engine) })
+	}
+}
+
+// nodeNamespace is that of all its keys.
+const nodeNamespace = "shop"
+
+// nodeRun is one run of it.
+type nodeRun struct {
+	adversaryRun
+	servers  []*lab.NodeServer
+	programs []*node.Client
+	killed   atomic.Int64 // servers
+	stopped  atomic.Int64 // servers
+	moved    atomic.Int64 // keys
+	taken    atomic.Int64 // locks
+	told     atomic.Int64 // events of watches
+}
+
+func nodeAPI(t *testing.T, engine string) {
+	lab.MustLook(t, "etcd")
+	if engine == "bmv2" {
+		lab.MustLook(t, "simple_switch_grpc")
+	}
+	if !lab.InNamespace(t) {
+		return
+	}
+	duration := time.Duration(number(t, "SECONDS", 16)) * time.Second
+	nw := lab.NewNetwork(t, engine, lab.Layout{N: 4, Links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}},
+		Faults: surviveFaults, Chains: []lab.Chain{
+			{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: adversaryLease, Patience: adversaryLease / 2},
+			{ID: 4, Name: "side", Members: []int{3, 4}, Lease: adversaryLease, Patience: adversaryLease / 2},
+		}})
+	r := &nodeRun{adversaryRun: adversaryRun{Team: lab.StartTeam(nw)}}
+	r.api = api.NewClient(r.Socket(0) + "," + r.Socket(1))
+	if _, err := r.whole(); err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []int{1, 4} {
+		r.servers = append(r.servers, lab.StartNodeServer(nw, host, nodeNamespace, r.Socket(0), r.Socket(1)))
+	}
+	for i := range 4 {
+		p, err := node.Connect(t.Context(), node.Config{Socket: r.servers[i%len(r.servers)].Socket,
+			Agent: fmt.Sprint("program ", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			p.Close(ctx) // what it holds goes with the network
+		})
+		r.programs = append(r.programs, p)
+	}
+
+	r.end = time.Now().Add(duration)
+	calm := setting("CALM", "") != ""
+	if !calm {
+		for i, loop := range []func(*rand.Rand){r.disturbServers, r.disturbMembers, r.disturbControllers} {
+			r.wg.Go(func() { loop(rand.New(rand.NewPCG(uint64(i), 25))) })
+		}
+	}
+	calls, unknown := 0, 0
+	var checks sync.WaitGroup
+	for g := 0; g == 0 || time.Now().Before(r.end); g++ {
+		history := r.nodeGeneration(g, calm)
+		calls += len(history)
+		for _, x := range history {
+			if x.Unknown {
+				unknown++
+			}
+		}
+		checks.Go(func() { checkNodeHistory(t, g, history) })
+	}
+	r.wg.Wait()
+	checks.Wait()
+	t.Logf("%s, %d s: %d calls, %d of unknown outcome, %d locks taken, %d events told, linearizable: %v; "+
+		"%d servers killed, %d stopped, %d members killed, %d cut off, %d leading controllers killed, %d stopped, %d keys moved",
+		engine, int(duration.Seconds()), calls, unknown, r.taken.Load(), r.told.Load(), !t.Failed(),
+		r.killed.Load(), r.stopped.Load(), r.done[memberKilled].Load(), r.done[memberCutOff].Load(),
+		r.done[controllerKilled].Load(),
+		r.done[controllerStopped].Load(), r.moved.Load())
+	if calls < 200 || r.taken.Load() < 3 || r.told.Load() < 20 {
+		t.Error("too little was done: this says little")
+	}
+	for _, n := range []*atomic.Int64{&r.killed, &r.stopped, &r.moved, &r.done[memberKilled],
+		&r.done[controllerKilled]} {
+		if !calm && n.Load() == 0 {
+			t.Error("too little has happened: this says little")
+		}
+	}
+}
+
+// disturbServers kills the nodes' servers and starts them again, or stops one for about as long as
+// its sessions and the leases of locks last, after which it goes on with what it had begun.
+func (r *nodeRun) disturbServers(random *rand.Rand) {
+	for n := 0; !r.over(random, 3*time.Second); n++ {
+		s := r.servers[random.IntN(len(r.servers))]
+		if n%2 == 0 {
+			s.Kill()
+			r.killed.Add(1)
+			time.Sleep(time.Duration(random.Int64N(int64(time.Second))))
+			s.Start()
+			continue
+		}
+		s.Signal(syscall.SIGSTOP)
+		time.Sleep(time.Second/2 + time.Duration(random.Int64N(int64(3*time.Second))))
+		s.Signal(syscall.SIGCONT)
+		r.stopped.Add(1)
+	}
+}
+
+// nodeKeys are a generation's: some have values of any kind, some numbers.
+type nodeKeys struct {
+	generation int
+	names      []string
+}
+
+func keysOf(g int) nodeKeys {
+	k := nodeKeys{generation: g}
+	for _, kind := range []string{"a", "b", "n", "m"} {
+		k.names = append(k.names, k.prefix()+kind)
+	}
+	return k
+}
+
+func (k nodeKeys) prefix() string         { return fmt.Sprintf("g%d/", k.generation) }
+func (k nodeKeys) number(which int) bool  { return which >= 2 }
+func (k nodeKeys) keyID(which int) uint32 { return uint32(which + 1) }
+
+// nodeGeneration has the programs use new keys for a while, and checks their locks and watches.
+func (r *nodeRun) nodeGeneration(g int, calm bool) (history []linearizable.Call) {
+	keys := keysOf(g)
+	end := time.Now().Add(generation)
+	var mu sync.Mutex
+	add := func(all []linearizable.Call) {
+		mu.Lock()
+		defer mu.Unlock()
+		history = append(history, all...)
+	}
+	watchers := r.watchAll(keys)
+	locks := &nodeLock{t: r.Network.T, name: fmt.Sprintf("g%d", g)}
+	var wg sync.WaitGroup
+	for i, p := range r.programs {
+		wg.Go(func() { add(r.useKeys(p, i, keys, end)) })
+		wg.Go(func() { locks.compete(p, rand.New(rand.NewPCG(uint64(g), uint64(50+i))), end) })
+	}
+	if !calm {
+		for i, name := range []string{keys.names[1], keys.names[3], "~lock/" + locks.name} {
+			wg.Go(func() { r.moveAbout(name, end, rand.New(rand.NewPCG(uint64(g), uint64(70+i)))) })
+		}
+	}
+	wg.Wait()
+	locks.last(r.programs[g%len(r.programs)])
+	r.taken.Add(int64(len(locks.holds)))
+	for _, err := range locks.check() {
+		r.Network.T.Errorf("the lock %s: %v", locks.name, err)
+	}
+	// What all agree on in the end.
+	newest := make([]wire.Version, len(keys.names))
+	for i, p := range r.programs[:len(r.servers)] {
+		for which := range keys.names {
+			x := linearizable.Call{Client: 100 + i, Key: keys.keyID(which), Op: wire.Read}
+			poll.Until(r.Network.T, 90*time.Second, "the last read of "+keys.names[which], func() bool {
+				executed, err := callNode(r.Network.T.Context(), p, keys.names[which], keys.number(which), 0, &x)
+				if err != nil {
+					r.Network.T.Error(err)
+				}
+				return executed
+			})
+			newest[which] = max(newest[which], x.Version)
+			history = append(history, x)
+		}
+	}
+	r.told.Add(int64(watchers.check(keys, newest, history)))
+	return history
+}
+
+// useKeys makes calls until end.
+func (r *nodeRun) useKeys(p *node.Client, program int, keys nodeKeys, end time.Time) (history []linearizable.Call) {
+	random := rand.New(rand.NewPCG(uint64(keys.generation), uint64(program)))
+	seen := make([]wire.Version, len(keys.names))
+	for n := 0; time.Now().Before(end); n++ {
+		which := random.IntN(len(keys.names))
+		x := linearizable.Call{Client: program, Key: keys.keyID(which), Op: wire.Read, Expected: seen[which],
+			Value: fmt.Sprintf("%d.%d", program, n)}
+		if keys.number(which) {
+			x.Value = fmt.Sprint(1000 * random.IntN(1000))
+		}
+		executed, err := callNode(r.Network.T.Context(), p, keys.names[which], keys.number(which), random.IntN(20), &x)
+		if err != nil {
+			r.Network.T.Errorf("program %d, %+v: %v", program, x, err)
+			return history
+		}
+		if executed {
+			history = append(history, x)
+		}
+		if x.Version != 0 {
+			seen[which] = x.Version
+		}
+		time.Sleep(time.Duration(random.Int64N(int64(8 * time.Millisecond))))
+	}
+	return history
+}
+
+// callNode makes one of the calls of the API. It says whether it may have had an effect or an
+// answer; an error is one that there should not be.
+func callNode(ctx context.Context, p *node.Client, key string, number bool, kind int, x *linearizable.Call) (
+	executed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	expected := node.Never
+	if x.Expected != 0 {
+		expected = node.Version(x.Expected.String())
+	}
+	var got node.Item
+	done := true
+	x.Begin = time.Now().UnixNano()
+	switch {
+	case kind < 7:
+		got, err = p.Get(ctx, key)
+	case kind < 12 && number:
+		x.Op = linearizable.Increment
+		var n int64
+		n, got.Version, err = p.Increment(ctx, key, 1)
+		x.Value = strconv.FormatInt(n, 10)
+	case kind < 14:
+		x.Op = wire.Write
+		got.Version, err = p.Put(ctx, key, []byte(x.Value))
+	case kind < 18:
+		x.Op = wire.CAS
+		got, done, err = p.CAS(ctx, key, expected, []byte(x.Value))
+	case kind < 19:
+		x.Op, x.Delete, x.Value = wire.CAS, true, ""
+		got, done, err = p.Delete(ctx, key, node.IfVersion(expected))
+	default:
+		x.Op, x.Delete, x.Value = wire.Write, true, ""
+		got, _, err = p.Delete(ctx, key)
+	}
+	x.End = time.Now().UnixNano()
+	switch node.CodeOf(err) {
+	case node.CodeOutcomeUnknown:
+		if x.Op == wire.Read {
+			return false, err
+		}
+		x.Unknown = true
+		return true, nil
+	case node.CodeUnavailable, node.CodeTimeout, node.CodeDraining: // surely nothing was done
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if x.Failed = !done; x.Op == wire.Read || x.Failed {
+		x.Found, x.Got = got.Found, string(got.Value)
+	}
+	x.Version, err = versionOf(got.Version)
+	return true, err
+}
+
+func versionOf(v node.Version) (wire.Version, error) {
+	if v == node.Never {
+		return 0, nil
+	}
+	return wire.ParseVersion(string(v))
+}
+
+// moveAbout moves a key to the other chain and back, when it is there.
+func (r *nodeRun) moveAbout(key string, end time.Time, random *rand.Rand) {
+	name := nodeapi.KeyName(nodeNamespace, key)
+	for {
+		time.Sleep(time.Duration(random.Int64N(int64(600 * time.Millisecond))))
+		if !time.Now().Before(end) {
+			return
+		}
+		_ = r.try(func(ctx context.Context) error { // maybe nobody leads, or a chain is not whole
+			k, err := r.api.Lookup(ctx, name)
+			if err != nil {
+				return err
+			}
+			to := map[string]string{"main": "side", "side": "main"}[k.Chain]
+			if _, err = r.api.MoveKey(ctx, k.Chain, name, to); err == nil {
+				r.moved.Add(1)
+			}
+			return err
+		})
+	}
+}
+
+// checkNodeHistory checks what the programs saw of a generation's keys. Nobody but they has written
+// them.
+func checkNodeHistory(t *testing.T, g int, history []linearizable.Call) {
+	for _, key := range linearizable.Registers.Partition(linearizable.Operations(history)) {
+		switch porcupine.CheckOperationsTimeout(linearizable.Registers, key, time.Minute) {
+		case porcupine.Illegal:
+			t.Errorf("the history of generation %d is not linearizable:\n%s", g, around(linearizable.Registers, key))
+		case porcupine.Unknown:
+			t.Logf("generation %d: the history of the key %d was not searched through in time", g,
+				key[0].Input.(linearizable.Call).Key)
+		}
+	}
+}

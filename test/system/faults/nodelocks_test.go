@@ -1,0 +1,240 @@
+package faults
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+// nodeLock is a lock that programs compete for, and what it guards: a counter that lives somewhere
+// else, which refuses those who come with an older token than somebody before them. Who holds the
+// lock reads the counter and writes it one higher. So an increment is lost only if two of them have
+// the same token.
+type nodeLock struct {
+	t    *testing.T
+	name string
+
+	mu       sync.Mutex
+	holds    []*nodeHold
+	newest   uint64 // token
+	count    int
+	accepted int // increments
+	refused  int
+}
+
+// nodeHold is one time that it was held.
+type nodeHold struct {
+	token        uint64
+	begun, taken time.Time // of the call
+	lapses       time.Time // for one that nobody keeps alive: not before this. Else zero
+	lost         <-chan struct{}
+}
+
+// lockTTL is how long a lease lasts that nobody keeps alive.
+const lockTTL = time.Second
+
+// compete takes the lock over and over, until end.
+func (l *nodeLock) compete(p *node.Client, random *rand.Rand, end time.Time) {
+	for time.Now().Before(end) {
+		l.once(p, random)
+		time.Sleep(time.Duration(random.Int64N(int64(50 * time.Millisecond))))
+	}
+}
+
+func (l *nodeLock) once(p *node.Client, random *rand.Rand) {
+	ctx, cancel := context.WithTimeout(l.t.Context(), 10*time.Second)
+	defer cancel()
+	opts := []node.Option{node.Wait(2 * time.Second)}
+	abandons := random.IntN(10) == 0 // as a program does that dies
+	h := &nodeHold{begun: time.Now()}
+	if abandons {
+		h.lapses = h.begun.Add(lockTTL)
+		lease, err := p.Grant(ctx, lockTTL)
+		if l.failed("granting a lease", err) {
+			return
+		}
+		opts = append(opts, node.WithLease(lease.ID))
+	} else {
+		opts = append(opts, node.TTL(lockTTL))
+	}
+	h.begun = time.Now()
+	held, err := p.Lock(ctx, l.name, opts...)
+	if l.failed("taking the lock", err) {
+		return
+	}
+	h.taken, h.token, h.lost = time.Now(), held.Token(), held.Lost()
+	before, err := l.enter(h)
+	if err != nil {
+		l.t.Error(err)
+	}
+	if before != nil { // a busy machine may tell its holder late
+		select {
+		case <-before.lost:
+		case <-time.After(20 * time.Second):
+			l.t.Errorf("the lock %s was taken with the token %d, and who holds it with %d is not told", l.name, h.token,
+				before.token)
+		}
+	}
+	n, ok := l.read(h.token)
+	time.Sleep(time.Duration(random.Int64N(int64(20 * time.Millisecond))))
+	if ok {
+		l.write(h.token, n+1)
+	}
+	if abandons {
+		return
+	}
+	l.failed("giving the lock back", held.Release(ctx)) // Lost is closed at once
+}
+
+// last takes the lock once more, for which there is a generous time: whoever held it is gone.
+func (l *nodeLock) last(p *node.Client) {
+	poll.Nil(l.t, 90*time.Second, "the lock "+l.name+" is taken when nobody else wants it", func() error {
+		ctx, cancel := context.WithTimeout(l.t.Context(), 10*time.Second)
+		defer cancel()
+		held, err := p.Lock(ctx, l.name, node.TTL(lockTTL))
+		if err == nil {
+			l.failed("giving the lock back", held.Release(ctx))
+		}
+		return err
+	})
+}
+
+// failed says whether a call failed, and whether it may.
+func (l *nodeLock) failed(what string, err error) bool {
+	switch node.CodeOf(err) {
+	case node.CodeNotHeld, node.CodeOutcomeUnknown, node.CodeUnavailable, node.CodeTimeout, node.CodeLeaseGone,
+		node.CodeDraining:
+		return true
+	}
+	if err != nil {
+		l.t.Errorf("%s %s: %v", what, l.name, err)
+	}
+	return err != nil
+}
+
+// enter notes a hold. It gives the one before it, if that was not over by then as far as its holder
+// knows; an error says that it cannot have been over.
+func (l *nodeLock) enter(h *nodeHold) (*nodeHold, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var before *nodeHold
+	for _, x := range l.holds {
+		if x.token < h.token && (before == nil || x.token > before.token) {
+			before = x
+		}
+	}
+	l.holds = append(l.holds, h)
+	switch {
+	case before == nil:
+	case !before.lapses.IsZero():
+		if early := before.lapses.Sub(h.taken); early > 0 {
+			return nil, fmt.Errorf("the lock %s was taken with the token %d, %v before the lease of who held it with %d could lapse",
+				l.name, h.token, early, before.token)
+		}
+	default:
+		select {
+		case <-before.lost:
+		default:
+			return before, nil
+		}
+	}
+	return nil, nil
+}
+
+// read is a read of the counter.
+func (l *nodeLock) read(token uint64) (int, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ok := token >= l.newest
+	l.newest = max(l.newest, token)
+	return l.count, ok
+}
+
+// write is a write of the counter.
+func (l *nodeLock) write(token uint64, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if token < l.newest {
+		l.refused++
+		return
+	}
+	l.count = n
+	l.accepted++
+}
+
+// check says what cannot be of all that the lock did.
+func (l *nodeLock) check() (errs []error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.count != l.accepted {
+		errs = append(errs, fmt.Errorf("the counter is %d after %d increments", l.count, l.accepted))
+	}
+	slices.SortFunc(l.holds, func(a, b *nodeHold) int { return cmp.Compare(a.token, b.token) })
+	for i, h := range l.holds {
+		if i > 0 && l.holds[i-1].token == h.token {
+			errs = append(errs, fmt.Errorf("it was held twice with the token %d", h.token))
+		}
+		for _, later := range l.holds[i+1:] { // by their tokens
+			if later.taken.Before(h.begun) {
+				errs = append(errs, fmt.Errorf("the token %d was given before %d was asked for", later.token, h.token))
+			}
+		}
+	}
+	return errs
+}
+
+// TestNodeLock: a lock that is none is noticed.
+func TestNodeLock(t *testing.T) {
+	at := func(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
+	open, over := make(chan struct{}), make(chan struct{})
+	close(over)
+	hold := func(token uint64, begun, taken int, lost chan struct{}) *nodeHold {
+		return &nodeHold{token: token, begun: at(begun), taken: at(taken), lost: lost}
+	}
+	good := &nodeLock{}
+	for _, h := range []*nodeHold{hold(5, 0, 10, over), hold(7, 0, 20, over), hold(9, 15, 30, open)} {
+		if before, err := good.enter(h); before != nil || err != nil {
+			t.Error(before, err)
+		}
+		n, ok := good.read(h.token)
+		if good.write(h.token, n+1); !ok {
+			t.Errorf("the token %d was refused", h.token)
+		}
+	}
+	good.write(7, 17) // late
+	if errs := good.check(); len(errs) != 0 || good.refused != 1 || good.count != 3 {
+		t.Error(errs, good.refused, good.count)
+	}
+	if before, _ := good.enter(hold(11, 40, 50, open)); before == nil || before.token != 9 {
+		t.Errorf("a lock that is held was taken, and who held it is %+v", before)
+	}
+	lapses := hold(13, 50, 60, open)
+	lapses.lapses = at(1000)
+	good.enter(lapses)
+	if _, err := good.enter(hold(15, 60, 999, open)); err == nil {
+		t.Error("a lock was taken before it could lapse")
+	}
+
+	twice := &nodeLock{}
+	for range 2 {
+		twice.enter(hold(5, 0, 10, open))
+		twice.read(5)
+	}
+	twice.write(5, 1)
+	twice.write(5, 1)
+	if errs := twice.check(); len(errs) != 2 {
+		t.Error(errs)
+	}
+	backwards := &nodeLock{holds: []*nodeHold{hold(5, 30, 40, over), hold(7, 10, 20, over)}}
+	if errs := backwards.check(); len(errs) != 1 {
+		t.Error(errs)
+	}
+}

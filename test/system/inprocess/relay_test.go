@@ -1,0 +1,172 @@
+package inprocess
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/test/system/lab"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// A relay is a way into a testbed for clients with sockets: for each chain it has a UDP socket on
+// loopback, whose datagrams go in by a host's port as if they were sent to the chain's service
+// address; and it has an admin API like the controller's, but that chains are reached at those
+// sockets.
+type relay struct {
+	bed  *testbed
+	host int
+
+	mu      sync.Mutex
+	to      string // the controller's admin API; "": it is not there
+	sockets map[string]netip.AddrPort
+	ports   map[netip.AddrPort]uint16 // of senders, in the testbed
+}
+
+// newRelay lets clients in at the host of a switch. url is the admin API.
+func newRelay(x *testbed, host int) (r *relay, url string) {
+	x.t.Helper()
+	r = &relay{bed: x, host: host, sockets: map[string]netip.AddrPort{}, ports: map[netip.AddrPort]uint16{}}
+	for _, c := range x.layout.Chains {
+		s, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		service := lab.ServiceAddrOf(c.ID)
+		r.sockets[service.String()] = s.LocalAddr().(*net.UDPAddr).AddrPort()
+		done := make(chan struct{})
+		go func() { defer close(done); r.serve(s, service) }()
+		x.t.Cleanup(func() { s.Close(); <-done })
+	}
+	server := httptest.NewServer(http.HandlerFunc(r.admin))
+	x.t.Cleanup(server.Close)
+	return r, server.URL
+}
+
+// ask has it ask another controller; "": none.
+func (r *relay) ask(url string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.to = url
+}
+
+func (r *relay) serve(s *net.UDPConn, service netip.Addr) {
+	buf := make([]byte, 2048)
+	for {
+		n, from, err := s.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			return
+		}
+		payload := slices.Clone(buf[:n])
+		port := r.portOf(s, from)
+		f := wire.Frame{Src: netip.AddrPortFrom(lab.HostAddr(r.host), port),
+			Dst:         netip.AddrPortFrom(service, wire.Port),
+			EthernetSrc: [6]byte{2, 0, 0, 0, 0, byte(r.host)}}
+		frame, err := f.AppendTo(nil, payload)
+		if err != nil {
+			continue
+		}
+		r.bed.deliver(func() { r.bed.switches[r.host-1].process(1, frame) })
+	}
+}
+
+// portOf is the UDP port in the testbed of a sender, whose replies go back to it.
+func (r *relay) portOf(s *net.UDPConn, from netip.AddrPort) uint16 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p, ok := r.ports[from]; ok {
+		return p
+	}
+	replies := make(chan *wire.Packet, 1024)
+	r.bed.mu.Lock()
+	r.bed.port++
+	port := r.bed.port
+	r.bed.replies[port] = replies
+	r.bed.mu.Unlock()
+	r.ports[from] = port
+	go func() {
+		for p := range replies {
+			if b, err := p.Marshal(wire.Profile128); err == nil {
+				_, _ = s.WriteToUDPAddrPort(b, from) // a client that has gone gets nothing
+			}
+		}
+	}()
+	r.bed.t.Cleanup(func() {
+		r.bed.mu.Lock()
+		defer r.bed.mu.Unlock()
+		if r.bed.replies[port] != nil {
+			delete(r.bed.replies, port)
+			close(replies)
+		}
+	})
+	return port
+}
+
+// admin passes a request on, and what comes back with the addresses of the relay.
+func (r *relay) admin(w http.ResponseWriter, q *http.Request) {
+	r.mu.Lock()
+	to := r.to
+	r.mu.Unlock()
+	if to == "" {
+		panic(http.ErrAbortHandler)
+	}
+	body, err := io.ReadAll(q.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if q.URL.Path == "/v1/sessions" { // the client names a host that the network does not have
+		var s api.SessionsRequest
+		if json.Unmarshal(body, &s) == nil {
+			s.Address = ""
+			body, _ = json.Marshal(s)
+		}
+	}
+	on, err := http.NewRequestWithContext(q.Context(), q.Method, to+q.URL.RequestURI(), strings.NewReader(string(body)))
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	on.Header = q.Header.Clone()
+	resp, err := http.DefaultClient.Do(on)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if resp.StatusCode == http.StatusOK && strings.HasPrefix(q.URL.Path, "/v1/chains") {
+		text = r.translated(text, q.URL.Path == "/v1/chains")
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(resp.StatusCode)
+	w.Write(text)
+}
+
+func (r *relay) translated(text []byte, list bool) []byte {
+	chains := make([]api.Chain, 1)
+	if list {
+		if json.Unmarshal(text, &chains) != nil {
+			return text
+		}
+	} else if json.Unmarshal(text, &chains[0]) != nil {
+		return text
+	}
+	for i := range chains {
+		chains[i].ServiceAddress = r.sockets[chains[i].ServiceAddress].String()
+		chains[i].Members = nil
+	}
+	if list {
+		text, _ = json.Marshal(chains)
+	} else {
+		text, _ = json.Marshal(chains[0])
+	}
+	return text
+}

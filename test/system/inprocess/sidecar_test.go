@@ -1,0 +1,153 @@
+package inprocess
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testport"
+)
+
+// said is what a process has written.
+type said struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) { s.mu.Lock(); defer s.mu.Unlock(); return s.b.Write(p) }
+func (s *said) String() string              { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
+
+// TestSidecar: the command serves the node API over the chains, is replaced by another one while
+// programs call it, of which none fails, and ends when it is told to.
+func TestSidecar(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "netcraq-sidecar")
+	if out, err := exec.Command("go", "build", "-o", binary, "../../../nodeapi/cmd/netcraq-sidecar").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	x := newTestbed(t, twoChains())
+	r := x.controller()
+	r.WaitAllReady()
+	way, url := newRelay(x, 1)
+	way.ask(r.URL)
+	path := filepath.Join(t.TempDir(), "node.sock")
+	metrics := testport.Free(t)
+	sidecar := func(more ...string) (*exec.Cmd, *said, chan error) {
+		t.Helper()
+		out := new(said)
+		c := exec.Command(binary, append([]string{"--listen", "unix://" + path, "--admin", url, "--node", "h1",
+			"--namespace", shop}, more...)...)
+		c.Stdout, c.Stderr = out, out
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- c.Wait() }()
+		t.Cleanup(func() { _ = c.Process.Kill() })
+		poll.Until(t, 30*time.Second, "it serves", func() bool { return strings.Contains(out.String(), "ready:") }, out.String)
+		return c, out, ended
+	}
+	_, firstSaid, firstEnded := sidecar("--metrics", metrics)
+
+	var stop atomic.Bool
+	var calls atomic.Int64
+	var programs sync.WaitGroup
+	for n := range 3 {
+		programs.Go(func() {
+			for !stop.Load() {
+				if err := program(path, n, &stop, &calls); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	more := func(what string) {
+		t.Helper()
+		before := calls.Load()
+		poll.Until(t, 30*time.Second, what, func() bool { return calls.Load() > before+20 || t.Failed() })
+	}
+	more("calls by the first")
+	counts := func(want string) error {
+		answer, err := http.Get("http://" + metrics + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		if text, err := io.ReadAll(answer.Body); err != nil || !bytes.Contains(text, []byte(want)) {
+			return fmt.Errorf("%w: %s", err, text)
+		}
+		return nil
+	}
+	const three = "netcraq_nodeapi_connections 3"
+	poll.Nil(t, 30*time.Second, "the first counts", func() error { return counts(three) })
+	second, secondSaid, secondEnded := sidecar("--take-over", "--metrics", metrics)
+	select {
+	case err := <-firstEnded:
+		if err != nil {
+			t.Errorf("%v: %s", err, firstSaid)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatalf("the first does not end: %s", firstSaid)
+	}
+	more("calls by the second")
+	poll.Nil(t, 30*time.Second, "the second counts", func() error { return counts(three) })
+	stop.Store(true)
+	programs.Wait()
+	if err := second.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-secondEnded:
+		if err != nil {
+			t.Errorf("%v: %s", err, secondSaid)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatalf("the second does not end: %s", secondSaid)
+	}
+	if nc, err := net.Dial("unix", path); err == nil {
+		nc.Close()
+		t.Error("somebody listens")
+	}
+}
+
+// program calls by one connection until it is told to connect anew. Each of its increments is
+// executed once.
+func program(path string, n int, stop *atomic.Bool, calls *atomic.Int64) error {
+	nc, err := net.Dial("unix", path)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(60 * time.Second))
+	answers := bufio.NewReader(nc)
+	if _, err := fmt.Fprintln(nc, `{"id":1,"func":"hello","data":{"drainNotice":true}}`); err != nil {
+		return err
+	}
+	text, err := answers.ReadString('\n')
+	for leave := strings.Contains(text, `"draining":true`); err == nil && !leave && !stop.Load(); {
+		if _, err = fmt.Fprintf(nc, `{"id":2,"func":"increment","data":{"key":"n%d"}}`+"\n", n); err != nil {
+			break
+		}
+		if text, err = answers.ReadString('\n'); err == nil && strings.Contains(text, `"id":0`) {
+			leave = true
+			text, err = answers.ReadString('\n')
+		}
+		if err == nil && !strings.Contains(text, `"number"`) {
+			return fmt.Errorf("a call failed: %s", text)
+		}
+		calls.Add(1)
+	}
+	return err
+}

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node API beside a host of a network: a ``netcraq-sidecar`` in it, and where its socket is."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+from topologies import nodes
+from topologies.ownership import SOCKETS
+
+if TYPE_CHECKING:
+    from topologies.network import ChainNetwork
+
+VARIABLE = "NETCRAQ_NODE_SOCKET"
+"""Where the libraries look for the socket."""
+
+
+class Sidecar:
+    """A ``netcraq-sidecar`` in a host, from its start. The network ends it."""
+
+    def __init__(self, net: ChainNetwork, host: str) -> None:
+        """Start it. NodeError where it is not built."""
+        self.host = host
+        self.socket = str(SOCKETS / f"{net.run_id}.{host}.sock")
+        self.log = net.out / f"sidecar-{host}.log"
+        command = [nodes.built("netcraq-sidecar"), "--listen", f"unix://{self.socket}", "--node", host]
+        if net.admin_url:
+            command += ["--admin", net.admin_url]
+        if group := os.environ.get("SUDO_GID"):  # who has started this with sudo may use it without
+            command += ["--socket-group", group]
+        with self.log.open("w") as log:
+            self.process = net.spawn(host, command, stdout=subprocess.PIPE, stderr=log, text=True)
+
+    def wait_ready(self, timeout: float = 30) -> None:
+        """Wait until it serves. NodeError, with the end of its log, where it does not."""
+        deadline, said = time.monotonic() + timeout, ""
+        while not said.startswith("ready:"):
+            readable, _, _ = select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))
+            said = self.process.stdout.readline() if readable else ""
+            if not said:
+                raise nodes.NodeError(f"the node API of {self.host} does not come up; {nodes.tail(self.log)}")
