@@ -19,8 +19,6 @@ const (
 	smallBody = 64 << 10
 	// keysBody is for lists of keys: some ten thousand with values of a kilobyte.
 	keysBody = 16 << 20
-	// watchesBody is for the KEY_IDs of all that a server can watch.
-	watchesBody = 256 << 10
 	// allBodies is what all together may have in memory.
 	allBodies = 4 * keysBody
 )

@@ -122,7 +122,7 @@ func handler(b Backend, p Placement, bounds *bodies) http.Handler {
 	handle("GET /v1/switches", func(r *http.Request) (any, error) { return b.Switches(r.Context()) })
 	handle("GET /v1/switches/{switch}/counters", func(r *http.Request) (any, error) { return b.Counters(r.Context(), r.PathValue("switch")) })
 	handle("POST /v1/sessions", s.openSessions)
-	mux.Handle("PUT /v1/watches", bounds.limit(watchesBody, answer(s.watch)))
+	handle("PUT /v1/watches", s.watch)
 	handle("PUT /v1/sessions/{lease}", func(r *http.Request) (any, error) { return b.KeepSessions(r.Context(), r.PathValue("lease")) })
 	handle("DELETE /v1/sessions/{lease}", func(r *http.Request) (any, error) { return nil, b.CloseSessions(r.Context(), r.PathValue("lease")) })
 	handle("GET /healthz", func(*http.Request) (any, error) { return map[string]string{"status": "ok"}, nil })
