@@ -28,7 +28,7 @@ var hostileNetwork = []string{"port 1 host principal=1 address=10.0.1.1", "port 
 	"route 10.0.200.0/24 port=2 mac=02:00:00:00:00:02", "route 10.0.0.0/16 port=3 mac=02:00:00:00:00:03", "route 169.254.78.67/32 controller",
 	"slot 0x01000001 1", "slot 0x01000002 2", "slot 0x01000003 3 realm=9", "slot 0x02000001 4", "slot 0x01000009 5 realm=65535", "lease 70 1", "lease 71 5", "group 7 2:1 3:1",
 	"group 257 1:2 2:1", "group 258 2:2 3:1", "group 259 3:2 2:1", "group 261 5:2 2:1",
-	// Servers at the victim's port and at the hostile host's own watch: the one the victim's keys, the other its own.
+	// Servers at the victim's port and at the hostile host's own watch, each its own host's keys.
 	"watched-chain 1 epoch=3 ack-group=8 reply-group=512", "watched-chain 2 epoch=3 ack-group=8 reply-group=512",
 	"watched-key 0x01000001", "watched-key 0x01000002", "watched-key 0x01000003", "watched-key 0x02000001",
 	"watcher 1 0x01000001 mac=02:00:00:00:01:01 address=10.0.1.1 udp=9001", "watcher 1 0x01000002 mac=02:00:00:00:01:01 address=10.0.1.1 udp=9001",

@@ -50,7 +50,7 @@ class Op(enum.IntEnum):
 
     @property
     def is_reply(self) -> bool:
-        """Whether it answers a request, or is a NOTIFY: its second byte is a status. An ACK is no reply."""
+        """Whether its second byte is a status: it answers a request, or is a NOTIFY. An ACK is none."""
         return self is Op.NOTIFY or self in _REPLIES.values()
 
     @property

@@ -68,11 +68,12 @@ func (x *testbed) watchEntries() (n int) {
 	return n
 }
 
-// TestObserver: a server whose switch is no member of a chain is told of each commit of the keys that
-// it watches, and of no others; through a failover, a chain of one, a recovery and another
+// TestObserver: a server whose switch is no member of a chain is told of each commit of the keys
+// that it watches, and of no others; through a failover, a chain of one, a recovery and another
 // controller; until it ends that.
 func TestObserver(t *testing.T) {
-	x := newTestbed(t, lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "main", Members: []int{1, 2}, Lease: 200, Patience: 100}}})
+	x := newTestbed(t, lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "main", Members: []int{1, 2}, Lease: 200,
+		Patience: 100}}})
 	a := lab.ServiceAddrOf(1)
 	c := x.controller()
 	c.WaitAllReady()
@@ -155,7 +156,8 @@ func TestObserver(t *testing.T) {
 // TestObserverRights: a server is told of what its host may read, whatever it asks for, and until
 // it may not; one at a closed port of nothing.
 func TestObserverRights(t *testing.T) {
-	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "main", Members: []int{1, 2}, Lease: 200, Patience: 100}}})
+	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "main", Members: []int{1, 2}, Lease: 200,
+		Patience: 100}}})
 	x.change(func(top topologytest.Object) {
 		top["realms"] = []any{topologytest.Object{"name": "blue", "prefixes": []string{"/blue/"}}}
 		for i, access := range []topologytest.Object{{"blue": "write", "default": "write"}, {}, {"blue": "read"}} {
@@ -176,7 +178,8 @@ func TestObserverRights(t *testing.T) {
 	told, closed := x.server(9001), x.server(9002)
 	refused := func(host int, port uint16) []uint32 {
 		t.Helper()
-		w, err := c.API.Watch(t.Context(), api.WatchRequest{Address: lab.HostAddr(host).String(), Port: port, KeyIDs: ids})
+		w, err := c.API.Watch(t.Context(), api.WatchRequest{Address: lab.HostAddr(host).String(), Port: port,
+			KeyIDs: ids})
 		if err != nil {
 			t.Fatal(err)
 		}
