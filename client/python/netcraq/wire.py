@@ -50,7 +50,7 @@ class Op(enum.IntEnum):
 
     @property
     def is_reply(self) -> bool:
-        """Whether its second byte is a status: it answers a request, or is a NOTIFY. An ACK is none."""
+        """Whether its second byte is a status: it answers, or is a NOTIFY. An ACK is none."""
         return self is Op.NOTIFY or self in _REPLIES.values()
 
     @property
