@@ -393,6 +393,8 @@ func (p *pushed) Follow(id wire.Key, told func(keys.News)) func() {
 	}
 }
 
+func (p *pushed) Helps(wire.Key) bool { return false }
+
 func (p *pushed) tell(n keys.News) bool {
 	p.mu.Lock()
 	told := p.gives[n.Key]
