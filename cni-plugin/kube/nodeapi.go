@@ -119,11 +119,11 @@ func (n *nodeAPI) end(log *slog.Logger) {
 	if err := n.server.Shutdown(ctx); err != nil {
 		log.Info("some clients of the node API were still there", "err", err)
 	}
-	n.store.close()
 	if n.push != nil {
 		n.push.Close()
 	}
 	n.link.close()
+	n.store.close()
 }
 
 // listenNode makes the socket, in a folder that everybody may enter and root alone may change: who
