@@ -66,8 +66,8 @@ func newBed(t *testing.T) *bed {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		for i, s := range x.services {
-			all = append(all, admin.Chain{Name: fmt.Sprint("c", i+1), ID: uint8(i + 1), ServiceAddress: s.LocalAddr().String(),
-				ValueBytes: 16 << (3 * i)}) // 16, 128
+			all = append(all, admin.Chain{Name: fmt.Sprint("c", i+1), ID: uint8(i + 1),
+				ServiceAddress: s.LocalAddr().String(), ValueBytes: 16 << (3 * i)}) // 16, 128
 		}
 		_ = json.NewEncoder(w).Encode(all)
 	})
@@ -109,8 +109,9 @@ func listen(t *testing.T) *net.UDPConn {
 
 // quick is a pace for tests.
 var quick = pace{gather: 20 * time.Millisecond, settle: 20 * time.Millisecond, request: 2 * time.Second,
-	end: 200 * time.Millisecond, failed: 5 * time.Millisecond, failures: 50 * time.Millisecond, refused: 20 * time.Millisecond,
-	absent: 50 * time.Millisecond, chains: time.Millisecond, lost: time.Millisecond}
+	end: 200 * time.Millisecond, failed: 5 * time.Millisecond, failures: 50 * time.Millisecond,
+	refused: 20 * time.Millisecond,
+	absent:  50 * time.Millisecond, chains: time.Millisecond, lost: time.Millisecond}
 
 func (x *bed) receiver(o Options, p pace) *Receiver {
 	x.t.Helper()
@@ -368,8 +369,8 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestFlood: a flood ends nothing; what the kernel had no room for meanwhile is counted, and has the
-// keys read.
+// TestFlood: a flood ends nothing; what the kernel had no room for meanwhile is counted, and has
+// the keys read.
 func TestFlood(t *testing.T) {
 	x := newBed(t)
 	r := x.receiver(Options{}, quick)
@@ -411,7 +412,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestBounds: many keys are told to the controller at once, and not more than it is to be asked for.
+// TestBounds: many keys are told to the controller at once, and not more than it is to be asked
+// for.
 func TestBounds(t *testing.T) {
 	x := newBed(t)
 	p := quick
@@ -440,8 +442,8 @@ func TestBounds(t *testing.T) {
 	helped(t, r, wire.Key(first[101]), true)
 }
 
-// TestRefusals: of keys that the controller refuses, the switch does not tell; those that it refuses
-// later are read.
+// TestRefusals: of keys that the controller refuses, the switch does not tell; those that it
+// refuses later are read.
 func TestRefusals(t *testing.T) {
 	x := newBed(t)
 	x.ttl = 1

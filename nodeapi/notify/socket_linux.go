@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// receiveBuffer is what the kernel is asked to hold of datagrams that are not read yet; it gives
-	// net.core.rmem_max at most. What does not fit is lost, and counted.
+	// receiveBuffer is what the kernel is asked to hold of datagrams that are not read yet; it
+	// gives net.core.rmem_max at most. What does not fit is lost, and counted.
 	receiveBuffer = 4 << 20
 	// batch is how many one system call may read.
 	batch = 64
@@ -45,7 +45,7 @@ func openSocket(local netip.Addr) (*socket, error) {
 	}
 	s := &socket{conn: conn, pc: ipv4.NewPacketConn(conn)}
 	for range batch {
-		// One byte more than the longest, so that one that is too long does not look like a right one.
+		// One byte more than the longest, so that one that is too long does not look right.
 		s.in = append(s.in, ipv4.Message{OOB: make([]byte, unix.CmsgSpace(4)),
 			Buffers: [][]byte{make([]byte, wire.Profile8192.PacketBytes()+1)}})
 	}

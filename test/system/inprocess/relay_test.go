@@ -25,8 +25,8 @@ type relay struct {
 	bed  *testbed
 	host int
 
-	// notified and lost are notifications that came out of the testbed; every lossy-th is lost, if it
-	// is not 0.
+	// notified are notifications that came out of the testbed; lost those of them that were lost:
+	// every lossy-th, if it is not 0.
 	notified, lost, lossy atomic.Int64
 
 	mu      sync.Mutex
@@ -98,7 +98,8 @@ func (r *relay) watching(body []byte) []byte {
 		return body
 	}
 	at := netip.AddrPortFrom(address, w.Port)
-	w.Address, w.Port = lab.HostAddr(r.host).String(), r.portOf(at, func(p *wire.Packet, b []byte) { r.notify(p, b, at) })
+	w.Address = lab.HostAddr(r.host).String()
+	w.Port = r.portOf(at, func(p *wire.Packet, b []byte) { r.notify(p, b, at) })
 	body, _ = json.Marshal(w)
 	return body
 }
