@@ -10,7 +10,7 @@
 //	POST   /v1/chains/{chain}/keys/{key}/move
 //	GET    /v1/keys  /v1/keys/{name}           GET    /readyz
 //	POST   /v1/keys                            DELETE /v1/keys/{name}?version=N
-//	                                           GET    /v1/placement
+//	PUT    /v1/watches                         GET    /v1/placement
 //	POST   /v1/sessions                        GET    /v1/placement/why
 //	GET    /                                   PUT    /v1/placement/rules
 //	GET    /page.js  /page.css                 POST   /v1/placement/evictions
@@ -320,15 +320,11 @@ func (s *server) openSessions(r *http.Request) (any, error) {
 }
 
 func (s *server) watch(r *http.Request) (any, error) {
-	body, err := readBody(r)
+	what, err := bodyOf[api.WatchRequest](r)
 	if err != nil {
 		return nil, err
 	}
-	var req api.WatchRequest
-	if err := decode(body, &req); err != nil {
-		return nil, err
-	}
-	return s.b.Watch(r.Context(), req)
+	return s.b.Watch(r.Context(), what)
 }
 
 // keepAlive is how often an event stream that has nothing to say shows that it is there.

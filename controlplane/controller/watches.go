@@ -30,6 +30,8 @@ const (
 	// maxWatched is how many keys can be watched in all, and by the servers of one switch together:
 	// the sizes of watched_key and watcher.
 	maxWatched = 16384
+	// maxKeys is how many one server can: none has all.
+	maxKeys = maxWatched / 4
 	// maxServers is how many servers of one switch can watch: each is a copy of what any watches.
 	maxServers = 8
 	// watchTTL is for how long a server watches without renewing it.
@@ -58,8 +60,8 @@ func (c *Controller) Watch(ctx context.Context, r api.WatchRequest) (*api.Watch,
 	if r.Port == 0 || r.Port == wire.Port {
 		return nil, api.Errorf(api.CodeInvalidArgument, "no server can have the UDP port %d", r.Port)
 	}
-	if len(r.KeyIDs) > maxWatched {
-		return nil, api.Errorf(api.CodeInvalidArgument, "%d keys: a server can watch %d", len(r.KeyIDs), maxWatched)
+	if len(r.KeyIDs) > maxKeys {
+		return nil, api.Errorf(api.CodeInvalidArgument, "%d keys: a server can watch %d", len(r.KeyIDs), maxKeys)
 	}
 	out := &api.Watch{TTLSeconds: int(watchTTL / time.Second), Refused: []uint32{}}
 	var failed error
