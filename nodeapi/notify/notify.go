@@ -56,7 +56,7 @@ type pace struct {
 
 var defaultPace = pace{gather: 250 * time.Millisecond, settle: 500 * time.Millisecond,
 	request: 3 * time.Second, end: time.Second, failed: 100 * time.Millisecond, failures: 2 * time.Second,
-	refused: 3 * time.Second, absent: 30 * time.Second, chains: 10 * time.Second, lost: time.Second}
+	refused: 2 * time.Second, absent: 30 * time.Second, chains: 10 * time.Second, lost: time.Second}
 
 // Receiver is the server's end. It is safe for concurrent use.
 type Receiver struct {
