@@ -405,6 +405,13 @@ func (h *Hub) SuspectAll() {
 	h.drive()
 }
 
+// Counts are what has been found, and by what.
+func (h *Hub) Counts() core.Counts {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.machine.Counts()
+}
+
 // Watched are the KEY_IDs that the network should notify of.
 func (h *Hub) Watched() []wire.Key {
 	h.mu.Lock()

@@ -141,6 +141,7 @@ func nodeAPI(t *testing.T, engine string) {
 			t.Error("too little has happened: this says little")
 		}
 	}
+	r.reportNews()
 }
 
 // disturbServers kills the nodes' servers and starts them again, or stops one for about as long as

@@ -119,10 +119,14 @@ func nodeServerMain(does string) error {
 
 // nodeStore makes the store, for which a controller has to answer.
 func nodeStore(d nodeServing, log *slog.Logger) (*keys.Store, error) {
+	o := keys.Options{Admin: api.NewClient(d.Admin), Node: d.Name, Sessions: 8,
+		Quota: func(string) int { return d.Quota }, Interval: 200 * time.Millisecond, Round: time.Second}
+	if err := notified(&o, d.Socket, log); err != nil {
+		return nil, err
+	}
 	for end := time.Now().Add(40 * time.Second); ; {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		st, err := keys.New(ctx, keys.Options{Admin: api.NewClient(d.Admin), Node: d.Name, Sessions: 8,
-			Quota: func(string) int { return d.Quota }, Interval: 200 * time.Millisecond})
+		st, err := keys.New(ctx, o)
 		cancel()
 		if err == nil || time.Now().After(end) {
 			return st, err
