@@ -153,7 +153,7 @@ survive: deps ## on each engine for SECONDS, on bad cables and under load: kill 
 gateways: deps ## kill gateways, switches and etcd members while keys move in and out of the network, for SECONDS; the histories must be linearizable
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_LINEARIZABLE=$(SECONDS)s $(GO) test ./test/system/faults -run '^TestGateways$$' -count 1 -v -timeout $$(($(SECONDS) + 600))s
 
-nodeapi-histories: deps ## programs use the node API while its servers, switches and controllers are killed and keys are moved, for SECONDS; the histories must be linearizable, locks exclusive, watches complete
+nodeapi-histories: deps ## programs use the node API while its servers, switches and controllers are killed and keys are moved, for SECONDS; the histories must be linearizable, locks, leaders and permits exclusive, services alive, watches complete
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_SURVIVE_SECONDS=$(SECONDS) $(GO) test ./test/system/faults -run '^TestNodeAPI$$' -count 1 -v -timeout $$((3 * $(SECONDS) + 600))s
 
 # ---- SUITES=clientv3,integration,common,robustness MODES=straight,passed,placed RUN=TestKV ----

@@ -481,7 +481,7 @@ func (v *view) update() time.Duration {
 		case l.asking:
 		case now.Before(l.ask):
 			wait = min(wait, l.ask.Sub(now))
-		default:
+		case !s.closed:
 			l.asking = true
 			s.work.Go(func() { s.asked(v.ctx, l) })
 		}
@@ -506,7 +506,7 @@ func (v *view) update() time.Duration {
 		wait = min(wait, rest)
 	}
 	slices.SortFunc(live, func(a, b node.Instance) int { return strings.Compare(a.Instance, b.Instance) })
-	if v.read && settles && !unread && !v.nudged { // what comes of it will be seen
+	if v.read && settles && !unread && !v.nudged && !s.closed { // what comes of it will be seen
 		v.nudged = true
 		s.work.Go(v.nudge)
 	}
