@@ -224,7 +224,7 @@ func (w *world) settle() (out []Violation) {
 		}
 	}
 	return append(out, w.allTold(func(k wire.Key) (wire.Version, bool) {
-		o := probe(k, core.Request{Op: wire.Write, Value: []byte("probe of watching")})
+		o := probe(k, core.Request{Op: wire.Write, Value: []byte("probe of watches")})
 		return o.version, o.outcome == done
 	})...)
 }
