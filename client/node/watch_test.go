@@ -133,10 +133,11 @@ func TestWatchIsRefused(t *testing.T) {
 		_, err = w.Next(soon(t))
 	}
 	wantCode(t, err, CodeQuotaExceeded)
-	if c.mu.Lock(); len(c.watches)+len(c.calls) != 0 {
-		t.Error("something of the watches is left")
-	}
-	c.mu.Unlock()
+	poll.Until(t, patience, "nothing of the watches is left", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.watches)+len(c.calls) == 0
+	})
 }
 
 func TestServiceWatch(t *testing.T) {
