@@ -21,7 +21,6 @@ import (
 	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
-	"github.com/netcraq/netcraq/internal/racedetector"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -318,9 +317,6 @@ func TestContention(t *testing.T) {
 
 // Where etcd looks at who asks, it is etcd that answers, and nobody gets around it.
 func TestAuthentication(t *testing.T) {
-	if racedetector.Enabled {
-		t.Skip("with the race detector etcd takes minutes for a few passwords; make test runs this without")
-	}
 	var everybody *guardedshell.Everybody
 	s := &scene{t: t, endpoint: startEtcd(t), slots: newMemory(64)}
 	// there is no such user yet, and nobody asks
