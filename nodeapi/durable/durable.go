@@ -38,8 +38,8 @@ const epoch = 1 << 14
 
 // Options are what a Store needs to know. Zero values mean what their comments say.
 type Options struct {
-	// Etcd is a client of gateways, or of etcd where nothing is placed. It is the caller's to close.
-	Etcd *clientv3.Client
+	// Etcd is one to gateways, or to etcd where nothing is placed. It is the caller's to close.
+	Etcd *Connection
 	// Quota is how many keys a namespace may have. nil, or 0 for a namespace: DefaultQuota.
 	Quota func(namespace string) int
 	// Patience is for how long a connection is waited for before a call is refused. 0: 3 s.
@@ -54,7 +54,6 @@ const DefaultQuota = 10_000
 // Store is the store. It is safe for concurrent use.
 type Store struct {
 	o      Options
-	etcd   *clientv3.Client
 	graves graves
 	making makers
 	reads  *semaphore.Weighted // of watches, which begin at once when etcd comes back
@@ -73,8 +72,8 @@ var _ store.Store = (*Store)(nil)
 func New(o Options) *Store {
 	o.Patience = cmp.Or(o.Patience, 3*time.Second)
 	o.Kept = cmp.Or(o.Kept, 10*time.Minute)
-	s := &Store{o: o, etcd: o.Etcd, reads: semaphore.NewWeighted(readsAtOnce), followers: map[string]*follower{}}
-	s.graves = graves{etcd: o.Etcd, kept: o.Kept}
+	s := &Store{o: o, reads: semaphore.NewWeighted(readsAtOnce), followers: map[string]*follower{}}
+	s.graves = graves{kept: o.Kept}
 	s.making.init()
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
@@ -85,6 +84,11 @@ func (s *Store) Close() error {
 	s.stop()
 	s.work.Wait()
 	return nil
+}
+
+// client is the way to etcd, if there is a connection, or there is one soon.
+func (s *Store) client(ctx context.Context) (*clientv3.Client, error) {
+	return s.o.Etcd.wait(ctx, s.o.Patience)
 }
 
 func nameOf(k store.Key) string        { return namesOf(k.Namespace) + k.Name }
@@ -139,10 +143,11 @@ func (s *Store) quota(namespace string) int {
 // Get implements [store.Store]. It is linearizable, eventual or not: a placed key is read at the
 // nearest member of its chain in any case, and one that is not placed is read at etcd.
 func (s *Store) Get(ctx context.Context, key store.Key, _ bool) (store.Item, error) {
-	if err := s.connected(ctx); err != nil {
+	etcd, err := s.client(ctx)
+	if err != nil {
 		return store.Item{}, err
 	}
-	got, err := s.etcd.Get(ctx, nameOf(key))
+	got, err := etcd.Get(ctx, nameOf(key))
 	if err != nil {
 		return store.Item{}, failure(ctx, about("reading", key), err, false)
 	}
@@ -154,11 +159,12 @@ const page = 1000
 
 // List implements [store.Store]. Names of deleted keys are there until their tombstones go.
 func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key, error) {
-	if err := s.connected(ctx); err != nil {
+	etcd, err := s.client(ctx)
+	if err != nil {
 		return nil, err
 	}
 	var out []store.Key
-	_, err := s.scan(ctx, namespace, prefix, page, func(kv *mvccpb.KeyValue) {
+	_, err = scan(ctx, etcd, namespace, prefix, page, func(kv *mvccpb.KeyValue) {
 		out = append(out, store.Key{Namespace: namespace, Name: strings.TrimPrefix(string(kv.Key), namesOf(namespace))})
 	}, clientv3.WithKeysOnly())
 	if err != nil {
@@ -169,13 +175,13 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key
 
 // scan reads the entries of a namespace that begin with a prefix, in pages of one revision, which
 // it returns. Where that is compacted meanwhile it fails.
-func (s *Store) scan(ctx context.Context, namespace, prefix string, most int64, each func(*mvccpb.KeyValue),
-	more ...clientv3.OpOption) (revision int64, err error) {
+func scan(ctx context.Context, etcd *clientv3.Client, namespace, prefix string, most int64,
+	each func(*mvccpb.KeyValue), more ...clientv3.OpOption) (revision int64, err error) {
 	from := namesOf(namespace) + prefix
 	opts := append(slices.Clone(more), clientv3.WithRange(clientv3.GetPrefixRangeEnd(from)), clientv3.WithLimit(most),
 		clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend))
 	for {
-		got, err := s.etcd.Get(ctx, from, opts...)
+		got, err := etcd.Get(ctx, from, opts...)
 		if err != nil {
 			return 0, err
 		}
@@ -204,3 +210,6 @@ func fits(key store.Key, value []byte) error {
 	}
 	return nil
 }
+
+// IsVersion says whether a version may be a durable key's.
+func IsVersion(v wire.Version) bool { _, ok := revision(v); return ok }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -208,12 +210,12 @@ func TestTombstonesGo(t *testing.T) {
 		t.Errorf("written anew: %v after %v, %v", v, before, err)
 	}
 	// A lease that somebody has revoked is no obstacle.
-	leases, err := s.etcd.Leases(ctx)
+	leases, err := s.o.Etcd.now.Load().Leases(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range leases.Leases {
-		_, _ = s.etcd.Revoke(ctx, l.ID)
+		_, _ = s.o.Etcd.now.Load().Revoke(ctx, l.ID)
 	}
 	s.graves.mu.Lock()
 	s.graves.since = time.Now().Add(time.Hour) // it is taken for a lease that lives
@@ -271,7 +273,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// What was acknowledged is there after etcd was killed, and meanwhile calls are refused and say why.
+// What was acknowledged is there after etcd was killed; meanwhile calls are refused and say why.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -343,19 +345,29 @@ func TestDenied(t *testing.T) {
 	for _, err := range []error{
 		second(root.UserAdd(ctx, "root", "r")), second(root.UserGrantRole(ctx, "root", "root")),
 		second(root.UserAdd(ctx, "node", "n")), second(root.RoleAdd(ctx, "reads")),
-		second(root.RoleGrantPermission(ctx, "reads", Prefix, clientv3.GetPrefixRangeEnd(Prefix), clientv3.PermissionType(clientv3.PermRead))),
+		second(root.RoleGrantPermission(ctx, "reads", Prefix, clientv3.GetPrefixRangeEnd(Prefix),
+			clientv3.PermissionType(clientv3.PermRead))),
 		second(root.UserGrantRole(ctx, "node", "reads")), second(root.AuthEnable(ctx)),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	s := New(Options{Etcd: etcdtest.ClientWith(t, clientv3.Config{Endpoints: cluster.Endpoints(), Username: "node", Password: "n"})})
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("n\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	connection, err := Dial(Access{Endpoints: cluster.Endpoints(), User: "node", PasswordFile: password})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { connection.Close() })
+	s := New(Options{Etcd: connection, Patience: soon})
 	t.Cleanup(func() { s.Close() })
 	if _, err := s.Get(ctx, key("k"), false); err != nil {
 		t.Error(err)
 	}
-	_, err := s.Put(ctx, key("k"), []byte("v"))
+	_, err = s.Put(ctx, key("k"), []byte("v"))
 	hasCode(t, "a write", err, node.CodePermissionDenied, "permission denied")
 }
 

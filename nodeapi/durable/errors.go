@@ -7,36 +7,10 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/internal/etcderrors"
 )
-
-// connected waits until there is a connection. Without one nothing is sent, so whoever is refused
-// here knows that nothing was done.
-func (s *Store) connected(ctx context.Context) error {
-	conn := s.etcd.ActiveConnection()
-	if conn.GetState() == connectivity.Ready {
-		return nil
-	}
-	waiting, cancel := context.WithTimeout(ctx, s.o.Patience)
-	defer cancel()
-	for {
-		state := conn.GetState()
-		if state == connectivity.Ready {
-			return nil
-		}
-		conn.Connect()
-		if !conn.WaitForStateChange(waiting, state) {
-			if errors.Is(ctx.Err(), context.Canceled) {
-				return node.Errorf(node.CodeCanceled, "", "the request was canceled")
-			}
-			return node.Errorf(node.CodeUnavailable, "try again; an operator sees to etcd and its gateways (etcd-monitor)",
-				"etcd, where durable keys are, cannot be reached at %q (%s)", s.etcd.Endpoints(), state)
-		}
-	}
-}
 
 // errLeaseGone says that etcd does not know a tombstone's lease: nothing was written.
 var errLeaseGone = errors.New("etcd does not know the lease of deleted keys")

@@ -39,7 +39,7 @@ func (s *Store) follow(w *watcher) (leave func()) {
 		ctx, stop := context.WithCancel(s.ctx)
 		f = &follower{ns: ns, stop: stop, byKey: map[string]map[*watcher]struct{}{}, byPrefix: map[*watcher]struct{}{}}
 		s.followers[ns] = f
-		s.work.Go(func() { f.run(ctx, s.etcd) })
+		s.work.Go(func() { f.run(ctx, s) })
 	}
 	f.users++
 	s.mu.Unlock()
@@ -83,9 +83,9 @@ func (f *follower) remove(w *watcher) {
 
 // run watches at etcd, until ctx ends. A watch that has lost events, because they were compacted
 // while nobody could be reached, ends, and the next one has all watchers read.
-func (f *follower) run(ctx context.Context, etcd *clientv3.Client) {
+func (f *follower) run(ctx context.Context, s *Store) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		if f.watch(ctx, etcd) {
+		if f.watch(ctx, s) {
 			pause = firstPause
 		}
 		select {
@@ -97,7 +97,11 @@ func (f *follower) run(ctx context.Context, etcd *clientv3.Client) {
 }
 
 // watch is one watch at etcd; began says whether it has begun.
-func (f *follower) watch(ctx context.Context, etcd *clientv3.Client) (began bool) {
+func (f *follower) watch(ctx context.Context, s *Store) (began bool) {
+	etcd, err := s.client(ctx)
+	if err != nil {
+		return false
+	}
 	// A member that is cut off from its cluster knows of nothing new.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()

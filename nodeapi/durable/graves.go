@@ -12,7 +12,6 @@ import (
 // graves has the lease of etcd's on which tombstones hang. One is used for as long as tombstones
 // are kept at least, and lives for twice as long; nobody keeps it alive, so it ends whoever dies.
 type graves struct {
-	etcd *clientv3.Client
 	kept time.Duration
 
 	mu    sync.Mutex
@@ -20,7 +19,7 @@ type graves struct {
 	since time.Time
 }
 
-func (g *graves) lease(ctx context.Context) (clientv3.LeaseID, error) {
+func (g *graves) lease(ctx context.Context, etcd *clientv3.Client) (clientv3.LeaseID, error) {
 	g.mu.Lock()
 	id, since := g.id, g.since
 	g.mu.Unlock()
@@ -28,7 +27,7 @@ func (g *graves) lease(ctx context.Context) (clientv3.LeaseID, error) {
 		return id, nil
 	}
 	begin := time.Now() // not later than etcd's own clock of it begins
-	granted, err := g.etcd.Grant(ctx, int64(math.Ceil(2*g.kept.Seconds())))
+	granted, err := etcd.Grant(ctx, int64(math.Ceil(2*g.kept.Seconds())))
 	if err != nil {
 		return 0, err
 	}

@@ -28,7 +28,8 @@ func TestLinearizable(t *testing.T) {
 		names = append(names, nameOf(key(fmt.Sprint("k", i))))
 	}
 	w.placeAll(names...)
-	stores := []*Store{open(t, Options{Patience: time.Second}, w.gateway()), open(t, Options{Patience: time.Second}, w.gateway())}
+	o := Options{Patience: time.Second}
+	stores := []*Store{open(t, o, w.gateway()), open(t, o, w.gateway())}
 	busy, stop := context.WithTimeout(t.Context(), 6*time.Second)
 	defer stop()
 	var mu sync.Mutex
@@ -101,7 +102,8 @@ func program(ctx context.Context, t *testing.T, s *Store, client, keys int) (his
 		switch {
 		case errors.Is(err, &node.Error{Code: node.CodeOutcomeUnknown}):
 			call.Unknown = true
-		case err != nil && !errors.Is(err, &node.Error{Code: node.CodeUnavailable}) && !errors.Is(err, &node.Error{Code: node.CodeTimeout}):
+		case err != nil && !errors.Is(err, &node.Error{Code: node.CodeUnavailable}) &&
+			!errors.Is(err, &node.Error{Code: node.CodeTimeout}):
 			t.Errorf("%+v: %v", call, err)
 			fallthrough
 		case err != nil: // nothing was done

@@ -173,7 +173,9 @@ func (w *watcher) gone(out []store.Change, name string, at wire.Version) []store
 		return out
 	}
 	w.known[name] = known{version: at}
-	return append(out, store.Change{Item: store.Item{Key: store.Key{Namespace: w.w.Namespace, Name: name}, Version: at}})
+	now := item(store.Key{Namespace: w.w.Namespace, Name: name}, nil)
+	now.Version = at
+	return append(out, store.Change{Item: now})
 }
 
 // readAll reads all that a watcher follows, and returns what is news to it.
@@ -182,7 +184,8 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 		return nil, err
 	}
 	defer s.reads.Release(1)
-	if err := s.connected(ctx); err != nil {
+	etcd, err := s.client(ctx)
+	if err != nil {
 		return nil, err
 	}
 	first := w.read == 0
@@ -193,7 +196,7 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 		for _, name := range keys {
 			ops = append(ops, clientv3.OpGet(namesOf(w.w.Namespace)+name))
 		}
-		got, err := s.etcd.Txn(ctx).Then(ops...).Commit()
+		got, err := etcd.Txn(ctx).Then(ops...).Commit()
 		if err != nil {
 			return nil, failure(ctx, "reading what is watched in the namespace "+w.w.Namespace, err, false)
 		}
@@ -203,7 +206,7 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 		}
 	}
 	if w.w.Prefix != nil {
-		revision, err = s.scan(ctx, w.w.Namespace, *w.w.Prefix, valuesPage, func(kv *mvccpb.KeyValue) {
+		revision, err = scan(ctx, etcd, w.w.Namespace, *w.w.Prefix, valuesPage, func(kv *mvccpb.KeyValue) {
 			there[strings.TrimPrefix(string(kv.Key), namesOf(w.w.Namespace))] = kv
 		})
 		if err != nil {
@@ -211,7 +214,7 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 		}
 	}
 	if first {
-		s.knowAfter(ctx, w, there)
+		knowAfter(ctx, etcd, w, there)
 	}
 	for name := range w.known { // and is not there any more
 		if _, ok := there[name]; !ok {
@@ -226,7 +229,7 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 			out = w.gone(out, name, max(version(revision), w.known[name].version+1))
 		default: // it was never written
 			w.known[name] = known{}
-			out = append(out, store.Change{Item: store.Item{Key: store.Key{Namespace: w.w.Namespace, Name: name}}})
+			out = append(out, store.Change{Item: item(store.Key{Namespace: w.w.Namespace, Name: name}, nil)})
 		}
 	}
 	return out, nil
@@ -235,7 +238,7 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 // knowAfter takes the versions that the caller has as told. How often keys were written before
 // those etcd says of a former revision, as long as that is not compacted: without it, how much was
 // overtaken is not known, and not counted.
-func (s *Store) knowAfter(ctx context.Context, w *watcher, there map[string]*mvccpb.KeyValue) {
+func knowAfter(ctx context.Context, etcd *clientv3.Client, w *watcher, there map[string]*mvccpb.KeyValue) {
 	for name, after := range w.w.After {
 		now, follows := there[name]
 		if !follows && (w.w.Prefix == nil || !strings.HasPrefix(name, *w.w.Prefix)) || after == 0 {
@@ -243,7 +246,8 @@ func (s *Store) knowAfter(ctx context.Context, w *watcher, there map[string]*mvc
 		}
 		k := known{version: after, found: true, created: -1}
 		if at, ok := revision(after); ok && now != nil && now.ModRevision > at && now.CreateRevision <= at {
-			got, err := s.etcd.Get(ctx, namesOf(w.w.Namespace)+name, clientv3.WithRev(at), clientv3.WithSerializable(), clientv3.WithKeysOnly())
+			got, err := etcd.Get(ctx, namesOf(w.w.Namespace)+name, clientv3.WithRev(at), clientv3.WithSerializable(),
+				clientv3.WithKeysOnly())
 			if err == nil && len(got.Kvs) == 1 && got.Kvs[0].ModRevision == at {
 				k.created, k.count = got.Kvs[0].CreateRevision, got.Kvs[0].Version
 			}

@@ -214,12 +214,12 @@ func TestWatchOverOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := straight.etcd.Delete(ctx, entryName("b")); err != nil { // as etcd does when the lease ends
+	if _, err := straight.o.Etcd.now.Load().Delete(ctx, entryName("b")); err != nil { // as etcd does when the lease ends
 		t.Fatal(err)
 	}
 	c := put("c", "1")
 	at, _ := revision(c)
-	if _, err := straight.etcd.Compact(ctx, at, clientv3.WithCompactPhysical()); err != nil {
+	if _, err := straight.o.Etcd.now.Load().Compact(ctx, at, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
 	began := follow(t, s, store.Watch{Keys: []string{"a"}})

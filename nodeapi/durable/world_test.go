@@ -49,7 +49,8 @@ func (n *network) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, er
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if at := n.slots[id]; at != nil {
-		if kind, _, _, err := slotcodec.ReadSlot(at.value); err == nil && (kind == slotcodec.Value || kind == slotcodec.Absent) {
+		kind, _, _, err := slotcodec.ReadSlot(at.value)
+		if err == nil && (kind == slotcodec.Value || kind == slotcodec.Absent) {
 			n.reads.Add(1)
 		}
 		return slices.Clone(at.value), at.version, nil
@@ -187,7 +188,7 @@ func (w *world) gateway() string {
 // open makes a store over endpoints, until the test ends.
 func open(t testing.TB, o Options, endpoints ...string) *Store {
 	t.Helper()
-	o.Etcd = etcdtest.Client(t, endpoints...)
+	o.Etcd = Over(etcdtest.Client(t, endpoints...))
 	s := New(o)
 	t.Cleanup(func() { s.Close() })
 	return s

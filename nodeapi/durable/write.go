@@ -20,10 +20,11 @@ import (
 // returns the entry that was found, or nil, and the revision.
 func (s *Store) write(ctx context.Context, key store.Key, when []clientv3.Cmp, then ...clientv3.Op) (done bool,
 	kv *mvccpb.KeyValue, revision int64, err error) {
-	if err := s.connected(ctx); err != nil {
+	etcd, err := s.client(ctx)
+	if err != nil {
 		return false, nil, 0, err
 	}
-	answer, err := s.etcd.Txn(ctx).If(when...).Then(then...).Else(clientv3.OpGet(nameOf(key))).Commit()
+	answer, err := etcd.Txn(ctx).If(when...).Then(then...).Else(clientv3.OpGet(nameOf(key))).Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return false, nil, 0, errLeaseGone
@@ -115,11 +116,12 @@ func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wi
 // bury puts a tombstone in a key's place, under conditions; where they do not hold it returns what
 // is there.
 func (s *Store) bury(ctx context.Context, key store.Key, when ...clientv3.Cmp) (store.Item, bool, error) {
-	if err := s.connected(ctx); err != nil {
-		return store.Item{}, false, err
-	}
 	for {
-		lease, err := s.graves.lease(ctx)
+		etcd, err := s.client(ctx)
+		if err != nil {
+			return store.Item{}, false, err
+		}
+		lease, err := s.graves.lease(ctx, etcd)
 		if err != nil {
 			return store.Item{}, false, failure(ctx, about("deleting", key), err, false)
 		}
@@ -148,10 +150,11 @@ func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.It
 	defer turn()
 	name, made := nameOf(key), madeName(key.Namespace)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		if err := s.connected(ctx); err != nil {
+		etcd, err := s.client(ctx)
+		if err != nil {
 			return fail(err)
 		}
-		found, err := s.etcd.Txn(ctx).Then(clientv3.OpGet(name), clientv3.OpGet(made),
+		found, err := etcd.Txn(ctx).Then(clientv3.OpGet(name), clientv3.OpGet(made),
 			clientv3.OpGet(namesOf(key.Namespace), clientv3.WithPrefix(), clientv3.WithCountOnly())).Commit()
 		if err != nil {
 			return fail(failure(ctx, about("looking for", key), err, false))
