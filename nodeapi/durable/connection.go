@@ -127,9 +127,9 @@ func (c *Connection) Close() error {
 	return nil
 }
 
-// wait waits for a connection for as long as patience lasts. Without one nothing is sent, so
+// Wait waits for a connection for as long as patience lasts. Without one nothing is sent, so
 // whoever is refused here knows that nothing was done.
-func (c *Connection) wait(ctx context.Context, patience time.Duration) (*clientv3.Client, error) {
+func (c *Connection) Wait(ctx context.Context, patience time.Duration) (*clientv3.Client, error) {
 	client := c.now.Load()
 	if client != nil && client.ActiveConnection().GetState() == connectivity.Ready {
 		return client, nil

@@ -74,7 +74,8 @@ func TestCoordination(t *testing.T) {
 	if !second.Held || after <= before {
 		t.Errorf("%+v after %+v", second, first)
 	}
-	if err := alive.Unlock(ctx, ns, node.UnlockData{Name: "l", Token: first.Token}); !errors.Is(err, &node.Error{Code: node.CodeNotHeld}) {
+	err = alive.Unlock(ctx, ns, node.UnlockData{Name: "l", Token: first.Token})
+	if !errors.Is(err, &node.Error{Code: node.CodeNotHeld}) {
 		t.Errorf("an old token: %v", err)
 	}
 	must(alive.Unlock(ctx, ns, node.UnlockData{Name: "l", Token: second.Token}))
