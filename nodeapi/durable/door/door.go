@@ -1,14 +1,14 @@
 // Package door serves nodes' stores of durable keys (nodeapi/durable) what they ask of etcd, and
-// nothing else: a node's agent has no certificate for etcd, nor for its gateways. Who has one, the
-// agent that leads, serves each node's connection here, in gRPC, and asks a gateway.
+// nothing else: a node's agent has no certificate for etcd, nor for its gateways. Who has one (the
+// agent that leads) serves each node's connection here, in gRPC, and asks a gateway.
 //
 //	agent: durable.Store ──gRPC──▶ Door ──gRPC──▶ etcd-monitor ──▶ etcd
-//	                               what begins with /netcraq.io/, in the form that a Store asks it;
-//	                               so many keys, so many bytes a second, so many watches
+//	                               what begins with /netcraq.io/, in the form a Store asks it;
+//	                               so many keys, bytes a second, and watches
 //
 // A node that was taken over may read and change all durable keys, of all namespaces, as it may all
-// volatile ones. It has no other key of etcd's, makes no more keys than there may be, and fills etcd
-// no faster than its rate.
+// volatile ones. It has no other key of etcd's, makes no more keys than there may be, and fills
+// etcd no faster than its rate.
 package door
 
 import (
@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -59,8 +60,8 @@ const (
 // Bounds of one node's connection.
 const (
 	streams       = 256     // requests under way, watch streams among them
-	watchStreams  = 8       // ... of which each may have
-	watches       = 4096    // watches
+	watchStreams  = 4       // ... of which each may have
+	watches       = 1024    // watches; a store has one for each namespace
 	messageBytes  = 1 << 20 // of a request
 	valuesAtOnce  = 64      // entries with their values that one range may have
 	namesAtOnce   = 1000    // entries without
@@ -306,16 +307,16 @@ func (w *watching) Watch(from pb.Watch_WatchServer) error {
 		return err
 	}
 	refused := make(chan error, 1)
-	var asking sync.WaitGroup
-	asking.Go(func() {
+	var there atomic.Int64 // watches: each ends with an answer that says so
+	go func() {
 		defer cancel()
-		for made := 0; ; {
+		for {
 			r, err := from.Recv()
 			if err != nil {
 				return
 			}
 			if c := r.GetCreateRequest(); c != nil {
-				if made++; made > watches {
+				if there.Add(1) > watches {
 					refused <- v.deny("more than %d watches", watches)
 					return
 				}
@@ -328,10 +329,13 @@ func (w *watching) Watch(from pb.Watch_WatchServer) error {
 				return
 			}
 		}
-	})
+	}()
 	for {
 		answer, err := to.Recv()
 		if err == nil {
+			if answer.Canceled {
+				there.Add(-1)
+			}
 			err = from.Send(answer)
 		}
 		if err == nil {

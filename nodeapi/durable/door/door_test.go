@@ -160,7 +160,8 @@ func TestKeys(t *testing.T) {
 			switch {
 			case err == nil:
 				made.Add(1)
-			case !errors.Is(err, &node.Error{Code: node.CodeQuotaExceeded}) || !strings.Contains(err.Error(), "that it may have"):
+			case !errors.Is(err, &node.Error{Code: node.CodeQuotaExceeded}),
+				!strings.Contains(err.Error(), "that it may have"):
 				t.Error(err)
 			}
 		})
@@ -183,8 +184,13 @@ func TestKeys(t *testing.T) {
 	if err != nil || all.Count != most+3 {
 		t.Errorf("%d keys, %v", all.Count, err)
 	}
-	if _, err := stores[0].Put(t.Context(), key("k0"), []byte("w")); err != nil && !errors.Is(err, &node.Error{Code: node.CodeQuotaExceeded}) {
-		t.Errorf("what is there is written: %v", err)
+	one, err := etcd.Get(t.Context(), durable.NamesOf("ns"), clientv3.WithPrefix(), clientv3.WithLimit(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := strings.TrimPrefix(string(one.Kvs[0].Key), durable.NamesOf("ns"))
+	if _, err := stores[0].Put(t.Context(), key(there), []byte("w")); err != nil {
+		t.Errorf("what is there is not written: %v", err)
 	}
 }
 
@@ -198,7 +204,8 @@ func TestRate(t *testing.T) {
 	for i := range 40 {
 		s := newStore(t, []*clientv3.Client{flood, again}[i%2], 0)
 		if _, err := s.Put(t.Context(), key("big"), make([]byte, 8<<10)); err != nil {
-			if !errors.Is(err, &node.Error{Code: node.CodeUnavailable}) || !strings.Contains(err.Error(), "too many requests") {
+			if !errors.Is(err, &node.Error{Code: node.CodeUnavailable}) ||
+				!strings.Contains(err.Error(), "too many requests") {
 				t.Errorf("%v", err)
 			}
 			refused++
@@ -261,7 +268,8 @@ func TestAttacks(t *testing.T) {
 		"a long name": {Key: []byte(durable.Prefix + strings.Repeat("x", 400))},
 	}
 	put := func(name, value string, lease int64) *pb.RequestOp {
-		return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(name), Value: []byte(value), Lease: lease}}}
+		p := &pb.PutRequest{Key: []byte(name), Value: []byte(value), Lease: lease}
+		return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: p}}
 	}
 	there := func(name string) *pb.Compare {
 		return (*pb.Compare)(new(clientv3.Compare(clientv3.CreateRevision(name), ">", 0)))
@@ -272,25 +280,37 @@ func TestAttacks(t *testing.T) {
 	counted := func(name string) *pb.Compare {
 		return (*pb.Compare)(new(clientv3.Compare(clientv3.ModRevision(name), "=", 0)))
 	}
+	when := func(c ...*pb.Compare) []*pb.Compare { return c }
+	then := func(o ...*pb.RequestOp) []*pb.RequestOp { return o }
+	const secret, fence = "/registry/secrets/a", "/netcraq.io/made/b"
+	long := strings.Repeat("x", durable.MaxValue+1)
+	deletion := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
+		RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(k)}}}
+	within := &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{
+		RequestTxn: &pb.TxnRequest{Success: then(put("a", "x", 0))}}}
+	read := &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: ranges["another key"]}}
 	txns := map[string]*pb.TxnRequest{
-		"a put of another key":    {Compare: []*pb.Compare{there("/registry/secrets/a")}, Success: []*pb.RequestOp{put("/registry/secrets/a", "x", 0)}},
-		"a put of no condition":   {Success: []*pb.RequestOp{put(k+"2", "x", 0)}},
-		"a put where it fails":    {Compare: []*pb.Compare{there(k)}, Failure: []*pb.RequestOp{put(k, "x", 0)}},
-		"a condition on another":  {Compare: []*pb.Compare{there("/registry/secrets/a")}, Failure: nil},
-		"another key is there":    {Compare: []*pb.Compare{there(k)}, Success: []*pb.RequestOp{put(k+"2", "x", 0)}},
-		"a key without the count": {Compare: []*pb.Compare{not(k + "2")}, Success: []*pb.RequestOp{put(k+"2", "x", 0), put(made, "", 0)}},
-		"another's count": {Compare: []*pb.Compare{not(k + "2"), counted("/netcraq.io/made/b")},
-			Success: []*pb.RequestOp{put(k+"2", "x", 0), put("/netcraq.io/made/b", "", 0)}},
-		"a count with a value": {Compare: []*pb.Compare{not(k + "2"), counted(made)},
-			Success: []*pb.RequestOp{put(k+"2", "x", 0), put(made, "x", 0)}},
-		"what is no key":      {Compare: []*pb.Compare{there("/netcraq.io/x")}, Success: []*pb.RequestOp{put("/netcraq.io/x", "x", 0)}},
-		"no namespace's":      {Compare: []*pb.Compare{there("/netcraq.io/keys/NS/k")}, Success: []*pb.RequestOp{put("/netcraq.io/keys/NS/k", "x", 0)}},
-		"a value too long":    {Compare: []*pb.Compare{there(k)}, Success: []*pb.RequestOp{put(k, strings.Repeat("x", durable.MaxValue+1), 0)}},
-		"a range of deletion": {Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(k)}}}}},
-		"one within one": {Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestTxn{RequestTxn: &pb.TxnRequest{
-			Success: []*pb.RequestOp{put("a", "x", 0)}}}}}},
-		"a read of another": {Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: ranges["another key"]}}}},
-		"none at all":       {Success: []*pb.RequestOp{{}}},
+		"a put of another key":   {Compare: when(there(secret)), Success: then(put(secret, "x", 0))},
+		"a put of no condition":  {Success: then(put(k+"2", "x", 0))},
+		"a put where it fails":   {Compare: when(there(k)), Failure: then(put(k, "x", 0))},
+		"a condition on another": {Compare: when(there(secret))},
+		"another key is there":   {Compare: when(there(k)), Success: then(put(k+"2", "x", 0))},
+		"a key without the count": {Compare: when(not(k + "2")),
+			Success: then(put(k+"2", "x", 0), put(made, "", 0))},
+		"another's count": {Compare: when(not(k+"2"), counted(fence)),
+			Success: then(put(k+"2", "x", 0), put(fence, "", 0))},
+		"a count with a value": {Compare: when(not(k+"2"), counted(made)),
+			Success: then(put(k+"2", "x", 0), put(made, "x", 0))},
+		"a key that goes": {Compare: when(not(k+"2"), counted(made)),
+			Success: then(put(k+"2", "x", 7), put(made, "", 0))},
+		"what is no key": {Compare: when(there("/netcraq.io/x")), Success: then(put("/netcraq.io/x", "x", 0))},
+		"no namespace's": {Compare: when(there("/netcraq.io/keys/NS/k")),
+			Success: then(put("/netcraq.io/keys/NS/k", "x", 0))},
+		"a value too long":  {Compare: when(there(k)), Success: then(put(k, long, 0))},
+		"a deletion":        {Success: then(deletion)},
+		"one within one":    {Success: then(within)},
+		"a read of another": {Success: then(read)},
+		"none at all":       {Success: then(&pb.RequestOp{})},
 	}
 	denied := func(what string, err error) {
 		t.Helper()
@@ -307,16 +327,28 @@ func TestAttacks(t *testing.T) {
 		denied(what, err)
 	}
 	for what, do := range map[string]func() error{
-		"put":                       func() error { _, err := kv.Put(ctx, &pb.PutRequest{Key: []byte(k)}); return err },
-		"delete":                    func() error { _, err := kv.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte(k)}); return err },
-		"compact":                   func() error { _, err := kv.Compact(ctx, &pb.CompactionRequest{Revision: 1}); return err },
-		"revoke":                    func() error { _, err := lease.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: 1}); return err },
-		"leases":                    func() error { _, err := lease.LeaseLeases(ctx, &pb.LeaseLeasesRequest{}); return err },
-		"of a lease":                func() error { _, err := lease.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: 1}); return err },
-		"a lease of its own number": func() error { _, err := lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 9, ID: 7}); return err },
-		"a lease for ever":          func() error { _, err := lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 1 << 40}); return err },
-		"members":                   func() error { _, err := cluster.MemberList(ctx, &pb.MemberListRequest{}); return err },
-		"an alarm":                  func() error { _, err := maintenance.Alarm(ctx, &pb.AlarmRequest{}); return err },
+		"put": func() error { _, err := kv.Put(ctx, &pb.PutRequest{Key: []byte(k)}); return err },
+		"delete": func() error {
+			_, err := kv.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte(k)})
+			return err
+		},
+		"compact": func() error { _, err := kv.Compact(ctx, &pb.CompactionRequest{Revision: 1}); return err },
+		"revoke":  func() error { _, err := lease.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: 1}); return err },
+		"leases":  func() error { _, err := lease.LeaseLeases(ctx, &pb.LeaseLeasesRequest{}); return err },
+		"of a lease": func() error {
+			_, err := lease.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: 1})
+			return err
+		},
+		"a lease of its own number": func() error {
+			_, err := lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 9, ID: 7})
+			return err
+		},
+		"a lease for ever": func() error {
+			_, err := lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 1 << 40})
+			return err
+		},
+		"members":  func() error { _, err := cluster.MemberList(ctx, &pb.MemberListRequest{}); return err },
+		"an alarm": func() error { _, err := maintenance.Alarm(ctx, &pb.AlarmRequest{}); return err },
 		"a snapshot": func() error {
 			s, err := maintenance.Snapshot(ctx, &pb.SnapshotRequest{})
 			if err == nil {
@@ -365,10 +397,53 @@ func TestAttacks(t *testing.T) {
 		}()
 	}
 	denied("a stream too many", <-refused)
-	if _, err := kv.Range(ctx, &pb.RangeRequest{Key: make([]byte, messageBytes+1)}); status.Code(err) != codes.ResourceExhausted {
+	_, err := kv.Range(ctx, &pb.RangeRequest{Key: make([]byte, messageBytes+1)})
+	if status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a long message: %v", err)
 	}
 	if diff := cmp.Diff(before, contents()); diff != "" {
 		t.Errorf("etcd was changed: %s", diff)
+	}
+}
+
+// A stream has so many watches at a time, however many it has had.
+func TestWatches(t *testing.T) {
+	t.Parallel()
+	d, _ := newDoor(t, Options{})
+	s, err := pb.NewWatchClient(enter(t, d, "evil").ActiveConnection()).Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func() {
+		t.Helper()
+		if err := s.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+			CreateRequest: &pb.WatchCreateRequest{Key: []byte("/netcraq.io/keys/ns/k")}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range watches + 10 { // one at a time
+		create()
+		made, err := s.Recv()
+		if err != nil || !made.Created {
+			t.Fatalf("%+v, %v", made, err)
+		}
+		if err := s.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
+			CancelRequest: &pb.WatchCancelRequest{WatchId: made.WatchId}}}); err != nil {
+			t.Fatal(err)
+		}
+		if gone, err := s.Recv(); err != nil || !gone.Canceled {
+			t.Fatalf("%+v, %v", gone, err)
+		}
+	}
+	for range watches {
+		create()
+		if made, err := s.Recv(); err != nil || !made.Created {
+			t.Fatalf("%+v, %v", made, err)
+		}
+	}
+	create()
+	_, err = s.Recv()
+	if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "more than 1024 watches") {
+		t.Errorf("a watch too many: %v", err)
 	}
 }
