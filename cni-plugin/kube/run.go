@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -28,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/cniconf"
@@ -91,11 +93,19 @@ func Scheme() (*runtime.Scheme, error) {
 // startWait is the time between two looks at a node that cannot be worked with yet.
 const startWait = time.Second
 
-// Run is the life of an agent. It returns when ctx ends, or with an error when it has to be started
-// again.
-func Run(ctx context.Context, o Options) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+// Run is the life of an agent. It returns when ctx ends and its node's switch may go (lastMember),
+// or with an error when it has to be started again.
+func Run(told context.Context, o Options) error {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(told))
 	defer cancel(nil)
+	var leave atomic.Pointer[func()] // what is done before anything ends; nil: nothing has begun
+	stop := context.AfterFunc(told, func() {
+		if f := leave.Load(); f != nil {
+			(*f)()
+		}
+		cancel(context.Cause(told))
+	})
+	defer stop()
 	libraries := slog.New(onlyTrouble{o.Log.Handler()})
 	ctrl.SetLogger(logr.FromSlogHandler(libraries.Handler()))
 	klog.SetSlogLogger(libraries)
@@ -187,8 +197,17 @@ func Run(ctx context.Context, o Options) error {
 		if err != nil {
 			return err
 		}
-		defer n.end(o.Log)
+		defer n.end()
 		others.Handle("GET "+linkPath, n.link)
+		last := lastMember{self: o.Node, chains: api.NewClient("127.0.0.1", api.Through(n.link)).Chains,
+			most: lastMemberMost, silence: lastMemberSilence, log: o.Log}
+		first := func() {
+			if o.Fabric == nil { // else the chain's switches are elsewhere
+				last.wait()
+			}
+			n.drain(o.Log)
+		}
+		leave.Store(&first)
 	}
 	serve("the leader", secure, others)
 	plain, err := net.Listen("tcp", at(o.HealthPort))
