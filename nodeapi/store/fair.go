@@ -44,8 +44,8 @@ func NewFair(s Store, most int) *Fair {
 	return &Fair{Store: s, most: most, each: max(most*3/4, 1), lanes: map[string]*lane{}}
 }
 
-// Apart gives the namespaces of which is says so turns of their own, so many at a time. It is called
-// before the first call.
+// Apart gives the namespaces of which is says so turns of their own, so many at a time. It is
+// called before the first call.
 func (f *Fair) Apart(is func(namespace string) bool, most int) *Fair {
 	f.isApart, f.apart = is, NewFair(f.Store, most)
 	return f
