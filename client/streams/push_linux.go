@@ -88,7 +88,8 @@ func openPush(ctx context.Context, r *Reader) (way, error) {
 func (p *push) subscribe() (rest []byte, err error) {
 	cfg := &p.r.cfg
 	ask := api.SubscribeData{StreamData: api.StreamData{Namespace: cfg.Namespace, Stream: cfg.Stream},
-		Partitions: cfg.Partitions, From: cfg.From, Incarnation: cfg.Incarnation, Consumer: cfg.Consumer, Skip: cfg.Skip}
+		Partitions: cfg.Partitions, From: cfg.From, Incarnation: cfg.Incarnation, Consumer: cfg.Consumer,
+		Skip: cfg.Skip}
 	if len(p.r.next) > 0 { // begun before, or with offsets
 		ask.From = ""
 		if len(ask.Partitions) == 0 {

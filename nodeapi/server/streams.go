@@ -241,6 +241,10 @@ func subscribe(ctx context.Context, k *call, d *node.SubscribeData) (any, error)
 		select {
 		case <-tick.C:
 			if _, err := k.place(ctx, s.Namespace); err != nil {
+				if toAnswer(err, false).Code == node.CodePermissionDenied {
+					u.Close()
+					s.Renew() // what it has mapped stays mapped
+				}
 				return nil, err
 			}
 		case <-u.Done():

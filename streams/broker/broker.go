@@ -480,30 +480,35 @@ func (b *Broker) save() {
 	streams := slices.Collect(maps.Values(b.streams))
 	b.mu.Unlock()
 	for _, s := range streams {
-		if s.dir == "" {
-			continue
+		if err := s.save(); err != nil {
+			b.log.Warn("where consumers are is not saved", "namespace", s.Namespace, "stream", s.Name, "error", err)
 		}
-		positions, changed := make([]map[string]uint64, len(s.partitions)), s.saved == nil
-		for i, p := range s.partitions {
-			p.mu.Lock()
-			p.collect()
-			positions[i] = p.ring.Positions()
-			p.mu.Unlock()
-			changed = changed || !maps.Equal(positions[i], s.saved[i])
-		}
-		if !changed {
-			continue
-		}
-		b.saving.Lock()
-		if !s.dropped {
-			if err := writeJSON(filepath.Join(s.dir, positionsName), positions); err != nil {
-				b.log.Warn("where consumers are is not saved", "namespace", s.Namespace, "stream", s.Name, "error", err)
-			} else {
-				s.saved = positions
-			}
-		}
-		b.saving.Unlock()
 	}
+}
+
+// save writes down where the stream's consumers with names are.
+func (s *Stream) save() error {
+	s.b.saving.Lock()
+	defer s.b.saving.Unlock()
+	if s.dir == "" || s.dropped {
+		return nil
+	}
+	positions, changed := make([]map[string]uint64, len(s.partitions)), s.saved == nil
+	for i, p := range s.partitions {
+		p.mu.Lock()
+		p.collect()
+		positions[i] = p.ring.Positions()
+		p.mu.Unlock()
+		changed = changed || !maps.Equal(positions[i], s.saved[i])
+	}
+	if !changed {
+		return nil
+	}
+	if err := writeJSON(filepath.Join(s.dir, positionsName), positions); err != nil {
+		return err
+	}
+	s.saved = positions
+	return nil
 }
 
 // Drain ends all streams here: what is not volatile is the successor's. It may be called again.

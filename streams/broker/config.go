@@ -72,6 +72,9 @@ func noStream(name string) error {
 	return node.Errorf(node.CodeInvalidArgument, "open it first: openStream", "there is no stream %q", name)
 }
 
+var errMoved = node.Errorf(node.CodeUnavailable, "subscribe again, from where you are",
+	"the stream has other memory now")
+
 var errDraining = node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
 
 // Limits bound what streams take. What is 0 is as said there.

@@ -97,6 +97,12 @@ type Batch struct {
 // it waits until ctx ends, which is no error.
 func (s *Stream) Read(ctx context.Context, d *node.ReadData, most int, fits func(stream.Record) bool) (b Batch,
 	err error) {
+	isNew := false
+	defer func() {
+		if err == nil && isNew { // what it has not read is held from now on, whatever becomes of this process
+			err = s.remember()
+		}
+	}()
 	p, err := s.partition(d.Partition)
 	if err != nil {
 		return b, err
@@ -106,7 +112,7 @@ func (s *Stream) Read(ctx context.Context, d *node.ReadData, most int, fits func
 		return b, err
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer p.mu.Unlock() // before the name is written down
 	var want uint64
 	switch known, ok := p.ring.Where(d.Consumer); {
 	case from == core.At:
@@ -127,6 +133,8 @@ func (s *Stream) Read(ctx context.Context, d *node.ReadData, most int, fits func
 			return b, asJoin(err)
 		}
 		if d.Consumer != "" {
+			_, known := p.ring.Where(d.Consumer)
+			isNew = isNew || !known
 			if err := p.ring.Commit(d.Consumer, start.Offset, p.clock()); err != nil {
 				return b, asJoin(err)
 			}
@@ -191,6 +199,15 @@ func asJoin(err error) error {
 	return asNode(err)
 }
 
+// remember writes down the name of a consumer that is new.
+func (s *Stream) remember() error {
+	if err := s.save(); err != nil {
+		return node.Errorf(node.CodeInternal, "look whether the node has room for files",
+			"writing down where consumers are: %v", err)
+	}
+	return nil
+}
+
 // end is for a stream that is no more, or not here: consumers and producers are told why.
 func (s *Stream) end(why error) {
 	if s.stop != nil {
@@ -217,6 +234,40 @@ func (s *Stream) end(why error) {
 		p.mu.Lock()
 		p.free()
 		p.mu.Unlock()
+	}
+}
+
+// Renew puts the records into other memory, and has all consumers subscribe anew: who may not any
+// more has mapped what is not written to any more.
+func (s *Stream) Renew() {
+	for _, p := range s.partitions {
+		p.mu.Lock()
+		if p.ended != nil {
+			p.mu.Unlock()
+			continue
+		}
+		memory, shared, err := newSegment(p.number, s.Config)
+		if err == nil {
+			oldest, _ := p.ring.Oldest()
+			err = copyObjects(shared, p.shared, oldest)
+		}
+		seats := slices.Clone(p.seats)
+		p.shared.End()
+		if err != nil { // rather nobody reads it than somebody who may not
+			p.ended = node.Errorf(node.CodeUnavailable, "look into the server's log", "there is no memory for the stream")
+			s.b.log.Error("a partition has no memory", "namespace", s.Namespace, "stream", s.Name, "error", err)
+			if memory != nil {
+				memory.Close()
+			}
+		} else {
+			p.memory.Close()
+			p.memory, p.shared = memory, shared
+		}
+		p.announce()
+		p.mu.Unlock()
+		for _, seat := range seats {
+			seat.sub.stop(errMoved)
+		}
 	}
 }
 

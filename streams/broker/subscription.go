@@ -83,6 +83,9 @@ func (s *Stream) Subscribe(d *node.SubscribeData) (_ *Subscription, err error) {
 		}
 		u.Answer.Partitions = append(u.Answer.Partitions, start)
 	}
+	if d.Consumer != "" {
+		return u, s.remember()
+	}
 	return u, nil
 }
 
