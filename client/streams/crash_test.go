@@ -161,7 +161,7 @@ func (p *process) kill() {
 }
 
 // TestCrashes: the server and its consumers are killed at random, again and again, while numbered
-// records are appended. None is lost, none is there twice, and they are in order, for each consumer.
+// records are appended. None is lost, none is there twice, all are in order, for each consumer.
 // $NETCRAQ_STREAMS_CRASHES is for how long: 4s if it is not set.
 func TestCrashes(t *testing.T) {
 	lasts := 4 * time.Second

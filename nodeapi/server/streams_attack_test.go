@@ -156,7 +156,8 @@ func TestSegmentIsReadOnly(t *testing.T) {
 	again, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR, 0)
 	if err == nil {
 		defer unix.Close(again)
-		if _, err := unix.Mmap(again, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); !errors.Is(err, unix.EPERM) {
+		_, err := unix.Mmap(again, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if !errors.Is(err, unix.EPERM) {
 			t.Errorf("opened anew and mapped for writing: %v", err)
 		}
 		if _, err := unix.Pwrite(again, []byte("x"), 0); !errors.Is(err, unix.EPERM) {
@@ -169,7 +170,6 @@ func TestSegmentIsReadOnly(t *testing.T) {
 		if err := unix.Fallocate(again, hole, 0, 4096); !errors.Is(err, unix.EPERM) {
 			t.Errorf("opened anew, with a hole punched: %v", err)
 		}
-		again = -1
 	}
 	// The cursor page cannot be made smaller under the server's hands.
 	if err := unix.Ftruncate(h.fds[0], 0); !errors.Is(err, unix.EPERM) {
@@ -300,7 +300,8 @@ func TestDescriptorsUnread(t *testing.T) {
 
 // Streams and subscriptions are bounded for each namespace.
 func TestStreamBounds(t *testing.T) {
-	_, path := start(t, Config{Streams: &broker.Options{Limits: broker.Limits{Streams: 2, Consumers: 3, Bytes: 1 << 20}}})
+	limits := broker.Limits{Streams: 2, Consumers: 3, Bytes: 1 << 20}
+	_, path := start(t, Config{Streams: &broker.Options{Limits: limits}})
 	h := newHostile(t, path)
 	open := `{"id":1,"func":"openStream","data":{"stream":"%s","config":{"objectBytes":%d}}}`
 	h.ask(fmt.Sprintf(open, "large", 1<<16), `"quota_exceeded"`)
