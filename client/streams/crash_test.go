@@ -162,9 +162,9 @@ func (p *process) kill() {
 
 // TestCrashes: the server and its consumers are killed at random, again and again, while numbered
 // records are appended. None is lost, none is there twice, all are in order, for each consumer.
-// $NETCRAQ_STREAMS_CRASHES is for how long: 4s if it is not set.
+// $NETCRAQ_STREAMS_CRASHES is for how long: 3s if it is not set.
 func TestCrashes(t *testing.T) {
-	lasts := 4 * time.Second
+	lasts := 3 * time.Second
 	if text := os.Getenv("NETCRAQ_STREAMS_CRASHES"); text != "" {
 		var err error
 		if lasts, err = time.ParseDuration(text); err != nil {

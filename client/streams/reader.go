@@ -95,7 +95,6 @@ type Reader struct {
 	way  way
 	last *Batch
 	next map[int]uint64 // by partition: where to read on
-	from string
 }
 
 // way is how records come: push or pull. Errors that are temporary end it, and it is begun anew.
