@@ -89,6 +89,23 @@ func (f *flying) take(subject string, n int) bool {
 	return true
 }
 
+// wait is take, as soon as there is room: many may subscribe at the same moment.
+func (f *flying) wait(ctx context.Context, subject string, n int, most time.Duration) error {
+	late := time.NewTimer(most)
+	defer late.Stop()
+	for !f.take(subject, n) {
+		select {
+		case <-time.After(readEvery):
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-late.C:
+			return node.Errorf(node.CodeQuotaExceeded, "read what was sent, and try again",
+				"too many descriptors are on their way to clients that have not read them")
+		}
+	}
+	return nil
+}
+
 func (f *flying) give(subject string, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,9 +120,8 @@ func (f *flying) give(subject string, n int) {
 func (k *call) pass(ctx context.Context, u *broker.Subscription) error {
 	c, s := k.c, k.c.s
 	subject, n := s.config.Authority.Subject(c.peer), u.Answer.Descriptors
-	if !s.flying.take(subject, n) {
-		return node.Errorf(node.CodeQuotaExceeded, "read what was sent, and try again",
-			"too many descriptors are on their way to clients that have not read them")
+	if err := s.flying.wait(ctx, subject, n, s.limits.DescriptorTime/2); err != nil {
+		return err
 	}
 	defer s.flying.give(subject, n)
 	files, err := u.Files()

@@ -259,7 +259,7 @@ func TestSegmentOfOthers(t *testing.T) {
 
 // Descriptors that nobody reads are few, and do not hinder others; their connections are cut off.
 func TestDescriptorsUnread(t *testing.T) {
-	_, path := start(t, Config{Limits: Limits{DescriptorTime: time.Second}})
+	_, path := start(t, Config{Limits: Limits{DescriptorTime: 2 * time.Second}})
 	l := dial(t, path)
 	l.send(`{"id":1,"func":"openStream","data":{"stream":"s","config":{"partitions":31,"objectBytes":1024,"objects":4}}}`)
 	l.expectPart(`"made":true`)
