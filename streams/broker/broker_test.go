@@ -81,30 +81,37 @@ func read(t *testing.T, s *Stream, from uint64) (out []string) {
 // A consumer with a name is held for from the moment that it is told that it has subscribed, also by
 // the broker that comes after one that was killed.
 func TestNameSurvives(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "streams")
-	s := open(t, begin(t, dir), small)
-	for i := range 4 {
-		put(t, s, fmt.Sprint(i))
-	}
-	u, err := s.Subscribe(&node.SubscribeData{Consumer: "me"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer u.Close()
-	if _, err := s.Read(soon(t), &node.ReadData{Consumer: "puller"}, 1, func(stream.Record) bool { return true }); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"me", "puller"} {
+	for way, join := range map[string]func(s *Stream) error{
+		"push": func(s *Stream) error {
+			u, err := s.Subscribe(&node.SubscribeData{Consumer: "me"})
+			if err == nil {
+				t.Cleanup(u.Close)
+			}
+			return err
+		},
+		"pull": func(s *Stream) error {
+			_, err := s.Read(soon(t), &node.ReadData{Consumer: "me"}, 1, func(stream.Record) bool { return true })
+			return err
+		},
+	} {
+		dir := filepath.Join(t.TempDir(), "streams")
+		s := open(t, begin(t, dir), small)
+		for i := range 4 {
+			put(t, s, fmt.Sprint(i))
+		}
+		if err := join(s); err != nil {
+			t.Fatal(err)
+		}
 		again := open(t, begin(t, killed(t, dir)), nil)
 		n := 4
 		for ; n < 20 && put(t, again, fmt.Sprint(n)); n++ {
 		}
 		if n != 8 {
-			t.Errorf("%d records were appended while nobody was there for %s", n, name)
+			t.Errorf("%s: there are %d records of a ring of 8, though the consumer has read none", way, n)
 		}
-		b, err := again.Read(soon(t), &node.ReadData{Consumer: name}, 1, func(stream.Record) bool { return true })
+		b, err := again.Read(soon(t), &node.ReadData{Consumer: "me"}, 1, func(stream.Record) bool { return true })
 		if err != nil || b.Offset != 0 || b.Missed != 0 {
-			t.Errorf("%s reads on at %d, %d missed: %v", name, b.Offset, b.Missed, err)
+			t.Errorf("%s: it reads on at %d, %d missed: %v", way, b.Offset, b.Missed, err)
 		}
 	}
 }
