@@ -78,8 +78,8 @@ func read(t *testing.T, s *Stream, from uint64) (out []string) {
 	return out
 }
 
-// A consumer with a name is held for from the moment that it is told that it has subscribed, also by
-// the broker that comes after one that was killed.
+// A consumer with a name is held for from the moment that it is told that it has subscribed, also
+// by the broker that comes after one that was killed.
 func TestNameSurvives(t *testing.T) {
 	for way, join := range map[string]func(s *Stream) error{
 		"push": func(s *Stream) error {
@@ -152,7 +152,8 @@ func TestKilledWriting(t *testing.T) {
 		if got := fmt.Sprint(read(t, again, 6)); got != want {
 			t.Errorf("%s: %s is there, not %s", name, got, want)
 		}
-		if first, _, err := again.Append(soon(t), 0, []stream.Record{{Data: []byte("more")}}, nil); err != nil || first != 11 {
+		first, _, err := again.Append(soon(t), 0, []stream.Record{{Data: []byte("more")}}, nil)
+		if err != nil || first != 11 {
 			t.Errorf("%s: the next is %d: %v", name, first, err)
 		}
 	}
@@ -222,7 +223,8 @@ func TestSuccessor(t *testing.T) {
 		t.Error(got)
 	}
 	<-u.Done()
-	for _, err := range []error{u.Err(), func() error { _, _, err := s.Append(soon(t), 0, []stream.Record{{}}, nil); return err }()} {
+	_, _, err = s.Append(soon(t), 0, []stream.Record{{}}, nil)
+	for _, err := range []error{u.Err(), err} {
 		if !errors.Is(err, &node.Error{Code: node.CodeDraining}) {
 			t.Errorf("the first broker's consumer and producer are told %v", err)
 		}
