@@ -47,6 +47,7 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // its successor's is in the same place
 	s := server.New(server.Config{Store: w.store, Name: "test", Node: "here", Namespace: "default",
 		Streams: &broker.Options{Dir: w.dir}})
 	w.server = s
@@ -183,6 +184,39 @@ func TestServerAnew(t *testing.T) {
 		w.start()
 		put("d")
 		if got := collect(t, r, 2, 2); got[0] != "c" || got[1] != "d" {
+			t.Error(got)
+		}
+	})
+}
+
+// A server that is replaced drains: its streams are the successor's, and readers and producers go
+// on there.
+func TestServerReplaced(t *testing.T) {
+	both(t, func(t *testing.T, pull bool) {
+		w := newWorld(t)
+		c, ctx := w.client(), soon(t)
+		if _, err := c.OpenStream(ctx, "s", &api.StreamConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		r := w.open(Config{Stream: "s", Pull: pull})
+		put := func(v string) {
+			t.Helper()
+			if _, err := c.Append(ctx, to("s", v)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put("a")
+		collect(t, r, 1, 0)
+		old := w.server
+		w.start() // at the same place, while the old one serves those whom it has
+		w.done.Go(func() {
+			if err := old.Shutdown(ctx); err != nil {
+				t.Errorf("the old server: %v", err)
+			}
+		})
+		put("b")
+		put("c")
+		if got := collect(t, r, 2, 1); got[0] != "b" || got[1] != "c" {
 			t.Error(got)
 		}
 	})
