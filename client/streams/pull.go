@@ -17,6 +17,7 @@ type pull struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	answers chan answer
+	missed  map[int]uint64 // before the reader's first record, by partition
 }
 
 type answer struct {
@@ -33,7 +34,7 @@ func openPull(ctx context.Context, r *Reader) (way, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pull{r: r, client: c}
+	p := &pull{r: r, client: c, missed: map[int]uint64{}}
 	s, err := c.OpenStream(ctx, r.cfg.Stream, nil)
 	if err != nil {
 		p.close()
@@ -48,6 +49,17 @@ func openPull(ctx context.Context, r *Reader) (way, error) {
 	if r.cfg.Incarnation == "" {
 		r.cfg.Incarnation = s.Incarnation
 	}
+	if r.cfg.Consumer != "" { // from now on what it has not read is held
+		for _, n := range parts {
+			a, err := c.Read(ctx, p.request(n, 1))
+			if err != nil {
+				p.close()
+				return nil, err
+			}
+			r.done(n, a.Offset)
+			p.missed[n] = a.Missed
+		}
+	}
 	p.answers = make(chan answer, len(parts))
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, n := range parts {
@@ -56,14 +68,21 @@ func openPull(ctx context.Context, r *Reader) (way, error) {
 	return p, nil
 }
 
-// ask asks for what comes next of a partition.
-func (p *pull) ask(n int) {
+// request is for what comes next of a partition.
+func (p *pull) request(n, most int) api.ReadData {
 	cfg := &p.r.cfg
 	d := api.ReadData{StreamData: api.StreamData{Stream: cfg.Stream}, Partition: n, From: cfg.From,
-		Incarnation: cfg.Incarnation, Consumer: cfg.Consumer, MaxBytes: cfg.BatchBytes, WaitMillis: waitMillis}
+		Incarnation: cfg.Incarnation, Consumer: cfg.Consumer, MaxBytes: cfg.BatchBytes, MaxRecords: most}
 	if at, ok := p.r.next[n]; ok {
 		d.Offset, d.From = &at, ""
 	}
+	return d
+}
+
+// ask asks for it.
+func (p *pull) ask(n int) {
+	d := p.request(n, 0)
+	d.WaitMillis = waitMillis
 	go func() {
 		a, err := p.client.Read(p.ctx, d)
 		p.answers <- answer{n, a, err}
@@ -89,7 +108,8 @@ func (p *pull) read(ctx context.Context) (*Batch, error) {
 			continue
 		}
 		b := &Batch{Incarnation: d.Incarnation, Partition: a.partition, Offset: d.Offset, Next: d.Next,
-			Missed: d.Missed}
+			Missed: d.Missed + p.missed[a.partition]}
+		p.missed[a.partition] = 0
 		for _, r := range d.Records {
 			value := r.ValueBase64
 			if r.Value != nil {
@@ -112,10 +132,9 @@ func (p *pull) close() {
 	defer cancel()
 	if p.cancel != nil {
 		p.cancel()
-		for n, at := range p.r.next {
+		for n := range p.r.next {
 			if p.r.cfg.Consumer != "" { // where it is, the node has learned by the last read only
-				_, _ = p.client.Read(ctx, api.ReadData{StreamData: api.StreamData{Stream: p.r.cfg.Stream}, Partition: n,
-					Offset: &at, Incarnation: p.r.cfg.Incarnation, Consumer: p.r.cfg.Consumer, MaxRecords: 1})
+				_, _ = p.client.Read(ctx, p.request(n, 1))
 			}
 		}
 	}

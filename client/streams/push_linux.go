@@ -220,6 +220,7 @@ func (p *push) listen(in []byte) {
 		}
 		in = append(bytes.Clone(in), buf[:n]...)
 	}
+	p.nc.Close() // a server that drains waits for that
 	p.err = err
 	close(p.ended)
 	p.wake()

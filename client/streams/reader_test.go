@@ -209,15 +209,15 @@ func TestServerReplaced(t *testing.T) {
 		collect(t, r, 1, 0)
 		old := w.server
 		w.start() // at the same place, while the old one serves those whom it has
-		w.done.Go(func() {
-			if err := old.Shutdown(ctx); err != nil {
-				t.Errorf("the old server: %v", err)
-			}
-		})
+		drained := make(chan error, 1)
+		go func() { drained <- old.Shutdown(ctx) }()
 		put("b")
 		put("c")
 		if got := collect(t, r, 2, 1); got[0] != "b" || got[1] != "c" {
 			t.Error(got)
+		}
+		if err := <-drained; err != nil {
+			t.Errorf("the old server, which all have left: %v", err)
 		}
 	})
 }

@@ -268,3 +268,36 @@ func TestDeleted(t *testing.T) {
 		t.Errorf("%d bytes are counted, %v", b.all, b.bytes)
 	}
 }
+
+// An append that gives up while it waits for a consumer leaves nothing behind: neither a thread that
+// is counted as asleep, nor the consumer's page.
+func TestGivingUp(t *testing.T) {
+	s := open(t, begin(t, ""), small)
+	u, err := s.Subscribe(&node.SubscribeData{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		if !put(t, s, "x") {
+			t.Fatal("a ring of 8 has no room")
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 10 {
+		// The turn may be had, or not, by one whose time is over.
+		if _, n, _ := s.Append(gone, 0, []stream.Record{{Data: make([]byte, 400)}}, nil); n > 0 {
+			t.Fatal("it was appended to a ring that is full")
+		}
+	}
+	closed := make(chan struct{})
+	go func() { u.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Fatal("the consumer's page is still in use")
+	}
+	if n := len(sleepers); n != 0 {
+		t.Errorf("%d threads are counted as asleep", n)
+	}
+}

@@ -171,9 +171,7 @@ func (p *partition) append(ctx context.Context, records []stream.Record, at *uin
 		}
 		p.announce()
 		p.mu.Unlock()
-		if ctx.Err() == nil {
-			waitFor(ctx)
-		}
+		waitFor(ctx) // also if ctx has ended: it gives back what it was given for that
 		p.mu.Lock()
 		if ctx.Err() != nil {
 			break

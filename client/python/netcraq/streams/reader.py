@@ -406,6 +406,20 @@ class _Pull:
         self.partitions = reader.partitions or list(range(len(told["partitions"])))
         reader.incarnation = reader.incarnation or told["incarnation"]
         self.turn = 0
+        self.missed = dict.fromkeys(self.partitions, 0)
+        try:
+            for n in self.partitions if reader.consumer else ():  # from now on what it has not read is held
+                answer = self._ask(n, maxRecords=1)
+                reader.next_offset[n], self.missed[n] = answer["offset"], answer.get("missed", 0)
+        except BaseException:
+            self.close()
+            raise
+
+    def _ask(self, n: int, **how: Any) -> dict[str, Any]:
+        r = self.reader
+        begin = {"from": r.start} if n not in r.next_offset else {"offset": r.next_offset[n]}
+        how |= {"incarnation": r.incarnation, "consumer": r.consumer, "maxBytes": r.batch_bytes}
+        return self.client.read_stream(r.stream, n, **begin, **how)
 
     def read(self, deadline: float | None) -> Batch | None:
         """The next batch; None: there was none in time."""
@@ -416,18 +430,16 @@ class _Pull:
             left = WAIT_MS if deadline is None else max(0, min(WAIT_MS, int((deadline - time.monotonic()) * 1000)))
             # Who waits for one partition does not see the others: it waits shortly for each.
             wait = left if len(self.partitions) == 1 else min(left, 20)
-            ask = {"from": r.start} if n not in r.next_offset else {"offset": r.next_offset[n]}
-            answer = self.client.read_stream(
-                r.stream, n, incarnation=r.incarnation, consumer=r.consumer, maxBytes=r.batch_bytes,
-                waitMs=wait if empty >= len(self.partitions) or len(self.partitions) == 1 else 0, **ask,
-            )  # fmt: skip
+            look = empty < len(self.partitions) > 1  # at each once, before it waits for any
+            answer = self._ask(n, waitMs=0 if look else wait)
             if records := [_record(x) for x in answer["records"]]:
                 following: int = answer["next"]
 
                 def release(n: int = n, following: int = following) -> None:
                     r.next_offset[n] = following
 
-                missed = answer.get("missed", 0)
+                missed = answer.get("missed", 0) + self.missed[n]
+                self.missed[n] = 0
                 return Batch(answer["incarnation"], n, answer["offset"], records, missed, release)
             r.next_offset[n] = answer["next"]
             empty += 1
@@ -439,16 +451,8 @@ class _Pull:
         r = self.reader
         if r.consumer:
             with contextlib.suppress(node.NodeError):
-                for n, offset in r.next_offset.items():
-                    self.client.read_stream(
-                        r.stream,
-                        n,
-                        offset=offset,
-                        incarnation=r.incarnation,
-                        consumer=r.consumer,
-                        maxRecords=1,
-                        timeout=1.0,
-                    )
+                for n in r.next_offset:
+                    self._ask(n, maxRecords=1, timeout=1.0)
         with contextlib.suppress(node.NodeError):
             self.client.close(0.5)
 
