@@ -72,7 +72,8 @@ type rates struct {
 }
 
 // throughput is of one producer that appends 500 records at once.
-func throughput(t *testing.T, c *node.Client, socket, name string, server, consumers int, pull bool, text string) rates {
+func throughput(t *testing.T, c *node.Client, socket, name string, server, consumers int, pull bool,
+	text string) rates {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var read, missed atomic.Uint64

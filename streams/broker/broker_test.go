@@ -269,8 +269,8 @@ func TestDeleted(t *testing.T) {
 	}
 }
 
-// An append that gives up while it waits for a consumer leaves nothing behind: neither a thread that
-// is counted as asleep, nor the consumer's page.
+// An append that gives up while it waits for a consumer leaves nothing behind: neither a thread
+// that is counted as asleep, nor the consumer's page.
 func TestGivingUp(t *testing.T) {
 	s := open(t, begin(t, ""), small)
 	u, err := s.Subscribe(&node.SubscribeData{})
