@@ -112,6 +112,9 @@ func New(c Config) *Server {
 		if o.Log == nil {
 			o.Log = c.Log
 		}
+		if o.Metrics == nil {
+			o.Metrics = c.Metrics
+		}
 		s.streams = broker.New(o)
 	}
 	go s.patrol()

@@ -26,6 +26,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/api/node"
@@ -40,6 +41,8 @@ type Options struct {
 	Dir    string
 	Limits Limits
 	Log    *slog.Logger // nil: nothing is said
+	// Metrics is where it is counted. nil: nowhere.
+	Metrics prometheus.Registerer
 	// Sources make what fills streams. nil: no stream has a source.
 	Sources func(namespace string, c node.StreamSource) (Source, error)
 }
@@ -55,6 +58,8 @@ type Broker struct {
 	done   sync.WaitGroup
 	saving sync.Mutex // of files in streams' folders
 	drain  sync.Once
+
+	counters counters
 
 	mu        sync.Mutex
 	failed    error // why there are no streams
@@ -78,6 +83,9 @@ func New(o Options) *Broker {
 	ctx, stop := context.WithCancel(context.Background())
 	b := &Broker{o: o, limits: o.Limits.withDefaults(), log: o.Log, ready: make(chan struct{}), stop: stop,
 		streams: map[name]*Stream{}, bytes: map[string]int64{}, consumers: map[string]int{}}
+	if o.Metrics != nil {
+		o.Metrics.MustRegister(collector{b})
+	}
 	b.done.Go(func() {
 		if err := b.begin(ctx); err != nil && ctx.Err() == nil {
 			b.log.Error("there are no streams", "dir", o.Dir, "error", err)
@@ -225,7 +233,7 @@ func (b *Broker) build(s *Stream) error {
 		if s.dir != "" {
 			path = filepath.Join(s.dir, ringName(n))
 		}
-		p, err := newPartition(n, s.Config, b.limits, path, now)
+		p, err := newPartition(n, s.Config, b.limits, path, now, &b.counters)
 		if err != nil {
 			for _, p := range s.partitions {
 				p.free()
@@ -531,6 +539,9 @@ func (b *Broker) Drain() {
 		b.mu.Unlock()
 		if b.lock != nil {
 			b.lock.Close()
+		}
+		if b.o.Metrics != nil {
+			b.o.Metrics.Unregister(collector{b})
 		}
 	})
 }

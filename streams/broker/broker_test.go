@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
@@ -299,5 +302,51 @@ func TestGivingUp(t *testing.T) {
 	}
 	if n := len(sleepers); n != 0 {
 		t.Errorf("%d threads are counted as asleep", n)
+	}
+}
+
+// What happens is counted, and not any more when the broker has drained.
+func TestMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	b := New(Options{Metrics: registry})
+	s := open(t, b, &node.StreamConfig{ObjectBytes: 1024, Objects: 4})
+	waits, err := s.Subscribe(&node.SubscribeData{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	skips, err := s.Subscribe(&node.SubscribeData{Skip: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		put(t, s, "x")
+	}
+	if put(t, s, "x") {
+		t.Fatal("nobody was waited for")
+	}
+	waits.Close()
+	put(t, s, "x") // for which the other one is moved on
+	got := map[string]float64{}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		m := f.Metric[0]
+		got[f.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+	}
+	if got["netcraq_streams_waits_total"] < 1 {
+		t.Error("no wait was counted")
+	}
+	delete(got, "netcraq_streams_waits_total")
+	want := map[string]float64{"netcraq_streams": 1, "netcraq_streams_memory_bytes": 8192, "netcraq_streams_subscriptions": 1,
+		"netcraq_streams_records_total": 9, "netcraq_streams_bytes_total": 3600, "netcraq_streams_moved_on_total": 1}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, not %v", got, want)
+	}
+	skips.Close()
+	b.Drain()
+	if families, _ := registry.Gather(); len(families) != 0 {
+		t.Errorf("%d metrics are left", len(families))
 	}
 }

@@ -19,6 +19,7 @@ import (
 type partition struct {
 	number int
 	clock  func() int64
+	counts *counters
 	turn   chan struct{} // who appends has what is in it: appends wait in the order they came
 
 	mu     sync.Mutex
@@ -62,9 +63,9 @@ func rules(c node.StreamConfig, l Limits) core.Rules {
 func room(c node.StreamConfig) int { return c.ObjectBytes - stream.ObjectHeaderBytes }
 
 // newPartition makes one, or takes up what the file at path has. path "": it is volatile.
-func newPartition(number int, c node.StreamConfig, l Limits, path string, clock func() int64) (_ *partition,
-	err error) {
-	p := &partition{number: number, clock: clock, turn: make(chan struct{}, 1)}
+func newPartition(number int, c node.StreamConfig, l Limits, path string, clock func() int64,
+	counts *counters) (_ *partition, err error) {
+	p := &partition{number: number, clock: clock, counts: counts, turn: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			p.free()
@@ -195,8 +196,12 @@ func (p *partition) put(r *stream.Record) (waitFor func(context.Context)) {
 	}
 	place, blockers := p.ring.Append(size, now)
 	if len(blockers) > 0 {
+		p.counts.waits.Add(1)
 		return p.blocked(blockers, now)
 	}
+	p.counts.records.Add(1)
+	p.counts.bytes.Add(uint64(len(r.Data)))
+	p.counts.moved.Add(place.Moved)
 	r.Time = now
 	for _, s := range [...]*stream.Segment{p.log, p.shared} { // the log first: who has read it must find it again
 		if s == nil {

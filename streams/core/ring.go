@@ -43,15 +43,14 @@ type Ring struct {
 }
 
 type consumer struct {
-	id      ID // 0: it is not there
-	name    string
-	held    uint64 // objects from this number on
-	next    uint64 // it is done with records before this offset
-	skip    bool
-	waited  bool  // the writer waits for it ...
-	since   int64 // ... since then
-	until   int64 // of one that is not there: until when it holds something
-	overrun uint64
+	id     ID // 0: it is not there
+	name   string
+	held   uint64 // objects from this number on
+	next   uint64 // it is done with records before this offset
+	skip   bool
+	waited bool  // the writer waits for it ...
+	since  int64 // ... since then
+	until  int64 // of one that is not there: until when it holds something
 }
 
 // Place is where a record goes.
@@ -59,9 +58,10 @@ type Place struct {
 	Object uint64
 	At     int // bytes from the begin of its records
 	Offset uint64
-	Begins bool // the object is begun with it, in place of another one
-	Used   int  // bytes of the object's records with it, ...
-	Count  int  // ... and how many
+	Begins bool   // the object is begun with it, in place of another one
+	Used   int    // bytes of the object's records with it, ...
+	Count  int    // ... and how many
+	Moved  uint64 // consumers that were moved on for it
 }
 
 // Blocker is a consumer for whom the writer has to wait.
@@ -124,7 +124,7 @@ func (r *Ring) Oldest() (object, offset uint64) {
 // has none yet, and blockers says for whom. A size is at most the room of an object.
 func (r *Ring) Append(size int, now int64) (p Place, blockers []Blocker) {
 	if r.begun == r.base || r.used+size > r.room {
-		if blockers = r.reclaim(now); len(blockers) > 0 {
+		if p.Moved, blockers = r.reclaim(now); len(blockers) > 0 {
 			return p, blockers
 		}
 		r.first[r.begun%r.objects] = r.next
@@ -140,10 +140,10 @@ func (r *Ring) Append(size int, now int64) (p Place, blockers []Blocker) {
 }
 
 // reclaim makes room for the next object: nobody holds the one in its place any more, or those who
-// do are to be waited for.
-func (r *Ring) reclaim(now int64) (blockers []Blocker) {
+// do are to be waited for. moved is how many were moved on.
+func (r *Ring) reclaim(now int64) (moved uint64, blockers []Blocker) {
 	if r.begun-r.base < r.objects {
-		return nil
+		return 0, nil
 	}
 	victim := r.begun - r.objects
 	var late []*consumer
@@ -172,10 +172,10 @@ func (r *Ring) reclaim(now int64) (blockers []Blocker) {
 	if len(blockers) == 0 { // else nothing is taken from them yet
 		for _, c := range late {
 			c.held, c.waited = r.begun, false
-			c.overrun++
+			moved++
 		}
 	}
-	return blockers
+	return moved, blockers
 }
 
 // all are the consumers that may hold something, in an order that does not change.
@@ -401,21 +401,4 @@ func (r *Ring) Remember(name string, next uint64, now int64) {
 		c.until += r.rules.Keep
 	}
 	r.named[name] = c
-}
-
-// State is a consumer's, for people and tests.
-type State struct {
-	ID         ID
-	Name       string
-	Held, Next uint64
-	Overrun    uint64 // how often it was moved on
-}
-
-// Consumers are those that are there.
-func (r *Ring) Consumers() (out []State) {
-	for _, id := range slices.Sorted(maps.Keys(r.there)) {
-		c := r.there[id]
-		out = append(out, State{c.id, c.name, c.held, c.next, c.overrun})
-	}
-	return out
 }

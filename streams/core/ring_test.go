@@ -102,9 +102,13 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 					return trace, fmt.Errorf("object %d was taken from reader %d, which held it", begun-objects, c.id)
 				}
 			}
+			moved := uint64(0)
 			if needs {
 				for _, c := range readers {
 					if begun >= objects && c.held <= begun-objects {
+						if c.there {
+							moved++
+						}
 						c.held = begun // moved on
 						delete(blockedSince, c)
 					}
@@ -112,7 +116,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 				m.objects = append(m.objects, nil)
 			}
 			n := len(m.objects) - 1
-			want := Place{Object: uint64(n), Offset: m.next, Begins: needs, Count: len(m.objects[n]) + 1}
+			want := Place{Object: uint64(n), Offset: m.next, Begins: needs, Count: len(m.objects[n]) + 1, Moved: moved}
 			for _, x := range m.objects[n] {
 				want.At += x.size
 			}
