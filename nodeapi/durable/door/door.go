@@ -73,8 +73,9 @@ const (
 
 // Door serves nodes. It is safe for concurrent use.
 type Door struct {
-	o    Options
-	rate *rate.Limiter // of what all nodes write
+	o       Options
+	watches int64
+	rate    *rate.Limiter // of what all nodes write
 
 	mu    sync.Mutex
 	nodes map[string]*rate.Limiter // of what each writes, over its connections
@@ -85,7 +86,7 @@ func New(o Options) *Door {
 	o.Keys, o.AllKeys = cmp.Or(o.Keys, DefaultKeys), cmp.Or(o.AllKeys, DefaultAllKeys)
 	o.NodeRate, o.Rate = cmp.Or(o.NodeRate, DefaultNodeRate), cmp.Or(o.Rate, DefaultRate)
 	o.Patience = cmp.Or(o.Patience, 3*time.Second)
-	return &Door{o: o, rate: limiter(o.Rate), nodes: map[string]*rate.Limiter{}}
+	return &Door{o: o, watches: watches, rate: limiter(o.Rate), nodes: map[string]*rate.Limiter{}}
 }
 
 func limiter(bytes float64) *rate.Limiter {
@@ -316,8 +317,8 @@ func (w *watching) Watch(from pb.Watch_WatchServer) error {
 				return
 			}
 			if c := r.GetCreateRequest(); c != nil {
-				if there.Add(1) > watches {
-					refused <- v.deny("more than %d watches", watches)
+				if there.Add(1) > v.d.watches {
+					refused <- v.deny("more than %d watches", v.d.watches)
 					return
 				}
 				if err := v.mayWatch(c); err != nil {
