@@ -42,7 +42,7 @@ func TestFastPath(t *testing.T) {
 			stranger := k.pod(0, "other", "fast", true)
 			quiet, refused := k.pod(0, "team", "fast", false), k.pod(0, "team", "default", true)
 			check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"},
-				Spec: v1alpha1.NetcraqChainSpec{Length: 2, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
+				Spec: v1alpha1.NetcraqChainSpec{Length: 2, Profile: 128, Slots: 64, LeaseMillis: 3000}}))
 			service := netip.MustParseAddr(k.wait("main", "formed", serving(2)).Status.ServiceAddress)
 			control := k.admin(0)
 			add := func(name, value string) wire.Key {
