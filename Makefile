@@ -109,7 +109,7 @@ endif
 
 # Packages whose tests compute, and have next to no goroutines, are tested without the race detector. The longest go first, so that none is left over at the end.
 COMPUTING := ./p4src ./netchain-baseline ./controlplane/sim ./controlplane/placement/policy ./api/slotcodec ./switch/stf ./switch/progfuzz ./switch/bmv2json \
-             ./client/core ./wire
+             ./client/core ./wire ./cni-plugin/privileges
 # Tests that take minutes with it; their packages' others run with it.
 WITHOUT_RACE := TestSimulator|TestLinearizable|TestMutants|TestSameAnswers|TestReservedIsOutOfSight|TestLimits|TestLargestValue|TestMemory
 LONGEST   := ./test/system/lifecycle ./etcd-monitor/guarded ./test/system/faults ./cni-plugin/agent ./etcd-monitor/gateway ./switch/ebpf
