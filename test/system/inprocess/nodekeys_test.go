@@ -273,7 +273,7 @@ func TestNodeKeysMove(t *testing.T) {
 	}
 	t.Logf("%d moves; %d calls, of %d the outcome is not known; %d increments, %d not known", moves, len(history), open,
 		sure, unknown)
-	if !enough() {
+	if moves < wanted/2 || len(history) < 50 || sure < 10 {
 		t.Errorf("too little has happened")
 	}
 	switch porcupine.CheckOperationsTimeout(linearizable.Registers, linearizable.Operations(history), 30*time.Second) {

@@ -229,7 +229,7 @@ func TestMoveKey(t *testing.T) {
 	stop()
 	wg.Wait()
 	t.Logf("%d moves, the longest took %v; %d calls, %d lookups, %d times NOT_FOUND", moves, longest.Round(time.Millisecond), len(history), lookedUp, missed)
-	if !killed || !enough() {
+	if !killed || missed == 0 || len(history) < 200 {
 		t.Error("this says little")
 	}
 	c.WaitUntil(func() bool {
