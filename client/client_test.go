@@ -123,8 +123,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// atOnce has one of ten tries be as quick as it should be: any of them may be held up by what else the
-// machine does.
+// atOnce has one of ten tries be as quick as it should be: any of them may be held up by what else
+// the machine does.
 func atOnce(t *testing.T, try func() error) {
 	t.Helper()
 	var err error

@@ -49,8 +49,8 @@ type loss struct {
 	Writes    float64 `json:"writeOutageMillis"`
 	Reads     float64 `json:"readOutageMillis"`
 	Survivors float64 `json:"survivorGapMillis"`
-	// Machine is the longest time in which somebody who asks nothing, but looks at the clock all the
-	// time, was not run: what the others are not to blame for.
+	// Machine is the longest time in which somebody who asks nothing, but looks at the clock all
+	// the time, was not run: what the others are not to blame for.
 	Machine float64 `json:"machineGapMillis"`
 }
 
