@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay
 
-.PHONY: help deps deps-k8s lock build run test test-e2e test-e2e-1 test-e2e-2 test-python sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-without-race test-e2e test-e2e-1 test-e2e-2 test-python sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -108,22 +108,27 @@ ifndef KEEP
 endif
 
 # Packages whose tests compute, and have next to no goroutines, are tested without the race detector. The longest go first, so that none is left over at the end.
-COMPUTING := ./p4src ./netchain-baseline ./controlplane/sim ./controlplane/placement/policy ./api/slotcodec
+COMPUTING := ./p4src ./netchain-baseline ./controlplane/sim ./controlplane/placement/policy ./api/slotcodec ./switch/stf ./switch/progfuzz ./switch/bmv2json \
+             ./client/core ./wire ./cni-plugin/privileges
+# Tests that take minutes with it; their packages' others run with it.
+WITHOUT_RACE := TestSimulator|TestLinearizable|TestMutants|TestSameAnswers|TestReservedIsOutOfSight|TestLimits|TestLargestValue|TestMemory
 LONGEST   := ./test/system/lifecycle ./etcd-monitor/guarded ./test/system/faults ./cni-plugin/agent ./etcd-monitor/gateway ./switch/ebpf
 
 test: build ## every test that this machine can run; names what it leaves out
 	@$(PYTHON) p4src/compile.py check && $(PYTHON) p4src/compile.py check netchain-baseline
 	@echo "compiling the tests, so that those that measure have the machine to themselves"
 	@$(SUDO) $(GO) list -race -test -export ./... >/dev/null
-	@$(SUDO) $(GO) tool gotestsum --format pkgname-and-test-fails --hide-summary=output -- -race -timeout 20m -p 3 \
+	@$(SUDO) $(GO) tool gotestsum --format pkgname-and-test-fails --hide-summary=output -- -race -vet=off -timeout 20m -p 3 \
 	  $(LONGEST) $$($(GO) list ./... | grep -v $(patsubst .%,-e %$$,$(COMPUTING) $(LONGEST)))
 	@echo "TestSurvive above was the bounded run: 16 s of one engine. make survive is the long one: 60 s of each, and a recovery of 16,384 slots"
-	@$(SUDO) $(GO) test -timeout 20m -skip '^TestMemory$$' $(COMPUTING)
-	@$(GO) test -run 'TestSimulator|TestLinearizable|TestMutants' ./etcd-monitor/guarded
-	@$(SUDO) $(GO) test -run '^TestMemory$$' ./p4src
-	@$(MAKE) --no-print-directory -j3 test-e2e-1 test-e2e-2 test-python
+	@$(MAKE) --no-print-directory -j4 test-without-race test-e2e-1 test-e2e-2 test-python
 
-# Three at a time, each in a network of its own: they wait more than they compute.
+test-without-race: build ## the Go tests that compute, and those that take minutes where races are looked for
+	@$(SUDO) $(GO) test -vet=off -timeout 20m -skip '^TestMemory$$' $(COMPUTING)
+	@$(GO) test -vet=off -timeout 20m -run '^($(WITHOUT_RACE))$$' ./etcd-monitor/guarded ./etcd-monitor/cmd/etcd-monitor ./nodeapi/coordination
+	@$(SUDO) $(GO) test -vet=off -run '^TestMemory$$' ./p4src
+
+# Beside each other, each in a network of its own: they wait more than they compute.
 APART := unshare --net --mount --pid --fork --mount-proc --kill-child sh -c 'ip link set lo up && exec "$$@"' pytest
 
 test-e2e: build ## the tests of whole networks alone, in two lanes beside each other

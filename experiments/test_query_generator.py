@@ -102,7 +102,7 @@ def test_every_query_has_a_row_and_the_summary_adds_up(make_chain, tmp_path):
         <= s["latency_us"]["max"]
         == pytest.approx(max(times), abs=0.1)
     )
-    assert 0.28 < s["elapsed_s"] < 3
+    assert 0.28 < s["elapsed_s"] < 10
 
 
 class Forged:
@@ -238,7 +238,7 @@ def test_duration_rate_and_the_table_for_people(make_chain, capsys):
         "200",
     ]
     assert qg.main([*args, "--duration", "0.5"]) == 0
-    assert 0.5 <= time.monotonic() - begun < 5
+    assert 0.5 <= time.monotonic() - begun < 10
     out = capsys.readouterr().out
     assert "queries in 0.5" in out
     assert "OK " in out

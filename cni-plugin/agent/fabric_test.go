@@ -197,7 +197,7 @@ func TestFabric(t *testing.T) {
 			p, q := k.pod(0, "team", "fast", true), k.nodes[1].mustAdd(t)
 			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
 			check(t, k.c.Create(t.Context(), &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"},
-				Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
+				Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 64, LeaseMillis: 3000}}))
 			c := k.wait("main", "formed", serving(3))
 			if members(c) != "tor1 tor2 tor3" {
 				t.Errorf("members %s", members(c))

@@ -236,7 +236,7 @@ func newClientAt(t *testing.T, space string, service netip.Addr) *client.Client 
 
 func expect(t *testing.T, who string, c *client.Client, key wire.Key, value string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	r, err := c.Get(ctx, key)
 	if err != nil || string(r.Value) != value {
@@ -247,7 +247,7 @@ func expect(t *testing.T, who string, c *client.Client, key wire.Key, value stri
 // put writes, and says what the switches have counted if it cannot.
 func put(t *testing.T, control *api.Client, c *client.Client, key wire.Key, value string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if _, err := c.Put(ctx, key, []byte(value)); err != nil {
 		for _, s := range []string{"s1", "s2"} {

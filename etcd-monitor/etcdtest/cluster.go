@@ -84,9 +84,9 @@ func Start(t testing.TB) string {
 
 func (c *Cluster) log(i int) string { return filepath.Join(c.dir, fmt.Sprint("log", i)) }
 
-// CheapPasswords has an etcd take the least time for passwords. It takes minutes where races are
-// looked for, else.
-func CheapPasswords(e *embed.Config) { e.BcryptCost = 4 }
+// Quick has an etcd take the least time for passwords, minutes else where races are looked for, and
+// wait for no disk: the tests' faults are of processes, not of machines.
+func Quick(e *embed.Config) { e.BcryptCost, e.UnsafeNoFsync = 4, true }
 
 // Start starts member i (again).
 func (c *Cluster) Start(i int) {
@@ -101,8 +101,7 @@ func (c *Cluster) Start(i int) {
 			}
 			e.Name, e.InitialCluster = fmt.Sprint("m", i), strings.Join(all, ",")
 			e.TickMs, e.ElectionMs = 50, 500
-			CheapPasswords(e)
-			e.UnsafeNoFsync = true // the tests' faults are of processes, not of machines
+			Quick(e)
 			if !c.tls.Empty() {
 				e.ClientTLSInfo = c.tls
 				u := []url.URL{{Scheme: "https", Host: c.clients[i]}}

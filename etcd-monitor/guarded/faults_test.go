@@ -82,15 +82,19 @@ func TestNetworkGone(t *testing.T) {
 	s.put(putOf("k", "v"))
 	s.settles(e, slotcodec.Value)
 	s.slots.down.Store(true)
-	begun := time.Now()
-	if v, _, network := s.reads("k"); v != "v" || network {
-		t.Errorf("%q, by the network %v", v, network)
+	quickest := time.Hour
+	for range 5 { // any one may be held up by what else the machine does
+		begun := time.Now()
+		if v, _, network := s.reads("k"); v != "v" || network {
+			t.Errorf("%q, by the network %v", v, network)
+		}
+		quickest = min(quickest, time.Since(begun))
 	}
-	if d := time.Since(begun); d > 500*time.Millisecond {
-		t.Errorf("a read took %v", d)
+	if quickest > 500*time.Millisecond {
+		t.Errorf("the quickest of five reads took %v", quickest)
 	}
 	s.put(putOf("other", "v"))
-	begun = time.Now()
+	begun := time.Now()
 	_, err := s.Put(t.Context(), putOf("k", "w"))
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the network") {
 		t.Errorf("a write without a network: %v", err)
@@ -355,7 +359,7 @@ func TestAuthentication(t *testing.T) {
 	must(s.client.AuthEnable(ctx)) // past all gateways
 	enabled := time.Now()
 	until(t, "not everybody may read", func() bool { return !everybody.Open() })
-	if d := time.Since(enabled); d > guardedshell.AuthHolds/2 {
+	if d := time.Since(enabled); d > guardedshell.AuthHolds*3/4 {
 		t.Errorf("it took %v until nobody was answered by the network any more: etcd's answer was not heeded", d)
 	}
 	if _, err := s.Range(ctx, rangeOf("k")); status.Code(err) != codes.InvalidArgument {
@@ -423,7 +427,7 @@ func TestCluster(t *testing.T) {
 		defer cancel()
 		begun := time.Now()
 		_, err := s.Put(ctx, putOf("k", value))
-		if d := time.Since(begun); d > 3*time.Second {
+		if d := time.Since(begun); d > 6*time.Second {
 			t.Errorf("a write took %v", d)
 		}
 		return err

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
 // startRoomy starts an etcd that takes as much more than others as a gateway adds.
@@ -20,6 +21,7 @@ func startRoomy(t *testing.T) string {
 	t.Helper()
 	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogOutput: filepath.Join(
 		t.TempDir(), "log"), LogLevel: "error", Adjust: func(c *embed.Config) {
+		etcdtest.Quick(c)
 		c.MaxTxnOps += MoreTxnOps
 		c.MaxRequestBytes += MoreRequestBytes
 	}})
@@ -39,6 +41,7 @@ func limitedAsEtcd(c *Config) {
 // not a branch is taken, and whether or not the keys are placed. Before an etcd that takes no more
 // than that, some of the largest are refused: there is no room for the gateway's own conditions.
 func TestLimits(t *testing.T) {
+	oneByOne(t)
 	direct := pb.NewKVClient(connect(t, startEtcd(t)).ActiveConnection())
 	txn := func(compares, success, failure int, holds bool, key string) *pb.TxnRequest {
 		q := &pb.TxnRequest{}
@@ -136,19 +139,27 @@ func TestLimits(t *testing.T) {
 // The largest value is etcd's, before an etcd that takes what a gateway adds. Before another one it
 // is smaller by what the write's conditions take.
 func TestLargestValue(t *testing.T) {
+	oneByOne(t)
 	largest := func(t *testing.T, key string, put func(value []byte) error) int {
 		t.Helper()
-		low, high := 1<<20, 2<<20 // the one is taken and the other is not
-		buffer := bytes.Repeat([]byte("v"), high)
+		const limit, about = int(embed.DefaultMaxRequestBytes), 1 << 9
+		buffer := bytes.Repeat([]byte("v"), limit+about)
+		taken := func(size int) bool {
+			err := put(buffer[:size])
+			if err != nil && (status.Code(err) != codes.InvalidArgument || !tooLarge(err)) {
+				t.Fatalf("%s, %d bytes: %v", key, size, err)
+			}
+			return err == nil
+		}
+		low, high := limit-about, limit+about
+		if !taken(low) || taken(high) {
+			t.Fatalf("%s: the largest value is not near %d bytes", key, limit)
+		}
 		for high-low > 1 {
-			middle := (low + high) / 2
-			switch err := put(buffer[:middle]); {
-			case err == nil:
+			if middle := (low + high) / 2; taken(middle) {
 				low = middle
-			case status.Code(err) == codes.InvalidArgument && tooLarge(err):
+			} else {
 				high = middle
-			default:
-				t.Fatalf("%s, %d bytes: %v", key, middle, err)
 			}
 		}
 		return low

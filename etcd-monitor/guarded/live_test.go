@@ -31,7 +31,7 @@ const livePrefix = placement.DefaultPrefix
 func startEtcd(t testing.TB) string {
 	t.Helper()
 	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogOutput: filepath.Join(
-		t.TempDir(), "log"), LogLevel: "error", Adjust: etcdtest.CheapPasswords})
+		t.TempDir(), "log"), LogLevel: "error", Adjust: etcdtest.Quick})
 	if err != nil {
 		t.Fatal(err)
 	}

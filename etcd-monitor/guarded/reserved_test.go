@@ -236,7 +236,7 @@ func TestReservedIsOutOfSight(t *testing.T) {
 	q := &spansRequests{r: rand.New(rand.NewPCG(7, 7)), keys: []string{"/a", "/b", "/netcraq", "/netcraq0", "/o", "/p/a", "/p/own", "/p/z", "z"}}
 	etcd := pb.NewKVClient(direct.ActiveConnection())
 	compares, ways := 0, 0
-	for i := range 4000 {
+	for i := range requests(4000) {
 		switch n := q.r.IntN(100); {
 		case n < 30:
 			both(t, i, q.read(), etcd.Range, g.Range)
@@ -265,7 +265,7 @@ func TestReservedIsOutOfSight(t *testing.T) {
 		}
 	}
 	t.Logf("%d transactions, %d of them with a condition that may hold in several ways", compares, ways)
-	if ways < 100 {
+	if ways < requests(100) {
 		t.Errorf("only %d transactions have a condition that may hold in several ways", ways)
 	}
 	all, err := g.Range(ctx, &pb.RangeRequest{Key: []byte("\x00"), RangeEnd: []byte("\x00"), CountOnly: true})

@@ -221,7 +221,7 @@ func TestSameAnswers(t *testing.T) {
 			}
 			q := randomRequests{rand.New(rand.NewPCG(uint64(placing.keys), 5))}
 			errors := 0
-			for i := range 3000 {
+			for i := range requests(3000) {
 				var err error
 				switch n := q.r.IntN(100); {
 				case n < 50:
@@ -240,12 +240,13 @@ func TestSameAnswers(t *testing.T) {
 				}
 			}
 			t.Logf(
-				"3000 requests, %d of them refused; %d reads were answered by the network; etcd answered for: %v",
+				"%d requests, %d of them refused; %d reads were answered by the network; etcd answered for: %v",
+				requests(3000),
 				errors,
 				g.hitCount(),
 				g.misses,
 			)
-			if placing.keys == 6 && g.hitCount() < 200 {
+			if placing.keys == 6 && g.hitCount() < requests(200) {
 				t.Errorf("the network answered %d reads", g.hitCount())
 			}
 		})

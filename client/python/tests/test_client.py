@@ -146,7 +146,7 @@ def test_send_failure_is_said() -> None:
 
 def test_controller(make_chain, make_controller) -> None:
     chain = make_chain(addresses=3, value_bits=1024)
-    controller = make_controller(chain, ttl=0.6)
+    controller = make_controller(chain, ttl=1.2)
     controller.keys["/registry/a.b/.."] = KEY
     admin = Admin(controller.url)
     assert admin.key_id("/registry/a.b/..") == KEY
@@ -158,13 +158,13 @@ def test_controller(make_chain, make_controller) -> None:
     with Client.from_controller(admin, key=KEY) as c:
         assert len(c.addresses) == 3
         c.put(KEY, b"x" * 128)
-        time.sleep(0.25)
+        time.sleep(0.5)
         c.put(KEY, b"y")
         assert controller.kept == ["L1"]
         controller.gone.add("L1")
-        time.sleep(0.25)
+        time.sleep(0.5)
         c.put(KEY, b"z")  # with a new session
-        time.sleep(0.6)
+        time.sleep(1.2)
         c.put(KEY, b"w")  # the lease has run out
         assert sorted(chain.sessions) == [1, 2, 3]
         assert format_version(c.get(KEY).version) == "1.4"

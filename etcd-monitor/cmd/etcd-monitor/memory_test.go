@@ -18,6 +18,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/internal/racedetector"
 )
 
 // startProgram builds the program and starts it before an etcd of its own, until the test is over,
@@ -54,6 +55,9 @@ func startProgram(t *testing.T, stderr io.Writer) (cmd *exec.Cmd, at string) {
 // more than 64 MB, and hardly grows at all. NETCRAQ_MEMORY_KEYS=1000000 is the long run; there are
 // counters for 8,192 keys, so the short one has many times more keys than have one, too.
 func TestMemory(t *testing.T) {
+	if racedetector.Enabled {
+		t.Skip("skipped: the client and etcd take minutes with the race detector; make test runs it without")
+	}
 	const limit = 64 << 10 // KiB
 	keys := 30_000
 	if s := os.Getenv("NETCRAQ_MEMORY_KEYS"); s != "" {

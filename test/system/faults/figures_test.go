@@ -49,14 +49,18 @@ type loss struct {
 	Writes    float64 `json:"writeOutageMillis"`
 	Reads     float64 `json:"readOutageMillis"`
 	Survivors float64 `json:"survivorGapMillis"`
+	// Machine is the longest time in which somebody who asks nothing, but looks at the clock all
+	// the time, was not run: what the others are not to blame for.
+	Machine float64 `json:"machineGapMillis"`
 }
 
 // join is a switch that came back.
 type join struct {
-	Switch string  `json:"switch"`
-	All    float64 `json:"recoveryMillis"`
-	Frozen float64 `json:"frozenMillis"`     // from the decision to freeze to the last member's thaw
-	Writes float64 `json:"writePauseMillis"` // as clients see it: one whose write is refused tries again after a moment
+	Switch  string  `json:"switch"`
+	All     float64 `json:"recoveryMillis"`
+	Frozen  float64 `json:"frozenMillis"`     // from the decision to freeze to the last member's thaw
+	Writes  float64 `json:"writePauseMillis"` // as clients see it: one whose write is refused tries again after a moment
+	Machine float64 `json:"machineGapMillis"` // as with a loss
 }
 
 // What is aimed at, in milliseconds. A run on a busy machine may miss these, and says so; what it

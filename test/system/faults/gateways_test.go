@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -133,12 +132,10 @@ func TestGateways(t *testing.T) {
 		}
 	}
 	const round = 9 * time.Second
-	binary := filepath.Join(t.TempDir(), "netcraq-switch")
-	lab.BuildSwitch(t, binary)
 	var sum tally
 	for begun := time.Now(); sum.rounds == 0 || time.Since(begun) < total; sum.rounds++ {
 		if !t.Run(strconv.Itoa(sum.rounds), func(t *testing.T) {
-			testGateways(t, binary, uint64(sum.rounds), round, &sum)
+			testGateways(t, uint64(sum.rounds), round, &sum)
 		}) {
 			return
 		}
@@ -151,7 +148,7 @@ func TestGateways(t *testing.T) {
 	}
 }
 
-func testGateways(t *testing.T, binary string, seed uint64, round time.Duration, sum *tally) {
+func testGateways(t *testing.T, seed uint64, round time.Duration, sum *tally) {
 	etcd := etcdtest.New(t, 3, etcdtest.Options{})
 	var members []*lab.Proxy // whose connections break when their member dies, as a process's do
 	var endpoints []string
@@ -162,7 +159,6 @@ func testGateways(t *testing.T, binary string, seed uint64, round time.Duration,
 	l := lab.Line(3, 1000)
 	l.Links = append(l.Links, [2]int{3, 1}) // there is a way around each
 	l.Chains[0].Patience = 300
-	l.Binary = binary
 	l.Profile = wire.Profile1024
 	nw := lab.NewNetwork(t, "auto", l)
 	r := nw.StartController("state")

@@ -28,13 +28,22 @@ import (
 
 const shop = "shop"
 
+// calmChains are two chains whose members keep their leases however busy the machine is.
+func calmChains() lab.Layout {
+	layout := twoChains()
+	for i := range layout.Chains {
+		layout.Chains[i].Lease = 2000
+	}
+	return layout
+}
+
 // nodeStore is the store of a node at the host of a switch.
 func nodeStore(x *testbed, r *lab.Controller, host int, adjust ...func(*keys.Options)) (*keys.Store, *relay) {
 	x.t.Helper()
 	way, url := newRelay(x, host)
 	way.ask(r.URL)
 	o := keys.Options{Admin: api.NewClient(url), Node: fmt.Sprint("h", host), Sessions: 4, Interval: 50 * time.Millisecond,
-		Patience: 500 * time.Millisecond}
+		Patience: 10 * time.Second}
 	for _, a := range adjust {
 		a(&o)
 	}
@@ -63,13 +72,15 @@ func move(t *testing.T, r *lab.Controller, name string) bool {
 // TestNodeKeysLife: made by two nodes at once it is one key; it is found again when the operator
 // removes it; without a controller what is known goes on; quotas are kept.
 func TestNodeKeysLife(t *testing.T) {
-	x := newTestbed(t, twoChains())
+	x := newTestbed(t, calmChains())
 	r := x.controller()
 	r.WaitAllReady()
-	quota := func(o *keys.Options) { o.Quota = func(string) int { return 3 } }
+	quota := func(o *keys.Options) {
+		o.Quota, o.Patience = func(string) int { return 3 }, 2*time.Second
+	}
 	one, way := nodeStore(x, r, 1, quota)
 	two, _ := nodeStore(x, r, 4, quota)
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	k := store.Key{Namespace: shop, Name: "leader"}
 	var wg sync.WaitGroup
@@ -148,19 +159,19 @@ func TestNodeKeysLife(t *testing.T) {
 // TestNodeKeysMove: what two nodes see of keys that move from chain to chain all the time is
 // linearizable, versions included, as of keys that never move; a counter loses no increment.
 func TestNodeKeysMove(t *testing.T) {
-	x := newTestbed(t, twoChains())
+	x := newTestbed(t, calmChains())
 	r := x.controller()
 	r.WaitAllReady()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	names := []string{"x", "y"}
 	counter := store.Key{Namespace: shop, Name: "counter"}
 	const wanted = 6 // moves
-	busy, stop := context.WithTimeout(ctx, 20*time.Second)
+	busy, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()
 	var mu sync.Mutex
 	var history []linearizable.Call
-	var sure, unknown, moves int
+	var calls, sure, unknown, moves int
 	var wg sync.WaitGroup
 	for c := range 4 {
 		s, _ := nodeStore(x, r, 1+3*(c%2))
@@ -205,6 +216,9 @@ func TestNodeKeysMove(t *testing.T) {
 					seen[k.Name] = got.Version
 				}
 				mine = append(mine, call)
+				mu.Lock()
+				calls++
+				mu.Unlock()
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -232,7 +246,12 @@ func TestNodeKeysMove(t *testing.T) {
 			}
 		})
 	}
-	for i := 0; busy.Err() == nil && moves < wanted; i++ {
+	enough := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return moves >= wanted && calls >= 50 && sure >= 10
+	}
+	for i := 0; busy.Err() == nil && !enough(); i++ {
 		if move(t, r, node.KeyName(shop, append(names, "counter")[i%3])) {
 			moves++
 		}

@@ -102,7 +102,7 @@ func (r *Controller) WaitReady() api.Chain {
 
 func (r *Controller) WaitAllReady() {
 	r.T.Helper()
-	poll.Nil(r.T, 30*time.Second, "all chains are ready", func() error { return r.API.Ready(r.T.Context()) }, r.History)
+	poll.Nil(r.T, 2*time.Minute, "all chains are ready", func() error { return r.API.Ready(r.T.Context()) }, r.History)
 }
 
 func (r *Controller) Chain() api.Chain {

@@ -45,7 +45,14 @@ func Main(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	forget, err := keepBuilt()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	forget()
+	os.Exit(code)
 }
 
 // InNamespace runs the rest of a test in a process with a network namespace of its own. It returns
@@ -100,8 +107,6 @@ type Layout struct {
 	N      int
 	Links  [][2]int
 	Chains []Chain
-	// binary is the netcraq-switch, where it is built already
-	Binary string
 	// profile is the width of values; 0: 128 bits
 	Profile wire.Profile
 	// faults are what the cables do to frames (netcraq-switch --faults), those to the hosts
@@ -162,7 +167,10 @@ func NewNetwork(t *testing.T, engine string, l Layout) *Network {
 	l.Profile = cmp.Or(l.Profile, wire.Profile128)
 	nw := &Network{T: t, Layout: l, dir: t.TempDir(), ports: make([][]string, l.N+1),
 		switches: make([]*exec.Cmd, l.N+1), Proxies: make([]*Proxy, l.N+1)}
-	box := cmp.Or(l.Binary, filepath.Join(nw.dir, "netcraq-switch"))
+	box := ""
+	if engine != "bmv2" || l.Faults != "" {
+		box = Built(t, "switch/cmd/netcraq-switch")
+	}
 	if engine == "bmv2" {
 		nw.binary = MustLook(t, "simple_switch_grpc")
 		// It formats lines for every packet else, whether they are written somewhere or not.
@@ -173,9 +181,6 @@ func NewNetwork(t *testing.T, engine string, l Layout) *Network {
 		if engine == "tc" || engine == "xdp" {
 			nw.options = []string{"--engine", "ebpf", "--hook", engine}
 		}
-	}
-	if l.Binary == "" && (nw.binary == box || l.Faults != "") {
-		BuildSwitch(t, box)
 	}
 	port := func(i int) string {
 		name := fmt.Sprintf("s%d-%d", i, len(nw.ports[i])+1)
@@ -199,12 +204,6 @@ func NewNetwork(t *testing.T, engine string, l Layout) *Network {
 	}
 	nw.writeTopology(links)
 	return nw
-}
-
-// BuildSwitch builds the embedded switch.
-func BuildSwitch(t *testing.T, file string) {
-	t.Helper()
-	sh(t, "go", "build", "-o", file, "github.com/netcraq/netcraq/switch/cmd/netcraq-switch")
 }
 
 func MustLook(t *testing.T, name string) string {

@@ -38,9 +38,8 @@ func (t *Team) Socket(i int) string { return fmt.Sprintf("unix://%s/c%d.sock", t
 
 func StartTeam(nw *Network, flags ...string) *Team {
 	nw.T.Helper()
-	t := &Team{Network: nw, flags: flags, binary: filepath.Join(nw.dir, "netcraq-controller"), server: etcdtest.Start(nw.T)}
+	t := &Team{Network: nw, flags: flags, binary: Built(nw.T, "controlplane/cmd/netcraq-controller"), server: etcdtest.Start(nw.T)}
 	t.Etcd = etcdtest.Client(nw.T, t.server)
-	sh(nw.T, "go", "build", "-o", t.binary, "github.com/netcraq/netcraq/controlplane/cmd/netcraq-controller")
 	for i := range t.Cmds {
 		t.Start(i)
 	}

@@ -95,10 +95,14 @@ func TestUpdateUnderLoad(t *testing.T) {
 		all := c.Switches()
 		return len(all) == 4 && all[3].Ready
 	}, "s4 to be set up")
-	asked := time.Now()
-	c.SessionsFor(1) // s4 is asked, too
-	if took := time.Since(asked); took > 1500*time.Millisecond {
-		t.Errorf("a session took %v: has s4 not answered?", took)
+	quickest := time.Hour
+	for range 3 { // any of them may be held up by what else the machine does
+		asked := time.Now()
+		c.SessionsFor(1) // s4 is asked, too
+		quickest = min(quickest, time.Since(asked))
+	}
+	if quickest > 1500*time.Millisecond {
+		t.Errorf("a session took %v: has s4 not answered?", quickest)
 	}
 	for _, name := range []string{"c1", "c2"} {
 		if _, err := c.API.Recover(t.Context(), name, "s4"); err != nil {

@@ -49,13 +49,16 @@ def test_what_one_host_writes_every_host_reads(chain):
 
 def test_every_value_that_a_load_reads_is_right(chain):
     _, run = chain
-    report = json.loads(run("h1", "bench", "-n", "8", "--puts", "20", "--duration", "300ms"))
-    assert (
-        report["wrong"] == 0
-        and report["failed"] == 0
-        and report["ops"]["get"]["queries"] > 100
-        and report["ops"]["put"]["queries"] > 20
-    )
+    gets = puts = 0
+    for duration in ("300ms", "1s", "3s", "9s"):  # for longer where the machine is busy
+        report = json.loads(run("h1", "bench", "-n", "8", "--puts", "20", "--duration", duration))
+        assert report["wrong"] == 0 and report["failed"] == 0
+        gets += report["ops"]["get"]["queries"]
+        puts += report["ops"]["put"]["queries"]
+        if gets > 100 and puts > 20:
+            break
+    else:
+        pytest.fail(f"only {gets} reads and {puts} writes in 13 s")
 
 
 def operate(*command):

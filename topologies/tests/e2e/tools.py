@@ -233,15 +233,17 @@ def pcap_frames(path: Path, start: int) -> tuple[list[tuple[int, bytes]], int]:
     """The whole frames of a pcap file from an offset on, with their times, and the offset after
     them.
     """
-    data = path.read_bytes()
-    at, frames = max(start, 24), []
+    begin, at, frames = max(start, 24), 0, []
+    with path.open("rb") as file:
+        file.seek(begin)
+        data = file.read()
     while at + 16 <= len(data):
         seconds, nanoseconds, length = struct.unpack_from("<III", data, at)
         if at + 16 + length > len(data):
             break
         frames.append((seconds * 10**9 + nanoseconds, data[at + 16 : at + 16 + length]))
         at += 16 + length
-    return frames, at
+    return frames, begin + at
 
 
 @dataclass(frozen=True)
