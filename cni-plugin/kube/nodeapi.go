@@ -61,6 +61,7 @@ type nodeAPI struct {
 	server *server.Server
 	link   *controllerLink
 	store  *lateStore
+	keys   *durableKeys
 	push   *notify.Receiver // nil: there is none
 	pods   *nodePods
 }
@@ -99,12 +100,17 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 	}
 	quotas := authority.NewQuotas(quota, nil)
 	n := &nodeAPI{link: newControllerLink(), store: newLateStore(), pods: pods}
+	if n.keys, err = newDurableKeys(ctx, n.link, in, quotas, policy, o.Log); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("the node API: %w", err)
+	}
 	n.server = server.New(server.Config{Store: n.store, Name: "netcraq-agent", Node: o.Node,
 		Identify:  authority.Identifier{Cgroups: &authority.Cgroups{Prefix: prefix}},
-		Authority: authority.NewKubernetes(k), Quotas: quotas, Streams: streams, Log: o.Log, Metrics: metrics})
+		Authority: authority.NewKubernetes(k), Quotas: quotas, Durable: n.keys.durable, Streams: streams,
+		Log: o.Log, Metrics: metrics})
 	metrics.MustRegister(reviews.asked)
 	if policy != nil {
-		go policy.Follow(ctx, policyEvery, o.Log, quotas.Changed)
+		go policy.Follow(ctx, policyEvery, o.Log, func() { quotas.Changed(); n.keys.changed() })
 	}
 	storing := keys.Options{Admin: api.NewClient("127.0.0.1", api.Through(n.link)), Node: o.Node, Quota: quotas.Keys,
 		Metrics: metrics}
@@ -112,7 +118,7 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 		n.push = notify.New(notify.Options{Admin: storing.Admin, Log: o.Log, Metrics: metrics})
 		storing.Push = n.push
 	}
-	go n.store.fill(ctx, storing, o.Log)
+	go n.store.fill(ctx, storing, n.keys.with, o.Log)
 	go func() {
 		if err := n.server.Serve(listener); !errors.Is(err, server.ErrClosed) {
 			failed(fmt.Errorf("serving the node API: %w", err))
@@ -137,6 +143,7 @@ func (n *nodeAPI) end() {
 	if n.push != nil {
 		n.push.Close()
 	}
+	n.keys.close()
 	n.link.close()
 	n.store.close()
 }

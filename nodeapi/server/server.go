@@ -98,7 +98,7 @@ func New(c Config) *Server {
 		c.Durable = func(string) bool { return false }
 	}
 	limits := c.Limits.withDefaults()
-	c.Store = store.NewFair(c.Store, limits.AtOnce)
+	c.Store = store.NewFair(c.Store, limits.AtOnce).Apart(c.Durable, limits.AtOnce)
 	s := &Server{config: c, limits: limits, helpers: semaphore.NewWeighted(limits.Helpers), log: c.Log,
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 		gone: make(chan struct{}), spare: make(chan *conn)}
