@@ -333,6 +333,7 @@ func (p *push) lookAt(t *part) *Batch {
 		t.at, t.offset = at, offset
 		b.release = func() error {
 			if !p.r.cfg.Skip && !o.Valid() {
+				p.r.done(t.number, b.Offset) // these count as missed, those before were counted with them
 				return ErrOverrun
 			}
 			p.r.done(t.number, b.Next)

@@ -296,6 +296,38 @@ func TestSlow(t *testing.T) {
 	}
 }
 
+// What was overwritten while it was read counts as missed, once.
+func TestOverrun(t *testing.T) {
+	w := newWorld(t)
+	c, ctx := w.client(), soon(t)
+	config := &api.StreamConfig{ObjectBytes: 1024, Objects: 4, Slow: api.SlowSkip}
+	if _, err := c.OpenStream(ctx, "s", config); err != nil {
+		t.Fatal(err)
+	}
+	r := w.open(Config{Stream: "s"})
+	before := uint64(0)
+	for range 4 {
+		for range 20 {
+			if _, err := c.Append(ctx, to("s", strings.Repeat("x", 400))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r.last != nil {
+			if err := r.last.Release(); err != ErrOverrun {
+				t.Fatalf("it was overwritten, and released: %v", err)
+			}
+		}
+		b, err := r.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Missed != b.Offset-before {
+			t.Errorf("%d came behind %d, and %d were missed", b.Offset, before, b.Missed)
+		}
+		before = b.Offset
+	}
+}
+
 // What a consumer with a name has not read is held when it has gone, and it reads on there.
 func TestName(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {

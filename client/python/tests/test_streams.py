@@ -160,11 +160,19 @@ def test_overrun(server: Server, client: node.Client) -> None:
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "slow": "skip"})
     client.append("s", ["x" * 400])
     with streams.read("s", socket=server.path) as reader:
+        before, total = 0, 1
+        for _ in range(3):
+            batch = reader.next(PATIENCE)
+            assert batch.missed == batch.offset - before
+            before = batch.offset
+            for _ in range(20):
+                client.append("s", ["y" * 400])
+            total += 20
+            with pytest.raises(streams.Overrun):
+                batch.release()
         batch = reader.next(PATIENCE)
-        for _ in range(20):
-            client.append("s", ["y" * 400])
-        with pytest.raises(streams.Overrun):
-            batch.release()
+        assert batch.missed == batch.offset - before
+        assert batch.following == total
 
 
 def test_leaks(server: Server, client: node.Client) -> None:

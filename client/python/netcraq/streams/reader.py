@@ -354,7 +354,8 @@ class _Push:
                 continue
             if records:
                 missed = p.missed + r.missed(p.number, p.offset)
-                batch = Batch(self.incarnation, p.number, p.offset, records, missed, self._release(p, p.object, offset))
+                release = self._release(p, p.object, p.offset, offset)
+                batch = Batch(self.incarnation, p.number, p.offset, records, missed, release)
                 p.missed, p.at, p.offset = 0, at - begin, offset
                 return batch
             if p.object + 1 >= begun:
@@ -365,11 +366,13 @@ class _Push:
                 p.object, p.at = p.object + 1, 0
                 self._let_go(p)
 
-    def _release(self, p: _Part, number: int, following: int) -> Callable[[], None]:
+    def _release(self, p: _Part, number: int, first: int, following: int) -> Callable[[], None]:
         def release() -> None:
             if self.cursor is None:
                 return  # the connection has ended: they are read again
             if not self.reader.skip and not p.segment.valid(number):
+                # These count as missed; those before were counted with them.
+                self.reader.next_offset[p.number] = first
                 raise Overrun("the reader was too slow")
             self.reader.next_offset[p.number] = following
             self._let_go(p)
