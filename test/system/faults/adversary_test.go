@@ -262,8 +262,8 @@ func (r *adversaryRun) whole() (chains []api.Chain, err error) {
 	return nil, fmt.Errorf("not whole within 40 s: %v: %+v", err, chains)
 }
 
-// lastMember says whether a chain may have no other member: its values would go with the switch, and
-// what is read afterwards would not be what was written.
+// lastMember says whether a chain may have no other member: its values would go with the switch,
+// and what is read afterwards would not be what was written.
 func (r *adversaryRun) lastMember(sw string) bool {
 	var chains []api.Chain
 	err := r.try(func(ctx context.Context) (err error) { chains, err = r.api.Chains(ctx); return err })
