@@ -253,7 +253,8 @@ func (l listenerOf) Accept() (net.Conn, error) {
 func (l listenerOf) Addr() net.Addr { return l.LocalAddr() }
 
 // byNode is what a node's agent may ask of the controller, whatever has become of the node: to see
-// chains, to see and make the node API's keys, and to lease sessions for its own address.
+// chains, to see and make the node API's keys, to give those back that nobody uses, and to lease
+// sessions for its own address.
 func byNode(name string, host netip.Addr, next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	pass := func(w http.ResponseWriter, r *http.Request) {
@@ -278,13 +279,15 @@ func byNode(name string, host netip.Addr, next http.Handler) http.Handler {
 		}
 		pass(w, r)
 	})
-	mux.HandleFunc("GET /v1/keys/{name}", func(w http.ResponseWriter, r *http.Request) {
+	named := func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.PathValue("name"), nodeapi.KeyPrefix) {
 			denyKey(w, r.PathValue("name"))
 			return
 		}
 		pass(w, r)
-	})
+	}
+	mux.HandleFunc("GET /v1/keys/{name}", named)
+	mux.HandleFunc("DELETE /v1/keys/{name}", named) // the controller removes it only if it has no value
 	mux.HandleFunc("POST /v1/keys", changed(func(k *api.KeyRequest) error {
 		namespace, key, ok := nodeapi.ParseKeyName(k.Name)
 		if !ok || authority.CheckNamespace(namespace) != nil || key == "" {

@@ -99,6 +99,11 @@ func TestControllerLink(t *testing.T) {
 		t.Error("chains")
 	}
 	<-asked
+	if err := c.RemoveUnused(ctx, "node/blue/a", 7); err != nil {
+		t.Errorf("a slot that is not used is not given back: %v", err)
+	} else if got := <-asked; got.method != "DELETE" || got.path != "/v1/keys/node%2Fblue%2Fa" {
+		t.Errorf("an unused key: asked %+v", got)
+	}
 
 	for what, do := range map[string]func() error{
 		"read a key of etcd's":         func() error { _, err := c.Lookup(ctx, "/registry/secrets/a"); return err },
@@ -112,13 +117,14 @@ func TestControllerLink(t *testing.T) {
 			_, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/red/a", Quota: quota})
 			return err
 		},
-		"add a key":         func() error { _, err := c.AddKey(ctx, "main", api.KeySpec{Name: "node/blue/a"}); return err },
-		"remove a key":      func() error { return c.RemoveKey(ctx, "main", "node/blue/a") },
-		"move a key":        func() error { _, err := c.MoveKey(ctx, "main", "node/blue/a", "other"); return err },
-		"change a chain":    func() error { _, err := c.ChangeChain(ctx, "main", api.ChainChange{}); return err },
-		"list switches":     func() error { _, err := c.Switches(ctx); return err },
-		"see counters":      func() error { _, err := c.Counters(ctx, "n2"); return err },
-		"bring in a switch": func() error { _, err := c.Recover(ctx, "main", "n2"); return err },
+		"add a key":                             func() error { _, err := c.AddKey(ctx, "main", api.KeySpec{Name: "node/blue/a"}); return err },
+		"remove a key":                          func() error { return c.RemoveKey(ctx, "main", "node/blue/a") },
+		"remove an unused key of the fast path": func() error { return c.RemoveUnused(ctx, "ns/blue/a", 7) },
+		"move a key":                            func() error { _, err := c.MoveKey(ctx, "main", "node/blue/a", "other"); return err },
+		"change a chain":                        func() error { _, err := c.ChangeChain(ctx, "main", api.ChainChange{}); return err },
+		"list switches":                         func() error { _, err := c.Switches(ctx); return err },
+		"see counters":                          func() error { _, err := c.Counters(ctx, "n2"); return err },
+		"bring in a switch":                     func() error { _, err := c.Recover(ctx, "main", "n2"); return err },
 		"send a long body": func() error {
 			_, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/blue/" + strings.Repeat("a", linkBody), Quota: quota})
 			return err

@@ -73,7 +73,7 @@ type Store struct {
 var _ store.Store = (*Store)(nil)
 
 // New makes a store, with what the controller says of its chains; ctx bounds the time that takes,
-// nothing else.
+// nothing else. Where there are no chains yet it fails: nobody can say how long a value may be.
 func New(ctx context.Context, o Options) (*Store, error) {
 	o.Sessions = cmp.Or(o.Sessions, 32)
 	o.Interval = cmp.Or(o.Interval, time.Second)
@@ -107,6 +107,9 @@ func (s *Store) measure(ctx context.Context) error {
 	chains, err := s.o.Admin.Chains(ctx)
 	if err != nil {
 		return err
+	}
+	if len(chains) == 0 {
+		return errors.New("the controller has no chains")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -157,6 +157,17 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// TestNoChains: a store that was made before the first chain would take no value of any length.
+func TestNoChains(t *testing.T) {
+	c := refadmin.New(8)
+	t.Cleanup(c.Close)
+	s, err := keys.New(within(t), keys.Options{Admin: admin.NewClient(c.URL()), Node: "n"})
+	if err == nil {
+		s.Close()
+		t.Error("a store without chains is made")
+	}
+}
+
 // TestTwoNodesMakeOneKey: whoever is first, and all writes are there.
 func TestTwoNodesMakeOneKey(t *testing.T) {
 	x := newBed(t, 64)
