@@ -9,6 +9,9 @@
 //	testpod send ADDRESS HEX    send a UDP datagram, and print what comes back within a second, in hexadecimal
 //	testpod attack NAME...      send what a hostile pod can (attack.go), and print how much was sent and what was answered
 //	testpod door SOCKET REQUEST...  send requests to the node API (door.go), and print the answers
+//	testpod program NAME...     use the node API by its library (program.go), and print what happened
+//	testpod besiege NAMESPACE SECONDS   do to the node API what a hostile pod can (besiege.go), and print what it got
+//	testpod kill PID KILL|TERM  end a process of the same container, and print when
 //	testpod probe               read a key of the chain, and print how long answers take
 package main
 
@@ -51,6 +54,12 @@ func main() {
 		err = attack(args)
 	case "door":
 		err = door(args)
+	case "program":
+		err = program(args)
+	case "besiege":
+		err = besiege(args)
+	case "kill":
+		err = kill(args)
 	case "probe":
 		err = probe(args)
 	default:
