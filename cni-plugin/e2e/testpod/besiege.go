@@ -180,7 +180,9 @@ var frames = []func() []byte{
 	func() []byte { return bytes.Repeat([]byte("{"), 300_000) },
 	func() []byte { return []byte(`{"id":1,"func":"get","data":` + strings.Repeat(`{"key":`, 50_000)) },
 	func() []byte { return []byte(`{"id":1,"func":"ping"}` + "\n" + `{"id":1,"id":2,"func":"ping"}` + "\n") },
-	func() []byte { return []byte(`{"id":-1,"func":"ping"}` + "\n" + `{"id":9007199254740993,"func":"ping"}` + "\n") },
+	func() []byte {
+		return []byte(`{"id":-1,"func":"ping"}` + "\n" + `{"id":9007199254740993,"func":"ping"}` + "\n")
+	},
 	func() []byte { return []byte(`{"id":1,"func":"put","data":{"key":"~lock/a","value":"x"}}` + "\n") },
 	func() []byte { return []byte(`{"id":1,"func":"get","data":{"key":"` + "\xff\xfe" + `"}}` + "\n") },
 	func() []byte { return append(bytes.Clone(compact), 0xff, 0xff, 0xff, 0xff) },
