@@ -68,7 +68,8 @@ func newCluster(t *testing.T, n int, args ...string) *cluster {
 	check(t, err)
 	for i, n := range nodes {
 		n.args = slices.Concat([]string{"--kubernetes", "--kubeconfig", k.account(i, "netcraq-agent"), "--node",
-			k.name(i), "--cni-conf-dir", filepath.Join(n.dir, "net.d"), "--cni-bin-dir", filepath.Join(n.dir, "bin")}, args)
+			k.name(i), "--cni-conf-dir", filepath.Join(n.dir, "net.d"), "--cni-bin-dir", filepath.Join(n.dir, "bin"),
+			"--node-api", filepath.Join(n.dir, "run-node", "node.sock")}, args)
 	}
 	k.mayLead(0)
 	return k
