@@ -53,6 +53,8 @@ var benchmarked = []struct {
 	{"WRITE", "1", "WRITE", nil},
 	{"READ_passing", "1", "READ", map[string]string{"to": "10.0.200.3:20035"}},
 	{"READ_REPLY_passing", "2", "READ_REPLY", map[string]string{"from": "10.0.100.1:20035", "to": "10.0.1.1:4000", "status": "OK", "epoch": "1", "version": "1.1"}},
+	{"WRITE_REPLY_passing", "2", "WRITE_REPLY", map[string]string{"from": "10.0.100.1:20035", "to": "10.0.1.1:4000", "status": "OK", "epoch": "1", "version": "1.1", "session": "3", "request": "1"}},
+	{"ACK", "2", "ACK", map[string]string{"epoch": "1", "version": "1.1", "session": "3", "request": "1"}},
 	{"UDP_passing", "1", "READ", map[string]string{"to": "10.0.200.3:4000", "from": "10.0.1.1:4001"}},
 }
 

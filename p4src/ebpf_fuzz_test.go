@@ -105,7 +105,7 @@ func agree(t *testing.T, hook ebpf.Hook, role string, profile int, r *rand.Rand,
 func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 	pick := func(of ...uint64) uint64 { return of[r.IntN(len(of))] }
 	ops := []wire.Op{wire.Read, wire.Write, wire.Ack, wire.CAS, wire.Sync, wire.Fetch, wire.ReadReply,
-		wire.WriteReply, wire.CASReply}
+		wire.WriteReply, wire.CASReply, wire.Notify}
 	p := wire.Packet{Op: ops[r.IntN(len(ops))], Epoch: uint16(pick(3, 3, 3, 2)),
 		Session: uint16(pick(0, 1, 2, 5000)), Request: uint32(r.IntN(6)),
 		Key: wire.Key(pick(0x01000001, 0x01000002, 0x01000003, 0x01000009, 0x02000001)), Tombstone: r.IntN(8) == 0}

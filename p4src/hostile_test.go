@@ -28,6 +28,12 @@ var hostileNetwork = []string{"port 1 host principal=1 address=10.0.1.1", "port 
 	"route 10.0.200.0/24 port=2 mac=02:00:00:00:00:02", "route 10.0.0.0/16 port=3 mac=02:00:00:00:00:03", "route 169.254.78.67/32 controller",
 	"slot 0x01000001 1", "slot 0x01000002 2", "slot 0x01000003 3 realm=9", "slot 0x02000001 4", "slot 0x01000009 5 realm=65535", "lease 70 1", "lease 71 5", "group 7 2:1 3:1",
 	"group 257 1:2 2:1", "group 258 2:2 3:1", "group 259 3:2 2:1", "group 261 5:2 2:1",
+	// Servers at the victim's port and at the hostile host's own watch, each its own host's keys.
+	"watched-chain 1 epoch=3 ack-group=8 reply-group=512", "watched-chain 2 epoch=3 ack-group=8 reply-group=512",
+	"watched-key 0x01000001", "watched-key 0x01000002", "watched-key 0x01000003", "watched-key 0x02000001",
+	"watcher 1 0x01000001 mac=02:00:00:00:01:01 address=10.0.1.1 udp=9001", "watcher 1 0x01000002 mac=02:00:00:00:01:01 address=10.0.1.1 udp=9001",
+	"watcher 1 0x02000001 mac=02:00:00:00:01:01 address=10.0.1.1 udp=9001", "watcher 5 0x01000003 mac=02:00:00:00:05:05 address=10.0.5.5 udp=9005",
+	"group 8 1:3 2:1 3:1 5:3", "group 513 1:2 1:3 2:1 5:3", "group 514 2:2 1:3 3:1 5:3", "group 515 3:2 1:3 2:1 5:3", "group 517 5:2 1:3 2:1 5:3",
 	"chain 1 role=HEAD_TAIL epoch=3 service=10.0.100.1 ack-group=7 reply-group=256",
 	"chain 2 role=TAIL epoch=3 head=10.0.200.1 tail=10.0.200.2 service=10.0.100.1 ack-group=7 reply-group=256"}
 

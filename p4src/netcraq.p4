@@ -56,8 +56,12 @@ control NetcraqIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 control NetcraqEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     EgressReplication() egress_replication;
     apply {
+        bool drop = false;
         egress_replication.apply(hdr, standard_metadata.egress_rid, standard_metadata.egress_port,
-                                 standard_metadata.ingress_port);
+                                 standard_metadata.ingress_port, drop);
+        if (drop) {
+            mark_to_drop(standard_metadata);
+        }
     }
 }
 

@@ -18,7 +18,7 @@ parser PacketIngressParser(packet_in packet, out headers_t hdr, inout metadata_t
                            in empty_t resubmit_meta, in empty_t recirculate_meta) {
     InternetChecksum() ipv4_checksum;
     state start {
-        meta = { 0, 0, false, trust_t.HOST, 0, false, 0, 0, false, false, false, 0, 0, 0, false, 0,
+        meta = { 0, 0, false, trust_t.HOST, 0, false, 0, 0, false, false, false, 0, 0, 0, false, false, 0,
                  { false, role_t.NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0 },
                  false, false, false, 0, kv_op_t.READ_REPLY, chain_op_t.NONE, false, false,
                  { false, false, false, false, false, false, false, 0 },
@@ -82,9 +82,13 @@ control NetcraqEgress(inout headers_t hdr, inout metadata_t meta, in psa_egress_
                       inout psa_egress_output_metadata_t ostd) {
     EgressReplication() egress_replication;
     apply {
+        bool drop = false;
         egress_replication.apply(hdr, (bit<16>)(EgressInstanceUint_t)istd.instance,
-                                 (bit<9>)(PortIdUint_t)istd.egress_port, hdr.bridge.ingress_port);
+                                 (bit<9>)(PortIdUint_t)istd.egress_port, hdr.bridge.ingress_port, drop);
         hdr.bridge.setInvalid();
+        if (drop) {
+            egress_drop(ostd);
+        }
     }
 }
 

@@ -214,6 +214,24 @@ func (s *scenario) command(t *testing.T, out *strings.Builder, line string) erro
 			"head_addr": address(o["head"]), "next_addr": address(o["next"]), "tail_addr": address(o["tail"]), "service_addr": address(o["service"]),
 			"ack_group": number(o["ack-group"]), "reply_group": number(o["reply-group"])}
 		return s.device.set(e)
+	case "watched-chain":
+		return s.device.set(p4rt.Entry{Table: "watched_chain", Match: p4rt.Match{"chain": p4rt.Exact(number(p[1]))},
+			Action: "watch_groups", Params: p4rt.Params{"epoch": number(o["epoch"]), "watch_ack_group": number(o["ack-group"]),
+				"watch_reply_group": number(o["reply-group"])}})
+	case "watched-key", "no-watched-key":
+		e := p4rt.Entry{Table: "watched_key", Match: p4rt.Match{"KEY_ID": p4rt.Exact(number(p[1]))}, Action: "watched"}
+		if p[0] == "no-watched-key" {
+			return s.device.remove(e)
+		}
+		return s.device.set(e)
+	case "watcher":
+		mac, err := strconv.ParseUint(strings.ReplaceAll(o["mac"], ":", ""), 16, 48)
+		if err != nil {
+			return fmt.Errorf("mac %q: %w", o["mac"], err)
+		}
+		return s.device.set(p4rt.Entry{Table: "watcher", Match: p4rt.Match{"egress_port": p4rt.Exact(number(p[1])),
+			"KEY_ID": p4rt.Exact(number(p[2]))}, Action: "notify", Params: p4rt.Params{"dst_mac": mac,
+			"address": address(o["address"]), "udp_port": number(o["udp"])}})
 	case "slot", "no-slot":
 		e := p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(number(p[1]))}, Action: "set_slot"}
 		if p[0] == "no-slot" {

@@ -52,7 +52,11 @@ func fuzzConfiguration(role string) []string {
 		"chain 1 role=" + role + " epoch=3 head=10.0.200.1 next=10.0.200.3 tail=10.0.200.4 service=10.0.100.1 ack-group=7 reply-group=256",
 		"route 10.0.1.0/24 port=1 mac=02:00:00:00:00:01", "route 10.0.200.0/24 port=2 mac=02:00:00:00:00:02", "route 10.0.100.0/24 port=3 mac=02:00:00:00:00:03",
 		"route 10.0.9.0/30 controller", "slot 0x01000001 1", "slot 0x01000002 2", "slot 0x01000003 3 realm=2",
-		"group 7 2:0 3:0", "group 257 1:2 2:1", "group 258 2:2 3:1 2:1", "group 259 3:2 3:1"}
+		"group 7 2:0 3:0", "group 257 1:2 2:1", "group 258 2:2 3:1 2:1", "group 259 3:2 3:1",
+		"watched-chain 1 epoch=3 ack-group=8 reply-group=512", "watched-key 0x01000001", "watched-key 0x01000003",
+		"watcher 1 0x01000001 mac=02:00:00:00:00:01 address=10.0.1.7 udp=9001",
+		"watcher 3 0x01000003 mac=02:00:00:00:00:03 address=10.0.3.7 udp=9003", "group 8 1:3 2:1 3:3",
+		"group 513 1:2 1:3 2:1 3:3", "group 514 2:2 1:3 3:1", "group 515 3:2 1:3 2:1 3:3"}
 }
 
 // randomInput is a random frame and the port that it comes in by: from the controller, with its

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -87,7 +88,7 @@ func TestTargets(t *testing.T) {
 			for _, file := range files {
 				t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 					s := &scenario{open: func(t *testing.T, profile int) device {
-						return startTarget(t, command, profile)
+						return &mirrored{startTarget(t, command, profile).(*process), newInterpreter(t, profile, nil)}
 					}}
 					s.run(t, file)
 				})
@@ -112,12 +113,45 @@ type process struct {
 var targetPorts = []uint32{1, 2, 3, 4, 5, 6, 9}
 
 // quiet is how long nothing more must come out of a switch for a packet to be over, silent how long
-// nothing at all. The switches take less than a millisecond, but on a busy machine a process of
-// theirs may wait for its turn after it has counted the packet.
+// nothing at all, and late how long it is waited for what is expected. The switches take less than
+// a millisecond, but on a busy machine a process of theirs may wait for its turn after it has
+// counted the packet.
 const (
 	quiet  = 20 * time.Millisecond
 	silent = 80 * time.Millisecond
+	late   = 10 * time.Second
 )
+
+// mirrored is a real switch with the interpreter beside it, which is told and sent the same, and so
+// knows how many frames are to be waited for.
+type mirrored struct {
+	*process
+	beside *interpreter
+}
+
+func (m *mirrored) set(e p4rt.Entry) error {
+	return errors.Join(m.beside.set(e), m.process.set(e))
+}
+
+func (m *mirrored) remove(e p4rt.Entry) error {
+	return errors.Join(m.beside.remove(e), m.process.remove(e))
+}
+
+func (m *mirrored) group(g p4rt.Group) error {
+	return errors.Join(m.beside.group(g), m.process.group(g))
+}
+
+func (m *mirrored) rate(port uint32, packets int64) error {
+	return errors.Join(m.beside.rate(port, packets), m.process.rate(port, packets))
+}
+
+func (m *mirrored) send(port uint32, frame []byte) ([]output, error) {
+	expected, err := m.beside.send(port, slices.Clone(frame))
+	if err != nil {
+		return nil, err
+	}
+	return m.process.sendFor(port, frame, len(expected))
+}
 
 func startTarget(t *testing.T, command []string, profile int) device {
 	t.Helper()
@@ -321,7 +355,10 @@ func (p *process) events() ([]uint64, error) {
 	return out, nil
 }
 
-func (p *process) send(port uint32, frame []byte) ([]output, error) {
+func (p *process) send(port uint32, frame []byte) ([]output, error) { return p.sendFor(port, frame, 0) }
+
+// sendFor is send where so many frames are expected at least: others may come.
+func (p *process) sendFor(port uint32, frame []byte, expected int) ([]output, error) {
 	before, err := p.events()
 	if err != nil {
 		return nil, err
@@ -356,8 +393,19 @@ func (p *process) send(port uint32, frame []byte) ([]output, error) {
 	}
 	var out []output
 	buffer := make([]byte, 65536)
-	for last := time.Now(); time.Since(last) < quiet || len(out) == 0 && time.Since(last) < silent; time.Sleep(
-		time.Millisecond) {
+	over := func(last time.Time) bool {
+		p.mu.Lock()
+		came := len(out) + len(p.packets)
+		p.mu.Unlock()
+		switch {
+		case came < expected:
+			return time.Since(last) > late
+		case came == 0:
+			return time.Since(last) > silent
+		}
+		return time.Since(last) > quiet
+	}
+	for last := time.Now(); !over(last); time.Sleep(time.Millisecond) {
 		for port, fd := range p.sockets {
 			n, from, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
 			if errors.Is(err, unix.EAGAIN) {

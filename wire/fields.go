@@ -37,21 +37,23 @@ const (
 	Fetch      Op = 11 // from the controller: reads one slot or session of one switch, whatever its state
 	FetchReply Op = 12 // to the controller
 	SyncReply  Op = 13 // to the controller
+	Notify     Op = 14 // to a server that watches the key, from its switch: what was committed
 )
 
 var opNames = [...]string{
 	Read: "READ", ReadReply: "READ_REPLY", Write: "WRITE", WriteReply: "WRITE_REPLY", Ack: "ACK", CAS: "CAS", CASReply: "CAS_REPLY",
 	Sync: "SYNC", Lease: "LEASE", LeaseReply: "LEASE_REPLY", Fetch: "FETCH", FetchReply: "FETCH_REPLY", SyncReply: "SYNC_REPLY",
+	Notify: "NOTIFY",
 }
 
 // Valid says whether o is one of the protocol's operations.
-func (o Op) Valid() bool { return o >= Read && o <= SyncReply }
+func (o Op) Valid() bool { return o >= Read && o <= Notify }
 
-// IsReply says whether o answers a request: its second byte is a Status, its UDP source port is
-// Port. An ACK is no reply.
+// IsReply says whether o answers a request, or is a NOTIFY: its second byte is a Status, its UDP
+// source port is Port. An ACK is no reply.
 func (o Op) IsReply() bool {
 	switch o {
-	case ReadReply, WriteReply, CASReply, LeaseReply, FetchReply, SyncReply:
+	case ReadReply, WriteReply, CASReply, LeaseReply, FetchReply, SyncReply, Notify:
 		return true
 	}
 	return false

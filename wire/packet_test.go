@@ -21,7 +21,7 @@ func TestMarshalRefuses(t *testing.T) {
 		{"no profile", Packet{Op: Read}, 127, ErrProfile},
 		{"profile 0", Packet{Op: Read}, 0, ErrProfile},
 		{"op 0", Packet{}, Profile128, ErrOp},
-		{"op beyond the last", Packet{Op: 14}, Profile128, ErrOp},
+		{"op beyond the last", Packet{Op: 15}, Profile128, ErrOp},
 		{"value one byte too long", Packet{Op: Write, Value: make([]byte, 17)}, Profile128, ErrValue},
 		{"value too long for the widest", Packet{Op: Write, Value: make([]byte, 1025)}, Profile8192, ErrValue},
 		{"tombstone with a value", Packet{Op: Write, Tombstone: true, Value: []byte{1}}, Profile128, ErrTombstone},

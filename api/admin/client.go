@@ -225,6 +225,12 @@ func (c *Client) CloseSessions(ctx context.Context, lease string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/sessions/"+segment(lease), nil, nil)
 }
 
+// Watch has a server told of what is committed of keys.
+func (c *Client) Watch(ctx context.Context, r WatchRequest) (*Watch, error) {
+	out := new(Watch)
+	return out, c.do(ctx, http.MethodPut, "/v1/watches", r, out)
+}
+
 // Events calls f with each event after the one numbered since (0: all that the controller still
 // has), and, with follow, those to come, until ctx ends or f fails. It returns nil when the history
 // is through (without follow), f's error, or why the stream broke.

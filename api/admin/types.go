@@ -337,3 +337,18 @@ func MarshalError(e *Error) []byte {
 	}
 	return append(b, '\n')
 }
+
+// WatchRequest has the server at a host be told of what is committed of keys, by NOTIFY packets
+// (docs/protocol.md, "Watches"). It replaces what that server watched before; no keys end it.
+type WatchRequest struct {
+	Address string   `json:"address"` // of the host, IPv4
+	Port    uint16   `json:"port"`    // UDP
+	KeyIDs  []uint32 `json:"keyIds"`
+}
+
+// Watch is what became of it.
+type Watch struct {
+	TTLSeconds int `json:"ttlSeconds"` // it is to be renewed before
+	// Refused are keys that are not there, that the host may not read, or that are too many.
+	Refused []uint32 `json:"refused"`
+}

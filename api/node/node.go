@@ -7,7 +7,10 @@
 // answers come in any order. A watch is answered again and again under its id until it is canceled.
 package node
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+)
 
 // DefaultSocket is where a node's server listens, and where libraries look for it unless
 // NETCRAQ_NODE_SOCKET names another place.
@@ -110,6 +113,11 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return e.Message }
+
+// Errorf makes an error that a client is told. do is what can be done about it.
+func Errorf(code Code, do, format string, args ...any) *Error {
+	return &Error{Code: code, Do: do, Message: fmt.Sprintf(format, args...)}
+}
 
 // Is makes errors.Is(err, &node.Error{Code: node.CodeUnavailable}) work: equal codes are the same
 // kind of failure.

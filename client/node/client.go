@@ -263,7 +263,7 @@ func (c *Client) do(ctx context.Context, k *call) error {
 	k.id = c.next
 	c.next++
 	if k.changes {
-		k.once = c.numbers.take(!k.waits)
+		k.once = c.numbers.take()
 	}
 	c.calls[k.id] = k
 	if n := c.conn; n != nil && !n.leaving {

@@ -488,6 +488,49 @@ func TestRequestsAreWrittenAsTheContractSays(t *testing.T) {
 	}
 }
 
+// No request says that what is not answered yet is done, however long that waits.
+func TestWhatWaitsIsNotDone(t *testing.T) {
+	f := newFake(t)
+	lock := make(chan uint64, 1)
+	f.hook = func(_ *peer, r api.Request) bool {
+		if r.Func == api.FuncLock {
+			lock <- r.ID
+		}
+		return r.Func == api.FuncLock
+	}
+	c := f.start().connect(Config{})
+	ctx := soon(t)
+	put := func() {
+		t.Helper()
+		if _, err := c.Put(ctx, "k", []byte("v")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put()
+	locked := make(chan error)
+	go func() {
+		_, err := c.Lock(ctx, "x", WithLease("l"))
+		locked <- err
+	}()
+	id := <-lock
+	put()
+	put()
+	waits := f.of(api.FuncLock)[0]
+	for _, r := range f.of(api.FuncPut) {
+		if r.Done > waits.Once || r.Done > r.Once {
+			t.Errorf("the put of once %d said done %d; the lock of once %d waits", r.Once, r.Done, waits.Once)
+		}
+	}
+	f.peer(0).answer(id, api.LockAnswer{Held: true, Name: "x", Token: "5", Lease: "l"})
+	if err := <-locked; err != nil {
+		t.Fatal(err)
+	}
+	put()
+	if r := f.of(api.FuncPut)[3]; r.Done != r.Once {
+		t.Errorf("all is answered, and the put of once %d said done %d", r.Once, r.Done)
+	}
+}
+
 func ptr[T any](v T) *T { return &v }
 
 func TestVersions(t *testing.T) {

@@ -318,7 +318,7 @@ func (c *Client) queue(n *connection, k *call, now time.Time) {
 	}
 	k.connection, k.start = n.number, n.queued
 	before := len(n.out)
-	n.out = appendRequest(n.out, k, millis, min(c.numbers.first, k.once))
+	n.out = appendRequest(n.out, k, millis, c.numbers.first)
 	n.queued += uint64(len(n.out) - before)
 	if k.once > 0 {
 		c.numbered, k.identity = true, c.identity
@@ -493,7 +493,8 @@ func (c *Client) notice(n *connection, id uint64, k *call, line []byte) bool {
 		k.connection, k.moving = 0, false
 		if c.conn != nil {
 			if k.once > 0 {
-				k.once = c.numbers.take(false)
+				c.numbers.finish(k.once)
+				k.once = c.numbers.take()
 			}
 			c.queue(c.conn, k, time.Now())
 			if n.leaving {

@@ -95,12 +95,11 @@ type numbers struct {
 	done  []bool // of first and those after it
 }
 
-// take gives the next number. counts: an answer is waited for before it is said to be done.
-func (n *numbers) take(counts bool) uint64 {
-	n.done = append(n.done, !counts)
-	given := n.first + uint64(len(n.done)) - 1
-	n.trim()
-	return given
+// take gives the next number. Its answer is waited for before it is said to be done, however long
+// that takes: the server would forget it, too. What it keeps for that it bounds.
+func (n *numbers) take() uint64 {
+	n.done = append(n.done, false)
+	return n.first + uint64(len(n.done)) - 1
 }
 
 func (n *numbers) finish(number uint64) {
@@ -108,10 +107,6 @@ func (n *numbers) finish(number uint64) {
 		return
 	}
 	n.done[number-n.first] = true
-	n.trim()
-}
-
-func (n *numbers) trim() {
 	for len(n.done) > 0 && n.done[0] {
 		n.first++
 		n.done = n.done[1:]

@@ -48,6 +48,7 @@ type follower struct {
 	first bool          // begun is closed
 	err   error         // why it ended
 	tries int           // since the last answer
+	bare  bool          // it is taken up without the versions that are known
 	call  *call         // the client's lock guards it; nil: it waits until it is taken up again
 	over  bool          // the client's lock guards it
 	self  stream
@@ -116,13 +117,20 @@ func (f *follower) failed(e *Error) {
 		f.call = nil
 	}
 	f.c.mu.Unlock()
+	f.mu.Lock()
+	again := false
 	switch e.Code {
 	case CodeUnavailable, CodeInternal, CodeTimeout, CodeDraining, CodeNoRoom, CodeOutcomeUnknown:
-	default:
+		again = true
+	case CodeQuotaExceeded: // what was granted once may have become more by the versions that went with it
+		again = f.first && !f.bare
+		f.bare = true
+	}
+	if !again {
+		f.mu.Unlock()
 		f.end(e)
 		return
 	}
-	f.mu.Lock()
 	pause := min(10*firstPause<<min(f.tries, 10), 5*maxPause)
 	f.tries++
 	f.mu.Unlock()
@@ -134,6 +142,29 @@ func (f *follower) failed(e *Error) {
 		}
 		f.c.send(f)
 	})
+}
+
+// told takes an answer; take takes its data, with f.mu held. An error ends the connection.
+func told[A any](f *follower, line []byte, take func(*A)) error {
+	var r response[A]
+	if err := json.Unmarshal(line, &r); err != nil {
+		return fmt.Errorf("an answer to a watch that makes no sense: %w", err)
+	}
+	if r.Error != nil {
+		f.failed(r.Error)
+		return nil
+	}
+	f.mu.Lock()
+	f.begin()
+	if r.Data != nil {
+		take(r.Data)
+	}
+	f.mu.Unlock()
+	f.signal()
+	if !r.More {
+		f.failed(&Error{Code: CodeUnavailable, Message: "the server has ended the watch"})
+	}
+	return nil
 }
 
 func (f *follower) end(err error) {
@@ -260,9 +291,9 @@ func (w *Watch) Next(ctx context.Context) (Event, error) {
 // Close ends it.
 func (w *Watch) Close() { w.end(&Error{Code: CodeClosed, Message: "the watch is closed"}) }
 
-// maxAfter is how many bytes of versions go with a watch that is taken up again. Those that have no
-// room are told anew, which is no harm: what is known is not told to the program.
-const maxAfter = 128 << 10
+// How many versions, and bytes of them, go with a watch: the server counts each as a watch. Those
+// that have no room are told anew, which is no harm: what is known is not told to the program.
+const maxAfter, maxAfterBytes = api.MaxWatches / 4, 128 << 10
 
 func (w *Watch) data(b []byte) []byte {
 	w.mu.Lock()
@@ -282,9 +313,9 @@ func (w *Watch) data(b []byte) []byte {
 		b = appendText(b, key)
 	}
 	b = append(b, `],"after":{`...)
-	begin := len(b)
+	begin, n := len(b), 0
 	for key, v := range w.last {
-		if len(b)-begin > maxAfter {
+		if n++; w.bare || n > max(maxAfter, len(w.cfg.Keys)) || len(b)-begin > maxAfterBytes {
 			break
 		}
 		if len(b) > begin {
@@ -296,27 +327,11 @@ func (w *Watch) data(b []byte) []byte {
 }
 
 func (w *Watch) tell(line []byte) error {
-	var r response[api.WatchAnswer]
-	if err := json.Unmarshal(line, &r); err != nil {
-		return fmt.Errorf("an answer to a watch that makes no sense: %w", err)
-	}
-	if r.Error != nil {
-		w.failed(r.Error)
-		return nil
-	}
-	w.mu.Lock()
-	w.begin()
-	if r.Data != nil {
-		for i := range r.Data.Events {
-			w.take(&r.Data.Events[i])
+	return told(&w.follower, line, func(a *api.WatchAnswer) {
+		for i := range a.Events {
+			w.take(&a.Events[i])
 		}
-	}
-	w.mu.Unlock()
-	w.signal()
-	if !r.More {
-		w.failed(&Error{Code: CodeUnavailable, Message: "the server has ended the watch"})
-	}
-	return nil
+	})
 }
 
 // take takes an event, if it is news. w.mu is held.
@@ -380,29 +395,15 @@ func (w *ServiceWatch) data(b []byte) []byte {
 }
 
 func (w *ServiceWatch) tell(line []byte) error {
-	var r response[api.ServiceAnswer]
-	if err := json.Unmarshal(line, &r); err != nil {
-		return fmt.Errorf("an answer to a watch that makes no sense: %w", err)
-	}
-	if r.Error != nil {
-		w.failed(r.Error)
-		return nil
-	}
-	w.mu.Lock()
-	again := w.first && w.newest != nil
-	w.begin()
-	if r.Data != nil && !(again && slices.Equal(w.newest, r.Data.Instances)) {
-		w.newest, w.told = r.Data.Instances, true
+	return told(&w.follower, line, func(a *api.ServiceAnswer) {
+		if w.newest != nil && slices.Equal(w.newest, a.Instances) {
+			return
+		}
+		w.newest, w.told = a.Instances, true
 		if w.newest == nil {
 			w.newest = []Instance{}
 		}
-	}
-	w.mu.Unlock()
-	w.signal()
-	if !r.More {
-		w.failed(&Error{Code: CodeUnavailable, Message: "the server has ended the watch"})
-	}
-	return nil
+	})
 }
 
 func decimal(text string) uint64 {

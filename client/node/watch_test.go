@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	api "github.com/netcraq/netcraq/api/node"
@@ -12,6 +13,15 @@ func watchData(r api.Request) api.WatchData {
 	var d api.WatchData
 	_ = json.Unmarshal(r.Data, &d)
 	return d
+}
+
+func nextOf(t *testing.T, w *Watch) Event {
+	t.Helper()
+	e, err := w.Next(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
 }
 
 // A watch goes on where it was: the server is told what is known, and what it tells nevertheless is
@@ -33,14 +43,7 @@ func TestWatchIsTakenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	next := func() Event {
-		t.Helper()
-		e, err := w.Next(soon(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
-	}
+	next := func() Event { t.Helper(); return nextOf(t, w) }
 	next()
 	if e := next(); e.Key != "b" || string(e.Value) != "1" || e.Version != "1.1" {
 		t.Errorf("%+v", e)
@@ -58,6 +61,59 @@ func TestWatchIsTakenUp(t *testing.T) {
 	_, err = w.Next(soon(t))
 	wantCode(t, err, CodeClosed)
 	poll.Until(t, patience, "the server to be told", func() bool { return f.count(api.FuncCancel) == 1 })
+}
+
+// A watch that has told of more keys than one may name, or whose versions are more than the quota
+// has left, is taken up all the same, and tells nothing twice.
+func TestWatchOfManyKeysIsTakenUp(t *testing.T) {
+	const keys = 5000
+	name := func(i int) string { return fmt.Sprintf("a-key-of-some-length/%04d", i) }
+	f := newFake(t)
+	f.hook = func(p *peer, r api.Request) bool {
+		if r.Func != api.FuncWatch {
+			return false
+		}
+		d := watchData(r)
+		if len(d.After) > api.MaxWatches || p.number == 2 && len(d.After) > 0 {
+			p.fail(r.ID, CodeQuotaExceeded)
+			return true
+		}
+		p.more(r.ID, api.WatchAnswer{Started: true})
+		for i := 0; i < keys; i += 500 {
+			var a api.WatchAnswer
+			for j := i; j < i+500; j++ {
+				if d.After[name(j)] == "" {
+					a.Events = append(a.Events, api.Event{Item: item(name(j), "1", "1.1")})
+				}
+			}
+			p.more(r.ID, a)
+		}
+		if p.number > 0 {
+			p.more(r.ID, api.WatchAnswer{Events: []api.Event{{Item: item("news", "1", fmt.Sprint("1.", p.number))}}})
+		}
+		return true
+	}
+	c := f.start().connect(Config{})
+	w, err := c.Watch(soon(t), WatchConfig{Prefix: ptr("")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	next := func() Event { t.Helper(); return nextOf(t, w) }
+	for i := range keys {
+		if e := next(); e.Key != name(i) {
+			t.Fatalf("%d: %+v", i, e)
+		}
+	}
+	for again := range 2 {
+		f.peer(again).Close()
+		if e := next(); e.Key != "news" || e.Version != Version(fmt.Sprint("1.", again+1)) {
+			t.Fatalf("%+v", e)
+		}
+	}
+	if n := len(watchData(f.of(api.FuncWatch)[1]).After); n == 0 || n > api.MaxWatches/4 {
+		t.Errorf("%d versions went with it", n)
+	}
 }
 
 // Who does not take events has the newest of each key, and how many there were.
@@ -133,10 +189,11 @@ func TestWatchIsRefused(t *testing.T) {
 		_, err = w.Next(soon(t))
 	}
 	wantCode(t, err, CodeQuotaExceeded)
-	if c.mu.Lock(); len(c.watches)+len(c.calls) != 0 {
-		t.Error("something of the watches is left")
-	}
-	c.mu.Unlock()
+	poll.Until(t, patience, "nothing of the watches is left", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.watches)+len(c.calls) == 0
+	})
 }
 
 func TestServiceWatch(t *testing.T) {

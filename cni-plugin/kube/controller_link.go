@@ -253,8 +253,8 @@ func (l listenerOf) Accept() (net.Conn, error) {
 func (l listenerOf) Addr() net.Addr { return l.LocalAddr() }
 
 // byNode is what a node's agent may ask of the controller, whatever has become of the node: to see
-// chains, to see and make the node API's keys, to give those back that nobody uses, and to lease
-// sessions for its own address.
+// chains, to see and make the node API's keys, to give those back that nobody uses, to lease
+// sessions for its own address, and to have a server there told of commits.
 func byNode(name string, host netip.Addr, next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	pass := func(w http.ResponseWriter, r *http.Request) {
@@ -301,6 +301,10 @@ func byNode(name string, host netip.Addr, next http.Handler) http.Handler {
 	}, deny, pass))
 	mux.HandleFunc("POST /v1/sessions", changed(func(s *api.SessionsRequest) error {
 		s.Address = host.String()
+		return nil
+	}, deny, pass))
+	mux.HandleFunc("PUT /v1/watches", changed(func(w *api.WatchRequest) error {
+		w.Address = host.String()
 		return nil
 	}, deny, pass))
 	mux.HandleFunc("PUT /v1/sessions/{lease}", pass) // whose names cannot be guessed

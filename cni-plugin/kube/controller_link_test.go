@@ -90,6 +90,13 @@ func TestControllerLink(t *testing.T) {
 	if err := json.Unmarshal([]byte((<-asked).body), &s); err != nil || s.Address != "192.0.2.7" || s.Count != 2 {
 		t.Errorf("sessions for another node: %+v, %v", s, err)
 	}
+	if _, err := c.Watch(ctx, api.WatchRequest{Address: "192.0.2.99", Port: 9, KeyIDs: []uint32{7}}); err != nil {
+		t.Error(err)
+	}
+	var w api.WatchRequest
+	if err := json.Unmarshal([]byte((<-asked).body), &w); err != nil || w.Address != "192.0.2.7" || w.Port != 9 {
+		t.Errorf("watches of another node: %+v, %v", w, err)
+	}
 	quota := &api.KeyQuota{Prefix: "node/blue/", Keys: 10}
 	if _, err := c.RequestKey(ctx, api.KeyRequest{Name: "node/blue/a", Quota: quota}); err != nil {
 		t.Error(err)

@@ -21,6 +21,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/keys"
+	"github.com/netcraq/netcraq/nodeapi/notify"
 	"github.com/netcraq/netcraq/nodeapi/server"
 )
 
@@ -33,6 +34,8 @@ type NodeAPI struct {
 	// Policy is a file that says what processes may do that are in no pod, and quotas; "": nothing,
 	// and the defaults.
 	Policy string
+	// NoPush has keys that are watched only read again and again: the switch does not tell of them.
+	NoPush bool
 	// CgroupRoot is what is before "kubepods" in the names of pods' control groups, where the agent
 	// cannot see it by its own.
 	CgroupRoot string
@@ -52,6 +55,7 @@ type nodeAPI struct {
 	server *server.Server
 	link   *controllerLink
 	store  *lateStore
+	push   *notify.Receiver // nil: there is none
 	pods   *nodePods
 }
 
@@ -92,8 +96,13 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 	if policy != nil {
 		go policy.Follow(ctx, policyEvery, o.Log, quotas.Changed)
 	}
-	go n.store.fill(ctx, keys.Options{Admin: api.NewClient("127.0.0.1", api.Through(n.link)), Node: o.Node,
-		Quota: quotas.Keys}, o.Log)
+	storing := keys.Options{Admin: api.NewClient("127.0.0.1", api.Through(n.link)), Node: o.Node, Quota: quotas.Keys,
+		Metrics: metrics}
+	if !o.NodeAPI.NoPush {
+		n.push = notify.New(notify.Options{Admin: storing.Admin, Log: o.Log, Metrics: metrics})
+		storing.Push = n.push
+	}
+	go n.store.fill(ctx, storing, o.Log)
 	go func() {
 		if err := n.server.Serve(listener); !errors.Is(err, server.ErrClosed) {
 			failed(fmt.Errorf("serving the node API: %w", err))
@@ -109,6 +118,9 @@ func (n *nodeAPI) end(log *slog.Logger) {
 	defer cancel()
 	if err := n.server.Shutdown(ctx); err != nil {
 		log.Info("some clients of the node API were still there", "err", err)
+	}
+	if n.push != nil {
+		n.push.Close()
 	}
 	n.link.close()
 	n.store.close()

@@ -49,6 +49,7 @@ func (o *kubeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.cni.From, "cni-plugins", "", "install the plugins of this `FOLDER` there")
 	f.StringVar(&o.cni.Version, "cni-version", "1.0.0", "`VERSION` of the CNI specification that the runtime speaks: 1.0.0, or 1.1.0 (containerd from 2.0 on)")
 	f.StringVar(&o.nodeAPI.Socket, "node-api", kube.DefaultNodeSocket, "`PATH` of the socket for this node's pods (docs/node-api.md); \"\": none")
+	f.BoolVar(&o.nodeAPI.NoPush, "node-api-no-push", false, "the switch tells nothing of keys that are watched there: they are only read again and again")
 	f.StringVar(&o.nodeAPI.Policy, "node-api-policy", "", "`FILE` that says what processes may do there that are in no pod, and namespaces' quotas")
 	f.StringVar(&o.nodeAPI.CgroupRoot, "cgroup-root", "", "`PATH` that is before \"kubepods\" in the names of pods' control groups, where it is not that before the agent's own")
 	f.StringSliceVar(&o.etcd.Endpoints, "etcd", nil, "etcd's client `URLS`, where the chains' state is: this agent may lead")

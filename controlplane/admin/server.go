@@ -10,7 +10,7 @@
 //	POST   /v1/chains/{chain}/keys/{key}/move
 //	GET    /v1/keys  /v1/keys/{name}           GET    /readyz
 //	POST   /v1/keys                            DELETE /v1/keys/{name}?version=N
-//	                                           GET    /v1/placement
+//	PUT    /v1/watches                         GET    /v1/placement
 //	POST   /v1/sessions                        GET    /v1/placement/why
 //	GET    /                                   PUT    /v1/placement/rules
 //	GET    /page.js  /page.css                 POST   /v1/placement/evictions
@@ -65,6 +65,7 @@ type Backend interface {
 	Counters(ctx context.Context, sw string) (*api.Counters, error)
 	OpenSessions(context.Context, api.SessionsRequest) (*api.Sessions, error)
 	KeepSessions(ctx context.Context, lease string) (*api.Sessions, error)
+	Watch(context.Context, api.WatchRequest) (*api.Watch, error)
 	CloseSessions(ctx context.Context, lease string) error
 	// Events is the events after the one numbered since, and a channel that is closed when there
 	// are more.
@@ -121,6 +122,7 @@ func handler(b Backend, p Placement, bounds *bodies) http.Handler {
 	handle("GET /v1/switches", func(r *http.Request) (any, error) { return b.Switches(r.Context()) })
 	handle("GET /v1/switches/{switch}/counters", func(r *http.Request) (any, error) { return b.Counters(r.Context(), r.PathValue("switch")) })
 	handle("POST /v1/sessions", s.openSessions)
+	handle("PUT /v1/watches", s.watch)
 	handle("PUT /v1/sessions/{lease}", func(r *http.Request) (any, error) { return b.KeepSessions(r.Context(), r.PathValue("lease")) })
 	handle("DELETE /v1/sessions/{lease}", func(r *http.Request) (any, error) { return nil, b.CloseSessions(r.Context(), r.PathValue("lease")) })
 	handle("GET /healthz", func(*http.Request) (any, error) { return map[string]string{"status": "ok"}, nil })
@@ -315,6 +317,14 @@ func (s *server) openSessions(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return s.b.OpenSessions(r.Context(), req)
+}
+
+func (s *server) watch(r *http.Request) (any, error) {
+	what, err := bodyOf[api.WatchRequest](r)
+	if err != nil {
+		return nil, err
+	}
+	return s.b.Watch(r.Context(), what)
 }
 
 // keepAlive is how often an event stream that has nothing to say shows that it is there.

@@ -96,6 +96,9 @@ func (b *backend) Switches(context.Context) ([]api.Switch, error) {
 func (b *backend) Counters(_ context.Context, s string) (*api.Counters, error) {
 	return &api.Counters{Switch: s}, b.note("counters", s)
 }
+func (b *backend) Watch(_ context.Context, r api.WatchRequest) (*api.Watch, error) {
+	return &api.Watch{TTLSeconds: 10, Refused: r.KeyIDs}, nil
+}
 func (b *backend) OpenSessions(_ context.Context, r api.SessionsRequest) (*api.Sessions, error) {
 	return &api.Sessions{Lease: "L", TTLSeconds: 30}, b.note("open", strconv.Itoa(r.Count), r.Owner, r.Address)
 }

@@ -71,9 +71,11 @@ type Controller struct {
 	// numbering is of principals and realms.
 	numbering *numbering
 	// leased is the session_lease entries, by switch: what sess says. Devices' workers read it.
-	leased  atomic.Pointer[map[string][]p4rt.Entry]
-	records map[string]chain.Record // of the chains, by name
-	saved   bool                    // an earlier controller's state was there
+	leased atomic.Pointer[map[string][]p4rt.Entry]
+	// watching is who watches what; devices' workers read it.
+	watching atomic.Pointer[watchServers]
+	records  map[string]chain.Record // of the chains, by name
+	saved    bool                    // an earlier controller's state was there
 	// savedKeys are the keys as they are on record.
 	savedKeys keyspace.Snapshot
 	stale     bool // ... but was an earlier one than the last
@@ -120,6 +122,7 @@ func New(o Options) (*Controller, error) {
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led,
 		leading:  o.Leading,
 		election: cmp.Or(o.ElectionID, p4rt.ElectionID{Low: uint64(time.Now().UnixNano())})}
+	c.watching.Store(&watchServers{})
 	if saved == nil {
 		saved = &State{}
 	}

@@ -38,10 +38,13 @@ type device struct {
 	ended bool          // run has ended
 	late  sync.Mutex    // held by jobs that come after that
 
-	former  atomic.Bool  // it runs the program of the version before
-	replace atomic.Bool  // ... and is to get this one now
-	stale   atomic.Bool  // a refresh waits for the worker
-	heard   atomic.Int64 // when a packet last came from it (Controller.now)
+	former    atomic.Bool // it runs a program of before
+	unguarded atomic.Bool // ... of before principals
+	replace   atomic.Bool // ... and is to get this one now
+	stale     atomic.Bool // a refresh waits for the worker
+	// watchesStale: the tables of watches wait for the worker.
+	watchesStale atomic.Bool
+	heard        atomic.Int64 // when a packet last came from it (Controller.now)
 
 	// What the controller's goroutine knows.
 	state     p4rt.State
@@ -266,7 +269,7 @@ func (d *device) load(ctx context.Context, stream int) error {
 		groups[g.ID] = g
 	}
 	rates := map[int]int64{}
-	if !d.former.Load() {
+	if !d.unguarded.Load() {
 		if rates, err = d.client.ReadMeter(ctx, "host_rate"); err != nil {
 			return err
 		}

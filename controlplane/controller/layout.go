@@ -6,6 +6,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // Layout says what the switches' tables should hold, for those who fill switches without P4Runtime:
@@ -61,3 +62,28 @@ func LeaseEntry(session uint16, h *topology.Host) p4rt.Entry { return leaseEntry
 // EventName is the name of a cell of the P4 counter `events`, in lower case; "" where there is
 // none.
 func EventName(cell int) string { return eventNames[cell] }
+
+// WatchServer is a server at a host that watches keys: their names, by KEY_ID.
+type WatchServer struct {
+	Host *topology.Host
+	Port uint16
+	Keys map[wire.Key]string
+}
+
+// WatchPart is what a switch holds for the watches of a chain, in the order in which it is written.
+// Groups that are used by other packets meanwhile are changed while Chain is not there.
+type WatchPart struct {
+	Groups []p4rt.Group
+	Keys   []p4rt.Entry
+	Chain  []p4rt.Entry // one; none: nobody watches
+}
+
+// Watch is a switch's part of what is watched of a chain in a configuration.
+func (l *Layout) Watch(c *topology.Chain, s *topology.Switch, conf chain.Config, servers ...WatchServer) WatchPart {
+	all := watchServers{}
+	for _, x := range servers {
+		all[x.Host.IP] = &watchServer{address: x.Host.IP, port: x.Port, keys: x.Keys}
+	}
+	w := l.p.watch(c, s, conf, all)
+	return WatchPart{w.groups, w.keys, w.chain}
+}

@@ -115,8 +115,9 @@ func readChainEntry(t *topology.Topology, e p4rt.Entry) chain.Assignment {
 
 // Replica instances of the tail's multicast (docs/protocol.md, "Multicast at the tail").
 const (
-	instanceAck   = 1
-	instanceReply = 2
+	instanceAck    = 1
+	instanceReply  = 2
+	instanceNotify = 3
 )
 
 // maxGroup is the highest multicast group id: simple_switch_grpc keeps those from 32768 on for
@@ -129,6 +130,8 @@ const maxGroup = 1<<15 - 1
 type groupIDs struct {
 	ack   [2]uint16
 	reply [2]uint16 // the group for a reply by port p is reply + p
+	// Those of what is watched are changed while they are not in use: no others are needed.
+	watchAck, watchReply uint16
 }
 
 // groupTable is the group ids of all chains at all switches.
@@ -138,7 +141,7 @@ type groupTable map[string]map[uint8]groupIDs
 // acknowledgements, and the one for a reply by port p is p further.
 const (
 	blockSize = int(topology.CPUPort) + 1
-	maxBlocks = maxGroup / blockSize / 2 // chains that there are two blocks for
+	maxBlocks = maxGroup / blockSize / 3 // chains that there are three blocks for
 )
 
 // allocateGroups gives every chain its groups at every switch. It should give the same ones again
@@ -166,7 +169,9 @@ func allocateBlocks(t *topology.Topology) groupTable {
 		taken[n] = true
 		first := uint16(1 + 2*n*blockSize)
 		second := first + uint16(blockSize)
-		ids[c.ID] = groupIDs{ack: [2]uint16{first, second}, reply: [2]uint16{first, second}}
+		watch := uint16(1 + (2*maxBlocks+n)*blockSize) // behind all others, which keep their ids
+		ids[c.ID] = groupIDs{ack: [2]uint16{first, second}, reply: [2]uint16{first, second},
+			watchAck: watch, watchReply: watch}
 	}
 	out := groupTable{}
 	for _, s := range t.Switches {
@@ -185,7 +190,7 @@ func allocateDensely(t *topology.Topology) (groupTable, error) {
 		low := 1
 		for _, c := range t.Chains {
 			var g groupIDs
-			for parity := range 2 {
+			for kind := range 3 { // of even and of odd epochs, and of what is watched
 				for low <= maxGroup && taken[low] {
 					low++
 				}
@@ -212,7 +217,11 @@ func allocateDensely(t *topology.Topology) (groupTable, error) {
 				for _, p := range ports {
 					taken[base+int(p)] = true
 				}
-				g.ack[parity], g.reply[parity] = uint16(ack), uint16(base)
+				if kind == 2 {
+					g.watchAck, g.watchReply = uint16(ack), uint16(base)
+				} else {
+					g.ack[kind], g.reply[kind] = uint16(ack), uint16(base)
+				}
 			}
 			ids[c.ID] = g
 		}
@@ -230,7 +239,14 @@ func replyPorts(s *topology.Switch) []uint32 {
 	return ports
 }
 
-// owns says whether a group is one of a chain's at a switch with these ports for replies.
+// ownsWatch says whether a group is one of a chain's for what is watched.
+func (g groupIDs) ownsWatch(ports []uint32, id uint32) bool {
+	base := uint32(g.watchReply)
+	return id == uint32(g.watchAck) || id > base && slices.Contains(ports, id-base)
+}
+
+// owns says whether a group is one of a chain's at a switch with these ports for replies, but for
+// those of what is watched.
 func (g groupIDs) owns(ports []uint32, id uint32) bool {
 	for parity := range 2 {
 		if id == uint32(g.ack[parity]) {

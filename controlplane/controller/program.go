@@ -60,6 +60,8 @@ func readProgram(pl *p4rt.Pipeline) (*program, error) {
 		forward(only(topology.DefaultController), make([]byte, 6), 1), slotEntry(1, 1, 1),
 		chainEntry(0, chainPart{head: topology.DefaultController, tail: topology.DefaultController,
 			service: topology.DefaultController}),
+		watchedChain(1, 1, 1, 1), watchedKey(1),
+		watcherEntry(&topology.Host{Port: 1, MAC: make([]byte, 6), IP: topology.DefaultController}, 1, 1),
 	} {
 		if _, err := info.Encode(e); err != nil {
 			return nil, fmt.Errorf("this is not a NetCRAQ program, or not of this version: %w", err)

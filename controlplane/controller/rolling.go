@@ -13,38 +13,40 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// From the program of before to this one (docs/security.md, "Rolling"). The program of before knows
-// no principals, realms, leases of sessions and rates; its registers and all else in its tables are
-// the same. To load a program empties a switch, so a chain whose switches all got it at once would
-// lose its values. A switch that runs the program of before is therefore taken as it is, and gets
-// this one when no chain needs it: one member after the other is left out, loaded, and brought in
-// again behind the tail.
+// From a program of before to this one (docs/security.md, "Rolling"). The last one knows no
+// watches; the one before it no principals, realms, leases of sessions and rates, either. Their
+// registers and all else in their tables are the same. To load a program empties a switch, so a
+// chain whose switches all got it at once would lose its values. A switch that runs a program of
+// before is therefore taken as it is, and gets this one when no chain needs it: one member after
+// the other is left out, loaded, and brought in again behind the tail.
 //
-// Until the last of them has it nothing is enforced: what comes from a switch of before has no
-// principal. So `access` grants everything to everybody in the meantime, as before.
+// Until the last that knows no principals has it nothing is enforced: what comes from such a switch
+// has none. So `access` grants everything to everybody in the meantime, as before.
 
-// former says whether a P4Info is that of the program of before, with the sizes of this one.
-func (p *program) former(running *configv1.P4Info) bool {
+// accessTables are those that only a program with principals has.
+var accessTables = []string{"access", "session_lease"}
+
+// former says whether a P4Info is that of a program of before, with the sizes of this one;
+// unguarded: it is of before principals.
+func (p *program) former(running *configv1.P4Info) (is, unguarded bool) {
 	info, err := p4rt.NewInfo(running)
 	if err != nil {
-		return false
+		return false, false
 	}
-	if _, err := info.TableSize("access"); err == nil {
-		return false
+	lacks := func(tables []string) bool {
+		return slices.ContainsFunc(tables, func(t string) bool { _, err := info.TableSize(t); return err != nil })
 	}
-	for _, table := range []string{"port_trust", "local_address", "ipv4_lpm", "chain_config", "key_index"} {
-		if _, err := info.TableSize(table); err != nil {
-			return false
-		}
+	if !lacks(watchTables) || lacks([]string{"port_trust", "local_address", "ipv4_lpm", "chain_config", "key_index"}) {
+		return false, false
 	}
 	for _, name := range p.pipeline.Info.Registers() {
 		cells, width, err := p.pipeline.Info.RegisterSize(name)
 		haveCells, haveWidth, haveErr := info.RegisterSize(name)
 		if err != nil || haveErr != nil || cells != haveCells || width != haveWidth {
-			return false
+			return false, false
 		}
 	}
-	return true
+	return true, lacks(accessTables)
 }
 
 // ensureProgram makes a switch run the program, but for one that runs that of before: it is taken
@@ -54,24 +56,32 @@ func (d *device) ensureProgram(ctx context.Context) (p4rt.Pushed, error) {
 	if err != nil {
 		return p4rt.Kept, err
 	}
-	if running != nil && d.c.prog.former(running) && !d.replace.Load() {
-		d.former.Store(true)
-		return p4rt.Kept, nil
+	if running != nil && !d.replace.Load() {
+		if is, unguarded := d.c.prog.former(running); is {
+			d.former.Store(true)
+			d.unguarded.Store(unguarded)
+			return p4rt.Kept, nil
+		}
 	}
 	pushed, err := d.client.EnsurePipeline(ctx, d.c.prog.pipeline)
 	if err == nil {
 		d.former.Store(false)
+		d.unguarded.Store(false)
 		d.replace.Store(false)
 	}
 	return pushed, err
 }
 
-// asFormer makes an entry one of the program of before; nil: it has none for it. What both have has
+// asFormer makes an entry one of a program of before; nil: it has none for it. What both have has
 // the same id, whatever it is called now.
-func asFormer(info *p4rt.Info, e p4rt.Entry, te *v1.TableEntry) (*v1.TableEntry, error) {
-	switch e.Table {
-	case "access", "session_lease":
+func asFormer(info *p4rt.Info, e p4rt.Entry, te *v1.TableEntry, unguarded bool) (*v1.TableEntry, error) {
+	switch {
+	case slices.Contains(watchTables, e.Table), unguarded && slices.Contains(accessTables, e.Table):
 		return nil, nil
+	case !unguarded:
+		return te, nil
+	}
+	switch e.Table {
 	case "port_trust":
 		if e.Action == "open_host_port" {
 			var err error
@@ -89,22 +99,22 @@ func asFormer(info *p4rt.Info, e p4rt.Entry, te *v1.TableEntry) (*v1.TableEntry,
 
 // tables are those of a switch that the controller fills.
 func (d *device) tables() []string {
-	if !d.former.Load() {
-		return ourTables
-	}
-	return slices.DeleteFunc(slices.Clone(ourTables), func(t string) bool { return t == "access" || t == "session_lease" })
+	return slices.DeleteFunc(slices.Clone(ourTables), func(t string) bool {
+		return d.former.Load() && slices.Contains(watchTables, t) ||
+			d.unguarded.Load() && slices.Contains(accessTables, t)
+	})
 }
 
 // openness is the default of `access`: everything while there is a switch that says no principals,
 // else nothing.
 func (c *Controller) openness() bool {
-	return slices.ContainsFunc(c.net().devices, func(d *device) bool { return d.former.Load() })
+	return slices.ContainsFunc(c.net().devices, func(d *device) bool { return d.unguarded.Load() })
 }
 
 // writeOpenness writes that default where it is another.
 func (d *device) writeOpenness(ctx context.Context) error {
 	open := d.c.openness()
-	if d.former.Load() || d.open == open {
+	if d.unguarded.Load() || d.open == open {
 		return nil
 	}
 	te, err := d.c.prog.pipeline.Info.Encode(p4rt.Entry{Table: "access", Default: true, Action: "grant",
@@ -175,6 +185,7 @@ func (c *Controller) roll(ctx context.Context) {
 			continue
 		}
 		once, cancel := context.WithTimeout(ctx, rollTimeout)
+		open := next.unguarded.Load()
 		err := c.rollOne(once, next, &owed)
 		cancel()
 		if err != nil {
@@ -189,7 +200,7 @@ func (c *Controller) roll(ctx context.Context) {
 		failed = ""
 		c.post(func() {
 			c.events.add("switch.program-replaced", next.sw.Name, "", "it runs this version's program, and is back in its chains")
-			if !c.openness() {
+			if open && !c.openness() {
 				c.events.add("network.enforces-access", "", "", "all switches run this version's program: access is enforced")
 			}
 			for _, d := range c.net().devices {

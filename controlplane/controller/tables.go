@@ -16,7 +16,7 @@ import (
 )
 
 // ourTables are the tables that the controller fills; all that is in them is its business.
-var ourTables = append([]string{"chain_config", "key_index"}, baseTables...)
+var ourTables = slices.Concat([]string{"chain_config", "key_index"}, baseTables, watchTables)
 
 // baseTables are those of them that follow from the topology, but for chains' service addresses,
 // and from the leases of sessions.
@@ -50,7 +50,7 @@ func (d *device) encode(entries ...p4rt.Entry) ([]*v1.TableEntry, error) {
 	for _, e := range entries {
 		te, err := d.c.prog.pipeline.Info.Encode(e)
 		if err == nil && d.former.Load() {
-			te, err = asFormer(d.c.prog.pipeline.Info, e, te)
+			te, err = asFormer(d.c.prog.pipeline.Info, e, te, d.unguarded.Load())
 		}
 		if err != nil {
 			return nil, err
@@ -116,7 +116,10 @@ func (d *device) writeBase(ctx context.Context) error {
 	var stray []p4rt.Group
 	ports := replyPorts(sw)
 	for _, g := range d.groups {
-		if !slices.ContainsFunc(p.chains, func(id uint8) bool { return p.groups[sw.Name][id].owns(ports, g.ID) }) {
+		if !slices.ContainsFunc(p.chains, func(id uint8) bool {
+			ids := p.groups[sw.Name][id]
+			return ids.owns(ports, g.ID) || ids.ownsWatch(ports, g.ID)
+		}) {
 			stray = append(stray, g)
 		}
 	}
@@ -135,7 +138,7 @@ func (d *device) writeBase(ctx context.Context) error {
 func (d *device) writeRates(ctx context.Context, sw *topology.Switch) error {
 	var updates []*v1.Update
 	for _, p := range sw.Ports {
-		if d.former.Load() {
+		if d.unguarded.Load() {
 			break
 		}
 		if p.Host == nil || d.rates[int(p.Number)] == int64(p.Host.Rate) {
@@ -265,7 +268,11 @@ func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 	if err := d.apply(ctx, append(untake, unroute...)...); err != nil {
 		return err
 	}
-	return d.apply(ctx, remove...)
+	if err := d.apply(ctx, remove...); err != nil {
+		return err
+	}
+	d.watchSoon()
+	return nil
 }
 
 // forgetFormer drops the key_index entries that a switch which becomes a member has from an earlier

@@ -38,6 +38,8 @@ const (
 	AfterTheNext    = "executed after the next of its session"
 	AliasOpen       = "an alias that others than the controller may use"
 	HalfChanged     = "keys are worked on while the chain is half changed"
+	ToldEarly       = "told before it was committed"
+	NotTold         = "committed, and not told"
 )
 
 // check judges a run's history, key by key.
@@ -60,6 +62,7 @@ func (h *history) check() []Violation {
 		}
 		out = append(out, belied(k, ops, versions)...)
 		out = append(out, late(k, ops, versions)...)
+		out = append(out, ahead(k, ops)...)
 		if v := linearize(k, ops, versions); v != nil {
 			out = append(out, *v)
 		}

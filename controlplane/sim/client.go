@@ -25,6 +25,10 @@ func (h *host) receive(frame []byte) {
 	if err != nil || f.Dst.Addr() != h.h.IP {
 		return
 	}
+	if x := h.w.watcher; x != nil && x.h == h.h && f.Dst.Port() == watchPort {
+		h.w.notified(payload)
+		return
+	}
 	if h.h.Principal != "clients" {
 		h.w.intrusion(h.h, frame)
 		return

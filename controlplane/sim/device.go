@@ -40,6 +40,9 @@ type device struct {
 	pending          []*asked      // without an answer
 	jobs             []func(done func())
 	busy             bool
+
+	watchConf  *chain.Config // what watches are written for; nil: nothing was installed in this connection
+	watchWaits bool          // they are to be written
 }
 
 type message struct {
@@ -63,6 +66,7 @@ func (d *device) connect() {
 	}
 	d.connected, d.number, d.starts = true, d.number+1, d.n.starts
 	d.lastTo, d.lastFrom, d.jobs, d.busy = 0, 0, nil, false
+	d.watchConf, d.watchWaits = nil, false
 	number := d.number
 	fresh := false
 	backup := false
@@ -411,7 +415,7 @@ func (n *node) setGroup(g p4rt.Group) {
 func (n *node) dropOtherGroups(keep []p4rt.Group) {
 	for id := range n.p.MulticastGroups() {
 		kept := false
-		for _, g := range keep {
+		for _, g := range slices.Concat(keep, n.watched.Groups) {
 			kept = kept || g.ID == id
 		}
 		if !kept {

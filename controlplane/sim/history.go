@@ -13,6 +13,7 @@ type operationOf struct {
 	key       wire.Key
 	op        wire.Op // Read, Write or CAS
 	eventual  bool
+	notified  bool         // an eventual read that nobody asked for: a NOTIFY
 	move      bool         // a write that puts the value that the key has under another KEY_ID
 	del       bool         // of a write: it leaves no value
 	value     string       // that was read, or written

@@ -79,6 +79,7 @@ const (
 	diceSuspend
 	diceTargets
 	diceDisk
+	diceWatch
 )
 
 func newDice(seed, stream uint64) dice { return dice{rand.New(rand.NewPCG(seed, stream))} }

@@ -40,6 +40,7 @@ type removed struct {
 	keysGoOn         bool
 	dropsMoving      bool
 	tidyBusy         bool
+	watchesStay      bool
 }
 
 func init() {
@@ -84,6 +85,7 @@ func init() {
 			r.dropsMoving = true
 		}},
 		&Mutant{ID: "TIDY_TOUCHES_BUSY", Rule: "entries of keys that are being changed are left alone when switches are tidied, and keys that are tidied are not changed", own: true, remove: func(r *removed) { r.tidyBusy = true }},
+		&Mutant{ID: "WATCHES_STAY", Rule: "watches are written anew for each configuration", own: true, remove: func(r *removed) { r.watchesStay = true }, shows: NotTold},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

@@ -126,6 +126,15 @@ func init() {
 	Mutants = append(Mutants, &Mutant{ID: "NO_ACK_HOP", Rule: "an ACK does not go far among switches of another epoch than its own", own: true, program: func(e *edit) {
 		e.when("reply.p4", "meta.chain.epoch != hdr.netcraq.epoch", 1, never)
 	}})
+	// What servers that watch are told, and that it harms nobody else.
+	Mutants = append(Mutants, &Mutant{ID: "WATCH_ANY_EPOCH", Rule: "the groups of what is watched are used in the epoch that they were written for alone", own: true, shows: NotSettled,
+		program: func(e *edit) {
+			e.assignFlag("watch.p4", "of_this_epoch", "of_this_epoch = epoch ==", 1, always)
+		}, remove: func(r *removed) { r.watchesStay = true }})
+	Mutants = append(Mutants, &Mutant{ID: "TOLD_EARLY", Rule: "servers that watch are told of what is committed alone", own: true, shows: ToldEarly, program: func(e *edit) {
+		e.when("watch.p4", "meta.chain.known && (commits", 1, func(old any) any { return or(old, equal(op, opWrite)) })
+		e.alsoDo(eventWriteStored, "outcome.p4", "acknowledge", "= meta.watched")
+	}})
 	// What keeps hostile hosts from others' keys and sessions.
 	authority := func(id, rule, shows, file, condition string) *Mutant {
 		m := &Mutant{ID: id, Rule: rule, shows: shows, program: func(e *edit) { e.when(file, condition, 1, never) }}

@@ -146,6 +146,7 @@ type node struct {
 	keyIndex   map[wire.Key]ops.Entry // never changed, but replaced
 	election   uint64                 // the highest election id that a controller has come with
 	connection int                    // ... and the newest of its connections
+	watched    controller.WatchPart   // who watches what
 }
 
 // asleepFrame is a frame that waits until the switch's machine goes on.

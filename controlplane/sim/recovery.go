@@ -7,6 +7,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -81,7 +82,7 @@ func (n *node) erase() {
 func (n *node) wipe() {
 	entries := slices.Clone(n.entries)
 	n.clear()
-	n.data = false
+	n.data, n.watched = false, controller.WatchPart{}
 	if n.w.removed.emptyHasNoRole && n.starts > 0 { // its registers alone
 		for _, e := range entries {
 			n.set(e)

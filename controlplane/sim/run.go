@@ -75,6 +75,7 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	if w.attacked {
 		w.attack(seed)
 	}
+	w.watches(seed)
 	w.faults(p, end)
 	w.leaves(p, seed, end)
 	w.takes(p, seed, end)
@@ -197,30 +198,35 @@ func (w *world) settle() (out []Violation) {
 	}
 	// One call after the other, by a client that nothing has happened to.
 	c := w.newClient("probe", w.shape.topo.Hosts[0], 1, nil)
-	for _, k := range w.keys {
-		probe := func(req core.Request) (o operationOf) {
-			req.Key, req.Deadline = k, w.loop.now+probeWithin
-			over := false
-			n := len(w.history.ops)
-			c.start(req, func(core.Result) { over = true })
-			w.loop.run(w.loop.now+2*probeWithin, func() bool { return over })
-			if len(w.history.ops) > n {
-				return w.history.ops[n]
+	probe := func(k wire.Key, req core.Request) operationOf {
+		req.Key, req.Deadline = k, w.loop.now+probeWithin
+		over := false
+		n := len(w.history.ops)
+		c.start(req, func(core.Result) { over = true })
+		w.loop.run(w.loop.now+2*probeWithin, func() bool { return over })
+		for _, o := range w.history.ops[n:] {
+			if o.client == c.name {
+				return o
 			}
-			return operationOf{outcome: nothing}
 		}
-		if o := probe(core.Request{Op: wire.Read}); o.outcome != done {
+		return operationOf{outcome: nothing}
+	}
+	for _, k := range w.keys {
+		if o := probe(k, core.Request{Op: wire.Read}); o.outcome != done {
 			fail(k, "a read gets no answer after all faults have ended")
 		}
-		if o := probe(core.Request{Op: wire.CAS, Value: []byte("probe"),
+		if o := probe(k, core.Request{Op: wire.CAS, Value: []byte("probe"),
 			Expected: c.seen[k]}); o.outcome != done && o.outcome != failed {
 			fail(k, "a compare and swap of what was just read is not decided after all faults have ended: %s", o.result())
 		}
-		if o := probe(core.Request{Op: wire.Write, Value: []byte("probe of writing")}); o.outcome != done {
+		if o := probe(k, core.Request{Op: wire.Write, Value: []byte("probe of writing")}); o.outcome != done {
 			out = append(out, Violation{Kind: NotWritable, Key: k, What: "a write is not executed after all faults have ended"})
 		}
 	}
-	return out
+	return append(out, w.allTold(func(k wire.Key) (wire.Version, bool) {
+		o := probe(k, core.Request{Op: wire.Write, Value: []byte("probe of watches")})
+		return o.version, o.outcome == done
+	})...)
 }
 
 // dirty is a key that is not clean at some member, or not the same at all; 0: there is none.

@@ -59,6 +59,8 @@ type shell struct {
 	tidying map[wire.Key]bool       // keys whose entries are being made or dropped for that
 	tidied  bool                    // switches and directory were compared
 
+	watching map[wire.Key]string // names, by KEY_ID
+
 	// switches that have left the network, and those of them that the machine does not know any
 	// more
 	left, forgotten map[string]bool
@@ -437,6 +439,9 @@ func (s *shell) install(a chain.Install) {
 		d.each(steps, func(err error) {
 			s.m.Installed(s.now(), a.Switch, a.Seq, err)
 			s.flush()
+			if err == nil {
+				d.watchFrom(a.Config)
+			}
 			done()
 		})
 	})

@@ -81,7 +81,7 @@ var mustHappen = []string{
 	"fault.suspended at head", "fault.suspended at middle", "fault.suspended at tail",
 	// Clients.
 	"fault.rights taken", "fault.session taken", "fault.key removed", "packets.denied", "packets.bad_session", "packets.write_not_found",
-	"calls.write of unknown outcome", "calls.cas of unknown outcome", "calls.cas done", "calls.cas failed", "calls.eventual read done", "clients.strays",
+	"calls.write of unknown outcome", "calls.cas of unknown outcome", "calls.cas done", "calls.cas failed", "calls.eventual read done", "clients.strays", "watcher.told",
 }
 
 func init() {

@@ -63,6 +63,7 @@ type world struct {
 	intrusions   []Violation
 	contradicted []Violation // what somebody was told, and what he was told before
 	overheard    *overheard
+	watcher      *watcher // nil: nobody watches
 }
 
 // Simulator runs seeds of one program, one after the other. Two goroutines need two.

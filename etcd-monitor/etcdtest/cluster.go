@@ -84,6 +84,10 @@ func Start(t testing.TB) string {
 
 func (c *Cluster) log(i int) string { return filepath.Join(c.dir, fmt.Sprint("log", i)) }
 
+// CheapPasswords has an etcd take the least time for passwords. It takes minutes where races are
+// looked for, else.
+func CheapPasswords(e *embed.Config) { e.BcryptCost = 4 }
+
 // Start starts member i (again).
 func (c *Cluster) Start(i int) {
 	c.t.Helper()
@@ -97,7 +101,7 @@ func (c *Cluster) Start(i int) {
 			}
 			e.Name, e.InitialCluster = fmt.Sprint("m", i), strings.Join(all, ",")
 			e.TickMs, e.ElectionMs = 50, 500
-			e.BcryptCost = 4       // the least: passwords take long where races are looked for
+			CheapPasswords(e)
 			e.UnsafeNoFsync = true // the tests' faults are of processes, not of machines
 			if !c.tls.Empty() {
 				e.ClientTLSInfo = c.tls

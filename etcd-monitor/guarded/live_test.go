@@ -19,6 +19,7 @@ import (
 	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
 	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -30,7 +31,7 @@ const livePrefix = placement.DefaultPrefix
 func startEtcd(t testing.TB) string {
 	t.Helper()
 	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogOutput: filepath.Join(
-		t.TempDir(), "log"), LogLevel: "error"})
+		t.TempDir(), "log"), LogLevel: "error", Adjust: etcdtest.CheapPasswords})
 	if err != nil {
 		t.Fatal(err)
 	}

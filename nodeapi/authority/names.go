@@ -28,5 +28,6 @@ func notANamespace(name string) error {
 	const most = 80 // of what is said again
 	shown := fmt.Sprintf("%+q", name[:min(len(name), most)])
 	return &node.Error{Code: node.CodeInvalidArgument, Message: fmt.Sprintf(
-		"%s of %d bytes is no namespace: 1 to %d of a-z, 0-9 and '-', with no '-' at its ends", shown, len(name), node.MaxNamespace)}
+		"%s of %d bytes is no namespace, a DNS label: 1 to %d of a-z, 0-9 and '-', with no '-' at its ends",
+		shown, len(name), node.MaxNamespace)}
 }

@@ -36,7 +36,7 @@ func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (
 		}
 		c, err := cell.Decode(item.Value)
 		if err != nil || c.Kind != cell.Plain && c.Kind != cell.Bound {
-			return Value{}, failure(node.CodeInternal, "write it anew, or leave it to what wrote it",
+			return Value{}, node.Errorf(node.CodeInternal, "write it anew, or leave it to what wrote it",
 				"the value of %q was not written by the node API", item.Key.Name)
 		}
 		found := item

@@ -18,8 +18,15 @@ type lease struct {
 	mark    []byte // the node's that granted it
 	ttl     time.Duration
 	since   time.Time // it had that version at this time at the latest
-	// renewed says that somebody lives: a version was seen to come, or was made here.
-	renewed bool
+	// newest is a time at which the version was still the newest one: a read began then which found
+	// it. Zero: of this version no such time is known.
+	newest time.Time
+	// lives is a time after which the version was written, so that somebody has lived since. Zero:
+	// no such time is known.
+	lives time.Time
+	// asking says that it is being read, and ask when it is to be, for what needs to know lives.
+	asking bool
+	ask    time.Time
 	// keep says that the Service goes on looking until the lease is gone: it was granted here, or
 	// something was bound to it here. Otherwise, without users, one look after its time is enough.
 	keep  bool
@@ -73,13 +80,58 @@ func (s *Service) see(k leaseKey, item store.Item, here bool) (time.Duration, bo
 	if item.Version <= l.version {
 		return ttl, true
 	}
-	l.renewed = l.renewed || here || l.version != 0
+	if l.newest.After(l.lives) {
+		l.lives = l.newest
+	}
+	l.newest = time.Time{}
 	l.version, l.value, l.mark, l.ttl, l.since = item.Version, c.Encode(), c.Value, ttl, s.clock.Now()
 	s.arm(l, ttl+margin(ttl))
 	for u := range l.users {
 		u.wake(false)
 	}
 	return ttl, true
+}
+
+// livesSince notes that a version of the lease was written here, after begin.
+func (s *Service) livesSince(k leaseKey, begin time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.leases[k]
+	if l == nil || !begin.After(l.lives) {
+		return
+	}
+	l.lives = begin
+	for u := range l.users {
+		u.wake(false)
+	}
+}
+
+// asks is how often a lease is read whose signs of life are of interest: what comes between two
+// reads is known to have come after the first.
+func asks(ttl time.Duration) time.Duration { return max(ttl/8, firstPause) }
+
+// asked reads the lease, for lives.
+func (s *Service) asked(ctx context.Context, l *lease) {
+	begin := s.clock.Now()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer s.clock.AfterFunc(longestPause, cancel)()
+	item, err := s.store.Get(ctx, l.key.store(), false)
+	if err == nil {
+		s.see(l.key, item, false)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.asking, l.ask = false, s.clock.Now().Add(firstPause)
+	if err == nil {
+		l.ask = begin.Add(asks(l.ttl))
+	}
+	if err == nil && item.Found && item.Version == l.version {
+		l.newest = begin
+	}
+	for u := range l.users {
+		u.wake(false)
+	}
 }
 
 // lastSeen gives a lease's key as it was seen last, if it was.

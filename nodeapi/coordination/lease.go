@@ -36,19 +36,19 @@ func (k leaseKey) store() store.Key {
 func parseLease(ns, lease string) (leaseKey, error) {
 	id, err := cell.ParseLeaseID(lease)
 	if err != nil {
-		return leaseKey{}, failure(node.CodeInvalidArgument, "use a lease that grant has answered", "%v", err)
+		return leaseKey{}, node.Errorf(node.CodeInvalidArgument, "use a lease that grant has answered", "%v", err)
 	}
 	return leaseKey{ns, id}, nil
 }
 
 func leaseGone(k leaseKey) error {
-	return failure(node.CodeLeaseGone, "grant a new one", "the lease %s has run out, or there never was such a one", k.id)
+	return node.Errorf(node.CodeLeaseGone, "grant a new one", "the lease %s has run out, or there never was such a one", k.id)
 }
 
 // checkTTL gives the time to live that is asked for.
 func checkTTL(millis int) (time.Duration, error) {
 	if millis < MinTTLMillis || millis > MaxTTLMillis {
-		return 0, failure(node.CodeInvalidArgument, "choose one of these", "a time to live is %d to %d ms, not %d",
+		return 0, node.Errorf(node.CodeInvalidArgument, "choose one of these", "a time to live is %d to %d ms, not %d",
 			MinTTLMillis, MaxTTLMillis, millis)
 	}
 	return time.Duration(millis) * time.Millisecond, nil
@@ -72,6 +72,7 @@ func (s *Service) grant(ctx context.Context, ns string, millis int) (leaseKey, e
 	for {
 		k := leaseKey{namespace: ns}
 		draw(k.id[:])
+		begin := s.clock.Now()
 		item, mine, err := s.swap(ctx, k.store(), 0, value)
 		switch {
 		case err != nil && !nothingDone(err):
@@ -85,6 +86,7 @@ func (s *Service) grant(ctx context.Context, ns string, millis int) (leaseKey, e
 			return leaseKey{}, err
 		case mine:
 			s.see(k, item, true)
+			s.livesSince(k, begin)
 			return k, nil
 		}
 	}
@@ -106,6 +108,7 @@ func (s *Service) KeepAlive(ctx context.Context, ns string, d node.LeaseData) (n
 // keepAlive gives the lease's key a new version, which everybody who counts its time sees. It never
 // makes the key: a lease that is gone stays so.
 func (s *Service) keepAlive(ctx context.Context, k leaseKey) (time.Duration, error) {
+	begin := s.clock.Now()
 	item, known := s.lastSeen(k)
 	pause := pauses{s: s}
 	for {
@@ -123,6 +126,7 @@ func (s *Service) keepAlive(ctx context.Context, k leaseKey) (time.Duration, err
 		switch {
 		case swapped && err == nil:
 			s.see(k, next, true)
+			s.livesSince(k, begin)
 			return ttl, nil
 		case err == nil:
 			item, known = next, true
@@ -232,7 +236,7 @@ func (s *Service) swap(ctx context.Context, key store.Key, at wire.Version, valu
 		case !unknown:
 			return item, false, err
 		case !pause.wait(ctx):
-			return item, false, failure(node.CodeOutcomeUnknown, "ask for it again, or wait until the lease has gone",
+			return item, false, node.Errorf(node.CodeOutcomeUnknown, "ask for it again, or wait until the lease has gone",
 				"whether %q was written could not be found out: %v", key.Name, err)
 		}
 	}

@@ -38,7 +38,7 @@ func token(v wire.Version) string { return strconv.FormatUint(uint64(v), 10) }
 func parseToken(token string) (wire.Version, error) {
 	n, err := strconv.ParseUint(token, 10, 64)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != token {
-		return 0, failure(node.CodeInvalidArgument, "use the token that was answered", "%q is no token", token)
+		return 0, node.Errorf(node.CodeInvalidArgument, "use the token that was answered", "%q is no token", token)
 	}
 	return wire.Version(n), nil
 }
@@ -46,7 +46,7 @@ func parseToken(token string) (wire.Version, error) {
 // hold does a taking for the lease of d.
 func (s *Service) hold(ctx context.Context, ns string, o *Owner, d node.LockData, t taking) (node.LockAnswer, error) {
 	if d.WaitMillis != nil && *d.WaitMillis < 0 {
-		return node.LockAnswer{}, failure(node.CodeInvalidArgument, "leave it out, or give milliseconds",
+		return node.LockAnswer{}, node.Errorf(node.CodeInvalidArgument, "leave it out, or give milliseconds",
 			"waitMs is %d", *d.WaitMillis)
 	}
 	t.s, t.answer, t.wake = s, node.LockAnswer{Name: d.Name}, make(chan struct{}, 1)
@@ -55,7 +55,7 @@ func (s *Service) hold(ctx context.Context, ns string, o *Owner, d node.LockData
 	case d.Lease != "":
 		t.lease, err = parseLease(ns, d.Lease)
 	case o == nil:
-		err = failure(node.CodeInvalidArgument, "name a lease", "there is no lease, and no connection to make one for")
+		err = node.Errorf(node.CodeInvalidArgument, "name a lease", "there is no lease, and no connection to make one for")
 	default:
 		t.lease, err = o.lease(ctx, ns, d.TTLMillis)
 	}
@@ -169,7 +169,7 @@ func (s *Service) holder(ctx context.Context, item store.Item) (leaseKey, bool, 
 	}
 	c, err := cell.Decode(item.Value)
 	if err != nil || !c.Hangs() {
-		return leaseKey{}, false, failure(node.CodeInternal, "delete the key",
+		return leaseKey{}, false, node.Errorf(node.CodeInternal, "delete the key",
 			"the value of %q was not written by the node API", item.Key.Name)
 	}
 	k := leaseKey{item.Key.Namespace, c.Lease}
@@ -264,7 +264,7 @@ func (s *Service) giveBack(ctx context.Context, key store.Key, version wire.Vers
 		return err
 	}
 	if !item.Found || item.Version != version {
-		return failure(node.CodeNotHeld, "take it again", "it is not held by token %d (any more)", uint64(version))
+		return node.Errorf(node.CodeNotHeld, "take it again", "it is not held by token %d (any more)", uint64(version))
 	}
 	// From here on, whatever ends the version gives it back.
 	for pause := (pauses{s: s}); ; {

@@ -1,20 +1,18 @@
 package coordination
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/netcraq/netcraq/internal/overlay"
 	"github.com/netcraq/netcraq/internal/racedetector"
 )
 
 // mutants are the rules that can be left out, and how: edits that make of the shipped Service one
-// that leaves the rule out. The shipped one has no switches for that: TestMutants applies the edits
-// to copies, and has the tests built with those in the place of the originals (go help build,
-// -overlay), once for all.
+// that leaves the rule out. The shipped one has no switches for that: TestMutants has the tests
+// built with the edits, once for all.
 var mutants = []struct{ rule, file, old, new string }{
 	{"a lease is deleted by its version", "follow.go",
 		`if item, _, err = s.store.CompareAndDelete(ctx, l.key.store(), item.Version); err != nil {`,
@@ -87,7 +85,7 @@ var mutants = []struct{ rule, file, old, new string }{
 	{"unknown outcomes are looked into", "lease.go", `		unknown = unknown || !nothingDone(err)
 `, `		unknown = unknown || !nothingDone(err)
 		if leftOut == "unknown outcomes are looked into" {
-			return item, false, failure(node.CodeUnavailable, "", "it failed")
+			return item, false, node.Errorf(node.CodeUnavailable, "", "it failed")
 		}
 `},
 	{"keys go with their lease", "follow.go", `	if len(l.bound) > 0 {
@@ -153,46 +151,11 @@ func TestHunt(t *testing.T) {
 // build builds the tests with all mutants in them.
 func build(t *testing.T) string {
 	t.Helper()
-	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	texts := map[string]string{"overlaid.go": overlaid}
+	sources := overlay.Sources{"overlaid.go": overlaid}
 	for _, m := range mutants {
-		if m.file == "" { // its edit is in another's
-			continue
-		}
-		text, ok := texts[m.file]
-		if !ok {
-			b, err := os.ReadFile(m.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text = string(b)
-		}
-		if n := strings.Count(text, m.old); n != 1 {
-			t.Fatalf("%s has %d times what a mutant changes: %s", m.file, n, m.old)
-		}
-		texts[m.file] = strings.Replace(text, m.old, m.new, 1)
-	}
-	replace := map[string]string{}
-	for name, text := range texts {
-		replace[filepath.Join(here, name)] = filepath.Join(dir, name)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+		if m.file != "" { // else its edit is in another's
+			sources.Edit(t, m.file, m.old, m.new)
 		}
 	}
-	list, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutants.test")
-	if err := os.WriteFile(file, list, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", file, "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return binary
+	return sources.Build(t)
 }

@@ -97,7 +97,7 @@ func (o *Owner) lease(ctx context.Context, ns string, millis int) (leaseKey, err
 	}
 	o.mu.Unlock()
 	if l == nil {
-		return leaseKey{}, failure(node.CodeDraining, "connect again", "the connection is ending")
+		return leaseKey{}, node.Errorf(node.CodeDraining, "connect again", "the connection is ending")
 	}
 	select {
 	case l.turn <- struct{}{}:

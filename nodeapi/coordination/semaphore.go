@@ -23,7 +23,7 @@ const permitBits = 8
 // sequence.
 func (s *Service) Acquire(ctx context.Context, ns string, o *Owner, d node.LockData) (node.LockAnswer, error) {
 	if d.Permits < 1 || d.Permits > MaxPermits {
-		return node.LockAnswer{}, failure(node.CodeInvalidArgument, "say how many there are, the same in each call",
+		return node.LockAnswer{}, node.Errorf(node.CodeInvalidArgument, "say how many there are, the same in each call",
 			"a semaphore has 1 to %d permits, not %d", MaxPermits, d.Permits)
 	}
 	key, err := named(ns, permitPrefix, "semaphore", d.Name, len("/255"))
@@ -60,7 +60,7 @@ func permitKey(semaphore store.Key, permit int) store.Key {
 func permitToken(key store.Key, v wire.Version) (string, error) {
 	permit, err := strconv.Atoi(key.Name[strings.LastIndexByte(key.Name, '/')+1:])
 	if err != nil || v.Sequence() > wire.MaxSequence>>permitBits {
-		return "", failure(node.CodeInternal, "use a semaphore of another name", "%q has no token left", key.Name)
+		return "", node.Errorf(node.CodeInternal, "use a semaphore of another name", "%q has no token left", key.Name)
 	}
 	return token(wire.MakeVersion(v.Epoch(), v.Sequence()<<permitBits|uint64(permit))), nil
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -185,16 +184,12 @@ func named(ns, prefix, what, name string, tail int) (store.Key, error) {
 	room := node.MaxKeyName - len(prefix) - tail
 	switch {
 	case name == "" || !utf8.ValidString(name) || strings.ContainsRune(name, 0):
-		return store.Key{}, failure(node.CodeInvalidArgument, "name it by text", "a %s needs a name", what)
+		return store.Key{}, node.Errorf(node.CodeInvalidArgument, "name it by text", "a %s needs a name", what)
 	case len(name) > room:
-		return store.Key{}, failure(node.CodeTooLarge, "choose a shorter one",
+		return store.Key{}, node.Errorf(node.CodeTooLarge, "choose a shorter one",
 			"the name of a %s has at most %d bytes, not %d", what, room, len(name))
 	}
 	return store.Key{Namespace: ns, Name: prefix + name}, nil
-}
-
-func failure(code node.Code, do, format string, args ...any) *node.Error {
-	return &node.Error{Code: code, Do: do, Message: fmt.Sprintf(format, args...)}
 }
 
 // nothingDone says that an error means that a write was not executed, and will not be.
@@ -226,16 +221,16 @@ func passing(err error) bool {
 // ended is the error of a call whose context ended while it only waited.
 func ended(ctx context.Context, what string) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return failure(node.CodeTimeout, "wait for longer", "%s: the time was over; nothing was done", what)
+		return node.Errorf(node.CodeTimeout, "wait for longer", "%s: the time was over; nothing was done", what)
 	}
-	return failure(node.CodeCanceled, "", "%s: canceled; nothing was done", what)
+	return node.Errorf(node.CodeCanceled, "", "%s: canceled; nothing was done", what)
 }
 
 // fits refuses a value for which a cell of the namespace has no room.
 func (s *Service) fits(ns, what string, kind cell.Kind, value []byte) error {
 	room := s.store.MaxValue(ns) - kind.Overhead()
 	if n := cell.PackedLen(value); n > room {
-		return failure(node.CodeTooLarge, "shorten it, or ask for a namespace whose chains have wider values",
+		return node.Errorf(node.CodeTooLarge, "shorten it, or ask for a namespace whose chains have wider values",
 			"%s takes %d bytes; a value here has %d, of which %d are left for it", what, n, room+kind.Overhead(), max(room, 0))
 	}
 	return nil

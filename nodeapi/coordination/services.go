@@ -37,10 +37,10 @@ func instanceKey(ns, service, instance string) (store.Key, error) {
 		return key, err
 	}
 	if strings.Contains(instance, "/") {
-		return key, failure(node.CodeInvalidArgument, "", "the name of an instance has no slash: %q", instance)
+		return key, node.Errorf(node.CodeInvalidArgument, "", "the name of an instance has no slash: %q", instance)
 	}
 	if room := node.MaxKeyName - len(key.Name) - 1; len(instance) > room {
-		return key, failure(node.CodeTooLarge, "choose a shorter one",
+		return key, node.Errorf(node.CodeTooLarge, "choose a shorter one",
 			"behind the service's name, that of an instance has at most %d bytes, not %d", room, len(instance))
 	}
 	key.Name += "/" + instance
@@ -57,7 +57,7 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 	}
 	if d.Address != "" {
 		if _, _, err := net.SplitHostPort(d.Address); err != nil {
-			return node.Instance{}, failure(node.CodeInvalidArgument, "write host:port", "the address: %v", err)
+			return node.Instance{}, node.Errorf(node.CodeInvalidArgument, "write host:port", "the address: %v", err)
 		}
 	}
 	key, err := instanceKey(ns, d.Service, d.Instance)
@@ -72,7 +72,7 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 	case d.Lease != "":
 		k, err = parseLease(ns, d.Lease)
 	case o == nil:
-		err = failure(node.CodeInvalidArgument, "name a lease", "there is no lease, and no connection to make one for")
+		err = node.Errorf(node.CodeInvalidArgument, "name a lease", "there is no lease, and no connection to make one for")
 	default:
 		k, err = o.lease(ctx, ns, d.TTLMillis)
 	}
@@ -92,6 +92,9 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 	}
 	s.bind(k, key)
 	if err != nil {
+		return node.Instance{}, err
+	}
+	if err := s.taken(ns, d.Service, item); err != nil {
 		return node.Instance{}, err
 	}
 	if o != nil && o.has(k) {
@@ -116,7 +119,7 @@ func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d 
 		return err
 	}
 	if d.Instance == "" {
-		return failure(node.CodeInvalidArgument, "use the one that registerService has answered", "an instance needs a name")
+		return node.Errorf(node.CodeInvalidArgument, "use the one that registerService has answered", "an instance needs a name")
 	}
 	item, err := s.store.Get(ctx, key, false)
 	if err != nil || !item.Found {
@@ -125,14 +128,41 @@ func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d 
 	c, err := cell.Decode(item.Value)
 	k := leaseKey{ns, c.Lease}
 	if err != nil || d.Lease != k.id.String() && (d.Lease != "" || o == nil || !o.has(k)) {
-		return failure(node.CodeNotHeld, "name its lease", "the instance %q of %q was registered by somebody else",
+		return node.Errorf(node.CodeNotHeld, "name its lease", "the instance %q of %q was registered by somebody else",
 			d.Instance, d.Service)
 	}
 	err = s.giveBack(ctx, key, item.Version)
-	if errors.Is(err, &node.Error{Code: node.CodeNotHeld}) {
-		return nil // it went, or gave way to another of its name
+	if err != nil && !errors.Is(err, &node.Error{Code: node.CodeNotHeld}) {
+		return err
 	}
-	return err
+	// It went, or gave way to another of its name.
+	if item, err = s.store.Get(ctx, key, false); err != nil {
+		return nil // whoever follows the service hears of it by its watch
+	}
+	return s.taken(ns, d.Service, item)
+}
+
+// taken tells those who follow a service here of an instance that this Service has just written or
+// taken back: the news of that may come late.
+func (s *Service) taken(ns, service string, item store.Item) error {
+	prefix, err := instanceKey(ns, service, "")
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	v := s.views[prefix]
+	s.mu.Unlock()
+	if v == nil {
+		return nil
+	}
+	v.take(item)
+	v.rouse()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v.ready {
+		v.update()
+	}
+	return nil
 }
 
 // GetService gives the instances that live. It does not know at once which ones do, if nobody has
@@ -140,7 +170,7 @@ func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d 
 func (s *Service) GetService(ctx context.Context, ns string, d node.GetServiceData) (node.ServiceAnswer, error) {
 	answer := node.ServiceAnswer{Service: d.Service, Instances: []node.Instance{}}
 	if d.Order != "" && d.Order != Nearest {
-		return answer, failure(node.CodeInvalidArgument, "leave it out, or say "+Nearest, "there is no order %q", d.Order)
+		return answer, node.Errorf(node.CodeInvalidArgument, "leave it out, or say "+Nearest, "there is no order %q", d.Order)
 	}
 	v, err := s.view(ns, d.Service)
 	if err != nil {
@@ -188,7 +218,7 @@ func (s *Service) WatchService(ctx context.Context, ns, service string, tell fun
 			case <-ctx.Done():
 				err = ctx.Err()
 			case <-s.ctx.Done():
-				err = failure(node.CodeDraining, "connect again", "the server is shutting down")
+				err = node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
 			}
 		}
 	}
@@ -221,8 +251,9 @@ type view struct {
 
 // viewState is what a view has found out, until next is closed.
 type viewState struct {
-	live []node.Instance
-	next chan struct{}
+	live  []node.Instance
+	until time.Time // one of them may live no more from then on
+	next  chan struct{}
 }
 
 type instance struct {
@@ -240,7 +271,7 @@ func (s *Service) view(ns, service string) (*view, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, failure(node.CodeDraining, "connect again", "the server is shutting down")
+		return nil, node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
 	}
 	v := s.views[prefix]
 	if v == nil {
@@ -294,6 +325,9 @@ func (v *view) now() viewState {
 func (v *view) settled(ctx context.Context) (viewState, error) {
 	for {
 		v.s.mu.Lock()
+		if v.ready && !v.s.clock.Now().Before(v.state.until) { // the process stood still, for example
+			v.update()
+		}
 		state, ready, settles, err := v.state, v.ready, v.settles, v.err
 		v.s.mu.Unlock()
 		if ready && !settles {
@@ -302,7 +336,7 @@ func (v *view) settled(ctx context.Context) (viewState, error) {
 		select {
 		case <-state.next:
 		case <-v.s.ctx.Done():
-			return state, failure(node.CodeDraining, "connect again", "the server is shutting down")
+			return state, node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
 		case <-ctx.Done():
 			if err != nil {
 				return state, err
@@ -412,7 +446,9 @@ func (v *view) run() {
 		}
 	})
 	for ok := true; ok; {
+		v.s.mu.Lock()
 		wait := v.update()
+		v.s.mu.Unlock()
 		ok = v.s.sleepUntil(v.ctx, wait, v.poke)
 	}
 	mine.Wait()
@@ -425,17 +461,14 @@ func (v *view) run() {
 	}
 }
 
-// patience is for how long a lease may not be renewed until the instances that hang on it are not
-// told of any more. It is less than the time to live: it takes a while to hear of a renewal, and an
-// instance that is left out for a moment is better than one that is called in vain.
-func patience(ttl time.Duration) time.Duration { return ttl - ttl/8 }
-
-// update finds out who lives, and for how long nothing will change by itself.
+// update finds out who lives, and for how long nothing will change by itself. An instance lives for
+// the time to live of its lease from when a version of that was written, or rather from a time
+// before which it surely was not: however late the news of it come, an instance that has been gone
+// for longer is not told of. s.mu is held.
 func (v *view) update() time.Duration {
 	s := v.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	live, settles, unread, wait := []node.Instance{}, false, false, time.Hour
+	now := s.clock.Now()
+	live, settles, unread, wait, until := []node.Instance{}, false, false, time.Hour, time.Hour
 	for name, i := range v.known {
 		if i.user == nil {
 			continue
@@ -444,32 +477,45 @@ func (v *view) update() time.Duration {
 		if s.leases[l.key] != l { // it is gone
 			continue
 		}
-		rest := l.since.Add(patience(l.ttl)).Sub(s.clock.Now())
 		switch {
-		case l.version == 0:
+		case l.asking:
+		case now.Before(l.ask):
+			wait = min(wait, l.ask.Sub(now))
+		case !s.closed:
+			l.asking = true
+			s.work.Go(func() { s.asked(v.ctx, l) })
+		}
+		since := l.lives
+		if since.IsZero() {
+			since = l.since
+		}
+		rest := since.Add(l.ttl).Sub(now)
+		switch {
+		case l.version == 0 || l.lives.IsZero() && l.newest.IsZero():
 			settles, unread = true, true
 			continue
 		case rest <= 0:
 			continue
-		case l.renewed:
+		case !l.lives.IsZero():
 			at, _ := s.nodeOf(l.mark)
 			live = append(live, node.Instance{Instance: name, Address: string(i.cell.Value), Node: at})
+			until = min(until, rest)
 		default:
 			settles = true
 		}
 		wait = min(wait, rest)
 	}
 	slices.SortFunc(live, func(a, b node.Instance) int { return strings.Compare(a.Instance, b.Instance) })
-	if v.read && settles && !unread && !v.nudged { // what comes of it will be seen
+	if v.read && settles && !unread && !v.nudged && !s.closed { // what comes of it will be seen
 		v.nudged = true
 		s.work.Go(v.nudge)
 	}
-	if rest := v.born.Add(grace).Sub(s.clock.Now()); rest > 0 {
+	if rest := v.born.Add(grace).Sub(now); rest > 0 {
 		wait = min(wait, rest)
 	} else if len(live) > 0 {
 		settles = false
 	}
-	v.ready, v.settles, v.state.live = v.read, settles, live
+	v.ready, v.settles, v.state.live, v.state.until = v.read, settles, live, now.Add(until)
 	close(v.state.next)
 	v.state.next = make(chan struct{})
 	return wait

@@ -19,6 +19,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/client"
@@ -44,11 +46,15 @@ type Options struct {
 	Patience time.Duration
 	// Interval is that between two reads of a key that is watched. 0: a second.
 	Interval time.Duration
+	// Round is the same for keys of which Push tells. 0: five seconds, and Interval at least.
+	Round time.Duration
 	// Unused is for how long a key is without a value before it is removed from the network. 0: ten
 	// minutes; below 0: it is not removed.
 	Unused time.Duration
 	// Push tells of commits as they happen; nil: watches hear of them by their own reads.
 	Push Push
+	// Metrics is where it counts; nil: nowhere.
+	Metrics prometheus.Registerer
 	// Adjust may change what a chain's client is made with. nil: it is left alone.
 	Adjust func(*client.Config)
 }
@@ -61,6 +67,8 @@ type Store struct {
 	o     Options
 	names *fromadmin.Names
 	hub   *watch.Hub
+	// counts are those of watches.
+	counts counts
 
 	sweeper sync.WaitGroup // looks for keys that are not used
 	stop    context.CancelFunc
@@ -77,6 +85,7 @@ var _ store.Store = (*Store)(nil)
 func New(ctx context.Context, o Options) (*Store, error) {
 	o.Sessions = cmp.Or(o.Sessions, 32)
 	o.Interval = cmp.Or(o.Interval, time.Second)
+	o.Round = max(cmp.Or(o.Round, 5*time.Second), o.Interval)
 	o.Unused = cmp.Or(o.Unused, 10*time.Minute)
 	s := &Store{o: o}
 	if err := s.measure(ctx); err != nil {
@@ -86,6 +95,7 @@ func New(ctx context.Context, o Options) (*Store, error) {
 		Owner: strings.TrimSpace("node API " + o.Node), Make: s.make, Adjust: o.Adjust,
 		Patience: o.Patience})
 	s.hub = newHub(s)
+	s.counts = newCounts(s.hub, o.Metrics)
 	sweeping, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	if o.Unused > 0 {
@@ -99,6 +109,7 @@ func (s *Store) Close() error {
 	s.stop()
 	s.sweeper.Wait()
 	s.hub.Close()
+	s.counts.unregister()
 	return s.names.Close()
 }
 

@@ -7,8 +7,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/node"
@@ -389,6 +392,7 @@ func TestWatch(t *testing.T) {
 
 // pushed is a Push that tells what a test says.
 type pushed struct {
+	helps atomic.Bool
 	mu    sync.Mutex
 	gives map[wire.Key]func(keys.News)
 }
@@ -403,6 +407,8 @@ func (p *pushed) Follow(id wire.Key, told func(keys.News)) func() {
 		delete(p.gives, id)
 	}
 }
+
+func (p *pushed) Helps(wire.Key) bool { return p.helps.Load() }
 
 func (p *pushed) tell(n keys.News) bool {
 	p.mu.Lock()
@@ -454,4 +460,82 @@ func TestPush(t *testing.T) {
 		defer p.mu.Unlock()
 		return len(p.gives) == 0
 	})
+}
+
+// TestRounds: a key of which the Push tells is read once a round, which finds what it has not told
+// of; as soon as it does not tell any more, once an interval.
+func TestRounds(t *testing.T) {
+	x := newBed(t, 64)
+	p := &pushed{gives: map[wire.Key]func(keys.News){}}
+	p.helps.Store(true)
+	registry := prometheus.NewRegistry()
+	s := x.store(func(o *keys.Options) {
+		o.Push, o.Interval, o.Round, o.Metrics = p, 20*time.Millisecond, time.Hour, registry
+	})
+	ctx := within(t)
+	put := func(s *keys.Store, value string) {
+		t.Helper()
+		if _, err := s.Put(ctx, key("a"), []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(s, "1")
+	w := follow(t, s, store.Watch{Namespace: "shop", Keys: []string{"a"}})
+	w.expect(t, map[string]string{"a": "1"})
+	id := wire.Key(x.Key(node.KeyName("shop", "a")).KeyID)
+	const writes = 40
+	for i := range writes {
+		put(s, fmt.Sprint("v", i))
+		time.Sleep(20 * time.Millisecond)
+	}
+	w.mu.Lock()
+	if n := len(w.all); n > 4 { // two reads at its begin may be late
+		t.Errorf("%d of %d writes were found, and no round has gone by", n, writes)
+	}
+	w.mu.Unlock()
+	p.helps.Store(false)
+	p.tell(keys.News{Key: id})
+	w.expect(t, map[string]string{"a": fmt.Sprint("v", writes-1)})
+	put(s, "2")
+	w.expect(t, map[string]string{"a": "2"})
+	if counts := counted(t, registry); counts["repair"] == 0 || counts["read"] != 1 || counts["notification"] != 0 {
+		t.Errorf("%v", counts)
+	}
+
+	p.helps.Store(true)
+	registry = prometheus.NewRegistry()
+	other := x.store(func(o *keys.Options) {
+		o.Push, o.Interval, o.Round, o.Metrics = p, time.Millisecond, 100*time.Millisecond, registry
+	})
+	t.Run("a round", func(t *testing.T) {
+		w := follow(t, other, store.Watch{Namespace: "shop", Keys: []string{"a"}})
+		w.expect(t, map[string]string{"a": "2"})
+		put(s, "3")
+		w.expect(t, map[string]string{"a": "3"})
+		if counts := counted(t, registry); counts["repair"] != 1 || counts["read"] != 0 {
+			t.Errorf("%v", counts)
+		}
+	})
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if counts := counted(t, registry); len(counts) > 0 {
+		t.Errorf("counted when it is closed: %v", counts)
+	}
+}
+
+// counted is how much was told, by what it was found by.
+func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	all, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, family := range all {
+		for _, m := range family.GetMetric() {
+			out[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+		}
+	}
+	return out
 }

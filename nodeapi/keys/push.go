@@ -10,6 +10,9 @@ type Push interface {
 	// is called. told may be called by several goroutines, and does not block. Follow does not call
 	// it before it returns.
 	Follow(key wire.Key, told func(News)) (stop func())
+	// Helps says whether told is called for a KEY_ID at present, as far as is known, so that it can
+	// be read less often. Where that changes, told is called with version 0.
+	Helps(key wire.Key) bool
 }
 
 // News is a commit of a KEY_ID.

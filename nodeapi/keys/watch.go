@@ -14,10 +14,10 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// newHub makes the watches of a store. Rounds of reads find everything, an interval later at most;
-// a Push tells sooner.
+// newHub makes the watches of a store. Rounds of reads find everything: an interval later at most,
+// and, of keys of which the Push tells, which is sooner, a round later.
 func newHub(s *Store) *watch.Hub {
-	config := watch.Config{Round: s.o.Interval, Unhelped: s.o.Interval, Listing: s.o.Interval}
+	config := watch.Config{Round: s.o.Round, Unhelped: s.o.Interval, Listing: s.o.Interval}
 	if s.o.Push != nil {
 		config.Follow = func(id wire.Key) (stop func()) {
 			return s.o.Push.Follow(id, func(n News) {
@@ -34,9 +34,10 @@ func newHub(s *Store) *watch.Hub {
 	return watch.NewHub(&reader{s: s, lists: map[string]*list{}}, config)
 }
 
-// Watch implements [store.Store]. A key's newest version is told an interval after it was committed
-// at the latest, or as soon as the Push tells of it; later only while neither the key's chain nor,
-// where it has to be looked up, the controller answers. A key that is removed from the network with
+// Watch implements [store.Store]. A key's newest version is told as soon as the Push tells of it;
+// at the latest an interval after it was committed or, where the Push should have told of it, a
+// round. It is later only while neither the key's chain nor, where it has to be looked up, the
+// controller answers. A key that is removed from the network with
 // its value is told as one that is not found, at a version above the last.
 func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.Change)) error {
 	return s.hub.Watch(ctx, what, tell)
@@ -80,6 +81,7 @@ func (r *reader) Read(ctx context.Context, key store.Key) (core.Reading, error) 
 	// What a version of the KEY_ID is as one of the name, by an example.
 	const example = 1 << 40
 	out.ID, out.Offset = id, state(true, nil, example).Version-example
+	out.Helped = r.s.o.Push != nil && r.s.o.Push.Helps(id)
 	return out, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -136,7 +137,7 @@ type noCreating struct{ everybody }
 
 func (noCreating) Authorize(_ context.Context, _ authority.Caller, v authority.Verb, _ string) error {
 	if v == authority.Create {
-		return errorf("permission_denied", "", "it may make none")
+		return &node.Error{Code: node.CodePermissionDenied, Message: "it may make none"}
 	}
 	return nil
 }

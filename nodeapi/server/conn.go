@@ -182,7 +182,7 @@ func (c *conn) read() bool {
 	case len(c.buf) == cap(c.buf):
 		grown := min(max(4*cap(c.buf), ownBuffer), node.MaxMessage)
 		if extra := int64(grown - max(cap(c.buf), ownBuffer)); !c.s.budget.take(extra, c.s.limits.Buffered) {
-			c.farewell(errorf(node.CodeQuotaExceeded, "connect again later",
+			c.farewell(node.Errorf(node.CodeQuotaExceeded, "connect again later",
 				"the server has no memory for a message that is not complete"))
 			return false
 		}
@@ -303,7 +303,7 @@ func (k *call) release() {
 // enter puts a request among those under way, unless a bound is in the way.
 func (c *conn) enter(k *call) *node.Error {
 	if !c.s.budget.take(k.cost, c.s.limits.Buffered) {
-		return errorf(node.CodeQuotaExceeded, "send it again later",
+		return node.Errorf(node.CodeQuotaExceeded, "send it again later",
 			"too many bytes of requests are under way at this server")
 	}
 	if err := c.account.Watch(k.watches); err != nil {
@@ -317,7 +317,7 @@ func (c *conn) enter(k *call) *node.Error {
 	case c.calls[k.req.ID] != nil:
 		refused = invalid("id %d: a request of this id is under way on this connection", k.req.ID)
 	case c.watched+k.watches > c.s.limits.watches:
-		refused = errorf(node.CodeQuotaExceeded, "cancel watches that are not used, or watch a prefix",
+		refused = node.Errorf(node.CodeQuotaExceeded, "cancel watches that are not used, or watch a prefix",
 			"a connection watches at most %d keys and prefixes; it watches %d, and would %d more",
 			c.s.limits.watches, c.watched, k.watches)
 	case c.last:
@@ -384,16 +384,18 @@ func (c *conn) finished(k *call, answer any, err error) {
 // connection goes on.
 func (k *call) more(ctx context.Context, answer any) bool {
 	c := k.c
-	stop := context.AfterFunc(ctx, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.room.Broadcast()
-	})
-	defer stop()
 	text := c.encode(&response{id: k.req.ID, data: answer, more: true})
 	c.mu.Lock()
-	for c.unsent > c.s.limits.backpressure() && !c.dead && ctx.Err() == nil {
-		c.room.Wait()
+	full := func() bool { return c.unsent > c.s.limits.backpressure() && !c.dead && ctx.Err() == nil }
+	if full() { // else nothing is kept for it: there are many watches
+		defer context.AfterFunc(ctx, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.room.Broadcast()
+		})()
+		for full() {
+			c.room.Wait()
+		}
 	}
 	if !c.dead && ctx.Err() == nil {
 		c.push(text)
@@ -442,9 +444,9 @@ func (c *conn) encode(r *response) []byte {
 	text, err := c.framing.append(nil, r)
 	switch {
 	case err != nil:
-		r.err = errorf(node.CodeInternal, "", "the answer cannot be written: %v", err)
+		r.err = node.Errorf(node.CodeInternal, "", "the answer cannot be written: %v", err)
 	case len(text) > node.MaxMessage:
-		r.err = errorf(node.CodeTooLarge, "ask for fewer keys at once",
+		r.err = node.Errorf(node.CodeTooLarge, "ask for fewer keys at once",
 			"the answer would have %d bytes; a message has at most %d", len(text), node.MaxMessage)
 	default:
 		return text

@@ -105,7 +105,7 @@ func (k *call) understand(r request) (any, *node.Error) {
 	case r.TimeoutMillis < 0 || r.TimeoutMillis > node.MaxTimeoutMillis:
 		return nil, invalid("timeoutMs is %d; it is at most %d", r.TimeoutMillis, node.MaxTimeoutMillis)
 	case r.Once != 0 && k.f.writes && k.client == nil:
-		return nil, errorf(node.CodeInvalidArgument, "send hello first, with \"client\"",
+		return nil, node.Errorf(node.CodeInvalidArgument, "send hello first, with \"client\"",
 			"a request with \"once\" on a connection whose hello named no client")
 	case r.Once > maxID || r.Done > maxID:
 		return nil, invalid("once and done are at most 2^53-1")

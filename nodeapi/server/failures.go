@@ -10,17 +10,12 @@ import (
 	"github.com/netcraq/netcraq/api/node"
 )
 
-// errorf makes an error that a client is told. do is what can be done about it.
-func errorf(code node.Code, do, format string, args ...any) *node.Error {
-	return &node.Error{Code: code, Do: do, Message: fmt.Sprintf(format, args...)}
-}
-
 func invalid(format string, args ...any) *node.Error {
-	return errorf(node.CodeInvalidArgument, "", format, args...)
+	return node.Errorf(node.CodeInvalidArgument, "", format, args...)
 }
 
 func errDraining() *node.Error {
-	return errorf(node.CodeDraining, "connect again", "the server is shutting down")
+	return node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
 }
 
 // unreadable says what is wrong with JSON, without what only readers of this code know.

@@ -42,7 +42,7 @@ type framing interface {
 
 // errTooLong is what ends a connection: the server cannot know where the next message begins.
 func errTooLong() *node.Error {
-	return errorf(node.CodeTooLarge, "connect again, and send less", "a message has at most %d bytes; this connection ends here",
+	return node.Errorf(node.CodeTooLarge, "connect again, and send less", "a message has at most %d bytes; this connection ends here",
 		node.MaxMessage)
 }
 

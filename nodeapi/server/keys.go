@@ -11,6 +11,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/cell"
@@ -22,18 +24,12 @@ import (
 // checkNamespace says whether a namespace is a DNS label.
 func checkNamespace(ns string) error {
 	if len(ns) > node.MaxNamespace {
-		return errorf(node.CodeTooLarge, "", "the namespace has %d bytes; it has at most %d", len(ns), node.MaxNamespace)
-	}
-	for i, r := range ns {
-		ok := r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' && i > 0 && i < len(ns)-1
-		if !ok {
-			return invalid("%q is no namespace: it is a DNS label (a-z, 0-9, -)", ns)
-		}
+		return node.Errorf(node.CodeTooLarge, "", "the namespace has %d bytes; it has at most %d", len(ns), node.MaxNamespace)
 	}
 	if ns == "" {
-		return errorf(node.CodeInvalidArgument, "name one in hello or in the request", "the request has no namespace")
+		return node.Errorf(node.CodeInvalidArgument, "name one in hello or in the request", "the request has no namespace")
 	}
-	return nil
+	return authority.CheckNamespace(ns)
 }
 
 // checkKey says whether a name may be a key's.
@@ -42,11 +38,11 @@ func checkKey(name string) error {
 	case name == "":
 		return invalid("the key has no name")
 	case len(name) > node.MaxKeyName:
-		return errorf(node.CodeTooLarge, "", "the key's name has %d bytes; it has at most %d", len(name), node.MaxKeyName)
+		return node.Errorf(node.CodeTooLarge, "", "the key's name has %d bytes; it has at most %d", len(name), node.MaxKeyName)
 	case !utf8.ValidString(name):
 		return invalid("the key's name is not UTF-8")
 	case cell.Reserved(name):
-		return errorf(node.CodePermissionDenied, "choose another name",
+		return node.Errorf(node.CodePermissionDenied, "choose another name",
 			"%q: names that begin with %s are the node API's own", name, cell.ReservedPrefix)
 	case strings.ContainsFunc(name, unicode.IsControl):
 		return invalid("%q: a key's name has no control characters", name)
@@ -152,7 +148,7 @@ const manyAtOnce = 16
 
 func getMany(ctx context.Context, k *call, d *node.GetManyData) (any, error) {
 	if len(d.Keys) > node.MaxMany {
-		return nil, errorf(node.CodeTooLarge, "ask for fewer at once", "%d keys; a getMany has at most %d", len(d.Keys),
+		return nil, node.Errorf(node.CodeTooLarge, "ask for fewer at once", "%d keys; a getMany has at most %d", len(d.Keys),
 			node.MaxMany)
 	}
 	for _, name := range d.Keys {
@@ -173,7 +169,19 @@ func getMany(ctx context.Context, k *call, d *node.GetManyData) (any, error) {
 			out.Items[n] = item(i)
 		}
 	}
-	each(len(d.Keys), manyAtOnce, read)
+	if len(d.Keys) == 1 {
+		read(0)
+		return &out, nil
+	}
+	var reads errgroup.Group
+	reads.SetLimit(manyAtOnce)
+	for n := range d.Keys {
+		reads.Go(func() error {
+			read(n) // its error is the item's
+			return nil
+		})
+	}
+	_ = reads.Wait()
 	return &out, nil
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"hash/maphash"
 	"slices"
 	"sync"
@@ -56,7 +57,7 @@ func (t *onceTable) join(name string) (*onceClient, bool, error) {
 		return c, true, nil
 	}
 	if len(t.clients) >= t.limits.OnceClients && !t.forgetOne() {
-		return nil, false, errorf(node.CodeQuotaExceeded, "close connections that are not used",
+		return nil, false, node.Errorf(node.CodeQuotaExceeded, "close connections that are not used",
 			"the server knows its %d clients", t.limits.OnceClients)
 	}
 	c := &onceClient{t: t, name: name, conns: 1, answers: map[uint64]*onceAnswer{}}
@@ -92,21 +93,24 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 	t, n := c.t, k.req.Once
 	sum := t.sum(k.req.Func, data)
 	t.mu.Lock()
-	if a := c.answers[n]; a != nil {
+	for a := c.answers[n]; a != nil; a = c.answers[n] {
 		t.mu.Unlock()
 		if a.sum != sum {
 			return nil, invalid("once %d was another request", n)
 		}
 		select {
 		case <-a.ready:
-			return a.answer, a.err
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+		if !a.undone() {
+			return a.answer, a.err
+		}
+		t.mu.Lock()
 	}
 	if n <= c.floor {
 		t.mu.Unlock()
-		return nil, errorf(node.CodeOutcomeUnknown, "read the key; numbers grow by each new request",
+		return nil, node.Errorf(node.CodeOutcomeUnknown, "read the key; numbers grow by each new request",
 			"once %d: the server has no answer of this number any more; it may or may not have been executed", n)
 	}
 	a := &onceAnswer{sum: sum, ready: make(chan struct{})}
@@ -114,9 +118,13 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 	t.mu.Unlock()
 	defer func() {
 		t.mu.Lock()
-		a.size = sizeOf(a.answer)
-		t.bytes += a.size
-		t.trim(c)
+		if a.undone() {
+			delete(c.answers, n)
+		} else {
+			a.size = sizeOf(a.answer)
+			t.bytes += a.size
+			t.trim(c)
+		}
 		t.mu.Unlock()
 		close(a.ready)
 	}()
@@ -126,6 +134,12 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 	}
 	a.answer, a.err = answer, err
 	return answer, err
+}
+
+// undone says that the request was canceled before it did anything, as one is that waits for a lock
+// when its connection ends. It is no answer for who sends it again.
+func (a *onceAnswer) undone() bool {
+	return errors.Is(a.err, &node.Error{Code: node.CodeCanceled})
 }
 
 // sum tells different requests of one number apart.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -141,4 +142,45 @@ func TestOnceBytes(t *testing.T) {
 	s.once.mu.Unlock()
 	b.send(`{"id":2,"once":1,"func":"increment","data":{"key":"n"}}`)
 	b.expectPart(`"outcome_unknown"`)
+}
+
+// Who waits for a lock and sends it again after his connection has ended waits on: that the first
+// was canceled with its connection is no answer.
+func TestOnceWaits(t *testing.T) {
+	s, path := start(t, Config{})
+	holder := dial(t, path)
+	holder.send(`{"id":1,"func":"lock","data":{"name":"x"}}`)
+	holder.expectPart(`"held":true`)
+	leases := dial(t, path)
+	leases.send(`{"id":1,"func":"grant","data":{"ttlMs":60000}}`)
+	lease := regexp.MustCompile(`[0-9a-f]{12}`).FindString(leases.receive())
+	wait := fmt.Sprintf(`{"id":2,"once":1,"timeoutMs":60000,"func":"lock","data":{"name":"x","lease":"%s"}}`, lease)
+	under := func(n int, what string) {
+		t.Helper()
+		poll.Until(t, soon, what, func() bool {
+			s.once.mu.Lock()
+			defer s.once.mu.Unlock()
+			waiting := 0
+			for _, c := range s.once.clients {
+				waiting += len(c.answers)
+			}
+			return waiting == n
+		})
+	}
+	for i := range 2 {
+		l := dial(t, path)
+		l.hello(clientA, i > 0)
+		l.send(wait)
+		under(1, "the lock is waited for")
+		l.Close()
+		under(0, "nobody waits for the lock")
+	}
+	l := dial(t, path)
+	l.hello(clientA, true)
+	l.send(wait)
+	under(1, "the lock is waited for")
+	holder.Close() // its lease goes with it
+	l.expectPart(`"held":true`)
+	l.send(wait)
+	l.expectPart(`"held":true`) // as the first time
 }

@@ -2,6 +2,8 @@ package server
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -11,15 +13,48 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
+	hubs "github.com/netcraq/netcraq/nodeapi/watch"
+	"github.com/netcraq/netcraq/nodeapi/watch/core"
+	"github.com/netcraq/netcraq/wire"
 )
 
 const scaleSocket = "NETCRAQ_SCALE_SOCKET" // for the server's process: where to listen
+
+// hubStore is a store in memory whose watches are the hub's, as they are in a node's server.
+type hubStore struct {
+	*store.Memory
+	hub *hubs.Hub
+}
+
+func newHubStore() hubStore {
+	m := store.NewMemory(1024)
+	return hubStore{m, hubs.NewHub(memoryReader{m}, hubs.Config{Unhelped: time.Hour, Round: time.Hour})}
+}
+
+func (s hubStore) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
+	return s.hub.Watch(ctx, w, tell)
+}
+
+func (s hubStore) Put(ctx context.Context, key store.Key, value []byte) (wire.Version, error) {
+	v, err := s.Memory.Put(ctx, key, value)
+	s.hub.Suspect(key) // as the network tells it
+	return v, err
+}
+
+type memoryReader struct{ *store.Memory }
+
+func (m memoryReader) Read(ctx context.Context, key store.Key) (core.Reading, error) {
+	i, err := m.Get(ctx, key, false)
+	return core.Reading{Item: i}, err
+}
 
 // TestScaleServer is the server of TestScale, in a process of its own. It ends with its input.
 func TestScaleServer(t *testing.T) {
@@ -31,7 +66,7 @@ func TestScaleServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(Config{Store: store.NewMemory(1024), Namespace: "default"})
+	s := New(Config{Store: newHubStore(), Namespace: "default"})
 	defer s.Close()
 	go func() { _ = s.Serve(l) }()
 	fmt.Println("listening")
@@ -59,6 +94,8 @@ func TestScale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var said bytes.Buffer
+	process.Stderr = &said
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -92,16 +129,26 @@ func TestScale(t *testing.T) {
 		}
 		t.Logf("%-20s get %s; %s", what, percentiles(took), memory())
 	}
+	var stalled sync.Once
+	stacks := func() string { // it ends the server
+		_ = process.Process.Signal(syscall.SIGQUIT)
+		_ = process.Wait()
+		return said.String()
+	}
 	latency("1 connection:")
 	conns := make([]net.Conn, connections)
 	for i := range conns {
-		if conns[i], err = net.Dial("unix", path); err != nil {
-			t.Fatal(err)
-		}
+		// Where the server is slow to take them, the kernel says to try again.
+		poll.Nil(t, time.Minute, fmt.Sprint("connection ", i), func() error {
+			conns[i], err = net.Dial("unix", path)
+			return err
+		})
 		defer conns[i].Close()
 	}
 	latency(fmt.Sprint(connections, " connections:"))
 	var wg sync.WaitGroup
+	var watched atomic.Int64
+	begun := time.Now()
 	for part := range 10 {
 		wg.Go(func() {
 			buf := make([]byte, 64<<10)
@@ -109,13 +156,19 @@ func TestScale(t *testing.T) {
 				for n := range each {
 					fmt.Fprintf(conns[i], `{"id":%d,"func":"watch","data":{"keys":["k%d"]}}`+"\n", n+1, i*each+n)
 				}
-				for answers := 0; answers < 2*each; {
+				var answers []byte
+				for bytes.Count(answers, []byte("\n")) < 2*each {
+					_ = conns[i].SetReadDeadline(time.Now().Add(time.Minute))
 					n, err := conns[i].Read(buf)
-					if err != nil {
-						t.Error(err)
+					if answers = append(answers, buf[:n]...); err != nil {
+						stalled.Do(func() {
+							t.Errorf("connection %d: %v after\n%sThe server's stacks:\n%.20000s", i, err, answers, stacks())
+						})
 						return
 					}
-					answers += strings.Count(string(buf[:n]), "\n")
+				}
+				if n := watched.Add(each); n%(connections*each/5) == 0 {
+					t.Logf("%d watches after %v", n, time.Since(begun).Round(time.Millisecond))
 				}
 			}
 		})
@@ -128,6 +181,7 @@ func TestScale(t *testing.T) {
 	for n := range rounds {
 		i := n * 7 % connections
 		begun := time.Now()
+		_ = conns[i].SetReadDeadline(begun.Add(time.Minute))
 		l.send(fmt.Sprintf(`{"id":2,"func":"put","data":{"key":"k%d","value":"v"}}`, i*each))
 		if _, err := conns[i].Read(buf); err != nil && err != io.EOF {
 			t.Fatal(err)

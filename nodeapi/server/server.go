@@ -171,7 +171,7 @@ func (s *Server) take(nc net.Conn) {
 	switch {
 	case full:
 		s.metrics.refused.Inc()
-		turnAway(nc, errorf(node.CodeQuotaExceeded, "close connections that are not used",
+		turnAway(nc, node.Errorf(node.CodeQuotaExceeded, "close connections that are not used",
 			"the server has its %d connections", s.limits.Connections))
 	case late:
 		turnAway(nc, errDraining())
@@ -208,11 +208,15 @@ func (s *Server) dismiss() {
 // connection that is to be read on, with a stack that has its size.
 func (s *Server) work(c *conn) {
 	for c != nil {
-		if k := c.next(); k != nil {
+		switch k := c.next(); {
+		case k == nil:
+			s.reads.Done()
+		case k.f.watches != nil: // it lasts: on a stack that becomes small again while it waits
+			go k.run()
+			continue
+		default:
 			s.readBy(c)
 			k.run()
-		} else {
-			s.reads.Done()
 		}
 		if s.spares.Add(1) > maxSpare {
 			s.spares.Add(-1)

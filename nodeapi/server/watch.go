@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"sync"
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/cell"
@@ -17,11 +16,12 @@ func watchCost(d *node.WatchData) int { return max(1, len(d.Keys), len(d.After))
 // eventsAtOnce is how many bytes of values and names one answer of a watch has, about.
 const eventsAtOnce = node.MaxMessage / 8
 
-func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
+// watchOf is what a watch asks for.
+func watchOf(ctx context.Context, k *call, d *node.WatchData) (*store.Watch, error) {
 	if len(d.Keys) == 0 && d.Prefix == nil {
 		return nil, invalid("a watch has keys or a prefix (\"\": all keys of the namespace)")
 	}
-	w := store.Watch{Keys: d.Keys, Prefix: d.Prefix, After: map[string]wire.Version{}}
+	w := &store.Watch{Keys: d.Keys, Prefix: d.Prefix}
 	for _, name := range d.Keys {
 		if err := checkKey(name); err != nil {
 			return nil, err
@@ -32,6 +32,9 @@ func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
 			return nil, err
 		}
 	}
+	if len(d.After) > 0 {
+		w.After = map[string]wire.Version{}
+	}
 	for name, text := range d.After {
 		v, err := parseVersion(text)
 		if err != nil {
@@ -40,7 +43,14 @@ func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
 		w.After[name] = v
 	}
 	var err error
-	if w.Namespace, err = k.place(ctx, d.Namespace); err != nil {
+	w.Namespace, err = k.place(ctx, d.Namespace)
+	return w, err
+}
+
+// watch has as small a frame as can be: while it waits, little of its stack is in use.
+func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
+	w, err := watchOf(ctx, k, d)
+	if err != nil {
 		return nil, err
 	}
 	if !k.more(ctx, &node.WatchAnswer{Started: true}) {
@@ -49,31 +59,40 @@ func watch(ctx context.Context, k *call, d *node.WatchData) (any, error) {
 	// A right may be taken back, and a pod may go, while the watch lasts.
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	err = k.c.s.config.Store.Watch(ctx, w, func(changes []store.Change) {
+	err = k.c.s.config.Store.Watch(ctx, *w, func(changes []store.Change) {
 		if _, err := k.place(ctx, w.Namespace); err != nil {
 			end(err)
 			return
 		}
-		for len(changes) > 0 {
-			var events []node.Event
-			size := 0
-			for len(changes) > 0 && (len(events) == 0 || size < eventsAtOnce) {
-				// A byte of a value is up to six in JSON.
-				size += 64 + len(changes[0].Key.Name) + 6*len(changes[0].Value)
-				if !cell.Reserved(changes[0].Key.Name) {
-					events = append(events, event(ctx, k, changes[0]))
-				}
-				changes = changes[1:]
-			}
-			if len(events) > 0 && !k.more(ctx, &node.WatchAnswer{Events: events}) {
-				return
-			}
-		}
+		tellChanges(ctx, k, changes)
 	})
+	return nil, causeOf(ctx, err)
+}
+
+// causeOf is why a watch ended that ended with err: the right to it was taken back, for example.
+func causeOf(ctx context.Context, err error) error {
 	if refused := new(node.Error); errors.As(context.Cause(ctx), &refused) {
-		return nil, refused
+		return refused
 	}
-	return nil, err
+	return err
+}
+
+func tellChanges(ctx context.Context, k *call, changes []store.Change) {
+	for len(changes) > 0 {
+		var events []node.Event
+		size := 0
+		for len(changes) > 0 && (len(events) == 0 || size < eventsAtOnce) {
+			// A byte of a value is up to six in JSON.
+			size += 64 + len(changes[0].Key.Name) + 6*len(changes[0].Value)
+			if !cell.Reserved(changes[0].Key.Name) {
+				events = append(events, event(ctx, k, changes[0]))
+			}
+			changes = changes[1:]
+		}
+		if len(events) > 0 && !k.more(ctx, &node.WatchAnswer{Events: events}) {
+			return
+		}
+	}
 }
 
 // event is a change as a program is told of it. A key whose lease is gone has no value any more;
@@ -85,26 +104,4 @@ func event(ctx context.Context, k *call, c store.Change) node.Event {
 			Overtaken: c.Overtaken}
 	}
 	return node.Event{Item: item(v), Overtaken: c.Overtaken}
-}
-
-// each does n things, some of them at a time.
-func each(n, atOnce int, do func(i int)) {
-	if n == 1 {
-		do(0)
-		return
-	}
-	var wg sync.WaitGroup
-	next := make(chan int)
-	for range min(n, atOnce) {
-		wg.Go(func() {
-			for i := range next {
-				do(i)
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
 }

@@ -27,6 +27,7 @@ type Memory struct {
 type watcher struct {
 	changed chan struct{}
 	w       Watch
+	known   map[Key]told
 }
 
 func (w *watcher) wake() {
@@ -153,11 +154,11 @@ func (m *Memory) list(namespace, prefix string) []Key {
 	return keys
 }
 
-// follow registers a watcher, until stop.
-func (m *Memory) follow(w Watch) (_ *watcher, stop func()) {
+// follow registers a watcher, until unfollow.
+func (m *Memory) follow(w Watch) *watcher {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	f := &watcher{changed: make(chan struct{}, 1), w: w}
+	f := &watcher{changed: make(chan struct{}, 1), w: w, known: map[Key]told{}}
 	if w.Prefix != nil {
 		m.byPrefix[f] = struct{}{}
 	}
@@ -168,55 +169,63 @@ func (m *Memory) follow(w Watch) (_ *watcher, stop func()) {
 		}
 		m.byKey[k][f] = struct{}{}
 	}
-	return f, func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		delete(m.byPrefix, f)
-		for _, name := range w.Keys {
-			k := Key{w.Namespace, name}
-			if delete(m.byKey[k], f); len(m.byKey[k]) == 0 {
-				delete(m.byKey, k)
-			}
+	return f
+}
+
+func (m *Memory) unfollow(f *watcher) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.byPrefix, f)
+	for _, name := range f.w.Keys {
+		k := Key{f.w.Namespace, name}
+		if delete(m.byKey[k], f); len(m.byKey[k]) == 0 {
+			delete(m.byKey, k)
 		}
 	}
 }
 
+// told is what a Watch has told of a key.
+type told struct {
+	version wire.Version
+	writes  uint64
+}
+
+// news is what f has not told yet.
+func (m *Memory) news(f *watcher) (out []Change) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w, known := &f.w, f.known
+	var keys []Key
+	for _, name := range w.Keys {
+		keys = append(keys, Key{w.Namespace, name})
+	}
+	if w.Prefix != nil {
+		keys = append(keys, m.list(w.Namespace, *w.Prefix)...)
+	}
+	for _, k := range keys {
+		item := m.get(k)
+		last, before := known[k]
+		switch after, has := w.After[k.Name]; {
+		case before && last.version == item.Version:
+			continue
+		case before:
+			out = append(out, Change{item, m.writes[k] - last.writes - 1})
+		case !has:
+			out = append(out, Change{Item: item})
+		case item.Version > after: // each write is the next version
+			out = append(out, Change{item, item.Version.Sequence() - after.Sequence() - 1})
+		}
+		known[k] = told{item.Version, m.writes[k]}
+	}
+	return out
+}
+
 // Watch implements [Store].
 func (m *Memory) Watch(ctx context.Context, w Watch, tell func([]Change)) error {
-	type told struct {
-		version wire.Version
-		writes  uint64
-	}
-	known := map[Key]told{}
-	f, stop := m.follow(w)
-	defer stop()
+	f := m.follow(w)
+	defer m.unfollow(f)
 	for {
-		var out []Change
-		m.mu.Lock()
-		var keys []Key
-		for _, name := range w.Keys {
-			keys = append(keys, Key{w.Namespace, name})
-		}
-		if w.Prefix != nil {
-			keys = append(keys, m.list(w.Namespace, *w.Prefix)...)
-		}
-		for _, k := range keys {
-			item := m.get(k)
-			last, before := known[k]
-			switch after, has := w.After[k.Name]; {
-			case before && last.version == item.Version:
-				continue
-			case before:
-				out = append(out, Change{item, m.writes[k] - last.writes - 1})
-			case !has:
-				out = append(out, Change{Item: item})
-			case item.Version > after: // each write is the next version
-				out = append(out, Change{item, item.Version.Sequence() - after.Sequence() - 1})
-			}
-			known[k] = told{item.Version, m.writes[k]}
-		}
-		m.mu.Unlock()
-		if len(out) > 0 {
+		if out := m.news(f); len(out) > 0 {
 			tell(out)
 			continue
 		}

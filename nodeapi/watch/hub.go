@@ -81,10 +81,16 @@ type Hub struct {
 
 // watcher is one Watch.
 type watcher struct {
+	id    core.Watcher
 	watch store.Watch
-	names *names        // those under its prefix
 	ready chan struct{} // of one: there is something to take
 	ended chan error    // of one: a key of it cannot be read, and trying again will not help
+
+	// Of one with a prefix; the others' are empty.
+	names     *names           // those under it
+	listing   <-chan time.Time // when they are to be listed again
+	notBefore time.Duration    // a list that began earlier is too old
+	failures  int              // to list them, one after another
 }
 
 // NewHub makes a hub without watchers. Close ends it.
@@ -114,68 +120,87 @@ func (h *Hub) Close() {
 
 func (h *Hub) now() time.Duration { return time.Since(h.start) }
 
-// Watch is [store.Store]'s.
+// Watch is [store.Store]'s. Its frame is small: while it waits, little of its stack is in use, and
+// there are many.
 func (h *Hub) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
-	me := &watcher{watch: w, ready: make(chan struct{}, 1), ended: make(chan error, 1)}
-	h.mu.Lock()
-	h.last++
-	id := h.last
-	h.watchers[id] = me
-	h.mu.Unlock()
-	defer h.leave(id)
-	for _, name := range w.Keys {
-		if err := h.follow(id, me, store.Key{Namespace: w.Namespace, Name: name}); err != nil {
-			return err
-		}
-	}
-	var list <-chan time.Time // nil: no prefix
-	notBefore := h.now()
-	failures := 0
-	if w.Prefix != nil {
-		list = time.After(0)
-		names := h.open(w.Namespace, *w.Prefix)
-		defer h.release(names)
-		me.names = names
-	}
-	for {
+	me, err := h.enter(&w)
+	defer h.leave(me)
+	for err == nil {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			err = ctx.Err()
 		case <-h.ctx.Done():
-			return &node.Error{Code: node.CodeDraining, Message: "the server of this node is shutting down",
-				Do: "connect again, and watch from the versions that you have"}
-		case err := <-me.ended:
-			return err
-		case <-list:
-			err := h.list(ctx, id, me, notBefore)
-			notBefore = h.now() + h.config.Listing/2
-			if fatal(err) {
-				return err
-			}
-			if failures++; err == nil {
-				failures = 0
-			}
-			list = time.After(h.config.Listing << min(failures, 4))
+			err = errDraining
+		case err = <-me.ended:
+		case <-me.listing:
+			err = h.listAgain(ctx, me)
 		case <-me.ready:
-			for more := true; more && ctx.Err() == nil; {
-				var changes []store.Change
-				h.mu.Lock()
-				changes, more = h.machine.Take(id, h.config.AtOnce)
-				h.mu.Unlock()
-				if len(changes) > 0 {
-					tell(changes)
-				}
-			}
+			h.take(ctx, me, tell)
 		}
 	}
+	return err
 }
 
-func (h *Hub) leave(id core.Watcher) {
+var errDraining = &node.Error{Code: node.CodeDraining, Message: "the server of this node is shutting down",
+	Do: "connect again, and watch from the versions that you have"}
+
+// enter makes a watcher. leave ends it, also where there was an error.
+func (h *Hub) enter(w *store.Watch) (*watcher, error) {
+	me := &watcher{watch: *w, ready: make(chan struct{}, 1), ended: make(chan error, 1)}
+	h.mu.Lock()
+	h.last++
+	me.id = h.last
+	h.watchers[me.id] = me
+	h.mu.Unlock()
+	for _, name := range w.Keys {
+		if err := h.follow(me.id, me, store.Key{Namespace: w.Namespace, Name: name}); err != nil {
+			return me, err
+		}
+	}
+	if w.Prefix != nil {
+		me.notBefore = h.now()
+		me.names = h.open(w.Namespace, *w.Prefix)
+		me.listing = time.After(0)
+	}
+	return me, nil
+}
+
+func (h *Hub) leave(me *watcher) {
+	if me.names != nil {
+		h.release(me.names)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.machine.Leave(id)
-	delete(h.watchers, id)
+	h.machine.Leave(me.id)
+	delete(h.watchers, me.id)
 	h.drive()
+}
+
+// listAgain lists the names under the watcher's prefix, and sees to the next time.
+func (h *Hub) listAgain(ctx context.Context, me *watcher) error {
+	err := h.list(ctx, me.id, me, me.notBefore)
+	me.notBefore = h.now() + h.config.Listing/2
+	if fatal(err) {
+		return err
+	}
+	if me.failures++; err == nil {
+		me.failures = 0
+	}
+	me.listing = time.After(h.config.Listing << min(me.failures, 4))
+	return nil
+}
+
+// take tells all that there is to take.
+func (h *Hub) take(ctx context.Context, me *watcher, tell func([]store.Change)) {
+	for more := true; more && ctx.Err() == nil; {
+		var changes []store.Change
+		h.mu.Lock()
+		changes, more = h.machine.Take(me.id, h.config.AtOnce)
+		h.mu.Unlock()
+		if len(changes) > 0 {
+			tell(changes)
+		}
+	}
 }
 
 func (h *Hub) follow(id core.Watcher, me *watcher, key store.Key) error {
@@ -378,6 +403,13 @@ func (h *Hub) SuspectAll() {
 	defer h.mu.Unlock()
 	h.machine.SuspectAll(h.now())
 	h.drive()
+}
+
+// Counts are what has been found, and by what.
+func (h *Hub) Counts() core.Counts {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.machine.Counts()
 }
 
 // Watched are the KEY_IDs that the network should notify of.

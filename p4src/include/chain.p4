@@ -3,12 +3,12 @@
  * CRAQ on registers: what this switch does with a NetCRAQ packet, given its role in the packet's
  * chain (docs/protocol.md says it in words). A stage is a control in the file of its name:
  *
- *   ┌────────┐   ┌──────────┐   ┌────────┐
- *   │ Lookup │──▶│ Dispatch │──▶│ Access │──▶ the operation: READ, ASSIGN, STORE, COMMIT, ...
- *   └────────┘   └──────────┘   └────────┘      │
- *   whose is it? what is it     may its         │     no operation: nothing of the registers is asked
- *                for us?        principal?      │ ────────────────────────────────────────────────────┐
- *   ┌───────────────────────────────────────────┘                                                     │
+ *   ┌────────┐   ┌───────┐   ┌──────────┐   ┌────────┐
+ *   │ Lookup │──▶│ Watch │──▶│ Dispatch │──▶│ Access │──▶ the operation: READ, ASSIGN, STORE, ...
+ *   └────────┘   └───────┘   └──────────┘   └────────┘      │
+ *   whose is it? whom the    what is it     may its         │ no operation: no register is asked
+ *                ACK is for  for us?        principal?      │ ────────────────────────────────────────┐
+ *   ┌───────────────────────────────────────────────────────┘                                         │
  *   ▼                                                                                                 │
  *   lease_expiry ─▶ session_request ─▶ versions ─▶ session_version ─▶ slot_writer ─▶ objects_store    │
  *   may this        retry? old?        clean?      the version a      who wrote      the value        │
@@ -34,6 +34,7 @@
 
 #include "headers.p4"
 #include "lookup.p4"
+#include "watch.p4"
 #include "dispatch.p4"
 #include "access.p4"
 #include "lease.p4"
@@ -45,6 +46,7 @@
 
 control Chain(inout headers_t hdr, inout metadata_t meta) {
     STAGE Lookup() lookup;
+    STAGE Watch() watch;
     Dispatch() dispatch;
     STAGE Access() access;
     STAGE Lease() lease;
@@ -58,6 +60,7 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         lookup.apply(hdr, meta);
+        watch.apply(hdr, meta);
         dispatch.apply(hdr, meta);
         access.apply(hdr, meta);
         if (meta.chain_op != chain_op_t.NONE) {

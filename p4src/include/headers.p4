@@ -33,7 +33,8 @@ enum bit<8> kv_op_t {
     LEASE_REPLY = 10,
     FETCH       = 11,
     FETCH_REPLY = 12,
-    SYNC_REPLY  = 13
+    SYNC_REPLY  = 13,
+    NOTIFY      = 14
 }
 
 /* Flags of requests and chain packets; the same byte is the status in replies. */
@@ -95,8 +96,9 @@ const bit<16> CONTROLLER_SESSIONS = 64;
 const bit<32> REQUEST_WINDOW = 1 << 28;
 
 /* The instance (egress_rid) of a copy that the tail's multicast makes. */
-const bit<16> INSTANCE_ACK   = 1;
-const bit<16> INSTANCE_REPLY = 2;
+const bit<16> INSTANCE_ACK    = 1;
+const bit<16> INSTANCE_REPLY  = 2;
+const bit<16> INSTANCE_NOTIFY = 3;
 
 /* What of its time to live (64 at the tail) an ACK spends at a switch of its own configuration, and
  * at one of another. */
@@ -294,6 +296,7 @@ struct metadata_t {
     bit<32>      slot;
     principal_t  realm;           // whose the key is, for `access`; REALM, the last: the controller's alone
     bit<1>       closed;          // the head takes no writes of the key but the controller's
+    bool         watched;         // somebody watches the key: its acknowledgements go to him, too
     bool         acknowledge;     // the tail's reply to a write: an ACK by all other ports of the tree
     bit<8>       event;
     chain_t      chain;

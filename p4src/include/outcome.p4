@@ -76,9 +76,12 @@ control AcceptedOutcome(inout headers_t hdr, inout metadata_t meta) {
         } else if (meta.session.retried && hdr.netcraq.version < meta.version.committed) {
             meta.decision = { verdict_t.ANSWER, STATUS_SUPERSEDED, EVENT_WRITE_SUPERSEDED };
         } else if (meta.session.retried) {
+            /* What is told to those who watch is what is here, and not what the retry says. */
             meta.object.used = hdr.netcraq.version == meta.version.committed;
+            meta.acknowledge = meta.watched && meta.object.used;
             meta.decision = { verdict_t.ANSWER, STATUS_OK, EVENT_WRITE_REPEATED };
         } else {
+            meta.acknowledge = meta.watched;
             meta.decision = { verdict_t.ANSWER, STATUS_OK, EVENT_WRITE_COMMITTED };
         }
     }

@@ -110,19 +110,18 @@ class Identity {
     this.open = new Set()
   }
 
-  /** take gives the next number. The server keeps the answers from the first one that counts on. */
-  take(counts) {
+  /**
+   * take gives the next number. The server keeps the answers from the first one on that is not
+   * there, however long that takes, within its own bound.
+   */
+  take() {
     const number = this.next++
-    if (counts) this.open.add(number)
-    else this.trim()
+    this.open.add(number)
     return number
   }
 
   finish(number) {
-    if (this.open.delete(number)) this.trim()
-  }
-
-  trim() {
+    this.open.delete(number)
     while (this.low < this.next && !this.open.has(this.low)) this.low++
   }
 }
@@ -231,13 +230,11 @@ class Calls {
     }
     const identity = link.identity
     if (call.once === 0) {
-      call.once = identity.take(call.kind !== WAIT)
+      call.once = identity.take()
       call.identity = identity
     }
-    // What waits for long does not keep the server from forgetting answers; its own it has to have.
-    const done = Math.min(identity.low, call.once)
     link.transport.send(
-      `{"id":${id},"func":"${call.func}","data":${call.data}${call.tail},"once":${call.once},"done":${done}}\n`,
+      `{"id":${id},"func":"${call.func}","data":${call.data}${call.tail},"once":${call.once},"done":${identity.low}}\n`,
     )
   }
 

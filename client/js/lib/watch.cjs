@@ -26,6 +26,7 @@ class Stream {
     this.link = null
     this.id = 0
     this.backoff = calls.minBackoff
+    this.bare = false // it is taken up without the versions that are known
     this.ended = false
     this.failure = null
     this.waiting = []
@@ -68,7 +69,10 @@ class Stream {
     if (message.error || message.more !== true) {
       link.streams.delete(this.id)
       const why = message.error ? fromAnswer(message.error) : null
-      if (why !== null && !PASSING.has(why.code)) return this.end(why)
+      // What was granted once may have become more by the versions that went with it.
+      const barer = why?.code === Code.QUOTA_EXCEEDED && this.startTimer === null && !this.bare
+      this.bare ||= barer
+      if (why !== null && !barer && !PASSING.has(why.code)) return this.end(why)
     }
     if (message.data) {
       if (this.startTimer !== null) {
@@ -154,7 +158,7 @@ class Watch extends Stream {
     let n = 0
     for (const [key, version] of this.known) {
       const more = `${JSON.stringify(key)}:"${version}",`
-      if (++n > MAX_AFTER || (after.length + more.length) * 3 > MAX_AFTER_BYTES) break
+      if (this.bare || ++n > MAX_AFTER || (after.length + more.length) * 3 > MAX_AFTER_BYTES) break
       after += more
     }
     return `{${this.fields}"after":{${after.slice(0, -1)}}}`

@@ -176,6 +176,30 @@ test('answers that are there are said to be done', async () => {
   })
 })
 
+test('what waits is not said to be done', async () => {
+  let lock = null
+  const on = {
+    put: (c, m) => c.answer(m.id, { version: '1.1' }),
+    lock: (c, m) => { lock = () => c.answer(m.id, { held: true, name: 'x', token: '5', lease: 'l' }) },
+    grant: (c, m) => c.answer(m.id, { lease: 'l', ttlMs: 10_000 }),
+    unlock: (c, m) => c.answer(m.id, {}),
+    revoke: (c, m) => c.answer(m.id, {}),
+  }
+  await using(on, async (fake, client) => {
+    await client.put('a', '1')
+    const held = client.lock('x')
+    const { once } = await fake.saw('lock')
+    await client.put('b', '1')
+    await client.put('c', '1')
+    lock()
+    await held
+    await client.put('d', '1')
+    const puts = fake.seen.filter((m) => m.func === 'put')
+    for (const put of puts.slice(0, 3)) assert.ok(put.done <= Math.min(put.once, once), `done ${put.done}, ${once} waits`)
+    assert.equal(puts[3].done, puts[3].once)
+  })
+})
+
 test('calls have their time', async () => {
   await using({ ping: (c, m) => c.answer(m.id, {}) }, async (fake, client) => {
     const slow = [client.get('a', { timeout: 500 }), client.put('a', 'x', { timeout: 600 })]
@@ -340,6 +364,34 @@ test('a watch is taken up again where it was', async () => {
     assert.deepEqual(seen, ['a1.1', 'b1.9', 'b1.10', 'c2.1'])
     assert.deepEqual((await fake.saw('watch', 2)).data, { prefix: '', after: { a: '1.1', b: '1.9' } })
     await fake.saw('cancel')
+  })
+})
+
+test('a watch of many keys is taken up, whatever room there is for their versions', async () => {
+  const keys = Array.from({ length: 5000 }, (_, i) => `a-key-of-some-length/${i}`)
+  let connections = 0
+  const on = {
+    hello: (c, m) => { c.number = connections++; c.answer(m.id, { known: true, inFlight: 1024 }) },
+    watch: (c, m) => {
+      const after = m.data.after ?? {}
+      const n = Object.keys(after).length
+      if (n > 4096 || (c.number === 2 && n > 0)) return c.refuse(m.id, 'quota_exceeded')
+      c.say({ id: m.id, data: { started: true }, more: true })
+      const events = keys.filter((key) => !(key in after)).map((key) => ({ key, found: true, value: '1', version: '1.1' }))
+      if (c.number > 0) events.push({ key: 'news', found: true, value: '1', version: `1.${c.number}` })
+      c.say({ id: m.id, data: { events }, more: true })
+    },
+  }
+  await using(on, async (fake, client) => {
+    const watch = client.watch({ prefix: '' })
+    for (const key of keys) assert.equal((await watch.next()).value.key, key)
+    for (const version of ['1.1', '1.2']) {
+      fake.drop()
+      const { value } = await watch.next()
+      assert.deepEqual([value.key, value.version], ['news', version])
+    }
+    const versions = Object.keys((await fake.saw('watch', 2)).data.after).length
+    assert.ok(versions > 0 && versions <= 1024)
   })
 })
 

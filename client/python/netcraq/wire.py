@@ -46,11 +46,12 @@ class Op(enum.IntEnum):
     FETCH = 11
     FETCH_REPLY = 12
     SYNC_REPLY = 13
+    NOTIFY = 14
 
     @property
     def is_reply(self) -> bool:
-        """Whether it answers a request: its second byte is a status. An ACK is no reply."""
-        return self in _REPLIES.values()
+        """Whether its second byte is a status: it answers, or is a NOTIFY. An ACK is none."""
+        return self is Op.NOTIFY or self in _REPLIES.values()
 
     @property
     def reply(self) -> Op | None:

@@ -526,6 +526,32 @@ def test_requests_are_written_as_the_contract_says(fake: Fake, connect: Callable
     assert (fake.requests[2]["once"], fake.requests[2]["done"]) == (3, 3)
 
 
+def test_what_waits_is_not_done(fake: Fake, connect: Callable[..., Any]) -> None:
+    """No request says that what is not answered yet is done, however long that waits."""
+    waiting: list[tuple[Peer, dict[str, Any]]] = []
+
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        if r["func"] == "lock":
+            waiting.append((peer, r))
+        return r["func"] == "lock"
+
+    fake.hook = hook
+    client = connect(fake.start().path)
+    client.put("k", b"v")
+    locks = threading.Thread(target=lambda: client.lock("x", lease="l"))
+    locks.start()
+    until("the lock to be asked for", lambda: waiting)
+    client.put("k", b"v")
+    client.put("k", b"v")
+    peer, lock = waiting[0]
+    assert all(r.get("done", 1) <= min(lock["once"], r["once"]) for r in fake.of("put"))
+    peer.answer(lock, {"held": True, "name": "x", "token": "5", "lease": "l"})
+    locks.join(PATIENCE)
+    client.put("k", b"v")
+    last = fake.of("put")[3]
+    assert last["done"] == last["once"]
+
+
 def test_a_watch_is_taken_up(fake: Fake, connect: Callable[..., Any]) -> None:
     def hook(peer: Peer, r: dict[str, Any]) -> bool:
         if r["func"] != "watch":
@@ -553,6 +579,35 @@ def test_a_watch_is_taken_up(fake: Fake, connect: Callable[..., Any]) -> None:
     with pytest.raises(node.Closed):
         watch.next(PATIENCE)
     until("the server to be told", lambda: fake.of("cancel"))
+
+
+def test_a_watch_of_many_keys_is_taken_up(fake: Fake, connect: Callable[..., Any]) -> None:
+    """More than a watch may name, or than the quota has left for their versions."""
+    names = [f"a-key-of-some-length/{i:04}" for i in range(5000)]
+
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        if r["func"] != "watch":
+            return False
+        after = r["data"].get("after", {})
+        if len(after) > 4096 or (peer.number == 2 and after):
+            peer.fail(r, "quota_exceeded")
+            return True
+        peer.answer(r, {"started": True}, more=True)
+        for i in range(0, len(names), 500):
+            new = [item(name, "1", "1.1") for name in names[i : i + 500] if name not in after]
+            peer.answer(r, {"events": new}, more=True)
+        if peer.number:
+            peer.answer(r, {"events": [item("news", "1", f"1.{peer.number}")]}, more=True)
+        return True
+
+    fake.hook = hook
+    watch = connect(fake.start().path).watch(prefix="")
+    assert [watch.next(PATIENCE).key for _ in names] == names
+    for again in (0, 1):
+        fake.peers[again].close()
+        event = watch.next(PATIENCE)
+        assert (event.key, event.version) == ("news", f"1.{again + 1}")
+    assert 0 < len(fake.of("watch")[1]["data"]["after"]) <= 1024
 
 
 def test_a_watch_keeps_the_newest(fake: Fake, connect: Callable[..., Any]) -> None:

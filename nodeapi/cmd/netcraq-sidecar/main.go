@@ -27,6 +27,7 @@ import (
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/keys"
+	"github.com/netcraq/netcraq/nodeapi/notify"
 	"github.com/netcraq/netcraq/nodeapi/server"
 )
 
@@ -53,6 +54,7 @@ type options struct {
 	offer     string
 	takeOver  bool
 	grace     time.Duration
+	push      bool
 	logLevel  string
 }
 
@@ -106,6 +108,7 @@ in the policy.`,
 	f.StringVar(&o.offer, "successor-socket", "",
 		"`PATH` where a successor gets the listening sockets (default: that of the first\nUnix socket, and .successor)")
 	f.BoolVar(&o.takeOver, "take-over", false, "take the listening sockets of the one that serves, if there is one")
+	f.BoolVar(&o.push, "push", true, "have the switch tell of commits of keys that are watched, where the controller knows\nhow (false: they are only read again and again)")
 	f.DurationVar(&o.grace, "grace", 30*time.Second, "for how long clients may go on when it ends")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	cmd.SetArgs(args)
@@ -150,7 +153,13 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	}
 	client := admin.NewClient(o.admin, admin.TokenFile(o.token))
 	defer client.Close()
-	st, err := open(ctx, keys.Options{Admin: client, Node: o.node, Quota: quotas.Keys}, log)
+	storing := keys.Options{Admin: client, Node: o.node, Quota: quotas.Keys, Metrics: config.Metrics}
+	if o.push {
+		push := notify.New(notify.Options{Admin: client, Log: log, Metrics: config.Metrics})
+		defer push.Close()
+		storing.Push = push
+	}
+	st, err := open(ctx, storing, log)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ func TestCommandLine(t *testing.T) {
 		{"--policy /nowhere.yaml", exitBadInput, "no such file"},
 		{"--policy " + broken, exitBadInput, "field rules not found"},
 		{"--metrics 127.0.0.1:-1", exitFailed, "--metrics"},
+		{"--push=perhaps", exitBadInput, "invalid argument"},
 		{"--listen x", exitBadInput, "want unix:///PATH or tcp://HOST:PORT"},
 		{"--listen tcp://0.0.0.0", exitBadInput, "missing port"},
 	} {

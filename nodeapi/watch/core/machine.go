@@ -31,7 +31,7 @@ func (r *Reading) sameState(as *Reading) bool {
 type Config struct {
 	Round    time.Duration // a key of which the network notifies is read at least so often
 	Unhelped time.Duration // and every other
-	Retry    time.Duration // from a read that failed to the next; twice as long each time, Round at most
+	Retry    time.Duration // from a read that failed to the next; twice as long each time, Unhelped at most
 	Suspect  time.Duration // between two reads of all keys of a chain, as gaps ask for them
 	Reads    int           // under way at once
 }
@@ -61,6 +61,7 @@ type Machine struct {
 	due      schedule        // keys that are not being read, by when they are to be
 	ready    []Watcher
 	named    []wire.Key // KEY_IDs that have become, or are no more, those of a key
+	counts   Counts
 }
 
 // key is one that somebody follows.
@@ -121,6 +122,17 @@ type chain struct {
 	ever      bool
 	suspected bool // and are to be when Suspect has gone by
 }
+
+// Counts is how many newer versions were found of keys of which one was known, by what.
+type Counts struct {
+	Notified uint64 // notifications
+	Old      uint64 // ... of no newer version
+	Read     uint64 // reads of keys of which the network does not notify
+	Repaired uint64 // and of those of which it does: what it told of is lost, or late
+}
+
+// Counts are those since New.
+func (m *Machine) Counts() Counts { return m.counts }
 
 // New makes a machine without watchers.
 func New(config Config) *Machine {

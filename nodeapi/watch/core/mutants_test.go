@@ -1,17 +1,16 @@
 package core
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/netcraq/netcraq/internal/overlay"
 )
 
 // mutants leave out a rule each, where `without` is its name. The shipped source has no such
-// switches: TestMutants applies the edits to copies, and has the tests built with those in place of
-// the originals (go help build, -overlay).
+// switches: TestMutants has the tests built with the edits.
 var mutants = []struct{ rule, file, old, new string }{
 	{"reads at a gap", "reads.go", `if version != before+1 {`, `if version != before+1 && (without != RULE ||
 		version.Epoch() != before.Epoch()) {`},
@@ -95,45 +94,10 @@ func TestMutants(t *testing.T) {
 // build makes the tests of the edited sources.
 func build(t *testing.T) string {
 	t.Helper()
-	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	texts := map[string]string{}
+	sources := overlay.Sources{"mutants_test.go": "",
+		"without.go": "package core\n\nimport \"os\"\n\nvar without = os.Getenv(\"NETCRAQ_WITHOUT\")\n"}
 	for _, m := range mutants {
-		text, ok := texts[m.file]
-		if !ok {
-			b, err := os.ReadFile(m.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text = string(b)
-		}
-		if n := strings.Count(text, m.old); n != 1 {
-			t.Fatalf("%s has %d times what a mutant changes: %s", m.file, n, m.old)
-		}
-		texts[m.file] = strings.Replace(text, m.old, strings.ReplaceAll(m.new, "RULE", `"`+m.rule+`"`), 1)
+		sources.Edit(t, m.file, m.old, strings.ReplaceAll(m.new, "RULE", `"`+m.rule+`"`))
 	}
-	texts["without.go"] = "package core\n\nimport \"os\"\n\nvar without = os.Getenv(\"NETCRAQ_WITHOUT\")\n"
-	replace := map[string]string{filepath.Join(here, "mutants_test.go"): ""}
-	for name, text := range texts {
-		replace[filepath.Join(here, name)] = filepath.Join(dir, name)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	list, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	overlay := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlay, list, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	binary := filepath.Join(dir, "mutant.test")
-	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-o", binary, "-overlay", overlay, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return binary
+	return sources.Build(t)
 }

@@ -17,8 +17,10 @@ func (m *Machine) Notified(now time.Duration, id wire.Key, version wire.Version,
 	version += k.newest.Offset
 	before := k.version
 	if version <= before {
+		m.counts.Old++
 		return
 	}
+	m.counts.Notified++
 	next := k.newest
 	k.version = version
 	next.Version, next.Found, next.Value = version, found, value
@@ -141,6 +143,13 @@ func (m *Machine) Ended(now time.Duration, t Ticket, r Reading) {
 	}
 	heap.Push(&m.due, k)
 	anew := k.known && r.ID != k.newest.ID && !r.sameState(&k.newest)
+	if k.known && (anew || r.Version > k.version) {
+		if k.newest.Helped {
+			m.counts.Repaired++
+		} else {
+			m.counts.Read++
+		}
+	}
 	m.rename(k, r.ID)
 	k.newest.Helped, k.newest.Offset = r.Helped, r.Offset
 	if anew {
@@ -166,7 +175,8 @@ func (m *Machine) Failed(now time.Duration, t Ticket) {
 	if k == nil {
 		return
 	}
-	k.due = now + min(m.config.Retry<<min(k.failures, 16), max(m.config.Retry, m.config.Round))
+	longest := max(m.config.Retry, min(m.config.Unhelped, m.config.Round))
+	k.due = now + min(m.config.Retry<<min(k.failures, 16), longest)
 	k.failures++
 	heap.Push(&m.due, k)
 }

@@ -31,7 +31,10 @@ import (
 //   - what the programs saw of keys is linearizable, versions included, over all moves, and with
 //     that no write is lost that was acknowledged;
 //   - no lock was held twice at one token, tokens grew, and a counter that is guarded by them lost
-//     no increment (nodelocks_test.go);
+//     no increment (nodelocks_test.go); the same of leaders, whom those who ask see in this order,
+//     and of no more permits than a semaphore has (nodeelections_test.go, nodesemaphores_test.go);
+//   - nobody was told of an instance of a service that had been gone for longer than its time to
+//     live (nodeservices_test.go);
 //   - watchers saw versions grow, nothing that was never written, and the newest in the end
 //     (nodewatches_test.go).
 //
@@ -56,6 +59,10 @@ type nodeRun struct {
 	stopped  atomic.Int64 // servers
 	moved    atomic.Int64 // keys
 	taken    atomic.Int64 // locks
+	elected  atomic.Int64 // leaders
+	permits  atomic.Int64 // that were taken
+	sighted  atomic.Int64 // leaders, by those who asked
+	served   atomic.Int64 // instances of services, to those who asked
 	told     atomic.Int64 // events of watches
 }
 
@@ -116,13 +123,16 @@ func nodeAPI(t *testing.T, engine string) {
 	}
 	r.wg.Wait()
 	checks.Wait()
-	t.Logf("%s, %d s: %d calls, %d of unknown outcome, %d locks taken, %d events told, linearizable: %v; "+
+	t.Logf("%s, %d s: %d calls, %d of unknown outcome, %d locks and %d permits taken, %d elected and %d seen to lead, "+
+		"%d instances and %d events told, all as it may be: %v; "+
 		"%d servers killed, %d stopped, %d members killed, %d cut off, %d leading controllers killed, %d stopped, %d keys moved",
-		engine, int(duration.Seconds()), calls, unknown, r.taken.Load(), r.told.Load(), !t.Failed(),
+		engine, int(duration.Seconds()), calls, unknown, r.taken.Load(), r.permits.Load(), r.elected.Load(),
+		r.sighted.Load(), r.served.Load(), r.told.Load(), !t.Failed(),
 		r.killed.Load(), r.stopped.Load(), r.done[memberKilled].Load(), r.done[memberCutOff].Load(),
 		r.done[controllerKilled].Load(),
 		r.done[controllerStopped].Load(), r.moved.Load())
-	if calls < 200 || r.taken.Load() < 3 || r.told.Load() < 20 {
+	if calls < 200 || r.taken.Load() < 3 || r.elected.Load() < 3 || r.permits.Load() < 3 || r.sighted.Load() < 20 ||
+		r.served.Load() < 20 || r.told.Load() < 20 {
 		t.Error("too little was done: this says little")
 	}
 	for _, n := range []*atomic.Int64{&r.killed, &r.stopped, &r.moved, &r.done[memberKilled],
@@ -131,6 +141,7 @@ func nodeAPI(t *testing.T, engine string) {
 			t.Error("too little has happened: this says little")
 		}
 	}
+	r.reportNews()
 }
 
 // disturbServers kills the nodes' servers and starts them again, or stops one for about as long as
@@ -181,23 +192,46 @@ func (r *nodeRun) nodeGeneration(g int, calm bool) (history []linearizable.Call)
 		history = append(history, all...)
 	}
 	watchers := r.watchAll(keys)
-	locks := &nodeLock{t: r.Network.T, name: fmt.Sprintf("g%d", g)}
+	name := fmt.Sprintf("g%d", g)
+	contest, lock := contestForLock(r.Network.T, name)
+	election, semaphore := newElection(r.Network.T, name), newSemaphore(r.Network.T, name, 2)
+	contests := []*nodeContest{contest, election.nodeContest, semaphore.nodeContest}
+	service := newService(r.Network.T, name)
 	var wg sync.WaitGroup
 	for i, p := range r.programs {
 		wg.Go(func() { add(r.useKeys(p, i, keys, end)) })
-		wg.Go(func() { locks.compete(p, rand.New(rand.NewPCG(uint64(g), uint64(50+i))), end) })
+		random := func(n int) *rand.Rand { return rand.New(rand.NewPCG(uint64(g), uint64(100*n+i))) }
+		for n, c := range contests {
+			wg.Go(func() { c.compete(p, random(1+n), end) })
+		}
+		wg.Go(func() { election.look(p, random(4), end) })
+		wg.Go(func() { service.run(p, i, random(5), end) })
+		wg.Go(func() { service.call(p, random(6), end) })
 	}
 	if !calm {
-		for i, name := range []string{keys.names[1], keys.names[3], "~lock/" + locks.name} {
+		for i, name := range []string{keys.names[1], keys.names[3], "~lock/" + name, "~election/" + name,
+			"~permit/" + name + "/0"} {
 			wg.Go(func() { r.moveAbout(name, end, rand.New(rand.NewPCG(uint64(g), uint64(70+i)))) })
 		}
 	}
 	wg.Wait()
-	locks.last(r.programs[g%len(r.programs)])
-	r.taken.Add(int64(len(locks.holds)))
-	for _, err := range locks.check() {
-		r.Network.T.Errorf("the lock %s: %v", locks.name, err)
+	for _, c := range contests {
+		c.last(r.programs[g%len(r.programs)])
 	}
+	for _, p := range r.programs[:len(r.servers)] {
+		service.last(p)
+	}
+	for what, errs := range map[string][]error{contest.what: lock.check(), election.what: election.check(),
+		semaphore.what: semaphore.check(), "the service " + name: service.check()} {
+		for _, err := range errs {
+			r.Network.T.Errorf("%s: %v", what, err)
+		}
+	}
+	r.taken.Add(int64(len(lock.holds)))
+	r.elected.Add(int64(len(election.lead.holds)))
+	r.permits.Add(int64(len(semaphore.holds())))
+	r.sighted.Add(int64(len(election.sightings)))
+	r.served.Add(int64(service.told))
 	// What all agree on in the end.
 	newest := make([]wire.Version, len(keys.names))
 	for i, p := range r.programs[:len(r.servers)] {

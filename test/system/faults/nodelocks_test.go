@@ -14,13 +14,21 @@ import (
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
-// nodeLock is a lock that programs compete for, and what it guards: a counter that lives somewhere
-// else, which refuses those who come with an older token than somebody before them. Who holds the
-// lock reads the counter and writes it one higher. So an increment is lost only if two of them have
-// the same token.
-type nodeLock struct {
+// nodeContest is what programs compete for: a lock, a leadership or the permits of a semaphore.
+type nodeContest struct {
 	t    *testing.T
-	name string
+	what string // for people
+	take func(ctx context.Context, p *node.Client, opts ...node.Option) (*node.Held, error)
+	// lock is what one holder at a time has, by the token: of a semaphore, one of its permits.
+	lock func(token uint64) *nodeLock
+}
+
+// nodeLock is what one at a time may hold, and what it guards: a counter that lives somewhere else,
+// which refuses those who come with an older token than somebody before them. Who holds the lock
+// reads the counter and writes it one higher. So an increment is lost only if two of them have the
+// same token.
+type nodeLock struct {
+	name string // for people
 
 	mu       sync.Mutex
 	holds    []*nodeHold
@@ -35,22 +43,32 @@ type nodeHold struct {
 	token        uint64
 	begun, taken time.Time // of the call
 	lapses       time.Time // for one that nobody keeps alive: not before this. Else zero
+	released     time.Time // when it was surely given back; zero: that is not known
 	lost         <-chan struct{}
 }
 
 // lockTTL is how long a lease lasts that nobody keeps alive.
 const lockTTL = time.Second
 
-// compete takes the lock over and over, until end.
-func (l *nodeLock) compete(p *node.Client, random *rand.Rand, end time.Time) {
+// contestForLock is one for the lock of a name.
+func contestForLock(t *testing.T, name string) (*nodeContest, *nodeLock) {
+	l := &nodeLock{name: "the lock " + name}
+	return &nodeContest{t: t, what: l.name, lock: func(uint64) *nodeLock { return l },
+		take: func(ctx context.Context, p *node.Client, opts ...node.Option) (*node.Held, error) {
+			return p.Lock(ctx, name, opts...)
+		}}, l
+}
+
+// compete takes it over and over, until end.
+func (c *nodeContest) compete(p *node.Client, random *rand.Rand, end time.Time) {
 	for time.Now().Before(end) {
-		l.once(p, random)
+		c.once(p, random)
 		time.Sleep(time.Duration(random.Int64N(int64(50 * time.Millisecond))))
 	}
 }
 
-func (l *nodeLock) once(p *node.Client, random *rand.Rand) {
-	ctx, cancel := context.WithTimeout(l.t.Context(), 10*time.Second)
+func (c *nodeContest) once(p *node.Client, random *rand.Rand) {
+	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
 	defer cancel()
 	opts := []node.Option{node.Wait(2 * time.Second)}
 	abandons := random.IntN(10) == 0 // as a program does that dies
@@ -58,7 +76,7 @@ func (l *nodeLock) once(p *node.Client, random *rand.Rand) {
 	if abandons {
 		h.lapses = h.begun.Add(lockTTL)
 		lease, err := p.Grant(ctx, lockTTL)
-		if l.failed("granting a lease", err) {
+		if mayFail(c.t, "granting a lease for "+c.what, err) {
 			return
 		}
 		opts = append(opts, node.WithLease(lease.ID))
@@ -66,21 +84,21 @@ func (l *nodeLock) once(p *node.Client, random *rand.Rand) {
 		opts = append(opts, node.TTL(lockTTL))
 	}
 	h.begun = time.Now()
-	held, err := p.Lock(ctx, l.name, opts...)
-	if l.failed("taking the lock", err) {
+	held, err := c.take(ctx, p, opts...)
+	if mayFail(c.t, "taking "+c.what, err) {
 		return
 	}
 	h.taken, h.token, h.lost = time.Now(), held.Token(), held.Lost()
+	l := c.lock(h.token)
 	before, err := l.enter(h)
 	if err != nil {
-		l.t.Error(err)
+		c.t.Error(err)
 	}
 	if before != nil { // a busy machine may tell its holder late
 		select {
 		case <-before.lost:
 		case <-time.After(20 * time.Second):
-			l.t.Errorf("the lock %s was taken with the token %d, and who holds it with %d is not told", l.name, h.token,
-				before.token)
+			c.t.Errorf("%s was taken with the token %d, and who holds it with %d is not told", l.name, h.token, before.token)
 		}
 	}
 	n, ok := l.read(h.token)
@@ -91,31 +109,35 @@ func (l *nodeLock) once(p *node.Client, random *rand.Rand) {
 	if abandons {
 		return
 	}
-	l.failed("giving the lock back", held.Release(ctx)) // Lost is closed at once
+	if !mayFail(c.t, "giving back "+c.what, held.Release(ctx)) { // Lost is closed at once
+		l.mu.Lock()
+		h.released = time.Now()
+		l.mu.Unlock()
+	}
 }
 
-// last takes the lock once more, for which there is a generous time: whoever held it is gone.
-func (l *nodeLock) last(p *node.Client) {
-	poll.Nil(l.t, 90*time.Second, "the lock "+l.name+" is taken when nobody else wants it", func() error {
-		ctx, cancel := context.WithTimeout(l.t.Context(), 10*time.Second)
+// last takes it once more, for which there is a generous time: whoever held it is gone.
+func (c *nodeContest) last(p *node.Client) {
+	poll.Nil(c.t, 90*time.Second, c.what+" is taken when nobody else wants it", func() error {
+		ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
 		defer cancel()
-		held, err := p.Lock(ctx, l.name, node.TTL(lockTTL))
+		held, err := c.take(ctx, p, node.TTL(lockTTL))
 		if err == nil {
-			l.failed("giving the lock back", held.Release(ctx))
+			mayFail(c.t, "giving back "+c.what, held.Release(ctx))
 		}
 		return err
 	})
 }
 
-// failed says whether a call failed, and whether it may.
-func (l *nodeLock) failed(what string, err error) bool {
+// mayFail says whether a call failed. It is an error if it may not, in the way it did.
+func mayFail(t *testing.T, what string, err error) bool {
 	switch node.CodeOf(err) {
 	case node.CodeNotHeld, node.CodeOutcomeUnknown, node.CodeUnavailable, node.CodeTimeout, node.CodeLeaseGone,
 		node.CodeDraining:
 		return true
 	}
 	if err != nil {
-		l.t.Errorf("%s %s: %v", what, l.name, err)
+		t.Errorf("%s: %v", what, err)
 	}
 	return err != nil
 }
@@ -136,7 +158,7 @@ func (l *nodeLock) enter(h *nodeHold) (*nodeHold, error) {
 	case before == nil:
 	case !before.lapses.IsZero():
 		if early := before.lapses.Sub(h.taken); early > 0 {
-			return nil, fmt.Errorf("the lock %s was taken with the token %d, %v before the lease of who held it with %d could lapse",
+			return nil, fmt.Errorf("%s was taken with the token %d, %v before the lease of who held it with %d could lapse",
 				l.name, h.token, early, before.token)
 		}
 	default:
@@ -199,7 +221,7 @@ func TestNodeLock(t *testing.T) {
 	hold := func(token uint64, begun, taken int, lost chan struct{}) *nodeHold {
 		return &nodeHold{token: token, begun: at(begun), taken: at(taken), lost: lost}
 	}
-	good := &nodeLock{}
+	good := &nodeLock{name: "good"}
 	for _, h := range []*nodeHold{hold(5, 0, 10, over), hold(7, 0, 20, over), hold(9, 15, 30, open)} {
 		if before, err := good.enter(h); before != nil || err != nil {
 			t.Error(before, err)

@@ -85,6 +85,15 @@ func (w *nodeWatcher) follow(ctx context.Context, p *node.Client, cfg node.Watch
 	}
 }
 
+// reportNews says by what the servers, since each was started last, have found what watchers were
+// told: notifications of their switches, or reads.
+func (r *nodeRun) reportNews() {
+	for _, s := range r.servers {
+		news, err := s.News(r.Network.T.Context())
+		r.Network.T.Logf("found by %s: %v %v", s.Socket, news, err)
+	}
+}
+
 // last is the newest version that it was told of a key.
 func (w *nodeWatcher) last(key string) node.Version {
 	w.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/test/system/lab"
@@ -24,22 +25,29 @@ type relay struct {
 	bed  *testbed
 	host int
 
+	// notified are notifications that came out of the testbed; lost those of them that were lost:
+	// every lossy-th, if it is not 0.
+	notified, lost, lossy atomic.Int64
+
 	mu      sync.Mutex
 	to      string // the controller's admin API; "": it is not there
 	sockets map[string]netip.AddrPort
-	ports   map[netip.AddrPort]uint16 // of senders, in the testbed
+	conns   map[uint8]*net.UDPConn    // by chain
+	ports   map[netip.AddrPort]uint16 // of senders, and of who is notified, in the testbed
 }
 
 // newRelay lets clients in at the host of a switch. url is the admin API.
 func newRelay(x *testbed, host int) (r *relay, url string) {
 	x.t.Helper()
-	r = &relay{bed: x, host: host, sockets: map[string]netip.AddrPort{}, ports: map[netip.AddrPort]uint16{}}
+	r = &relay{bed: x, host: host, sockets: map[string]netip.AddrPort{},
+		conns: map[uint8]*net.UDPConn{}, ports: map[netip.AddrPort]uint16{}}
 	for _, c := range x.layout.Chains {
 		s, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
 			x.t.Fatal(err)
 		}
 		service := lab.ServiceAddrOf(c.ID)
+		r.conns[uint8(c.ID)] = s
 		r.sockets[service.String()] = s.LocalAddr().(*net.UDPAddr).AddrPort()
 		done := make(chan struct{})
 		go func() { defer close(done); r.serve(s, service) }()
@@ -65,7 +73,9 @@ func (r *relay) serve(s *net.UDPConn, service netip.Addr) {
 			return
 		}
 		payload := slices.Clone(buf[:n])
-		port := r.portOf(s, from)
+		port := r.portOf(from, func(p *wire.Packet, b []byte) {
+			_, _ = s.WriteToUDPAddrPort(b, from) // a client that has gone gets nothing
+		})
 		f := wire.Frame{Src: netip.AddrPortFrom(lab.HostAddr(r.host), port),
 			Dst:         netip.AddrPortFrom(service, wire.Port),
 			EthernetSrc: [6]byte{2, 0, 0, 0, 0, byte(r.host)}}
@@ -77,8 +87,40 @@ func (r *relay) serve(s *net.UDPConn, service netip.Addr) {
 	}
 }
 
-// portOf is the UDP port in the testbed of a sender, whose replies go back to it.
-func (r *relay) portOf(s *net.UDPConn, from netip.AddrPort) uint16 {
+// watching is a WatchRequest by which the testbed's host is told.
+func (r *relay) watching(body []byte) []byte {
+	var w api.WatchRequest
+	if json.Unmarshal(body, &w) != nil {
+		return body
+	}
+	address, err := netip.ParseAddr(w.Address)
+	if err != nil {
+		return body
+	}
+	at := netip.AddrPortFrom(address, w.Port)
+	w.Address = lab.HostAddr(r.host).String()
+	w.Port = r.portOf(at, func(p *wire.Packet, b []byte) { r.notify(p, b, at) })
+	body, _ = json.Marshal(w)
+	return body
+}
+
+// notify passes on what a switch says to a server that watches.
+func (r *relay) notify(p *wire.Packet, b []byte, to netip.AddrPort) {
+	if p.Op != wire.Notify {
+		return
+	}
+	n := r.notified.Add(1)
+	if every := r.lossy.Load(); every > 0 && n%every == 0 {
+		r.lost.Add(1)
+		return
+	}
+	if s := r.conns[p.Key.Chain()]; s != nil {
+		_, _ = s.WriteToUDPAddrPort(b, to)
+	}
+}
+
+// portOf is the UDP port in the testbed of a sender. What comes to it there is passed on by back.
+func (r *relay) portOf(from netip.AddrPort, back func(*wire.Packet, []byte)) uint16 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p, ok := r.ports[from]; ok {
@@ -94,7 +136,7 @@ func (r *relay) portOf(s *net.UDPConn, from netip.AddrPort) uint16 {
 	go func() {
 		for p := range replies {
 			if b, err := p.Marshal(wire.Profile128); err == nil {
-				_, _ = s.WriteToUDPAddrPort(b, from) // a client that has gone gets nothing
+				back(p, b)
 			}
 		}
 	}()
@@ -127,6 +169,9 @@ func (r *relay) admin(w http.ResponseWriter, q *http.Request) {
 			s.Address = ""
 			body, _ = json.Marshal(s)
 		}
+	}
+	if q.URL.Path == "/v1/watches" {
+		body = r.watching(body)
 	}
 	on, err := http.NewRequestWithContext(q.Context(), q.Method, to+q.URL.RequestURI(), strings.NewReader(string(body)))
 	if err != nil {

@@ -3,6 +3,7 @@ package inprocess
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -30,7 +31,8 @@ func (s *said) Write(p []byte) (int, error) { s.mu.Lock(); defer s.mu.Unlock(); 
 func (s *said) String() string              { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
 
 // TestSidecar: the command serves the node API over the chains, is replaced by another one while
-// programs call it, of which none fails, and ends when it is told to.
+// programs call it, of which none fails, and ends when it is told to. A program that watches goes
+// on, and each is told by the switch of what it watches.
 func TestSidecar(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "netcraq-sidecar")
 	if out, err := exec.Command("go", "build", "-o", binary, "../../../nodeapi/cmd/netcraq-sidecar").CombinedOutput(); err != nil {
@@ -61,7 +63,7 @@ func TestSidecar(t *testing.T) {
 	_, firstSaid, firstEnded := sidecar("--metrics", metrics)
 
 	var stop atomic.Bool
-	var calls atomic.Int64
+	var calls, told atomic.Int64
 	var programs sync.WaitGroup
 	for n := range 3 {
 		programs.Go(func() {
@@ -73,6 +75,16 @@ func TestSidecar(t *testing.T) {
 			}
 		})
 	}
+	leave, stopWatching := context.WithCancel(t.Context())
+	defer stopWatching()
+	programs.Go(func() {
+		for leave.Err() == nil {
+			if err := watching(leave, path, &told); err != nil && leave.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
 	more := func(what string) {
 		t.Helper()
 		before := calls.Load()
@@ -90,8 +102,14 @@ func TestSidecar(t *testing.T) {
 		}
 		return nil
 	}
-	const three = "netcraq_nodeapi_connections 3"
-	poll.Nil(t, 30*time.Second, "the first counts", func() error { return counts(three) })
+	served := func(who string) {
+		t.Helper()
+		poll.Nil(t, 30*time.Second, who+" counts", func() error { return counts("netcraq_nodeapi_connections 4\n") })
+		poll.Nil(t, 30*time.Second, "the switch tells "+who, func() error { return counts("netcraq_nodeapi_notified_keys 1\n") })
+		before := told.Load()
+		poll.Until(t, 30*time.Second, "who watches at "+who+" is told", func() bool { return told.Load() > before+20 })
+	}
+	served("the first")
 	second, secondSaid, secondEnded := sidecar("--take-over", "--metrics", metrics)
 	select {
 	case err := <-firstEnded:
@@ -102,8 +120,9 @@ func TestSidecar(t *testing.T) {
 		t.Fatalf("the first does not end: %s", firstSaid)
 	}
 	more("calls by the second")
-	poll.Nil(t, 30*time.Second, "the second counts", func() error { return counts(three) })
+	served("the second")
 	stop.Store(true)
+	stopWatching()
 	programs.Wait()
 	if err := second.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -150,4 +169,30 @@ func program(path string, n int, stop *atomic.Bool, calls *atomic.Int64) error {
 		calls.Add(1)
 	}
 	return err
+}
+
+// watching watches by one connection until it is told to connect anew.
+func watching(ctx context.Context, path string, told *atomic.Int64) error {
+	nc, err := net.Dial("unix", path)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(60 * time.Second))
+	if _, err := fmt.Fprintln(nc, `{"id":1,"func":"hello","data":{"drainNotice":true}}`+"\n"+
+		`{"id":2,"func":"watch","data":{"keys":["n0"]}}`); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { nc.Close() })()
+	for answers := bufio.NewReader(nc); ; {
+		text, err := answers.ReadString('\n')
+		switch {
+		case err != nil || strings.Contains(text, `"error"`):
+			return fmt.Errorf("a watch ends: %s %w", text, err)
+		case strings.Contains(text, `"draining":true`):
+			return nil
+		case strings.Contains(text, `"events"`):
+			told.Add(1)
+		}
+	}
 }

@@ -116,6 +116,26 @@ func newTestbed(t *testing.T, l lab.Layout) *testbed {
 	return x
 }
 
+// change changes the topology for controllers that are started from now on.
+func (x *testbed) change(f func(topologytest.Object)) {
+	x.t.Helper()
+	top := topologytest.Object{}
+	b, err := os.ReadFile(x.file)
+	if err == nil {
+		err = json.Unmarshal(b, &top)
+	}
+	if err == nil {
+		f(top)
+		b, err = json.Marshal(top)
+	}
+	if err == nil {
+		err = os.WriteFile(x.file, b, 0o600)
+	}
+	if err != nil {
+		x.t.Fatal(err)
+	}
+}
+
 // run delivers frames, one after the other.
 func (x *testbed) run(done chan struct{}) {
 	for {

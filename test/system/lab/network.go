@@ -291,17 +291,24 @@ func (nw *Network) start(cmd *exec.Cmd, name string, port int) *exec.Cmd {
 		nw.T.Fatal(err)
 	}
 	nw.T.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	poll.Nil(nw.T, 20*time.Second, name+" serves P4Runtime", func() error {
-		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	nw.answers(20*time.Second, name+" serves P4Runtime", "tcp", fmt.Sprintf("127.0.0.1:%d", port), log.Name())
+	return cmd
+}
+
+// answers waits until somebody takes connections at an address. The end of its log is said if
+// nobody does.
+func (nw *Network) answers(limit time.Duration, what, network, address, log string) {
+	nw.T.Helper()
+	poll.Nil(nw.T, limit, what, func() error {
+		conn, err := net.Dial(network, address)
 		if err == nil {
 			conn.Close()
 		}
 		return err
 	}, func() string {
-		b, _ := os.ReadFile(log.Name())
+		b, _ := os.ReadFile(log)
 		return string(tail(b, 20))
 	})
-	return cmd
 }
 
 // KillSwitch ends a switch as a crash does.

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/keys"
 	"github.com/netcraq/netcraq/nodeapi/server"
 )
@@ -79,16 +78,7 @@ func (s *NodeServer) Start() {
 		s.nw.T.Fatal(err)
 	}
 	s.cmd.Store(cmd)
-	poll.Nil(s.nw.T, 60*time.Second, s.does.Name+" listens", func() error {
-		conn, err := net.Dial("unix", s.Socket)
-		if err == nil {
-			conn.Close()
-		}
-		return err
-	}, func() string {
-		b, _ := os.ReadFile(log.Name())
-		return string(tail(b, 20))
-	})
+	s.nw.answers(60*time.Second, s.does.Name+" listens", "unix", s.Socket, log.Name())
 }
 
 // Kill is kill -9.
@@ -129,10 +119,14 @@ func nodeServerMain(does string) error {
 
 // nodeStore makes the store, for which a controller has to answer.
 func nodeStore(d nodeServing, log *slog.Logger) (*keys.Store, error) {
+	o := keys.Options{Admin: api.NewClient(d.Admin), Node: d.Name, Sessions: 8,
+		Quota: func(string) int { return d.Quota }, Interval: 200 * time.Millisecond, Round: time.Second}
+	if err := notified(&o, d.Socket, log); err != nil {
+		return nil, err
+	}
 	for end := time.Now().Add(40 * time.Second); ; {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		st, err := keys.New(ctx, keys.Options{Admin: api.NewClient(d.Admin), Node: d.Name, Sessions: 8,
-			Quota: func(string) int { return d.Quota }, Interval: 200 * time.Millisecond})
+		st, err := keys.New(ctx, o)
 		cancel()
 		if err == nil || time.Now().After(end) {
 			return st, err

@@ -18,15 +18,20 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// formerProgram is the program of the version before: it knows no principals, realms, leases of
-// sessions and rates.
-func formerProgram(t *testing.T) *p4rt.Pipeline {
+// Programs of before.
+const (
+	unguarded = "former" // it knows no principals, realms, leases of sessions and rates, and no watches
+	unwatched = "last"   // it knows no watches
+)
+
+// formerProgram is a program of before.
+func formerProgram(t *testing.T, which string) *p4rt.Pipeline {
 	t.Helper()
-	info, err := p4rt.LoadInfo("testdata/former/netcraq-128.p4info.txtpb")
+	info, err := p4rt.LoadInfo("testdata/" + which + "/netcraq-128.p4info.txtpb")
 	if err != nil {
 		t.Fatal(err)
 	}
-	packed, err := os.ReadFile("testdata/former/netcraq-128.json.gz")
+	packed, err := os.ReadFile("testdata/" + which + "/netcraq-128.json.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,13 +68,13 @@ func load(nw *lab.Network, i int, pl *p4rt.Pipeline) {
 	}
 }
 
-// ofBefore is a ring of three switches, one chain, that run the program of the version before.
-func ofBefore(t *testing.T, engine string) *lab.Network {
+// ofBefore is a ring of three switches, one chain, that run a program of before.
+func ofBefore(t *testing.T, engine, which string) *lab.Network {
 	t.Helper()
 	l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}},
 		Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 500, Patience: 1500}}}
 	nw := lab.NewNetwork(t, engine, l)
-	former := formerProgram(t)
+	former := formerProgram(t, which)
 	for i := 1; i <= l.N; i++ {
 		load(nw, i, former)
 	}
@@ -83,7 +88,7 @@ func TestRollingTakesUp(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
 	}
-	nw := ofBefore(t, "auto")
+	nw := ofBefore(t, "auto", unguarded)
 	c := nw.StartController("state.json")
 	c.WaitEvent("chain.ready", "")
 	if _, err := c.API.AddKey(t.Context(), "c1", api.KeySpec{Name: "k"}); err != nil {
@@ -120,7 +125,7 @@ func TestRolling(t *testing.T) {
 			if !lab.InNamespace(t) {
 				return
 			}
-			nw := ofBefore(t, engine)
+			nw := ofBefore(t, engine, unguarded)
 			closed := nw.Changed(func(top topologytest.Object) {
 				for _, h := range top["hosts"].([]any) {
 					if h.(topologytest.Object)["name"] == "h3" {
@@ -163,5 +168,55 @@ func TestRolling(t *testing.T) {
 			t.Logf("the longest time without a write: %.0f ms", lab.LongestGap(lab.WritesDone(h), began, began.Add(length)))
 			lab.CheckHistory(t, "the chain", h, 500, c.History)
 		})
+	}
+}
+
+// TestRollingToWatches takes a live chain from the last program to this one: nothing is lost, a
+// host that has no access has none at any time, and keys can be watched from the beginning, though
+// nobody is told of commits yet.
+func TestRollingToWatches(t *testing.T) {
+	if !lab.InNamespace(t) {
+		return
+	}
+	nw := ofBefore(t, "auto", unwatched)
+	c := nw.StartControllerWith("state.json", nw.Changed(func(top topologytest.Object) {
+		for _, h := range top["hosts"].([]any) {
+			if h.(topologytest.Object)["name"] == "h3" {
+				h.(topologytest.Object)["access"] = topologytest.Object{}
+			}
+		}
+	}))
+	c.WaitEvent("chain.ready", "")
+	kept, err := c.API.AddKey(t.Context(), "c1", api.KeySpec{Name: "kept", Value: []byte("over all of it")})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, c.History())
+	}
+	closed := func() {
+		t.Helper()
+		if r, err := nw.Hosts[2].Ask(lab.ServiceAddrOf(1), &wire.Packet{Op: wire.Read, Request: 1,
+			Key: wire.Key(kept.KeyID)}, 200*time.Millisecond); err == nil {
+			t.Fatalf("a host without access is answered %v", r)
+		}
+	}
+	closed()
+	w, err := c.API.Watch(t.Context(), api.WatchRequest{Address: lab.HostAddr(1).String(), Port: 9001,
+		KeyIDs: []uint32{kept.KeyID}})
+	if err != nil || len(w.Refused) > 0 {
+		t.Errorf("watching while switches are replaced: %+v, %v", w, err)
+	}
+	for _, s := range []string{"s1", "s2", "s3"} {
+		c.WaitEvent("switch.program-replaced", s)
+	}
+	c.WaitUntil(func() bool { return c.AllReady(3) }, "the chain to be whole again")
+	closed()
+	for i := range 2 {
+		if r, err := nw.Hosts[i].Read(lab.ServiceAddrOf(1), kept.KeyID); err != nil || string(r.Value) != "over all of it" {
+			t.Errorf("h%d reads %v, %v", i+1, r, err)
+		}
+	}
+	for _, never := range []string{"network.enforces-access", "switch.not-watching"} {
+		if strings.Contains(c.History(), never) {
+			t.Errorf("%s:\n%s", never, c.History())
+		}
 	}
 }

@@ -376,6 +376,7 @@ class _Follower(Stream):
         self._started = False  # open_stream was called
         self._error: NodeError | None = None  # it has ended
         self._tries = 0  # since the last answer
+        self._bare = False  # it is taken up without the versions that are known
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -408,7 +409,11 @@ class _Follower(Stream):
             error = {"code": "unavailable", "message": "the server has ended the watch"}
         self._engine.close_stream(self, told=True)
         why = error_of(error)
-        if why.code not in ("unavailable", "internal", "timeout", "draining", "no_room", "outcome_unknown"):
+        again = why.code in ("unavailable", "internal", "timeout", "draining", "no_room", "outcome_unknown")
+        if why.code == "quota_exceeded" and not self._bare and self._begun is not None and self._begun.done():
+            # What was granted once may have become more by the versions that went with it.
+            again = self._bare = True
+        if not again:
             self.end(why)
             return
         pause = min(10 * FIRST_PAUSE * 2 ** min(self._tries, 10), 5 * MAX_PAUSE)
@@ -499,7 +504,7 @@ class Watch(_Follower):
 
     def data(self) -> str:
         """See Stream."""
-        return requests.watch(self._keys, self._prefix, self._last, self._namespace)
+        return requests.watch(self._keys, self._prefix, {} if self._bare else self._last, self._namespace)
 
     def _take(self, data: dict[str, Any]) -> None:
         for e in data.get("events") or ():

@@ -161,20 +161,18 @@ class Numbers:
         self.first = 1  # not answered, or not given yet
         self._done: deque[bool] = deque()
 
-    def take(self, *, counts: bool = True) -> int:
-        """The next number. counts: its answer is waited for before it is said to be done."""
-        self._done.append(not counts)
-        given = self.first + len(self._done) - 1
-        self._trim()
-        return given
+    def take(self) -> int:
+        """The next number. Its answer is waited for before it is said to be done, however long that
+        takes: the server would forget it, too. What it keeps for that it bounds.
+        """
+        self._done.append(False)
+        return self.first + len(self._done) - 1
 
     def finish(self, number: int) -> None:
         """Its answer is there."""
-        if number >= self.first:
-            self._done[number - self.first] = True
-            self._trim()
-
-    def _trim(self) -> None:
+        if number < self.first:
+            return
+        self._done[number - self.first] = True
         while self._done and self._done[0]:
             self._done.popleft()
             self.first += 1
@@ -287,7 +285,7 @@ class Engine:
         call.id = self._next
         self._next += 1
         if call.changes:
-            call.once = self._numbers.take(counts=not call.waits)
+            call.once = self._numbers.take()
         self.calls[call.id] = call
         link = self.link
         if link is not None and not link.leaving:
@@ -397,8 +395,7 @@ class Engine:
         if call.once:
             self._numbered = True
             call.identity = self._identity
-            done = min(self._numbers.first, call.once)
-            limit += f',"once":{call.once},"done":{done}'
+            limit += f',"once":{call.once},"done":{self._numbers.first}'
         call.connection = link.number
         call.start = link.queued
         data = f',"data":{call.data}' if call.data else ""
@@ -658,7 +655,8 @@ class Engine:
             call.moving = False
             if self.link is not None:
                 if call.once:
-                    call.once = self._numbers.take(counts=False)
+                    self._numbers.finish(call.once)
+                    call.once = self._numbers.take()
                 self._queue_again(self.link, call)
                 self.flush(self.link)
             if link.leaving:

@@ -11,7 +11,8 @@ from netcraq.node.errors import InvalidArgument
 from netcraq.node.values import quote, value_json
 
 MAX_MANY = 256  # keys of one getMany
-MAX_AFTER = 128 << 10  # bytes of versions that go with a watch that is taken up again
+# How many versions, and bytes of them, go with a watch: the server counts each as a watch.
+MAX_AFTER, MAX_AFTER_BYTES = 1024, 128 << 10
 
 
 def about(key: str, namespace: str) -> str:
@@ -58,11 +59,12 @@ def increment(key: str, by: int, namespace: str) -> str:
 
 def watch(keys: list[str], prefix: str | None, after: Mapping[str, str], namespace: str) -> str:
     """Of watch. Versions that have no room are left out: those keys are told anew."""
-    parts, size = [], 0
+    parts: list[str] = []
+    size = 0
     for key, version in after.items():
         part = f"{quote(key)}:{quote(version)}"
         size += len(part) + 1
-        if size > MAX_AFTER:
+        if size > MAX_AFTER_BYTES or len(parts) == max(MAX_AFTER, len(keys)):
             break
         parts.append(part)
     data: dict[str, Any] = {"keys": keys} if keys else {}

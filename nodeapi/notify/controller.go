@@ -1,0 +1,320 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// asker tells the controller what is followed: all of it, when something has changed and before the
+// controller forgets it. It is one goroutine's.
+type asker struct {
+	r        *Receiver
+	socket   *socket   // nil: there is none now
+	said     bool      // the controller may hold keys for the socket
+	last     time.Time // when it was asked
+	again    time.Time // when it is asked at the latest, if there is something to say
+	failures int       // in a row
+	until    time.Time // the controller holds what it was told for so long; zero: nothing
+	settle   time.Time // when there are accepted keys to look at; zero: there are none
+	state    string    // what was logged last
+	looked   time.Time // when it was asked for the chains
+}
+
+// run asks until the receiver is closed.
+func (r *Receiver) run() {
+	a := &asker{r: r}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-r.ctx.Done():
+			a.end()
+			return
+		case <-r.changed:
+		case <-timer.C:
+		}
+		a.review(time.Now())
+		if at, any := a.next(); any && !time.Now().Before(at) {
+			a.attempt()
+		}
+		wait := time.Hour
+		if at, any := a.next(); any {
+			wait = time.Until(at)
+		}
+		for _, t := range []time.Time{a.until, a.settle} {
+			if !t.IsZero() {
+				wait = min(wait, time.Until(t))
+			}
+		}
+		timer.Reset(max(wait, 0))
+	}
+}
+
+// next is when the controller is to be asked; false: there is nothing to say. Changes bring that
+// forward where it answers.
+func (a *asker) next() (at time.Time, any bool) {
+	a.r.mu.RLock()
+	defer a.r.mu.RUnlock()
+	at = a.again
+	if soon := a.last.Add(a.r.pace.gather); a.failures == 0 && a.r.dirty && soon.Before(at) {
+		at = soon
+	}
+	return at, a.said || len(a.r.keys) > 0
+}
+
+// chosen are the keys that the controller is asked for.
+func (a *asker) chosen() []uint32 {
+	r := a.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dirty = false
+	all := make([]*followed, 0, len(r.keys))
+	for _, e := range r.keys {
+		all = append(all, e)
+	}
+	if len(all) > r.o.Keys {
+		slices.SortFunc(all, func(a, b *followed) int { return int(int64(a.number) - int64(b.number)) })
+		all = all[:r.o.Keys]
+	}
+	ids := make([]uint32, 0, len(all))
+	for _, e := range all {
+		ids = append(ids, uint32(e.key))
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// attempt tells the controller.
+func (a *asker) attempt() {
+	a.last = time.Now()
+	ids := a.chosen()
+	if len(ids) == 0 && !a.said {
+		a.again, a.failures = a.last.Add(time.Hour), 0 // a change comes before
+		return
+	}
+	ctx, cancel := context.WithTimeout(a.r.ctx, a.r.pace.request)
+	defer cancel()
+	err := a.prepare(ctx, ids)
+	var got *admin.Watch
+	if err == nil {
+		got, err = a.tell(ctx, ids)
+	}
+	if a.r.ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		a.failed(err)
+		return
+	}
+	a.accepted(ids, got)
+}
+
+// prepare finds out what there has to be known before the controller is told: where the chains are,
+// and with that the address of this host.
+func (a *asker) prepare(ctx context.Context, ids []uint32) error {
+	known := a.r.chains.Load()
+	unknown := func(id uint32) bool { return !known.has(wire.Key(id).Chain()) }
+	rested := time.Since(a.looked) >= a.r.pace.chains
+	if len(known.all) == 0 || a.failures > 0 || rested && (a.r.doubted.Load() || slices.ContainsFunc(ids, unknown)) {
+		a.looked = time.Now()
+		a.r.doubted.Store(false)
+		chains, err := a.r.o.Admin.Chains(ctx)
+		if err != nil {
+			return err
+		}
+		if known, err = sourcesOf(chains); err != nil {
+			return err
+		}
+		a.r.chains.Store(known)
+	}
+	if a.socket != nil && a.failures == 0 {
+		return nil
+	}
+	if len(known.all) == 0 {
+		return errors.New("there are no chains")
+	}
+	local := client.HostAddress(known.all[0].service)
+	if !local.IsValid() {
+		return fmt.Errorf("there is no way to the chains, at %v", known.all[0].service)
+	}
+	if a.socket != nil && a.socket.local().Addr() == local {
+		return nil
+	}
+	a.drop() // of an address that the host had
+	s, err := openSocket(local)
+	if err != nil {
+		return err
+	}
+	a.socket = s
+	a.r.work.Go(func() { a.r.receive(s) })
+	return nil
+}
+
+func (a *asker) tell(ctx context.Context, ids []uint32) (*admin.Watch, error) {
+	if len(ids) > 0 {
+		a.said = true // also where the answer is lost
+	}
+	local := a.socket.local()
+	return a.r.o.Admin.Watch(ctx, admin.WatchRequest{Address: local.Addr().String(), Port: local.Port(), KeyIDs: ids})
+}
+
+// Bounds for what a controller says.
+const (
+	leastTTL = time.Second
+	mostTTL  = 5 * time.Minute
+)
+
+// accepted takes the controller's yes.
+func (a *asker) accepted(ids []uint32, got *admin.Watch) {
+	r, now := a.r, time.Now()
+	resumed := a.failures > 0 || a.until.IsZero()
+	ttl := min(max(time.Duration(got.TTLSeconds)*time.Second, leastTTL), mostTTL)
+	a.failures = 0
+	a.again = a.last.Add(ttl/4 + rand.N(ttl/8))
+	a.said = len(ids) > 0
+	a.until = a.last.Add(ttl) // it counts from some moment after
+	if !a.said {
+		a.until = time.Time{}
+	}
+	refused := make(map[wire.Key]bool, len(got.Refused))
+	for _, id := range got.Refused {
+		refused[wire.Key(id)] = true
+	}
+	var lost []wire.Key
+	r.mu.Lock()
+	for _, n := range ids {
+		e := r.keys[wire.Key(n)]
+		switch {
+		case e == nil: // nobody follows it any more
+		case refused[e.key]:
+			if r.withdraw(e) {
+				lost = append(lost, e.key)
+			}
+		case e.accepted.IsZero() || resumed: // maybe by another controller, which begins to write its tables
+			e.accepted, e.settled = now, false
+			a.settle = earlier(a.settle, now.Add(r.pace.settle))
+		}
+	}
+	r.mu.Unlock()
+	r.hint(lost)
+	switch {
+	case len(ids) == 0:
+	case len(refused) == len(ids):
+		a.say("refused all", "the controller lets this host be told of none of the keys that are watched here: rounds of reads find what changes",
+			"keys", len(ids))
+	default:
+		a.say("told", "the switch tells of keys that are watched", "at", a.socket.local(), "keys", len(ids),
+			"refused", len(refused))
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// withdraw takes back that the switch tells of a key, and says whether it did. r.mu is held.
+func (r *Receiver) withdraw(e *followed) bool {
+	was := e.helped
+	if was {
+		r.count.keys.Dec()
+	}
+	e.accepted, e.settled, e.helped = time.Time{}, false, false
+	return was
+}
+
+// review has keys read whose tables should be there by now, and those that the controller has
+// forgotten.
+func (a *asker) review(now time.Time) {
+	r := a.r
+	over := !a.until.IsZero() && !now.Before(a.until)
+	if !over && (a.settle.IsZero() || now.Before(a.settle)) {
+		return
+	}
+	var read []wire.Key
+	a.settle = time.Time{}
+	r.mu.Lock()
+	for _, e := range r.keys {
+		at := e.accepted.Add(r.pace.settle)
+		switch {
+		case e.accepted.IsZero() || e.settled && !over:
+		case over:
+			if r.withdraw(e) {
+				read = append(read, e.key)
+			}
+		case now.Before(at):
+			a.settle = earlier(a.settle, at)
+		default:
+			if !e.helped {
+				r.count.keys.Inc()
+			}
+			e.settled, e.helped = true, true
+			read = append(read, e.key)
+		}
+	}
+	r.mu.Unlock()
+	if over {
+		a.until = time.Time{}
+	}
+	r.hint(read)
+}
+
+// failed waits for longer and longer.
+func (a *asker) failed(err error) {
+	p := a.r.pace
+	wait := min(p.failed<<min(a.failures, 16), p.failures)
+	state, until := "no answer", "answers"
+	var said *admin.Error
+	if errors.As(err, &said) {
+		state = said.Code
+		switch said.Code {
+		case admin.CodeNotFound, admin.CodePermissionDenied, admin.CodeUnauthenticated:
+			wait, until = p.absent, "does"
+		case admin.CodeFailedPrecondition, admin.CodeInvalidArgument, admin.CodeResourceExhausted:
+			wait, until = p.refused, "takes that"
+		}
+	}
+	a.failures++
+	wait = wait/2 + rand.N(wait)
+	a.again = time.Now().Add(wait)
+	if a.until.IsZero() { // else what it was told before still counts
+		a.say(state, "keys that are watched are only read again and again: no controller has the switch tell of them. "+
+			"This goes on until one "+until, "error", err)
+	}
+}
+
+// drop closes the socket. What the controller may hold for it runs out.
+func (a *asker) drop() {
+	if a.socket != nil {
+		a.socket.close()
+		a.socket, a.said = nil, false
+	}
+}
+
+// say logs what is now, unless it was so before.
+func (a *asker) say(state, text string, args ...any) {
+	if a.state != state {
+		a.state = state
+		a.r.log.Info(text, args...)
+	}
+}
+
+// end takes back what the controller was told.
+func (a *asker) end() {
+	if a.said && a.socket != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), a.r.pace.end)
+		defer cancel()
+		_, _ = a.tell(ctx, []uint32{}) // else it runs out
+	}
+	a.drop()
+}

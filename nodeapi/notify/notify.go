@@ -1,0 +1,216 @@
+// Package notify has a node's switch tell what is committed of keys that are watched there: a
+// keys.Push.
+//
+//	Receiver ── PUT /v1/watches: these KEY_IDs, this UDP port ──▶ controller ──▶ tables of switches
+//	    ▲                                                                              │
+//	    └── NOTIFY: key, version, value ◀── the host's switch ◀── acknowledgements ◀───┘
+//
+// Nothing hangs on it (docs/consistency.md, "What a watcher is promised"): what is lost on the way,
+// or before the tables are there, rounds of reads find. Helps says of which keys it tells, so that
+// those are read less often.
+package notify
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/nodeapi/keys"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Options are what a Receiver needs to know. Zero values mean what their comments say.
+type Options struct {
+	Admin *admin.Client
+	Log   *slog.Logger // nil: it says nothing
+	// Metrics is where it counts; nil: nowhere.
+	Metrics prometheus.Registerer
+	// Keys is how many it asks the controller for at most: those that were followed first. Others
+	// are for rounds of reads. 0: DefaultKeys.
+	Keys int
+}
+
+// DefaultKeys is a quarter of what one switch, and all together, can tell of.
+const DefaultKeys = 4096
+
+// pace is how long things take.
+type pace struct {
+	gather   time.Duration // changes of what is followed are told together
+	settle   time.Duration // from a controller's yes until its tables are at the switches, by and large
+	request  time.Duration // to the controller
+	end      time.Duration // ... the last one
+	failed   time.Duration // from a failure to the next try; twice as long each time ...
+	failures time.Duration // ... this at most
+	refused  time.Duration // where the controller refuses now: another server of this host may end
+	absent   time.Duration // where it knows of no watches, or forbids them
+	chains   time.Duration // between two looks at what chains there are because of stray datagrams
+	lost     time.Duration // between two readings of all keys because datagrams were lost here
+}
+
+var defaultPace = pace{gather: 250 * time.Millisecond, settle: 500 * time.Millisecond,
+	request: 3 * time.Second, end: time.Second, failed: 100 * time.Millisecond, failures: 2 * time.Second,
+	refused: 2 * time.Second, absent: 30 * time.Second, chains: 10 * time.Second, lost: time.Second}
+
+// Receiver is the server's end. It is safe for concurrent use.
+type Receiver struct {
+	o      Options
+	pace   pace
+	log    *slog.Logger
+	count  *counts
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	// changed is told, of one, that run has something to look at.
+	changed chan struct{}
+	// chains are those that datagrams may come from.
+	chains atomic.Pointer[sources]
+	// doubted: a datagram did not look as the chains that are known let it expect.
+	doubted atomic.Bool
+
+	mu     sync.RWMutex
+	keys   map[wire.Key]*followed
+	number uint64 // of those that were followed, ever
+	dirty  bool   // what is followed is not what the controller was told
+	closed bool
+}
+
+var _ keys.Push = (*Receiver)(nil)
+
+// followed is a KEY_ID that somebody wants to be told of. Receiver.mu guards it.
+type followed struct {
+	key    wire.Key
+	number uint64 // in the order in which they came
+	told   []*follower
+	// accepted is when the controller said yes; zero: it has not, or not any more.
+	accepted time.Time
+	settled  bool // pace.settle has gone by since
+	helped   bool // the switch tells of it
+}
+
+type follower struct{ told func(keys.News) }
+
+// New makes a receiver. It asks the controller for nothing before something is followed.
+func New(o Options) *Receiver {
+	r := newReceiver(o, defaultPace)
+	r.work.Go(r.run)
+	return r
+}
+
+func newReceiver(o Options, p pace) *Receiver {
+	o.Keys = cmp.Or(o.Keys, DefaultKeys)
+	r := &Receiver{o: o, pace: p, log: o.Log, count: newCounts(o.Metrics), changed: make(chan struct{}, 1),
+		keys: map[wire.Key]*followed{}}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	r.chains.Store(&sources{})
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r
+}
+
+// Close has the controller forget what this one follows, where it answers, and ends.
+func (r *Receiver) Close() {
+	r.mu.Lock()
+	was := r.closed
+	r.closed = true
+	r.mu.Unlock()
+	r.cancel()
+	r.work.Wait()
+	if !was {
+		r.count.unregister()
+	}
+}
+
+// Follow implements [keys.Push].
+func (r *Receiver) Follow(key wire.Key, told func(keys.News)) (stop func()) {
+	f := &follower{told}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.keys[key]
+	if e == nil {
+		r.number++
+		e = &followed{key: key, number: r.number}
+		r.keys[key] = e
+		r.hasChanged()
+	}
+	// Replaced, and not changed: who tells reads them without the lock.
+	e.told = append(slices.Clip(e.told), f)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		i := slices.Index(e.told, f)
+		if i < 0 {
+			return
+		}
+		e.told = slices.Concat(e.told[:i], e.told[i+1:])
+		if len(e.told) == 0 {
+			if e.helped {
+				r.count.keys.Dec()
+			}
+			delete(r.keys, key)
+			r.hasChanged()
+		}
+	}
+}
+
+// hasChanged has run tell the controller. r.mu is held.
+func (r *Receiver) hasChanged() {
+	r.dirty = true
+	r.wake()
+}
+
+func (r *Receiver) wake() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Helps implements [keys.Push].
+func (r *Receiver) Helps(key wire.Key) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	e := r.keys[key]
+	return e != nil && e.helped
+}
+
+// tell tells of a commit all who follow the key; false: nobody does.
+func (r *Receiver) tell(n keys.News) bool {
+	r.mu.RLock()
+	e := r.keys[n.Key]
+	var told []*follower
+	if e != nil {
+		told = e.told
+	}
+	r.mu.RUnlock()
+	for _, f := range told {
+		f.told(n)
+	}
+	return e != nil
+}
+
+// hint has keys read: something may have been committed of them that nobody told of.
+func (r *Receiver) hint(all []wire.Key) {
+	for _, id := range all {
+		r.tell(keys.News{Key: id})
+	}
+}
+
+// helpedKeys are those that the switch tells of.
+func (r *Receiver) helpedKeys() (all []wire.Key) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for id, e := range r.keys {
+		if e.helped {
+			all = append(all, id)
+		}
+	}
+	return all
+}
