@@ -135,10 +135,15 @@ func nodeAPI(t *testing.T, engine string) {
 		r.served.Load() < 20 || r.told.Load() < 20 {
 		t.Error("too little was done: this says little")
 	}
-	for _, n := range []*atomic.Int64{&r.killed, &r.stopped, &r.moved, &r.done[memberKilled],
-		&r.done[controllerKilled]} {
-		if !calm && n.Load() == 0 {
-			t.Error("too little has happened: this says little")
+	for what, n := range map[string]*atomic.Int64{"server was killed": &r.killed, "server was stopped": &r.stopped,
+		"key was moved": &r.moved, "member was killed": &r.done[memberKilled],
+		"leading controller was killed": &r.done[controllerKilled]} {
+		switch {
+		case calm || n.Load() > 0:
+		case duration < time.Minute: // on a busy machine there is no time for one of each
+			t.Logf("no %s in this short run", what)
+		default:
+			t.Errorf("too little has happened, this says little: no %s", what)
 		}
 	}
 	r.reportNews()
