@@ -32,7 +32,9 @@ func TestScenariosInKernel(t *testing.T) {
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
 			eachScenario(t, func(t *testing.T, file string) {
-				s := &scenario{open: func(t *testing.T, profile int) device { return newKernel(t, profile, hook) }}
+				s := &scenario{open: func(t *testing.T, profile int) device {
+					return &mirrored{newKernel(t, profile, hook), newInterpreter(t, profile, nil)}
+				}}
 				s.run(t, file)
 			})
 		})
@@ -150,7 +152,10 @@ func (k *kernel) events() ([]uint64, error) {
 // send waits for what comes out as long as it takes the kernel to take in and put out a frame: its
 // work is done when the sender's call returns, but the frames on their way to a socket may wait for
 // a software interrupt.
-func (k *kernel) send(port uint32, frame []byte) ([]output, error) {
+func (k *kernel) send(port uint32, frame []byte) ([]output, error) { return k.sendFor(port, frame, 0) }
+
+// sendFor implements waiting.
+func (k *kernel) sendFor(port uint32, frame []byte, expected int) ([]output, error) {
 	k.mu.Lock()
 	k.packets = nil
 	k.mu.Unlock()
@@ -178,8 +183,16 @@ func (k *kernel) send(port uint32, frame []byte) ([]output, error) {
 	}
 	var out []output
 	buffer := make([]byte, 65536)
-	for last := time.Now(); time.Since(last) < 4*time.Millisecond ||
-		ebpf.Pending(k.device); time.Sleep(200 * time.Microsecond) {
+	over := func(last time.Time) bool {
+		k.mu.Lock()
+		came := len(out) + len(k.packets)
+		k.mu.Unlock()
+		if came < expected {
+			return time.Since(last) > late
+		}
+		return time.Since(last) > 4*time.Millisecond && !ebpf.Pending(k.device)
+	}
+	for last := time.Now(); !over(last); time.Sleep(200 * time.Microsecond) {
 		for number, fd := range k.sockets {
 			n, from, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
 			if errors.Is(err, unix.EAGAIN) {

@@ -125,24 +125,31 @@ const (
 // mirrored is a real switch with the interpreter beside it, which is told and sent the same, and so
 // knows how many frames are to be waited for.
 type mirrored struct {
-	*process
+	waiting
 	beside *interpreter
 }
 
+// waiting is a device that can be told how many frames are to be waited for.
+type waiting interface {
+	device
+	// sendFor is send where so many frames are expected at least: others may come.
+	sendFor(port uint32, frame []byte, expected int) ([]output, error)
+}
+
 func (m *mirrored) set(e p4rt.Entry) error {
-	return errors.Join(m.beside.set(e), m.process.set(e))
+	return errors.Join(m.beside.set(e), m.waiting.set(e))
 }
 
 func (m *mirrored) remove(e p4rt.Entry) error {
-	return errors.Join(m.beside.remove(e), m.process.remove(e))
+	return errors.Join(m.beside.remove(e), m.waiting.remove(e))
 }
 
 func (m *mirrored) group(g p4rt.Group) error {
-	return errors.Join(m.beside.group(g), m.process.group(g))
+	return errors.Join(m.beside.group(g), m.waiting.group(g))
 }
 
 func (m *mirrored) rate(port uint32, packets int64) error {
-	return errors.Join(m.beside.rate(port, packets), m.process.rate(port, packets))
+	return errors.Join(m.beside.rate(port, packets), m.waiting.rate(port, packets))
 }
 
 func (m *mirrored) send(port uint32, frame []byte) ([]output, error) {
@@ -150,7 +157,7 @@ func (m *mirrored) send(port uint32, frame []byte) ([]output, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.process.sendFor(port, frame, len(expected))
+	return m.waiting.sendFor(port, frame, len(expected))
 }
 
 func startTarget(t *testing.T, command []string, profile int) device {
@@ -357,7 +364,7 @@ func (p *process) events() ([]uint64, error) {
 
 func (p *process) send(port uint32, frame []byte) ([]output, error) { return p.sendFor(port, frame, 0) }
 
-// sendFor is send where so many frames are expected at least: others may come.
+// sendFor implements waiting.
 func (p *process) sendFor(port uint32, frame []byte, expected int) ([]output, error) {
 	before, err := p.events()
 	if err != nil {

@@ -32,6 +32,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/syncbuffer"
 )
 
 // The tests here are the whole path: a runtime's library (libcni), the plugin's binary, the agent's
@@ -196,27 +197,9 @@ type node struct {
 	cidr   netip.Prefix
 	args   []string // of the agent
 	agent  *exec.Cmd
-	output *output
+	output *syncbuffer.Buffer
 	cni    *libcni.CNIConfig
 	lan    string // the namespace with the bridge or the router, where there is one
-}
-
-// output is what a process prints, for tests that read it while it runs.
-type output struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 // newNode makes a node without an agent.
@@ -253,7 +236,7 @@ func (n *node) startMortal(step string) {
 
 func (n *node) launch(env []string, command ...string) {
 	n.t.Helper()
-	n.output = &output{}
+	n.output = &syncbuffer.Buffer{}
 	n.agent = exec.Command("ip", append([]string{"netns", "exec", n.space}, command...)...)
 	n.agent.Env = append(os.Environ(), env...)
 	n.agent.Stdout, n.agent.Stderr = n.output, n.output

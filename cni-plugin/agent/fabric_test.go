@@ -18,6 +18,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
+	"github.com/netcraq/netcraq/internal/syncbuffer"
 	"github.com/netcraq/netcraq/internal/testcerts"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -35,14 +36,14 @@ type rack struct {
 	certs   *testcerts.Authority
 	spaces  []string
 	running []*exec.Cmd
-	output  []*output
+	output  []*syncbuffer.Buffer
 	file    string
 }
 
 func newRack(t *testing.T, command string, nodes []*node) *rack {
 	t.Helper()
 	r := &rack{t: t, command: command, certs: testcerts.NewAuthority(t), running: make([]*exec.Cmd, 3),
-		output: make([]*output, 3)}
+		output: make([]*syncbuffer.Buffer, 3)}
 	lan := nodes[0].lan
 	for i := range 3 {
 		space := namespace(t, fmt.Sprintf("tor%d-", i+1))
@@ -105,7 +106,7 @@ func (r *rack) start(i int) {
 	}
 	args = append(args, "--no-p4", "--", "--grpc-server-addr", fmt.Sprintf("192.168.0.10%d:9559", i+1), "--cpu-port", "510", "--grpc-server-ssl", "--grpc-server-with-client-auth",
 		"--grpc-server-cacert", r.certs.File, "--grpc-server-cert", cert.CertFile, "--grpc-server-key", cert.KeyFile)
-	r.output[i] = &output{}
+	r.output[i] = &syncbuffer.Buffer{}
 	c := exec.Command("ip", args...)
 	c.Stdout, c.Stderr = r.output[i], r.output[i]
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -118,7 +118,7 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: the address %q is not an IPv4 address", chain.ErrInvalid, address)
 	}
-	h := t.Host(func(h *topology.Host) bool { return h.IP == ip })
+	h := t.HostByAddress(ip)
 	switch {
 	case h == nil && t.Open():
 		return nil, nil // as good as an open host's

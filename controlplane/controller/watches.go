@@ -82,7 +82,7 @@ func (c *Controller) Watch(ctx context.Context, r api.WatchRequest) (*api.Watch,
 // watch is Watch on the controller's goroutine.
 func (c *Controller) watch(ip netip.Addr, r api.WatchRequest, out *api.Watch) error {
 	t := c.net().topo
-	h := t.Host(func(h *topology.Host) bool { return h.IP == ip })
+	h := t.HostByAddress(ip)
 	if h == nil {
 		return fmt.Errorf("%w: no host of this network has the address %v", chain.ErrInvalid, ip)
 	}
@@ -107,7 +107,7 @@ func (c *Controller) watch(ip netip.Addr, r api.WatchRequest, out *api.Watch) er
 		for id := range s.keys {
 			taken[id] = true
 		}
-		other := t.Host(func(h *topology.Host) bool { return h.IP == s.address })
+		other := t.HostByAddress(s.address)
 		if other != nil && other.Switch == h.Switch {
 			servers++
 			here += len(s.keys)
@@ -156,15 +156,6 @@ func (c *Controller) setWatching(all watchServers) {
 	}
 }
 
-func (p *plan) chainByID(id uint8) *topology.Chain {
-	for _, c := range p.t.Chains {
-		if c.ID == id {
-			return c
-		}
-	}
-	return nil
-}
-
 // mayRead says whether a host may read a key of this name.
 func (p *plan) mayRead(h *topology.Host, name string) bool {
 	realm := p.t.RealmOf(name)
@@ -202,14 +193,12 @@ type watchPlan struct {
 
 // watch is what a switch holds for the watches of a chain in a configuration.
 func (p *plan) watch(c *topology.Chain, s *topology.Switch, conf chain.Config, all watchServers) (out watchPlan) {
-	tail := conf.Assignment(s.Name).Tail
-	g := p.graph(tail, conf.Learners()...)
 	ends := slices.Clone(conf.Learners())
 	watched := map[wire.Key]bool{}
-	var here []p4rt.Replica
+	var copies []p4rt.Replica
 	for _, ip := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
 		server := all[ip]
-		h := p.t.Host(func(h *topology.Host) bool { return h.IP == ip })
+		h := p.t.HostByAddress(ip)
 		if h == nil {
 			continue
 		}
@@ -227,14 +216,17 @@ func (p *plan) watch(c *topology.Chain, s *topology.Switch, conf chain.Config, a
 			ends = append(ends, h.Switch.Name)
 		}
 		if any && h.Switch == s {
-			here = append(here, p4rt.Replica{Port: h.Port, Instance: instanceNotify})
+			copies = append(copies, p4rt.Replica{Port: h.Port, Instance: instanceNotify})
 		}
 	}
-	copies := slices.Clone(here)
-	for _, port := range g.Tree(tail, ends)[s.Name] {
+	if len(watched) == 0 {
+		return watchPlan{}
+	}
+	tail := conf.Assignment(s.Name).Tail
+	for _, port := range p.graph(tail, conf.Learners()...).Tree(tail, ends)[s.Name] {
 		copies = append(copies, p4rt.Replica{Port: port, Instance: instanceAck})
 	}
-	if len(watched) == 0 || len(copies) == 0 {
+	if len(copies) == 0 {
 		return watchPlan{}
 	}
 	for id := range watched {
@@ -284,11 +276,11 @@ func (d *device) writeWatches(ctx context.Context) error {
 	}
 	var want watchPlan
 	for id, conf := range d.parts {
-		ct := n.plan.chainByID(id)
-		if ct == nil {
+		ch := n.byID[id]
+		if ch == nil {
 			continue
 		}
-		w := n.plan.watch(ct, sw, conf, *d.c.watching.Load())
+		w := n.plan.watch(ch.topo, sw, conf, *d.c.watching.Load())
 		want.groups = append(want.groups, w.groups...)
 		want.chain = append(want.chain, w.chain...)
 		want.keys = append(want.keys, w.keys...)

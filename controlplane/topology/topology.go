@@ -277,6 +277,11 @@ func (t *Topology) SwitchByAddress(a netip.Addr) *Switch {
 	return nil
 }
 
+// HostByAddress finds a host by its address, nil where there is none.
+func (t *Topology) HostByAddress(a netip.Addr) *Host {
+	return t.Host(func(h *Host) bool { return h.IP == a })
+}
+
 // Chain finds a chain by name, nil where there is none.
 func (t *Topology) Chain(name string) *Chain {
 	for _, c := range t.Chains {

@@ -94,8 +94,8 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 	if err != nil {
 		return node.Instance{}, err
 	}
-	if err := s.taken(ns, d.Service, item); err != nil {
-		return node.Instance{}, err
+	if v := s.following(ns, d.Service); v != nil {
+		v.written(item)
 	}
 	if o != nil && o.has(k) {
 		s.keepOnNudge(ns, d.Service, o, k)
@@ -136,33 +136,35 @@ func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d 
 		return err
 	}
 	// It went, or gave way to another of its name.
-	if item, err = s.store.Get(ctx, key, false); err != nil {
-		return nil // whoever follows the service hears of it by its watch
+	if v := s.following(ns, d.Service); v != nil {
+		if item, err := s.store.Get(ctx, key, false); err == nil { // else it hears of it by its watch
+			v.written(item)
+		}
 	}
-	return s.taken(ns, d.Service, item)
+	return nil
 }
 
-// taken tells those who follow a service here of an instance that this Service has just written or
-// taken back: the news of that may come late.
-func (s *Service) taken(ns, service string, item store.Item) error {
+// following finds what follows a service here, nil where nothing does.
+func (s *Service) following(ns, service string) *view {
 	prefix, err := instanceKey(ns, service, "")
 	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	v := s.views[prefix]
-	s.mu.Unlock()
-	if v == nil {
 		return nil
 	}
-	v.take(item)
-	v.rouse()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.views[prefix]
+}
+
+// written takes note of an instance that this Service has just written or taken back: the news of
+// that may come late.
+func (v *view) written(item store.Item) {
+	v.take(item)
+	v.rouse()
+	v.s.mu.Lock()
+	defer v.s.mu.Unlock()
 	if v.ready {
 		v.update()
 	}
-	return nil
 }
 
 // GetService gives the instances that live. It does not know at once which ones do, if nobody has

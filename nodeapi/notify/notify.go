@@ -151,9 +151,7 @@ func (r *Receiver) Follow(key wire.Key, told func(keys.News)) (stop func()) {
 		}
 		e.told = slices.Concat(e.told[:i], e.told[i+1:])
 		if len(e.told) == 0 {
-			if e.helped {
-				r.count.keys.Dec()
-			}
+			r.withdraw(e)
 			delete(r.keys, key)
 			r.hasChanged()
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/syncbuffer"
 	"github.com/netcraq/netcraq/nodeapi/keys"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -32,7 +33,7 @@ type bed struct {
 	t        *testing.T
 	server   *httptest.Server
 	services [2]*net.UDPConn // of the chains 1 and 2; mu guards them where they change
-	log      syncBuffer
+	log      syncbuffer.Buffer
 	registry *prometheus.Registry
 
 	mu      sync.Mutex
@@ -41,18 +42,6 @@ type bed struct {
 	unknown map[uint32]bool // keys that are refused
 	ttl     int
 }
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-func (s *syncBuffer) String() string { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
 
 func newBed(t *testing.T) *bed {
 	t.Helper()

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,35 +14,18 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/netcraq/netcraq/internal/syncbuffer"
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// transcript is what a log is told.
-type transcript struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (s *transcript) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(b)
-}
-
-func (s *transcript) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 // boundedServer serves P4Runtime on the loopback interface to so many connections.
-func boundedServer(t *testing.T, most int) (c *Connections, address string, said *transcript) {
+func boundedServer(t *testing.T, most int) (c *Connections, address string, said *syncbuffer.Buffer) {
 	t.Helper()
 	dev, err := userspace.New(userspace.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	said = new(transcript)
+	said = new(syncbuffer.Buffer)
 	c = NewConnections(most, slog.New(slog.NewTextHandler(said, nil)))
 	gs := grpc.NewServer(c.ServerOptions(ServerOptions()...)...)
 	New(dev, Options{Log: slog.New(slog.DiscardHandler)}).Register(gs)

@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +24,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/syncbuffer"
 )
 
 const example = "../../topology/example.yaml"
@@ -81,19 +81,6 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// syncBuffer is a buffer that several goroutines write to.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-func (s *syncBuffer) String() string { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
-
 // TestSignals: it serves the API while the switches are not there yet, says what it waits for,
 // reads its file again, and ends well.
 func TestSignals(t *testing.T) {
@@ -111,7 +98,7 @@ func TestSignals(t *testing.T) {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var out syncBuffer
+	var out syncbuffer.Buffer
 	code := make(chan int, 1)
 	go func() { code <- run([]string{"--topology", file, "--admin", socket}, &out, &out) }()
 	client := api.NewClient(socket)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,30 +16,16 @@ import (
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/syncbuffer"
 )
 
-// lines are what a program has written to its standard error.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) count(s string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), s)
-}
+// count is how often something stands in what a program has written.
+func count(errs *syncbuffer.Buffer, s string) int { return strings.Count(errs.String(), s) }
 
 // Out of file descriptors the program says so, once, and counts it; it serves those that are
 // connected, takes no processor's time for the others, and lets them in as soon as it can.
 func TestOutOfDescriptors(t *testing.T) {
-	errs := &lines{}
+	errs := &syncbuffer.Buffer{}
 	cmd, at := startProgram(t, errs)
 	u, err := url.Parse(at)
 	if err != nil {
@@ -72,7 +57,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Helper()
 		poll.Until(t, 20*time.Second, what, so)
 	}
-	until("it says so", func() bool { return errs.count("clients cannot connect") > 0 })
+	until("it says so", func() bool { return count(errs, "clients cannot connect") > 0 })
 	// Of processor time, in hundredths of a second.
 	used := func() int {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
@@ -101,7 +86,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	for _, c := range others {
 		c.Close()
 	}
-	until("it says that clients can connect again", func() bool { return errs.count("clients can connect again") > 0 })
+	until("it says that clients can connect again", func() bool { return count(errs, "clients can connect again") > 0 })
 	if r, err := etcdtest.Client(t, at).Get(t.Context(), "k"); err != nil || len(r.Kvs) != 1 {
 		t.Errorf("who comes later: %v, %v", r, err)
 	}
@@ -117,7 +102,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	if !strings.Contains(string(metrics), "etcd_monitor_accept_errors_total") || strings.Contains(string(metrics), "etcd_monitor_accept_errors_total 0") {
 		t.Error("it was not counted")
 	}
-	if n := errs.count("clients cannot connect"); n != 1 || errs.count("ulimit -n") != 1 {
+	if n := count(errs, "clients cannot connect"); n != 1 || count(errs, "ulimit -n") != 1 {
 		t.Errorf("said %d times", n)
 	}
 }

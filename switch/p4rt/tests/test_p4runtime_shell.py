@@ -81,6 +81,9 @@ def test_the_pipeline_is_pushed_and_its_tables_are_there(session):
         "local_address",
         "port_trust",
         "session_lease",
+        "watched_chain",
+        "watched_key",
+        "watcher",
     ]
 
 

@@ -18,17 +18,9 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/syncbuffer"
 	"github.com/netcraq/netcraq/internal/testport"
 )
-
-// said is what a process has written.
-type said struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *said) Write(p []byte) (int, error) { s.mu.Lock(); defer s.mu.Unlock(); return s.b.Write(p) }
-func (s *said) String() string              { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
 
 // TestSidecar: the command serves the node API over the chains, is replaced by another one while
 // programs call it, of which none fails, and ends when it is told to. A program that watches goes
@@ -45,9 +37,9 @@ func TestSidecar(t *testing.T) {
 	way.ask(r.URL)
 	path := filepath.Join(t.TempDir(), "node.sock")
 	metrics := testport.Free(t)
-	sidecar := func(more ...string) (*exec.Cmd, *said, chan error) {
+	sidecar := func(more ...string) (*exec.Cmd, *syncbuffer.Buffer, chan error) {
 		t.Helper()
-		out := new(said)
+		out := new(syncbuffer.Buffer)
 		c := exec.Command(binary, append([]string{"--listen", "unix://" + path, "--admin", url, "--node", "h1",
 			"--namespace", shop}, more...)...)
 		c.Stdout, c.Stderr = out, out
