@@ -57,13 +57,13 @@ class Door:
         require(len(answers) == len(lines), f"{self.pod} asks {lines}, and hears {said.stdout}{said.stderr}")
         return answers
 
-    def one(self, name: str, **data: Any) -> dict[str, Any]:
+    def one(self, name: str, /, **data: Any) -> dict[str, Any]:
         """What one function answers."""
         answer = self.ask((name, data))[0]
         require("data" in answer, f"{self.namespace}/{self.pod}: {name} {data}: {answer}")
         return answer["data"]
 
-    def refused(self, rule: str, name: str, **data: Any) -> None:
+    def refused(self, rule: str, name: str, /, **data: Any) -> None:
         """A function that has to be refused, by a rule."""
         error = self.ask((name, data))[0].get("error", {})
         require(
