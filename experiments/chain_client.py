@@ -6,8 +6,10 @@ timeline.py.
 It reads jobs from its standard input, one JSON object a line, and answers each with one line of
 what it did and saw::
 
-    {"ops": [["get", KEY_ID, AT], ["put", KEY_ID, AT], ...]}                   AT: seconds on the machine's monotonic clock; null: at once
-    {"loop": {"kind": "get", "keys": [KEY_ID, ...], "start": T, "until": T, "seed": N, "pause": SECONDS}}     as fast as answers come, by Zipf's law
+    {"ops": [["get", KEY_ID, AT], ["put", KEY_ID, AT], ...]}    AT: seconds on the machine's monotonic clock; null: at once
+    {"loop": {"kind": "get", "keys": [KEY_ID, ...], "start": T, "until": T, "seed": N, "pause": SECONDS}}
+                                                                as fast as answers come, by Zipf's law
+    "stop"                                                      ends a loop whose "until" is null; no answer of its own
 
     {"done": [[kind, KEY_ID, NUMBER or DIGEST, ASKED, ANSWERED, PACKETS, WHAT WENT WRONG or null, TOOK], ...]}
 
@@ -24,6 +26,7 @@ import base64
 import hashlib
 import json
 import random
+import select
 import socket
 import sys
 import time
@@ -41,6 +44,9 @@ from netcraq.client import Client, NetCRAQError, NotFound, Timeout  # noqa: E402
 from experiments.netchain_client import NetChainClient  # noqa: E402
 
 ZIPF = 0.99
+
+STOP = "stop"
+"""The line that ends a loop without an end."""
 
 
 def value_of(first: bytes, number: int) -> bytes:
@@ -100,6 +106,11 @@ class Timed:
         self._inner.close()
 
 
+def told() -> bool:
+    """Whether a line has come in since the last was read: it can only be "stop"."""
+    return bool(select.select([sys.stdin], [], [], 0)[0])
+
+
 class Worker:
     """Does the jobs."""
 
@@ -120,13 +131,15 @@ class Worker:
             done.append(self._one(kind, key))
         return done
 
-    def _loop(self, kind: str, keys: list[int], start: float, until: float, seed: int, pause: float) -> list[list[Any]]:
+    def _loop(
+        self, kind: str, keys: list[int], start: float, until: float | None, seed: int, pause: float
+    ) -> list[list[Any]]:
         rng = random.Random(seed)
         weights = [(rank + 1) ** -ZIPF for rank in range(len(keys))]
         picks = rng.choices(keys, weights, k=4096)
         done: list[list[Any]] = []
         time.sleep(max(0.0, start - time.monotonic()))
-        while time.monotonic() < until:
+        while time.monotonic() < until if until is not None else not told():
             done.append(self._one(kind, picks[len(done) % len(picks)]))
             if pause:
                 time.sleep(pause)
@@ -184,7 +197,8 @@ def main() -> None:
         worker = Worker(client, firsts)
         print(json.dumps({"ready": setup["host"]}), flush=True)
         for line in sys.stdin:
-            print(json.dumps({"done": worker.do(json.loads(line))}), flush=True)
+            if (job := json.loads(line)) != STOP:
+                print(json.dumps({"done": worker.do(job)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ class Client:
     switch: str
     process: Any
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Give it a job."""
+    def tell(self, message: dict[str, Any] | str) -> None:
+        """Give it a job, or end its loop."""
         self.process.stdin.write(json.dumps(message) + "\n")
         self.process.stdin.flush()
 

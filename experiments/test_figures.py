@@ -120,9 +120,7 @@ def test_a_failover_is_drawn_from_its_time_series(tmp_path):
         ]
         what = [(0.3, "killed"), (0.4, system_events[0]), (0.6, "restarted"), (0.9, system_events[1])]
         events = [timeline_run.Event(at, kind, "s3", "") for at, kind in what]
-        record = timeline_run.Record(
-            point.system, "ebpf at tc", "s3", timeline_run.Times(0.3, 0.3, 0.4), answers, events
-        )
+        record = timeline_run.Record(point.system, "ebpf at tc", "s3", 1.0, answers, events)
         store.add(
             point, {"y": 1.0, **record.outages(), "rows": failover.rows(record), "marks": timeline_run.marks(events)}
         )

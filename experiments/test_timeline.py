@@ -106,22 +106,8 @@ def test_a_short_run(tmp_path, switch, system):
     if reason := why_not(switch):
         pytest.skip(reason)
     out = tmp_path / "timeline"
-    short = [
-        "--system",
-        system,
-        "--switch",
-        switch,
-        "--keys",
-        "100",
-        "--before",
-        "1",
-        "--away",
-        "1",
-        "--after",
-        "8",
-        "--out",
-        str(out),
-    ]
+    short = ["--system", system, "--switch", switch, "--keys", "100"]
+    short += ["--before", "1", "--away", "1", "--after", "1", "--out", str(out)]
     ended = subprocess.run(
         [sys.executable, "experiments/timeline.py", *short],
         cwd=p4app.ROOT,
@@ -133,11 +119,12 @@ def test_a_short_run(tmp_path, switch, system):
     assert ended.returncode == 0, ended.stdout + ended.stderr
     outages = json.loads(out.with_suffix(".json").read_text())["outages"]
     assert 0 < outages["failover_write_ms"] < 2000
-    assert 0 < outages["recovery_seconds"] < 8
+    assert 0 < outages["recovery_seconds"] < 60
     assert system == "NetChain" or 0 < outages["frozen_ms"] < 2000
     with out.with_suffix(".csv").open() as file:
         table = list(csv.DictReader(file))
-    assert len(table) == 500
+    # it went on until the switch had been a member for a while
+    assert len(table) * timeline_run.BIN > 2 + outages["recovery_seconds"] + timeline_run.SETTLED - 0.1
     assert sum(int(row["reads_per_second"]) for row in table) * timeline_run.BIN > 1000
     with (tmp_path / "timeline-events.csv").open() as file:
         kinds = [row["event"] for row in csv.DictReader(file)]

@@ -128,7 +128,7 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--before", type=float, default=3, metavar="SECONDS", help="before the switch dies (default 3)")
     parser.add_argument("--away", type=float, default=3, metavar="SECONDS", help="until it is restarted (default 3)")
-    parser.add_argument("--after", type=float, default=5, metavar="SECONDS", help="from then on (default 5)")
+    parser.add_argument("--after", type=float, default=5, metavar="SECONDS", help="from then on, at least (default 5)")
     parser.add_argument(
         "--out",
         type=Path,
@@ -149,7 +149,7 @@ def go(options: argparse.Namespace) -> None:
         record = run(
             options.system, kind, network, victim=options.victim, lease_ms=options.lease, keys=options.keys, times=times
         )
-    table = rows(record.answers, times.all)
+    table = rows(record.answers, record.seconds)
     write_csv(options.out.with_suffix(".csv"), table)
     write_csv(
         options.out.with_name(options.out.name + "-events.csv"),

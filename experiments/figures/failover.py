@@ -31,10 +31,6 @@ TITLE = "Throughput and latency while a switch dies and is brought back"
 VICTIM = "s3"
 LEASE_MS = 200
 TIMES = timeline_run.Times(before=2.0, away=2.0, after=5.0)
-SLOW_TIMES = timeline_run.Times(before=2.0, away=2.0, after=20.0)
-"""BMv2 shows no registers over P4Runtime: what a switch lacks is found by asking for each slot and
-session.
-"""
 WIDTH = 0.05
 """Seconds of a row: some 250 reads and 70 writes."""
 
@@ -94,10 +90,9 @@ def one(system: str, engine: str) -> dict[str, Any]:
     """One run: ``rows`` (see :func:`rows`), ``marks`` ([seconds, what]), and the outages; ``y`` is
     the pause in writes when the switch dies.
     """
-    times = SLOW_TIMES if engine == "BMv2" else TIMES
     with tempfile.TemporaryDirectory(prefix="netcraq-figures-") as out, network_namespaces.private():
         try:
-            record = timeline_run.run(system, ENGINES[engine], Path(out), victim=VICTIM, lease_ms=LEASE_MS, times=times)
+            record = timeline_run.run(system, ENGINES[engine], Path(out), victim=VICTIM, lease_ms=LEASE_MS, times=TIMES)
         except (RunError, NodeError) as error:
             raise Failed(str(error)) from error
     outages = record.outages()
@@ -113,9 +108,9 @@ def rows(record: timeline_run.Record) -> list[dict[str, Any]]:
     """The time series: system, engine, t (seconds), and of all queries, of reads and of writes the
     answers a second and the median latency in microseconds (None: no answers).
     """
-    own = timeline_run.rows(record.answers, record.times.all, WIDTH)
+    own = timeline_run.rows(record.answers, record.seconds, WIDTH)
     every = timeline_run.rows(
-        [timeline_run.Answer("get", answer.at, answer.took) for answer in record.answers], record.times.all, WIDTH
+        [timeline_run.Answer("get", answer.at, answer.took) for answer in record.answers], record.seconds, WIDTH
     )
     out = []
     for row, both in zip(own, every, strict=True):

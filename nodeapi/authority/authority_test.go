@@ -497,26 +497,32 @@ func TestQuotas(t *testing.T) {
 	taken := 0
 	for range 10_000 { // 1 s
 		now.pass(100 * time.Microsecond)
-		if one.Request() == nil {
+		if one.Request(1) == nil {
 			taken++
 		}
 	}
 	if taken < 100 || taken > 106 {
 		t.Errorf("%d requests of a flood are taken in a second, want 100 and the burst", taken)
 	}
-	refused(t, two.Request(), node.CodeQuotaExceeded, "100 requests a second")
-	if err := other.Request(); err != nil {
+	refused(t, two.Request(1), node.CodeQuotaExceeded, "100 requests a second")
+	if err := other.Request(1); err != nil {
 		t.Error(err)
 	}
+	// What is as much work as many requests counts for as many, or for the whole burst.
+	now.pass(time.Second)
+	if err := two.Request(1_000_000); err != nil {
+		t.Error(err)
+	}
+	refused(t, two.Request(1), node.CodeQuotaExceeded, "100 requests a second")
 	// Who connects anew has no new burst.
 	one.Close()
 	two.Close()
 	one = connect("blue")
-	refused(t, one.Request(), node.CodeQuotaExceeded, "requests")
+	refused(t, one.Request(1), node.CodeQuotaExceeded, "requests")
 	quota.RequestsPerSecond, quota.Connections = 1000, 0
 	q.Changed()
 	now.pass(10 * time.Millisecond)
-	if err := one.Request(); err != nil {
+	if err := one.Request(1); err != nil {
 		t.Error(err)
 	}
 	_, err = q.Connect("green")

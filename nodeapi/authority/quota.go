@@ -147,9 +147,10 @@ func (a *Account) Unwatch(n int) {
 	a.u.watches -= n
 }
 
-// Request counts a request.
-func (a *Account) Request() error {
-	if a.u.requests.AllowN(a.q.clock.Now(), 1) {
+// Request counts a request that is as much work as n are. One that is more than the burst takes all
+// of it.
+func (a *Account) Request(n int) error {
+	if a.u.requests.AllowN(a.q.clock.Now(), max(min(n, a.u.requests.Burst()), 1)) {
 		return nil
 	}
 	return exceeded(a.subject, "send it again later", "sent more than %g requests a second to this node, and %d at once",

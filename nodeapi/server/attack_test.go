@@ -217,3 +217,30 @@ func TestFlood(t *testing.T) {
 	})
 	other.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
 }
+
+// Requests for many keys each, as many as a connection may have under way, are as much work as
+// there may be at a time and not more; the others wait without a goroutine for each key.
+func TestFloodOfMany(t *testing.T) {
+	slow := &slowStore{Store: store.NewMemory(100), hold: make(chan struct{})}
+	_, path := start(t, Config{Store: slow, Limits: Limits{inFlight: 64, AtOnce: 32, Helpers: 100}})
+	before := runtime.NumGoroutine()
+	keys := strings.TrimSuffix(strings.Repeat(`"slow",`, 256), ",")
+	const connections = 8
+	for range connections {
+		l := dial(t, path)
+		for id := 1; id <= 64; id++ {
+			l.send(fmt.Sprintf(`{"id":%d,"func":"getMany","timeoutMs":60000,"data":{"keys":[%s]}}`, id, keys))
+		}
+	}
+	poll.Until(t, soon, "a namespace's part is read", func() bool { return slow.waiting.Load() == 24 })
+	// A goroutine for each request, one for each connection, and the helpers.
+	poll.Until(t, soon, "all are under way", func() bool { return runtime.NumGoroutine() >= before+connections*64 })
+	time.Sleep(50 * time.Millisecond) // if there were more, they would come now
+	if n, most := runtime.NumGoroutine()-before, connections*65+100+20; n > most || slow.waiting.Load() != 24 {
+		t.Errorf("%d goroutines, want at most %d, and %d reads, want 24", n, most, slow.waiting.Load())
+	}
+	other := dial(t, path)
+	other.ask(`{"id":1,"func":"get","data":{"key":"quick","namespace":"other"}}`,
+		`{"id":1,"data":{"key":"quick","found":false,"version":"0.0"}}`)
+	close(slow.hold)
+}

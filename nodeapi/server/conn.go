@@ -256,7 +256,11 @@ func (c *conn) begin(r request, size int) *call {
 	if !c.waitForRoom() {
 		return nil
 	}
-	if err := c.account.Request(); err != nil {
+	requests := 1
+	if k.f.requests != nil {
+		requests = max(k.f.requests(data), 1)
+	}
+	if err := c.account.Request(requests); err != nil {
 		refused := toAnswer(err, false)
 		c.s.metrics.count(r.Func, refused.Code)
 		c.send(&response{id: r.ID, err: refused})

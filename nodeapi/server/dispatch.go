@@ -14,6 +14,8 @@ const maxID = 1<<53 - 1 // the largest number that every language's JSON keeps
 type function struct {
 	writes bool
 	waits  bool // for others; who has gone waits no more
+	// requests is set for what counts for more than one: how many.
+	requests func(data any) int
 	// watches is set for what is answered again and again: how many keys and prefixes it follows.
 	watches func(data any) int
 	read    func(f framing, raw []byte) (any, error)
@@ -37,6 +39,13 @@ func inline[D any](do func(k *call, d *D) (any, error)) *function {
 func reads[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *function {
 	return &function{read: reader[D],
 		run: func(ctx context.Context, k *call, data any) (any, error) { return do(ctx, k, data.(*D)) }}
+}
+
+// manyReads is reads of a request that is as many as it has keys.
+func manyReads(do func(ctx context.Context, k *call, d *node.GetManyData) (any, error)) *function {
+	f := reads(do)
+	f.requests = func(data any) int { return len(data.(*node.GetManyData).Keys) }
+	return f
 }
 
 func writes[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *function {
@@ -66,7 +75,7 @@ func init() {
 		node.FuncPing:      inline(func(*call, *struct{}) (any, error) { return struct{}{}, nil }),
 		node.FuncCancel:    inline(cancel),
 		node.FuncGet:       reads(get),
-		node.FuncGetMany:   reads(getMany),
+		node.FuncGetMany:   manyReads(getMany),
 		node.FuncPut:       writes(put),
 		node.FuncCAS:       writes(cas),
 		node.FuncDelete:    writes(remove),

@@ -7,11 +7,11 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/authority"
@@ -169,19 +169,24 @@ func getMany(ctx context.Context, k *call, d *node.GetManyData) (any, error) {
 			out.Items[n] = item(i)
 		}
 	}
-	if len(d.Keys) == 1 {
-		read(0)
-		return &out, nil
+	var next atomic.Int64
+	all := func() {
+		for n := next.Add(1) - 1; n < int64(len(d.Keys)); n = next.Add(1) - 1 {
+			read(int(n))
+		}
 	}
-	var reads errgroup.Group
-	reads.SetLimit(manyAtOnce)
-	for n := range d.Keys {
-		reads.Go(func() error {
-			read(n) // its error is the item's
-			return nil
+	var others sync.WaitGroup
+	for range min(len(d.Keys), manyAtOnce) - 1 {
+		if !k.c.s.helpers.TryAcquire(1) {
+			break // others' getManys have them all: this one takes longer
+		}
+		others.Go(func() {
+			defer k.c.s.helpers.Release(1)
+			all()
 		})
 	}
-	_ = reads.Wait()
+	all()
+	others.Wait()
 	return &out, nil
 }
 

@@ -23,6 +23,12 @@ type Limits struct {
 	// answers of one client, and bytes of all. 65,536; 4,096; 64 MiB.
 	OnceClients, OnceEach int
 	OnceBytes             int64
+	// AtOnce are the calls of the store at a time (store.Fair): more than are under way to the
+	// switches of a busy server, and few enough for others of its process to have their turns. 256.
+	AtOnce int
+	// Helpers are the goroutines, besides the one that each has, which read the keys of getManys.
+	// 256.
+	Helpers int64
 	// Farewell is for how long, after the grace period, requests under way are waited for. 1 s.
 	Farewell time.Duration
 
@@ -39,6 +45,8 @@ func (l Limits) withDefaults() Limits {
 	set(&l.OnceClients, 65_536)
 	set(&l.OnceEach, 4_096)
 	set(&l.OnceBytes, 64<<20)
+	set(&l.AtOnce, 256)
+	set(&l.Helpers, 256)
 	set(&l.Farewell, time.Second)
 	set(&l.unsent, node.MaxUnsentBytes)
 	set(&l.inFlight, node.MaxInFlight)

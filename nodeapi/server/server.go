@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/netcraq/netcraq/api/node"
@@ -48,6 +49,7 @@ type Server struct {
 	once    *onceTable
 	budget  budget
 	turns   turns
+	helpers *semaphore.Weighted // of Limits.Helpers
 
 	coordination *coordination.Service
 
@@ -90,7 +92,9 @@ func New(c Config) *Server {
 	if c.Durable == nil {
 		c.Durable = func(string) bool { return false }
 	}
-	s := &Server{config: c, limits: c.Limits.withDefaults(), log: c.Log, listeners: map[net.Listener]struct{}{},
+	limits := c.Limits.withDefaults()
+	c.Store = store.NewFair(c.Store, limits.AtOnce)
+	s := &Server{config: c, limits: limits, helpers: semaphore.NewWeighted(limits.Helpers), log: c.Log, listeners: map[net.Listener]struct{}{},
 		conns: map[*conn]struct{}{}, gone: make(chan struct{}), spare: make(chan *conn)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.metrics = newMetrics(c.Metrics)

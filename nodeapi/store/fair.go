@@ -1,0 +1,177 @@
+package store
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Fair is a Store that does a bounded number of calls at a time, and takes those that wait from the
+// namespaces in turn: one that asks for very much waits for itself, and neither for long do the
+// others wait, nor what else this process has to do (in an agent, the leases of the node's switch).
+// One namespace alone never has more than three quarters of what is done at a time, so that calls
+// of it that hang leave room for others'.
+//
+// Watches last, and compute when there is something to tell: they do not count.
+type Fair struct {
+	Store
+	most, each int
+
+	mu     sync.Mutex
+	under  int // way: calls that are being done
+	lanes  map[string]*lane
+	queued list.List // of *lane: those with calls that wait, the next one first
+}
+
+// lane is what a namespace has under way and waiting.
+type lane struct {
+	under   int
+	waiting list.List     // of chan struct{}: closed when its turn has come
+	place   *list.Element // in Fair.queued; nil: nothing waits
+}
+
+// NewFair has at most so many calls of a store be done at a time.
+func NewFair(s Store, most int) *Fair {
+	return &Fair{Store: s, most: most, each: max(most*3/4, 1), lanes: map[string]*lane{}}
+}
+
+// enter waits for a turn, which leave ends.
+func (f *Fair) enter(ctx context.Context, namespace string) error {
+	f.mu.Lock()
+	l := f.lanes[namespace]
+	if l == nil {
+		l = &lane{}
+		f.lanes[namespace] = l
+	}
+	if f.under < f.most && l.under < f.each && l.place == nil {
+		f.under++
+		l.under++
+		f.mu.Unlock()
+		return nil
+	}
+	turn := make(chan struct{})
+	mine := l.waiting.PushBack(turn)
+	if l.place == nil {
+		l.place = f.queued.PushBack(l)
+	}
+	f.mu.Unlock()
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-turn: // in this moment: it is another's
+		f.left(namespace, l)
+	default:
+		l.waiting.Remove(mine)
+		f.forget(namespace, l)
+	}
+	code := node.CodeTimeout
+	if errors.Is(ctx.Err(), context.Canceled) {
+		code = node.CodeCanceled
+	}
+	return node.Errorf(code, "ask for less at a time, or give it more time",
+		"it waited for its turn behind others of its namespace; nothing was done")
+}
+
+func (f *Fair) leave(namespace string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left(namespace, f.lanes[namespace])
+}
+
+// left gives what one call had to who is next. f.mu is held.
+func (f *Fair) left(namespace string, l *lane) {
+	f.under--
+	l.under--
+	f.forget(namespace, l)
+	for e := f.queued.Front(); e != nil && f.under < f.most; {
+		next := e.Value.(*lane)
+		after := e.Next()
+		if next.under < f.each { // else it waits for its own; there is at most one such
+			first := next.waiting.Front()
+			close(next.waiting.Remove(first).(chan struct{}))
+			f.under++
+			next.under++
+			if next.waiting.Len() == 0 {
+				f.queued.Remove(next.place)
+				next.place = nil
+			} else {
+				f.queued.MoveToBack(next.place)
+			}
+		}
+		e = after
+	}
+}
+
+// forget keeps nothing of a namespace for which nothing is done. f.mu is held.
+func (f *Fair) forget(namespace string, l *lane) {
+	if l.waiting.Len() == 0 && l.place != nil {
+		f.queued.Remove(l.place)
+		l.place = nil
+	}
+	if l.under == 0 && l.place == nil {
+		delete(f.lanes, namespace)
+	}
+}
+
+// Get implements [Store].
+func (f *Fair) Get(ctx context.Context, key Key, eventual bool) (Item, error) {
+	if err := f.enter(ctx, key.Namespace); err != nil {
+		return Item{}, err
+	}
+	defer f.leave(key.Namespace)
+	return f.Store.Get(ctx, key, eventual)
+}
+
+// Put implements [Store].
+func (f *Fair) Put(ctx context.Context, key Key, value []byte) (wire.Version, error) {
+	if err := f.enter(ctx, key.Namespace); err != nil {
+		return 0, err
+	}
+	defer f.leave(key.Namespace)
+	return f.Store.Put(ctx, key, value)
+}
+
+// CompareAndSwap implements [Store].
+func (f *Fair) CompareAndSwap(ctx context.Context, key Key, expected wire.Version, value []byte) (Item, bool, error) {
+	if err := f.enter(ctx, key.Namespace); err != nil {
+		return Item{}, false, err
+	}
+	defer f.leave(key.Namespace)
+	return f.Store.CompareAndSwap(ctx, key, expected, value)
+}
+
+// CompareAndDelete implements [Store].
+func (f *Fair) CompareAndDelete(ctx context.Context, key Key, expected wire.Version) (Item, bool, error) {
+	if err := f.enter(ctx, key.Namespace); err != nil {
+		return Item{}, false, err
+	}
+	defer f.leave(key.Namespace)
+	return f.Store.CompareAndDelete(ctx, key, expected)
+}
+
+// Delete implements [Store].
+func (f *Fair) Delete(ctx context.Context, key Key) (wire.Version, error) {
+	if err := f.enter(ctx, key.Namespace); err != nil {
+		return 0, err
+	}
+	defer f.leave(key.Namespace)
+	return f.Store.Delete(ctx, key)
+}
+
+// List implements [Store].
+func (f *Fair) List(ctx context.Context, namespace, prefix string) ([]Key, error) {
+	if err := f.enter(ctx, namespace); err != nil {
+		return nil, err
+	}
+	defer f.leave(namespace)
+	return f.Store.List(ctx, namespace, prefix)
+}

@@ -1,0 +1,154 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/netcraq/netcraq/api/node"
+)
+
+// gate is a Store whose reads last until they are let go.
+type gate struct {
+	*Memory
+	mu     sync.Mutex
+	inside map[string]int
+	most   int
+	began  []string
+	let    map[string]chan struct{}
+}
+
+func newGate(namespaces ...string) *gate {
+	g := &gate{Memory: NewMemory(100), inside: map[string]int{}, let: map[string]chan struct{}{}}
+	for _, name := range namespaces {
+		g.let[name] = make(chan struct{})
+	}
+	return g
+}
+
+func (g *gate) Get(ctx context.Context, key Key, eventual bool) (Item, error) {
+	g.mu.Lock()
+	g.inside[key.Namespace]++
+	g.began = append(g.began, key.Namespace)
+	all := 0
+	for _, n := range g.inside {
+		all += n
+	}
+	g.most = max(g.most, all)
+	g.mu.Unlock()
+	defer func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.inside[key.Namespace]--
+	}()
+	select {
+	case <-g.let[key.Namespace]:
+	case <-ctx.Done():
+	}
+	return g.Memory.Get(ctx, key, eventual)
+}
+
+// Calls of namespaces take turns; one namespace never has all; the bound is kept.
+func TestFairTakesTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate("flood", "other", "third")
+		f := NewFair(g, 8)
+		var all sync.WaitGroup
+		ask := func(namespace string, times int) {
+			for range times {
+				all.Go(func() {
+					if _, err := f.Get(t.Context(), Key{Namespace: namespace, Name: "a"}, false); err != nil {
+						t.Error(namespace, err)
+					}
+				})
+			}
+			synctest.Wait()
+		}
+		want := func(when string, flood, other, third int) {
+			t.Helper()
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if g.inside["flood"] != flood || g.inside["other"] != other || g.inside["third"] != third {
+				t.Fatalf("%s: %v, want %d of flood, %d of other, %d of third", when, g.inside, flood, other, third)
+			}
+		}
+		ask("flood", 1000)
+		want("one alone has three quarters", 6, 0, 0)
+		ask("other", 10)
+		want("another has the rest at once", 6, 2, 0)
+		ask("third", 10)
+		want("all are taken", 6, 2, 0)
+		g.mu.Lock()
+		g.began = nil
+		g.mu.Unlock()
+		for range 12 { // what one of the flood leaves goes round
+			g.let["flood"] <- struct{}{}
+			synctest.Wait()
+			if g.inside["flood"] == 0 {
+				break
+			}
+		}
+		if got := strings.Join(g.began[:6], " "); strings.Count(got, "flood") != 2 || strings.Count(got, "other") != 2 ||
+			strings.Count(got, "third") != 2 {
+			t.Errorf("they have their turns so: %s", got)
+		}
+		for _, let := range g.let {
+			close(let)
+		}
+		all.Wait()
+		if g.most != 8 {
+			t.Errorf("%d at a time, want 8 at most", g.most)
+		}
+		if len(f.lanes) != 0 || f.queued.Len() != 0 || f.under != 0 {
+			t.Errorf("left over: %v, %d waiting, %d under way", f.lanes, f.queued.Len(), f.under)
+		}
+	})
+}
+
+// Who waits no more has done nothing, and keeps nobody's turn.
+func TestFairWaitsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate("a", "b")
+		f := NewFair(g, 2) // one of each namespace
+		var all sync.WaitGroup
+		get := func(ctx context.Context, namespace string, want node.Code) {
+			all.Go(func() {
+				_, err := f.Get(ctx, Key{Namespace: namespace, Name: "k"}, false)
+				var e *node.Error
+				if errors.As(err, &e); (err == nil) != (want == "") || err != nil && e.Code != want {
+					t.Errorf("%s: %v, want %q", namespace, err, want)
+				}
+			})
+			synctest.Wait()
+		}
+		get(t.Context(), "a", "")
+		ctx, cancel := context.WithCancel(t.Context())
+		get(ctx, "a", node.CodeCanceled)
+		get(t.Context(), "a", "")
+		timed, done := context.WithTimeout(t.Context(), 1)
+		defer done()
+		get(timed, "a", node.CodeTimeout)
+		cancel()
+		<-timed.Done()
+		synctest.Wait()
+		if len(g.began) != 1 {
+			t.Errorf("the store was asked %d times", len(g.began))
+		}
+		close(g.let["a"])
+		close(g.let["b"])
+		all.Wait()
+		if len(g.began) != 2 || len(f.lanes) != 0 {
+			t.Errorf("the store was asked %d times; left over: %v", len(g.began), f.lanes)
+		}
+	})
+}
+
+func BenchmarkFair(b *testing.B) {
+	f := NewFair(NewMemory(100), 256)
+	for b.Loop() {
+		_, _ = f.Get(b.Context(), Key{Namespace: "a", Name: "k"}, false)
+	}
+}
