@@ -281,6 +281,9 @@ func load(ctx context.Context, c *node.Client, args []string) error {
 	return nil
 }
 
+// momentBefore is by how much an instance may say too early that it has gone.
+const momentBefore = 100 * time.Millisecond
+
 // instance SERVICE TTL is one of a service's, until SIGTERM. Half of them take themselves from the
 // list then, the others end at once. All say when they went, which nobody asks of a service's
 // instances otherwise.
@@ -300,6 +303,9 @@ func instance(ctx context.Context, c *node.Client, args []string) error {
 	if err != nil {
 		return err
 	}
+	if _, err := c.Put(ctx, "gone/"+host, []byte("0")); err != nil { // making a key takes its time
+		return err
+	}
 	r, err := c.RegisterService(ctx, args[0], net.JoinHostPort(os.Getenv("POD_IP"), "8080"), node.TTL(ttl), node.Named(host))
 	if err != nil {
 		return err
@@ -315,13 +321,17 @@ func instance(ctx context.Context, c *node.Client, args []string) error {
 			return err
 		}
 	}
-	// What it says is a moment before it has gone: whoever calls it later than that and a TTL, does
-	// so later than a TTL after it has gone, or almost.
-	if _, err := c.Put(last, "gone/"+host, fmt.Append(nil, time.Now().UnixNano())); err != nil {
-		return err
+	// What it says is a moment before it has gone, and not much more: while a write takes long, its
+	// lease is kept alive.
+	for {
+		begin := time.Now()
+		if _, err := c.Put(last, "gone/"+host, fmt.Append(nil, begin.UnixNano())); err != nil {
+			return err
+		}
+		if time.Since(begin) < momentBefore {
+			os.Exit(0)
+		}
 	}
-	os.Exit(0)
-	return nil
 }
 
 // call SERVICE SECONDS calls a service's instances, each time the one that is named first, for so
@@ -381,14 +391,14 @@ func call(ctx context.Context, c *node.Client, args []string) error {
 		if err != nil {
 			return err
 		}
-		if !item.Found {
-			continue
-		}
-		gone++
 		ns, err := strconv.ParseInt(strings.TrimSpace(string(item.Value)), 10, 64)
-		if err != nil {
+		switch {
+		case !item.Found || ns == 0:
+			continue
+		case err != nil:
 			return err
 		}
+		gone++
 		after := at.Sub(time.Unix(0, ns)).Seconds()
 		late, latest = append(late, fmt.Sprintf("%s %.3f s", name, after)), max(latest, after)
 	}
