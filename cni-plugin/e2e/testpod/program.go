@@ -218,14 +218,17 @@ func load(ctx context.Context, c *node.Client, args []string) error {
 	failed, wrong := map[string]int{}, []string{}
 	examples := map[string]string{}
 	var all sync.WaitGroup
+	keys, begin := [loaders]string{}, [loaders]int64{}
 	for i := range loaders {
-		key := fmt.Sprintf("%s/%s/%d", args[0], host, i)
-		begin, _, err := c.Increment(ctx, key, 0)
-		if err != nil {
+		keys[i] = fmt.Sprintf("%s/%s/%d", args[0], host, i)
+		if begin[i], _, err = c.Increment(ctx, keys[i], 0); err != nil {
 			return err
 		}
+	}
+	say(map[string]any{"counting": keys})
+	for i, key := range keys {
 		all.Go(func() {
-			sure, perhaps := begin, begin
+			sure, perhaps := begin[i], begin[i]
 			for time.Now().Before(end) && ctx.Err() == nil {
 				start := time.Now()
 				_, _, err := c.Increment(ctx, key, 1)
