@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -28,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/cniconf"
@@ -91,11 +93,19 @@ func Scheme() (*runtime.Scheme, error) {
 // startWait is the time between two looks at a node that cannot be worked with yet.
 const startWait = time.Second
 
-// Run is the life of an agent. It returns when ctx ends, or with an error when it has to be started
-// again.
-func Run(ctx context.Context, o Options) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+// Run is the life of an agent. It returns when ctx ends and its node's switch may go (lastMember),
+// or with an error when it has to be started again.
+func Run(told context.Context, o Options) error {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(told))
 	defer cancel(nil)
+	var last atomic.Pointer[lastMember] // nil: there is nobody to ask yet
+	stop := context.AfterFunc(told, func() {
+		if l := last.Load(); l != nil {
+			l.wait()
+		}
+		cancel(context.Cause(told))
+	})
+	defer stop()
 	libraries := slog.New(onlyTrouble{o.Log.Handler()})
 	ctrl.SetLogger(logr.FromSlogHandler(libraries.Handler()))
 	klog.SetSlogLogger(libraries)
@@ -189,6 +199,10 @@ func Run(ctx context.Context, o Options) error {
 		}
 		defer n.end(o.Log)
 		others.Handle("GET "+linkPath, n.link)
+		if o.Fabric == nil {
+			last.Store(&lastMember{self: o.Node, chains: api.NewClient("127.0.0.1", api.Through(n.link)).Chains,
+				most: lastMemberMost, silence: lastMemberSilence, log: o.Log})
+		}
 	}
 	serve("the leader", secure, others)
 	plain, err := net.Listen("tcp", at(o.HealthPort))

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
@@ -22,6 +24,9 @@ import (
 func (c *Controller) procedures(ct *topology.Chain) *ops.Chain {
 	return &ops.Chain{Runtime: goroutines{c.now}, ID: ct.ID, Pool: c.pool,
 		Entry: func(k ops.Key) ops.Entry { return c.net().plan.entryOf(k) },
+		// Those of the node API. Others are their users' own: a gateway takes what it has not
+		// written for a forgery.
+		Buries: func(k ops.Key) bool { return strings.HasPrefix(k.Name, node.KeyPrefix) },
 		Switch: func(name string) (*ops.Switch, error) {
 			d, err := c.device(name)
 			if err != nil {

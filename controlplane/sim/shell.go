@@ -134,6 +134,7 @@ func newShell(w *world, name string, election uint64) *shell {
 		return sessions.Begin(recorded, w.control.Uint32), nil
 	})
 	s.ops = &ops.Chain{Runtime: coroutines{s, false}, ID: chainID, Pool: pool, Entry: s.entryOf,
+		Buries: func(ops.Key) bool { return true },
 		Switch: func(name string) (*ops.Switch, error) { return s.device(name).other, nil }}
 	s.copies = &ops.Chain{Runtime: coroutines{s, true}, ID: chainID, Pool: pool, Entry: s.entryOf,
 		Switch: func(name string) (*ops.Switch, error) { return s.device(name).copies, nil }}

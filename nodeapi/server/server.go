@@ -94,8 +94,9 @@ func New(c Config) *Server {
 	}
 	limits := c.Limits.withDefaults()
 	c.Store = store.NewFair(c.Store, limits.AtOnce)
-	s := &Server{config: c, limits: limits, helpers: semaphore.NewWeighted(limits.Helpers), log: c.Log, listeners: map[net.Listener]struct{}{},
-		conns: map[*conn]struct{}{}, gone: make(chan struct{}), spare: make(chan *conn)}
+	s := &Server{config: c, limits: limits, helpers: semaphore.NewWeighted(limits.Helpers), log: c.Log,
+		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
+		gone: make(chan struct{}), spare: make(chan *conn)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.metrics = newMetrics(c.Metrics)
 	s.once = newOnceTable(s.limits)

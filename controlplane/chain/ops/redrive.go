@@ -32,7 +32,8 @@ func Reachable(keys []Key) []Key {
 const longestPause = 200 * time.Millisecond
 
 // Redrive re-propagates what is dirty at any of some switches; with Drain until all of them hold
-// the same. It says how many writes it sent.
+// the same. It says how many writes it sent. Keys whose values are lost at all of them are buried
+// on the way (bury.go).
 func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent int, err error) {
 	via, err := c.Switch(a.Via)
 	if err != nil {
@@ -48,6 +49,7 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 		seen wire.Version // when it was looked at first
 	}
 	var items []item
+	lost := c.mayBeLost(keys)
 	for _, at := range from {
 		slots, err := c.slots(ctx, at, keys, func(ctx context.Context, k Key) (*wire.Packet, error) {
 			ctx, cancel := c.WithTimeout(ctx, FetchTimeout)
@@ -58,6 +60,9 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 			return 0, err
 		}
 		for i, v := range slots {
+			if v.latest != 0 {
+				delete(lost, i)
+			}
 			if v.dirty() {
 				items = append(items, item{at, keys[i], v.latest})
 			}
@@ -94,6 +99,9 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 			}
 		}
 	})
+	if err == nil && !a.Drain {
+		err = c.bury(ctx, from, keys, lost)
+	}
 	if err == nil && a.Drain {
 		err = c.drained(ctx, a.Epoch, from, keys)
 	}

@@ -37,7 +37,10 @@ type Chain struct {
 	// included.
 	Entry func(Key) Entry
 	Pool  *Pool
-	held  atomic.Pointer[held]
+	// Buries says of which keys it is written down that their values are lost (Redrive). nil: of
+	// none.
+	Buries func(Key) bool
+	held   atomic.Pointer[held]
 }
 
 // switches finds several switches.

@@ -1,0 +1,90 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+)
+
+// An agent that is told to end takes its node's switch along. While agents are replaced, those on
+// control-plane nodes and the others at the same time, the switch may be the last member of a chain
+// for some seconds, until those that were replaced before are members again: then the chain's
+// values would be lost. So it ends when each chain that its switch is in has another member, and
+// nobody is being brought in.
+
+// lastMember waits for that.
+type lastMember struct {
+	self   string // the switch's name
+	chains func(context.Context) ([]api.Chain, error)
+	// most bounds the wait, and silence that for a controller that does not answer: the agent that
+	// leads may be just being replaced.
+	most, silence time.Duration
+	log           *slog.Logger
+}
+
+// The pod's grace period (60 s) has room for this, and for the node API's clients.
+const (
+	lastMemberMost    = 45 * time.Second
+	lastMemberSilence = 10 * time.Second
+	lastMemberEvery   = 200 * time.Millisecond
+)
+
+// wait returns when the switch may go, or it has waited long enough.
+func (l lastMember) wait() {
+	ctx, cancel := context.WithTimeout(context.Background(), l.most)
+	defer cancel()
+	heard, why := time.Now(), ""
+	for {
+		chains, err := l.chains(ctx)
+		reason := l.needed(chains)
+		switch {
+		case err == nil && reason == "":
+			return
+		case err == nil:
+			heard = time.Now()
+		case time.Since(heard) > l.silence:
+			l.log.Warn("it ends without knowing whether a chain's values end with it", "err", err)
+			return
+		default:
+			reason = "the controller does not say who the members of the chains are"
+		}
+		if reason != why {
+			l.log.Info("it ends later", "because", reason)
+			why = reason
+		}
+		select {
+		case <-ctx.Done():
+			l.log.Warn("it waits no more, and values may be lost", "because", reason)
+			return
+		case <-time.After(lastMemberEvery):
+		}
+	}
+}
+
+// needed says why the switch may not go; "": it may.
+func (l lastMember) needed(chains []api.Chain) string {
+	for _, c := range chains {
+		member, others, joins := false, 0, false
+		for _, m := range c.Members {
+			switch {
+			case m.Role == "NONE":
+			case m.Role == "SHADOW":
+				joins = true
+			case m.Switch == l.self:
+				member = true
+			case m.Ready && m.LeaseLive:
+				others++
+			}
+		}
+		switch {
+		case !member || c.Keys == 0:
+		case others == 0:
+			return "this node's switch is the only member of the chain " + c.Name
+		case joins:
+			return "a switch is being brought into the chain " + c.Name
+		}
+	}
+	return ""
+}
