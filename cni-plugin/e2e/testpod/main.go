@@ -17,7 +17,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/hex"
 	"fmt"
 	"io"
