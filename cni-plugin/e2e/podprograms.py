@@ -122,6 +122,11 @@ class Program:
                 raise CheckError(f"{self.name}: no {name}: {self.events} {''.join(self._said)[-2000:]}")
             time.sleep(0.02)
 
+    def check(self) -> None:
+        """Raise CheckError where it has failed."""
+        if not self._thread.is_alive() and self._process.wait(PATIENCE) != 0:
+            raise CheckError(f"{self.name}: {self.events} {''.join(self._said)[-2000:]}")
+
     def result(self, seconds: float = PATIENCE) -> dict[str, Any]:
         """The last event, when it has ended as it ought to."""
         self._thread.join(seconds)

@@ -47,7 +47,7 @@ def siege(cluster: Cluster) -> str:
     held = door.one("get", key="color")
 
     def probe() -> dict[str, Any]:
-        found = Program(cluster, SPACE, door.pod, "/testpod", "program", "load", "beside", str(PROBE)).result()
+        found = Program(cluster, SPACE, door.pod, "/testpod", "program", "load", "beside", str(PROBE), "5").result()
         require(not found["wrong"], f"beside a hostile pod: {found}")
         return found
 

@@ -197,14 +197,18 @@ func lead(ctx context.Context, c *node.Client, args []string) error {
 
 const loaders = 4
 
-// load KEY SECONDS adds one to keys again and again, and says what became of it: of each key
-// afterwards as much must be there as was acknowledged, and no more than that and what is of
-// unknown outcome.
+// load KEY SECONDS PATIENCE adds one to keys again and again, with PATIENCE seconds for each call, and
+// says what became of it: of each key afterwards as much must be there as was acknowledged, and no
+// more than that and what is of unknown outcome.
 func load(ctx context.Context, c *node.Client, args []string) error {
-	if len(args) != 2 {
-		return errors.New("load takes a key and for how long")
+	if len(args) != 3 {
+		return errors.New("load takes a key, for how long, and for how long each call")
 	}
 	long, err := seconds(args[1])
+	if err != nil {
+		return err
+	}
+	patience, err := seconds(args[2])
 	if err != nil {
 		return err
 	}
@@ -231,7 +235,9 @@ func load(ctx context.Context, c *node.Client, args []string) error {
 			sure, perhaps := begin[i], begin[i]
 			for time.Now().Before(end) && ctx.Err() == nil {
 				start := time.Now()
-				_, _, err := c.Increment(ctx, key, 1)
+				one, cancel := context.WithTimeout(ctx, patience)
+				_, _, err := c.Increment(one, key, 1)
+				cancel()
 				waited := time.Since(start)
 				code := node.CodeOf(err)
 				mu.Lock()
