@@ -46,8 +46,9 @@ const (
 	DefaultNodeSocket = "/run/netcraq-node/node.sock"
 
 	policyEvery = 2 * time.Second
-	// nodeAPIDrain is how long clients have to finish, when the agent ends.
-	nodeAPIDrain = 4 * time.Second
+	// nodeAPIDrain is how long clients have to finish before the agent ends. Those of the project's
+	// libraries need as long as what they have under way.
+	nodeAPIDrain = 8 * time.Second
 )
 
 // nodeAPI is the server of an agent.
@@ -88,7 +89,7 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 		return nil, fmt.Errorf("the node API: %w", err)
 	}
 	quotas := authority.NewQuotas(quota, nil)
-	n := &nodeAPI{link: newControllerLink(), store: &lateStore{}, pods: pods}
+	n := &nodeAPI{link: newControllerLink(), store: newLateStore(), pods: pods}
 	n.server = server.New(server.Config{Store: n.store, Name: "netcraq-agent", Node: o.Node,
 		Identify:  authority.Identifier{Cgroups: &authority.Cgroups{Prefix: prefix}},
 		Authority: authority.NewKubernetes(k), Quotas: quotas, Log: o.Log, Metrics: metrics})
@@ -112,13 +113,18 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 	return n, nil
 }
 
-// end lets clients finish, and ends.
-func (n *nodeAPI) end(log *slog.Logger) {
+// drain lets clients finish what is under way, while all that it takes is still there.
+func (n *nodeAPI) drain(log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), nodeAPIDrain)
 	defer cancel()
 	if err := n.server.Shutdown(ctx); err != nil {
 		log.Info("some clients of the node API were still there", "err", err)
 	}
+}
+
+// end ends it. Clients that are there are cut off.
+func (n *nodeAPI) end() {
+	n.server.Close()
 	if n.push != nil {
 		n.push.Close()
 	}

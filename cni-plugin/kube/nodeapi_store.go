@@ -12,9 +12,18 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// lateStore is a store.Store that is there when a controller has been heard: until then, all that
-// is asked of it can be asked again later.
-type lateStore struct{ now atomic.Pointer[heldStore] }
+// lateStore is a store.Store that is there when a controller has been heard. Until then calls wait
+// for it, as after an agent was replaced, but not for much of their time, and not where there has
+// been none for a while: they can be asked again later.
+type lateStore struct {
+	now    atomic.Pointer[heldStore]
+	filled chan struct{} // closed when it is there
+	calls  time.Time     // when they wait no more
+}
+
+func newLateStore() *lateStore {
+	return &lateStore{filled: make(chan struct{}), calls: time.Now().Add(storePatience)}
+}
 
 // heldStore is a store.Store that is to be closed.
 type heldStore struct {
@@ -24,7 +33,11 @@ type heldStore struct {
 
 const (
 	storeTime  = 5 * time.Second // to hear of the chains
-	storeAgain = time.Second
+	storeAgain = 200 * time.Millisecond
+	// storePatience is for how long after the agent's start calls wait for a controller, and
+	// answerTime is what they keep of their time for saying that there is none.
+	storePatience = 30 * time.Second
+	answerTime    = 250 * time.Millisecond
 )
 
 // fill asks for the chains until a controller has said what they are, or ctx ends.
@@ -36,6 +49,7 @@ func (l *lateStore) fill(ctx context.Context, o keys.Options, log *slog.Logger) 
 		cancel()
 		if err == nil {
 			l.now.Store(&heldStore{s, s.Close})
+			close(l.filled)
 			log.Info("the node API has its chains")
 			return
 		}
@@ -55,9 +69,21 @@ func (l *lateStore) close() {
 	}
 }
 
-func (l *lateStore) get() (store.Store, error) {
+func (l *lateStore) get(ctx context.Context) (store.Store, error) {
 	if s := l.now.Load(); s != nil {
 		return s.Store, nil
+	}
+	until := l.calls
+	if d, ok := ctx.Deadline(); ok && d.Add(-answerTime).Before(until) {
+		until = d.Add(-answerTime)
+	}
+	wait := time.NewTimer(time.Until(until))
+	defer wait.Stop()
+	select {
+	case <-l.filled:
+		return l.now.Load().Store, nil
+	case <-wait.C:
+	case <-ctx.Done():
 	}
 	return nil, &nodeapi.Error{Code: nodeapi.CodeUnavailable, Do: "try again",
 		Message: "this node has heard of no controller yet, or the cluster has no chains"}
@@ -65,7 +91,7 @@ func (l *lateStore) get() (store.Store, error) {
 
 // Get implements store.Store.
 func (l *lateStore) Get(ctx context.Context, key store.Key, eventual bool) (store.Item, error) {
-	s, err := l.get()
+	s, err := l.get(ctx)
 	if err != nil {
 		return store.Item{}, err
 	}
@@ -74,7 +100,7 @@ func (l *lateStore) Get(ctx context.Context, key store.Key, eventual bool) (stor
 
 // Put implements store.Store.
 func (l *lateStore) Put(ctx context.Context, key store.Key, value []byte) (wire.Version, error) {
-	s, err := l.get()
+	s, err := l.get(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -84,7 +110,7 @@ func (l *lateStore) Put(ctx context.Context, key store.Key, value []byte) (wire.
 // CompareAndSwap implements store.Store.
 func (l *lateStore) CompareAndSwap(ctx context.Context, key store.Key, expected wire.Version, value []byte) (
 	store.Item, bool, error) {
-	s, err := l.get()
+	s, err := l.get(ctx)
 	if err != nil {
 		return store.Item{}, false, err
 	}
@@ -94,7 +120,7 @@ func (l *lateStore) CompareAndSwap(ctx context.Context, key store.Key, expected 
 // CompareAndDelete implements store.Store.
 func (l *lateStore) CompareAndDelete(ctx context.Context, key store.Key, expected wire.Version) (store.Item, bool,
 	error) {
-	s, err := l.get()
+	s, err := l.get(ctx)
 	if err != nil {
 		return store.Item{}, false, err
 	}
@@ -103,7 +129,7 @@ func (l *lateStore) CompareAndDelete(ctx context.Context, key store.Key, expecte
 
 // Delete implements store.Store.
 func (l *lateStore) Delete(ctx context.Context, key store.Key) (wire.Version, error) {
-	s, err := l.get()
+	s, err := l.get(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -112,7 +138,7 @@ func (l *lateStore) Delete(ctx context.Context, key store.Key) (wire.Version, er
 
 // List implements store.Store.
 func (l *lateStore) List(ctx context.Context, namespace, prefix string) ([]store.Key, error) {
-	s, err := l.get()
+	s, err := l.get(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +147,7 @@ func (l *lateStore) List(ctx context.Context, namespace, prefix string) ([]store
 
 // Watch implements store.Store.
 func (l *lateStore) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
-	s, err := l.get()
+	s, err := l.get(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,7 +156,7 @@ func (l *lateStore) Watch(ctx context.Context, w store.Watch, tell func([]store.
 
 // MaxValue implements store.Store.
 func (l *lateStore) MaxValue(namespace string) int {
-	if s, err := l.get(); err == nil {
+	if s := l.now.Load(); s != nil {
 		return s.MaxValue(namespace)
 	}
 	return 0

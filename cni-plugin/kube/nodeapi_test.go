@@ -174,7 +174,7 @@ func TestNodeAPI(t *testing.T) {
 	o := Options{Node: "n1", Log: quiet, NodeAPI: NodeAPI{Socket: socket, CgroupRoot: name}}
 	n, err := serveNodeAPI(ctx, o, api, informers, prometheus.NewRegistry(), cancel)
 	must(t, err)
-	defer func() { n.server.Close(); n.end(quiet) }()
+	defer n.end()
 	for path, want := range map[string]os.FileMode{socket: 0o666, filepath.Dir(socket): 0o755} {
 		if i, err := os.Stat(path); err != nil || i.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v, want %o", path, i.Mode(), err, want)

@@ -98,10 +98,10 @@ const startWait = time.Second
 func Run(told context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(told))
 	defer cancel(nil)
-	var last atomic.Pointer[lastMember] // nil: there is nobody to ask yet
+	var leave atomic.Pointer[func()] // what is done before anything ends; nil: nothing has begun
 	stop := context.AfterFunc(told, func() {
-		if l := last.Load(); l != nil {
-			l.wait()
+		if f := leave.Load(); f != nil {
+			(*f)()
 		}
 		cancel(context.Cause(told))
 	})
@@ -197,12 +197,17 @@ func Run(told context.Context, o Options) error {
 		if err != nil {
 			return err
 		}
-		defer n.end(o.Log)
+		defer n.end()
 		others.Handle("GET "+linkPath, n.link)
-		if o.Fabric == nil {
-			last.Store(&lastMember{self: o.Node, chains: api.NewClient("127.0.0.1", api.Through(n.link)).Chains,
-				most: lastMemberMost, silence: lastMemberSilence, log: o.Log})
+		last := lastMember{self: o.Node, chains: api.NewClient("127.0.0.1", api.Through(n.link)).Chains,
+			most: lastMemberMost, silence: lastMemberSilence, log: o.Log}
+		first := func() {
+			if o.Fabric == nil { // else the chain's switches are elsewhere
+				last.wait()
+			}
+			n.drain(o.Log)
 		}
+		leave.Store(&first)
 	}
 	serve("the leader", secure, others)
 	plain, err := net.Listen("tcp", at(o.HealthPort))
