@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from e2e import fixtures
-from e2e.acceptance import require
+from e2e.acceptance import CheckError, require
 from e2e.cluster import Cluster
 from e2e.kubectl import until
+from e2e.node import NodeError
 from e2e.nodeapi import OTHER, SPACE, own
 from e2e.podprograms import Program, languages, pod_template
 
@@ -114,7 +115,10 @@ class Election:
                 one.check()
             return [event for one in self._others for event in list(one.events) if "leads" in event]
 
-        return until("another pod leads", led, every=0.1)[0]["from"] - died
+        try:
+            return until("another pod leads", led, every=0.1)[0]["from"] - died
+        except NodeError as error:
+            raise CheckError(f"{error}; {[event for one in self._others for event in one.events]}") from error
 
     def judge(self, died: float) -> None:
         """All leaderships: never two at once, and tokens that grow."""
