@@ -75,7 +75,7 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 	quota := func(string) authority.Quota { return authority.DefaultQuota }
 	var policy *authority.PolicyFile
 	if o.NodeAPI.Policy != "" {
-		if policy, err = authority.OpenPolicy(o.NodeAPI.Policy, authority.System{}); err != nil {
+		if policy, err = authority.OpenPolicy(o.NodeAPI.Policy, authority.System{}, nil); err != nil {
 			return nil, fmt.Errorf("the node API: %w", err)
 		}
 		k.Hosts, quota = policy, policy.Quota

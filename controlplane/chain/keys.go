@@ -94,10 +94,11 @@ func (m *Machine) startKeys(now Time, op OpID, work keyWork) {
 	m.step(now)
 }
 
-// canKeys says whether the configuration takes writes, and is not one that an earlier controller
-// left in the middle of a change.
+// canKeys says whether the configuration takes writes, is not one that an earlier controller left
+// in the middle of a change, and is not being changed. While a switch is emptied that is to be
+// brought in it is not: that may take long, where the switch has lost its power, for example.
 func (m *Machine) canKeys() bool {
-	return m.phase() == Ready && m.recorded() && m.cfg.Freeze == Thawed && m.cfg.Shadow == ""
+	return (m.phase() == Ready || m.erasing()) && m.recorded() && m.cfg.Freeze == Thawed && m.cfg.Shadow == ""
 }
 
 // recorded says whether it is on record that the chain holds data.

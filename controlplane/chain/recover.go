@@ -49,7 +49,6 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 	default:
 		c := &change{op: op, joiner: sw}
 		m.change = c
-		m.pauseKeys()
 		if !v.empty {
 			m.event("chain.recovering", sw, "what it holds is of no use: it begins empty")
 			m.seq++
@@ -62,9 +61,13 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 	}
 }
 
+// erasing says whether a switch is being emptied to be brought in: of the chain nothing is changed
+// yet.
+func (m *Machine) erasing() bool { return m.phase() == Recovering && m.change.stage == erasing }
+
 // EraseFailed answers Erase.
 func (m *Machine) EraseFailed(now Time, seq uint64, err error) {
-	if c := m.change; m.phase() == Recovering && c.stage == erasing && c.seq == seq {
+	if c := m.change; m.erasing() && c.seq == seq {
 		m.giveUp(now, err)
 		m.step(now)
 	}
@@ -80,7 +83,7 @@ func (m *Machine) shadow(now Time, c *change) {
 
 // joinerUp: a switch that was emptied is there again.
 func (m *Machine) joinerUp(now Time, sw string) {
-	if c := m.change; m.phase() == Recovering && c.joiner == sw && c.stage == erasing && m.view[sw].empty {
+	if c := m.change; m.erasing() && c.joiner == sw && m.view[sw].empty {
 		m.shadow(now, c)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
 	"github.com/netcraq/netcraq/etcd-monitor/histories"
+	"github.com/netcraq/netcraq/internal/etcderrors"
 	"github.com/netcraq/netcraq/wire"
 )
 

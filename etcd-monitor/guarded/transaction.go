@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
+	"github.com/netcraq/netcraq/internal/etcderrors"
 )
 
 // transaction is what is sent to etcd for a write.

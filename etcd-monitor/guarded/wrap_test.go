@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
+	"github.com/netcraq/netcraq/internal/etcderrors"
 )
 
 // randomRequests makes requests of all kinds, valid and not.

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
+	"github.com/netcraq/netcraq/internal/etcderrors"
 	"github.com/netcraq/netcraq/wire"
 )
 

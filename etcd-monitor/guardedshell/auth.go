@@ -8,8 +8,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/etcd-monitor/etcderrors"
 	"github.com/netcraq/netcraq/internal/boottime"
+	"github.com/netcraq/netcraq/internal/etcderrors"
 )
 
 // How often etcd is asked whether it lets everybody read, for how long each time, and for how long

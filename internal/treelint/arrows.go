@@ -88,7 +88,7 @@ var arrowRules = []arrowRule{
 			"controlplane/placement/policy",
 			"controlplane/internal/rules",
 			"client/core",
-			"etcd-monitor/etcderrors",
+			"internal/etcderrors",
 			"etcd-monitor/guarded",
 			"etcd-monitor/readsource",
 			"etcd-monitor/reserved",

@@ -385,6 +385,10 @@ func TestPolicyThatIsNone(t *testing.T) {
 		"quotas: {Blue: {keys: 1}}":                             "no namespace",
 		"quotas: {blue: {burst: 0}}":                            "burst",
 		"quotas: {blue: {requestsPerSecond: .nan}}":             "below 0",
+		"namespaces: {blue: {}}":                                "durable: true, or false",
+		"namespaces: {Blue: {durable: true}}":                   "no namespace",
+		"namespaces: {blue: {durable: maybe}}":                  "cannot unmarshal",
+		"namespaces: {blue: {durabel: true}}":                   "durabel",
 		"callers: [{access: {blue: write}}]":                    "give one of",
 		"callers: [{user: alice, group: staff}]":                "give one of",
 		"callers: [{user: alice, tcp: true}]":                   "give one of",
@@ -406,6 +410,25 @@ func TestPolicyThatIsNone(t *testing.T) {
 	}
 }
 
+func TestDurable(t *testing.T) {
+	p, err := ParsePolicy([]byte(`namespaces: {"*": {durable: true}, blue: {durable: false}}`), users{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ns, want := range map[string]bool{"blue": false, "green": true} {
+		if durable, said := p.Durable(ns); durable != want || !said {
+			t.Errorf("%s: %v, %v", ns, durable, said)
+		}
+	}
+	none, err := ParsePolicy([]byte(`namespaces: {blue: {durable: false}}`), users{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if durable, said := none.Durable("green"); durable || said || none.HasDurable() || !p.HasDurable() {
+		t.Errorf("of green nothing is said: %v, %v", durable, said)
+	}
+}
+
 // TestPolicyFile changes a policy's file, to what cannot be read, too.
 func TestPolicyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
@@ -418,11 +441,11 @@ func TestPolicyFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := OpenPolicy(path, users{}); err == nil {
+	if _, err := OpenPolicy(path, users{}, nil); err == nil {
 		t.Error("there is no policy")
 	}
 	write(policyText)
-	f, err := OpenPolicy(path, users{})
+	f, err := OpenPolicy(path, users{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -455,7 +478,7 @@ func TestPolicyFile(t *testing.T) {
 	if err := os.Chmod(path, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenPolicy(path, users{}); err == nil || !strings.Contains(err.Error(), "may be written") {
+	if _, err := OpenPolicy(path, users{}, nil); err == nil || !strings.Contains(err.Error(), "may be written") {
 		t.Errorf("a policy that everybody may write: %v", err)
 	}
 }

@@ -24,6 +24,9 @@ import (
 //	quotas:
 //	  default: {connections: 100}      # what is left out is as without a policy
 //	  blue: {keys: 1000}
+//	namespaces:
+//	  "*": {durable: false}            # those that are not named here
+//	  blue: {durable: true}            # new keys are kept in etcd
 //
 // read includes to watch; write includes read, and to make keys. "*" are all namespaces. What
 // several entries say of a caller adds up; the namespace is the first's that has one.
@@ -31,6 +34,7 @@ type Policy struct {
 	callers []rule
 	quotas  map[string]Quota
 	base    Quota
+	durable map[string]bool
 }
 
 type rule struct {
@@ -74,7 +78,10 @@ type policyFile struct {
 		Namespace string            `yaml:"namespace"`
 		Access    map[string]string `yaml:"access"`
 	} `yaml:"callers"`
-	Quotas map[string]yaml.Node `yaml:"quotas"`
+	Quotas     map[string]yaml.Node `yaml:"quotas"`
+	Namespaces map[string]struct {
+		Durable *bool `yaml:"durable"`
+	} `yaml:"namespaces"`
 }
 
 // Users finds numbers of users and groups by their names.
@@ -121,7 +128,16 @@ func ParsePolicy(text []byte, users Users) (*Policy, error) {
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("a policy is one document: there is more after it")
 	}
-	p := &Policy{quotas: map[string]Quota{}, base: DefaultQuota}
+	p := &Policy{quotas: map[string]Quota{}, base: DefaultQuota, durable: map[string]bool{}}
+	for name, n := range f.Namespaces {
+		if err := CheckNamespace(name); err != nil && name != allNamespaces {
+			return nil, fmt.Errorf("namespaces: %w", err)
+		}
+		if n.Durable == nil {
+			return nil, fmt.Errorf("namespaces: %s: say durable: true, or false", name)
+		}
+		p.durable[name] = *n.Durable
+	}
 	for i, c := range f.Callers {
 		r := rule{tcp: c.TCP, all: c.All, namespace: c.Namespace, access: map[string]Access{}}
 		given := 0
@@ -226,6 +242,25 @@ func (p *Policy) Quota(subject string) Quota {
 		return q
 	}
 	return p.base
+}
+
+// Durable says whether a namespace's new keys are to be kept in etcd, and whether the policy says
+// anything of that.
+func (p *Policy) Durable(namespace string) (durable, said bool) {
+	if durable, said = p.durable[namespace]; !said {
+		durable, said = p.durable[allNamespaces]
+	}
+	return durable, said
+}
+
+// HasDurable says whether any namespace's keys are to be kept in etcd.
+func (p *Policy) HasDurable() bool {
+	for _, durable := range p.durable {
+		if durable {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *rule) is(c Caller) bool {

@@ -18,6 +18,9 @@ type PolicyFile struct {
 	// Own is the namespace of callers that the policy names and gives none. It is set before use.
 	Own string
 
+	// check, where there is one, refuses policies that cannot be kept here.
+	check func(*Policy) error
+
 	path  string
 	users Users
 	now   atomic.Pointer[loaded]
@@ -36,9 +39,10 @@ type stamp struct {
 	modified      time.Time
 }
 
-// OpenPolicy reads a policy's file.
-func OpenPolicy(path string, users Users) (*PolicyFile, error) {
-	f := &PolicyFile{path: path, users: users}
+// OpenPolicy reads a policy's file. check, where there is one, says which policies cannot be kept
+// here: at first, and when the file has changed.
+func OpenPolicy(path string, users Users, check func(*Policy) error) (*PolicyFile, error) {
+	f := &PolicyFile{path: path, users: users, check: check}
 	_, err := f.look()
 	return f, err
 }
@@ -69,6 +73,9 @@ func (f *PolicyFile) look() (bool, error) {
 		return false, fmt.Errorf("the policy %s has more than %d bytes", f.path, maxPolicy)
 	}
 	p, err := ParsePolicy(text, f.users)
+	if err == nil && f.check != nil {
+		err = f.check(p)
+	}
 	if err != nil {
 		return false, fmt.Errorf("the policy %s: %w", f.path, err)
 	}
@@ -119,3 +126,8 @@ func (f *PolicyFile) Subject(c Caller) string { return f.now.Load().Subject(c) }
 
 // Quota is what a subject may take.
 func (f *PolicyFile) Quota(subject string) Quota { return f.now.Load().Quota(subject) }
+
+// Durable is the policy's.
+func (f *PolicyFile) Durable(namespace string) (durable, said bool) {
+	return f.now.Load().Durable(namespace)
+}

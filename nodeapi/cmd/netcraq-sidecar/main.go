@@ -26,6 +26,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/durable"
 	"github.com/netcraq/netcraq/nodeapi/keys"
 	"github.com/netcraq/netcraq/nodeapi/notify"
 	"github.com/netcraq/netcraq/nodeapi/server"
@@ -56,6 +57,7 @@ type options struct {
 	grace     time.Duration
 	push      bool
 	logLevel  string
+	etcd      durable.Access
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -79,6 +81,11 @@ Who can connect to the Unix socket is said by its file's permissions (--socket-m
 knows who asks: it is for the loopback of a pod, or a network that is closed to others, and takes a
 policy that says what may be done there.
 
+Keys live in the switches, as long as one member of their chain does. Those of namespaces that the
+policy says are durable are kept in etcd, which is asked by etcd-monitor (--endpoints): what is
+written is in etcd, and what is placed is read from the switches. While etcd cannot be reached calls
+of these namespaces are refused as unavailable; others go on.
+
 When it serves it prints one line on stdout that begins with "ready:". On SIGINT and SIGTERM it
 takes no more connections, and goes on until its clients have gone, for --grace at most. With
 --take-over it gets the listening sockets of the netcraq-sidecar that has them, which then drains:
@@ -86,6 +93,7 @@ no call fails. Exit code 0: ended so; 1: could not start or run; 2: mistake on t
 in the policy.`,
 		Example: `  netcraq-sidecar --admin unix:///run/netcraq/controller.sock --namespace shop
   netcraq-sidecar --listen unix:///run/shop/node.sock --socket-group shop --socket-mode 660
+  netcraq-sidecar --policy policy.yaml --endpoints http://127.0.0.1:23790
   netcraq-sidecar --listen tcp://127.0.0.1:7400 --policy policy.yaml --metrics 127.0.0.1:9464`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -104,6 +112,7 @@ in the policy.`,
 	f.StringVar(&o.namespace, "namespace", "default", "of callers who name none")
 	f.StringVar(&o.node, "node", host, "where this is: instances of services that register here are near")
 	f.StringVar(&o.policy, "policy", "", "`FILE`, YAML or JSON, with who may do what, and quotas; it is read again when it has changed\n(default: whom the socket's file lets in, everything)")
+	o.flagsOfEtcd(f)
 	f.StringVar(&o.metrics, "metrics", "", "`HOST:PORT` to serve /metrics at (default: nowhere)")
 	f.StringVar(&o.offer, "successor-socket", "",
 		"`PATH` where a successor gets the listening sockets (default: that of the first\nUnix socket, and .successor)")
@@ -144,7 +153,11 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		}
 	}
 	config := server.Config{Name: "netcraq-sidecar", Node: o.node, Namespace: o.namespace, Log: log}
-	quotas, err := o.authority(ctx, &config)
+	quotas, policy, err := o.authority(&config)
+	if err != nil {
+		return badInput{err}
+	}
+	connection, err := o.dialEtcd()
 	if err != nil {
 		return badInput{err}
 	}
@@ -165,6 +178,16 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	}
 	defer st.Close()
 	config.Store = st
+	changed := quotas.Changed
+	if connection != nil {
+		both, end := withDurable(ctx, st, connection, quotas, policy)
+		defer end()
+		config.Store, config.Durable = both, both.Durable
+		changed = func() { quotas.Changed(); both.Changed() }
+	}
+	if policy != nil {
+		go policy.Follow(ctx, policyEvery, log, changed)
+	}
 
 	s := server.New(config)
 	defer s.Close()
@@ -202,27 +225,26 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 }
 
 // authority says who may do what: the policy, or else whom the sockets' files let in, everything.
-func (o *options) authority(ctx context.Context, c *server.Config) (*authority.Quotas, error) {
+func (o *options) authority(c *server.Config) (*authority.Quotas, *authority.PolicyFile, error) {
 	c.Authority = authority.Files{Own: o.namespace}
 	if o.policy == "" {
 		for _, address := range o.listen {
 			if strings.HasPrefix(address, "tcp://") {
-				return nil, fmt.Errorf("--listen %s: who comes by TCP is not known, so a --policy has to say what he may (tcp: true)", address)
+				return nil, nil, fmt.Errorf("--listen %s: who comes by TCP is not known, so a --policy has to say what he may (tcp: true)", address)
 			}
 		}
 		quotas := authority.NewQuotas(func(string) authority.Quota { return authority.DefaultQuota }, nil)
 		c.Quotas = quotas
-		return quotas, nil
+		return quotas, nil, nil
 	}
-	policy, err := authority.OpenPolicy(o.policy, authority.System{})
+	policy, err := authority.OpenPolicy(o.policy, authority.System{}, o.checkDurable)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	policy.Own = o.namespace
 	c.Authority = policy
 	c.Quotas = authority.NewQuotas(policy.Quota, nil)
-	go policy.Follow(ctx, policyEvery, c.Log, c.Quotas.Changed)
-	return c.Quotas, nil
+	return c.Quotas, policy, nil
 }
 
 // access reads the flags of the sockets' files.

@@ -14,6 +14,10 @@ func TestCommandLine(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("rules: []"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	durable := filepath.Join(t.TempDir(), "durable.yaml")
+	if err := os.WriteFile(durable, []byte("namespaces: {shop: {durable: true}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args string
 		code int
@@ -28,6 +32,13 @@ func TestCommandLine(t *testing.T) {
 		{"--socket-group nosuchgroup_", exitBadInput, "there is no such group"},
 		{"--policy /nowhere.yaml", exitBadInput, "no such file"},
 		{"--policy " + broken, exitBadInput, "field rules not found"},
+		{"--policy " + durable, exitBadInput, "give --endpoints"},
+		{"--cacert x", exitBadInput, "are for --endpoints"},
+		{"--endpoints https://127.0.0.1:1 --cacert /nowhere.pem", exitBadInput, "no such file"},
+		{"--endpoints http://127.0.0.1:1 --cacert /nowhere.pem", exitBadInput, "is without TLS"},
+		{"--endpoints http://127.0.0.1:1,https://127.0.0.1:2", exitBadInput, "or none does"},
+		{"--endpoints 127.0.0.1:1 --cert x", exitBadInput, "give a certificate and its key"},
+		{"--endpoints 127.0.0.1:1 --user x", exitBadInput, "give a user and the file"},
 		{"--metrics 127.0.0.1:-1", exitFailed, "--metrics"},
 		{"--push=perhaps", exitBadInput, "invalid argument"},
 		{"--listen x", exitBadInput, "want unix:///PATH or tcp://HOST:PORT"},

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/durable"
+	"github.com/netcraq/netcraq/nodeapi/kinds"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// flagsOfEtcd have the names that etcd-monitor's towards etcd have.
+func (o *options) flagsOfEtcd(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.etcd.Endpoints, "endpoints", nil, "client URLs of etcd-monitor, or of an etcd that has none before it, for the keys of\nnamespaces that the policy says are durable (default: there are none)")
+	f.StringVar(&o.etcd.CA, "cacert", "", "certificates that theirs must be signed by (PEM)")
+	f.StringVar(&o.etcd.Cert, "cert", "", "the certificate to show to them (PEM)")
+	f.StringVar(&o.etcd.Key, "key", "", "... and its key")
+	f.StringVar(&o.etcd.User, "user", "", "etcd's name for this server, where its authentication is enabled: a user who may read\nand write all that begins with "+durable.Prefix)
+	f.StringVar(&o.etcd.PasswordFile, "password-file", "", "the file that has this user's password")
+}
+
+// checkDurable refuses a policy with durable namespaces where no etcd is given.
+func (o *options) checkDurable(p *authority.Policy) error {
+	if p.HasDurable() && !o.etcd.Given() {
+		return errors.New("it has durable namespaces: give --endpoints, where their keys are to be")
+	}
+	return nil
+}
+
+// dialEtcd begins to connect to etcd; nil, where none is given.
+func (o *options) dialEtcd() (*durable.Connection, error) {
+	if !o.etcd.Given() {
+		if o.etcd.CA+o.etcd.Cert+o.etcd.Key+o.etcd.User+o.etcd.PasswordFile != "" {
+			return nil, errors.New("--cacert, --cert, --key, --user and --password-file are for --endpoints: give it too")
+		}
+		return nil, nil
+	}
+	connection, err := durable.Dial(o.etcd)
+	if err != nil {
+		return nil, fmt.Errorf("--endpoints: %w", err)
+	}
+	return connection, nil
+}
+
+// withDurable adds durable keys to a store. Whatever changes what namespaces are calls changed.
+func withDurable(ctx context.Context, volatile store.Store, connection *durable.Connection, quotas *authority.Quotas,
+	policy *authority.PolicyFile) (both *kinds.Store, end func()) {
+	st := durable.New(durable.Options{Etcd: connection, Quota: quotas.Keys})
+	defaults := &kinds.Defaults{Said: func(string) (durable, said bool) { return false, false }}
+	if policy != nil {
+		defaults.Said = policy.Durable
+	}
+	both = kinds.New(volatile, st, defaults.Of)
+	ctx, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		st.FollowMade(ctx, func(namespaces map[string]bool) {
+			defaults.Made(namespaces)
+			both.Changed()
+		})
+	}()
+	return both, func() {
+		stop()
+		<-done
+		_ = st.Close()
+		_ = connection.Close()
+	}
+}

@@ -1,0 +1,160 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/netcraq/netcraq/api/node"
+)
+
+// Access says where gateways are, or an etcd, and as whom they are asked.
+type Access struct {
+	Endpoints     []string
+	CA, Cert, Key string // PEM files; "": none
+	User          string // of etcd's authentication; "": none
+	PasswordFile  string
+}
+
+// Given says whether anything is.
+func (a Access) Given() bool { return len(a.Endpoints) > 0 }
+
+// Connection is one to gateways, or to etcd, from the moment that it can be made.
+type Connection struct {
+	endpoints []string
+	now       atomic.Pointer[clientv3.Client]
+	stop      context.CancelFunc
+	connects  sync.WaitGroup
+}
+
+// Over is a connection by a client that is there, which Close closes.
+func Over(client *clientv3.Client) *Connection {
+	c := &Connection{endpoints: client.Endpoints(), stop: func() {}}
+	c.now.Store(client)
+	return c
+}
+
+// Dial begins to connect. It fails where what is given makes no sense, and not because nobody
+// answers.
+func Dial(a Access) (*Connection, error) {
+	config := clientv3.Config{
+		Endpoints: a.Endpoints, Logger: zap.NewNop(), RejectOldCluster: false,
+		// What is cut off without a word is noticed in 5 s.
+		DialKeepAliveTime: 3 * time.Second, DialKeepAliveTimeout: 2 * time.Second, PermitWithoutStream: true,
+		DialOptions: []grpc.DialOption{
+			// gRPC's default waits two minutes between attempts when etcd was away for long.
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond,
+				Multiplier: 1.6, Jitter: .2, MaxDelay: 2 * time.Second}, MinConnectTimeout: 5 * time.Second})},
+	}
+	secure := a.CA != "" || a.Cert != ""
+	for _, e := range a.Endpoints {
+		if strings.HasPrefix(e, "https://") != strings.HasPrefix(a.Endpoints[0], "https://") {
+			return nil, errors.New("all endpoints begin with https://, or none does")
+		}
+		if secure && strings.HasPrefix(e, "http://") {
+			return nil, fmt.Errorf("certificates are given, and %s is without TLS", e)
+		}
+		secure = secure || strings.HasPrefix(e, "https://")
+	}
+	if (a.Cert == "") != (a.Key == "") {
+		return nil, errors.New("give a certificate and its key, or neither")
+	}
+	if secure {
+		t, err := transport.TLSInfo{TrustedCAFile: a.CA, CertFile: a.Cert, KeyFile: a.Key}.ClientConfig()
+		if err != nil {
+			return nil, fmt.Errorf("certificates: %w", err)
+		}
+		config.TLS = t
+	}
+	if (a.User == "") != (a.PasswordFile == "") {
+		return nil, errors.New("give a user and the file with his password, or neither")
+	}
+	c := &Connection{endpoints: a.Endpoints}
+	if a.User == "" {
+		client, err := clientv3.New(config)
+		if err != nil {
+			return nil, err
+		}
+		c.now.Store(client)
+		c.stop = func() {}
+		return c, nil
+	}
+	password, err := os.ReadFile(a.PasswordFile)
+	if err != nil {
+		return nil, fmt.Errorf("the password: %w", err)
+	}
+	config.Username, config.Password = a.User, strings.TrimRight(string(password), "\r\n")
+	config.DialTimeout = 5 * time.Second
+	var ctx context.Context
+	ctx, c.stop = context.WithCancel(context.Background())
+	config.Context = ctx
+	// A client of a user asks for a token before anything else, and is none without.
+	c.connects.Go(func() {
+		for pause := firstPause; ; pause = min(2*pause, lastPause) {
+			if client, err := clientv3.New(config); err == nil {
+				c.now.Store(client)
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+		}
+	})
+	return c, nil
+}
+
+// Close ends it.
+func (c *Connection) Close() error {
+	c.stop()
+	c.connects.Wait()
+	if client := c.now.Load(); client != nil {
+		return client.Close()
+	}
+	return nil
+}
+
+// wait waits for a connection for as long as patience lasts. Without one nothing is sent, so
+// whoever is refused here knows that nothing was done.
+func (c *Connection) wait(ctx context.Context, patience time.Duration) (*clientv3.Client, error) {
+	client := c.now.Load()
+	if client != nil && client.ActiveConnection().GetState() == connectivity.Ready {
+		return client, nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	state := connectivity.Idle
+	for waiting.Err() == nil {
+		if client = c.now.Load(); client == nil {
+			select {
+			case <-waiting.Done():
+			case <-time.After(firstPause):
+			}
+			continue
+		}
+		conn := client.ActiveConnection()
+		if state = conn.GetState(); state == connectivity.Ready {
+			return client, nil
+		}
+		conn.Connect()
+		conn.WaitForStateChange(waiting, state)
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil, node.Errorf(node.CodeCanceled, "", "the request was canceled")
+	}
+	return nil, node.Errorf(node.CodeUnavailable, "try again; an operator sees to etcd and its gateways (etcd-monitor)",
+		"etcd, where durable keys are, cannot be reached at %q (%s)", c.endpoints, state)
+}

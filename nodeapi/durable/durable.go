@@ -1,0 +1,215 @@
+package durable
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Prefix begins all that is kept in etcd for the node API. It is below no prefix of the project's
+// own keys, since what those begin with a gateway keeps from its clients.
+const Prefix = "/netcraq.io/"
+
+const (
+	keysPrefix = Prefix + "keys/"
+	madePrefix = Prefix + "made/"
+)
+
+// MaxValue is the most bytes of a value: of a message's 256 KiB a value that is text may take six
+// for each of its own.
+const MaxValue = 16 << 10
+
+// epoch is that of the versions of durable keys. It is above those that chains come to, so that the
+// versions of a name, which are the tokens of a lock for example, grow when a namespace that was
+// volatile becomes durable.
+const epoch = 1 << 14
+
+// Options are what a Store needs to know. Zero values mean what their comments say.
+type Options struct {
+	// Etcd is one to gateways, or to etcd where nothing is placed. It is the caller's to close.
+	Etcd *Connection
+	// Quota is how many keys a namespace may have. nil, or 0 for a namespace: DefaultQuota.
+	Quota func(namespace string) int
+	// Patience is for how long a connection is waited for before a call is refused. 0: 3 s.
+	Patience time.Duration
+	// Kept is for how long a deleted key's tombstone is kept at least. 0: ten minutes.
+	Kept time.Duration
+}
+
+// DefaultQuota is how many keys a namespace may have unless something else is said.
+const DefaultQuota = 10_000
+
+// Store is the store. It is safe for concurrent use.
+type Store struct {
+	o      Options
+	graves graves
+	making makers
+	reads  *semaphore.Weighted // of watches, which begin at once when etcd comes back
+
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu        sync.Mutex
+	followers map[string]*follower // by namespace
+}
+
+var _ store.Store = (*Store)(nil)
+
+// New makes a store. It does not wait for etcd.
+func New(o Options) *Store {
+	o.Patience = cmp.Or(o.Patience, 3*time.Second)
+	o.Kept = cmp.Or(o.Kept, 10*time.Minute)
+	s := &Store{o: o, reads: semaphore.NewWeighted(readsAtOnce), followers: map[string]*follower{}}
+	s.graves = graves{kept: o.Kept}
+	s.making.init()
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Close ends all watches.
+func (s *Store) Close() error {
+	s.stop()
+	s.work.Wait()
+	return nil
+}
+
+// client is the way to etcd, if there is a connection, or there is one soon.
+func (s *Store) client(ctx context.Context) (*clientv3.Client, error) {
+	return s.o.Etcd.wait(ctx, s.o.Patience)
+}
+
+func nameOf(k store.Key) string        { return namesOf(k.Namespace) + k.Name }
+func namesOf(namespace string) string  { return keysPrefix + namespace + "/" }
+func madeName(namespace string) string { return madePrefix + namespace }
+
+// version is the version of a key whose entry has a mod revision.
+func version(revision int64) wire.Version { return epoch<<48 + wire.Version(revision) }
+
+// revision is the mod revision of a version; false: no durable key has such a version.
+func revision(v wire.Version) (int64, bool) {
+	r := int64(v) - epoch<<48
+	return r, r > 0
+}
+
+// item is a key by its entry in etcd; nil: there is none.
+func item(key store.Key, kv *mvccpb.KeyValue) store.Item {
+	out := store.Item{Key: key}
+	if kv != nil {
+		out.Version = version(kv.ModRevision)
+		if len(kv.Value) > 0 {
+			out.Found, out.Value = true, kv.Value
+		}
+	}
+	return out
+}
+
+// about says what is done to a key.
+func about(doing string, key store.Key) string {
+	return fmt.Sprintf("%s the key %q of the namespace %s", doing, key.Name, key.Namespace)
+}
+
+func only(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	if len(kvs) == 0 {
+		return nil
+	}
+	return kvs[0]
+}
+
+// MaxValue implements [store.Store].
+func (s *Store) MaxValue(string) int { return MaxValue }
+
+func (s *Store) quota(namespace string) int {
+	if s.o.Quota != nil {
+		if n := s.o.Quota(namespace); n != 0 {
+			return n
+		}
+	}
+	return DefaultQuota
+}
+
+// Get implements [store.Store]. It is linearizable, eventual or not: a placed key is read at the
+// nearest member of its chain in any case, and one that is not placed is read at etcd.
+func (s *Store) Get(ctx context.Context, key store.Key, _ bool) (store.Item, error) {
+	etcd, err := s.client(ctx)
+	if err != nil {
+		return store.Item{}, err
+	}
+	got, err := etcd.Get(ctx, nameOf(key))
+	if err != nil {
+		return store.Item{}, failure(ctx, about("reading", key), err, false)
+	}
+	return item(key, only(got.Kvs)), nil
+}
+
+// page is how many names one answer of etcd's has.
+const page = 1000
+
+// List implements [store.Store]. Names of deleted keys are there until their tombstones go.
+func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key, error) {
+	etcd, err := s.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []store.Key
+	_, err = scan(ctx, etcd, namespace, prefix, page, func(kv *mvccpb.KeyValue) {
+		out = append(out, store.Key{Namespace: namespace, Name: strings.TrimPrefix(string(kv.Key), namesOf(namespace))})
+	}, clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, failure(ctx, "listing keys of the namespace "+namespace, err, false)
+	}
+	return out, nil
+}
+
+// scan reads the entries of a namespace that begin with a prefix, in pages of one revision, which
+// it returns. Where that is compacted meanwhile it fails.
+func scan(ctx context.Context, etcd *clientv3.Client, namespace, prefix string, most int64,
+	each func(*mvccpb.KeyValue), more ...clientv3.OpOption) (revision int64, err error) {
+	from := namesOf(namespace) + prefix
+	opts := append(slices.Clone(more), clientv3.WithRange(clientv3.GetPrefixRangeEnd(from)), clientv3.WithLimit(most),
+		clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend))
+	for {
+		got, err := etcd.Get(ctx, from, opts...)
+		if err != nil {
+			return 0, err
+		}
+		if revision == 0 {
+			revision = got.Header.Revision
+			opts = append(opts, clientv3.WithRev(revision))
+		}
+		for _, kv := range got.Kvs {
+			each(kv)
+		}
+		if !got.More || len(got.Kvs) == 0 {
+			return revision, nil
+		}
+		from = string(got.Kvs[len(got.Kvs)-1].Key) + "\x00"
+	}
+}
+
+// fits refuses values that are too long, and those that are a tombstone's.
+func fits(key store.Key, value []byte) error {
+	switch {
+	case len(value) > MaxValue:
+		return node.Errorf(node.CodeTooLarge, "write less, or keep the value elsewhere and its name here",
+			"the value has %d bytes; one of the durable namespace %s has at most %d", len(value), key.Namespace, MaxValue)
+	case len(value) == 0:
+		return node.Errorf(node.CodeInvalidArgument, "", "an entry without a byte is a deleted key's")
+	}
+	return nil
+}
+
+// IsVersion says whether a version may be a durable key's.
+func IsVersion(v wire.Version) bool { _, ok := revision(v); return ok }

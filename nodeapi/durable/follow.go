@@ -1,0 +1,150 @@
+package durable
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// follower is the one watch of a namespace's keys at etcd, for all watchers of a node there are.
+type follower struct {
+	ns   string
+	stop context.CancelFunc
+
+	mu sync.Mutex
+	// round counts the watches at etcd. What has happened before one began its watchers read; 0:
+	// none has begun.
+	round    uint64
+	byKey    map[string]map[*watcher]struct{}
+	byPrefix map[*watcher]struct{}
+	users    int // under Store.mu
+}
+
+// pauses of a follower whose watch at etcd has ended.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 2 * time.Second
+)
+
+// follow has a watcher told of what happens in its namespace, until leave.
+func (s *Store) follow(w *watcher) (leave func()) {
+	ns := w.w.Namespace
+	s.mu.Lock()
+	f := s.followers[ns]
+	if f == nil {
+		ctx, stop := context.WithCancel(s.ctx)
+		f = &follower{ns: ns, stop: stop, byKey: map[string]map[*watcher]struct{}{}, byPrefix: map[*watcher]struct{}{}}
+		s.followers[ns] = f
+		s.work.Go(func() { f.run(ctx, s) })
+	}
+	f.users++
+	s.mu.Unlock()
+	f.add(w)
+	return func() {
+		f.remove(w)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if f.users--; f.users == 0 {
+			delete(s.followers, ns)
+			f.stop()
+		}
+	}
+}
+
+func (f *follower) add(w *watcher) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w.w.Prefix != nil {
+		f.byPrefix[w] = struct{}{}
+	}
+	for _, name := range w.w.Keys {
+		if f.byKey[name] == nil {
+			f.byKey[name] = map[*watcher]struct{}{}
+		}
+		f.byKey[name][w] = struct{}{}
+	}
+	w.begin(f.round)
+}
+
+func (f *follower) remove(w *watcher) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.byPrefix, w)
+	for _, name := range w.w.Keys {
+		if delete(f.byKey[name], w); len(f.byKey[name]) == 0 {
+			delete(f.byKey, name)
+		}
+	}
+}
+
+// run watches at etcd, until ctx ends. A watch that has lost events, because they were compacted
+// while nobody could be reached, ends, and the next one has all watchers read.
+func (f *follower) run(ctx context.Context, s *Store) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		if f.watch(ctx, s) {
+			pause = firstPause
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// watch is one watch at etcd; began says whether it has begun.
+func (f *follower) watch(ctx context.Context, s *Store) (began bool) {
+	etcd, err := s.client(ctx)
+	if err != nil {
+		return false
+	}
+	// A member that is cut off from its cluster knows of nothing new.
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	for answer := range etcd.Watch(ctx, namesOf(f.ns), clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {
+		switch {
+		case answer.Err() != nil:
+			return began
+		case answer.Created:
+			began = true
+			f.nextRound()
+		}
+		f.tell(answer.Events)
+	}
+	return began
+}
+
+func (f *follower) nextRound() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.round++
+	for w := range f.byPrefix {
+		w.begin(f.round)
+	}
+	for _, all := range f.byKey {
+		for w := range all {
+			w.begin(f.round)
+		}
+	}
+}
+
+func (f *follower) tell(events []*clientv3.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range events {
+		name := strings.TrimPrefix(string(e.Kv.Key), namesOf(f.ns))
+		n := news{kv: e.Kv, removed: e.Type == mvccpb.DELETE}
+		for w := range f.byKey[name] {
+			w.hear(name, n)
+		}
+		for w := range f.byPrefix {
+			if strings.HasPrefix(name, *w.w.Prefix) {
+				w.hear(name, n)
+			}
+		}
+	}
+}

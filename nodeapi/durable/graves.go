@@ -1,0 +1,47 @@
+package durable
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// graves has the lease of etcd's on which tombstones hang. One is used for as long as tombstones
+// are kept at least, and lives for twice as long; nobody keeps it alive, so it ends whoever dies.
+type graves struct {
+	kept time.Duration
+
+	mu    sync.Mutex
+	id    clientv3.LeaseID
+	since time.Time
+}
+
+func (g *graves) lease(ctx context.Context, etcd *clientv3.Client) (clientv3.LeaseID, error) {
+	g.mu.Lock()
+	id, since := g.id, g.since
+	g.mu.Unlock()
+	if id != 0 && time.Since(since) < g.kept {
+		return id, nil
+	}
+	begin := time.Now() // not later than etcd's own clock of it begins
+	granted, err := etcd.Grant(ctx, int64(math.Ceil(2*g.kept.Seconds())))
+	if err != nil {
+		return 0, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.id, g.since = granted.ID, begin
+	return g.id, nil
+}
+
+// gone says that etcd knows of no such lease: it was revoked, or etcd restored.
+func (g *graves) gone(id clientv3.LeaseID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.id == id {
+		g.id = 0
+	}
+}

@@ -1,0 +1,121 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/linearizable"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Histories through two gateways, with keys that come into the network and leave it and an etcd
+// that is killed, are linearizable, in values and in versions.
+func TestLinearizable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const keys = 3
+	var names []string
+	for i := range keys {
+		names = append(names, nameOf(key(fmt.Sprint("k", i))))
+	}
+	w.placeAll(names...)
+	o := Options{Patience: time.Second}
+	stores := []*Store{open(t, o, w.gateway()), open(t, o, w.gateway())}
+	busy, stop := context.WithTimeout(t.Context(), 6*time.Second)
+	defer stop()
+	var mu sync.Mutex
+	var history []linearizable.Call
+	var work sync.WaitGroup
+	for c := range 4 {
+		work.Go(func() {
+			mine := program(busy, t, stores[c%2], c, keys)
+			mu.Lock()
+			defer mu.Unlock()
+			history = append(history, mine...)
+		})
+	}
+	time.Sleep(2 * time.Second)
+	w.Kill(0)
+	w.Start(0)
+	work.Wait()
+	var sure, unknown int
+	for _, c := range history {
+		if c.Unknown {
+			unknown++
+		} else if !c.Nothing {
+			sure++
+		}
+	}
+	t.Logf("%d calls, %d of unknown outcome; %d reads were answered by the network", sure, unknown, w.slots.reads.Load())
+	if sure < 100 || w.slots.reads.Load() == 0 {
+		t.Error("too little has happened")
+	}
+	switch porcupine.CheckOperationsTimeout(linearizable.Registers, linearizable.Operations(history), soon) {
+	case porcupine.Illegal:
+		t.Error("the history is not linearizable")
+	case porcupine.Unknown:
+		t.Log("the history was not searched through in time")
+	}
+}
+
+// program reads and writes keys for as long as ctx lasts.
+func program(ctx context.Context, t *testing.T, s *Store, client, keys int) (history []linearizable.Call) {
+	random := rand.New(rand.NewPCG(17, uint64(client)))
+	seen := map[string]wire.Version{}
+	for n := 0; ctx.Err() == nil; n++ {
+		which := random.IntN(keys)
+		k := key(fmt.Sprint("k", which))
+		value := fmt.Sprintf("%d.%d", client, n)
+		call := linearizable.Call{Client: client, Key: uint32(which), Op: wire.Read, Begin: time.Now().UnixNano()}
+		in, cancel := context.WithTimeout(t.Context(), time.Second)
+		var got store.Item
+		var err error
+		done := true
+		switch p := random.IntN(10); {
+		case p < 5:
+			got, err = s.Get(in, k, false)
+			call.Got, call.Found = string(got.Value), got.Found
+		case p < 6:
+			call.Op, call.Value = wire.Write, value
+			got.Version, err = s.Put(in, k, []byte(value))
+		case p < 7:
+			call.Op, call.Delete = wire.Write, true
+			got.Version, err = s.Delete(in, k)
+		case p < 9:
+			call.Op, call.Value, call.Expected = wire.CAS, value, seen[k.Name]
+			got, done, err = s.CompareAndSwap(in, k, call.Expected, []byte(value))
+		default:
+			call.Op, call.Delete, call.Expected = wire.CAS, true, seen[k.Name]
+			got, done, err = s.CompareAndDelete(in, k, call.Expected)
+		}
+		cancel()
+		call.End, call.Version = time.Now().UnixNano(), got.Version
+		switch {
+		case errors.Is(err, &node.Error{Code: node.CodeOutcomeUnknown}):
+			call.Unknown = true
+		case err != nil && !errors.Is(err, &node.Error{Code: node.CodeUnavailable}) &&
+			!errors.Is(err, &node.Error{Code: node.CodeTimeout}):
+			t.Errorf("%+v: %v", call, err)
+			fallthrough
+		case err != nil: // nothing was done
+			call.Nothing = true
+			time.Sleep(10 * time.Millisecond)
+		case !done:
+			call.Failed, call.Got, call.Found = true, string(got.Value), got.Found
+		}
+		if err == nil {
+			seen[k.Name] = got.Version
+		}
+		history = append(history, call)
+	}
+	return history
+}

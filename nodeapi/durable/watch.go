@@ -1,0 +1,257 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Bounds of what watches read when they begin, and when their watch at etcd was broken.
+const (
+	readsAtOnce = 32  // by all watches
+	keysAtOnce  = 100 // of one transaction, of which etcd takes 128 operations
+	valuesPage  = 64  // entries with their values in one answer
+)
+
+// watcher is a watch of a program's. It hears all that happens at etcd to what it follows, and
+// keeps the newest of each key until that was told.
+type watcher struct {
+	w    store.Watch
+	wake chan struct{} // has something where there is news
+
+	mu    sync.Mutex
+	round uint64 // see follower
+	news  map[string]news
+
+	// Of the goroutine in Watch alone.
+	known map[string]known
+	read  uint64 // the round in which all was read; 0: none
+}
+
+// news is what an event at etcd says of a key: its entry, or that it was removed.
+type news struct {
+	kv      *mvccpb.KeyValue
+	removed bool
+}
+
+// known is what was told of a key.
+type known struct {
+	version wire.Version
+	found   bool
+	// created and count are the entry's create revision, and how often it was written since. 0:
+	// not known.
+	created, count int64
+}
+
+func (w *watcher) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// begin says that a watch at etcd has begun: of what was before, only reading tells.
+func (w *watcher) begin(round uint64) {
+	w.mu.Lock()
+	w.round = round
+	w.mu.Unlock()
+	w.signal()
+}
+
+func (w *watcher) hear(name string, n news) {
+	w.mu.Lock()
+	w.news[name] = n
+	w.mu.Unlock()
+	w.signal()
+}
+
+// begun is the round, and whether something was heard.
+func (w *watcher) begun() (round uint64, heard bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.round, len(w.news) > 0
+}
+
+func (w *watcher) take() (all map[string]news) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all, w.news = w.news, map[string]news{}
+	return all
+}
+
+// Watch implements [store.Store]. While etcd cannot be reached it tells nothing; what has happened
+// meanwhile it tells when it can be again.
+func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.Change)) error {
+	w := &watcher{w: what, wake: make(chan struct{}, 1), news: map[string]news{}, known: map[string]known{}}
+	defer s.follow(w)()
+	pause := firstPause
+	for {
+		var again <-chan time.Time
+		out, err := s.changes(ctx, w)
+		switch {
+		case errors.Is(err, &node.Error{Code: node.CodePermissionDenied}):
+			return err
+		case err != nil:
+			again, pause = time.After(pause), min(2*pause, lastPause)
+		default:
+			pause = firstPause
+		}
+		if len(out) > 0 {
+			tell(out)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.ctx.Done():
+			return node.Errorf(node.CodeDraining, "connect again", "the server ends")
+		case <-w.wake:
+		case <-again:
+		}
+	}
+}
+
+// changes are what is to be told now. What a watcher heard waits until it has read what was before.
+func (s *Store) changes(ctx context.Context, w *watcher) (out []store.Change, err error) {
+	round, heard := w.begun()
+	if round != w.read {
+		if out, err = s.readAll(ctx, w); err != nil {
+			return nil, err
+		}
+		w.read = round
+	}
+	if !heard {
+		return out, nil
+	}
+	all := w.take()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if n := all[name]; n.removed {
+			out = w.gone(out, name, version(n.kv.ModRevision))
+		} else {
+			out = w.is(out, name, n.kv)
+		}
+	}
+	return out, nil
+}
+
+// is takes a key's entry, and adds a change to those that are to be told if it is news.
+func (w *watcher) is(out []store.Change, name string, kv *mvccpb.KeyValue) []store.Change {
+	before, told := w.known[name]
+	now := item(store.Key{Namespace: w.w.Namespace, Name: name}, kv)
+	if told && now.Version <= before.version {
+		return out
+	}
+	c := store.Change{Item: now}
+	switch {
+	case told && before.created == kv.CreateRevision && before.count > 0:
+		c.Overtaken = uint64(kv.Version - before.count - 1)
+	case told && before.created == 0:
+		c.Overtaken = uint64(kv.Version - 1)
+	}
+	w.known[name] = known{now.Version, now.Found, kv.CreateRevision, kv.Version}
+	return append(out, c)
+}
+
+// gone takes that a key has no entry since a version. Of a key that was deleted this is no news: it
+// is the tombstone that went.
+func (w *watcher) gone(out []store.Change, name string, at wire.Version) []store.Change {
+	before, told := w.known[name]
+	if told && (at <= before.version || !before.found) {
+		if at > before.version {
+			w.known[name] = known{version: before.version} // its next entry is counted anew
+		}
+		return out
+	}
+	w.known[name] = known{version: at}
+	now := item(store.Key{Namespace: w.w.Namespace, Name: name}, nil)
+	now.Version = at
+	return append(out, store.Change{Item: now})
+}
+
+// readAll reads all that a watcher follows, and returns what is news to it.
+func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, err error) {
+	if err := s.reads.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer s.reads.Release(1)
+	etcd, err := s.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	first := w.read == 0
+	there := map[string]*mvccpb.KeyValue{}
+	revision := int64(0)
+	for keys := range slices.Chunk(w.w.Keys, keysAtOnce) {
+		var ops []clientv3.Op
+		for _, name := range keys {
+			ops = append(ops, clientv3.OpGet(namesOf(w.w.Namespace)+name))
+		}
+		got, err := etcd.Txn(ctx).Then(ops...).Commit()
+		if err != nil {
+			return nil, failure(ctx, "reading what is watched in the namespace "+w.w.Namespace, err, false)
+		}
+		revision = got.Header.Revision
+		for i, name := range keys {
+			there[name] = only(got.Responses[i].GetResponseRange().Kvs)
+		}
+	}
+	if w.w.Prefix != nil {
+		revision, err = scan(ctx, etcd, w.w.Namespace, *w.w.Prefix, valuesPage, func(kv *mvccpb.KeyValue) {
+			there[strings.TrimPrefix(string(kv.Key), namesOf(w.w.Namespace))] = kv
+		})
+		if err != nil {
+			return nil, failure(ctx, "reading what is watched in the namespace "+w.w.Namespace, err, false)
+		}
+	}
+	if first {
+		knowAfter(ctx, etcd, w, there)
+	}
+	for name := range w.known { // and is not there any more
+		if _, ok := there[name]; !ok {
+			there[name] = nil
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(there)) {
+		switch kv := there[name]; {
+		case kv != nil:
+			out = w.is(out, name, kv)
+		case len(w.w.After) > 0 && w.known[name].version > 0 || !first:
+			out = w.gone(out, name, max(version(revision), w.known[name].version+1))
+		default: // it was never written
+			w.known[name] = known{}
+			out = append(out, store.Change{Item: item(store.Key{Namespace: w.w.Namespace, Name: name}, nil)})
+		}
+	}
+	return out, nil
+}
+
+// knowAfter takes the versions that the caller has as told. How often keys were written before
+// those etcd says of a former revision, as long as that is not compacted: without it, how much was
+// overtaken is not known, and not counted.
+func knowAfter(ctx context.Context, etcd *clientv3.Client, w *watcher, there map[string]*mvccpb.KeyValue) {
+	for name, after := range w.w.After {
+		now, follows := there[name]
+		if !follows && (w.w.Prefix == nil || !strings.HasPrefix(name, *w.w.Prefix)) || after == 0 {
+			continue
+		}
+		k := known{version: after, found: true, created: -1}
+		if at, ok := revision(after); ok && now != nil && now.ModRevision > at && now.CreateRevision <= at {
+			got, err := etcd.Get(ctx, namesOf(w.w.Namespace)+name, clientv3.WithRev(at), clientv3.WithSerializable(),
+				clientv3.WithKeysOnly())
+			if err == nil && len(got.Kvs) == 1 && got.Kvs[0].ModRevision == at {
+				k.created, k.count = got.Kvs[0].CreateRevision, got.Kvs[0].Version
+			}
+		}
+		w.known[name] = k
+	}
+}

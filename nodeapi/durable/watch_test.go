@@ -1,0 +1,301 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// told is what a watch has told.
+type told struct {
+	t    *testing.T
+	stop context.CancelFunc
+	done chan error
+
+	mu      sync.Mutex
+	hold    chan struct{} // not nil: tell waits until it is closed
+	all     []store.Change
+	waiting bool
+}
+
+func follow(t *testing.T, s *Store, w store.Watch) *told {
+	t.Helper()
+	w.Namespace = ns
+	ctx, stop := context.WithCancel(t.Context())
+	x := &told{t: t, stop: stop, done: make(chan error, 1)}
+	go func() {
+		x.done <- s.Watch(ctx, w, func(changes []store.Change) {
+			x.mu.Lock()
+			x.all = append(x.all, changes...)
+			hold := x.hold
+			x.waiting = hold != nil
+			x.mu.Unlock()
+			if hold != nil {
+				<-hold
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		stop()
+		select {
+		case <-x.done:
+		case <-time.After(soon):
+			t.Error("the watch does not end")
+		}
+	})
+	return x
+}
+
+// newest is what was told last of a key, and how many versions were told or counted as overtaken.
+func (x *told) newest(name string) (last store.Change, n uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, c := range x.all {
+		if c.Key.Name == name {
+			if c.Version < last.Version {
+				x.t.Errorf("%s: %v after %v", name, c.Version, last.Version)
+			}
+			last, n = c, n+1+c.Overtaken
+		}
+	}
+	return last, n
+}
+
+func (x *told) wait(name, value string, version wire.Version) {
+	x.t.Helper()
+	poll.Until(x.t, soon, fmt.Sprintf("%s is told to be %q at %v", name, value, version), func() bool {
+		last, n := x.newest(name)
+		return n > 0 && string(last.Value) == value && last.Found == (value != "") && last.Version == version
+	}, func() string { x.mu.Lock(); defer x.mu.Unlock(); return fmt.Sprintf("%+v", x.all) })
+}
+
+// A watch tells what is there and what becomes of it, counts what it leaves out, and is taken up
+// again where it was.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, other := open(t, Options{}, w.gateway()), open(t, Options{Kept: 500 * time.Millisecond}, w.gateway())
+	put := func(name, value string) wire.Version {
+		t.Helper()
+		v, err := other.Put(t.Context(), key(name), []byte(value))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	a := put("p/a", "1")
+	put("q", "1")
+	prefix := "p/"
+	byPrefix := follow(t, s, store.Watch{Prefix: &prefix})
+	byName := follow(t, s, store.Watch{Keys: []string{"p/a", "p/b"}})
+	byPrefix.wait("p/a", "1", a)
+	byName.wait("p/a", "1", a)
+	byName.wait("p/b", "", 0)
+	a = put("p/a", "2")
+	b := put("p/b", "1")
+	for _, x := range []*told{byPrefix, byName} {
+		x.wait("p/a", "2", a)
+		x.wait("p/b", "1", b)
+		if _, n := x.newest("p/a"); n != 2 {
+			t.Errorf("of two versions of p/a %d were told or counted", n)
+		}
+	}
+	gone, err := other.Delete(t.Context(), key("p/b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName.wait("p/b", "", gone)
+	poll.Until(t, soon, "the tombstone goes", func() bool {
+		got, err := s.Get(t.Context(), key("p/b"), false)
+		return err == nil && got.Version == 0
+	})
+
+	// While tell does not return, the newest takes the place of the others.
+	hold := make(chan struct{})
+	byName.mu.Lock()
+	byName.hold = hold
+	byName.mu.Unlock()
+	a = put("p/a", "3")
+	poll.Until(t, soon, "it does not return", func() bool { byName.mu.Lock(); defer byName.mu.Unlock(); return byName.waiting })
+	for i := range 10 {
+		a = put("p/a", fmt.Sprint("later", i))
+	}
+	b = put("p/b", "anew")
+	byPrefix.wait("p/b", "anew", b) // the same events have come
+	byName.mu.Lock()
+	byName.hold = nil
+	byName.mu.Unlock()
+	close(hold)
+	byName.wait("p/a", "later9", a)
+	byName.wait("p/b", "anew", b)
+	if _, n := byName.newest("p/a"); n != 13 {
+		t.Errorf("of 13 versions of p/a %d were told or counted", n)
+	}
+	if _, n := byName.newest("p/b"); n != 4 { // nothing, 1, deleted, anew: that the tombstone went is no news
+		t.Errorf("of 4 states of p/b %d were told or counted", n)
+	}
+	if _, n := byPrefix.newest("q"); n != 0 {
+		t.Error("q does not begin with p/")
+	}
+	byName.stop()
+
+	// Taken up: what is not newer is not told, the rest with what was overtaken.
+	last := a
+	for i := range 3 {
+		a = put("p/a", fmt.Sprint("away", i))
+	}
+	again := follow(t, s, store.Watch{Keys: []string{"p/a", "p/b"}, After: map[string]wire.Version{"p/a": last, "p/b": b}})
+	again.wait("p/a", "away2", a)
+	b = put("p/b", "more")
+	again.wait("p/b", "more", b)
+	if _, n := again.newest("p/a"); n != 3 {
+		t.Errorf("of 3 versions since %d were told or counted", n)
+	}
+	if _, n := again.newest("p/b"); n != 1 {
+		t.Errorf("p/b was told %d times, once too often", n)
+	}
+
+	// What is known of a key that is not there any more, not even as deleted, is taken back.
+	if gone, err = other.Delete(t.Context(), key("p/b")); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, soon, "the tombstone goes", func() bool {
+		got, err := s.Get(t.Context(), key("p/b"), false)
+		return err == nil && got.Version == 0
+	})
+	for _, what := range []store.Watch{{Prefix: &prefix}, {Keys: []string{"p/b"}}} {
+		what.After = map[string]wire.Version{"p/b": b}
+		late := follow(t, s, what)
+		poll.Until(t, soon, "that it is gone is told", func() bool {
+			c, n := late.newest("p/b")
+			return n == 1 && !c.Found && c.Version >= gone
+		})
+	}
+}
+
+// A watch whose events were compacted while it was cut off reads, and misses nothing; nor does one
+// that began while etcd was away.
+func TestWatchOverOutage(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.New(t, 1, etcdtest.Options{})
+	relay := newRelay(t, cluster.Endpoints()[0])
+	s := open(t, Options{Patience: 100 * time.Millisecond}, relay.url)
+	straight := open(t, Options{}, cluster.Endpoints()...)
+	ctx := t.Context()
+	put := func(name, value string) wire.Version {
+		t.Helper()
+		v, err := straight.Put(ctx, key(name), []byte(value))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	prefix := ""
+	a, b := put("a", "1"), put("b", "1")
+	x := follow(t, s, store.Watch{Prefix: &prefix})
+	x.wait("a", "1", a)
+	x.wait("b", "1", b)
+
+	relay.cut()
+	for i := range 5 {
+		a = put("a", fmt.Sprint("cut", i))
+	}
+	b, err := straight.Delete(ctx, key("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := straight.o.Etcd.now.Load().Delete(ctx, entryName("b")); err != nil { // as etcd does when the lease ends
+		t.Fatal(err)
+	}
+	c := put("c", "1")
+	at, _ := revision(c)
+	if _, err := straight.o.Etcd.now.Load().Compact(ctx, at, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	began := follow(t, s, store.Watch{Keys: []string{"a"}})
+	time.Sleep(300 * time.Millisecond) // it tries, in vain
+	relay.mend()
+	x.wait("a", "cut4", a)
+	x.wait("c", "1", c)
+	began.wait("a", "cut4", a)
+	poll.Until(t, soon, "that b is gone is told", func() bool {
+		last, _ := x.newest("b")
+		return !last.Found && last.Version >= b
+	})
+	if _, n := x.newest("a"); n != 6 {
+		t.Errorf("of 6 versions of a %d were told or counted", n)
+	}
+	a = put("a", "after")
+	x.wait("a", "after", a)
+	began.wait("a", "after", a)
+}
+
+// Random writes of several nodes: each watcher is told each key's newest version, and tells or
+// counts all of them.
+func TestWatchMissesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const keys, writes = 5, 60
+	var names []string
+	for i := range keys {
+		names = append(names, nameOf(key(fmt.Sprint("k", i))))
+	}
+	w.placeAll(names...)
+	stores := []*Store{open(t, Options{}, w.gateway()), open(t, Options{}, w.gateway())}
+	prefix := "k"
+	var watching []*told
+	for _, s := range stores {
+		watching = append(watching, follow(t, s, store.Watch{Prefix: &prefix}),
+			follow(t, s, store.Watch{Keys: []string{"k0", "k1", "k2", "k3", "k4"}}))
+	}
+	for i := range keys { // who follows names has begun; a prefix under which there is nothing says nothing
+		watching[1].wait(fmt.Sprint("k", i), "", 0)
+		watching[3].wait(fmt.Sprint("k", i), "", 0)
+	}
+	var mu sync.Mutex
+	newest, count := map[string]store.Item{}, map[string]uint64{}
+	var work sync.WaitGroup
+	for i, s := range stores {
+		work.Go(func() {
+			random := rand.New(rand.NewPCG(5, uint64(i)))
+			for n := range writes {
+				name := fmt.Sprint("k", random.IntN(keys))
+				value := fmt.Sprint(i, ".", n)
+				v, err := s.Put(t.Context(), key(name), []byte(value))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				count[name]++
+				if v > newest[name].Version {
+					newest[name] = store.Item{Value: []byte(value), Version: v}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	work.Wait()
+	for i, x := range watching {
+		for name, item := range newest {
+			x.wait(name, string(item.Value), item.Version)
+			_, n := x.newest(name)
+			if i%2 == 1 {
+				n-- // that it was not there yet
+			}
+			if n > count[name] || i%2 == 1 && n != count[name] {
+				t.Errorf("watch %d: of %d versions of %s %d were told or counted", i, count[name], name, n)
+			}
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"math/rand/v2"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// write does a transaction: then, if all of the conditions hold, and else the entry is read. It
+// returns the entry that was found, or nil, and the revision.
+func (s *Store) write(ctx context.Context, key store.Key, when []clientv3.Cmp, then ...clientv3.Op) (done bool,
+	kv *mvccpb.KeyValue, revision int64, err error) {
+	etcd, err := s.client(ctx)
+	if err != nil {
+		return false, nil, 0, err
+	}
+	answer, err := etcd.Txn(ctx).If(when...).Then(then...).Else(clientv3.OpGet(nameOf(key))).Commit()
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return false, nil, 0, errLeaseGone
+	case err != nil:
+		return false, nil, 0, failure(ctx, about("writing", key), err, true)
+	}
+	if !answer.Succeeded {
+		kv = only(answer.Responses[0].GetResponseRange().Kvs)
+	}
+	return answer.Succeeded, kv, answer.Header.Revision, nil
+}
+
+func exists(name string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(name), ">", 0)
+}
+
+func isAt(name string, revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(name), "=", revision)
+}
+
+// hasValue holds for an entry that is no tombstone.
+func hasValue(name string) clientv3.Cmp { return clientv3.Compare(clientv3.Value(name), "!=", "") }
+
+// Put implements [store.Store].
+func (s *Store) Put(ctx context.Context, key store.Key, value []byte) (wire.Version, error) {
+	if err := fits(key, value); err != nil {
+		return 0, err
+	}
+	name := nameOf(key)
+	for {
+		done, _, at, err := s.write(ctx, key, []clientv3.Cmp{exists(name)}, clientv3.OpPut(name, string(value)))
+		if err != nil {
+			return 0, err
+		}
+		if done {
+			return version(at), nil
+		}
+		if got, made, err := s.make(ctx, key, value); err != nil {
+			return 0, err
+		} else if made {
+			return got.Version, nil
+		} // else somebody else has made it
+	}
+}
+
+// CompareAndSwap implements [store.Store].
+func (s *Store) CompareAndSwap(ctx context.Context, key store.Key, expected wire.Version, value []byte) (store.Item,
+	bool, error) {
+	if err := fits(key, value); err != nil {
+		return store.Item{}, false, err
+	}
+	if expected == 0 {
+		return s.make(ctx, key, value)
+	}
+	at, ok := revision(expected)
+	if !ok { // a version of no durable key
+		got, err := s.Get(ctx, key, false)
+		return got, false, err
+	}
+	name := nameOf(key)
+	done, kv, now, err := s.write(ctx, key, []clientv3.Cmp{isAt(name, at)}, clientv3.OpPut(name, string(value)))
+	switch {
+	case err != nil:
+		return store.Item{}, false, err
+	case done:
+		return store.Item{Key: key, Found: true, Value: value, Version: version(now)}, true, nil
+	}
+	return item(key, kv), false, nil
+}
+
+// Delete implements [store.Store].
+func (s *Store) Delete(ctx context.Context, key store.Key) (wire.Version, error) {
+	got, _, err := s.bury(ctx, key, hasValue(nameOf(key)))
+	return got.Version, err
+}
+
+// CompareAndDelete implements [store.Store].
+func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wire.Version) (store.Item, bool, error) {
+	at, ok := revision(expected)
+	if !ok {
+		got, err := s.Get(ctx, key, false)
+		return got, err == nil && got.Version == expected, err
+	}
+	name := nameOf(key)
+	got, buried, err := s.bury(ctx, key, isAt(name, at), hasValue(name))
+	return got, err == nil && (buried || !got.Found && got.Version == expected), err
+}
+
+// bury puts a tombstone in a key's place, under conditions; where they do not hold it returns what
+// is there.
+func (s *Store) bury(ctx context.Context, key store.Key, when ...clientv3.Cmp) (store.Item, bool, error) {
+	for {
+		etcd, err := s.client(ctx)
+		if err != nil {
+			return store.Item{}, false, err
+		}
+		lease, err := s.graves.lease(ctx, etcd)
+		if err != nil {
+			return store.Item{}, false, failure(ctx, about("deleting", key), err, false)
+		}
+		done, kv, at, err := s.write(ctx, key, when, clientv3.OpPut(nameOf(key), "", clientv3.WithLease(lease)))
+		switch {
+		case errors.Is(err, errLeaseGone):
+			s.graves.gone(lease)
+			continue // nothing was written
+		case err != nil:
+			return store.Item{}, false, err
+		case done:
+			return store.Item{Key: key, Version: version(at)}, true, nil
+		}
+		return item(key, kv), false, nil
+	}
+}
+
+// make writes a key that is not there, if its namespace may have one more. Where it is there it
+// returns it.
+func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.Item, bool, error) {
+	fail := func(err error) (store.Item, bool, error) { return store.Item{}, false, err }
+	turn, err := s.making.wait(ctx, key.Namespace)
+	if err != nil {
+		return fail(failure(ctx, about("making", key), err, false))
+	}
+	defer turn()
+	name, made := nameOf(key), madeName(key.Namespace)
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		etcd, err := s.client(ctx)
+		if err != nil {
+			return fail(err)
+		}
+		found, err := etcd.Txn(ctx).Then(clientv3.OpGet(name), clientv3.OpGet(made),
+			clientv3.OpGet(namesOf(key.Namespace), clientv3.WithPrefix(), clientv3.WithCountOnly())).Commit()
+		if err != nil {
+			return fail(failure(ctx, about("looking for", key), err, false))
+		}
+		if kv := only(found.Responses[0].GetResponseRange().Kvs); kv != nil {
+			return item(key, kv), false, nil
+		}
+		if err := store.MayCreate(ctx); err != nil {
+			return fail(err)
+		}
+		if n, most := found.Responses[2].GetResponseRange().Count, s.quota(key.Namespace); n >= int64(most) {
+			return fail(node.Errorf(node.CodeQuotaExceeded, "delete keys that are not needed: they go after a while; or have the namespace's quota raised",
+				"the namespace %s has %d durable keys, deleted ones that are still known included, of %d that it may have", key.Namespace, n, most))
+		}
+		counted := int64(0)
+		if kv := only(found.Responses[1].GetResponseRange().Kvs); kv != nil {
+			counted = kv.ModRevision
+		}
+		done, kv, at, err := s.write(ctx, key, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(name), "=", 0),
+			isAt(made, counted)}, clientv3.OpPut(name, string(value)), clientv3.OpPut(made, ""))
+		switch {
+		case err != nil:
+			return fail(err)
+		case done:
+			return store.Item{Key: key, Found: true, Value: value, Version: version(at)}, true, nil
+		case kv != nil:
+			return item(key, kv), false, nil
+		}
+		// Another node has made another key.
+		select {
+		case <-time.After(rand.N(pause)):
+		case <-ctx.Done():
+			return fail(failure(ctx, about("making", key), ctx.Err(), false))
+		}
+	}
+}
+
+// makers has those of one node that make keys in a namespace take turns, since of all that do it at
+// once one has to do it again. Namespaces may share one, which costs nothing but time.
+type makers [64]chan struct{}
+
+var makersSeed = maphash.MakeSeed()
+
+func (m *makers) init() {
+	for i := range m {
+		m[i] = make(chan struct{}, 1)
+	}
+}
+
+func (m *makers) wait(ctx context.Context, namespace string) (done func(), err error) {
+	c := m[maphash.String(makersSeed, namespace)%uint64(len(m))]
+	select {
+	case c <- struct{}{}:
+		return func() { <-c }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}

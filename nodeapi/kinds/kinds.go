@@ -1,0 +1,258 @@
+// Package kinds is the node API's store of keys of both kinds, volatile (nodeapi/keys) and durable
+// (nodeapi/durable). A namespace's default says which kind a new key is; a key that is there stays
+// what it is.
+//
+// Where a namespace has keys of one kind alone, its store is asked and nothing else. Where it may
+// have both, the default's is asked first and, where that has no such key, the other. So a changed
+// default hides no key, and costs those that are found at once nothing.
+package kinds
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/durable"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Default is which kind a namespace's new keys are, and whether it may have those of the other.
+type Default struct{ Durable, Both bool }
+
+// Store is a store of both kinds. It is safe for concurrent use.
+type Store struct {
+	volatile, durable store.Store
+	of                func(namespace string) Default
+
+	mu sync.Mutex
+	// alone are the watches of namespaces that had keys of one kind.
+	alone map[*alone]struct{}
+}
+
+type alone struct {
+	namespace string
+	durable   bool
+	end       context.CancelCauseFunc
+}
+
+var _ store.Store = (*Store)(nil)
+
+// New makes a store of two. of may change what it says: see Changed.
+func New(volatile, durable store.Store, of func(namespace string) Default) *Store {
+	return &Store{volatile: volatile, durable: durable, of: of, alone: map[*alone]struct{}{}}
+}
+
+// errOther ends watches of a namespace that may have keys of the other kind from now on.
+var errOther = node.Errorf(node.CodeUnavailable, "watch again, after the versions that are known",
+	"the namespace may have keys of another kind, volatile or durable, from now on")
+
+// Changed says that namespaces' defaults are others, perhaps. Watches that do not see all of their
+// namespace's keys then are ended.
+func (s *Store) Changed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.alone {
+		if d := s.of(w.namespace); d.Both || d.Durable != w.durable {
+			w.end(errOther)
+		}
+	}
+}
+
+// Durable says whether a namespace's new keys are.
+func (s *Store) Durable(namespace string) bool { return s.of(namespace).Durable }
+
+// stores are the default's store and the other, which is nil where it has no keys of the namespace.
+func (s *Store) stores(namespace string) (first, other store.Store) {
+	d := s.of(namespace)
+	if first, other = s.volatile, s.durable; d.Durable {
+		first, other = other, first
+	}
+	if !d.Both {
+		other = nil
+	}
+	return first, other
+}
+
+// MaxValue implements [store.Store]: that of a new key.
+func (s *Store) MaxValue(namespace string) int {
+	first, _ := s.stores(namespace)
+	return first.MaxValue(namespace)
+}
+
+// Get implements [store.Store].
+func (s *Store) Get(ctx context.Context, key store.Key, eventual bool) (store.Item, error) {
+	first, other := s.stores(key.Namespace)
+	got, err := first.Get(ctx, key, eventual)
+	if err != nil || got.Version != 0 || other == nil {
+		return got, err
+	}
+	return other.Get(ctx, key, eventual)
+}
+
+// result is what came of a call that may write.
+type result struct {
+	store.Item
+	done bool
+}
+
+// write does a call where the key is, or makes it where the default has new ones.
+func (s *Store) write(ctx context.Context, key store.Key,
+	do func(context.Context, store.Store) (result, error)) (result, error) {
+	first, other := s.stores(key.Namespace)
+	if other == nil {
+		return do(ctx, first)
+	}
+	there, missing := withoutCreating(ctx)
+	got, err := do(there, first)
+	tooLarge := errors.Is(err, &node.Error{Code: node.CodeTooLarge}) // there, perhaps, but not for the other
+	if !missing(got, err) && !tooLarge {
+		return got, err
+	}
+	switch item, err := other.Get(ctx, key, false); {
+	case err != nil:
+		return result{}, err // nothing was written
+	case item.Version == 0:
+	default:
+		if got, err := do(there, other); !missing(got, err) {
+			return got, err
+		} // it has gone meanwhile
+	}
+	if tooLarge {
+		return got, err
+	}
+	return do(ctx, first)
+}
+
+// withoutCreating has a store make no key; missing says that it has none.
+func withoutCreating(ctx context.Context) (_ context.Context, missing func(result, error) bool) {
+	refused := node.Errorf(node.CodeInternal, "", "there is no such key")
+	return store.WithoutCreating(ctx, refused), func(got result, err error) bool {
+		var e *node.Error
+		return err == nil && got.Version == 0 || errors.As(err, &e) && e == refused
+	}
+}
+
+// Put implements [store.Store].
+func (s *Store) Put(ctx context.Context, key store.Key, value []byte) (wire.Version, error) {
+	got, err := s.write(ctx, key, func(ctx context.Context, at store.Store) (r result, err error) {
+		r.Version, err = at.Put(ctx, key, value)
+		return r, err
+	})
+	return got.Version, err
+}
+
+// CompareAndSwap implements [store.Store].
+func (s *Store) CompareAndSwap(ctx context.Context, key store.Key, expected wire.Version, value []byte) (store.Item,
+	bool, error) {
+	got, err := s.write(ctx, key, func(ctx context.Context, at store.Store) (r result, err error) {
+		r.Item, r.done, err = at.CompareAndSwap(ctx, key, expected, value)
+		return r, err
+	})
+	return got.Item, got.done, err
+}
+
+// CompareAndDelete implements [store.Store].
+func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wire.Version) (store.Item, bool, error) {
+	got, err := s.write(ctx, key, func(ctx context.Context, at store.Store) (r result, err error) {
+		r.Item, r.done, err = at.CompareAndDelete(ctx, key, expected)
+		return r, err
+	})
+	return got.Item, got.done, err
+}
+
+// Delete implements [store.Store].
+func (s *Store) Delete(ctx context.Context, key store.Key) (wire.Version, error) {
+	got, err := s.write(ctx, key, func(ctx context.Context, at store.Store) (r result, err error) {
+		r.Version, err = at.Delete(ctx, key)
+		return r, err
+	})
+	return got.Version, err
+}
+
+// List implements [store.Store].
+func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key, error) {
+	first, other := s.stores(namespace)
+	keys, err := first.List(ctx, namespace, prefix)
+	if err != nil || other == nil {
+		return keys, err
+	}
+	more, err := other.List(ctx, namespace, prefix)
+	if err != nil {
+		return nil, err
+	}
+	keys = append(keys, more...)
+	slices.SortFunc(keys, func(a, b store.Key) int { return strings.Compare(a.Name, b.Name) })
+	return slices.Compact(keys), nil
+}
+
+// Watch implements [store.Store]. It ends with CodeUnavailable when the namespace may have keys of
+// the other kind, too, from then on.
+func (s *Store) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	s.mu.Lock()
+	d := s.of(w.Namespace) // before Changed, or after
+	if d.Both {
+		s.mu.Unlock()
+		return s.watchBoth(ctx, w, tell)
+	}
+	mine := &alone{w.Namespace, d.Durable, end}
+	s.alone[mine] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.alone, mine)
+	}()
+	at := s.volatile
+	if d.Durable {
+		at = s.durable
+	}
+	err := at.Watch(ctx, w, tell)
+	if context.Cause(ctx) == error(errOther) {
+		return errOther
+	}
+	return err
+}
+
+// watchBoth has both stores tell. That there is no such key is told when both have said so.
+func (s *Store) watchBoth(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var mu sync.Mutex // of tell, too
+	absent, told := map[string]int{}, map[string]bool{}
+	both := func(changes []store.Change) {
+		mu.Lock()
+		defer mu.Unlock()
+		changes = slices.DeleteFunc(slices.Clone(changes), func(c store.Change) bool {
+			if c.Version != 0 {
+				told[c.Key.Name] = true
+				return false
+			}
+			absent[c.Key.Name]++
+			return told[c.Key.Name] || absent[c.Key.Name] != 2
+		})
+		if len(changes) > 0 {
+			tell(changes)
+		}
+	}
+	errs := make(chan error, 2)
+	for kind, at := range []store.Store{s.volatile, s.durable} {
+		mine := w
+		mine.After = map[string]wire.Version{}
+		for name, v := range w.After {
+			if durable.IsVersion(v) == (kind == 1) {
+				mine.After[name] = v
+			}
+		}
+		go func() { errs <- at.Watch(ctx, mine, both) }()
+	}
+	err := <-errs
+	end(err)
+	<-errs
+	return err
+}
