@@ -161,7 +161,7 @@ def blackout(cluster: Cluster) -> str:
         lost = Writer(api, writer.acknowledged).lost()
         require(not lost, f"acknowledged writes are lost: {lost}")
     written = {**writer.acknowledged, **after.acknowledged}
-    # Keys that were in the network are written again when placement has found that their slots are lost.
+    # Keys that were in the network are written again when placement has found their slots lost.
     until("what was written can be deleted", lambda: _delete(kubectl, written), every=0.5)
     deleted = time.monotonic() - begin
     return (
