@@ -102,6 +102,13 @@ const (
 	FuncDeregisterService = "deregisterService"
 	FuncGetService        = "getService"
 	FuncWatchService      = "watchService"
+
+	FuncOpenStream   = "openStream"
+	FuncDeleteStream = "deleteStream"
+	FuncListStreams  = "listStreams"
+	FuncAppend       = "append"
+	FuncRead         = "read"
+	FuncSubscribe    = "subscribe"
 )
 
 // Error is why a request failed.

@@ -23,6 +23,7 @@ import (
 	nodeapi "github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/controlplane/admin"
 	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/durable/door"
 )
 
 // The node API asks the controller where keys are, and makes them there. An agent that may not lead
@@ -135,14 +136,15 @@ func (l *controllerLink) close() {
 type answerer struct {
 	tls   *tls.Config
 	serve http.Handler // the controller's admin API
+	door  *door.Door   // to durable keys; nil: there are none
 	log   *slog.Logger
 
 	mu    sync.Mutex
 	tasks map[string]*task // by the node's name and addresses
 }
 
-func newAnswerer(conf *tls.Config, serve http.Handler, log *slog.Logger) *answerer {
-	return &answerer{tls: conf, serve: serve, log: log, tasks: map[string]*task{}}
+func newAnswerer(conf *tls.Config, serve http.Handler, d *door.Door, log *slog.Logger) *answerer {
+	return &answerer{tls: conf, serve: serve, door: d, log: log, tasks: map[string]*task{}}
 }
 
 // follow answers exactly these nodes from now on, until ctx ends.
@@ -213,8 +215,9 @@ func (a *answerer) answer(ctx context.Context, name, address string, host netip.
 	_ = nc.SetDeadline(time.Time{})
 	one := &oneConn{Conn: nc, r: in, first: make(chan net.Conn, 1), ended: make(chan struct{})}
 	one.first <- one
-	server := &http.Server{Handler: byNode(name, host, a.serve), Protocols: onlyHTTP2(), ReadHeaderTimeout: linkWait,
-		BaseContext: func(net.Listener) context.Context { return ctx },
+	server := &http.Server{Handler: serveDurable(a.door, name, byNode(name, host, a.serve)), Protocols: onlyHTTP2(),
+		ReadHeaderTimeout: linkWait,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: linkAtOnce, SendPingTimeout: linkBeat, PingTimeout: linkWait,
 			MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: linkBody}}
 	return server.Serve(listenerOf{one})

@@ -48,7 +48,7 @@ func TestControllerLink(t *testing.T) {
 		asked <- seen{r.Method, r.URL.EscapedPath(), string(b), caller}
 		_, _ = w.Write([]byte(`{}`))
 	})
-	leader := newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), controller,
+	leader := newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), controller, nil,
 		slog.New(slog.DiscardHandler))
 	c := api.NewClient("127.0.0.1", api.Through(link))
 	ctx := t.Context()
@@ -162,7 +162,7 @@ func TestControllerLinkStrangers(t *testing.T) {
 	stolen.ServerName = "n1"
 	for name, conf := range map[string]*tls.Config{"with a worker's certificate": stolen,
 		"with none": {InsecureSkipVerify: true}} {
-		a := newAnswerer(conf, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+		a := newAnswerer(conf, http.NotFoundHandler(), nil, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		err := a.answer(ctx, "n1", l.Addr().String(), netip.MustParseAddr("192.0.2.7"))
 		cancel()

@@ -23,6 +23,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/keys"
 	"github.com/netcraq/netcraq/nodeapi/notify"
 	"github.com/netcraq/netcraq/nodeapi/server"
+	"github.com/netcraq/netcraq/streams/broker"
 )
 
 // The agent serves the node API to the pods of its node. Their ports at the switch are closed; what
@@ -36,6 +37,10 @@ type NodeAPI struct {
 	Policy string
 	// NoPush has keys that are watched only read again and again: the switch does not tell of them.
 	NoPush bool
+	// StreamsMiB is the memory that streams may take, of one namespace a quarter of it; 0: there
+	// are none. StreamsDir is where those are kept that survive the agent; "": nowhere.
+	StreamsMiB int64
+	StreamsDir string
 	// CgroupRoot is what is before "kubepods" in the names of pods' control groups, where the agent
 	// cannot see it by its own.
 	CgroupRoot string
@@ -56,6 +61,7 @@ type nodeAPI struct {
 	server *server.Server
 	link   *controllerLink
 	store  *lateStore
+	keys   *durableKeys
 	push   *notify.Receiver // nil: there is none
 	pods   *nodePods
 }
@@ -88,14 +94,23 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 	if err != nil {
 		return nil, fmt.Errorf("the node API: %w", err)
 	}
+	var streams *broker.Options
+	if all := o.NodeAPI.StreamsMiB << 20; all > 0 {
+		streams = &broker.Options{Dir: o.NodeAPI.StreamsDir, Limits: broker.Limits{Bytes: all / 4, AllBytes: all}}
+	}
 	quotas := authority.NewQuotas(quota, nil)
 	n := &nodeAPI{link: newControllerLink(), store: newLateStore(), pods: pods}
+	if n.keys, err = newDurableKeys(ctx, n.link, in, quotas, policy, o.Log); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("the node API: %w", err)
+	}
 	n.server = server.New(server.Config{Store: n.store, Name: "netcraq-agent", Node: o.Node,
 		Identify:  authority.Identifier{Cgroups: &authority.Cgroups{Prefix: prefix}},
-		Authority: authority.NewKubernetes(k), Quotas: quotas, Log: o.Log, Metrics: metrics})
+		Authority: authority.NewKubernetes(k), Quotas: quotas, Durable: n.keys.durable, Streams: streams,
+		Log: o.Log, Metrics: metrics})
 	metrics.MustRegister(reviews.asked)
 	if policy != nil {
-		go policy.Follow(ctx, policyEvery, o.Log, quotas.Changed)
+		go policy.Follow(ctx, policyEvery, o.Log, func() { quotas.Changed(); n.keys.changed() })
 	}
 	storing := keys.Options{Admin: api.NewClient("127.0.0.1", api.Through(n.link)), Node: o.Node, Quota: quotas.Keys,
 		Metrics: metrics}
@@ -103,7 +118,7 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 		n.push = notify.New(notify.Options{Admin: storing.Admin, Log: o.Log, Metrics: metrics})
 		storing.Push = n.push
 	}
-	go n.store.fill(ctx, storing, o.Log)
+	go n.store.fill(ctx, storing, n.keys.with, o.Log)
 	go func() {
 		if err := n.server.Serve(listener); !errors.Is(err, server.ErrClosed) {
 			failed(fmt.Errorf("serving the node API: %w", err))
@@ -128,6 +143,7 @@ func (n *nodeAPI) end() {
 	if n.push != nil {
 		n.push.Close()
 	}
+	n.keys.close()
 	n.link.close()
 	n.store.close()
 }

@@ -40,15 +40,17 @@ const (
 	answerTime    = 250 * time.Millisecond
 )
 
-// fill asks for the chains until a controller has said what they are, or ctx ends.
-func (l *lateStore) fill(ctx context.Context, o keys.Options, log *slog.Logger) {
+// fill asks for the chains until a controller has said what they are, or ctx ends. with makes of
+// their store the one that is used.
+func (l *lateStore) fill(ctx context.Context, o keys.Options, with func(context.Context, store.Store) store.Store,
+	log *slog.Logger) {
 	var failed logOnce
 	for ctx.Err() == nil {
 		one, cancel := context.WithTimeout(ctx, storeTime)
 		s, err := keys.New(one, o)
 		cancel()
 		if err == nil {
-			l.now.Store(&heldStore{s, s.Close})
+			l.now.Store(&heldStore{with(ctx, s), s.Close})
 			close(l.filled)
 			log.Info("the node API has its chains")
 			return

@@ -35,6 +35,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/admin"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
+	"github.com/netcraq/netcraq/nodeapi/durable"
+	"github.com/netcraq/netcraq/nodeapi/durable/door"
 )
 
 // Lead are what an agent needs to lead.
@@ -43,6 +45,9 @@ type Lead struct {
 	Admin admin.Config // where the admin API is served, for netcraqctl and the node's gateway
 	// PodRate is how many NetCRAQ packets a second a pod's port takes; 0: any number.
 	PodRate int
+	// Durable is where gateways are that keep the durable keys of the node API; none: there are no
+	// such keys.
+	Durable durable.Access
 }
 
 const (
@@ -101,7 +106,15 @@ func newOperator(o Options, mgr manager.Manager, conf *tls.Config, self podroute
 		*w = newWaker()
 	}
 	p.pods = newFollower(conf, o.Log, p.network.wake)
-	p.nodes = newAnswerer(conf, &p.replica, o.Log)
+	var keys *door.Door
+	if o.Lead.Durable.Given() {
+		connection, err := durable.Dial(o.Lead.Durable)
+		if err != nil {
+			return nil, fmt.Errorf("the gateways for durable keys: %w", err)
+		}
+		keys = door.New(door.Options{Etcd: connection})
+	}
+	p.nodes = newAnswerer(conf, &p.replica, keys, o.Log)
 	p.fast = newFastPaths(p.client, o.Log, func() bool { return p.leading() != nil }, p.network.wake)
 	options := leader.Options{Config: o.Lead.Config, Node: self.Name, Namespace: o.Namespace, Leases: leases,
 		Identity: id, Replica: &p.replica, Log: o.Log, Metrics: h.lead, Follow: p.follow, Began: p.began,

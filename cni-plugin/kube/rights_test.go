@@ -286,6 +286,12 @@ func TestRights(t *testing.T) {
 		{"netcraq-agent", "", "pods", "watch"}: {"an agent follows its node's pods", func() error {
 			return watch(worker, &corev1.PodList{})
 		}},
+		{"netcraq-agent", "", "namespaces", "list"}: {"an agent learns which namespaces' keys are durable", func() error {
+			return worker.List(ctx, &corev1.NamespaceList{})
+		}},
+		{"netcraq-agent", "", "namespaces", "watch"}: {"an agent follows which namespaces' keys are durable", func() error {
+			return watch(worker, &corev1.NamespaceList{})
+		}},
 		{"netcraq-agent", "", "subjectaccessreviews", "create"}: {"the node API asks what a service account may", func() error {
 			r := &keyReviews{client: worker, asked: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"},
 				[]string{"answer"})}

@@ -49,6 +49,8 @@ func (o *kubeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.cni.From, "cni-plugins", "", "install the plugins of this `FOLDER` there")
 	f.StringVar(&o.cni.Version, "cni-version", "1.0.0", "`VERSION` of the CNI specification that the runtime speaks: 1.0.0, or 1.1.0 (containerd from 2.0 on)")
 	f.StringVar(&o.nodeAPI.Socket, "node-api", kube.DefaultNodeSocket, "`PATH` of the socket for this node's pods (docs/node-api.md); \"\": none")
+	f.Int64Var(&o.nodeAPI.StreamsMiB, "node-api-streams", 0, "`MIB` of the agent's memory that streams may take, a namespace a quarter of it (0: there are none)")
+	f.StringVar(&o.nodeAPI.StreamsDir, "node-api-streams-dir", "", "`DIR`, in memory (tmpfs), root's alone, for streams that survive the agent (default: all are volatile)")
 	f.BoolVar(&o.nodeAPI.NoPush, "node-api-no-push", false, "the switch tells nothing of keys that are watched there: they are only read again and again")
 	f.StringVar(&o.nodeAPI.Policy, "node-api-policy", "", "`FILE` that says what processes may do there that are in no pod, and namespaces' quotas")
 	f.StringVar(&o.nodeAPI.CgroupRoot, "cgroup-root", "", "`PATH` that is before \"kubepods\" in the names of pods' control groups, where it is not that before the agent's own")
@@ -57,6 +59,7 @@ func (o *kubeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.etcd.CA, "etcd-cacert", "", "`FILE` of certificates that etcd's must be signed by (PEM)")
 	f.StringVar(&o.etcd.Cert, "etcd-cert", "", "`FILE` with this agent's certificate for etcd (PEM)")
 	f.StringVar(&o.etcd.Key, "etcd-key", "", "`FILE` with its key")
+	f.StringSliceVar(&o.lead.Durable.Endpoints, "gateway", nil, "client `URLS` of etcd-monitor, by which durable keys of the node API are kept in etcd (docs/node-api.md); it is\nasked with the certificates for etcd (default: there are no durable keys)")
 	o.lead.Admin.Flags(f)
 	f.StringVar(&o.lead.Prometheus, "prometheus", "", "`URL` of a Prometheus that scrapes the gateways: place the keys of etcd's that are read most")
 	f.StringVar(&o.lead.GatewayPrefix, "gateway-prefix", placement.DefaultPrefix, "what the names of the gateways' own keys in etcd begin with; `PREFIX`")
@@ -90,6 +93,8 @@ func inCluster(o *options) (*kube.Options, error) {
 		return nil, errors.New("give this node's name: --node, or NODE_NAME in the environment")
 	case k.lead.Prometheus != "" && len(k.etcd.Endpoints) == 0:
 		return nil, errors.New("--prometheus is for agents that may lead: give --etcd, too")
+	case k.lead.Durable.Given() && len(k.etcd.Endpoints) == 0:
+		return nil, errors.New("--gateway is for agents that may lead: give --etcd, too")
 	case k.lead.PodRate < 0 || k.lead.PodRate > topology.MaxRate:
 		return nil, fmt.Errorf("--pod-rate takes packets a second, at most %d, or 0 for no bound, not %d", topology.MaxRate, k.lead.PodRate)
 	case len(o.services) > 1:
@@ -133,6 +138,9 @@ func inCluster(o *options) (*kube.Options, error) {
 	if len(k.etcd.Endpoints) > 0 {
 		lead := k.lead
 		lead.Etcd = k.etcd
+		if lead.Durable.Given() {
+			lead.Durable.CA, lead.Durable.Cert, lead.Durable.Key = k.etcd.CA, k.etcd.Cert, k.etcd.Key
+		}
 		if !strings.HasSuffix(lead.GatewayPrefix, "/") {
 			return nil, fmt.Errorf("--gateway-prefix %s: it has to end in a slash", lead.GatewayPrefix)
 		}

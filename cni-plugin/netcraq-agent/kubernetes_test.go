@@ -24,6 +24,8 @@ func TestInCluster(t *testing.T) {
 		{"--node=", "give this node's name"},
 		{"--peer 1@node2", "leave --nodes, --peer"},
 		{"--prometheus http://127.0.0.1:9090", "give --etcd, too"},
+		{"--gateway https://127.0.0.1:23790", "give --etcd, too"},
+		{"--etcd https://127.0.0.1:2379 --gateway https://127.0.0.1:23790", ""},
 		{"--etcd x --gateway-prefix /a", "end in a slash"},
 		{"--services 10.0.255.0/24", "overlap"},
 		{"--services 10.0.1.0/24 --services 10.0.2.0/24", "one prefix"},

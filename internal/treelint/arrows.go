@@ -18,6 +18,7 @@ const module = "github.com/netcraq/netcraq/"
 var floors = [][]string{
 	{"wire", "p4src", "api"},
 	{"switch", "client"},
+	{"streams"},
 	{"controlplane", "etcd-monitor", "nodeapi"},
 	{"cni-plugin"},
 	{"experiments", "netchain-baseline"},
@@ -78,6 +79,7 @@ var arrowRules = []arrowRule{
 			"client/core",
 			"etcd-monitor/guarded",
 			"nodeapi/watch/core",
+			"streams/core",
 			"switch/interp",
 			"switch/interval",
 		},
@@ -95,6 +97,7 @@ var arrowRules = []arrowRule{
 			"etcd-monitor/seal",
 			"nodeapi/store",
 			"nodeapi/watch/core",
+			"streams/core",
 			"switch",
 			"wire",
 		},
@@ -120,7 +123,12 @@ var arrowRules = []arrowRule{
 	{
 		name: "node-api-asks-by-the-client",
 		in:   []string{"nodeapi"},
-		may:  []string{"api", "client", "internal", "nodeapi", "wire"},
+		may:  []string{"api", "client", "internal", "nodeapi", "streams", "wire"},
+	},
+	{
+		name: "streams-know-no-keys",
+		in:   []string{"streams"},
+		may:  []string{"api", "internal", "streams"},
 	},
 }
 

@@ -35,8 +35,10 @@ func (a Access) Given() bool { return len(a.Endpoints) > 0 }
 type Connection struct {
 	endpoints []string
 	now       atomic.Pointer[clientv3.Client]
-	stop      context.CancelFunc
-	connects  sync.WaitGroup
+	// away is since when it was not there, in nanoseconds since began; 0: it is.
+	away     atomic.Int64
+	stop     context.CancelFunc
+	connects sync.WaitGroup
 }
 
 // Over is a connection by a client that is there, which Close closes.
@@ -127,13 +129,26 @@ func (c *Connection) Close() error {
 	return nil
 }
 
-// wait waits for a connection for as long as patience lasts. Without one nothing is sent, so
+// noPatience is for how long one is waited for that has been away for longer than patience lasts.
+const noPatience = 250 * time.Millisecond
+
+// began is what times are told from.
+var began = time.Now()
+
+// Wait waits for a connection for as long as patience lasts, and not for long where it has been
+// away for that time already: those who wait are not to be many. Without one nothing is sent, so
 // whoever is refused here knows that nothing was done.
-func (c *Connection) wait(ctx context.Context, patience time.Duration) (*clientv3.Client, error) {
+func (c *Connection) Wait(ctx context.Context, patience time.Duration) (*clientv3.Client, error) {
 	client := c.now.Load()
 	if client != nil && client.ActiveConnection().GetState() == connectivity.Ready {
+		if c.away.Load() != 0 {
+			c.away.Store(0)
+		}
 		return client, nil
 	}
+	now := int64(time.Since(began)) + 1
+	c.away.CompareAndSwap(0, now)
+	patience = max(patience-time.Duration(now-c.away.Load()), min(patience, noPatience))
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	state := connectivity.Idle
@@ -147,6 +162,7 @@ func (c *Connection) wait(ctx context.Context, patience time.Duration) (*clientv
 		}
 		conn := client.ActiveConnection()
 		if state = conn.GetState(); state == connectivity.Ready {
+			c.away.Store(0)
 			return client, nil
 		}
 		conn.Connect()

@@ -22,10 +22,10 @@ import (
 // own keys, since what those begin with a gateway keeps from its clients.
 const Prefix = "/netcraq.io/"
 
-const (
-	keysPrefix = Prefix + "keys/"
-	madePrefix = Prefix + "made/"
-)
+// KeysPrefix begins the entries of keys.
+const KeysPrefix = Prefix + "keys/"
+
+const madePrefix = Prefix + "made/"
 
 // MaxValue is the most bytes of a value: of a message's 256 KiB a value that is text may take six
 // for each of its own.
@@ -88,12 +88,16 @@ func (s *Store) Close() error {
 
 // client is the way to etcd, if there is a connection, or there is one soon.
 func (s *Store) client(ctx context.Context) (*clientv3.Client, error) {
-	return s.o.Etcd.wait(ctx, s.o.Patience)
+	return s.o.Etcd.Wait(ctx, s.o.Patience)
 }
 
-func nameOf(k store.Key) string        { return namesOf(k.Namespace) + k.Name }
-func namesOf(namespace string) string  { return keysPrefix + namespace + "/" }
-func madeName(namespace string) string { return madePrefix + namespace }
+func nameOf(k store.Key) string { return NamesOf(k.Namespace) + k.Name }
+
+// NamesOf begins the entries of a namespace's keys.
+func NamesOf(namespace string) string { return KeysPrefix + namespace + "/" }
+
+// MadeName is the entry that is written with each key that is made in a namespace.
+func MadeName(namespace string) string { return madePrefix + namespace }
 
 // version is the version of a key whose entry has a mod revision.
 func version(revision int64) wire.Version { return epoch<<48 + wire.Version(revision) }
@@ -164,8 +168,8 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key
 		return nil, err
 	}
 	var out []store.Key
-	_, err = scan(ctx, etcd, namespace, prefix, page, func(kv *mvccpb.KeyValue) {
-		out = append(out, store.Key{Namespace: namespace, Name: strings.TrimPrefix(string(kv.Key), namesOf(namespace))})
+	_, err = scan(ctx, etcd, NamesOf(namespace)+prefix, page, func(kv *mvccpb.KeyValue) {
+		out = append(out, store.Key{Namespace: namespace, Name: strings.TrimPrefix(string(kv.Key), NamesOf(namespace))})
 	}, clientv3.WithKeysOnly())
 	if err != nil {
 		return nil, failure(ctx, "listing keys of the namespace "+namespace, err, false)
@@ -173,11 +177,10 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key
 	return out, nil
 }
 
-// scan reads the entries of a namespace that begin with a prefix, in pages of one revision, which
-// it returns. Where that is compacted meanwhile it fails.
-func scan(ctx context.Context, etcd *clientv3.Client, namespace, prefix string, most int64,
-	each func(*mvccpb.KeyValue), more ...clientv3.OpOption) (revision int64, err error) {
-	from := namesOf(namespace) + prefix
+// scan reads the entries that begin with a prefix, in pages of one revision, which it returns.
+// Where that is compacted meanwhile it fails.
+func scan(ctx context.Context, etcd *clientv3.Client, from string, most int64, each func(*mvccpb.KeyValue),
+	more ...clientv3.OpOption) (revision int64, err error) {
 	opts := append(slices.Clone(more), clientv3.WithRange(clientv3.GetPrefixRangeEnd(from)), clientv3.WithLimit(most),
 		clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend))
 	for {

@@ -29,6 +29,8 @@ func failure(ctx context.Context, doing string, err error, writes bool) error {
 	case code == codes.PermissionDenied || code == codes.Unauthenticated:
 		out.Code = node.CodePermissionDenied
 		out.Do = fmt.Sprintf("the node's server needs the right to read and write what begins with %s in etcd", Prefix)
+	case writes && code == codes.FailedPrecondition: // by package door
+		out.Code, out.Do = node.CodeQuotaExceeded, "delete keys that are not needed: they go after a while"
 	case errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace):
 		out.Code = node.CodeNoRoom
 		out.Do = "have the operator give etcd more space, or compact and defragment it"

@@ -105,7 +105,7 @@ func (f *follower) watch(ctx context.Context, s *Store) (began bool) {
 	// A member that is cut off from its cluster knows of nothing new.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	for answer := range etcd.Watch(ctx, namesOf(f.ns), clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {
+	for answer := range etcd.Watch(ctx, NamesOf(f.ns), clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {
 		switch {
 		case answer.Err() != nil:
 			return began
@@ -136,7 +136,7 @@ func (f *follower) tell(events []*clientv3.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range events {
-		name := strings.TrimPrefix(string(e.Kv.Key), namesOf(f.ns))
+		name := strings.TrimPrefix(string(e.Kv.Key), NamesOf(f.ns))
 		n := news{kv: e.Kv, removed: e.Type == mvccpb.DELETE}
 		for w := range f.byKey[name] {
 			w.hear(name, n)

@@ -32,16 +32,15 @@ func (s *Store) followMade(ctx context.Context, tell func(map[string]bool)) (ans
 	if err != nil {
 		return false
 	}
-	got, err := etcd.Get(ctx, madePrefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	made := map[string]bool{}
+	revision, err := scan(ctx, etcd, madePrefix, page, func(kv *mvccpb.KeyValue) {
+		made[strings.TrimPrefix(string(kv.Key), madePrefix)] = true
+	}, clientv3.WithKeysOnly())
 	if err != nil {
 		return false
 	}
-	made := map[string]bool{}
-	for _, kv := range got.Kvs {
-		made[strings.TrimPrefix(string(kv.Key), madePrefix)] = true
-	}
 	tell(maps.Clone(made))
-	for answer := range etcd.Watch(ctx, madePrefix, clientv3.WithPrefix(), clientv3.WithRev(got.Header.Revision+1),
+	for answer := range etcd.Watch(ctx, madePrefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1),
 		clientv3.WithFilterDelete()) {
 		if answer.Err() != nil {
 			break

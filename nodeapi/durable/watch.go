@@ -194,7 +194,7 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 	for keys := range slices.Chunk(w.w.Keys, keysAtOnce) {
 		var ops []clientv3.Op
 		for _, name := range keys {
-			ops = append(ops, clientv3.OpGet(namesOf(w.w.Namespace)+name))
+			ops = append(ops, clientv3.OpGet(NamesOf(w.w.Namespace)+name))
 		}
 		got, err := etcd.Txn(ctx).Then(ops...).Commit()
 		if err != nil {
@@ -206,8 +206,8 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 		}
 	}
 	if w.w.Prefix != nil {
-		revision, err = scan(ctx, etcd, w.w.Namespace, *w.w.Prefix, valuesPage, func(kv *mvccpb.KeyValue) {
-			there[strings.TrimPrefix(string(kv.Key), namesOf(w.w.Namespace))] = kv
+		revision, err = scan(ctx, etcd, NamesOf(w.w.Namespace)+*w.w.Prefix, valuesPage, func(kv *mvccpb.KeyValue) {
+			there[strings.TrimPrefix(string(kv.Key), NamesOf(w.w.Namespace))] = kv
 		})
 		if err != nil {
 			return nil, failure(ctx, "reading what is watched in the namespace "+w.w.Namespace, err, false)
@@ -246,7 +246,7 @@ func knowAfter(ctx context.Context, etcd *clientv3.Client, w *watcher, there map
 		}
 		k := known{version: after, found: true, created: -1}
 		if at, ok := revision(after); ok && now != nil && now.ModRevision > at && now.CreateRevision <= at {
-			got, err := etcd.Get(ctx, namesOf(w.w.Namespace)+name, clientv3.WithRev(at), clientv3.WithSerializable(),
+			got, err := etcd.Get(ctx, NamesOf(w.w.Namespace)+name, clientv3.WithRev(at), clientv3.WithSerializable(),
 				clientv3.WithKeysOnly())
 			if err == nil && len(got.Kvs) == 1 && got.Kvs[0].ModRevision == at {
 				k.created, k.count = got.Kvs[0].CreateRevision, got.Kvs[0].Version

@@ -148,14 +148,14 @@ func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.It
 		return fail(failure(ctx, about("making", key), err, false))
 	}
 	defer turn()
-	name, made := nameOf(key), madeName(key.Namespace)
+	name, made := nameOf(key), MadeName(key.Namespace)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		etcd, err := s.client(ctx)
 		if err != nil {
 			return fail(err)
 		}
 		found, err := etcd.Txn(ctx).Then(clientv3.OpGet(name), clientv3.OpGet(made),
-			clientv3.OpGet(namesOf(key.Namespace), clientv3.WithPrefix(), clientv3.WithCountOnly())).Commit()
+			clientv3.OpGet(NamesOf(key.Namespace), clientv3.WithPrefix(), clientv3.WithCountOnly())).Commit()
 		if err != nil {
 			return fail(failure(ctx, about("looking for", key), err, false))
 		}

@@ -186,7 +186,7 @@ func TestPolicyServed(t *testing.T) {
 	l.send(`{"id":1,"func":"hello"}`)
 	l.expectPart(`"namespace":"shop"`)
 	keys := `"key":"k","keys":["k"],"value":"v","version":"0.0","name":"n","ttlMs":1000,"lease":"000000000000","token":"1",` +
-		`"service":"s","address":"a:1","instance":"i","permits":1`
+		`"service":"s","address":"a:1","instance":"i","permits":1,"stream":"s","records":[{"value":"v"}]`
 	data := map[string]string{"get": `"key":"k"`, "getMany": `"keys":["k"]`, "leader": `"name":"n"`, "getService": `"service":"s"`}
 	for name, only := range data {
 		l.send(fmt.Sprintf(`{"id":2,"func":"%s","data":{%s}}`, name, only))
@@ -207,10 +207,11 @@ func TestPolicyServed(t *testing.T) {
 			}
 		}
 		ns := "shop"
-		if f.watches != nil {
+		if !f.writes {
 			ns = "other"
 		}
-		l.send(fmt.Sprintf(`{"id":3,"func":"%s","data":{"namespace":"%s",%s}}`, name, ns, strings.Join(fields, ",")))
+		fields = append(fields, fmt.Sprintf(`"namespace":%q`, ns))
+		l.send(fmt.Sprintf(`{"id":3,"func":"%s","data":{%s}}`, name, strings.Join(fields, ",")))
 		if got := l.receive(); !strings.Contains(got, `"code":"permission_denied"`) {
 			t.Errorf("%s is answered %s", name, got)
 		}

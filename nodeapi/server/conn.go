@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,8 @@ type conn struct {
 	out     []byte // unsent
 	spare   []byte // the other buffer of answers
 	unsent  int    // len(out) and what is being written
+	gone    uint64 // bytes that were ever written
+	passing []passing
 	writing bool
 	wrote   time.Time // when the writer got on last
 	dead    bool
@@ -386,7 +389,11 @@ func (c *conn) finished(k *call, answer any, err error) {
 
 // more sends a watch's next answer. It waits while the client does not read, and says whether the
 // connection goes on.
-func (k *call) more(ctx context.Context, answer any) bool {
+func (k *call) more(ctx context.Context, answer any) bool { return k.moreWith(ctx, answer, nil) }
+
+// moreWith is more with descriptors that go beside the answer. They are closed, whatever becomes of
+// it.
+func (k *call) moreWith(ctx context.Context, answer any, files []*os.File) bool {
 	c := k.c
 	text := c.encode(&response{id: k.req.ID, data: answer, more: true})
 	c.mu.Lock()
@@ -402,9 +409,13 @@ func (k *call) more(ctx context.Context, answer any) bool {
 		}
 	}
 	if !c.dead && ctx.Err() == nil {
+		if len(files) > 0 {
+			c.passing, files = append(c.passing, passing{c.gone + uint64(c.unsent), files}), nil
+		}
 		c.push(text)
 	}
 	c.mu.Unlock()
+	closeAll(files)
 	c.flush()
 	return ctx.Err() == nil
 }
@@ -503,9 +514,7 @@ func (c *conn) flush() {
 		for len(b) > 0 && !c.dead {
 			// In parts, so that a slow reader is seen to read.
 			part := b[:min(len(b), 64<<10)]
-			c.mu.Unlock()
-			_, err := c.nc.Write(part)
-			c.mu.Lock()
+			n, err := c.writePart(part)
 			if c.dead {
 				break
 			}
@@ -514,9 +523,10 @@ func (c *conn) flush() {
 				break
 			}
 			c.wrote = time.Now()
-			c.unsent -= len(part)
-			c.s.budget.take(-int64(len(part)), 0)
-			b = b[len(part):]
+			c.gone += uint64(n)
+			c.unsent -= n
+			c.s.budget.take(-int64(n), 0)
+			b = b[n:]
 		}
 		if c.room.Broadcast(); cap(b) <= ownBuffer {
 			c.spare = b[:0]
@@ -533,6 +543,10 @@ func (c *conn) die(why string) {
 	c.dead = true
 	c.s.budget.take(-int64(c.unsent), 0)
 	c.unsent, c.out, c.spare = 0, nil, nil
+	for _, p := range c.passing {
+		closeAll(p.files)
+	}
+	c.passing = nil
 	c.cancel()
 	c.room.Broadcast()
 	c.nc.Close()

@@ -98,6 +98,13 @@ func init() {
 		node.FuncDeregisterService: writes(deregisterService),
 		node.FuncGetService:        reads(getService),
 		node.FuncWatchService:      watches(func(*node.GetServiceData) int { return 1 }, watchService),
+
+		node.FuncOpenStream:   reads(openStream),
+		node.FuncDeleteStream: writes(deleteStream),
+		node.FuncListStreams:  reads(listStreams),
+		node.FuncAppend:       writes(appendRecords),
+		node.FuncRead:         reads(readRecords),
+		node.FuncSubscribe:    watches(func(d *node.SubscribeData) int { return max(1, len(d.Partitions)) }, subscribe),
 	}
 }
 

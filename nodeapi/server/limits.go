@@ -15,6 +15,8 @@ type Limits struct {
 	MessageTime time.Duration
 	// StallTime is for how long a client may leave what is sent to it unread. 60 s.
 	StallTime time.Duration
+	// DescriptorTime is for how long a client may leave descriptors sent to it unread. 10 s.
+	DescriptorTime time.Duration
 	// Buffered are the bytes of messages that are not complete, of requests that are under way and
 	// of answers that are not read, of all connections, beyond a small part that each one has.
 	// 256 MiB.
@@ -41,6 +43,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.Connections, 16_384)
 	set(&l.MessageTime, 30*time.Second)
 	set(&l.StallTime, 60*time.Second)
+	set(&l.DescriptorTime, 10*time.Second)
 	set(&l.Buffered, 256<<20)
 	set(&l.OnceClients, 65_536)
 	set(&l.OnceEach, 4_096)

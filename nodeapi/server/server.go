@@ -19,6 +19,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/streams/broker"
 )
 
 // Config is what a Server is made of. Only Store is needed.
@@ -35,6 +36,8 @@ type Config struct {
 	Quotas *authority.Quotas
 	// Durable says whether a namespace's keys are kept in etcd. nil: none is.
 	Durable func(namespace string) bool
+	// Streams says how streams are kept; the server knows their sources. nil: there are none.
+	Streams *broker.Options
 	Limits  Limits
 	Log     *slog.Logger          // nil: nothing is said
 	Metrics prometheus.Registerer // nil: nothing is counted for others
@@ -49,6 +52,8 @@ type Server struct {
 	once    *onceTable
 	budget  budget
 	turns   turns
+	streams *broker.Broker // nil: there are none
+	flying  flying
 	helpers *semaphore.Weighted // of Limits.Helpers
 
 	coordination *coordination.Service
@@ -93,7 +98,7 @@ func New(c Config) *Server {
 		c.Durable = func(string) bool { return false }
 	}
 	limits := c.Limits.withDefaults()
-	c.Store = store.NewFair(c.Store, limits.AtOnce)
+	c.Store = store.NewFair(c.Store, limits.AtOnce).Apart(c.Durable, limits.AtOnce)
 	s := &Server{config: c, limits: limits, helpers: semaphore.NewWeighted(limits.Helpers), log: c.Log,
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 		gone: make(chan struct{}), spare: make(chan *conn)}
@@ -101,6 +106,17 @@ func New(c Config) *Server {
 	s.metrics = newMetrics(c.Metrics)
 	s.once = newOnceTable(s.limits)
 	s.coordination = coordination.New(c.Store, coordination.Options{Node: c.Node})
+	if c.Streams != nil {
+		o := *c.Streams
+		o.Sources = s.sources
+		if o.Log == nil {
+			o.Log = c.Log
+		}
+		if o.Metrics == nil {
+			o.Metrics = c.Metrics
+		}
+		s.streams = broker.New(o)
+	}
 	go s.patrol()
 	return s
 }
@@ -285,6 +301,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for _, c := range conns {
 		c.tellDraining()
 	}
+	if s.streams != nil { // only one server has them; the successor waits for that
+		s.streams.Drain()
+	}
 	defer s.Close()
 	select {
 	case <-s.gone:
@@ -335,6 +354,9 @@ func (s *Server) Close() error {
 		c.cutOff("")
 	}
 	s.reads.Wait()
+	if s.streams != nil {
+		s.streams.Drain()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.limits.Farewell)
 	defer cancel()
 	s.coordination.Close(ctx)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/streams/broker"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -28,6 +29,9 @@ func start(t testing.TB, c Config) (*Server, string) {
 	}
 	if c.Namespace == "" {
 		c.Namespace = "default"
+	}
+	if c.Streams == nil {
+		c.Streams = &broker.Options{Dir: filepath.Join(t.TempDir(), "streams")}
 	}
 	s := New(c)
 	path := filepath.Join(t.TempDir(), "node.sock")

@@ -85,7 +85,7 @@ func tellChanges(ctx context.Context, k *call, changes []store.Change) {
 			// A byte of a value is up to six in JSON.
 			size += 64 + len(changes[0].Key.Name) + 6*len(changes[0].Value)
 			if !cell.Reserved(changes[0].Key.Name) {
-				events = append(events, event(ctx, k, changes[0]))
+				events = append(events, k.c.s.event(ctx, changes[0]))
 			}
 			changes = changes[1:]
 		}
@@ -97,8 +97,8 @@ func tellChanges(ctx context.Context, k *call, changes []store.Change) {
 
 // event is a change as a program is told of it. A key whose lease is gone has no value any more;
 // that it was deleted is told, too, when somebody has done it.
-func event(ctx context.Context, k *call, c store.Change) node.Event {
-	v, err := k.c.s.coordination.Resolve(ctx, c.Item, true)
+func (s *Server) event(ctx context.Context, c store.Change) node.Event {
+	v, err := s.coordination.Resolve(ctx, c.Item, true)
 	if err != nil {
 		return node.Event{Item: node.Item{Key: c.Key.Name, Version: version(c.Version), Error: toAnswer(err, false)},
 			Overtaken: c.Overtaken}

@@ -17,9 +17,14 @@ import (
 // of it that hang leave room for others'.
 //
 // Watches last, and compute when there is something to tell: they do not count.
+//
+// Namespaces whose calls go another way, to etcd, may have turns of their own (Apart): what hangs
+// there takes none of the others'.
 type Fair struct {
 	Store
 	most, each int
+	isApart    func(namespace string) bool
+	apart      *Fair // nil: none are
 
 	mu     sync.Mutex
 	under  int // way: calls that are being done
@@ -37,6 +42,21 @@ type lane struct {
 // NewFair has at most so many calls of a store be done at a time.
 func NewFair(s Store, most int) *Fair {
 	return &Fair{Store: s, most: most, each: max(most*3/4, 1), lanes: map[string]*lane{}}
+}
+
+// Apart gives the namespaces of which is says so turns of their own, so many at a time. It is
+// called before the first call.
+func (f *Fair) Apart(is func(namespace string) bool, most int) *Fair {
+	f.isApart, f.apart = is, NewFair(f.Store, most)
+	return f
+}
+
+// of is where a namespace has its turns now.
+func (f *Fair) of(namespace string) *Fair {
+	if f.apart != nil && f.isApart(namespace) {
+		return f.apart
+	}
+	return f
 }
 
 // enter waits for a turn, which leave ends.
@@ -124,6 +144,7 @@ func (f *Fair) forget(namespace string, l *lane) {
 
 // Get implements [Store].
 func (f *Fair) Get(ctx context.Context, key Key, eventual bool) (Item, error) {
+	f = f.of(key.Namespace)
 	if err := f.enter(ctx, key.Namespace); err != nil {
 		return Item{}, err
 	}
@@ -133,6 +154,7 @@ func (f *Fair) Get(ctx context.Context, key Key, eventual bool) (Item, error) {
 
 // Put implements [Store].
 func (f *Fair) Put(ctx context.Context, key Key, value []byte) (wire.Version, error) {
+	f = f.of(key.Namespace)
 	if err := f.enter(ctx, key.Namespace); err != nil {
 		return 0, err
 	}
@@ -142,6 +164,7 @@ func (f *Fair) Put(ctx context.Context, key Key, value []byte) (wire.Version, er
 
 // CompareAndSwap implements [Store].
 func (f *Fair) CompareAndSwap(ctx context.Context, key Key, expected wire.Version, value []byte) (Item, bool, error) {
+	f = f.of(key.Namespace)
 	if err := f.enter(ctx, key.Namespace); err != nil {
 		return Item{}, false, err
 	}
@@ -151,6 +174,7 @@ func (f *Fair) CompareAndSwap(ctx context.Context, key Key, expected wire.Versio
 
 // CompareAndDelete implements [Store].
 func (f *Fair) CompareAndDelete(ctx context.Context, key Key, expected wire.Version) (Item, bool, error) {
+	f = f.of(key.Namespace)
 	if err := f.enter(ctx, key.Namespace); err != nil {
 		return Item{}, false, err
 	}
@@ -160,6 +184,7 @@ func (f *Fair) CompareAndDelete(ctx context.Context, key Key, expected wire.Vers
 
 // Delete implements [Store].
 func (f *Fair) Delete(ctx context.Context, key Key) (wire.Version, error) {
+	f = f.of(key.Namespace)
 	if err := f.enter(ctx, key.Namespace); err != nil {
 		return 0, err
 	}
@@ -169,6 +194,7 @@ func (f *Fair) Delete(ctx context.Context, key Key) (wire.Version, error) {
 
 // List implements [Store].
 func (f *Fair) List(ctx context.Context, namespace, prefix string) ([]Key, error) {
+	f = f.of(namespace)
 	if err := f.enter(ctx, namespace); err != nil {
 		return nil, err
 	}

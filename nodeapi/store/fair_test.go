@@ -152,3 +152,35 @@ func BenchmarkFair(b *testing.B) {
 		_, _ = f.Get(b.Context(), Key{Namespace: "a", Name: "k"}, false)
 	}
 }
+
+// What hangs in namespaces that have turns of their own takes none of the others'.
+func TestFairApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate("vault", "safe", "shop")
+		f := NewFair(g, 4).Apart(func(namespace string) bool { return namespace != "shop" }, 4)
+		ctx, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for _, namespace := range []string{"vault", "safe"} {
+			for range 10 {
+				all.Go(func() { _, _ = f.Get(ctx, Key{Namespace: namespace, Name: "a"}, false) })
+			}
+		}
+		synctest.Wait()
+		close(g.let["shop"])
+		for range 10 {
+			if _, err := f.Get(t.Context(), Key{Namespace: "shop", Name: "a"}, false); err != nil {
+				t.Error(err)
+			}
+		}
+		g.mu.Lock()
+		if n := g.inside["vault"] + g.inside["safe"]; n != 4 {
+			t.Errorf("%d calls are under way in namespaces apart", n)
+		}
+		g.mu.Unlock()
+		stop()
+		all.Wait()
+		if len(f.lanes)+len(f.apart.lanes) != 0 {
+			t.Error("something is left")
+		}
+	})
+}

@@ -30,6 +30,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/keys"
 	"github.com/netcraq/netcraq/nodeapi/notify"
 	"github.com/netcraq/netcraq/nodeapi/server"
+	"github.com/netcraq/netcraq/streams/broker"
 )
 
 // Exit codes.
@@ -56,6 +57,8 @@ type options struct {
 	takeOver  bool
 	grace     time.Duration
 	push      bool
+	streams   string
+	memory    int64
 	logLevel  string
 	etcd      durable.Access
 }
@@ -118,6 +121,8 @@ in the policy.`,
 		"`PATH` where a successor gets the listening sockets (default: that of the first\nUnix socket, and .successor)")
 	f.BoolVar(&o.takeOver, "take-over", false, "take the listening sockets of the one that serves, if there is one")
 	f.BoolVar(&o.push, "push", true, "have the switch tell of commits of keys that are watched, where the controller knows\nhow (false: they are only read again and again)")
+	f.StringVar(&o.streams, "streams", "", "`DIR`, in memory (tmpfs), for streams that are to survive this process; this user's alone\n(default: all are volatile)")
+	f.Int64Var(&o.memory, "streams-memory", 256, "`MIB` that streams may take (0: there are none)")
 	f.DurationVar(&o.grace, "grace", 30*time.Second, "for how long clients may go on when it ends")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	cmd.SetArgs(args)
@@ -189,6 +194,10 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		go policy.Follow(ctx, policyEvery, log, changed)
 	}
 
+	if o.memory > 0 {
+		all := o.memory << 20
+		config.Streams = &broker.Options{Dir: o.streams, Limits: broker.Limits{Bytes: all, AllBytes: all}}
+	}
 	s := server.New(config)
 	defer s.Close()
 	listeners, taken, err := o.listeners(access, log)

@@ -17,6 +17,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/server"
 	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/streams/broker"
 )
 
 func main() {
@@ -31,10 +32,12 @@ func run() error {
 	listen := flag.String("listen", "", "tcp://`HOST:PORT` to listen on; port 0 chooses one, which is printed")
 	maxValue := flag.Int("max-value", 1024, "bytes of a value")
 	namespace := flag.String("namespace", "default", "of callers who name none")
+	kept := flag.String("streams", "", "`DIR` for streams that are to survive the process")
 	grace := flag.Duration("grace", 2*time.Second, "for how long clients may go on after SIGTERM")
 	flag.Parse()
 	s := server.New(server.Config{Store: store.NewMemory(*maxValue + cell.Plain.Overhead()), Name: "memserver", Node: "memory",
-		Namespace: *namespace, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+		Namespace: *namespace, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Streams: &broker.Options{Dir: *kept}})
 	ended := make(chan error, 2)
 	serve := func(network, address string) error {
 		l, err := net.Listen(network, address)

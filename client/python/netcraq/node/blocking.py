@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -13,7 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 from netcraq.node import aio, requests
 from netcraq.node.engine import GRACE, Call, Engine, configure
 from netcraq.node.errors import Canceled, Closed, NodeError
-from netcraq.node.values import NEVER, Deletion, Event, Instance, Item, Leader, Lease, Sum, Swap
+from netcraq.node.values import NEVER, Deletion, Event, Instance, Item, Leader, Lease, Sum, Swap, value_json
 
 T = TypeVar("T")
 
@@ -271,6 +272,59 @@ class Client:
         watch = self._aio.watch_service(service, namespace=namespace)
         self._run(watch.start())
         return ServiceWatch(self, watch)
+
+    # Streams. Who reads one uses netcraq.streams.
+
+    def open_stream(
+        self, name: str, config: Mapping[str, Any] | None = None, *, timeout: float | None = None, namespace: str = ""
+    ) -> dict[str, Any]:
+        """Say what a stream is, and make it where there is none and config is given: see
+        docs/node-api.md, openStream.
+        """
+        data: dict[str, Any] = {"stream": name}
+        if config is not None:
+            data["config"] = dict(config)
+        return self._ask("openStream", requests.named(namespace, **data), timeout)
+
+    def delete_stream(self, name: str, *, timeout: float | None = None, namespace: str = "") -> None:
+        """End a stream, with its records."""
+        self._ask("deleteStream", requests.named(namespace, stream=name), timeout, True)
+
+    def streams(self, *, timeout: float | None = None, namespace: str = "") -> list[str]:
+        """The names of the namespace's streams."""
+        return list(self._ask("listStreams", requests.named(namespace), timeout)["streams"])
+
+    def append(
+        self,
+        stream: str,
+        values: Iterable[bytes | str],
+        *,
+        partition: int = 0,
+        at: int | None = None,
+        timeout: float | None = None,
+        namespace: str = "",
+    ) -> tuple[int, int]:
+        """Append records to a partition of a stream: the offset of the first, and how many were
+        appended. Where consumers are slow it may be fewer than there are. at: only if this is the
+        offset that the first gets.
+        """
+        data: dict[str, Any] = {"stream": stream, "partition": partition}
+        data["records"] = [json.loads("{" + value_json(v)[1:] + "}") for v in values]
+        if at is not None:
+            data["at"] = at
+        answer = self._ask("append", requests.named(namespace, **data), timeout, True)
+        return int(answer["offset"]), int(answer["appended"])
+
+    def read_stream(
+        self, stream: str, partition: int = 0, *, timeout: float | None = None, namespace: str = "", **how: Any
+    ) -> dict[str, Any]:
+        """Ask for records of a partition: see docs/node-api.md, read, for the keywords and the
+        answer.
+        """
+        wait = how.get("waitMs", 0) / 1000
+        data = {k: v for k, v in how.items() if v or k == "offset"}
+        text = requests.named(namespace, stream=stream, partition=partition, **data)
+        return self._ask("read", text, (self._timeout if timeout is None else timeout) + wait)
 
     # The end.
 

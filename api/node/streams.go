@@ -1,0 +1,181 @@
+package node
+
+// The data of the functions of streams. docs/streams.md is the normative text.
+
+// What becomes of the writer when a consumer is behind by a partition's whole ring.
+const (
+	SlowWait = "wait" // it waits for the consumer, StallMillis at most
+	SlowSkip = "skip" // the consumer is moved on to the newest, and told how much it missed
+)
+
+// Where a reader begins, beside an offset.
+const (
+	FromKnown    = ""         // where the consumer of this name was; the oldest, where it is not known
+	FromEarliest = "earliest" // the oldest record that is there
+	FromLatest   = "latest"   // the next record
+)
+
+// StreamConfig is what a stream is. It does not change.
+type StreamConfig struct {
+	Partitions  int `json:"partitions,omitempty"`  // 1 to 32. 0: 1
+	ObjectBytes int `json:"objectBytes,omitempty"` // a power of two, 1 KiB to 1 MiB. 0: 64 KiB
+	Objects     int `json:"objects,omitempty"`     // of each partition's ring. 0: 64
+	// Slow is SlowWait ("": that) or SlowSkip.
+	Slow string `json:"slow,omitempty"`
+	// StallMillis bounds how long the writer waits for a consumer that lets go of nothing. 0: 30 s.
+	StallMillis int `json:"stallMs,omitempty"`
+	// KeepMillis is for how long what a consumer with a name has not read is held after it has
+	// gone. 0: 30 s.
+	KeepMillis int `json:"keepMs,omitempty"`
+	// Volatile: records do not survive the server's process.
+	Volatile bool `json:"volatile,omitempty"`
+	// Source fills the stream. nil: it is appended to by programs.
+	Source *StreamSource `json:"source,omitempty"`
+}
+
+// StreamSource says what fills a stream. One of its members is set.
+type StreamSource struct {
+	// Keys: what is committed of the namespace's keys whose names begin with a prefix, an Event in
+	// JSON each.
+	Keys *KeysSource `json:"keys,omitempty"`
+}
+
+// KeysSource is the namespace's keys.
+type KeysSource struct {
+	Prefix string `json:"prefix"`
+}
+
+// OpenStreamData makes a stream, where there is none of this name, and says what it is.
+type OpenStreamData struct {
+	Namespace string `json:"namespace,omitempty"`
+	Stream    string `json:"stream"`
+	// Config is of one that is made. Of one that is there it has to be the same; nil: whatever it
+	// is, and none is made.
+	Config *StreamConfig `json:"config,omitempty"`
+}
+
+// StreamAnswer says what a stream is.
+type StreamAnswer struct {
+	Stream string `json:"stream"`
+	// Incarnation is drawn when a stream is made. Offsets of one say nothing of another.
+	Incarnation string           `json:"incarnation"`
+	Made        bool             `json:"made,omitempty"`
+	Config      StreamConfig     `json:"config"`
+	State       []PartitionState `json:"partitions"`
+}
+
+// PartitionState is what a partition has. Offsets count its records, from 0.
+type PartitionState struct {
+	Oldest uint64 `json:"oldest"` // offset of the oldest record that is there
+	Next   uint64 `json:"next"`   // of the next one that is appended
+}
+
+// StreamData names a stream: deleteStream.
+type StreamData struct {
+	Namespace string `json:"namespace,omitempty"`
+	Stream    string `json:"stream"`
+}
+
+// ListStreamsData asks for a namespace's streams.
+type ListStreamsData struct {
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// ListStreamsAnswer has their names, sorted.
+type ListStreamsAnswer struct {
+	Streams []string `json:"streams"`
+}
+
+// RecordData is a record that is appended: bytes, as a key's value.
+type RecordData struct {
+	Value       *string `json:"value,omitempty"`
+	ValueBase64 []byte  `json:"valueBase64,omitempty"`
+	Mark        uint64  `json:"mark,omitempty"` // the producer's own number
+}
+
+// AppendData appends records to a partition, in order.
+type AppendData struct {
+	StreamData
+	Partition int          `json:"partition,omitempty"`
+	Records   []RecordData `json:"records"`
+	// At: append only if this is the offset that the first of them gets. By it a producer that is
+	// alone with a partition appends exactly once, whatever becomes of connections and servers.
+	At *uint64 `json:"at,omitempty"`
+}
+
+// AppendAnswer says which of them were appended: the first Appended ones. Others were not, since
+// consumers had to be waited for as long as the request's time.
+type AppendAnswer struct {
+	Offset   uint64 `json:"offset"` // of the first
+	Appended int    `json:"appended"`
+}
+
+// ReadData asks for records of a partition: pull.
+type ReadData struct {
+	StreamData
+	Partition int `json:"partition,omitempty"`
+	// From is FromKnown, FromEarliest or FromLatest, unless Offset is given.
+	From   string  `json:"from,omitempty"`
+	Offset *uint64 `json:"offset,omitempty"`
+	// Incarnation, where it is given, is that of the stream that Offset is of.
+	Incarnation string `json:"incarnation,omitempty"`
+	// Consumer is a name. What it has not read yet is held for it; where it begins to read, it is
+	// done with what is before.
+	Consumer   string `json:"consumer,omitempty"`
+	MaxRecords int    `json:"maxRecords,omitempty"` // 0: 1,024
+	MaxBytes   int    `json:"maxBytes,omitempty"`   // of values. 0, and at most: 128 KiB
+	// WaitMillis is for how long to wait where there is none. 0: not at all.
+	WaitMillis int `json:"waitMs,omitempty"`
+}
+
+// ReadAnswer has records, as many as were there and asked for.
+type ReadAnswer struct {
+	Incarnation string         `json:"incarnation"`
+	Offset      uint64         `json:"offset"` // of the first; others follow one another
+	Next        uint64         `json:"next"`   // where to read on
+	Missed      uint64         `json:"missed,omitempty"`
+	Records     []StreamRecord `json:"records"`
+}
+
+// StreamRecord is a record that is read.
+type StreamRecord struct {
+	Value       *string `json:"value,omitempty"`
+	ValueBase64 []byte  `json:"valueBase64,omitempty"`
+	Mark        uint64  `json:"mark,omitempty"`
+	Time        int64   `json:"time"` // when it was appended, in microseconds since 1970
+}
+
+// SubscribeData asks for the memory of partitions: push. It works by a Unix socket.
+type SubscribeData struct {
+	StreamData
+	// Partitions are which. None: all.
+	Partitions []int `json:"partitions,omitempty"`
+	// From is FromKnown, FromEarliest or FromLatest, unless Offsets are given, one for each.
+	From        string   `json:"from,omitempty"`
+	Offsets     []uint64 `json:"offsets,omitempty"`
+	Incarnation string   `json:"incarnation,omitempty"`
+	// Consumer is a name: where it is is remembered, and what it has not read is held for a while
+	// after it has gone.
+	Consumer string `json:"consumer,omitempty"`
+	// Skip: this consumer is moved on rather than waited for, whatever the stream's rule is.
+	Skip bool `json:"skip,omitempty"`
+}
+
+// SubscribeAnswer comes with Descriptors (SCM_RIGHTS): that of the cursor page, then one for each
+// partition, in their order, of its segment. The subscription lasts until it is canceled, the
+// connection ends, or the server ends it with an error.
+type SubscribeAnswer struct {
+	Descriptors int              `json:"descriptors"`
+	Incarnation string           `json:"incarnation"`
+	Partitions  []PartitionStart `json:"partitions"`
+}
+
+// PartitionStart is where a subscription begins to read a partition, and its segment.
+type PartitionStart struct {
+	Partition  int    `json:"partition"`
+	Bytes      int    `json:"bytes"`      // of the segment
+	Generation string `json:"generation"` // of the segment: a decimal number
+	Object     uint64 `json:"object"`     // the first that it holds
+	Offset     uint64 `json:"offset"`     // of the first record that it gets
+	Missed     uint64 `json:"missed,omitempty"`
+}

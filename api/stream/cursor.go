@@ -1,0 +1,92 @@
+package stream
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+// Where what is in a cursor page, and in each of its cells.
+const (
+	atCells   = 8
+	atBell    = 64
+	atWaiting = 68
+	atStopped = 72
+	atCell    = 128
+	cellBytes = 64
+
+	atHeld  = 0
+	atNext  = 8
+	atWant  = 16
+	atFreed = 24
+)
+
+// Cursor is a subscription's page, which its consumer and the broker write to: a cell for each of
+// the subscription's partitions. Nobody else maps it. What a consumer writes there is about itself.
+type Cursor struct {
+	b     []byte
+	cells int
+}
+
+// FormatCursor makes a cursor page of memory that is all zero.
+func FormatCursor(b []byte, cells int) (*Cursor, error) {
+	if len(b) != CursorBytes || cells < 1 || cells > MaxPartitions {
+		return nil, fmt.Errorf("a cursor page has %d bytes and up to %d cells, not %d and %d", CursorBytes, MaxPartitions, len(b), cells)
+	}
+	binary.LittleEndian.PutUint32(b[atCells:], uint32(cells))
+	copy(b, cursorMagic)
+	return &Cursor{b, cells}, nil
+}
+
+// OpenCursor looks at memory that may be a cursor page.
+func OpenCursor(b []byte) (*Cursor, error) {
+	if len(b) != CursorBytes || string(b[:len(cursorMagic)]) != cursorMagic {
+		return nil, errors.New("this is no cursor page")
+	}
+	cells := int(binary.LittleEndian.Uint32(b[atCells:]))
+	if cells < 1 || cells > MaxPartitions {
+		return nil, fmt.Errorf("a cursor page of %d cells", cells)
+	}
+	return &Cursor{b, cells}, nil
+}
+
+// Cells is of how many partitions it is.
+func (c *Cursor) Cells() int { return c.cells }
+
+// Bell is a futex: the broker adds to it, and wakes its waiter if Waiting is not 0.
+func (c *Cursor) Bell() *atomic.Uint32 { return half(c.b, atBell) }
+
+// Waiting is the consumer's: 1 before it looks for the last time and sleeps at the bell.
+func (c *Cursor) Waiting() *atomic.Uint32 { return half(c.b, atWaiting) }
+
+// Stopped is the broker's: 1 when the subscription has ended. Why stands in its answer.
+func (c *Cursor) Stopped() *atomic.Uint32 { return half(c.b, atStopped) }
+
+func (c *Cursor) cell(i int) []byte { return c.b[atCell+i*cellBytes:][:cellBytes:cellBytes] }
+
+// Held is the consumer's: it has let go of all objects with smaller numbers.
+func (c *Cursor) Held(i int) *atomic.Uint64 { return word(c.cell(i), atHeld) }
+
+// Next is the consumer's: it is done with all records of smaller offsets.
+func (c *Cursor) Next(i int) *atomic.Uint64 { return word(c.cell(i), atNext) }
+
+// Want is the broker's: it waits until the consumer holds no object of a smaller number. 0: it does
+// not wait.
+func (c *Cursor) Want(i int) *atomic.Uint64 { return word(c.cell(i), atWant) }
+
+// Freed is a futex: the consumer adds to it and wakes its waiter, when it has let go of what is
+// wanted.
+func (c *Cursor) Freed(i int) *atomic.Uint32 { return half(c.cell(i), atFreed) }
+
+// LetGo is the consumer's: it holds objects from a number on, and is done with the records before
+// an offset. True: the broker waits for that, and its waiter at Freed is to be woken.
+func (c *Cursor) LetGo(i int, held, next uint64) (wake bool) {
+	c.Next(i).Store(next)
+	c.Held(i).Store(held)
+	if want := c.Want(i).Load(); want == 0 || held < want || !c.Want(i).CompareAndSwap(want, 0) {
+		return false
+	}
+	c.Freed(i).Add(1)
+	return true
+}

@@ -1,0 +1,260 @@
+// Package stream is the layout of the memory that a node's broker of streams shares with consumers:
+// the segment of a partition, which they map for reading, and the cursor page of a subscription,
+// which they write their positions to. docs/streams.md is the normative text. The package looks at
+// memory that it is given; it makes, maps and passes none.
+//
+// All numbers are little-endian; words that change are aligned, and read and written at once.
+package stream
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Sizes and bounds.
+const (
+	HeaderBytes       = 4096 // of a segment; the objects follow
+	ObjectHeaderBytes = 64
+	RecordHeaderBytes = 24
+	CursorBytes       = 4096 // a cursor page
+
+	MinObjectBytes = 1 << 10
+	MaxObjectBytes = 1 << 20
+	MinObjects     = 4
+	MaxObjects     = 1 << 16
+	MaxPartitions  = 32 // of a stream
+
+	layoutVersion = 1
+	segmentMagic  = "NCSEG001"
+	cursorMagic   = "NCCUR001"
+)
+
+// Where what is in a segment's header.
+const (
+	atMagic      = 0
+	atVersion    = 8
+	atHeader     = 12
+	atObject     = 16
+	atObjects    = 20
+	atGeneration = 24
+	atPartition  = 32
+	atBegun      = 64
+	atEnded      = 72
+)
+
+// Where what is in an object's header.
+const (
+	atNumber = 0
+	atFirst  = 8
+	atState  = 16
+)
+
+// taken is the number of an object that is being taken for another one.
+const taken = ^uint64(0)
+
+// Segment is a partition's memory: a ring of objects, each filled with records from its begin.
+type Segment struct {
+	b           []byte
+	objects     uint64
+	objectBytes int
+}
+
+// SegmentBytes is how large a segment is.
+func SegmentBytes(objects, objectBytes int) int { return HeaderBytes + objects*objectBytes }
+
+// CheckSize says whether a partition may have that many objects of that size.
+func CheckSize(objects, objectBytes int) error {
+	switch {
+	case objectBytes < MinObjectBytes || objectBytes > MaxObjectBytes || objectBytes&(objectBytes-1) != 0:
+		return fmt.Errorf("an object has %d bytes; it has a power of two from %d to %d", objectBytes, MinObjectBytes, MaxObjectBytes)
+	case objects < MinObjects || objects > MaxObjects:
+		return fmt.Errorf("a partition has %d objects; it has %d to %d", objects, MinObjects, MaxObjects)
+	}
+	return nil
+}
+
+// Format makes a segment of memory that is all zero. generation tells it from all others of the
+// partition.
+func Format(b []byte, objects, objectBytes int, generation uint64, partition int) (*Segment, error) {
+	if err := CheckSize(objects, objectBytes); err != nil {
+		return nil, err
+	}
+	if len(b) != SegmentBytes(objects, objectBytes) {
+		return nil, fmt.Errorf("%d objects of %d bytes take %d bytes, not %d", objects, objectBytes,
+			SegmentBytes(objects, objectBytes), len(b))
+	}
+	le := binary.LittleEndian
+	le.PutUint32(b[atVersion:], layoutVersion)
+	le.PutUint32(b[atHeader:], HeaderBytes)
+	le.PutUint32(b[atObject:], uint32(objectBytes))
+	le.PutUint32(b[atObjects:], uint32(objects))
+	le.PutUint64(b[atGeneration:], generation)
+	le.PutUint32(b[atPartition:], uint32(partition))
+	s := &Segment{b, uint64(objects), objectBytes}
+	for i := range s.objects {
+		word(s.slot(i), atNumber).Store(taken)
+	}
+	copy(b[atMagic:], segmentMagic) // last: who dies before has made none
+	return s, nil
+}
+
+// Open looks at memory that may be a segment. It believes nothing of it.
+func Open(b []byte) (*Segment, error) {
+	if len(b) < HeaderBytes || string(b[:len(segmentMagic)]) != segmentMagic {
+		return nil, errors.New("this is no segment of a stream")
+	}
+	le := binary.LittleEndian
+	if v, h := le.Uint32(b[atVersion:]), le.Uint32(b[atHeader:]); v != layoutVersion || h != HeaderBytes {
+		return nil, fmt.Errorf("a segment of layout %d with a header of %d bytes; this program knows layout %d", v, h, layoutVersion)
+	}
+	objects, size := int(le.Uint32(b[atObjects:])), int(le.Uint32(b[atObject:]))
+	if err := CheckSize(objects, size); err != nil {
+		return nil, err
+	}
+	if len(b) != SegmentBytes(objects, size) {
+		return nil, fmt.Errorf("a segment of %d objects of %d bytes has %d bytes, not %d", objects, size,
+			SegmentBytes(objects, size), len(b))
+	}
+	return &Segment{b, uint64(objects), size}, nil
+}
+
+// word is the 64 bits at an aligned place.
+func word(b []byte, at int) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&b[at : at+8][0]))
+}
+
+func half(b []byte, at int) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&b[at : at+4][0]))
+}
+
+// Objects is how many objects the ring has, ObjectBytes how large each is, its header included.
+func (s *Segment) Objects() int     { return int(s.objects) }
+func (s *Segment) ObjectBytes() int { return s.objectBytes }
+
+// Generation is drawn when a segment is made.
+func (s *Segment) Generation() uint64 { return binary.LittleEndian.Uint64(s.b[atGeneration:]) }
+
+// Partition is whose segment it is.
+func (s *Segment) Partition() int { return int(binary.LittleEndian.Uint32(s.b[atPartition:])) }
+
+// Begun counts the objects that were ever begun; they are numbered from 0. The newest is Begun-1,
+// and all with smaller numbers are complete.
+func (s *Segment) Begun() uint64 { return word(s.b, atBegun).Load() }
+
+// Ended says that nothing more is written here: there is another segment.
+func (s *Segment) Ended() bool { return word(s.b, atEnded).Load() != 0 }
+
+// End is the writer's: it writes no more.
+func (s *Segment) End() { word(s.b, atEnded).Store(1) }
+
+func (s *Segment) slot(number uint64) []byte {
+	at := HeaderBytes + int(number%s.objects)*s.objectBytes
+	return s.b[at : at+s.objectBytes : at+s.objectBytes]
+}
+
+// Begin is the writer's: the next object takes its place in the ring. first is the offset of the
+// first record that it will have.
+func (s *Segment) Begin(number, first uint64) {
+	o := s.slot(number)
+	word(o, atNumber).Store(taken)
+	word(o, atState).Store(0)
+	word(o, atFirst).Store(first)
+	word(o, atNumber).Store(number)
+	word(s.b, atBegun).Store(number + 1)
+}
+
+// Restart is the writer's, of a segment without objects: the first that is begun has this number.
+func (s *Segment) Restart(number uint64) { word(s.b, atBegun).Store(number) }
+
+// Record is what a stream consists of.
+type Record struct {
+	Data []byte
+	// Mark is the source's: by it the source finds where it was.
+	Mark uint64
+	// Time is when it was appended, in nanoseconds since 1970.
+	Time int64
+}
+
+// RecordBytes is what a record of n bytes takes of an object.
+func RecordBytes(n int) int { return RecordHeaderBytes + (n+7)&^7 }
+
+// MaxRecord is how many bytes a record has at most, in objects of a size.
+func MaxRecord(objectBytes int) int { return objectBytes - ObjectHeaderBytes - RecordHeaderBytes }
+
+// Put is the writer's: it writes a record at a place of the newest object. Publish shows it.
+func (s *Segment) Put(number uint64, at int, r Record) {
+	o := s.slot(number)[ObjectHeaderBytes+at:]
+	le := binary.LittleEndian
+	le.PutUint32(o, uint32(len(r.Data)))
+	le.PutUint32(o[4:], 0)
+	le.PutUint64(o[8:], r.Mark)
+	le.PutUint64(o[16:], uint64(r.Time))
+	copy(o[RecordHeaderBytes:RecordHeaderBytes+len(r.Data)], r.Data)
+}
+
+// Publish is the writer's: the newest object has count records, in used bytes.
+func (s *Segment) Publish(number uint64, used, count int) {
+	word(s.slot(number), atState).Store(uint64(used)<<32 | uint64(count))
+}
+
+// Fill is the writer's: an object has what another one had.
+func (s *Segment) Fill(number uint64, records []byte, count int) {
+	copy(s.slot(number)[ObjectHeaderBytes:], records)
+	s.Publish(number, len(records), count)
+}
+
+// Object is an object as it was when it was looked at. Its bytes lie in the segment: they may be
+// overwritten while they are read, which Valid tells afterwards.
+type Object struct {
+	Number uint64
+	First  uint64 // the offset of its first record
+	Count  int    // records
+	Bytes  []byte // of them
+	slot   []byte
+}
+
+// Object looks at an object. ok is false where the ring has another one in its place by now, or
+// none yet.
+func (s *Segment) Object(number uint64) (o Object, ok bool) {
+	b := s.slot(number)
+	if word(b, atNumber).Load() != number {
+		return o, false
+	}
+	state := word(b, atState).Load()
+	used, count := int(state>>32), int(uint32(state))
+	if used > s.objectBytes-ObjectHeaderBytes {
+		return o, false
+	}
+	end := ObjectHeaderBytes + used
+	o = Object{number, word(b, atFirst).Load(), count, b[ObjectHeaderBytes:end:end], b}
+	return o, o.Valid()
+}
+
+// Valid says whether all that was read of the object until now was the object's.
+func (o *Object) Valid() bool { return word(o.slot, atNumber).Load() == o.Number }
+
+// Next reads the record at a place of the object's bytes: 0, or what Next returned. ok is false at
+// the end of what was there. The data lie in the segment.
+func (o *Object) Next(at int) (r Record, next int, ok bool) {
+	b := o.Bytes
+	if at < 0 || at > len(b)-RecordHeaderBytes {
+		return r, at, false
+	}
+	le := binary.LittleEndian
+	n := int(le.Uint32(b[at:]))
+	if n > len(b)-at-RecordHeaderBytes {
+		return r, at, false // overwritten while it was read
+	}
+	from := at + RecordHeaderBytes
+	r = Record{b[from : from+n : from+n], le.Uint64(b[at+8:]), int64(le.Uint64(b[at+16:]))}
+	return r, at + RecordBytes(n), true
+}
+
+// Oldest is the number of the oldest object that may still be in the ring.
+func (s *Segment) Oldest() uint64 {
+	begun := s.Begun()
+	return begun - min(begun, s.objects)
+}

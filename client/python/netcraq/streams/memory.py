@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory that a node shares: segments, cursor pages, and futexes (docs/streams.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import platform
+import struct
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+HEADER_BYTES = 4096
+OBJECT_HEADER_BYTES = 64
+RECORD = struct.Struct("<II QQ")
+CURSOR_BYTES = 4096
+MAX_PARTITIONS = 32
+
+# Words of the segment's header, of an object's, and of a cursor page's cell, counted in 8 bytes;
+# and of the cursor page's own, in 4.
+BEGUN, ENDED = 8, 9
+NUMBER, FIRST, STATE = 0, 1, 2
+HELD, NEXT, WANT = 0, 1, 2
+BELL, WAITING = 16, 17
+CELL, CELL_BYTES, FREED = 128, 64, 24
+
+FUTEX_WAIT, FUTEX_WAKE = 0, 1
+# The number of the system call, which Python does not know.
+FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221}.get(platform.machine())
+
+
+class Garbage(Exception):
+    """What was passed is no memory of a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record. ``data`` lie in the node's memory where it was pushed: they are good until the
+    batch is released. ``mark`` is the producer's; ``time`` when it was appended, in seconds.
+    """
+
+    data: bytes | memoryview
+    mark: int
+    time: float
+
+
+class Segment:
+    """A partition's memory, for reading."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        if sys.byteorder != "little":
+            raise Garbage("streams are for machines that are little-endian")
+        self._map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        self.bytes = memoryview(self._map)
+        self._words = self.bytes.cast("Q")
+        magic, layout, header, self.object_bytes, self.objects = struct.unpack_from("<8sIIII", self.bytes)
+        if (magic, layout, header) != (b"NCSEG001", 1, HEADER_BYTES):
+            raise Garbage("this is no segment, or one of a layout that is not known")
+        if not self.objects or self.object_bytes % 8 or HEADER_BYTES + self.objects * self.object_bytes != size:
+            raise Garbage("a segment that is not as long as it says")
+
+    def begun(self) -> int:
+        """How many objects were ever begun."""
+        return self._words[BEGUN]
+
+    def slot(self, number: int) -> int:
+        """Where an object is."""
+        return HEADER_BYTES + number % self.objects * self.object_bytes
+
+    def valid(self, number: int) -> bool:
+        """Whether an object is there, and all that was read of it until now was its own."""
+        return self._words[self.slot(number) // 8 + NUMBER] == number
+
+    def look(self, number: int) -> tuple[int, int, int] | None:
+        """An object's first offset, and where its records begin and end by now. None: it is not
+        there.
+        """
+        at = self.slot(number)
+        words = at // 8
+        if not self.valid(number):
+            return None
+        used = self._words[words + STATE] >> 32
+        first = self._words[words + FIRST]
+        if used > self.object_bytes - OBJECT_HEADER_BYTES or not self.valid(number):
+            return None
+        begin = at + OBJECT_HEADER_BYTES
+        return first, begin, begin + used
+
+    def close(self) -> None:
+        """Unmap it, when nobody looks at records in it any more."""
+        self._words.release()
+        with contextlib.suppress(BufferError):
+            self.bytes.release()
+        with contextlib.suppress(BufferError):  # it goes with the last record that is kept
+            self._map.close()
+
+
+class Cursor:
+    """A cursor page, for its consumer."""
+
+    def __init__(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, CURSOR_BYTES, flags=mmap.MAP_SHARED)
+        self._view = memoryview(self._map)
+        magic, self.cells = struct.unpack_from("<8sI", self._view)
+        if magic != b"NCCUR001" or not 0 < self.cells <= MAX_PARTITIONS:
+            raise Garbage("this is no cursor page")
+        self._words = self._view.cast("Q")
+        self._halves = self._view.cast("I")
+        self._first = ctypes.c_uint32.from_buffer(self._map)
+        self._address = ctypes.addressof(self._first)
+        self._fence = threading.Lock()
+
+    def bell(self) -> int:
+        """What the bell is now."""
+        return self._halves[BELL]
+
+    def waiting(self, yes: bool) -> None:
+        """Say whether the consumer is about to sleep."""
+        self._halves[WAITING] = int(yes)
+        with self._fence:  # what is looked at after this was not read before
+            pass
+
+    def sleep(self, bell: int, seconds: float) -> None:
+        """Sleep while the bell is what it was."""
+        futex_wait(self._address + 4 * BELL, bell, seconds)
+
+    def let_go(self, cell: int, held: int, following: int) -> None:
+        """Say that objects before ``held``, and records before ``following``, are done with."""
+        words = (CELL + cell * CELL_BYTES) // 8
+        self._words[words + NEXT] = following
+        self._words[words + HELD] = held
+        with self._fence:
+            pass
+        want = self._words[words + WANT]
+        if want and held >= want:
+            self._words[words + WANT] = 0
+            freed = CELL + cell * CELL_BYTES + FREED
+            self._halves[freed // 4] = (self._halves[freed // 4] + 1) & 0xFFFFFFFF
+            futex_wake(self._address + freed)
+
+    def close(self) -> None:
+        """Unmap it."""
+        self._words.release()
+        self._halves.release()
+        self._view.release()
+        del self._first
+        self._map.close()
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _futex(address: int, what: int, value: int, timeout: _Timespec | None) -> None:
+    """The system call. What it is interrupted by, or finds changed, is no error."""
+    result = _libc.syscall(
+        ctypes.c_long(FUTEX or 0),
+        ctypes.c_void_p(address),
+        ctypes.c_int(what),
+        ctypes.c_uint32(value),
+        ctypes.byref(timeout) if timeout is not None else None,
+        None,
+        ctypes.c_uint32(0),
+    )
+    if result == -1 and ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def futex_wait(address: int, value: int, seconds: float) -> None:
+    """Sleep while a word has a value, for some seconds at most."""
+    if FUTEX is None:
+        time.sleep(min(seconds, 0.001))
+        return
+    _futex(address, FUTEX_WAIT, value, _Timespec(int(seconds), int(seconds % 1 * 1e9)))
+
+
+def futex_wake(address: int) -> None:
+    """Wake all who sleep at a word."""
+    if FUTEX is not None:
+        _futex(address, FUTEX_WAKE, 1 << 30, None)

@@ -1,0 +1,463 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers of streams, by push and by pull."""
+
+from __future__ import annotations
+
+import array
+import base64
+import contextlib
+import json
+import os
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
+
+from netcraq import node
+from netcraq.node.engine import configure
+from netcraq.streams.memory import MAX_PARTITIONS, RECORD, Cursor, Garbage, Record, Segment
+
+SLEEP = 0.2  # seconds after which a reader that sleeps looks whether the server is there
+FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0  # before it connects again
+WAIT_MS = 1000  # for which pull has the server wait for a record
+# A server that ends, or is not there, or has other memory: who connects again reads on.
+TEMPORARY = (node.Unavailable, node.Draining, node.Canceled, node.Internal, node.Timeout, OSError)
+
+
+class Overrun(Exception):
+    """The reader was too slow, and was moved on while it read: what it has read of the batch may
+    have been overwritten.
+    """
+
+
+class Batch:
+    """Records of one partition that follow one another: ``for offset, record in batch``.
+    ``offset`` is the first one's, ``following`` that behind the last; ``missed`` says how many
+    before the first were gone; ``incarnation`` is the stream's.
+    """
+
+    def __init__(
+        self,
+        incarnation: str,
+        partition: int,
+        offset: int,
+        records: list[Record],
+        missed: int,
+        release: Callable[[], None],
+    ) -> None:
+        self.incarnation = incarnation
+        self.partition = partition
+        self.offset = offset
+        self.records = records
+        self.missed = missed
+        self._release: Callable[[], None] | None = release
+
+    @property
+    def following(self) -> int:
+        """The offset behind the last record."""
+        return self.offset + len(self.records)
+
+    def __len__(self) -> int:
+        """How many records there are."""
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[tuple[int, Record]]:
+        """The records, by offset."""
+        return enumerate(self.records, self.offset)
+
+    def release(self) -> None:
+        """Say that the batch is done with. Raises Overrun. The reader releases a batch before it
+        gives the next.
+        """
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+
+def read(
+    stream: str,
+    *,
+    socket: str | os.PathLike[str] | None = None,
+    namespace: str = "",
+    consumer: str = "",
+    partitions: Sequence[int] = (),
+    start: str = "",
+    offsets: Sequence[int] = (),
+    incarnation: str = "",
+    pull: bool = False,
+    skip: bool = False,
+    batch_bytes: int = 0,
+    wait: float = 30.0,
+) -> Reader:
+    """Read a stream.
+
+    socket, namespace: as of :func:`netcraq.node.connect`. consumer: a name, whose position the node
+    remembers. partitions: which; all, if left out. start: "earliest", "latest", or "": where the
+    consumer was, else the earliest; unless there are offsets, one for each of the partitions, and
+    the incarnation that they are of. pull: ask for records instead of mapping memory; batch_bytes
+    bounds an answer. skip: have the node move this reader on rather than wait for it. wait: for how
+    long to wait for the server, in seconds.
+    """
+    return Reader(
+        stream, configure(socket, namespace, "", wait, 5.0, 64), consumer, list(partitions), start, list(offsets),
+        incarnation, pull, skip, batch_bytes,
+    )  # fmt: skip
+
+
+class Reader:
+    """Reads a stream: ``for batch in reader``. It is for one thread. Made by :func:`read`."""
+
+    def __init__(
+        self,
+        stream: str,
+        config: Any,
+        consumer: str,
+        partitions: list[int],
+        start: str,
+        offsets: list[int],
+        incarnation: str,
+        pull: bool,
+        skip: bool,
+        batch_bytes: int,
+    ) -> None:
+        if offsets and len(offsets) != len(partitions):
+            raise node.InvalidArgument(f"{len(offsets)} offsets for {len(partitions)} partitions")
+        self.stream, self.config, self.consumer, self.partitions = stream, config, consumer, partitions
+        self.start, self.incarnation, self.skip, self.batch_bytes = start, incarnation, skip, batch_bytes
+        self.next_offset: dict[int, int] = dict(zip(partitions, offsets, strict=False))
+        self._kind: type[_Push] | type[_Pull] = _Pull if pull else _Push
+        self._last: Batch | None = None
+        self._way: _Push | _Pull | None = None
+        self._begin(time.monotonic() + config.wait)
+
+    def _begin(self, deadline: float | None) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                self._way = self._kind(self)
+                return
+            except TEMPORARY:
+                if deadline is not None and time.monotonic() + pause > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE)
+
+    def next(self, timeout: float | None = None) -> Batch:
+        """The next batch. It releases the one before. Raises Timeout after timeout seconds."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.release()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._way is None:
+                self._begin(deadline)
+            assert self._way is not None
+            try:
+                batch = self._way.read(deadline)
+            except TEMPORARY:
+                self._end_way()
+                continue
+            if batch is None:
+                raise node.Timeout("there was no record in time")
+            self._last = batch
+            return batch
+
+    def missed(self, partition: int, offset: int) -> int:
+        """How many records there were between where the reader was and where it goes on."""
+        return max(0, offset - self.next_offset.get(partition, offset))
+
+    def _end_way(self) -> None:
+        way, self._way = self._way, None
+        if way is not None:
+            way.close()
+
+    def close(self) -> None:
+        """End it. What it held is given back."""
+        self._last = None
+        self._end_way()
+
+    def __iter__(self) -> Self:
+        """The reader itself."""
+        return self
+
+    def __next__(self) -> Batch:
+        """The next batch."""
+        return self.next()
+
+    def __enter__(self) -> Self:
+        """Nothing needs to be done."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """End it."""
+        self.close()
+
+
+class _Part:
+    """A partition that is mapped."""
+
+    def __init__(self, told: dict[str, Any], cell: int, fd: int) -> None:
+        self.number: int = told["partition"]
+        self.cell = cell
+        self.segment = Segment(fd, told["bytes"])
+        self.object: int = told["object"]
+        self.skip: int = told["offset"]  # records before this one were read before
+        self.missed: int = told.get("missed", 0)
+        self.at = 0  # bytes of the object that were read
+        self.offset = 0  # of the record there
+
+
+class _Push:
+    """Reads from the node's memory."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.turn = 0
+        self.parts: list[_Part] = []
+        self.cursor: Cursor | None = None
+        where = reader.config.socket
+        if where.startswith("tcp://"):
+            raise node.InvalidArgument("memory is passed by a Unix socket only", "read with pull=True")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.socket.settimeout(5.0)
+            self.socket.connect(where.removeprefix("unix://"))
+            self._subscribe()
+            self.socket.setblocking(False)
+        except BaseException:
+            self.close()
+            raise
+
+    def _subscribe(self) -> None:
+        r = self.reader
+        data: dict[str, Any] = {"stream": r.stream, "partitions": r.partitions, "from": r.start, "skip": r.skip}
+        data |= {"namespace": r.config.namespace, "consumer": r.consumer, "incarnation": r.incarnation}
+        if r.next_offset:
+            which = r.partitions or sorted(r.next_offset)
+            data |= {"partitions": which, "offsets": [r.next_offset[n] for n in which], "from": ""}
+        request = {"id": 1, "func": "subscribe", "data": {k: v for k, v in data.items() if v}}
+        self.socket.sendall(json.dumps(request).encode() + b"\n")
+        fds: list[int] = []
+        try:
+            answer = self._answer(fds)
+            if len(fds) != answer["descriptors"] or len(fds) != 1 + len(answer["partitions"]):
+                raise Garbage(f"{len(fds)} descriptors came")
+            self.cursor = Cursor(fds[0])
+            self.incarnation = r.incarnation = answer["incarnation"]
+            for cell, told in enumerate(answer["partitions"]):
+                self.parts.append(_Part(told, cell, fds[1 + cell]))
+                r.next_offset[told["partition"]] = told["offset"]
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _answer(self, fds: list[int]) -> dict[str, Any]:
+        """The answer to the subscription, with its descriptors."""
+        self.buffer = b""
+        room = socket.CMSG_SPACE(4 * (1 + MAX_PARTITIONS))
+        while True:
+            data, messages, _, _ = self.socket.recvmsg(1 << 16, room, socket.MSG_CMSG_CLOEXEC)
+            for level, kind, content in messages:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    got = array.array("i")
+                    got.frombytes(content[: len(content) // 4 * 4])
+                    fds += got
+            if not data:
+                raise ConnectionResetError("the node's server ended the connection")
+            self.buffer += data
+            while b"\n" in self.buffer:
+                line, _, self.buffer = self.buffer.partition(b"\n")
+                answer = json.loads(line)
+                if "error" in answer:
+                    raise node.errors.error_of(answer["error"])
+                if answer.get("id") == 1:
+                    found: dict[str, Any] = answer["data"]
+                    return found
+
+    def _ended(self) -> Exception | None:
+        """Why the subscription has ended, if it has."""
+        assert self.cursor is not None
+        while select.select([self.socket], [], [], 0)[0]:
+            try:
+                data = self.socket.recv(1 << 16)
+            except OSError as e:
+                return e
+            if not data:
+                return ConnectionResetError("the node's server ended the connection")
+            self.buffer += data
+            while b"\n" in self.buffer:
+                line, _, self.buffer = self.buffer.partition(b"\n")
+                answer = json.loads(line)
+                if "error" in answer:
+                    return node.errors.error_of(answer["error"])
+        return None
+
+    def read(self, deadline: float | None) -> Batch | None:
+        """The next batch; None: there was none in time."""
+        assert self.cursor is not None
+        while True:
+            if (batch := self._look()) is not None:
+                return batch
+            bell = self.cursor.bell()
+            self.cursor.waiting(True)
+            try:
+                if (batch := self._look()) is not None:
+                    return batch
+                if (ended := self._ended()) is not None:
+                    if (batch := self._look()) is not None:  # what came before the end
+                        return batch
+                    raise ended
+                left = SLEEP if deadline is None else min(SLEEP, deadline - time.monotonic())
+                if left <= 0:
+                    return None
+                self.cursor.sleep(bell, left)
+            finally:
+                self.cursor.waiting(False)
+
+    def _look(self) -> Batch | None:
+        for _ in self.parts:
+            part = self.parts[self.turn]
+            self.turn = (self.turn + 1) % len(self.parts)
+            if (batch := self._look_at(part)) is not None:
+                return batch
+        return None
+
+    def _look_at(self, p: _Part) -> Batch | None:
+        r, s = self.reader, p.segment
+        while True:
+            begun = s.begun()
+            if p.object >= begun:
+                return None
+            found = s.look(p.object)
+            if found is None:  # it was overwritten: the reader was moved on, to the newest
+                p.object, p.at = max(p.object + 1, s.begun() - 1), 0
+                self._let_go(p)
+                continue
+            first, begin, end = found
+            if p.at == 0:
+                p.offset = first
+            at, offset = begin + p.at, p.offset
+            records: list[Record] = []
+            while at + RECORD.size <= end:
+                length, _, mark, when = RECORD.unpack_from(s.bytes, at)
+                data = s.bytes[at + RECORD.size : at + RECORD.size + length]
+                if at + RECORD.size + length > end:
+                    break  # overwritten while it was read
+                at += RECORD.size + (length + 7) // 8 * 8
+                offset += 1
+                if offset <= p.skip:
+                    p.at, p.offset = at - begin, offset
+                    continue
+                records.append(Record(bytes(data) if r.skip else data, mark, when / 1e9))
+            if not s.valid(p.object):
+                continue
+            if records:
+                missed = p.missed + r.missed(p.number, p.offset)
+                batch = Batch(self.incarnation, p.number, p.offset, records, missed, self._release(p, p.object, offset))
+                p.missed, p.at, p.offset = 0, at - begin, offset
+                return batch
+            if p.object + 1 >= begun:
+                return None
+            # begun was read before the object: it is complete, and all of it was read.
+            again = s.look(p.object)
+            if again is not None and again[2] - again[1] == p.at:
+                p.object, p.at = p.object + 1, 0
+                self._let_go(p)
+
+    def _release(self, p: _Part, number: int, following: int) -> Callable[[], None]:
+        def release() -> None:
+            if self.cursor is None:
+                return  # the connection has ended: they are read again
+            if not self.reader.skip and not p.segment.valid(number):
+                raise Overrun("the reader was too slow")
+            self.reader.next_offset[p.number] = following
+            self._let_go(p)
+
+        return release
+
+    def _let_go(self, p: _Part) -> None:
+        assert self.cursor is not None
+        self.cursor.let_go(p.cell, p.object, self.reader.next_offset[p.number])
+
+    def close(self) -> None:
+        """Give back what is held."""
+        self.socket.close()
+        if self.cursor is not None:
+            self.cursor.close()
+            self.cursor = None
+        for p in self.parts:
+            p.segment.close()
+        self.parts = []
+
+
+class _Pull:
+    """Asks for records: one partition after the other, and then for as long as there is none."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        c = reader.config
+        self.client = node.connect(c.socket, c.namespace, wait=c.wait)
+        try:
+            told = self.client.open_stream(reader.stream)
+        except BaseException:
+            self.close()
+            raise
+        self.partitions = reader.partitions or list(range(len(told["partitions"])))
+        reader.incarnation = reader.incarnation or told["incarnation"]
+        self.turn = 0
+        self.missed = dict.fromkeys(self.partitions, 0)
+        try:
+            for n in self.partitions if reader.consumer else ():  # from now on what it has not read is held
+                answer = self._ask(n, maxRecords=1)
+                reader.next_offset[n], self.missed[n] = answer["offset"], answer.get("missed", 0)
+        except BaseException:
+            self.close()
+            raise
+
+    def _ask(self, n: int, **how: Any) -> dict[str, Any]:
+        r = self.reader
+        begin = {"from": r.start} if n not in r.next_offset else {"offset": r.next_offset[n]}
+        how |= {"incarnation": r.incarnation, "consumer": r.consumer, "maxBytes": r.batch_bytes}
+        return self.client.read_stream(r.stream, n, **begin, **how)
+
+    def read(self, deadline: float | None) -> Batch | None:
+        """The next batch; None: there was none in time."""
+        r, empty = self.reader, 0
+        while True:
+            n = self.partitions[self.turn]
+            self.turn = (self.turn + 1) % len(self.partitions)
+            left = WAIT_MS if deadline is None else max(0, min(WAIT_MS, int((deadline - time.monotonic()) * 1000)))
+            # Who waits for one partition does not see the others: it waits shortly for each.
+            wait = left if len(self.partitions) == 1 else min(left, 20)
+            look = empty < len(self.partitions) > 1  # at each once, before it waits for any
+            answer = self._ask(n, waitMs=0 if look else wait)
+            if records := [_record(x) for x in answer["records"]]:
+                following: int = answer["next"]
+
+                def release(n: int = n, following: int = following) -> None:
+                    r.next_offset[n] = following
+
+                missed = answer.get("missed", 0) + self.missed[n]
+                self.missed[n] = 0
+                return Batch(answer["incarnation"], n, answer["offset"], records, missed, release)
+            r.next_offset[n] = answer["next"]
+            empty += 1
+            if deadline is not None and time.monotonic() >= deadline:
+                return None
+
+    def close(self) -> None:
+        """Say where the consumer is, and end."""
+        r = self.reader
+        if r.consumer:
+            with contextlib.suppress(node.NodeError):
+                for n in r.next_offset:
+                    self._ask(n, maxRecords=1, timeout=1.0)
+        with contextlib.suppress(node.NodeError):
+            self.client.close(0.5)
+
+
+def _record(data: dict[str, Any]) -> Record:
+    coded = data.get("valueBase64")
+    value = base64.b64decode(coded) if coded is not None else data.get("value", "").encode()
+    return Record(value, data.get("mark", 0), data["time"] / 1e6)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers of streams against the node API's server in Go, by push and by pull."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from netcraq import node, streams
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 60.0
+
+
+class Server:
+    """memserver, with a folder in which streams survive it."""
+
+    def __init__(self, program: str, place: str) -> None:
+        self.path, self.kept, self.program = os.path.join(place, "s"), os.path.join(place, "streams"), program
+        self.start()
+
+    def start(self) -> None:
+        with_path = [self.program, "--socket", self.path, "--streams", self.kept]
+        self.process = subprocess.Popen(with_path, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.strip() == "listening":
+                return
+        raise AssertionError("memserver did not start")
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(PATIENCE)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        if os.path.exists(self.path):
+            os.unlink(self.path)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("the node API's server is built with Go, which is not here")
+    path = tmp_path_factory.mktemp("memserver") / "memserver"
+    subprocess.run([go, "build", "-o", path, "./nodeapi/internal/memserver"], cwd=ROOT, check=True)
+    return str(path)
+
+
+@pytest.fixture()
+def server(program: str) -> Iterator[Server]:
+    with tempfile.TemporaryDirectory() as place:
+        made = Server(program, place)
+        yield made
+        made.kill()
+
+
+@pytest.fixture()
+def client(server: Server) -> Iterator[node.Client]:
+    with node.connect(server.path, timeout=PATIENCE) as made:
+        yield made
+
+
+both = pytest.mark.parametrize("pull", [False, True], ids=["push", "pull"])
+
+
+def take(reader: streams.Reader, n: int, first: int = 0) -> list[bytes]:
+    """Read n records, whose offsets follow one another."""
+    out: list[bytes] = []
+    while len(out) < n:
+        for offset, record in reader.next(PATIENCE):
+            assert offset == first + len(out)
+            out.append(bytes(record.data))
+    return out
+
+
+@both
+def test_read(server: Server, client: node.Client, pull: bool) -> None:
+    with pytest.raises(node.InvalidArgument):
+        streams.read("s", socket=server.path, pull=pull)
+    client.open_stream("s", {"objectBytes": 1024, "objects": 8})
+    assert client.streams() == ["s"]
+    want = [b"%d \xff " % i + b"x" * (i % 300) for i in range(500)]
+
+    def produce() -> None:
+        rest = want
+        while rest:
+            rest = rest[client.append("s", rest[:9])[1] :]
+
+    with streams.read("s", socket=server.path, consumer="me", pull=pull) as reader:
+        producer = threading.Thread(target=produce)
+        producer.start()
+        assert take(reader, len(want)) == want  # many times what the ring has
+        producer.join()
+        with pytest.raises(node.Timeout):
+            reader.next(0.05)
+    client.append("s", ["more"])
+    with streams.read("s", socket=server.path, consumer="me", pull=pull) as reader:
+        assert take(reader, 1, 500) == [b"more"]
+    client.delete_stream("s")
+    assert client.streams() == []
+
+
+@both
+def test_server_killed(server: Server, client: node.Client, pull: bool) -> None:
+    client.open_stream("s", {"partitions": 2})
+    client.append("s", ["a", "b"], at=0)
+    client.append("s", ["x"], partition=1)
+    with streams.read("s", socket=server.path, pull=pull) as reader:
+        got: dict[int, list[bytes]] = {0: [], 1: []}
+
+        def take_all(n: int) -> None:
+            while len(got[0]) + len(got[1]) < n:
+                batch = reader.next(PATIENCE)
+                for offset, record in batch:
+                    assert offset == len(got[batch.partition])
+                    got[batch.partition].append(bytes(record.data))
+
+        take_all(3)
+        server.kill()
+        server.start()
+        with node.connect(server.path) as again:
+            with pytest.raises(node.InvalidArgument):
+                again.append("s", ["not here"], at=1)
+            assert again.append("s", ["c"], at=2) == (2, 1)
+            assert again.append("s", ["y"], partition=1) == (1, 1)
+        take_all(5)
+        assert got == {0: [b"a", b"b", b"c"], 1: [b"x", b"y"]}
+
+
+def test_slow(server: Server, client: node.Client) -> None:
+    client.open_stream("s", {"objectBytes": 1024, "objects": 4, "stallMs": 3_600_000})
+    text = "x" * 400  # two in an object
+    with streams.read("s", socket=server.path) as reader:
+        appended = 0
+        for _ in range(20):
+            try:
+                appended += client.append("s", [text], timeout=0.5)[1]
+            except (node.Timeout, node.OutcomeUnknown):
+                break
+        assert appended == 8
+        assert len(take(reader, 8)) == 8
+    with streams.read("s", socket=server.path, start="latest", skip=True) as reader:
+        for _ in range(20):
+            client.append("s", [text])
+        batch = reader.next(PATIENCE)
+        assert batch.missed == 18
+        assert batch.following == client.open_stream("s")["partitions"][0]["next"]
+
+
+def test_overrun(server: Server, client: node.Client) -> None:
+    client.open_stream("s", {"objectBytes": 1024, "objects": 4, "slow": "skip"})
+    client.append("s", ["x" * 400])
+    with streams.read("s", socket=server.path) as reader:
+        batch = reader.next(PATIENCE)
+        for _ in range(20):
+            client.append("s", ["y" * 400])
+        with pytest.raises(streams.Overrun):
+            batch.release()
+
+
+def test_leaks(server: Server, client: node.Client) -> None:
+    client.open_stream("s", {})
+    code = """
+import os, sys
+from netcraq import streams
+def count():
+    with open("/proc/self/maps") as f:
+        return len(os.listdir("/proc/self/fd")), f.read().count("netcraq-")
+before = count()
+for _ in range(20):
+    streams.read("s", socket=sys.argv[1]).close()
+assert count() == before, (before, count())
+"""
+    subprocess.run([sys.executable, "-c", code, server.path], check=True, timeout=PATIENCE, env={**os.environ})

@@ -1,0 +1,12 @@
+// Package streams reads the streams of a node: by its memory, which is mapped (push), or by
+// requests (pull). docs/streams.md says what is promised, and when to use which.
+//
+//	r, err := streams.Open(ctx, streams.Config{Stream: "orders", Consumer: "billing"})
+//	for {
+//		b, err := r.Next(ctx)
+//		for offset, record := range b.Records() { ... }
+//		err = b.Release()
+//	}
+//
+// A reader connects anew when its connection ends, and reads on where it was.
+package streams

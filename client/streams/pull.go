@@ -1,0 +1,142 @@
+package streams
+
+import (
+	"context"
+	"time"
+
+	"github.com/netcraq/netcraq/client/node"
+
+	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/stream"
+)
+
+// pull asks for records, of all partitions at the same time.
+type pull struct {
+	r       *Reader
+	client  *node.Client
+	ctx     context.Context
+	cancel  context.CancelFunc
+	answers chan answer
+	missed  map[int]uint64 // before the reader's first record, by partition
+}
+
+type answer struct {
+	partition int
+	data      *api.ReadAnswer
+	err       error
+}
+
+// waitMillis is for how long the server waits for a record before it answers with none.
+const waitMillis = 10_000
+
+func openPull(ctx context.Context, r *Reader) (way, error) {
+	c, err := node.Connect(ctx, node.Config{Socket: r.cfg.Socket, Namespace: r.cfg.Namespace})
+	if err != nil {
+		return nil, err
+	}
+	p := &pull{r: r, client: c, missed: map[int]uint64{}}
+	s, err := c.OpenStream(ctx, r.cfg.Stream, nil)
+	if err != nil {
+		p.close()
+		return nil, err
+	}
+	parts := r.cfg.Partitions
+	if len(parts) == 0 {
+		for n := range s.State {
+			parts = append(parts, n)
+		}
+	}
+	if r.cfg.Incarnation == "" {
+		r.cfg.Incarnation = s.Incarnation
+	}
+	if r.cfg.Consumer != "" { // from now on what it has not read is held
+		for _, n := range parts {
+			a, err := c.Read(ctx, p.request(n, 1))
+			if err != nil {
+				p.close()
+				return nil, err
+			}
+			r.done(n, a.Offset)
+			p.missed[n] = a.Missed
+		}
+	}
+	p.answers = make(chan answer, len(parts))
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	for _, n := range parts {
+		p.ask(n)
+	}
+	return p, nil
+}
+
+// request is for what comes next of a partition.
+func (p *pull) request(n, most int) api.ReadData {
+	cfg := &p.r.cfg
+	d := api.ReadData{StreamData: api.StreamData{Stream: cfg.Stream}, Partition: n, From: cfg.From,
+		Incarnation: cfg.Incarnation, Consumer: cfg.Consumer, MaxBytes: cfg.BatchBytes, MaxRecords: most}
+	if at, ok := p.r.next[n]; ok {
+		d.Offset, d.From = &at, ""
+	}
+	return d
+}
+
+// ask asks for it.
+func (p *pull) ask(n int) {
+	d := p.request(n, 0)
+	d.WaitMillis = waitMillis
+	go func() {
+		a, err := p.client.Read(p.ctx, d)
+		p.answers <- answer{n, a, err}
+	}()
+}
+
+// read implements way.
+func (p *pull) read(ctx context.Context) (*Batch, error) {
+	for {
+		var a answer
+		select {
+		case a = <-p.answers:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if a.err != nil {
+			return nil, a.err
+		}
+		d := a.data
+		if len(d.Records) == 0 {
+			p.r.done(a.partition, d.Next)
+			p.ask(a.partition)
+			continue
+		}
+		b := &Batch{Incarnation: d.Incarnation, Partition: a.partition, Offset: d.Offset, Next: d.Next,
+			Missed: d.Missed + p.missed[a.partition]}
+		p.missed[a.partition] = 0
+		for _, r := range d.Records {
+			value := r.ValueBase64
+			if r.Value != nil {
+				value = []byte(*r.Value)
+			}
+			b.records = append(b.records, stream.Record{Data: value, Mark: r.Mark, Time: r.Time * 1000})
+		}
+		b.release = func() error {
+			p.r.done(a.partition, b.Next)
+			p.ask(a.partition)
+			return nil
+		}
+		return b, nil
+	}
+}
+
+// close implements way.
+func (p *pull) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if p.cancel != nil {
+		p.cancel()
+		for n := range p.r.next {
+			if p.r.cfg.Consumer != "" { // where it is, the node has learned by the last read only
+				_, _ = p.client.Read(ctx, p.request(n, 1))
+			}
+		}
+	}
+	_ = p.client.Close(ctx)
+}

@@ -1,0 +1,372 @@
+package streams
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/stream"
+	"github.com/netcraq/netcraq/internal/futex"
+)
+
+// push reads from the node's memory.
+type push struct {
+	r           *Reader
+	incarnation string
+	nc          *net.UnixConn
+	page        []byte
+	cursor      *stream.Cursor
+	parts       []*part
+	turn        int // whose turn it is to be looked at
+
+	listening sync.WaitGroup
+	mu        sync.Mutex // of page, which who listens to the connection looks at, too
+	ended     chan struct{}
+	err       error // why it has ended, when ended is closed
+}
+
+// part is a partition that is mapped.
+type part struct {
+	number, cell int
+	memory       []byte
+	segment      *stream.Segment
+	object       uint64 // that is read now
+	at           int    // of its bytes: what was read of it
+	offset       uint64 // of the record there
+	skip         uint64 // records before this one were read before
+	missed       uint64
+}
+
+var errGarbage = errors.New("what answers is no node server that passes memory")
+
+// openPush connects, and maps what is passed.
+func openPush(ctx context.Context, r *Reader) (way, error) {
+	socket := r.cfg.Socket
+	if socket == "" {
+		socket = os.Getenv(api.SocketVariable)
+	}
+	if socket == "" {
+		socket = api.DefaultSocket
+	}
+	if strings.HasPrefix(socket, "tcp://") {
+		return nil, api.Errorf(api.CodeInvalidArgument, "set Pull", "memory is passed by a Unix socket only")
+	}
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "unix", strings.TrimPrefix(socket, "unix://"))
+	if err != nil {
+		return nil, err
+	}
+	p := &push{r: r, nc: nc.(*net.UnixConn), ended: make(chan struct{})}
+	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
+	rest, err := p.subscribe()
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		nc.Close()
+		p.unmap()
+		if ctx.Err() != nil {
+			err = errors.Join(ctx.Err(), err)
+		}
+		return nil, err
+	}
+	p.listening.Go(func() { p.listen(rest) })
+	return p, nil
+}
+
+// subscribe asks for the memory and maps it. rest is what was read behind the answer.
+func (p *push) subscribe() (rest []byte, err error) {
+	cfg := &p.r.cfg
+	ask := api.SubscribeData{StreamData: api.StreamData{Namespace: cfg.Namespace, Stream: cfg.Stream},
+		Partitions: cfg.Partitions, From: cfg.From, Incarnation: cfg.Incarnation, Consumer: cfg.Consumer,
+		Skip: cfg.Skip}
+	if len(p.r.next) > 0 { // begun before, or with offsets
+		ask.From = ""
+		if len(ask.Partitions) == 0 {
+			for n := range len(p.r.next) {
+				ask.Partitions = append(ask.Partitions, n)
+			}
+		}
+		for _, n := range ask.Partitions {
+			ask.Offsets = append(ask.Offsets, p.r.next[n])
+		}
+	}
+	data, err := json.Marshal(ask)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := fmt.Fprintf(p.nc, `{"id":1,"func":"%s","data":%s}`+"\n", api.FuncSubscribe, data); err != nil {
+		return nil, err
+	}
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}()
+	in := make([]byte, 0, 64<<10)
+	rights := make([]byte, unix.CmsgSpace(4*(1+stream.MaxPartitions)))
+	for {
+		if len(in) == cap(in) {
+			return nil, errGarbage
+		}
+		n, m, _, _, err := p.nc.ReadMsgUnix(in[len(in):cap(in)], rights)
+		fds = append(fds, descriptors(rights[:m])...)
+		if err != nil || n == 0 {
+			return nil, errors.Join(errors.New("the connection ended"), err)
+		}
+		in = in[:len(in)+n]
+		line, after, ok := bytes.Cut(in, []byte("\n"))
+		if !ok {
+			continue
+		}
+		var answer struct {
+			ID    uint64               `json:"id"`
+			Data  *api.SubscribeAnswer `json:"data"`
+			Error *api.Error           `json:"error"`
+		}
+		if err := json.Unmarshal(line, &answer); err != nil {
+			return nil, errors.Join(errGarbage, err)
+		}
+		switch {
+		case answer.Error != nil:
+			return nil, answer.Error
+		case answer.ID != 1 || answer.Data == nil:
+			in = in[:copy(in, after)]
+			continue
+		case len(fds) != answer.Data.Descriptors || len(fds) != 1+len(answer.Data.Partitions):
+			return nil, errGarbage
+		}
+		return bytes.Clone(after), p.adopt(answer.Data, fds)
+	}
+}
+
+// descriptors are those that came beside a read.
+func descriptors(rights []byte) (fds []int) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		got, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			continue
+		}
+		for _, fd := range got {
+			unix.CloseOnExec(fd)
+		}
+		fds = append(fds, got...)
+	}
+	return fds
+}
+
+// adopt maps what was passed.
+func (p *push) adopt(a *api.SubscribeAnswer, fds []int) (err error) {
+	p.page, err = unix.Mmap(fds[0], 0, stream.CursorBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("mapping the cursor page: %w", err)
+	}
+	if p.cursor, err = stream.OpenCursor(p.page); err != nil {
+		return errors.Join(errGarbage, err)
+	}
+	if p.cursor.Cells() != len(a.Partitions) {
+		return errGarbage
+	}
+	p.incarnation, p.r.cfg.Incarnation = a.Incarnation, a.Incarnation
+	for cell, s := range a.Partitions {
+		t := &part{number: s.Partition, cell: cell, object: s.Object, skip: s.Offset, missed: s.Missed}
+		if t.memory, err = unix.Mmap(fds[1+cell], 0, s.Bytes, unix.PROT_READ, unix.MAP_SHARED); err != nil {
+			return fmt.Errorf("mapping a segment: %w", err)
+		}
+		p.parts = append(p.parts, t)
+		if t.segment, err = stream.Open(t.memory); err != nil {
+			return errors.Join(errGarbage, err)
+		}
+		p.r.done(s.Partition, s.Offset)
+	}
+	return nil
+}
+
+// listen waits for the end of the connection, or of the subscription.
+func (p *push) listen(in []byte) {
+	err := errors.New("the connection ended")
+	buf := make([]byte, 4096)
+	for {
+		line, rest, ok := bytes.Cut(in, []byte("\n"))
+		if ok {
+			var answer struct {
+				Error *api.Error `json:"error"`
+			}
+			if json.Unmarshal(line, &answer) == nil && answer.Error != nil {
+				err = answer.Error
+				break
+			}
+			in = rest
+			continue
+		}
+		n, e := p.nc.Read(buf)
+		if n == 0 && e != nil || len(in) > 1<<20 {
+			break
+		}
+		in = append(bytes.Clone(in), buf[:n]...)
+	}
+	p.nc.Close() // a server that drains waits for that
+	p.err = err
+	close(p.ended)
+	p.wake()
+}
+
+// wake has a reader that sleeps look again.
+func (p *push) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.page != nil {
+		p.cursor.Bell().Add(1)
+		futex.Wake(p.cursor.Bell())
+	}
+}
+
+// sleepAtMost is for how long a reader sleeps without looking: it is woken when there is something.
+const sleepAtMost = time.Second
+
+// read implements way.
+func (p *push) read(ctx context.Context) (*Batch, error) {
+	if b, err := p.look(); b != nil || err != nil {
+		return b, err
+	}
+	defer context.AfterFunc(ctx, p.wake)()
+	for {
+		bell := p.cursor.Bell().Load()
+		p.cursor.Waiting().Store(1)
+		b, err := p.look()
+		if b == nil && err == nil {
+			select {
+			case <-p.ended: // after a last look
+				b, err = p.look()
+				if b == nil && err == nil {
+					err = p.err
+				}
+			default:
+				err = ctx.Err()
+			}
+		}
+		if b != nil || err != nil {
+			p.cursor.Waiting().Store(0)
+			return b, err
+		}
+		futex.Wait(p.cursor.Bell(), bell, sleepAtMost)
+	}
+}
+
+// look finds a batch, if there is one.
+func (p *push) look() (*Batch, error) {
+	for range p.parts {
+		t := p.parts[p.turn]
+		p.turn = (p.turn + 1) % len(p.parts)
+		if b := p.lookAt(t); b != nil {
+			return b, nil
+		}
+	}
+	return nil, nil
+}
+
+// lookAt makes a batch of what is new in a partition.
+func (p *push) lookAt(t *part) *Batch {
+	for {
+		begun := t.segment.Begun()
+		if t.object >= begun {
+			return nil
+		}
+		o, ok := t.segment.Object(t.object)
+		if !ok { // it was overwritten: the reader was moved on, to the newest
+			t.object, t.at = max(t.object+1, t.segment.Begun()-1), 0
+			p.cursor.LetGo(t.cell, t.object, p.r.next[t.number])
+			continue
+		}
+		if t.at == 0 {
+			t.offset = o.First
+		}
+		b := &Batch{Incarnation: p.incarnation, Partition: t.number}
+		at, offset := t.at, t.offset
+		for {
+			r, next, ok := o.Next(at)
+			if !ok {
+				break
+			}
+			at = next
+			if offset++; offset <= t.skip {
+				t.at, t.offset = at, offset
+				continue
+			}
+			if p.r.cfg.Skip {
+				r.Data = bytes.Clone(r.Data)
+			}
+			b.records = append(b.records, r)
+		}
+		if !o.Valid() {
+			continue
+		}
+		if len(b.records) == 0 {
+			if t.object+1 >= begun {
+				return nil
+			}
+			// Begun was read before the object: it is complete, and all of it was read.
+			if again, ok := t.segment.Object(t.object); ok && len(again.Bytes) == t.at {
+				t.object, t.at = t.object+1, 0
+				p.letGo(t)
+			}
+			continue
+		}
+		b.Offset, b.Next = t.offset, offset
+		b.Missed = t.missed + p.r.missed(t.number, b.Offset)
+		t.missed = 0
+		t.at, t.offset = at, offset
+		b.release = func() error {
+			if !p.r.cfg.Skip && !o.Valid() {
+				return ErrOverrun
+			}
+			p.r.done(t.number, b.Next)
+			p.letGo(t)
+			return nil
+		}
+		return b
+	}
+}
+
+// letGo says where the reader is.
+func (p *push) letGo(t *part) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.page != nil && p.cursor.LetGo(t.cell, t.object, p.r.next[t.number]) {
+		futex.Wake(p.cursor.Freed(t.cell))
+	}
+}
+
+// close implements way.
+func (p *push) close() {
+	p.nc.Close()
+	p.listening.Wait()
+	p.unmap()
+}
+
+func (p *push) unmap() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range p.parts {
+		_ = unix.Munmap(t.memory)
+	}
+	if p.page != nil {
+		_ = unix.Munmap(p.page)
+	}
+	p.page, p.parts = nil, nil
+}

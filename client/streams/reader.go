@@ -1,0 +1,195 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/netcraq/netcraq/client/node"
+
+	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/stream"
+)
+
+// Config says what is read, and how.
+type Config struct {
+	// Socket is where the node's server listens: a path, or "tcp://host:port", by which only pull
+	// works. "": $NETCRAQ_NODE_SOCKET, else /run/netcraq/node.sock.
+	Socket string
+	// Namespace is the stream's. "": the program's own.
+	Namespace string
+	Stream    string
+	// Consumer is a name: the node remembers where it is, and holds what it has not read for a
+	// while when it has gone. "": none; then a reader that begins, begins where From says.
+	Consumer string
+	// Partitions are which. None: all.
+	Partitions []int
+	// From is api.FromKnown, api.FromEarliest or api.FromLatest, unless Offsets are given, one for
+	// each partition, with the Incarnation of the stream that they are of.
+	From        string
+	Offsets     []uint64
+	Incarnation string
+	// Pull asks for records by requests, instead of mapping the node's memory.
+	Pull bool
+	// BatchBytes bounds a batch of pull. 0: the server's bound.
+	BatchBytes int
+	// Skip has the node move this reader on rather than wait for it. By push, records are copied
+	// then, since they may be overwritten while they are read.
+	Skip bool
+}
+
+// Record is one that is read.
+type Record struct {
+	// Data lie in the node's memory, by push without Skip: they are good until Release.
+	Data []byte
+	Mark uint64    // the producer's
+	Time time.Time // when it was appended
+}
+
+// Batch is some records of one partition that follow one another.
+type Batch struct {
+	Incarnation string
+	Partition   int
+	Offset      uint64 // of the first record
+	Next        uint64 // the one behind the last
+	// Missed is how many records before the first were gone when they were to be read.
+	Missed uint64
+
+	records  []stream.Record
+	released bool
+	release  func() error
+}
+
+// Records are its records, by offset.
+func (b *Batch) Records() iter.Seq2[uint64, Record] {
+	return func(yield func(uint64, Record) bool) {
+		for i, r := range b.records {
+			if !yield(b.Offset+uint64(i), Record{r.Data, r.Mark, time.Unix(0, r.Time)}) {
+				return
+			}
+		}
+	}
+}
+
+// Len is how many there are.
+func (b *Batch) Len() int { return len(b.records) }
+
+// ErrOverrun is Release's: the reader was too slow, and was moved on while it read. What it has
+// read of the batch may have been overwritten.
+var ErrOverrun = errors.New("the records were overwritten while they were read: the reader was too slow")
+
+// Release lets go of the batch: its reader is done with it. Next releases the batch before it.
+func (b *Batch) Release() error {
+	if b.released {
+		return nil
+	}
+	b.released = true
+	return b.release()
+}
+
+// Reader reads a stream. It is for one goroutine.
+type Reader struct {
+	cfg  Config
+	way  way
+	last *Batch
+	next map[int]uint64 // by partition: where to read on
+}
+
+// way is how records come: push or pull. Errors that are temporary end it, and it is begun anew.
+type way interface {
+	// read gives the next batch. It waits until ctx ends.
+	read(ctx context.Context) (*Batch, error)
+	close()
+}
+
+// Open begins to read. Whether there is such a stream it says at once.
+func Open(ctx context.Context, cfg Config) (*Reader, error) {
+	r := &Reader{cfg: cfg, next: map[int]uint64{}}
+	if len(cfg.Offsets) > 0 && len(cfg.Offsets) != len(cfg.Partitions) {
+		return nil, fmt.Errorf("%d offsets for %d partitions", len(cfg.Offsets), len(cfg.Partitions))
+	}
+	for i, offset := range cfg.Offsets {
+		r.next[cfg.Partitions[i]] = offset
+	}
+	return r, r.begin(ctx)
+}
+
+// begin connects, until ctx ends.
+func (r *Reader) begin(ctx context.Context) error {
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		var err error
+		if r.cfg.Pull {
+			r.way, err = openPull(ctx, r)
+		} else {
+			r.way, err = openPush(ctx, r)
+		}
+		if err == nil || !temporary(err) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// temporary says whether it may help to connect again.
+func temporary(err error) bool {
+	switch node.CodeOf(err) {
+	case api.CodeUnavailable, api.CodeDraining, api.CodeTimeout, api.CodeInternal, api.CodeCanceled: // by the server
+		return true
+	case "":
+		return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) &&
+			!errors.Is(err, errGarbage)
+	}
+	return false
+}
+
+// Next gives the next batch, for which it waits until ctx ends. It releases the batch before.
+func (r *Reader) Next(ctx context.Context) (*Batch, error) {
+	if r.last != nil {
+		if err := r.last.Release(); err != nil {
+			return nil, err
+		}
+		r.last = nil
+	}
+	for {
+		if r.way == nil {
+			if err := r.begin(ctx); err != nil {
+				return nil, err
+			}
+		}
+		b, err := r.way.read(ctx)
+		if err == nil {
+			r.last = b
+			return b, nil
+		}
+		if ctx.Err() != nil || !temporary(err) {
+			return nil, err
+		}
+		r.way.close()
+		r.way = nil
+	}
+}
+
+// Close ends it. What it held is given back.
+func (r *Reader) Close() {
+	if r.way != nil {
+		r.way.close()
+		r.way = nil
+	}
+}
+
+// done notes that everything before an offset was read: there it goes on, whatever happens.
+func (r *Reader) done(partition int, next uint64) { r.next[partition] = next }
+
+// missed is how many records there were between where the reader was and where it goes on.
+func (r *Reader) missed(partition int, offset uint64) uint64 {
+	if was, ok := r.next[partition]; ok && offset > was {
+		return offset - was
+	}
+	return 0
+}

@@ -1,0 +1,393 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/nodeapi/server"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/streams/broker"
+)
+
+const patience = 30 * time.Second
+
+// world is a node's server, which can be started anew over what it kept.
+type world struct {
+	t      testing.TB
+	socket string
+	dir    string
+	store  *store.Memory
+	server *server.Server
+	done   sync.WaitGroup
+}
+
+func newWorld(t testing.TB) *world {
+	dir := t.TempDir()
+	w := &world{t: t, socket: filepath.Join(dir, "s"), dir: filepath.Join(dir, "streams"), store: store.NewMemory(1024)}
+	w.start()
+	t.Cleanup(func() { w.server.Close(); w.done.Wait() })
+	return w
+}
+
+func (w *world) start() {
+	w.t.Helper()
+	_ = os.Remove(w.socket)
+	l, err := net.Listen("unix", w.socket)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // its successor's is in the same place
+	s := server.New(server.Config{Store: w.store, Name: "test", Node: "here", Namespace: "default",
+		Streams: &broker.Options{Dir: w.dir}})
+	w.server = s
+	w.done.Go(func() { _ = s.Serve(l) })
+}
+
+func (w *world) client() *node.Client {
+	w.t.Helper()
+	c, err := node.Connect(w.t.Context(), node.Config{Socket: w.socket})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = c.Close(ctx)
+	})
+	return c
+}
+
+func (w *world) open(cfg Config) *Reader {
+	w.t.Helper()
+	cfg.Socket = w.socket
+	r, err := Open(soon(w.t), cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(r.Close)
+	return r
+}
+
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// to is what appends values to a stream's first partition.
+func to(name string, values ...string) api.AppendData {
+	d := api.AppendData{StreamData: api.StreamData{Stream: name}}
+	for _, v := range values {
+		d.Records = append(d.Records, api.RecordData{Value: &v})
+	}
+	return d
+}
+
+// both runs a test with each way to read.
+func both(t *testing.T, test func(t *testing.T, pull bool)) {
+	t.Run("push", func(t *testing.T) { test(t, false) })
+	t.Run("pull", func(t *testing.T) { test(t, true) })
+}
+
+// collect reads until there are n records, and checks that their offsets follow one another.
+func collect(t *testing.T, r *Reader, n int, from uint64) (out []string) {
+	t.Helper()
+	ctx := soon(t)
+	for len(out) < n {
+		b, err := r.Next(ctx)
+		if err != nil {
+			t.Fatalf("after %d records: %v", len(out), err)
+		}
+		for offset, record := range b.Records() {
+			if offset != from+uint64(len(out)) {
+				t.Fatalf("record %d came after %d", offset, from+uint64(len(out)))
+			}
+			out = append(out, string(record.Data))
+		}
+	}
+	return out
+}
+
+func TestRead(t *testing.T) {
+	both(t, func(t *testing.T, pull bool) {
+		w := newWorld(t)
+		c, ctx := w.client(), soon(t)
+		_, err := Open(ctx, Config{Socket: w.socket, Stream: "s", Pull: pull})
+		if node.CodeOf(err) != api.CodeInvalidArgument {
+			t.Errorf("a stream that is not there: %v", err)
+		}
+		a, err := c.OpenStream(ctx, "s", &api.StreamConfig{ObjectBytes: 1024, Objects: 8})
+		if err != nil || !a.Made {
+			t.Fatal(a, err)
+		}
+		r := w.open(Config{Stream: "s", Pull: pull, Consumer: "me"})
+		// As many as the ring has many times over: it is used again and again.
+		const many = 2000
+		var want []string
+		done := make(chan error, 1)
+		for i := range many {
+			want = append(want, fmt.Sprintf("%d %s", i, strings.Repeat("x", i%300)))
+		}
+		go func() {
+			for rest := want; len(rest) > 0; {
+				a, err := c.Append(ctx, to("s", rest[:min(7, len(rest))]...))
+				if err != nil {
+					done <- err
+					return
+				}
+				rest = rest[a.Appended:]
+			}
+			done <- nil
+		}()
+		got := collect(t, r, many, 0)
+		for i := range want {
+			if got[i] != want[i] {
+				t.Fatalf("record %d is %q, not %q", i, got[i], want[i])
+			}
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A server that ends and is started anew has what was appended, and readers go on where they were.
+func TestServerAnew(t *testing.T) {
+	both(t, func(t *testing.T, pull bool) {
+		w := newWorld(t)
+		c, ctx := w.client(), soon(t)
+		if _, err := c.OpenStream(ctx, "s", &api.StreamConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		put := func(v ...string) {
+			t.Helper()
+			if _, err := c.Append(ctx, to("s", v...)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := w.open(Config{Stream: "s", Pull: pull})
+		put("a", "b")
+		collect(t, r, 2, 0)
+		put("c")
+		w.server.Close()
+		w.start()
+		put("d")
+		if got := collect(t, r, 2, 2); got[0] != "c" || got[1] != "d" {
+			t.Error(got)
+		}
+	})
+}
+
+// A server that is replaced drains: its streams are the successor's, and readers and producers go
+// on there.
+func TestServerReplaced(t *testing.T) {
+	both(t, func(t *testing.T, pull bool) {
+		w := newWorld(t)
+		c, ctx := w.client(), soon(t)
+		if _, err := c.OpenStream(ctx, "s", &api.StreamConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		r := w.open(Config{Stream: "s", Pull: pull})
+		put := func(v string) {
+			t.Helper()
+			if _, err := c.Append(ctx, to("s", v)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put("a")
+		collect(t, r, 1, 0)
+		old := w.server
+		w.start() // at the same place, while the old one serves those whom it has
+		drained := make(chan error, 1)
+		go func() { drained <- old.Shutdown(ctx) }()
+		put("b")
+		put("c")
+		if got := collect(t, r, 2, 1); got[0] != "b" || got[1] != "c" {
+			t.Error(got)
+		}
+		if err := <-drained; err != nil {
+			t.Errorf("the old server, which all have left: %v", err)
+		}
+	})
+}
+
+// Changes of keys are a stream.
+func TestKeys(t *testing.T) {
+	w := newWorld(t)
+	c, ctx := w.client(), soon(t)
+	if _, err := c.Put(ctx, "cfg/a", []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	config := &api.StreamConfig{Source: &api.StreamSource{Keys: &api.KeysSource{Prefix: "cfg/"}}}
+	if _, err := c.OpenStream(ctx, "keys", config); err != nil {
+		t.Fatal(err)
+	}
+	r := w.open(Config{Stream: "keys"})
+	if got := collect(t, r, 1, 0); got[0] != `{"key":"cfg/a","found":true,"value":"1","version":"1.1"}` {
+		t.Error(got)
+	}
+	if _, err := c.Put(ctx, "other", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Put(ctx, "cfg/a", []byte("2")); err != nil {
+		t.Fatal(err)
+	}
+	if got := collect(t, r, 1, 1); got[0] != `{"key":"cfg/a","found":true,"value":"2","version":"1.2"}` {
+		t.Error(got)
+	}
+	w.server.Close()
+	w.start() // the memory that the keys are in has outlived it
+	if _, err := c.Put(ctx, "cfg/b", []byte("3")); err != nil {
+		t.Fatal(err)
+	}
+	// What the stream has is not told again.
+	if got := collect(t, r, 1, 2); got[0] != `{"key":"cfg/b","found":true,"value":"3","version":"1.1"}` {
+		t.Error(got)
+	}
+}
+
+// A reader that is slow is waited for, or moved on and told how much it missed.
+func TestSlow(t *testing.T) {
+	for _, slow := range []string{api.SlowWait, api.SlowSkip} {
+		t.Run(slow, func(t *testing.T) {
+			w := newWorld(t)
+			c, ctx := w.client(), soon(t)
+			config := &api.StreamConfig{ObjectBytes: 1024, Objects: 4, Slow: slow, StallMillis: 3_600_000}
+			if _, err := c.OpenStream(ctx, "s", config); err != nil {
+				t.Fatal(err)
+			}
+			r := w.open(Config{Stream: "s", Skip: slow == api.SlowSkip})
+			text := strings.Repeat("x", 400) // two in an object
+			appended := 0
+			for range 20 {
+				short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+				a, err := c.Append(short, to("s", text))
+				cancel()
+				if err != nil {
+					if slow == api.SlowSkip || !late(err) {
+						t.Fatal(err)
+					}
+					break
+				}
+				appended += a.Appended
+			}
+			b, err := r.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case slow == api.SlowWait && (appended != 8 || b.Offset != 0 || b.Missed != 0):
+				t.Errorf("%d were appended while nobody read; the first that is read is %d, %d missed", appended, b.Offset, b.Missed)
+			case slow == api.SlowSkip && (appended != 20 || b.Offset != 18 || b.Missed != 18):
+				t.Errorf("%d were appended while nobody read; the first that is read is %d, %d missed", appended, b.Offset, b.Missed)
+			}
+		})
+	}
+}
+
+// What a consumer with a name has not read is held when it has gone, and it reads on there.
+func TestName(t *testing.T) {
+	both(t, func(t *testing.T, pull bool) {
+		w := newWorld(t)
+		c, ctx := w.client(), soon(t)
+		config := &api.StreamConfig{ObjectBytes: 1024, Objects: 4, KeepMillis: 3_600_000}
+		if _, err := c.OpenStream(ctx, "s", config); err != nil {
+			t.Fatal(err)
+		}
+		put := func() error {
+			ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			defer cancel()
+			_, err := c.Append(ctx, to("s", strings.Repeat("x", 400)))
+			return err
+		}
+		if err := put(); err != nil {
+			t.Fatal(err)
+		}
+		r := w.open(Config{Stream: "s", Consumer: "me", Pull: pull})
+		collect(t, r, 1, 0)
+		if _, err := r.Next(canceled()); !errors.Is(err, context.Canceled) { // it has released the first
+			t.Fatal(err)
+		}
+		r.Close()
+		n := 1
+		for ; n < 20 && put() == nil; n++ {
+		}
+		if n != 8 {
+			t.Errorf("%d were appended while the consumer was away", n)
+		}
+		r = w.open(Config{Stream: "s", Consumer: "me", Pull: pull})
+		collect(t, r, n-1, 1)
+	})
+}
+
+// late says whether an append was not done in time. Its answer may be late, too, on a busy machine.
+func late(err error) bool {
+	return node.CodeOf(err) == api.CodeTimeout || node.CodeOf(err) == api.CodeOutcomeUnknown
+}
+
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// Nothing is left of readers that have gone: no descriptor, no mapping.
+func TestLeaks(t *testing.T) {
+	w := newWorld(t)
+	c, ctx := w.client(), soon(t)
+	if _, err := c.OpenStream(ctx, "s", &api.StreamConfig{Partitions: 3}); err != nil {
+		t.Fatal(err)
+	}
+	descriptors := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	mappings := func() int {
+		text, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(text), "netcraq-")
+	}
+	once := func() {
+		r, err := Open(ctx, Config{Socket: w.socket, Stream: "s"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+	}
+	once()
+	fds, maps := 0, 0
+	poll.Until(t, patience, "the first reader to be gone", func() bool {
+		fds, maps = descriptors(), mappings()
+		return maps == 3
+	}, func() string { return fmt.Sprintf("%d descriptors, %d mappings", fds, maps) })
+	for range 50 {
+		once()
+	}
+	poll.Until(t, patience, "what readers held to be given back", func() bool {
+		return descriptors() <= fds && mappings() <= maps
+	}, func() string {
+		return fmt.Sprintf("%d descriptors, %d before; %d mappings, %d before", descriptors(), fds, mappings(), maps)
+	})
+	if err := c.DeleteStream(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if n := mappings(); n != 0 {
+		t.Errorf("%d mappings of a stream that is deleted", n)
+	}
+}

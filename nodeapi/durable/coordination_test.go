@@ -1,0 +1,92 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/nodeapi/coordination"
+)
+
+// Coordination of a durable namespace: what a dead node held is another's, with a greater token; an
+// old token is refused; instances of a dead node go; and all of it outlives etcd's end.
+func TestCoordination(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	// A node that is killed hears of nothing and says nothing any more, which its way to etcd does.
+	relay := newRelay(t, w.gateway())
+	dead := coordination.New(open(t, Options{Patience: time.Second}, relay.url), coordination.Options{Node: "a"})
+	alive := coordination.New(open(t, Options{Patience: time.Second}, w.gateway()), coordination.Options{Node: "b"})
+	ended, end := context.WithCancel(context.Background())
+	end()
+	t.Cleanup(func() { alive.Close(ended) })
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const ttl = 1500
+	o, mine := dead.NewOwner(), alive.NewOwner()
+	t.Cleanup(mine.Close)
+	first, err := dead.Lock(ctx, ns, o, node.LockData{Name: "l", TTLMillis: ttl})
+	must(err)
+	led, err := dead.Campaign(ctx, ns, o, node.LockData{Name: "e", Value: "a", TTLMillis: ttl})
+	must(err)
+	permit, err := dead.Acquire(ctx, ns, o, node.LockData{Name: "s", Permits: 1, TTLMillis: ttl})
+	must(err)
+	_, err = dead.RegisterService(ctx, ns, o, node.ServiceData{Service: "web", Instance: "1", Address: "10.0.0.1:80", TTLMillis: ttl})
+	must(err)
+	if !first.Held || !led.Held || !permit.Held {
+		t.Fatalf("%+v, %+v, %+v", first, led, permit)
+	}
+	no := 0
+	if a, err := alive.Lock(ctx, ns, mine, node.LockData{Name: "l", WaitMillis: &no}); err != nil || a.Held {
+		t.Errorf("two hold it: %+v, %v", a, err)
+	}
+	if l, err := alive.Leader(ctx, ns, node.LeaderData{Name: "e"}); err != nil || l.Value != "a" {
+		t.Errorf("who leads: %+v, %v", l, err)
+	}
+	if s, err := alive.GetService(ctx, ns, node.GetServiceData{Service: "web"}); err != nil || len(s.Instances) != 1 {
+		t.Errorf("instances: %+v, %v", s, err)
+	}
+
+	relay.cut()
+	dead.Close(ended)
+	w.Kill(0)
+	w.Start(0)
+	again := func(what string, call func() (node.LockAnswer, error)) (a node.LockAnswer) {
+		t.Helper()
+		poll.Nil(t, soon, what, func() (err error) { a, err = call(); return err }) // it may be away for a moment yet
+		return a
+	}
+	second := again("the lock is another's", func() (node.LockAnswer, error) {
+		return alive.Lock(ctx, ns, mine, node.LockData{Name: "l", TTLMillis: ttl})
+	})
+	before, _ := strconv.ParseUint(first.Token, 10, 64)
+	after, _ := strconv.ParseUint(second.Token, 10, 64)
+	if !second.Held || after <= before {
+		t.Errorf("%+v after %+v", second, first)
+	}
+	err = alive.Unlock(ctx, ns, node.UnlockData{Name: "l", Token: first.Token})
+	if !errors.Is(err, &node.Error{Code: node.CodeNotHeld}) {
+		t.Errorf("an old token: %v", err)
+	}
+	must(alive.Unlock(ctx, ns, node.UnlockData{Name: "l", Token: second.Token}))
+	again("another leads", func() (node.LockAnswer, error) {
+		return alive.Campaign(ctx, ns, mine, node.LockData{Name: "e", Value: "b", TTLMillis: ttl})
+	})
+	again("the permit is another's", func() (node.LockAnswer, error) {
+		return alive.Acquire(ctx, ns, mine, node.LockData{Name: "s", Permits: 1, TTLMillis: ttl})
+	})
+	poll.Until(t, soon, "the dead node's instance goes", func() bool {
+		s, err := alive.GetService(ctx, ns, node.GetServiceData{Service: "web"})
+		return err == nil && len(s.Instances) == 0
+	})
+}

@@ -1,0 +1,355 @@
+// Package door serves nodes' stores of durable keys (nodeapi/durable) what they ask of etcd, and
+// nothing else: a node's agent has no certificate for etcd, nor for its gateways. Who has one (the
+// agent that leads) serves each node's connection here, in gRPC, and asks a gateway.
+//
+//	agent: durable.Store ──gRPC──▶ Door ──gRPC──▶ etcd-monitor ──▶ etcd
+//	                               what begins with /netcraq.io/, in the form a Store asks it;
+//	                               so many keys, bytes a second, and watches
+//
+// A node that was taken over may read and change all durable keys, of all namespaces, as it may all
+// volatile ones. It has no other key of etcd's, makes no more keys than there may be, and fills
+// etcd no faster than its rate.
+package door
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/nodeapi/durable"
+)
+
+// Options are what a Door needs to know. Zero values mean what their comments say.
+type Options struct {
+	// Etcd is the way to gateways.
+	Etcd *durable.Connection
+	// Keys is how many keys a namespace may have, and AllKeys all of them together. 0: DefaultKeys,
+	// DefaultAllKeys.
+	Keys, AllKeys int
+	// NodeRate is how many bytes a second one node may write, and Rate all of them together; of
+	// each, sixteen times as many may come at once. 0: DefaultNodeRate, DefaultRate.
+	NodeRate, Rate float64
+	// Patience is for how long a connection to the gateways is waited for. 0: 3 s.
+	Patience time.Duration
+}
+
+// What bounds all nodes together. etcd keeps what was overwritten until it is compacted, by
+// Kubernetes' API server every five minutes: that is 600 MB of its quota of 2 GB at most.
+const (
+	DefaultKeys     = durable.DefaultQuota
+	DefaultAllKeys  = 100_000
+	DefaultNodeRate = 512 << 10
+	DefaultRate     = 2 << 20
+	atOnce          = 16
+)
+
+// Bounds of one node's connection.
+const (
+	streams       = 256     // requests under way, watch streams among them
+	watchStreams  = 4       // ... of which each may have
+	watches       = 1024    // watches; a store has one for each namespace
+	messageBytes  = 1 << 20 // of a request
+	valuesAtOnce  = 64      // entries with their values that one range may have
+	namesAtOnce   = 1000    // entries without
+	opsAtOnce     = 128     // of a transaction, as etcd has it
+	maxName       = 400     // bytes of an entry's name: of the prefix, a namespace and a key
+	maxLease      = 24 * time.Hour
+	leasesASecond = 1
+)
+
+// Door serves nodes. It is safe for concurrent use.
+type Door struct {
+	o       Options
+	watches int64
+	rate    *rate.Limiter // of what all nodes write
+
+	mu    sync.Mutex
+	nodes map[string]*rate.Limiter // of what each writes, over its connections
+}
+
+// New makes a Door.
+func New(o Options) *Door {
+	o.Keys, o.AllKeys = cmp.Or(o.Keys, DefaultKeys), cmp.Or(o.AllKeys, DefaultAllKeys)
+	o.NodeRate, o.Rate = cmp.Or(o.NodeRate, DefaultNodeRate), cmp.Or(o.Rate, DefaultRate)
+	o.Patience = cmp.Or(o.Patience, 3*time.Second)
+	return &Door{o: o, watches: watches, rate: limiter(o.Rate), nodes: map[string]*rate.Limiter{}}
+}
+
+func limiter(bytes float64) *rate.Limiter {
+	return rate.NewLimiter(rate.Limit(bytes), int(atOnce*bytes))
+}
+
+func (d *Door) limiterOf(node string) *rate.Limiter {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.nodes[node]
+	if l == nil { // a node's name is the API server's: there are as many as there are nodes
+		l = limiter(d.o.NodeRate)
+		d.nodes[node] = l
+	}
+	return l
+}
+
+// Serve serves a node by a connection, until that or ctx ends.
+func (d *Door) Serve(ctx context.Context, node string, nc net.Conn) {
+	v := &visit{d: d, node: node, rate: d.limiterOf(node), leases: rate.NewLimiter(leasesASecond, 10)}
+	unknown := func(_ any, stream grpc.ServerStream) error {
+		method, _ := grpc.MethodFromServerStream(stream)
+		return v.deny("%s", method)
+	}
+	s := grpc.NewServer(grpc.MaxConcurrentStreams(streams), grpc.MaxRecvMsgSize(messageBytes),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.ConnectionTimeout(5*time.Second), grpc.UnaryInterceptor(v.unary), grpc.UnknownServiceHandler(unknown))
+	pb.RegisterKVServer(s, v)
+	pb.RegisterWatchServer(s, &watching{v: v})
+	pb.RegisterLeaseServer(s, &leasing{v: v})
+	defer context.AfterFunc(ctx, s.Stop)()
+	l := &listener{first: make(chan net.Conn, 1), ended: make(chan struct{}), addr: nc.LocalAddr()}
+	l.first <- &ending{Conn: nc, end: sync.OnceFunc(func() { close(l.ended) })}
+	_ = s.Serve(l) // which ends with the connection
+	s.Stop()
+}
+
+// listener gives one connection, and ends with it.
+type listener struct {
+	first chan net.Conn
+	ended chan struct{}
+	addr  net.Addr
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.first:
+		return c, nil
+	case <-l.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error   { return nil }
+func (l *listener) Addr() net.Addr { return l.addr }
+
+type ending struct {
+	net.Conn
+	end func()
+}
+
+func (c *ending) Close() error {
+	c.end()
+	return c.Conn.Close()
+}
+
+// visit is one connection of a node's.
+type visit struct {
+	pb.UnimplementedKVServer
+	d      *Door
+	node   string
+	rate   *rate.Limiter
+	leases *rate.Limiter
+
+	mu      sync.Mutex
+	streams int // of watches
+}
+
+// deny refuses, and says what a node may.
+func (v *visit) deny(format string, args ...any) error {
+	return status.Errorf(codes.PermissionDenied, "node %s: %s: by this way a node reads, watches and writes keys that begin with %s, in the form that the node API does",
+		v.node, fmt.Sprintf(format, args...), durable.Prefix)
+}
+
+var unaries = map[string]bool{"/etcdserverpb.KV/Range": true, "/etcdserverpb.KV/Txn": true,
+	"/etcdserverpb.Lease/LeaseGrant": true}
+
+func (v *visit) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any,
+	error) {
+	if !unaries[info.FullMethod] {
+		return nil, v.deny("%s", info.FullMethod)
+	}
+	return handle(ctx, request)
+}
+
+// etcd is the way there. What is refused here has not been sent.
+func (v *visit) etcd(ctx context.Context) (*clientv3.Client, error) {
+	client, err := v.d.o.Etcd.Wait(ctx, v.d.o.Patience)
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return client, nil
+}
+
+// Range implements etcd's service.
+func (v *visit) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if err := v.mayRange(r); err != nil {
+		return nil, err
+	}
+	client, err := v.etcd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return pb.NewKVClient(client.ActiveConnection()).Range(ctx, r)
+}
+
+// Txn implements etcd's service.
+func (v *visit) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	made, size, err := v.mayTxn(r)
+	if err != nil {
+		return nil, err
+	}
+	client, err := v.etcd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if size > 0 {
+		now := time.Now()
+		if !v.rate.AllowN(now, size) || !v.d.rate.AllowN(now, size) {
+			return nil, rpctypes.ErrGRPCRequestTooManyRequests // etcd's word for it: nothing was done
+		}
+	}
+	if made != "" {
+		if err := v.d.room(ctx, client, made); err != nil {
+			return nil, err
+		}
+	}
+	return pb.NewKVClient(client.ActiveConnection()).Txn(ctx, r)
+}
+
+// room says whether a namespace may have one more key. It counts after the node did, and the
+// transaction that makes the key is on there being no other since.
+func (d *Door) room(ctx context.Context, client *clientv3.Client, namespace string) error {
+	count := func(prefix string) clientv3.Op {
+		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	}
+	got, err := client.Txn(ctx).Then(count(durable.NamesOf(namespace)), count(durable.KeysPrefix)).Commit()
+	if err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	here, all := got.Responses[0].GetResponseRange().Count, got.Responses[1].GetResponseRange().Count
+	if here >= int64(d.o.Keys) || all >= int64(d.o.AllKeys) {
+		return status.Errorf(codes.FailedPrecondition,
+			"the namespace %s has %d durable keys of %d that it may have, and all namespaces %d of %d",
+			namespace, here, d.o.Keys, all, d.o.AllKeys)
+	}
+	return nil
+}
+
+// leasing serves the leases of tombstones.
+type leasing struct {
+	pb.UnimplementedLeaseServer
+	v *visit
+}
+
+// LeaseGrant implements etcd's service.
+func (l *leasing) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	if r.ID != 0 || r.TTL <= 0 || r.TTL > int64(maxLease/time.Second) {
+		return nil, l.v.deny("a lease %d of %d s", r.ID, r.TTL)
+	}
+	client, err := l.v.etcd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !l.v.leases.Allow() {
+		return nil, rpctypes.ErrGRPCRequestTooManyRequests
+	}
+	return pb.NewLeaseClient(client.ActiveConnection()).LeaseGrant(ctx, r)
+}
+
+// LeaseKeepAlive implements etcd's service, by refusing.
+func (l *leasing) LeaseKeepAlive(pb.Lease_LeaseKeepAliveServer) error {
+	return l.v.deny("keeping leases alive")
+}
+
+// watching serves watches.
+type watching struct {
+	pb.UnimplementedWatchServer
+	v *visit
+}
+
+// Watch implements etcd's service.
+func (w *watching) Watch(from pb.Watch_WatchServer) error {
+	v := w.v
+	v.mu.Lock()
+	tooMany := v.streams >= watchStreams
+	if !tooMany {
+		v.streams++
+	}
+	v.mu.Unlock()
+	if tooMany {
+		return v.deny("more than %d streams of watches", watchStreams)
+	}
+	defer func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.streams--
+	}()
+	ctx, cancel := context.WithCancel(from.Context())
+	defer cancel()
+	client, err := v.etcd(ctx)
+	if err != nil {
+		return err
+	}
+	// A member that is cut off from its cluster knows of nothing new.
+	to, err := pb.NewWatchClient(client.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx))
+	if err != nil {
+		return err
+	}
+	refused := make(chan error, 1)
+	var there atomic.Int64 // watches: each ends with an answer that says so
+	go func() {
+		defer cancel()
+		for {
+			r, err := from.Recv()
+			if err != nil {
+				return
+			}
+			if c := r.GetCreateRequest(); c != nil {
+				if there.Add(1) > v.d.watches {
+					refused <- v.deny("more than %d watches", v.d.watches)
+					return
+				}
+				if err := v.mayWatch(c); err != nil {
+					refused <- err
+					return
+				}
+			}
+			if to.Send(r) != nil {
+				return
+			}
+		}
+	}()
+	for {
+		answer, err := to.Recv()
+		if err == nil {
+			if answer.Canceled {
+				there.Add(-1)
+			}
+			err = from.Send(answer)
+		}
+		if err == nil {
+			continue
+		}
+		select {
+		case no := <-refused:
+			return no
+		default:
+		}
+		if errors.Is(from.Context().Err(), context.Canceled) {
+			return status.FromContextError(from.Context().Err()).Err()
+		}
+		return err
+	}
+}

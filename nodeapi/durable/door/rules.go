@@ -1,0 +1,146 @@
+package door
+
+import (
+	"bytes"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/durable"
+)
+
+var behind = []byte(clientv3.GetPrefixRangeEnd(durable.Prefix))
+
+// inside says whether a key, or a range, is of what begins with the prefix, whole.
+func inside(key, end []byte) bool {
+	switch {
+	case len(key) > maxName || len(end) > maxName || !bytes.HasPrefix(key, []byte(durable.Prefix)):
+		return false
+	case len(end) == 0:
+		return true
+	}
+	return !bytes.Equal(end, []byte{0}) && bytes.Compare(end, behind) <= 0 // \0 is the end of all keys
+}
+
+// mayRange says whether a node may read so. What has etcd look at more than it answers is refused:
+// other orders than that of the names, and filters.
+func (v *visit) mayRange(r *pb.RangeRequest) error {
+	switch {
+	case !inside(r.Key, r.RangeEnd):
+		return v.deny("reading %.80q to %.80q", r.Key, r.RangeEnd)
+	case r.SortOrder != pb.RangeRequest_NONE &&
+		(r.SortOrder != pb.RangeRequest_ASCEND || r.SortTarget != pb.RangeRequest_KEY),
+		r.MinModRevision != 0, r.MaxModRevision != 0, r.MinCreateRevision != 0, r.MaxCreateRevision != 0:
+		return v.deny("reading in another order, or with filters")
+	case len(r.RangeEnd) == 0 || r.CountOnly:
+	case r.KeysOnly && (r.Limit <= 0 || r.Limit > namesAtOnce):
+		return v.deny("reading more than %d names at once", namesAtOnce)
+	case !r.KeysOnly && (r.Limit <= 0 || r.Limit > valuesAtOnce):
+		return v.deny("reading more than %d values at once", valuesAtOnce)
+	}
+	return nil
+}
+
+func (v *visit) mayWatch(r *pb.WatchCreateRequest) error {
+	if !inside(r.Key, r.RangeEnd) {
+		return v.deny("watching %.80q to %.80q", r.Key, r.RangeEnd)
+	}
+	return nil
+}
+
+// mayTxn says whether a node may write so: it reads, or it writes one key that is there, on a
+// condition that holds for no other; or it makes one as a Store does. made is the namespace in
+// which one is made, and size what is written, in bytes.
+func (v *visit) mayTxn(r *pb.TxnRequest) (made string, size int, err error) {
+	if len(r.Compare) > opsAtOnce || len(r.Success) > opsAtOnce || len(r.Failure) > opsAtOnce {
+		return "", 0, v.deny("more than %d operations at once", opsAtOnce)
+	}
+	for _, c := range r.Compare {
+		if !inside(c.Key, c.RangeEnd) || len(c.RangeEnd) > 0 {
+			return "", 0, v.deny("a condition on %.80q to %.80q", c.Key, c.RangeEnd)
+		}
+	}
+	var puts []*pb.PutRequest
+	for _, op := range r.Success {
+		if p := op.GetRequestPut(); p != nil {
+			puts = append(puts, p)
+		} else if err := v.mayRead(op); err != nil {
+			return "", 0, err
+		}
+	}
+	for _, op := range r.Failure { // which has no conditions
+		if err := v.mayRead(op); err != nil {
+			return "", 0, err
+		}
+	}
+	for _, p := range puts {
+		size += len(p.Key) + len(p.Value)
+		if !inside(p.Key, nil) || p.PrevKv || p.IgnoreValue || p.IgnoreLease || len(p.Value) > durable.MaxValue {
+			return "", 0, v.deny("writing %.80q", p.Key)
+		}
+	}
+	switch {
+	case len(puts) == 0:
+		return "", 0, nil
+	case len(puts) == 1 && has(r.Compare, puts[0].Key, isThere) && isKey(puts[0].Key) != "":
+		return "", size, nil
+	case len(puts) == 2:
+		ns := isKey(puts[0].Key)
+		fence := []byte(durable.MadeName(ns))
+		if ns != "" && bytes.Equal(puts[1].Key, fence) && len(puts[1].Value) == 0 && puts[1].Lease == 0 &&
+			puts[0].Lease == 0 && has(r.Compare, puts[0].Key, isNot) && has(r.Compare, fence, isAsCounted) {
+			return ns, size, nil
+		}
+	}
+	return "", 0, v.deny("a transaction that is none of the node API's")
+}
+
+func (v *visit) mayRead(op *pb.RequestOp) error {
+	if r := op.GetRequestRange(); r != nil {
+		return v.mayRange(r)
+	}
+	return v.deny("a transaction that is none of the node API's")
+}
+
+// isKey is the namespace of an entry that may be a key's; "": it is none's.
+func isKey(entry []byte) string {
+	rest, ok := strings.CutPrefix(string(entry), durable.KeysPrefix)
+	ns, name, slash := strings.Cut(rest, "/")
+	if !ok || !slash || name == "" || authority.CheckNamespace(ns) != nil {
+		return ""
+	}
+	return ns
+}
+
+func has(all []*pb.Compare, key []byte, is func(*pb.Compare) bool) bool {
+	for _, c := range all {
+		if bytes.Equal(c.Key, key) && is(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// isThere holds for no key that has no entry.
+func isThere(c *pb.Compare) bool {
+	switch {
+	case c.Target == pb.Compare_CREATE && c.Result == pb.Compare_GREATER:
+		return c.GetCreateRevision() >= 0
+	case c.Target == pb.Compare_MOD && c.Result == pb.Compare_EQUAL:
+		return c.GetModRevision() > 0
+	}
+	// Of a key without an entry no comparison of values holds.
+	return c.Target == pb.Compare_VALUE && c.Result == pb.Compare_NOT_EQUAL
+}
+
+// isNot holds for keys that have no entry.
+func isNot(c *pb.Compare) bool {
+	return c.Target == pb.Compare_CREATE && c.Result == pb.Compare_EQUAL && c.GetCreateRevision() == 0
+}
+
+// isAsCounted holds as long as no other key was made.
+func isAsCounted(c *pb.Compare) bool {
+	return c.Target == pb.Compare_MOD && c.Result == pb.Compare_EQUAL
+}

@@ -1,0 +1,170 @@
+package server
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/streams/broker"
+)
+
+// Descriptors travel beside messages (SCM_RIGHTS): those of a message come with its first byte, so
+// who has read a message has its descriptors, in the order of messages. A message with descriptors
+// begins a write of its own; the kernel keeps what is read in one call from going beyond the write
+// that descriptors came with.
+
+// passing are descriptors that wait for their message to be written.
+type passing struct {
+	at    uint64 // of all bytes that were ever pushed: where the message begins
+	files []*os.File
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// writePart writes as much as it may of b, which is the next that is to be written, and says how
+// much that was: descriptors go out with the first byte of their message. c.mu is held, and given
+// back while it writes.
+func (c *conn) writePart(b []byte) (int, error) {
+	var files []*os.File
+	if len(c.passing) > 0 {
+		switch next := c.passing[0]; {
+		case next.at == c.gone:
+			files, c.passing = next.files, c.passing[1:]
+		case next.at < c.gone+uint64(len(b)):
+			b = b[:next.at-c.gone]
+		}
+	}
+	if len(files) > 0 && len(c.passing) > 0 && c.passing[0].at < c.gone+uint64(len(b)) {
+		b = b[:c.passing[0].at-c.gone]
+	}
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	if len(files) == 0 {
+		return c.nc.Write(b)
+	}
+	defer closeAll(files)
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
+	}
+	n, _, err := c.nc.(*net.UnixConn).WriteMsgUnix(b, unix.UnixRights(fds...), nil)
+	return n, err
+}
+
+// flying counts descriptors that were sent and not read yet. The kernel counts them as the sending
+// user's, and lets no user have more than it may have open: who does not read must not use that up
+// for others.
+type flying struct {
+	mu  sync.Mutex
+	all int
+	of  map[string]int // by subject
+}
+
+const (
+	mostFlying     = 1024
+	mostFlyingEach = 128 // of a subject
+)
+
+// take counts descriptors, unless there are too many.
+func (f *flying) take(subject string, n int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.all+n > mostFlying || f.of[subject]+n > mostFlyingEach {
+		return false
+	}
+	if f.of == nil {
+		f.of = map[string]int{}
+	}
+	f.all += n
+	f.of[subject] += n
+	return true
+}
+
+// wait is take, as soon as there is room: many may subscribe at the same moment.
+func (f *flying) wait(ctx context.Context, subject string, n int, most time.Duration) error {
+	late := time.NewTimer(most)
+	defer late.Stop()
+	for !f.take(subject, n) {
+		select {
+		case <-time.After(readEvery):
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-late.C:
+			return node.Errorf(node.CodeQuotaExceeded, "read what was sent, and try again",
+				"too many descriptors are on their way to clients that have not read them")
+		}
+	}
+	return nil
+}
+
+func (f *flying) give(subject string, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all -= n
+	if f.of[subject] -= n; f.of[subject] == 0 {
+		delete(f.of, subject)
+	}
+}
+
+// pass sends a subscription's descriptors, and waits until the client has read them, or has gone:
+// one that does not read is cut off after Limits.DescriptorTime, canceled or not.
+func (k *call) pass(ctx context.Context, u *broker.Subscription) error {
+	c, s := k.c, k.c.s
+	subject, n := s.config.Authority.Subject(c.peer), u.Answer.Descriptors
+	if err := s.flying.wait(ctx, subject, n, s.limits.DescriptorTime/2); err != nil {
+		return err
+	}
+	defer s.flying.give(subject, n)
+	files, err := u.Files()
+	if err != nil {
+		return err
+	}
+	if !k.moreWith(ctx, &u.Answer, files) {
+		return ctx.Err()
+	}
+	if c.wasRead() {
+		return nil
+	}
+	tick := time.NewTicker(readEvery)
+	defer tick.Stop()
+	late := time.NewTimer(s.limits.DescriptorTime)
+	defer late.Stop()
+	for !c.wasRead() {
+		select {
+		case <-tick.C:
+		case <-late.C:
+			c.cutOff("descriptors unread")
+		case <-c.ctx.Done():
+			return c.ctx.Err()
+		}
+	}
+	return nil
+}
+
+const readEvery = 2 * time.Millisecond
+
+// wasRead says whether the client has read all that was sent, or has gone.
+func (c *conn) wasRead() bool {
+	c.mu.Lock()
+	unsent := c.unsent
+	c.mu.Unlock()
+	if unsent > 0 {
+		return false
+	}
+	raw, err := c.nc.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return true
+	}
+	queued := 0
+	err = raw.Control(func(fd uintptr) { queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	return err != nil || queued == 0
+}

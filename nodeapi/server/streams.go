@@ -1,0 +1,256 @@
+package server
+
+import (
+	"context"
+	"net"
+	"time"
+	"unicode/utf8"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/stream"
+	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/changes"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/streams/broker"
+)
+
+// sources makes what fills a stream.
+func (s *Server) sources(namespace string, c node.StreamSource) (broker.Source, error) {
+	if c.Keys == nil {
+		return nil, invalid("source has no member that this server knows")
+	}
+	return &changes.Keys{Namespace: namespace, Prefix: c.Keys.Prefix,
+		Watch: func(ctx context.Context, w store.Watch, tell func([]node.Event)) error {
+			return s.config.Store.Watch(ctx, w, func(changes []store.Change) {
+				events := make([]node.Event, 0, len(changes))
+				for _, c := range changes {
+					if !cell.Reserved(c.Key.Name) {
+						events = append(events, s.event(ctx, c))
+					}
+				}
+				tell(events)
+			})
+		}}, nil
+}
+
+// streamsOf is the server's broker of streams.
+func (k *call) streamsOf() (*broker.Broker, error) {
+	if b := k.c.s.streams; b != nil {
+		return b, nil
+	}
+	return nil, node.Errorf(node.CodeUnavailable, "", "this server keeps no streams")
+}
+
+// stream finds the stream that a request means, if its caller may do that there.
+func (k *call) stream(ctx context.Context, d *node.StreamData) (*broker.Stream, error) {
+	b, err := k.streamsOf()
+	if err != nil {
+		return nil, err
+	}
+	ns, err := k.place(ctx, d.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return b.Find(ctx, ns, d.Stream)
+}
+
+// openStream is a read of what is there. Who makes one needs the right to make keys; who has it
+// filled with keys, to watch them.
+func openStream(ctx context.Context, k *call, d *node.OpenStreamData) (any, error) {
+	b, err := k.streamsOf()
+	if err != nil {
+		return nil, err
+	}
+	ns := d.Namespace
+	if ns == "" {
+		ns = k.namespace
+	}
+	if err := checkNamespace(ns); err != nil {
+		return nil, err
+	}
+	may := func(v authority.Verb) error { return k.c.s.config.Authority.Authorize(ctx, k.c.peer, v, ns) }
+	mayMake := may(authority.Create)
+	if mayMake != nil {
+		if err := may(authority.Read); err != nil {
+			return nil, err
+		}
+	}
+	if mayMake == nil && d.Config != nil && d.Config.Source != nil && d.Config.Source.Keys != nil {
+		if d.Config.Source.Keys.Prefix != "" {
+			if err := checkKey(d.Config.Source.Keys.Prefix); err != nil {
+				return nil, err
+			}
+		}
+		mayMake = may(authority.Watch)
+	}
+	s, made, err := b.Open(ctx, ns, d.Stream, d.Config, mayMake)
+	if err != nil {
+		return nil, err
+	}
+	return &node.StreamAnswer{Stream: s.Name, Incarnation: s.Incarnation, Made: made, Config: s.Config,
+		State: s.State()}, nil
+}
+
+func deleteStream(ctx context.Context, k *call, d *node.StreamData) (any, error) {
+	b, err := k.streamsOf()
+	if err != nil {
+		return nil, err
+	}
+	ns, err := k.place(ctx, d.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return struct{}{}, b.Delete(ctx, ns, d.Stream)
+}
+
+func listStreams(ctx context.Context, k *call, d *node.ListStreamsData) (any, error) {
+	b, err := k.streamsOf()
+	if err != nil {
+		return nil, err
+	}
+	ns, err := k.place(ctx, d.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	names, err := b.List(ctx, ns)
+	return &node.ListStreamsAnswer{Streams: names}, err
+}
+
+func appendRecords(ctx context.Context, k *call, d *node.AppendData) (any, error) {
+	s, err := k.stream(ctx, &d.StreamData)
+	if err != nil {
+		return nil, err
+	}
+	if len(d.Records) == 0 {
+		return nil, invalid("there are no records to append")
+	}
+	records := make([]stream.Record, len(d.Records))
+	for i, r := range d.Records {
+		value, err := bytesOf(&node.PutData{Value: r.Value, ValueBase64: r.ValueBase64})
+		if err != nil {
+			return nil, err
+		}
+		records[i] = stream.Record{Data: value, Mark: r.Mark}
+	}
+	offset, n, err := s.Append(ctx, d.Partition, records, d.At)
+	if err != nil {
+		return nil, asRead(err) // nothing was appended
+	}
+	return &node.AppendAnswer{Offset: offset, Appended: n}, nil
+}
+
+const (
+	recordsAtOnce = 1024
+	bytesAtOnce   = node.MaxMessage / 2 // of values
+)
+
+func readRecords(ctx context.Context, k *call, d *node.ReadData) (any, error) {
+	s, err := k.stream(ctx, &d.StreamData)
+	if err != nil {
+		return nil, err
+	}
+	if d.MaxRecords < 0 || d.MaxBytes < 0 || d.WaitMillis < 0 || d.WaitMillis > node.MaxTimeoutMillis {
+		return nil, invalid("maxRecords, maxBytes and waitMs are 0 or more, and waitMs at most %d", node.MaxTimeoutMillis)
+	}
+	most, bytes := recordsAtOnce, bytesAtOnce
+	if d.MaxRecords > 0 {
+		most = min(most, d.MaxRecords)
+	}
+	if d.MaxBytes > 0 {
+		bytes = min(bytes, d.MaxBytes)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(d.WaitMillis)*time.Millisecond)
+	defer cancel()
+	encoded, first := 0, true
+	tooLarge := 0
+	b, err := s.Read(ctx, d, most, func(r stream.Record) bool {
+		bytes -= len(r.Data)
+		encoded += encodedBytes(r.Data) + recordOverhead
+		fits := encoded <= node.MaxMessage-answerOverhead
+		if first && !fits {
+			tooLarge = len(r.Data)
+		}
+		fits = fits && (first || bytes >= 0)
+		first = false
+		return fits
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case tooLarge > 0:
+		return nil, node.Errorf(node.CodeTooLarge, "subscribe, or read on behind it",
+			"record %d has %d bytes, and does not go into a message", b.Offset, tooLarge)
+	}
+	out := &node.ReadAnswer{Incarnation: s.Incarnation, Offset: b.Offset, Next: b.Next, Missed: b.Missed,
+		Records: make([]node.StreamRecord, len(b.Records))}
+	for i, r := range b.Records {
+		out.Records[i] = node.StreamRecord{Mark: r.Mark, Time: r.Time / 1000}
+		if utf8.Valid(r.Data) {
+			text := string(r.Data)
+			out.Records[i].Value = &text
+		} else {
+			out.Records[i].ValueBase64 = r.Data
+		}
+	}
+	return out, nil
+}
+
+// recordOverhead and answerOverhead are more than what stands around a record's value, and around
+// the records.
+const recordOverhead, answerOverhead = 128, 512
+
+// encodedBytes is how long a value is in a message, at most.
+func encodedBytes(b []byte) int {
+	if !utf8.Valid(b) {
+		return (len(b)+2)/3*4 + 2
+	}
+	n := len(b) + 2
+	for _, c := range b {
+		if c < 0x20 || c == '"' || c == '\\' {
+			n += 5
+		}
+	}
+	return n
+}
+
+// rightsEvery is how often it is looked whether a consumer may still read.
+const rightsEvery = time.Second
+
+// subscribe has a consumer map a stream's memory, and lasts as long as it may.
+func subscribe(ctx context.Context, k *call, d *node.SubscribeData) (any, error) {
+	if _, ok := k.c.nc.(*net.UnixConn); !ok {
+		return nil, node.Errorf(node.CodeInvalidArgument, "use read, or connect to the node's Unix socket",
+			"memory is passed by a Unix socket only")
+	}
+	s, err := k.stream(ctx, &d.StreamData)
+	if err != nil {
+		return nil, err
+	}
+	u, err := s.Subscribe(d)
+	if err != nil {
+		return nil, err
+	}
+	defer u.Close()
+	if err := k.pass(ctx, u); err != nil {
+		return nil, err
+	}
+	tick := time.NewTicker(rightsEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if _, err := k.place(ctx, s.Namespace); err != nil {
+				if toAnswer(err, false).Code == node.CodePermissionDenied {
+					u.Close()
+					s.Renew() // what it has mapped stays mapped
+				}
+				return nil, err
+			}
+		case <-u.Done():
+			return nil, u.Err()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,547 @@
+// Package broker keeps a node's streams: their memory, their producers and consumers.
+// docs/streams.md is what it keeps to; streams/core decides, this package does.
+//
+// What survives the process. Consumers map memfds, which nobody can write to but the process that
+// made them. So of each partition that is not volatile the same ring stands in a file of the
+// broker's own as well, in a folder that is meant to be of tmpfs: records are written there first.
+// A broker that takes the place of one that was killed makes new memfds with what the files have.
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/durable"
+	"github.com/netcraq/netcraq/streams/core"
+)
+
+// Options are a broker's.
+type Options struct {
+	// Dir is where streams are kept that are not volatile: a folder of this user's alone. "": all
+	// are volatile. Another broker that has it is waited for.
+	Dir    string
+	Limits Limits
+	Log    *slog.Logger // nil: nothing is said
+	// Metrics is where it is counted. nil: nowhere.
+	Metrics prometheus.Registerer
+	// Sources make what fills streams. nil: no stream has a source.
+	Sources func(namespace string, c node.StreamSource) (Source, error)
+}
+
+// Broker keeps streams. It is safe for concurrent use.
+type Broker struct {
+	o      Options
+	limits Limits
+	log    *slog.Logger
+	ready  chan struct{} // closed when Dir is this broker's, and taken up; or it is drained before
+	lock   *os.File
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	saving sync.Mutex // of files in streams' folders
+	drain  sync.Once
+
+	counters counters
+
+	mu        sync.Mutex
+	failed    error // why there are no streams
+	streams   map[name]*Stream
+	bytes     map[string]int64 // by namespace
+	all       int64
+	consumers map[string]int
+	positions int
+	next      core.ID
+}
+
+type name struct{ namespace, stream string }
+
+const saveEvery = 500 * time.Millisecond
+
+// New makes a broker. It takes up what Dir has as soon as no other broker has that.
+func New(o Options) *Broker {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	b := &Broker{o: o, limits: o.Limits.withDefaults(), log: o.Log, ready: make(chan struct{}), stop: stop,
+		streams: map[name]*Stream{}, bytes: map[string]int64{}, consumers: map[string]int{}}
+	if o.Metrics != nil {
+		o.Metrics.MustRegister(collector{b})
+	}
+	b.done.Go(func() {
+		if err := b.begin(ctx); err != nil && ctx.Err() == nil {
+			b.log.Error("there are no streams", "dir", o.Dir, "error", err)
+			b.mu.Lock()
+			b.failed = node.Errorf(node.CodeUnavailable, "look into the server's log", "the server keeps no streams: %v", err)
+			b.mu.Unlock()
+		}
+		close(b.ready)
+		tick := time.NewTicker(saveEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				b.save()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return b
+}
+
+func now() int64 { return time.Now().UnixNano() }
+
+// begin waits until Dir is this broker's, and takes up what is there.
+func (b *Broker) begin(ctx context.Context) error {
+	if b.o.Dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(b.o.Dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Stat(b.o.Dir)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s: others than its owner may enter it (%v)", b.o.Dir, info.Mode().Perm())
+	}
+	if b.lock, err = os.OpenFile(filepath.Join(b.o.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return err
+	}
+	for {
+		err := unix.Flock(int(b.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return b.takeUp()
+}
+
+// streamFile says what a stream is, in its folder.
+type streamFile struct {
+	Incarnation string            `json:"incarnation"`
+	Config      node.StreamConfig `json:"config"`
+}
+
+const (
+	configName    = "stream.json"
+	positionsName = "positions.json"
+	discarded     = ".deleted-" // begins the names of folders of streams that are being deleted
+)
+
+func ringName(n int) string { return strconv.Itoa(n) + ".ring" }
+
+// takeUp makes streams of what Dir has. One that cannot be read is left alone, and said.
+func (b *Broker) takeUp() error {
+	namespaces, err := os.ReadDir(b.o.Dir)
+	if err != nil {
+		return err
+	}
+	for _, ns := range namespaces {
+		if !ns.IsDir() {
+			continue
+		}
+		names, err := os.ReadDir(filepath.Join(b.o.Dir, ns.Name()))
+		if err != nil {
+			return err
+		}
+		for _, n := range names {
+			dir := filepath.Join(b.o.Dir, ns.Name(), n.Name())
+			err := fs.ErrNotExist
+			if !strings.HasPrefix(n.Name(), discarded) {
+				err = b.takeUpOne(ns.Name(), n.Name(), dir)
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				// Whoever made it died before it was one, or when it was being deleted.
+				err = os.RemoveAll(dir)
+				b.log.Info("what was left of a stream is removed", "dir", dir, "error", err)
+			} else if err != nil {
+				b.log.Error("a stream is not taken up", "dir", dir, "error", err)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *Broker) takeUpOne(namespace, stream, dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, configName))
+	if err != nil {
+		return err
+	}
+	var f streamFile
+	if err := json.Unmarshal(text, &f); err != nil {
+		return err
+	}
+	if f.Config, err = complete(f.Config); err != nil {
+		return err
+	}
+	s := &Stream{Namespace: namespace, Name: stream, Incarnation: f.Incarnation, Config: f.Config, b: b, dir: dir}
+	if err := b.build(s); err != nil {
+		return err
+	}
+	var positions []map[string]uint64
+	if text, err := os.ReadFile(filepath.Join(dir, positionsName)); err == nil {
+		err = json.Unmarshal(text, &positions)
+		if err != nil || len(positions) != len(s.partitions) {
+			b.log.Error("the positions of a stream's consumers are lost", "dir", dir, "error", err)
+			positions = nil
+		}
+	}
+	for i, of := range positions {
+		for _, name := range slices.Sorted(maps.Keys(of)) {
+			s.partitions[i].ring.Remember(name, of[name], now())
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.enter(s)
+	return nil
+}
+
+// build makes a stream's partitions.
+func (b *Broker) build(s *Stream) error {
+	for n := range s.Config.Partitions {
+		path := ""
+		if s.dir != "" {
+			path = filepath.Join(s.dir, ringName(n))
+		}
+		p, err := newPartition(n, s.Config, b.limits, path, now, &b.counters)
+		if err != nil {
+			for _, p := range s.partitions {
+				p.free()
+			}
+			return err
+		}
+		s.partitions = append(s.partitions, p)
+	}
+	return nil
+}
+
+// enter puts a stream among those that are there, and has its source fill it. b.mu is held.
+func (b *Broker) enter(s *Stream) {
+	b.streams[name{s.Namespace, s.Name}] = s
+	b.bytes[s.Namespace] += bytesOf(s.Config)
+	b.all += bytesOf(s.Config)
+	if s.Config.Source == nil {
+		return
+	}
+	if source, err := b.source(s.Namespace, s.Config.Source); err != nil {
+		b.log.Error("a stream's source is not run", "namespace", s.Namespace, "stream", s.Name, "error", err)
+	} else {
+		s.fill(source)
+	}
+}
+
+func (b *Broker) source(namespace string, c *node.StreamSource) (Source, error) {
+	if b.o.Sources == nil {
+		return nil, invalid("this server has no sources of streams")
+	}
+	return b.o.Sources(namespace, *c)
+}
+
+// wait waits until there are streams.
+func (b *Broker) wait(ctx context.Context) error {
+	select {
+	case <-b.ready:
+	case <-ctx.Done():
+		return node.Errorf(node.CodeUnavailable, "try again", "another server has the streams at this moment")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failed
+}
+
+// Open finds a stream, or makes it: with a configuration, where mayMake is nil.
+func (b *Broker) Open(ctx context.Context, namespace, stream string, c *node.StreamConfig, mayMake error) (_ *Stream,
+	made bool, err error) {
+	if err := b.wait(ctx); err != nil {
+		return nil, false, err
+	}
+	if !streamName.MatchString(stream) {
+		return nil, false, invalid("%.80q is no name of a stream: it has 1 to 63 letters a-z, digits and -", stream)
+	}
+	if c != nil {
+		full, err := complete(*c)
+		if err != nil {
+			return nil, false, err
+		}
+		full.Volatile = full.Volatile || b.o.Dir == ""
+		c = &full
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := b.streams[name{namespace, stream}]; s != nil {
+		if c != nil && !same(*c, s.Config) {
+			return nil, false, invalid("the stream %q is there, with another configuration", stream)
+		}
+		return s, false, nil
+	}
+	switch {
+	case b.failed != nil:
+		return nil, false, b.failed
+	case c == nil:
+		return nil, false, noStream(stream)
+	case mayMake != nil:
+		return nil, false, mayMake
+	}
+	if err := b.roomFor(namespace, *c); err != nil {
+		return nil, false, err
+	}
+	if c.Source != nil {
+		if _, err := b.source(namespace, c.Source); err != nil {
+			return nil, false, err
+		}
+	}
+	var id [8]byte
+	_, _ = rand.Read(id[:])
+	s := &Stream{Namespace: namespace, Name: stream, Incarnation: hex.EncodeToString(id[:]), Config: *c, b: b}
+	if !c.Volatile {
+		s.dir = filepath.Join(b.o.Dir, namespace, stream)
+	}
+	if err := b.make(s); err != nil {
+		if s.dir != "" {
+			_ = os.RemoveAll(s.dir)
+		}
+		return nil, false, node.Errorf(node.CodeInternal, "look whether the node has memory and room for files",
+			"making the stream: %v", err)
+	}
+	b.enter(s)
+	return s, true, nil
+}
+
+// same says whether two configurations are the same.
+func same(a, b node.StreamConfig) bool {
+	x, _ := json.Marshal(a)
+	y, _ := json.Marshal(b)
+	return string(x) == string(y)
+}
+
+// roomFor says whether a namespace may have another stream. b.mu is held.
+func (b *Broker) roomFor(namespace string, c node.StreamConfig) error {
+	streams := 0
+	for n := range b.streams {
+		if n.namespace == namespace {
+			streams++
+		}
+	}
+	size := bytesOf(c)
+	switch {
+	case streams >= b.limits.Streams:
+		return quota("delete streams that are not used", "namespace %s has its %d streams", namespace, b.limits.Streams)
+	case b.bytes[namespace]+size > b.limits.Bytes:
+		return quota("open it with fewer or smaller objects, or delete streams",
+			"the stream takes %d bytes; namespace %s has %d of %d", size, namespace, b.bytes[namespace], b.limits.Bytes)
+	case b.all+size > b.limits.AllBytes:
+		return quota("open it with fewer or smaller objects", "the stream takes %d bytes; the server has %d of %d", size, b.all,
+			b.limits.AllBytes)
+	}
+	return nil
+}
+
+// make makes a stream's folder and partitions. Its configuration is written last: a folder without
+// one is no stream.
+func (b *Broker) make(s *Stream) error {
+	if s.dir != "" {
+		if err := errors.Join(os.RemoveAll(s.dir), os.MkdirAll(s.dir, 0o700)); err != nil {
+			return err
+		}
+	}
+	if err := b.build(s); err != nil || s.dir == "" {
+		return err
+	}
+	return writeJSON(filepath.Join(s.dir, configName), streamFile{s.Incarnation, s.Config})
+}
+
+func writeJSON(path string, v any) error {
+	return durable.Replace(path, 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(v) })
+}
+
+// Find finds a stream that is there.
+func (b *Broker) Find(ctx context.Context, namespace, stream string) (*Stream, error) {
+	s, _, err := b.Open(ctx, namespace, stream, nil, nil)
+	return s, err
+}
+
+// List has the names of a namespace's streams, sorted.
+func (b *Broker) List(ctx context.Context, namespace string) ([]string, error) {
+	if err := b.wait(ctx); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := []string{}
+	for n := range b.streams {
+		if n.namespace == namespace {
+			out = append(out, n.stream)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// Delete ends a stream, and gives back its memory.
+func (b *Broker) Delete(ctx context.Context, namespace, stream string) error {
+	s, err := b.Find(ctx, namespace, stream)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	if b.streams[name{namespace, stream}] != s {
+		b.mu.Unlock()
+		return noStream(stream)
+	}
+	gone, err := b.discard(s)
+	if err != nil {
+		b.mu.Unlock()
+		return node.Errorf(node.CodeInternal, "", "deleting the stream: %v", err)
+	}
+	b.leave(s)
+	b.mu.Unlock()
+	s.end(noStream(stream))
+	if gone == "" {
+		return nil
+	}
+	return os.RemoveAll(gone)
+}
+
+// discard gives a stream's folder a name that no stream has, and returns that. b.mu is held: the
+// next stream of this name has a folder of its own.
+func (b *Broker) discard(s *Stream) (string, error) {
+	if s.dir == "" {
+		return "", nil
+	}
+	b.saving.Lock()
+	defer b.saving.Unlock()
+	gone := filepath.Join(filepath.Dir(s.dir), discarded+s.Incarnation)
+	s.dropped = true
+	return gone, os.Rename(s.dir, gone)
+}
+
+// leave takes a stream from among those that are there. b.mu is held.
+func (b *Broker) leave(s *Stream) {
+	delete(b.streams, name{s.Namespace, s.Name})
+	b.bytes[s.Namespace] -= bytesOf(s.Config)
+	if b.bytes[s.Namespace] == 0 {
+		delete(b.bytes, s.Namespace)
+	}
+	b.all -= bytesOf(s.Config)
+}
+
+// admit counts a consumer of a namespace.
+func (b *Broker) admit(s *Stream, partitions int) (core.ID, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.consumers[s.Namespace] >= b.limits.Consumers:
+		return 0, quota("cancel subscriptions that are not used", "namespace %s has its %d subscriptions", s.Namespace,
+			b.limits.Consumers)
+	case b.positions+partitions > b.limits.Positions:
+		return 0, quota("try again later", "the server has its %d positions of subscriptions", b.limits.Positions)
+	}
+	b.consumers[s.Namespace]++
+	b.positions += partitions
+	b.next++
+	return b.next, nil
+}
+
+// dismiss is for one that has gone.
+func (b *Broker) dismiss(s *Stream, partitions int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.positions -= partitions
+	if b.consumers[s.Namespace]--; b.consumers[s.Namespace] == 0 {
+		delete(b.consumers, s.Namespace)
+	}
+}
+
+// save writes down where consumers with names are.
+func (b *Broker) save() {
+	b.mu.Lock()
+	streams := slices.Collect(maps.Values(b.streams))
+	b.mu.Unlock()
+	for _, s := range streams {
+		if err := s.save(); err != nil {
+			b.log.Warn("where consumers are is not saved", "namespace", s.Namespace, "stream", s.Name, "error", err)
+		}
+	}
+}
+
+// save writes down where the stream's consumers with names are.
+func (s *Stream) save() error {
+	s.b.saving.Lock()
+	defer s.b.saving.Unlock()
+	if s.dir == "" || s.dropped {
+		return nil
+	}
+	positions, changed := make([]map[string]uint64, len(s.partitions)), s.saved == nil
+	for i, p := range s.partitions {
+		p.mu.Lock()
+		p.collect()
+		positions[i] = p.ring.Positions()
+		p.mu.Unlock()
+		changed = changed || !maps.Equal(positions[i], s.saved[i])
+	}
+	if !changed {
+		return nil
+	}
+	if err := writeJSON(filepath.Join(s.dir, positionsName), positions); err != nil {
+		return err
+	}
+	s.saved = positions
+	return nil
+}
+
+// Drain ends all streams here: what is not volatile is the successor's. It may be called again.
+func (b *Broker) Drain() {
+	b.drain.Do(func() {
+		b.stop()
+		b.done.Wait()
+		b.mu.Lock()
+		b.failed = errDraining
+		streams := slices.Collect(maps.Values(b.streams))
+		b.mu.Unlock()
+		b.save()
+		for _, s := range streams {
+			s.end(errDraining)
+		}
+		b.mu.Lock()
+		for _, s := range streams {
+			b.leave(s)
+		}
+		b.mu.Unlock()
+		if b.lock != nil {
+			b.lock.Close()
+		}
+		if b.o.Metrics != nil {
+			b.o.Metrics.Unregister(collector{b})
+		}
+	})
+}

@@ -1,0 +1,352 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/stream"
+)
+
+const patience = 30 * time.Second
+
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func begin(t *testing.T, dir string) *Broker {
+	b := New(Options{Dir: dir})
+	t.Cleanup(b.Drain)
+	return b
+}
+
+func open(t *testing.T, b *Broker, c *node.StreamConfig) *Stream {
+	t.Helper()
+	s, _, err := b.Open(soon(t), "ns", "s", c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// small is a stream of 4 objects, each of which has two records of what put appends.
+var small = &node.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 3_600_000, KeepMillis: 3_600_000}
+
+// put appends a record, and says whether there was room in time.
+func put(t *testing.T, s *Stream, what string) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, n, err := s.Append(ctx, 0, []stream.Record{{Data: []byte(what + strings.Repeat(" ", 400-len(what)))}}, nil)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	return n == 1
+}
+
+// killed is what is left of a broker's folder when its process is killed: it is copied at this
+// moment, as the broker left it in memory.
+func killed(t *testing.T, dir string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "streams")
+	if err := os.CopyFS(out, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(out, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func read(t *testing.T, s *Stream, from uint64) (out []string) {
+	t.Helper()
+	b, err := s.Read(soon(t), &node.ReadData{Offset: &from}, 1000, func(stream.Record) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range b.Records {
+		out = append(out, strings.TrimSpace(string(r.Data)))
+	}
+	return out
+}
+
+// A consumer with a name is held for from the moment that it is told that it has subscribed, also
+// by the broker that comes after one that was killed.
+func TestNameSurvives(t *testing.T) {
+	for way, join := range map[string]func(s *Stream) error{
+		"push": func(s *Stream) error {
+			u, err := s.Subscribe(&node.SubscribeData{Consumer: "me"})
+			if err == nil {
+				t.Cleanup(u.Close)
+			}
+			return err
+		},
+		"pull": func(s *Stream) error {
+			_, err := s.Read(soon(t), &node.ReadData{Consumer: "me"}, 1, func(stream.Record) bool { return true })
+			return err
+		},
+	} {
+		dir := filepath.Join(t.TempDir(), "streams")
+		s := open(t, begin(t, dir), small)
+		for i := range 4 {
+			put(t, s, fmt.Sprint(i))
+		}
+		if err := join(s); err != nil {
+			t.Fatal(err)
+		}
+		again := open(t, begin(t, killed(t, dir)), nil)
+		n := 4
+		for ; n < 20 && put(t, again, fmt.Sprint(n)); n++ {
+		}
+		if n != 8 {
+			t.Errorf("%s: there are %d records of a ring of 8, though the consumer has read none", way, n)
+		}
+		b, err := again.Read(soon(t), &node.ReadData{Consumer: "me"}, 1, func(stream.Record) bool { return true })
+		if err != nil || b.Offset != 0 || b.Missed != 0 {
+			t.Errorf("%s: it reads on at %d, %d missed: %v", way, b.Offset, b.Missed, err)
+		}
+	}
+}
+
+// Whatever a writer was about when it was killed, what it had appended is there, and the next
+// offset is the next.
+func TestKilledWriting(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "streams")
+	s := open(t, begin(t, dir), small)
+	for i := range 11 { // objects 0 to 5, of which 2 to 5 are in the ring; 5 has one record
+		put(t, s, fmt.Sprint(i))
+	}
+	const begun, slot2 = 64, stream.HeaderBytes + 2*1024
+	for name, harm := range map[string]func(b []byte){
+		"nothing":                      func([]byte) {},
+		"a record that is half there":  func(b []byte) { copy(b[stream.HeaderBytes+1024+64+424:], "\x90\x01half") },
+		"an object about to be taken":  func(b []byte) { copy(b[slot2:], "\xff\xff\xff\xff\xff\xff\xff\xff") },
+		"an object taken, not counted": func(b []byte) { copy(b[slot2:], "\x06\x00\x00\x00\x00\x00\x00\x00") },
+	} {
+		left := killed(t, dir)
+		path := filepath.Join(left, "ns", "s", "0.ring")
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b[begun] != 6 {
+			t.Fatalf("%d objects were begun", b[begun])
+		}
+		harm(b)
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		again := open(t, begin(t, left), nil)
+		if again.Incarnation != s.Incarnation {
+			t.Error("it is another stream")
+		}
+		want := "[6 7 8 9 10]"
+		if got := fmt.Sprint(read(t, again, 6)); got != want {
+			t.Errorf("%s: %s is there, not %s", name, got, want)
+		}
+		first, _, err := again.Append(soon(t), 0, []stream.Record{{Data: []byte("more")}}, nil)
+		if err != nil || first != 11 {
+			t.Errorf("%s: the next is %d: %v", name, first, err)
+		}
+	}
+}
+
+// What cannot be read is left alone, and others are taken up. What is no stream yet is removed.
+func TestDamaged(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "streams")
+	b := begin(t, dir)
+	put(t, open(t, b, small), "here")
+	for _, name := range []string{"config", "ring", "unfinished"} {
+		if _, _, err := b.Open(soon(t), "ns", name, small, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := killed(t, dir)
+	path := func(parts ...string) string { return filepath.Join(append([]string{left, "ns"}, parts...)...) }
+	if err := errors.Join(os.WriteFile(path("config", configName), []byte("{"), 0o600),
+		os.WriteFile(path("ring", "0.ring"), make([]byte, stream.SegmentBytes(4, 1024)), 0o600),
+		os.Remove(path("unfinished", configName))); err != nil {
+		t.Fatal(err)
+	}
+	again := begin(t, left)
+	names, err := again.List(soon(t), "ns")
+	if err != nil || fmt.Sprint(names) != "[s]" {
+		t.Errorf("%v, %v", names, err)
+	}
+	if got := read(t, open(t, again, nil), 0); fmt.Sprint(got) != "[here]" {
+		t.Error(got)
+	}
+	for name, there := range map[string]bool{"config": true, "ring": true, "unfinished": false} {
+		if _, err := os.Stat(path(name)); (err == nil) != there {
+			t.Errorf("the folder of %s: %v", name, err)
+		}
+	}
+}
+
+// A folder is one broker's at a time: the next one has it when the first has drained, with all that
+// is there.
+func TestSuccessor(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "streams")
+	a := begin(t, dir)
+	s := open(t, a, small)
+	u, err := s.Subscribe(&node.SubscribeData{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	b := begin(t, dir)
+	put(t, s, "one")
+	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := b.Find(short, "ns", "s"); err == nil {
+		t.Fatal("two brokers have one folder")
+	}
+	waiting := make(chan string, 1)
+	go func() {
+		s, err := b.Find(context.Background(), "ns", "s")
+		if err != nil {
+			waiting <- err.Error()
+			return
+		}
+		waiting <- fmt.Sprint(read(t, s, 0))
+	}()
+	a.Drain()
+	if got := <-waiting; got != "[one]" {
+		t.Error(got)
+	}
+	<-u.Done()
+	_, _, err = s.Append(soon(t), 0, []stream.Record{{}}, nil)
+	for _, err := range []error{u.Err(), err} {
+		if !errors.Is(err, &node.Error{Code: node.CodeDraining}) {
+			t.Errorf("the first broker's consumer and producer are told %v", err)
+		}
+	}
+}
+
+// A folder that others may look into is not used.
+func TestOpenFolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := begin(t, dir).List(soon(t), "ns"); !errors.Is(err, &node.Error{Code: node.CodeUnavailable}) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A stream that is deleted and made anew has nothing of the former one.
+func TestDeleted(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "streams")
+	b := begin(t, dir)
+	for range 5 {
+		s := open(t, b, small)
+		if state := s.State()[0]; state.Next != 0 {
+			t.Fatalf("a new stream has %d records", state.Next)
+		}
+		put(t, s, "x")
+		if err := b.Delete(soon(t), "ns", "s"); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.Append(soon(t), 0, []stream.Record{{}}, nil); err == nil {
+			t.Fatal("what is deleted was appended to")
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "ns")); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.all != 0 || len(b.bytes) != 0 {
+		t.Errorf("%d bytes are counted, %v", b.all, b.bytes)
+	}
+}
+
+// An append that gives up while it waits for a consumer leaves nothing behind: neither a thread
+// that is counted as asleep, nor the consumer's page.
+func TestGivingUp(t *testing.T) {
+	s := open(t, begin(t, ""), small)
+	u, err := s.Subscribe(&node.SubscribeData{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		if !put(t, s, "x") {
+			t.Fatal("a ring of 8 has no room")
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 10 {
+		// The turn may be had, or not, by one whose time is over.
+		if _, n, _ := s.Append(gone, 0, []stream.Record{{Data: make([]byte, 400)}}, nil); n > 0 {
+			t.Fatal("it was appended to a ring that is full")
+		}
+	}
+	closed := make(chan struct{})
+	go func() { u.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Fatal("the consumer's page is still in use")
+	}
+	if n := len(sleepers); n != 0 {
+		t.Errorf("%d threads are counted as asleep", n)
+	}
+}
+
+// What happens is counted, and not any more when the broker has drained.
+func TestMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	b := New(Options{Metrics: registry})
+	s := open(t, b, &node.StreamConfig{ObjectBytes: 1024, Objects: 4})
+	waits, err := s.Subscribe(&node.SubscribeData{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	skips, err := s.Subscribe(&node.SubscribeData{Skip: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		put(t, s, "x")
+	}
+	if put(t, s, "x") {
+		t.Fatal("nobody was waited for")
+	}
+	waits.Close()
+	put(t, s, "x") // for which the other one is moved on
+	got := map[string]float64{}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		m := f.Metric[0]
+		got[f.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+	}
+	if got["netcraq_streams_waits_total"] < 1 {
+		t.Error("no wait was counted")
+	}
+	delete(got, "netcraq_streams_waits_total")
+	want := map[string]float64{"netcraq_streams": 1, "netcraq_streams_memory_bytes": 8192, "netcraq_streams_subscriptions": 1,
+		"netcraq_streams_records_total": 9, "netcraq_streams_bytes_total": 3600, "netcraq_streams_moved_on_total": 1}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, not %v", got, want)
+	}
+	skips.Close()
+	b.Drain()
+	if families, _ := registry.Gather(); len(families) != 0 {
+		t.Errorf("%d metrics are left", len(families))
+	}
+}

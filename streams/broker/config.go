@@ -1,0 +1,115 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/stream"
+)
+
+// Defaults of a stream's configuration.
+const (
+	defaultObjectBytes = 64 << 10
+	defaultObjects     = 64
+	defaultMillis      = 30_000
+	maxMillis          = 3_600_000
+)
+
+// streamName is a label: it is a folder's name, too.
+var streamName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// complete fills in what a configuration leaves out, and says what is wrong with it.
+func complete(c node.StreamConfig) (node.StreamConfig, error) {
+	set := func(v *int, otherwise int) {
+		if *v == 0 {
+			*v = otherwise
+		}
+	}
+	set(&c.Partitions, 1)
+	set(&c.ObjectBytes, defaultObjectBytes)
+	set(&c.Objects, defaultObjects)
+	set(&c.StallMillis, defaultMillis)
+	set(&c.KeepMillis, defaultMillis)
+	if c.Slow == "" {
+		c.Slow = node.SlowWait
+	}
+	err := stream.CheckSize(c.Objects, c.ObjectBytes)
+	switch {
+	case err != nil:
+	case c.Partitions < 1 || c.Partitions > stream.MaxPartitions:
+		err = fmt.Errorf("%d partitions; a stream has 1 to %d", c.Partitions, stream.MaxPartitions)
+	case c.Slow != node.SlowWait && c.Slow != node.SlowSkip:
+		err = fmt.Errorf("slow is %q; it is %q or %q", c.Slow, node.SlowWait, node.SlowSkip)
+	case c.StallMillis < 1 || c.StallMillis > maxMillis || c.KeepMillis < 1 || c.KeepMillis > maxMillis:
+		err = fmt.Errorf("stallMs and keepMs are 1 to %d", maxMillis)
+	}
+	if err != nil {
+		return c, invalid("%v", err)
+	}
+	return c, nil
+}
+
+// bytesOf is how much memory a stream takes: what is kept is there twice.
+func bytesOf(c node.StreamConfig) int64 {
+	n := int64(c.Partitions) * int64(stream.SegmentBytes(c.Objects, c.ObjectBytes))
+	if !c.Volatile {
+		n *= 2
+	}
+	return n
+}
+
+func invalid(format string, args ...any) error {
+	return node.Errorf(node.CodeInvalidArgument, "", format, args...)
+}
+
+func quota(do, format string, args ...any) error {
+	return node.Errorf(node.CodeQuotaExceeded, do, format, args...)
+}
+
+func noStream(name string) error {
+	return node.Errorf(node.CodeInvalidArgument, "open it first: openStream", "there is no stream %q", name)
+}
+
+var errMoved = node.Errorf(node.CodeUnavailable, "subscribe again, from where you are",
+	"the stream has other memory now")
+
+var errDraining = node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
+
+// Limits bound what streams take. What is 0 is as said there.
+type Limits struct {
+	Streams   int   // of a namespace. 64
+	Consumers int   // of a namespace: subscriptions. 256
+	Names     int   // of a partition: consumers whose positions are remembered. 64
+	Bytes     int64 // of a namespace's streams. 128 MiB
+	AllBytes  int64 // of all streams. 1 GiB
+	Positions int   // partitions, of all subscriptions of the server. 8,192
+}
+
+func (l Limits) withDefaults() Limits {
+	for _, d := range []struct {
+		v         *int
+		otherwise int
+	}{{&l.Streams, 64}, {&l.Consumers, 256}, {&l.Names, 64}, {&l.Positions, 8192}} {
+		if *d.v == 0 {
+			*d.v = d.otherwise
+		}
+	}
+	if l.Bytes == 0 {
+		l.Bytes = 128 << 20
+	}
+	if l.AllBytes == 0 {
+		l.AllBytes = 1 << 30
+	}
+	return l
+}
+
+// asNode makes an error one that a client is told.
+func asNode(err error) error {
+	var e *node.Error
+	if err == nil || errors.As(err, &e) {
+		return err
+	}
+	return invalid("%v", err)
+}

@@ -1,0 +1,51 @@
+package broker
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counters are what a broker counts.
+type counters struct {
+	records, bytes, waits, moved atomic.Uint64
+}
+
+var (
+	descStreams = prometheus.NewDesc("netcraq_streams", "Streams that are there.", nil, nil)
+	descMemory  = prometheus.NewDesc("netcraq_streams_memory_bytes",
+		"Memory that streams have been given: that of records that survive the process counts twice.", nil, nil)
+	descSubscriptions = prometheus.NewDesc("netcraq_streams_subscriptions", "Consumers that have memory mapped.", nil, nil)
+	descRecords       = prometheus.NewDesc("netcraq_streams_records_total", "Records that were appended.", nil, nil)
+	descBytes         = prometheus.NewDesc("netcraq_streams_bytes_total", "Bytes of records that were appended.", nil, nil)
+	descWaits         = prometheus.NewDesc("netcraq_streams_waits_total",
+		"How often an append found a ring full, and slept for a consumer.", nil, nil)
+	descMoved = prometheus.NewDesc("netcraq_streams_moved_on_total",
+		"How often a consumer was moved on to the newest, since it was too slow.", nil, nil)
+)
+
+// collector tells a broker's counters.
+type collector struct{ b *Broker }
+
+func (c collector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, out) }
+
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	b := c.b
+	b.mu.Lock()
+	streams, all, consumers := len(b.streams), b.all, 0
+	for _, n := range b.consumers {
+		consumers += n
+	}
+	b.mu.Unlock()
+	gauge := func(d *prometheus.Desc, v float64) { out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
+	count := func(d *prometheus.Desc, v *atomic.Uint64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v.Load()))
+	}
+	gauge(descStreams, float64(streams))
+	gauge(descMemory, float64(all))
+	gauge(descSubscriptions, float64(consumers))
+	count(descRecords, &b.counters.records)
+	count(descBytes, &b.counters.bytes)
+	count(descWaits, &b.counters.waits)
+	count(descMoved, &b.counters.moved)
+}

@@ -1,0 +1,305 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/stream"
+	"github.com/netcraq/netcraq/internal/futex"
+	"github.com/netcraq/netcraq/streams/core"
+	"github.com/netcraq/netcraq/streams/segment"
+)
+
+// partition is a ring with its memory.
+type partition struct {
+	number int
+	clock  func() int64
+	counts *counters
+	turn   chan struct{} // who appends has what is in it: appends wait in the order they came
+
+	mu     sync.Mutex
+	ring   *core.Ring
+	memory *segment.Memory
+	shared *stream.Segment
+	kept   *segment.Memory // nil: it is volatile
+	log    *stream.Segment
+	seats  []*seat
+	news   chan struct{} // not nil: somebody reads, and waits until it is closed
+	ended  error         // why nothing is appended or read any more
+}
+
+// seat is a subscription's part of a partition.
+type seat struct {
+	sub  *Subscription
+	cell int
+	p    *partition
+}
+
+// newSegment makes a segment for consumers.
+func newSegment(p int, c node.StreamConfig) (*segment.Memory, *stream.Segment, error) {
+	m, err := segment.New("netcraq-stream", stream.SegmentBytes(c.Objects, c.ObjectBytes))
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := stream.Format(m.Bytes, c.Objects, c.ObjectBytes, rand.Uint64(), p)
+	if err != nil {
+		m.Close()
+		return nil, nil, err
+	}
+	return m, s, nil
+}
+
+func rules(c node.StreamConfig, l Limits) core.Rules {
+	return core.Rules{Skip: c.Slow == node.SlowSkip, Stall: int64(c.StallMillis) * int64(time.Millisecond),
+		Keep: int64(c.KeepMillis) * int64(time.Millisecond), Names: l.Names}
+}
+
+// room is how many bytes of records an object has.
+func room(c node.StreamConfig) int { return c.ObjectBytes - stream.ObjectHeaderBytes }
+
+// newPartition makes one, or takes up what the file at path has. path "": it is volatile.
+func newPartition(number int, c node.StreamConfig, l Limits, path string, clock func() int64,
+	counts *counters) (_ *partition, err error) {
+	p := &partition{number: number, clock: clock, counts: counts, turn: make(chan struct{}, 1)}
+	defer func() {
+		if err != nil {
+			p.free()
+		}
+	}()
+	if p.memory, p.shared, err = newSegment(number, c); err != nil {
+		return nil, err
+	}
+	if path == "" {
+		p.ring = core.New(c.Objects, room(c), rules(c, l))
+		return p, nil
+	}
+	made := false
+	if p.kept, made, err = segment.File(path, stream.SegmentBytes(c.Objects, c.ObjectBytes)); err != nil {
+		return nil, err
+	}
+	if made {
+		p.ring = core.New(c.Objects, room(c), rules(c, l))
+		p.log, err = stream.Format(p.kept.Bytes, c.Objects, c.ObjectBytes, 0, number)
+		return p, err
+	}
+	if p.log, err = stream.Open(p.kept.Bytes); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if p.log.Objects() != c.Objects || p.log.ObjectBytes() != c.ObjectBytes {
+		return nil, fmt.Errorf("%s: it is not of this stream", path)
+	}
+	base, next, has := contents(p.log)
+	if p.ring, err = core.Restore(c.Objects, room(c), rules(c, l), base, next, has); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, copyObjects(p.shared, p.log, base)
+}
+
+// contents are what a ledger is restored from. The oldest object is left out that a writer was
+// about to take when it died.
+func contents(s *stream.Segment) (base, next uint64, has []core.Held) {
+	base = s.Oldest()
+	for n := base; n < s.Begun(); n++ {
+		o, ok := s.Object(n)
+		if !ok {
+			base, has = n+1, nil
+			continue
+		}
+		has = append(has, core.Held{First: o.First, Used: len(o.Bytes), Count: o.Count})
+		next = o.First + uint64(o.Count)
+	}
+	return base, next, has
+}
+
+// copyObjects fills a new segment with what another one has from an object on.
+func copyObjects(to, from *stream.Segment, base uint64) error {
+	to.Restart(base)
+	for n := base; n < from.Begun(); n++ {
+		o, ok := from.Object(n)
+		if !ok {
+			return fmt.Errorf("object %d is not there", n)
+		}
+		to.Begin(n, o.First)
+		to.Fill(n, o.Bytes, o.Count)
+	}
+	return nil
+}
+
+// free gives back its memory. What consumers have mapped they keep.
+func (p *partition) free() {
+	if p.memory != nil {
+		p.memory.Close()
+	}
+	if p.kept != nil {
+		p.kept.Close()
+	}
+}
+
+// freedAtOnce bounds how long an append sleeps for a consumer without looking at the others.
+const freedAtOnce = 20 * time.Millisecond
+
+// sleepers bounds the threads that sleep at futexes, of all partitions; pollEvery is for others.
+var sleepers = make(chan struct{}, 64)
+
+const pollEvery = 2 * time.Millisecond
+
+// append puts records behind one another, as many as there is room for until ctx ends. It says
+// which offset the first got, and how many were put.
+func (p *partition) append(ctx context.Context, records []stream.Record, at *uint64) (first uint64, n int, err error) {
+	select {
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return 0, 0, ctx.Err()
+	}
+	defer func() { <-p.turn }()
+	p.mu.Lock()
+	first = p.ring.Next()
+	if at != nil && p.ended == nil && *at != first {
+		p.mu.Unlock()
+		return first, 0, node.Errorf(node.CodeInvalidArgument, "look what is there from your offset on",
+			"the next offset is %d, not %d", first, *at)
+	}
+	for n < len(records) && p.ended == nil {
+		waitFor := p.put(&records[n])
+		if waitFor == nil {
+			n++
+			continue
+		}
+		p.announce()
+		p.mu.Unlock()
+		waitFor(ctx) // also if ctx has ended: it gives back what it was given for that
+		p.mu.Lock()
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	p.announce()
+	err = p.ended
+	p.mu.Unlock()
+	if n > 0 {
+		return first, n, nil
+	}
+	return first, 0, errors.Join(err, ctx.Err())
+}
+
+// put writes a record, or says how to wait for those who are in the way. p.mu is held.
+func (p *partition) put(r *stream.Record) (waitFor func(context.Context)) {
+	size := stream.RecordBytes(len(r.Data))
+	now := p.clock()
+	if !p.ring.Fits(size) {
+		p.collect()
+	}
+	place, blockers := p.ring.Append(size, now)
+	if len(blockers) > 0 {
+		p.counts.waits.Add(1)
+		return p.blocked(blockers, now)
+	}
+	p.counts.records.Add(1)
+	p.counts.bytes.Add(uint64(len(r.Data)))
+	p.counts.moved.Add(place.Moved)
+	r.Time = now
+	for _, s := range [...]*stream.Segment{p.log, p.shared} { // the log first: who has read it must find it again
+		if s == nil {
+			continue
+		}
+		if place.Begins {
+			s.Begin(place.Object, place.Offset)
+		}
+		s.Put(place.Object, place.At, *r)
+		s.Publish(place.Object, place.Used, place.Count)
+	}
+	return nil
+}
+
+// collect takes note of what consumers have let go of. p.mu is held.
+func (p *partition) collect() {
+	for _, s := range p.seats {
+		s.report()
+	}
+}
+
+// report takes note of where a consumer is. p.mu is held.
+func (s *seat) report() {
+	c := s.sub.cursor
+	next := c.Next(s.cell).Load() // before held: what it has let go of it is done with
+	if err := s.p.ring.LetGo(s.sub.id, c.Held(s.cell).Load(), next); err != nil {
+		s.sub.stop(invalid("%v", err))
+		s.p.ring.Leave(s.sub.id, s.p.clock())
+	}
+}
+
+// blocked says how to wait for the first of blockers: as long as that one is in the way, it does
+// not matter what others do. p.mu is held.
+func (p *partition) blocked(blockers []core.Blocker, now int64) func(context.Context) {
+	b := blockers[0]
+	pause := min(time.Duration(b.Until-now), freedAtOnce)
+	for _, s := range p.seats {
+		if s.sub.id != b.ID || b.ID == 0 {
+			continue
+		}
+		if s.sub.stopped() {
+			p.ring.Leave(b.ID, now)
+			return func(context.Context) {}
+		}
+		c, cell := s.sub.cursor, s.cell
+		freed := c.Freed(cell)
+		before := freed.Load()
+		c.Want(cell).Store(b.Want)
+		if c.Held(cell).Load() >= b.Want {
+			return func(context.Context) {}
+		}
+		select {
+		case sleepers <- struct{}{}:
+		default: // there are enough: this one looks again and again
+			pause = min(pause, pollEvery)
+			continue
+		}
+		// The page stays mapped while somebody sleeps there.
+		s.sub.users.Add(1)
+		return func(ctx context.Context) {
+			defer func() { <-sleepers }()
+			defer s.sub.users.Done()
+			if deadline, ok := ctx.Deadline(); ok {
+				pause = min(pause, time.Until(deadline))
+			}
+			futex.Wait(freed, before, pause)
+		}
+	}
+	// Someone who has left, and whose place is kept; or there is no thread to sleep at the futex.
+	return func(ctx context.Context) {
+		t := time.NewTimer(pause)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// announce tells readers that there is something new. p.mu is held.
+func (p *partition) announce() {
+	for _, s := range p.seats {
+		s.sub.ring()
+	}
+	if p.news != nil {
+		close(p.news)
+		p.news = nil
+	}
+}
+
+// leave takes a subscription's seat away. p.mu is held.
+func (p *partition) leave(sub *Subscription) {
+	for i, s := range p.seats {
+		if s.sub == sub {
+			s.report()
+			p.seats = append(p.seats[:i], p.seats[i+1:]...)
+			p.ring.Leave(sub.id, p.clock())
+			return
+		}
+	}
+}

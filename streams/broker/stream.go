@@ -1,0 +1,338 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/stream"
+	"github.com/netcraq/netcraq/streams/core"
+)
+
+// Stream is one of a namespace's.
+type Stream struct {
+	Namespace, Name string
+	Incarnation     string
+	Config          node.StreamConfig
+
+	b          *Broker
+	dir        string // "": it is volatile
+	partitions []*partition
+	saved      []map[string]uint64 // positions, as they were saved last
+	dropped    bool                // its folder is not its own any more
+	stop       context.CancelFunc  // of its source; nil: it has none
+	stopped    chan struct{}
+}
+
+// State is what its partitions have.
+func (s *Stream) State() (out []node.PartitionState) {
+	for _, p := range s.partitions {
+		p.mu.Lock()
+		_, oldest := p.ring.Oldest()
+		out = append(out, node.PartitionState{Oldest: oldest, Next: p.ring.Next()})
+		p.mu.Unlock()
+	}
+	return out
+}
+
+func (s *Stream) partition(n int) (*partition, error) {
+	if n < 0 || n >= len(s.partitions) {
+		return nil, invalid("partition %d: the stream has partitions 0 to %d", n, len(s.partitions)-1)
+	}
+	return s.partitions[n], nil
+}
+
+// Append appends records to a partition, as many as there is room for until ctx ends: it waits for
+// consumers as the stream's rule is. It says which offset the first got, and how many were
+// appended; with none there is an error. at, where it is not nil, is the offset that the first is
+// to get.
+func (s *Stream) Append(ctx context.Context, n int, records []stream.Record, at *uint64) (uint64, int, error) {
+	p, err := s.partition(n)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, r := range records {
+		if most := stream.MaxRecord(s.Config.ObjectBytes); len(r.Data) > most {
+			return 0, 0, node.Errorf(node.CodeTooLarge, "open a stream with larger objects",
+				"a record of %d bytes; in objects of %d bytes it has at most %d", len(r.Data), s.Config.ObjectBytes, most)
+		}
+	}
+	return p.append(ctx, records, at)
+}
+
+// from is where a reader begins.
+func (s *Stream) from(from string, offsets bool, incarnation, name string) (core.From, error) {
+	if incarnation != "" && incarnation != s.Incarnation {
+		return 0, node.Errorf(node.CodeInvalidArgument, "begin anew", "the stream is another one of this name: %s, not %s",
+			s.Incarnation, incarnation)
+	}
+	if len(name) > node.MaxKeyName || !utf8.ValidString(name) {
+		return 0, invalid("a consumer's name is UTF-8, of at most %d bytes", node.MaxKeyName)
+	}
+	switch {
+	case offsets && from != "":
+		return 0, invalid("give from or offsets")
+	case offsets:
+		return core.At, nil
+	case from == node.FromKnown:
+		return core.Known, nil
+	case from == node.FromEarliest:
+		return core.Earliest, nil
+	case from == node.FromLatest:
+		return core.Latest, nil
+	}
+	return 0, invalid("from is %.20q; it is %q, %q, or left out", from, node.FromEarliest, node.FromLatest)
+}
+
+// Batch is what Read has read.
+type Batch struct {
+	Offset, Next, Missed uint64
+	Records              []stream.Record // copies
+}
+
+// Read reads records of a partition: at most so many, or as many as fits says. Where there is none
+// it waits until ctx ends, which is no error.
+func (s *Stream) Read(ctx context.Context, d *node.ReadData, most int, fits func(stream.Record) bool) (b Batch,
+	err error) {
+	isNew := false
+	defer func() {
+		if err == nil && isNew { // what it has not read is held from now on, whatever becomes of this process
+			err = s.remember()
+		}
+	}()
+	p, err := s.partition(d.Partition)
+	if err != nil {
+		return b, err
+	}
+	from, err := s.from(d.From, d.Offset != nil, d.Incarnation, d.Consumer)
+	if err != nil {
+		return b, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock() // before the name is written down
+	var want uint64
+	switch known, ok := p.ring.Where(d.Consumer); {
+	case from == core.At:
+		want = *d.Offset
+	case from == core.Latest:
+		want = p.ring.Next()
+	case from == core.Known && d.Consumer != "" && ok:
+		want = known
+	default:
+		_, want = p.ring.Oldest()
+	}
+	for {
+		if p.ended != nil {
+			return b, p.ended
+		}
+		start, err := p.ring.Find(want)
+		if err != nil {
+			return b, asJoin(err)
+		}
+		if d.Consumer != "" {
+			_, known := p.ring.Where(d.Consumer)
+			isNew = isNew || !known
+			if err := p.ring.Commit(d.Consumer, start.Offset, p.clock()); err != nil {
+				return b, asJoin(err)
+			}
+		}
+		b = Batch{Offset: start.Offset, Next: start.Offset, Missed: start.Missed}
+		if start.Offset < p.ring.Next() {
+			// The memory stays while its lock is held; the copies of a batch are short.
+			b.Records = copyRecords(p.shared, start, most, fits)
+			b.Next += uint64(len(b.Records))
+			return b, nil
+		}
+		if ctx.Err() != nil {
+			return b, nil
+		}
+		if p.news == nil {
+			p.news = make(chan struct{})
+		}
+		news := p.news
+		p.mu.Unlock()
+		select {
+		case <-news:
+		case <-ctx.Done():
+		}
+		p.mu.Lock()
+	}
+}
+
+// copyRecords copies records from a place on.
+func copyRecords(s *stream.Segment, from core.Start, most int, fits func(stream.Record) bool) (out []stream.Record) {
+	skip := from.Offset
+	for n := from.Object; n < s.Begun(); n++ {
+		o, ok := s.Object(n)
+		if !ok {
+			return out
+		}
+		offset := o.First
+		for at := 0; ; offset++ {
+			r, next, ok := o.Next(at)
+			if !ok {
+				break
+			}
+			at = next
+			if offset < skip {
+				continue
+			}
+			if len(out) == most || !fits(r) {
+				return out
+			}
+			r.Data = append([]byte(nil), r.Data...)
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// asJoin makes an error of a ledger one that a client is told.
+func asJoin(err error) error {
+	var many core.TooMany
+	if errors.As(err, &many) {
+		return quota("forget names, or wait until what they hold has lapsed", "%v", err)
+	}
+	return asNode(err)
+}
+
+// remember writes down the name of a consumer that is new.
+func (s *Stream) remember() error {
+	if err := s.save(); err != nil {
+		return node.Errorf(node.CodeInternal, "look whether the node has room for files",
+			"writing down where consumers are: %v", err)
+	}
+	return nil
+}
+
+// end is for a stream that is no more, or not here: consumers and producers are told why.
+func (s *Stream) end(why error) {
+	if s.stop != nil {
+		s.stop()
+	}
+	for _, p := range s.partitions {
+		p.mu.Lock()
+		p.ended = why
+		p.shared.End()
+		seats := slices.Clone(p.seats)
+		p.announce()
+		p.mu.Unlock()
+		for _, seat := range seats {
+			seat.sub.stop(why)
+		}
+	}
+	if s.stop != nil {
+		<-s.stopped
+	}
+	// Who has the turn sees that it has ended; then nobody writes.
+	for _, p := range s.partitions {
+		p.turn <- struct{}{}
+		<-p.turn
+		p.mu.Lock()
+		p.free()
+		p.mu.Unlock()
+	}
+}
+
+// Renew puts the records into other memory, and has all consumers subscribe anew: who may not any
+// more has mapped what is not written to any more.
+func (s *Stream) Renew() {
+	for _, p := range s.partitions {
+		p.mu.Lock()
+		if p.ended != nil {
+			p.mu.Unlock()
+			continue
+		}
+		memory, shared, err := newSegment(p.number, s.Config)
+		if err == nil {
+			oldest, _ := p.ring.Oldest()
+			err = copyObjects(shared, p.shared, oldest)
+		}
+		seats := slices.Clone(p.seats)
+		p.shared.End()
+		if err != nil { // rather nobody reads it than somebody who may not
+			p.ended = node.Errorf(node.CodeUnavailable, "look into the server's log", "there is no memory for the stream")
+			s.b.log.Error("a partition has no memory", "namespace", s.Namespace, "stream", s.Name, "error", err)
+			if memory != nil {
+				memory.Close()
+			}
+		} else {
+			p.memory.Close()
+			p.memory, p.shared = memory, shared
+		}
+		p.announce()
+		p.mu.Unlock()
+		for _, seat := range seats {
+			seat.sub.stop(errMoved)
+		}
+	}
+}
+
+// Source fills a stream.
+type Source interface {
+	// Run appends until ctx ends, or it cannot go on: then it is run again after a while. The sink
+	// tells what the stream has of it, by which it finds where it was.
+	Run(ctx context.Context, to Sink) error
+}
+
+// Sink is a stream as its source sees it.
+type Sink interface {
+	// Partitions is how many there are.
+	Partitions() int
+	// Had tells the records that a partition has, in order. They are not to be kept.
+	Had(partition int, tell func(stream.Record))
+	// Append appends all records, or ctx has ended, or the stream has.
+	Append(ctx context.Context, partition int, records []stream.Record) error
+}
+
+type sink struct{ *Stream }
+
+func (s sink) Partitions() int { return len(s.partitions) }
+
+func (s sink) Had(n int, tell func(stream.Record)) {
+	p := s.partitions[n]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	oldest, offset := p.ring.Oldest()
+	for _, r := range copyRecords(p.shared, core.Start{Object: oldest, Offset: offset}, int(^uint(0)>>1),
+		func(stream.Record) bool { return true }) {
+		tell(r)
+	}
+}
+
+func (s sink) Append(ctx context.Context, n int, records []stream.Record) error {
+	for len(records) > 0 {
+		_, done, err := s.Stream.Append(ctx, n, records, nil)
+		if err != nil {
+			return err
+		}
+		records = records[done:]
+	}
+	return nil
+}
+
+// sourcePause is between a source's end and its next run.
+const sourcePause = time.Second
+
+// fill runs the stream's source.
+func (s *Stream) fill(source Source) {
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop, s.stopped = stop, make(chan struct{})
+	go func() {
+		defer close(s.stopped)
+		for ctx.Err() == nil {
+			err := source.Run(ctx, sink{s})
+			if ctx.Err() != nil {
+				return
+			}
+			s.b.log.Warn("a stream's source ended, and is run again", "namespace", s.Namespace, "stream", s.Name, "error", err)
+			select {
+			case <-time.After(sourcePause):
+			case <-ctx.Done():
+			}
+		}
+	}()
+}

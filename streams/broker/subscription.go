@@ -1,0 +1,198 @@
+package broker
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/stream"
+	"github.com/netcraq/netcraq/internal/futex"
+	"github.com/netcraq/netcraq/streams/core"
+	"github.com/netcraq/netcraq/streams/segment"
+)
+
+// Subscription is a consumer that has partitions mapped. Its owner closes it.
+type Subscription struct {
+	// Answer is what the consumer is told, beside the descriptors.
+	Answer node.SubscribeAnswer
+
+	s      *Stream
+	id     core.ID
+	page   *segment.Memory
+	cursor *stream.Cursor
+	seats  []*seat
+	want   int            // partitions
+	users  sync.WaitGroup // of the page, beside those who hold a partition's lock
+	ended  atomic.Bool
+	done   chan struct{}
+	err    error
+	close  sync.Once
+}
+
+// Subscribe takes in a consumer.
+func (s *Stream) Subscribe(d *node.SubscribeData) (_ *Subscription, err error) {
+	which := d.Partitions
+	if len(which) == 0 {
+		for i := range s.partitions {
+			which = append(which, i)
+		}
+	}
+	if len(which) > len(s.partitions) {
+		return nil, invalid("%d partitions of %d", len(which), len(s.partitions))
+	}
+	for i, n := range which {
+		if n < 0 || n >= len(s.partitions) || slices.Contains(which[:i], n) {
+			return nil, invalid("partition %d: the stream has partitions 0 to %d, to be named once each", n, len(s.partitions)-1)
+		}
+	}
+	from, err := s.from(d.From, len(d.Offsets) > 0, d.Incarnation, d.Consumer)
+	if err != nil {
+		return nil, err
+	}
+	if from == core.At && len(d.Offsets) != len(which) {
+		return nil, invalid("%d offsets for %d partitions", len(d.Offsets), len(which))
+	}
+	id, err := s.b.admit(s, len(which))
+	if err != nil {
+		return nil, err
+	}
+	u := &Subscription{s: s, id: id, want: len(which), done: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			u.Close()
+		}
+	}()
+	if u.page, err = segment.NewShared("netcraq-cursor", stream.CursorBytes); err != nil {
+		return nil, err
+	}
+	if u.cursor, err = stream.FormatCursor(u.page.Bytes, len(which)); err != nil {
+		return nil, err
+	}
+	u.Answer = node.SubscribeAnswer{Descriptors: 1 + len(which), Incarnation: s.Incarnation}
+	for cell, n := range which {
+		var offset uint64
+		if from == core.At {
+			offset = d.Offsets[cell]
+		}
+		start, err := u.sit(s.partitions[n], cell, d, from, offset)
+		if err != nil {
+			return nil, err
+		}
+		u.Answer.Partitions = append(u.Answer.Partitions, start)
+	}
+	if d.Consumer != "" {
+		return u, s.remember()
+	}
+	return u, nil
+}
+
+// sit takes the consumer in at one partition.
+func (u *Subscription) sit(p *partition, cell int, d *node.SubscribeData, from core.From,
+	offset uint64) (out node.PartitionStart, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended != nil {
+		return out, p.ended
+	}
+	for _, s := range p.seats { // where the one of this name is, if it is there
+		s.report()
+	}
+	start, replaced, err := p.ring.Join(u.id, d.Consumer, from, offset, d.Skip, p.clock())
+	if err != nil {
+		return out, asJoin(err)
+	}
+	for i, s := range p.seats {
+		if s.sub.id == replaced && replaced != 0 {
+			s.sub.stop(node.Errorf(node.CodeNotHeld, "", "another one has subscribed as %q", d.Consumer))
+			p.seats = slices.Delete(p.seats, i, i+1)
+			break
+		}
+	}
+	u.cursor.Held(cell).Store(start.Object)
+	u.cursor.Next(cell).Store(start.Offset)
+	s := &seat{u, cell, p}
+	p.seats = append(p.seats, s)
+	u.seats = append(u.seats, s)
+	return node.PartitionStart{Partition: p.number, Bytes: len(p.memory.Bytes),
+		Generation: strconv.FormatUint(p.shared.Generation(), 10), Object: start.Object, Offset: start.Offset,
+		Missed: start.Missed}, nil
+}
+
+// Files are the descriptors for the consumer, in the order of the answer. The caller closes them.
+func (u *Subscription) Files() (out []*os.File, err error) {
+	f, err := u.page.Pass()
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, f)
+	for _, s := range u.seats {
+		s.p.mu.Lock()
+		if err = s.p.ended; err == nil {
+			f, err = s.p.memory.Pass()
+		}
+		s.p.mu.Unlock()
+		if err != nil {
+			for _, f := range out {
+				f.Close()
+			}
+			return nil, err
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// ring wakes the consumer if it sleeps.
+func (u *Subscription) ring() {
+	if u.cursor.Waiting().Load() != 0 {
+		u.cursor.Waiting().Store(0)
+		u.cursor.Bell().Add(1)
+		futex.Wake(u.cursor.Bell())
+	}
+}
+
+// stop ends it: its owner is to close it. The locks of its partitions may be held, or not.
+func (u *Subscription) stop(err error) {
+	if u.ended.CompareAndSwap(false, true) {
+		u.err = err
+		close(u.done)
+	}
+}
+
+func (u *Subscription) stopped() bool { return u.ended.Load() }
+
+// Done is closed when the broker has ended it. Err says why.
+func (u *Subscription) Done() <-chan struct{} { return u.done }
+
+// Err is why it has ended, when Done is closed.
+func (u *Subscription) Err() error { return u.err }
+
+// Close gives back what the consumer held.
+func (u *Subscription) Close() {
+	u.stop(nil)
+	u.close.Do(func() {
+		for _, s := range u.seats {
+			s.p.mu.Lock()
+			s.p.leave(u)
+			s.p.announce() // appends need not wait for it any more
+			s.p.mu.Unlock()
+		}
+		if u.cursor != nil {
+			for cell := range u.seats { // who sleeps there for it
+				u.cursor.Freed(cell).Add(1)
+				futex.Wake(u.cursor.Freed(cell))
+			}
+			u.cursor.Stopped().Store(1)
+			u.cursor.Bell().Add(1)
+			futex.Wake(u.cursor.Bell())
+			u.users.Wait()
+		}
+		if u.page != nil {
+			u.page.Close()
+		}
+		u.s.b.dismiss(u.s, u.want)
+	})
+}
