@@ -18,6 +18,7 @@ from e2e import (
     attacks,
     binaries,
     chain,
+    coordination,
     failure,
     gateway,
     install,
@@ -26,6 +27,7 @@ from e2e import (
     page,
     security,
     settings,
+    siege,
 )
 from e2e.acceptance import Check, CheckError
 from e2e.cluster import Cluster, Say, missing
@@ -40,6 +42,10 @@ CHECKS: dict[str, Check | str] = {
     "workload-without": "without",
     "chain": chain.forms,
     "node-api": nodeapi.door,
+    "libraries": coordination.libraries,
+    "locks": coordination.locks,
+    "siege": siege.siege,
+    "services": coordination.services,
     "placed": chain.serves,
     "workload-with": "with_netcraq",
     "smoke": gateway.smoke,
@@ -59,6 +65,10 @@ BEHIND_GATEWAY = (
     "workload-without",
     "chain",
     "node-api",
+    "libraries",
+    "locks",
+    "siege",
+    "services",
     "placed",
     "workload-with",
     "smoke",

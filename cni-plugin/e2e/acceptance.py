@@ -31,12 +31,13 @@ def require(condition: Any, what: str) -> None:
 def ready(cluster: Cluster) -> str:
     """All nodes are Ready, with this CNI alone."""
     begin = time.monotonic()
-    install.wait(cluster)
     cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=240s")
+    took = time.monotonic() - begin
+    install.wait(cluster)
     for node in cluster.nodes:
         found = node.run("ls", "/etc/cni/net.d").split()
         require(found == ["10-netcraq.conflist"], f"{node.name} has other networks than NetCRAQ's: {found}")
-    return f"{len(cluster.nodes)} nodes Ready {time.monotonic() - begin:.0f} s after the CNI was installed"
+    return f"{len(cluster.nodes)} nodes Ready {took:.0f} s after the CNI was installed"
 
 
 def system(cluster: Cluster) -> str:

@@ -34,7 +34,9 @@ def write(folder: Path, kubernetes: Path, own: Path) -> dict[str, Path]:
         Image(f"{REGISTRY}/coredns/coredns:{settings.COREDNS}", ["/coredns"], files={"coredns": kubernetes / "coredns"})
     )
     wanted.append(_kube_proxy(f"{REGISTRY}/kube-proxy:{version}", kubernetes))
-    wanted.append(Image(TESTPOD, ["/testpod"], files={"testpod": own / "testpod"}))
+    # Programs of the machine's own /usr, where a pod sees that, look for their libraries there.
+    libraries = {f"/{name}": f"usr/{name}" for name in ("lib", "lib64")}
+    wanted.append(Image(TESTPOD, ["/testpod"], files={"testpod": own / "testpod"}, links=libraries))
     wanted += [from_containerfile(path, tag, own) for path, tag in project()]
     archives = {}
     for image in wanted:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from http.client import HTTPException
 from typing import Any
 
-from e2e import chain, fixtures
+from e2e import chain, coordination, fixtures
 from e2e.acceptance import pods, require
 from e2e.api import Api, ApiError
 from e2e.cluster import Cluster
@@ -16,6 +17,9 @@ from e2e.kubectl import Kubectl, until
 
 APP = "spread"
 REPLICAS = 6
+ELECTION = 40
+"""Seconds for which pods want to lead."""
+
 PATH = "/api/v1/namespaces/default/configmaps"
 
 
@@ -89,8 +93,8 @@ class Writer(threading.Thread):
 
 
 def power_off(cluster: Cluster) -> str:
-    """A node goes: the chain goes on without it, its pods are made elsewhere, no acknowledged write
-    is lost. It comes back, and is a member again.
+    """A node goes: the chain goes on without it, its pods are made elsewhere, a pod elsewhere leads
+    in the place of its own, no acknowledged write is lost. It comes back, and is a member again.
     """
     kubectl, victim = cluster.kubectl, cluster.nodes[-1]
     kubectl.apply(fixtures.deployment(APP, REPLICAS))
@@ -99,9 +103,11 @@ def power_off(cluster: Cluster) -> str:
         writer = Writer(api)
         writer.start()
         until("some objects are written", lambda: len(writer.acknowledged) > 5, every=0.1)
-        begin = time.monotonic()
+        election = coordination.Election(cluster, ELECTION)
+        begin, died = time.monotonic(), time.time()
         victim.power_off()
         failed_over = until("the chain goes on without it", lambda: _without(kubectl, victim.name), every=0.2) - begin
+        led_after = election.passed_on(died)
         elsewhere = until("its pods are made elsewhere", lambda: _elsewhere(cluster, victim.name)) - begin
         lost_while_away = writer.lost()
         begin = time.monotonic()
@@ -113,13 +119,19 @@ def power_off(cluster: Cluster) -> str:
         require(victim.name in chain.members(kubectl), f"{victim.name} is not among {chain.members(kubectl)}")
         writer.stop()
         lost = lost_while_away + writer.lost()
+    election.judge(died)
+    patience = coordination.after_death(coordination.LEADER_TTL) + failed_over + coordination.SLACK
+    require(
+        led_after <= patience, f"another pod led {led_after:.1f} s after the leader's node had died, not {patience}"
+    )
     require(not lost, f"acknowledged writes are lost: {lost}")
     written = max(writer.acknowledged.values())
     kubectl("delete", f"deployment/{APP}")
     kubectl("delete", "configmap", *writer.acknowledged)
     return (
         f"chain without it after {failed_over:.1f} s, its pods elsewhere after {elsewhere:.0f} s; back: Ready after {back:.0f} s, in the chain after "
-        f"{recovered:.0f} s; {written} writes, {len(writer.refused)} refused, none lost, the slowest took {writer.longest:.1f} s"
+        f"{recovered:.0f} s; {written} writes, {len(writer.refused)} refused, none lost, the slowest took {writer.longest:.1f} s; "
+        f"another pod led {led_after:.1f} s after the one that did, with a time to live of {coordination.LEADER_TTL:.0f} s"
     )
 
 
@@ -148,11 +160,20 @@ def blackout(cluster: Cluster) -> str:
         whole = time.monotonic() - begin
         lost = Writer(api, writer.acknowledged).lost()
         require(not lost, f"acknowledged writes are lost: {lost}")
-    kubectl("delete", "configmap", *{**writer.acknowledged, **after.acknowledged})
+    written = {**writer.acknowledged, **after.acknowledged}
+    # Keys that were in the network are written again when placement has found their slots lost.
+    until("what was written can be deleted", lambda: _delete(kubectl, written), every=0.5)
+    deleted = time.monotonic() - begin
     return (
-        f"the API server answers after {answers:.0f} s, objects are written after {writes:.0f} s, the chain is whole after {whole:.0f} s; none of "
+        f"the API server answers after {answers:.0f} s, objects are written after {writes:.0f} s, the chain is whole after {whole:.0f} s, what "
+        f"was in the network is written again after {deleted:.0f} s at most; none of "
         f"{max(writer.acknowledged.values())} writes lost"
     )
+
+
+def _delete(kubectl: Kubectl, names: Iterable[str]) -> bool:
+    kubectl("delete", "configmap", "--ignore-not-found", *names)
+    return True
 
 
 def _without(kubectl: Kubectl, name: str) -> float | None:

@@ -8,36 +8,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from e2e import fixtures
 from e2e.acceptance import require
 from e2e.cluster import Cluster
 from e2e.kubectl import until
+from e2e.podprograms import FOLDER, pod
 
 SOCKET = "/run/netcraq/node.sock"
 """Where a pod sees it."""
 
-FOLDER = "/run/netcraq-node"
-"""Its folder on the node."""
-
 SPACE, OTHER = "door-a", "door-b"
 """Two namespaces."""
-
-OWN = 65534
-"""The user of the pods, who has no capability."""
-
-
-def _pod(namespace: str, name: str, node: str) -> dict[str, Any]:
-    """A pod without any privilege, that sees the socket."""
-    template = fixtures.template(name, probe=False)
-    container = template["spec"]["containers"][0]
-    container["securityContext"] |= {"capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True, "runAsUser": OWN}
-    container["volumeMounts"] = [{"name": "netcraq", "mountPath": "/run/netcraq", "readOnly": True}]
-    template["spec"] |= {
-        "volumes": [{"name": "netcraq", "hostPath": {"path": FOLDER, "type": "Directory"}}],
-        "nodeName": node,
-    }
-    metadata = {**template["metadata"], "name": name, "namespace": namespace}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
 def _grant(namespace: str, account: str, verbs: list[str]) -> list[dict[str, Any]]:
@@ -61,7 +41,7 @@ def _grant(namespace: str, account: str, verbs: list[str]) -> list[dict[str, Any
     ]
 
 
-class _Door:
+class Door:
     """The socket, as a pod sees it."""
 
     def __init__(self, cluster: Cluster, namespace: str, pod: str) -> None:
@@ -77,19 +57,34 @@ class _Door:
         require(len(answers) == len(lines), f"{self.pod} asks {lines}, and hears {said.stdout}{said.stderr}")
         return answers
 
-    def one(self, name: str, **data: Any) -> dict[str, Any]:
+    def one(self, name: str, /, **data: Any) -> dict[str, Any]:
         """What one function answers."""
         answer = self.ask((name, data))[0]
         require("data" in answer, f"{self.namespace}/{self.pod}: {name} {data}: {answer}")
         return answer["data"]
 
-    def refused(self, rule: str, name: str, **data: Any) -> None:
+    def refused(self, rule: str, name: str, /, **data: Any) -> None:
         """A function that has to be refused, by a rule."""
         error = self.ask((name, data))[0].get("error", {})
         require(
             error.get("code") == "permission_denied" and f"(rule {rule})" in error["message"],
             f"{self.namespace}/{self.pod}: {name} {data}: {error}, want the rule {rule}",
         )
+
+
+def own(cluster: Cluster) -> list[Door]:
+    """The door of each node, as a pod of SPACE sees it."""
+    return [Door(cluster, SPACE, f"own-{node.name}") for node in cluster.nodes]
+
+
+def other(cluster: Cluster) -> Door:
+    """The door of the last node, as a pod of OTHER sees it."""
+    return Door(cluster, OTHER, "other")
+
+
+def tidy(cluster: Cluster) -> None:
+    """Take the pods away."""
+    cluster.kubectl("delete", "namespace", SPACE, OTHER, "--ignore-not-found")
 
 
 def door(cluster: Cluster) -> str:
@@ -106,22 +101,20 @@ def door(cluster: Cluster) -> str:
         "the namespaces have service accounts",
         lambda: all(kubectl.items("serviceaccounts", "-n", name) for name in (SPACE, OTHER)),
     )
-    kubectl.apply(*(_pod(*one) for one in wanted))
+    kubectl.apply(*(pod(*one) for one in wanted))
     for namespace, name, _ in wanted:
         kubectl("wait", "-n", namespace, f"pod/{name}", "--for=condition=Ready", "--timeout=120s")
-    own = [_Door(cluster, SPACE, f"own-{node}") for node in nodes]
-    other = _Door(cluster, OTHER, "other")
-
-    until("the node API has its chains", lambda: "data" in own[0].ask(("put", {"key": "color", "value": "blue"}))[0])
-    for one in own:
+    mine, foreign = own(cluster), other(cluster)
+    until("the node API has its chains", lambda: "data" in mine[0].ask(("put", {"key": "color", "value": "blue"}))[0])
+    for one in mine:
         hello = one.one("hello")
         require(hello["namespace"] == SPACE, f"a pod of {SPACE} is taken for one of {hello}")
         until(f"{one.pod} has its chains", lambda one=one: "data" in one.ask(("get", {"key": "color"}))[0])
         require(one.one("get", key="color")["value"] == "blue", f"{one.pod} reads another value")
         one.one("increment", key="count")
-    require(own[0].one("get", key="count")["value"] == str(len(own)), "increments of several nodes are lost")
+    require(mine[0].one("get", key="count")["value"] == str(len(mine)), "increments of several nodes are lost")
 
-    held, second, freed = own[0].ask(
+    held, second, freed = mine[0].ask(
         ("lock", {"name": "leader", "ttlMs": 5000, "waitMs": 0}),
         ("get", {"key": "color"}),
         ("lock", {"name": "other", "ttlMs": 5000, "waitMs": 0}),
@@ -131,8 +124,8 @@ def door(cluster: Cluster) -> str:
         f"lock: {held}, {freed}",
     )
 
-    require(other.one("hello")["namespace"] == OTHER, "the other pod is taken for one of another namespace")
-    require(not other.one("get", key="color")["found"], "a namespace sees the key of another under its own name")
+    require(foreign.one("hello")["namespace"] == OTHER, "the other pod is taken for one of another namespace")
+    require(not foreign.one("get", key="color")["found"], "a namespace sees the key of another under its own name")
     for name, data in {
         "get": {"key": "color"},
         "put": {"key": "color", "value": "red"},
@@ -140,25 +133,25 @@ def door(cluster: Cluster) -> str:
         "lock": {"name": "leader", "waitMs": 0},
         "watch": {"keys": ["color"]},
     }.items():
-        other.refused("roles", name, namespace=SPACE, **data)
-    hello, get = other.ask(("hello", {"namespace": SPACE}), ("get", {"key": "color"}))
+        foreign.refused("roles", name, namespace=SPACE, **data)
+    hello, get = foreign.ask(("hello", {"namespace": SPACE}), ("get", {"key": "color"}))
     require(
         get.get("error", {}).get("code") == "permission_denied", f"by hello another namespace is had: {hello}, {get}"
     )
     for name in (f"../{SPACE}", SPACE.upper(), f"{OTHER}/../{SPACE}", SPACE.replace("a", "\u0430")):
-        error = other.ask(("get", {"namespace": name, "key": "color"}))[0].get("error", {})
+        error = foreign.ask(("get", {"namespace": name, "key": "color"}))[0].get("error", {})
         require(error.get("code") == "invalid_argument", f"the namespace {name}: {error}")
     kubectl.apply(*_grant(SPACE, OTHER, ["get"]))
     until(
         "a Role is heard of",
-        lambda: other.ask(("get", {"namespace": SPACE, "key": "color"}))[0].get("data", {}).get("value") == "blue",
+        lambda: foreign.ask(("get", {"namespace": SPACE, "key": "color"}))[0].get("data", {}).get("value") == "blue",
     )
-    other.refused("roles", "put", namespace=SPACE, key="color", value="red")
+    foreign.refused("roles", "put", namespace=SPACE, key="color", value="red")
 
     for node in cluster.nodes:
         modes = node.run("stat", "-c", "%a %U", FOLDER, f"{FOLDER}/node.sock").split("\n")
         require(modes[:2] == ["755 root", "666 root"], f"{node.name}'s socket is {modes}")
     return (
-        f"{len(own)} pods on {len(nodes)} nodes share keys and locks of their namespace; another's are "
+        f"{len(mine)} pods on {len(nodes)} nodes share keys and locks of their namespace; another's are "
         "refused, by names and by tricks, until a Role grants them"
     )

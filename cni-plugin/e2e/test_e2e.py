@@ -106,6 +106,17 @@ def test_attacks_are_all_that_testpod_knows():
     assert set(re.findall(r'^\t"(\w+)":', table, re.MULTILINE)) == {*attacks.ATTACKS, "flood"}
 
 
+def test_programs_are_the_same_in_all_languages():
+    folder = settings.HERE / "testpod"
+    go = (folder / "program.go").read_text()
+    for name, form in (("program.py", r"def ({})\("), ("program.mjs", r"async function ({})\(")):
+        found = re.findall(form.format("basics|hold"), (folder / name).read_text())
+        assert found == ["basics", "hold"], name
+        for event in ("put", "got", "events", "overtaken", "refused", "waiting", "pid", "token", "at"):
+            assert re.search(rf"\b{event}\b", (folder / name).read_text()), f"{name}: {event}"
+            assert f'"{event}"' in go, event
+
+
 def test_kubernetes_module_is_the_version_that_is_named():
     listed = (settings.HERE / "kubernetes" / "go.mod").read_text()
     assert f"require k8s.io/kubernetes {settings.KUBERNETES}\n" in listed

@@ -9,11 +9,14 @@
 //	testpod send ADDRESS HEX    send a UDP datagram, and print what comes back within a second, in hexadecimal
 //	testpod attack NAME...      send what a hostile pod can (attack.go), and print how much was sent and what was answered
 //	testpod door SOCKET REQUEST...  send requests to the node API (door.go), and print the answers
+//	testpod program NAME...     use the node API by its library (program.go), and print what happened
+//	testpod besiege NAMESPACE SECONDS   do to the node API what a hostile pod can (besiege.go), and print what it got
+//	testpod kill PID KILL|TERM  end a process of the same container, and print when
 //	testpod probe               read a key of the chain, and print how long answers take
 package main
 
 import (
-	"context"
+	"bufio"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -51,6 +54,12 @@ func main() {
 		err = attack(args)
 	case "door":
 		err = door(args)
+	case "program":
+		err = program(args)
+	case "besiege":
+		err = besiege(args)
+	case "kill":
+		err = kill(args)
 	case "probe":
 		err = probe(args)
 	default:
@@ -118,7 +127,8 @@ func get(urls []string) error {
 	return failed
 }
 
-// talk needs its one connection to last: it is not made again.
+// talk needs its one connection to last: it is not made again. (An http.Client makes another one where
+// a busy machine is slow to tell it that the first can be used again.)
 func talk(args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("talk takes a URL and a number of seconds, not %d arguments", len(args))
@@ -127,16 +137,23 @@ func talk(args []string) error {
 	if err != nil {
 		return fmt.Errorf("talk: the number of seconds: %w", err)
 	}
-	dials := 0
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network,
-		address string) (net.Conn, error) {
-		dials++
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}}}
+	request, err := http.NewRequest(http.MethodGet, args[0], nil)
+	if err != nil {
+		return fmt.Errorf("talk: %w", err)
+	}
+	nc, err := net.Dial("tcp", request.URL.Host)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	in := bufio.NewReader(nc)
 	asked, longest := 0, time.Duration(0)
 	for end := time.Now().Add(time.Duration(seconds) * time.Second); time.Now().Before(end); asked++ {
 		begin := time.Now()
-		answer, err := client.Get(args[0])
+		if err := request.Write(nc); err != nil {
+			return fmt.Errorf("after %d answers: %w", asked, err)
+		}
+		answer, err := http.ReadResponse(in, request)
 		if err != nil {
 			return fmt.Errorf("after %d answers: %w", asked, err)
 		}
@@ -147,7 +164,7 @@ func talk(args []string) error {
 		longest = max(longest, time.Since(begin))
 		time.Sleep(20 * time.Millisecond)
 	}
-	fmt.Printf("%d answers by %d connection(s), the longest wait %.3f s\n", asked, dials, longest.Seconds())
+	fmt.Printf("%d answers by 1 connection, the longest wait %.3f s\n", asked, longest.Seconds())
 	return nil
 }
 

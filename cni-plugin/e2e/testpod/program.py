@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""testpod's programs basics and hold (program.go), with the Python library."""
+
+import json
+import os
+import sys
+import threading
+import time
+
+from netcraq import node
+
+
+def say(**event: object) -> None:
+    """Print an event."""
+    print(json.dumps(event), flush=True)
+
+
+def basics(client: node.Client, key: str, other: str) -> None:
+    """Put, get and watch a key, and try another namespace's."""
+    with client.watch([key]) as watch:
+        last = ""
+        for i in range(5):
+            last = f"value {i}"
+            client.put(key, last)
+        got = client.get(key)
+        events, overtaken, version = 0, 0, ""
+        while version != got.version:
+            event = watch.next(30)
+            events, overtaken, version = events + 1, overtaken + event.overtaken, event.version
+    refused = []
+    for call in (
+        lambda: client.get(key, namespace=other),
+        lambda: client.put(key, "forged", namespace=other),
+        lambda: client.lock(key, namespace=other, wait=0),
+    ):
+        try:
+            call()
+            refused.append("it was done")
+        except node.NodeError as error:
+            refused.append(f"{error.code}: {error}")
+    say(put=last, got=got.text, events=events, overtaken=overtaken, refused=refused)
+
+
+def hold(client: node.Client, name: str, ttl: str, then: str) -> None:
+    """Take a lock, and keep it until this is killed, or give it back."""
+    say(waiting=True, pid=os.getpid())
+    lock = client.lock(name, ttl=float(ttl), wait=120)
+    say(token=str(lock.token), at=time.time())
+    if then == "keep":
+        threading.Event().wait()
+    lock.release()
+
+
+if __name__ == "__main__":
+    with node.connect() as connected:
+        {"basics": basics, "hold": hold}[sys.argv[1]](connected, *sys.argv[2:])
