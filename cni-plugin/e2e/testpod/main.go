@@ -127,8 +127,8 @@ func get(urls []string) error {
 	return failed
 }
 
-// talk needs its one connection to last: it is not made again. (An http.Client makes another one where
-// a busy machine is slow to tell it that the first can be used again.)
+// talk needs its one connection to last: it is not made again. (An http.Client makes another one
+// where a busy machine is slow to tell it that the first can be used again.)
 func talk(args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("talk takes a URL and a number of seconds, not %d arguments", len(args))

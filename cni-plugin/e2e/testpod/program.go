@@ -197,9 +197,9 @@ func lead(ctx context.Context, c *node.Client, args []string) error {
 
 const loaders = 4
 
-// load KEY SECONDS PATIENCE adds one to keys again and again, with PATIENCE seconds for each call, and
-// says what became of it: of each key afterwards as much must be there as was acknowledged, and no
-// more than that and what is of unknown outcome.
+// load KEY SECONDS PATIENCE adds one to keys again and again, with PATIENCE seconds for each call,
+// and says what became of it: of each key afterwards as much must be there as was acknowledged, and
+// no more than that and what is of unknown outcome.
 func load(ctx context.Context, c *node.Client, args []string) error {
 	if len(args) != 3 {
 		return errors.New("load takes a key, for how long, and for how long each call")
