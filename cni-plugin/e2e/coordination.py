@@ -106,6 +106,8 @@ class Election:
         self.leader = Program(cluster, SPACE, doors[0].pod, *arguments)
         self._first = int(self.leader.event("leads")["leads"])
         self._others = [Program(cluster, SPACE, door.pod, *arguments) for door in doors[1:]]
+        for one in self._others:
+            one.event("candidate")
 
     def passed_on(self, died: float) -> float:
         """Seconds until another leads, after the last node's pod has died at ``died``."""

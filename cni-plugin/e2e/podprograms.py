@@ -125,7 +125,8 @@ class Program:
     def check(self) -> None:
         """Raise CheckError where it has failed."""
         if not self._thread.is_alive() and self._process.wait(PATIENCE) != 0:
-            raise CheckError(f"{self.name}: {self.events} {''.join(self._said)[-2000:]}")
+            status, said = self._process.returncode, "".join(self._said)[-2000:]
+            raise CheckError(f"{self.name}: exit status {status}: {self.events} {said}")
 
     def result(self, seconds: float = PATIENCE) -> dict[str, Any]:
         """The last event, when it has ended as it ought to."""

@@ -172,13 +172,12 @@ func lead(ctx context.Context, c *node.Client, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, long)
 	defer cancel()
+	say(map[string]any{"candidate": host, "at": now()})
 	for ctx.Err() == nil {
 		l, err := c.Campaign(ctx, args[0], host, node.TTL(ttl))
 		if err != nil {
-			if ctx.Err() == nil {
-				say(map[string]any{"trouble": err.Error(), "at": now()})
-				time.Sleep(50 * time.Millisecond)
-			}
+			say(map[string]any{"trouble": err.Error(), "at": now()})
+			time.Sleep(50 * time.Millisecond)
 			continue
 		}
 		token := strconv.FormatUint(l.Token(), 10)
