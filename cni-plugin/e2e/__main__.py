@@ -22,6 +22,7 @@ from e2e import (
     failure,
     gateway,
     install,
+    lasting,
     lifecycle,
     nodeapi,
     page,
@@ -52,6 +53,7 @@ CHECKS: dict[str, Check | str] = {
     "attacks": attacks.attacks,
     "storm": acceptance.storm,
     "upgrade": lifecycle.upgrade,
+    "lasting": lasting.lasting,
     "power": failure.power_off,
     "blackout": failure.blackout,
     "remove": lifecycle.remove,
@@ -74,6 +76,7 @@ BEHIND_GATEWAY = (
     "smoke",
     "attacks",
     "upgrade",
+    "lasting",
     "power",
     "blackout",
 )

@@ -105,8 +105,12 @@ class Program:
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith("{"):
-                self.events.append(json.loads(line))
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = None
+            if isinstance(event, dict):
+                self.events.append(event)
             else:
                 self._said.append(line)
 
