@@ -12,6 +12,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+	"github.com/netcraq/netcraq/internal/netdump"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -184,7 +185,7 @@ func (a *Agent) Reconcile() error {
 
 // unrecorded lists interfaces of the agent that no record is about.
 func (a *Agent) unrecorded() ([]netlink.Link, error) {
-	links, err := netlink.LinkList()
+	links, err := netdump.Whole(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("listing interfaces: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
+	"github.com/netcraq/netcraq/internal/netdump"
 )
 
 // Check looks whether an attachment is as it was made, and names everything that is not.
@@ -65,7 +66,7 @@ func (a *Agent) checkHost(r *agentapi.Record, req *agentapi.Check, note func(str
 	if there, err := ingressfilter.Attached(l.Attrs().Index); err != nil || !there {
 		note("%s has no ingress filter (%v)", r.Host.Name, err)
 	}
-	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		note("the addresses of %s: %v", r.Host.Name, err)
 	}
@@ -74,7 +75,7 @@ func (a *Agent) checkHost(r *agentapi.Record, req *agentapi.Check, note func(str
 			note("%s does not have the gateway's address %s", r.Host.Name, addr.Gateway)
 		}
 	}
-	routes, err := netlink.RouteList(l, netlink.FAMILY_ALL)
+	routes, err := netdump.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		note("the routes by %s: %v", r.Host.Name, err)
 	}
@@ -93,7 +94,7 @@ func (c *container) check(r *agentapi.Record, req *agentapi.Check, note func(str
 		return
 	}
 	checkLink(l, r.Container, req.Container, note)
-	addrs, err := c.handle.AddrList(l, netlink.FAMILY_ALL)
+	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return c.handle.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		note("the addresses of the container's %s: %v", r.Container.Name, err)
 	}
@@ -102,7 +103,7 @@ func (c *container) check(r *agentapi.Record, req *agentapi.Check, note func(str
 			note("the container's %s does not have the address %s", r.Container.Name, addr.Prefix)
 		}
 	}
-	routes, err := c.handle.RouteList(l, netlink.FAMILY_ALL)
+	routes, err := netdump.Whole(func() ([]netlink.Route, error) { return c.handle.RouteList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		note("the routes of the container: %v", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/internal/netdump"
 )
 
 // What kernels before 6.6 have in the place of tcx: a filter of the queueing discipline clsact.
@@ -41,8 +43,10 @@ func attachFilterNamed(ifindex int, prog *ebpf.Program, name string) error {
 }
 
 func filterAttached(ifindex int) (bool, error) {
-	filters, err := netlink.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{
-		Index: ifindex}}, netlink.HANDLE_MIN_INGRESS)
+	filters, err := netdump.Whole(func() ([]netlink.Filter, error) {
+		return netlink.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}},
+			netlink.HANDLE_MIN_INGRESS)
+	})
 	if err != nil {
 		return false, fmt.Errorf("looking for an ingress filter at interface %d: %w", ifindex, err)
 	}

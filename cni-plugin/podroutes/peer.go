@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
+	"github.com/netcraq/netcraq/internal/netdump"
 )
 
 // The switches of two nodes are connected by a tunnel that only they use, as by a cable. A network
@@ -58,7 +59,7 @@ func PeerLink(self, peer Node) (string, error) {
 
 // RemovePeerLinks removes the tunnels to nodes that are not among those named.
 func RemovePeerLinks(keep []Node) error {
-	links, err := netlink.LinkList()
+	links, err := netdump.Whole(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("listing interfaces: %w", err)
 	}

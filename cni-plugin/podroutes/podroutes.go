@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
+	"github.com/netcraq/netcraq/internal/netdump"
 )
 
 const (
@@ -200,8 +201,10 @@ func replaceRoutes(protocol int, want map[netip.Prefix]*netlink.Route) error {
 			errs = append(errs, fmt.Errorf("the route to %s: %w", to, err))
 		}
 	}
-	have, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: netlink.RouteProtocol(
-		protocol)}, netlink.RT_FILTER_PROTOCOL)
+	have, err := netdump.Whole(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: netlink.RouteProtocol(protocol)},
+			netlink.RT_FILTER_PROTOCOL)
+	})
 	if err != nil {
 		return errors.Join(append(errs, fmt.Errorf("listing routes: %w", err))...)
 	}
@@ -267,7 +270,7 @@ func tunnel(self Node, to []Node) (int, error) {
 
 // sourceLink is the interface that has an address.
 func sourceLink(a netip.Addr) (netlink.Link, error) {
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		return nil, fmt.Errorf("listing addresses: %w", err)
 	}
@@ -296,7 +299,7 @@ func neighbours(index int, to []Node) error {
 		}
 	}
 	for _, family := range []int{netlink.FAMILY_V4, unix.AF_BRIDGE} {
-		have, err := netlink.NeighList(index, family)
+		have, err := netdump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(index, family) })
 		if err != nil {
 			return fmt.Errorf("listing the tunnels' neighbours: %w", err)
 		}

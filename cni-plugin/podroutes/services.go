@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/netcraq/netcraq/internal/netdump"
 )
 
 // servicesProtocol marks routes to service addresses, as Protocol does the others of this package.
@@ -41,7 +43,7 @@ func RemoveServices() error {
 // forgetSwitches removes the neighbour entries that ApplyServices has made, but that of one
 // interface.
 func forgetSwitches(but int) error {
-	all, err := netlink.NeighList(0, netlink.FAMILY_V4)
+	all, err := netdump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, netlink.FAMILY_V4) })
 	if err != nil {
 		return fmt.Errorf("listing neighbours: %w", err)
 	}

@@ -55,13 +55,13 @@ func TestTerms(t *testing.T) {
 		ctx  context.Context
 		end  chan error
 	}
-	terms := make(chan led)
+	terms, waits := make(chan led), make(chan string, 100)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 2)
 	for _, name := range []string{"a", "b"} {
 		go func() {
 			done <- Run(ctx, Config{Etcd: &Etcd{Endpoints: []string{etcd}, Prefix: "/n"}, Log: quiet,
-				Identity: etcdstore.Identity{Name: name}, StandBy: func(etcdstore.Identity) {},
+				Identity: etcdstore.Identity{Name: name}, StandBy: func(etcdstore.Identity) { waits <- name },
 				Lead: func(ctx context.Context, term *Term) error {
 					end := make(chan error)
 					terms <- led{name, ctx, end}
@@ -75,10 +75,16 @@ func TestTerms(t *testing.T) {
 		}()
 	}
 	first := <-terms
+	<-waits // the other does
 	first.end <- errors.New("it cannot lead")
 	second := <-terms
 	if second.name == first.name {
 		t.Errorf("%s leads again, and the other waited for longer", second.name)
+	}
+	for waiting := range waits { // after a pause
+		if waiting == first.name {
+			break
+		}
 	}
 	second.end <- ErrDeposed
 	third := <-terms

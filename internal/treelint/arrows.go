@@ -68,7 +68,7 @@ var arrowRules = []arrowRule{
 	{
 		name: "ebpf-rooms",
 		in:   []string{"switch/ebpf/attach"},
-		may:  []string{"switch/ebpf/attach", "switch/offload"},
+		may:  []string{"switch/ebpf/attach", "switch/offload", "internal/netdump"},
 	},
 	{
 		name: "pure-core",

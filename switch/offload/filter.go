@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/internal/netdump"
 )
 
 // A program that a kernel before 6.6 runs at tc is a filter of the interface's clsact queueing
@@ -33,7 +35,9 @@ func FilterName(added bool) (string, error) {
 // RemoveFilters takes away what dead processes have left on an interface of the calling thread's
 // network namespace.
 func RemoveFilters(l netlink.Link) error {
-	filters, err := netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
+	filters, err := netdump.Whole(func() ([]netlink.Filter, error) {
+		return netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
+	})
 	if err != nil {
 		return fmt.Errorf("looking for filters of dead switches on %s: %w", l.Attrs().Name, err)
 	}
@@ -69,7 +73,8 @@ func Discipline(ifindex int) *netlink.GenericQdisc {
 // RemoveDiscipline removes clsact from an interface if nobody has filters there.
 func RemoveDiscipline(l netlink.Link) error {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		if filters, err := netlink.FilterList(l, parent); err != nil || len(filters) > 0 {
+		filters, err := netdump.Whole(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })
+		if err != nil || len(filters) > 0 {
 			return err
 		}
 	}
@@ -82,7 +87,7 @@ func RemoveDiscipline(l netlink.Link) error {
 
 // removeAllFilters is RemoveFilters for every interface that has a clsact discipline.
 func removeAllFilters() error {
-	disciplines, err := netlink.QdiscList(nil)
+	disciplines, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(nil) })
 	if err != nil {
 		return fmt.Errorf("looking for filters of dead switches: %w", err)
 	}

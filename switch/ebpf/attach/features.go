@@ -9,6 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/internal/netdump"
 )
 
 // XDP features of a device (linux/netdev.h, enum netdev_xdp_act).
@@ -85,7 +87,7 @@ var plainDisciplines = []string{"noqueue", "mq", "pfifo_fast", "fq_codel", "fq",
 // Shaped reports whether an interface has a queueing discipline that somebody has chosen.
 func Shaped(ifindex int) (yes bool, err error) {
 	l := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
-	disciplines, err := netlink.QdiscList(l)
+	disciplines, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(l) })
 	for _, q := range disciplines {
 		yes = yes || !slices.Contains(plainDisciplines, q.Type())
 	}

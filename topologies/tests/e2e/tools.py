@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from netcraq import wire
-from netcraq.admin import SessionLease
+from netcraq.admin import AdminError, SessionLease
 from netcraq.client import Client
 from netcraq.wire import Op, Packet
 
@@ -27,6 +27,9 @@ PACKET_QDISC_BYPASS = 20
 ETH_P_ALL = 3
 PACKET_OUTGOING = 4
 SOURCE_PORT = 40_000
+
+PATIENCE = 30.0
+"""Seconds that a switch may be busy with what a test has done to it."""
 
 _names = itertools.count(1)
 
@@ -56,8 +59,17 @@ def service(net: ChainNetwork) -> str:
 
 
 def sessions_of(net: ChainNetwork, host: str) -> SessionLease:
-    """A session that a host can write with."""
-    return net.admin.lease_sessions(address=str(net.topology.hosts[host].ip.ip))
+    """A session that a host can write with. A switch that is busy with what a test has flooded it
+    with is told of it when it has done that.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return net.admin.lease_sessions(address=str(net.topology.hosts[host].ip.ip))
+        except AdminError as error:
+            if error.code != "deadline_exceeded" or time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def client(net: ChainNetwork, host: str, **options: object) -> Client:
