@@ -124,9 +124,9 @@ test: build ## every test that this machine can run; names what it leaves out
 	@$(MAKE) --no-print-directory -j4 test-without-race test-e2e-1 test-e2e-2 test-python
 
 test-without-race: build ## the Go tests that compute, and those that take minutes where races are looked for
-	@$(SUDO) nice $(GO) test -vet=off -timeout 20m -skip '^TestMemory$$' $(COMPUTING)
-	@nice $(GO) test -vet=off -timeout 20m -run '^($(WITHOUT_RACE))$$' ./etcd-monitor/guarded ./etcd-monitor/cmd/etcd-monitor ./nodeapi/coordination
-	@$(SUDO) nice $(GO) test -vet=off -run '^TestMemory$$' ./p4src
+	@$(SUDO) nice -n 5 $(GO) test -vet=off -timeout 20m -skip '^TestMemory$$' $(COMPUTING)
+	@nice -n 5 $(GO) test -vet=off -timeout 20m -run '^($(WITHOUT_RACE))$$' ./etcd-monitor/guarded ./etcd-monitor/cmd/etcd-monitor ./nodeapi/coordination
+	@$(SUDO) nice -n 5 $(GO) test -vet=off -run '^TestMemory$$' ./p4src
 
 # Beside each other, each in a network of its own: they wait more than they compute. What computes has what they leave.
 APART := unshare --net --mount --pid --fork --mount-proc --kill-child sh -c 'ip link set lo up && exec "$$@"' pytest
