@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay
 
-.PHONY: help deps deps-k8s lock build run test test-without-race test-e2e test-e2e-1 test-e2e-2 test-python sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -121,12 +121,14 @@ test: build ## every test that this machine can run; names what it leaves out
 	@$(SUDO) $(GO) tool gotestsum --format pkgname-and-test-fails --hide-summary=output -- -race -vet=off -timeout 20m -p 3 \
 	  $(LONGEST) $$($(GO) list ./... | grep -v $(patsubst .%,-e %$$,$(COMPUTING) $(LONGEST)))
 	@echo "TestSurvive above was the bounded run: 16 s of one engine. make survive is the long one: 60 s of each, and a recovery of 16,384 slots"
-	@$(MAKE) --no-print-directory -j4 test-without-race test-e2e-1 test-e2e-2 test-python
+	@$(MAKE) --no-print-directory -j5 test-computing test-slow test-e2e-1 test-e2e-2 test-python
 
-test-without-race: build ## the Go tests that compute, and those that take minutes where races are looked for
+test-computing: build ## the Go tests that compute
 	@$(SUDO) nice -n 5 $(GO) test -vet=off -timeout 20m -skip '^TestMemory$$' $(COMPUTING)
-	@nice -n 5 $(GO) test -vet=off -timeout 20m -run '^($(WITHOUT_RACE))$$' ./etcd-monitor/guarded ./etcd-monitor/cmd/etcd-monitor ./nodeapi/coordination
 	@$(SUDO) nice -n 5 $(GO) test -vet=off -run '^TestMemory$$' ./p4src
+
+test-slow: build ## the Go tests that take minutes where races are looked for
+	@nice -n 5 $(GO) test -vet=off -timeout 20m -run '^($(WITHOUT_RACE))$$' ./etcd-monitor/guarded ./etcd-monitor/cmd/etcd-monitor ./nodeapi/coordination
 
 # Beside each other, each in a network of its own: they wait more than they compute. What computes has what they leave.
 APART := unshare --net --mount --pid --fork --mount-proc --kill-child sh -c 'ip link set lo up && exec "$$@"' pytest
