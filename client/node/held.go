@@ -101,7 +101,7 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d api.LockData, opts [
 		switch {
 		case err == nil && over:
 			return nil, &Error{Code: CodeNotHeld, Message: fmt.Sprintf("%s %q is another's", kind.what, d.Name)}
-		case err == nil && ctx.Err() == nil:
+		case err == nil:
 			continue
 		case l != nil && !over && (code == CodeOutcomeUnknown || code == CodeLeaseGone || code == CodeCanceled):
 			// With another lease: what was bound to this one goes with it.

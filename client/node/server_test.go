@@ -295,6 +295,39 @@ func TestLocks(t *testing.T) {
 	}
 }
 
+// endsAfter is a context that ends when it is asked for the n-th time whether it has.
+type endsAfter struct {
+	context.Context
+	end  context.CancelFunc
+	left atomic.Int32
+}
+
+func (c *endsAfter) Err() error {
+	if c.left.Add(-1) == 0 {
+		c.end()
+	}
+	return c.Context.Err()
+}
+
+// A wait that ends between two of its steps, whichever, ends in an error and not in a lock that is
+// nothing.
+func TestLockAtItsEnd(t *testing.T) {
+	s := newServer(t)
+	a, b := s.connect(Config{}), s.connect(Config{})
+	if _, err := a.Lock(soon(t), "l"); err != nil {
+		t.Fatal(err)
+	}
+	for n := range int32(40) {
+		soon, cancel := context.WithTimeout(soon(t), 50*time.Millisecond)
+		ctx := &endsAfter{Context: soon, end: cancel}
+		ctx.left.Store(n + 1)
+		if held, err := b.Lock(ctx, "l"); held != nil || err == nil {
+			t.Fatal(n, held, err)
+		}
+		cancel()
+	}
+}
+
 // A lock outlives the connection by which it was taken, since the client keeps its lease alive. Its
 // loss is told.
 func TestLockOutlivesTheConnection(t *testing.T) {
