@@ -22,6 +22,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	nodeapi "github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/internal/oneconn"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/durable/door"
 )
@@ -213,47 +214,26 @@ func (a *answerer) answer(ctx context.Context, name, address string, host netip.
 		return fmt.Errorf("the agent says %s", resp.Status)
 	}
 	_ = nc.SetDeadline(time.Time{})
-	one := &oneConn{Conn: nc, r: in, first: make(chan net.Conn, 1), ended: make(chan struct{})}
-	one.first <- one
 	server := &http.Server{Handler: serveDurable(a.door, name, byNode(name, host, a.serve)), Protocols: onlyHTTP2(),
 		ReadHeaderTimeout: linkWait,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: linkAtOnce, SendPingTimeout: linkBeat, PingTimeout: linkWait,
 			MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: linkBody}}
-	return server.Serve(listenerOf{one})
+	if err := server.Serve(oneconn.Listen(&readAhead{nc, in})); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return errLinkEnded
 }
 
-// oneConn is a connection of which some bytes were read already.
-type oneConn struct {
+// readAhead is a connection of which some bytes were read already.
+type readAhead struct {
 	net.Conn
-	r     *bufio.Reader
-	first chan net.Conn
-	once  sync.Once
-	ended chan struct{}
+	r *bufio.Reader
 }
 
-func (c *oneConn) Read(p []byte) (int, error) { return c.r.Read(p) }
-
-func (c *oneConn) Close() error {
-	c.once.Do(func() { close(c.ended) })
-	return c.Conn.Close()
-}
-
-// listenerOf gives that connection, and ends with it.
-type listenerOf struct{ *oneConn }
+func (c *readAhead) Read(p []byte) (int, error) { return c.r.Read(p) }
 
 var errLinkEnded = errors.New("the connection has ended")
-
-func (l listenerOf) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.first:
-		return c, nil
-	case <-l.ended:
-		return nil, errLinkEnded
-	}
-}
-
-func (l listenerOf) Addr() net.Addr { return l.LocalAddr() }
 
 // byNode is what a node's agent may ask of the controller, whatever has become of the node: to see
 // chains, to see and make the node API's keys, to give those back that nobody uses, to lease

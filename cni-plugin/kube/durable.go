@@ -43,32 +43,6 @@ type namespaceKinds struct {
 	said map[string]bool
 }
 
-// follow begins to follow them.
-func (n *namespaceKinds) follow(ctx context.Context, in cache.Cache) error {
-	informer, err := in.GetInformer(ctx, &corev1.Namespace{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return fmt.Errorf("following namespaces: %w", err)
-	}
-	handling, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { n.set(o, true) },
-		UpdateFunc: func(_, o any) { n.set(o, true) },
-		DeleteFunc: func(o any) {
-			if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-				o = gone.Obj
-			}
-			n.set(o, false)
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("following namespaces: %w", err)
-	}
-	n.synced = informer.HasSynced
-	if handling != nil {
-		n.synced = handling.HasSynced
-	}
-	return nil
-}
-
 func (n *namespaceKinds) set(o any, there bool) {
 	ns, ok := o.(*corev1.Namespace)
 	if !ok {
@@ -131,9 +105,9 @@ func newDurableKeys(ctx context.Context, link *controllerLink, in cache.Cache, q
 	d := &durableKeys{connection: durable.Over(client), done: make(chan struct{}),
 		namespaces: &namespaceKinds{policy: policy, log: log, said: map[string]bool{}}}
 	d.namespaces.changed, d.defaults.Said = d.changed, d.namespaces.of
-	if err := d.namespaces.follow(ctx, in); err != nil {
+	if d.namespaces.synced, err = followObjects(ctx, in, &corev1.Namespace{}, d.namespaces.set); err != nil {
 		client.Close()
-		return nil, err
+		return nil, fmt.Errorf("following namespaces: %w", err)
 	}
 	d.store = durable.New(durable.Options{Etcd: d.connection, Quota: quotas.Keys})
 	ctx, d.stop = context.WithCancel(ctx)
@@ -150,12 +124,8 @@ func newDurableKeys(ctx context.Context, link *controllerLink, in cache.Cache, q
 // with is a store of both kinds, as soon as it is known which namespaces are durable: a key that is
 // made before would be of the wrong kind.
 func (d *durableKeys) with(ctx context.Context, volatile store.Store) store.Store {
-	for !d.namespaces.synced() {
-		select {
-		case <-ctx.Done():
-			return volatile // which nobody asks any more
-		case <-time.After(50 * time.Millisecond):
-		}
+	if !toolscache.WaitForCacheSync(ctx.Done(), d.namespaces.synced) {
+		return volatile // ctx has ended: nobody asks it any more
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

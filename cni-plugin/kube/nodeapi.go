@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authorization "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -173,20 +172,7 @@ type nodePods struct {
 // followPods begins to follow the pods of a node. They are known when the cache has begun.
 func followPods(ctx context.Context, in cache.Cache, node string) (*nodePods, error) {
 	p := &nodePods{node: node, byUID: map[string]authority.PodInfo{}, changed: make(chan struct{})}
-	informer, err := in.GetInformer(ctx, &corev1.Pod{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, err
-	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { p.set(o, true) },
-		UpdateFunc: func(_, o any) { p.set(o, true) },
-		DeleteFunc: func(o any) {
-			if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-				o = gone.Obj
-			}
-			p.set(o, false)
-		},
-	})
+	_, err := followObjects(ctx, in, &corev1.Pod{}, p.set)
 	return p, err
 }
 

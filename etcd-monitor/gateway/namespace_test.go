@@ -14,7 +14,6 @@ import (
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // In a namespace all is as without one (TestDifferential), and at etcd all has the namespace's
@@ -24,12 +23,12 @@ import (
 func TestNamespace(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
-	w := &world{t: t, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(
+	w := &world{t: t, cluster: c, slots: etcdtest.NewSlots(), metrics: hotkeys.NewMetrics(
 		hotkeys.Bounds{}, nil)}
 	direct := etcdtest.Client(t, c.Endpoints()...)
 	for _, key := range []string{"team/placed", "placed"} { // the second one is nobody's of the namespace
 		if _, err := (placement.Store{KV: direct, Prefix: placement.DefaultPrefix}).Put(t.Context(), key,
-			w.slots.add()); err != nil {
+			w.slots.Add()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/internal/testport"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // beginGRPCProxy starts etcd's own proxy, as "etcd grpc-proxy start" does, until the test ends.
@@ -59,11 +58,11 @@ func TestOutage(t *testing.T) {
 		"etcd": c.Endpoints()[0], "grpc-proxy": beginGRPCProxy(t, c.Endpoints()...),
 		"passed": beginWay(t, false, c.Endpoints()...).Endpoint, "served": beginWay(t, true, c.Endpoints()...).Endpoint,
 	}
-	w := &world{t: t, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(
+	w := &world{t: t, cluster: c, slots: etcdtest.NewSlots(), metrics: hotkeys.NewMetrics(
 		hotkeys.Bounds{}, nil)}
 	for _, key := range []string{"placed", "placed/begun"} {
 		if _, err := (placement.Store{KV: etcdtest.Client(t, c.Endpoints()...),
-			Prefix: placement.DefaultPrefix}).Put(t.Context(), key, w.slots.add()); err != nil {
+			Prefix: placement.DefaultPrefix}).Put(t.Context(), key, w.slots.Add()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,7 +19,6 @@ import (
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
 	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
@@ -32,64 +31,11 @@ import (
 // ownPrefix is what all keys of the project's own begin with, the controllers' and the gateways'.
 const ownPrefix = "/netcraq/"
 
-// shelf is slots in memory, in the network's place.
-type shelf struct {
-	mu    sync.Mutex
-	slots map[wire.Key]*slotOf
-	last  uint32
-}
-
-type slotOf struct {
-	value   []byte
-	version wire.Version
-}
-
-func (s *shelf) Size(wire.Key) int { return 1024 }
-
-func (s *shelf) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if at := s.slots[id]; at != nil {
-		return slices.Clone(at.value), at.version, nil
-	}
-	return nil, 0, core.ErrNotFound
-}
-
-func (s *shelf) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch at := s.slots[id]; {
-	case at == nil:
-		return 0, core.ErrNotFound
-	case at.version != expected:
-		return 0, core.ErrCASFailed
-	default:
-		at.value, at.version = slices.Clone(value), at.version+1
-		return at.version, nil
-	}
-}
-
-// add makes a slot, remove takes one away.
-func (s *shelf) add() placement.Entry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last++
-	id := wire.MakeKey(1, s.last)
-	s.slots[id] = &slotOf{[]byte(slotcodec.Unsealed), 1}
-	return placement.Entry{ID: uint32(id), Chain: "main", Version: 1}
-}
-
-func (s *shelf) remove(id wire.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.slots, id)
-}
-
 // world is gateways before one etcd, whose keys are placed and removed at random all the while.
 type world struct {
 	t       testing.TB
 	cluster *etcdtest.Cluster
-	slots   *shelf
+	slots   *etcdtest.Slots
 	metrics *hotkeys.Metrics
 	absent  []string // placed, too, and not removed
 }
@@ -97,7 +43,7 @@ type world struct {
 func newWorld(t *testing.T, absent ...string) *world {
 	t.Helper()
 	w := &world{t: t, cluster: etcdtest.New(t, 1, etcdtest.Options{}),
-		slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(hotkeys.Bounds{}, nil),
+		slots: etcdtest.NewSlots(), metrics: hotkeys.NewMetrics(hotkeys.Bounds{}, nil),
 		absent: absent}
 	client := etcdtest.Client(t, w.cluster.Endpoints()...)
 	ctx, stop := context.WithCancel(context.Background())
@@ -130,7 +76,7 @@ func (w *world) place(ctx context.Context, client *clientv3.Client) {
 			if _, ok := entries[name]; ok || strings.HasPrefix(name, ownPrefix) {
 				continue
 			}
-			e := w.slots.add()
+			e := w.slots.Add()
 			if e, err = store.Put(ctx, name, e); err == nil {
 				entries[name] = e
 			}
@@ -139,7 +85,7 @@ func (w *world) place(ctx context.Context, client *clientv3.Client) {
 			if rand.IntN(4) > 0 || slices.Contains(w.absent, name) {
 				continue
 			}
-			w.slots.remove(wire.Key(e.ID))
+			w.slots.Remove(wire.Key(e.ID))
 			for ctx.Err() == nil && store.Delete(ctx, name, e.Mod) != nil {
 				time.Sleep(time.Millisecond)
 			}

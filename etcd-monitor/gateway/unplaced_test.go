@@ -11,14 +11,13 @@ import (
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // unplacedWays are an etcd, its own proxy, and gateways: one that passes all on, and one with
 // placement on and nothing placed.
 func unplacedWays(b testing.TB) (*etcdtest.Cluster, []struct{ name, endpoint string }) {
 	c := etcdtest.New(b, 1, etcdtest.Options{})
-	w := &world{t: b, cluster: c, slots: &shelf{slots: map[wire.Key]*slotOf{}}, metrics: hotkeys.NewMetrics(
+	w := &world{t: b, cluster: c, slots: etcdtest.NewSlots(), metrics: hotkeys.NewMetrics(
 		hotkeys.Bounds{}, nil)}
 	return c, []struct{ name, endpoint string }{
 		{"etcd", c.Endpoints()[0]}, {"grpc-proxy", beginGRPCProxy(b, c.Endpoints()...)},

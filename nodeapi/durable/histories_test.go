@@ -65,8 +65,8 @@ func TestLinearizable(t *testing.T) {
 			sure++
 		}
 	}
-	t.Logf("%d calls, %d of unknown outcome; %d reads were answered by the network", sure, unknown, w.slots.reads.Load())
-	if w.slots.reads.Load() == 0 {
+	t.Logf("%d calls, %d of unknown outcome; %d reads were answered by the network", sure, unknown, w.slots.Answered.Load())
+	if w.slots.Answered.Load() == 0 {
 		t.Error("the network has answered nothing")
 	}
 	switch porcupine.CheckOperationsTimeout(linearizable.Registers, linearizable.Operations(history), soon) {

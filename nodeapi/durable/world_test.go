@@ -4,10 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +14,6 @@ import (
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/guarded"
@@ -30,77 +27,27 @@ import (
 
 const soon = 30 * time.Second // for what comes at once on a machine that is not busy
 
-// network is slots in memory, in the switches' place.
-type network struct {
-	mu    sync.Mutex
-	slots map[wire.Key]*slot
-	last  uint32
-	reads atomic.Int64 // that had an answer
-}
-
-type slot struct {
-	value   []byte
-	version wire.Version
-}
-
-func (n *network) Size(wire.Key) int { return 1024 }
-
-func (n *network) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if at := n.slots[id]; at != nil {
-		kind, _, _, err := slotcodec.ReadSlot(at.value)
-		if err == nil && (kind == slotcodec.Value || kind == slotcodec.Absent) {
-			n.reads.Add(1)
-		}
-		return slices.Clone(at.value), at.version, nil
-	}
-	return nil, 0, core.ErrNotFound
-}
-
-func (n *network) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch at := n.slots[id]; {
-	case at == nil:
-		return 0, core.ErrNotFound
-	case at.version != expected:
-		return 0, core.ErrCASFailed
-	default:
-		at.value, at.version = slices.Clone(value), at.version+1
-		return at.version, nil
-	}
-}
-
 // world is an etcd, and gateways before it.
 type world struct {
 	*etcdtest.Cluster
 	t     testing.TB
-	slots *network
+	slots *etcdtest.Slots
 }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	return &world{Cluster: etcdtest.New(t, 1, etcdtest.Options{}), t: t, slots: &network{slots: map[wire.Key]*slot{}}}
+	return &world{Cluster: etcdtest.New(t, 1, etcdtest.Options{}), t: t, slots: etcdtest.NewSlots()}
 }
 
 // place gives a key of etcd's a slot; remove takes it away.
 func (w *world) place(ctx context.Context, client *clientv3.Client, name string) (remove func(), err error) {
 	store := placement.Store{KV: client, Prefix: placement.DefaultPrefix}
-	n := w.slots
-	n.mu.Lock()
-	n.last++
-	id := wire.MakeKey(1, n.last)
-	n.slots[id] = &slot{[]byte(slotcodec.Unsealed), 1}
-	n.mu.Unlock()
-	e, err := store.Put(ctx, name, placement.Entry{ID: uint32(id), Chain: "main", Version: 1})
+	e, err := store.Put(ctx, name, w.slots.Add())
 	if err != nil {
 		return nil, err
 	}
 	return func() {
-		n.mu.Lock()
-		delete(n.slots, id)
-		n.mu.Unlock()
+		w.slots.Remove(wire.Key(e.ID))
 		for ctx.Err() == nil && store.Delete(ctx, name, e.Mod) != nil {
 			time.Sleep(time.Millisecond)
 		}
@@ -197,12 +144,12 @@ func open(t testing.TB, o Options, endpoints ...string) *Store {
 // read waits until a key of etcd's is answered from the network.
 func (w *world) read(get func() error) {
 	w.t.Helper()
-	before := w.slots.reads.Load()
+	before := w.slots.Answered.Load()
 	poll.Until(w.t, soon, "the network answers", func() bool {
 		if err := get(); err != nil {
 			w.t.Fatal(err)
 		}
-		return w.slots.reads.Load() > before
+		return w.slots.Answered.Load() > before
 	})
 }
 

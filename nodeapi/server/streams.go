@@ -42,13 +42,19 @@ func (k *call) streamsOf() (*broker.Broker, error) {
 	return nil, node.Errorf(node.CodeUnavailable, "", "this server keeps no streams")
 }
 
-// stream finds the stream that a request means, if its caller may do that there.
-func (k *call) stream(ctx context.Context, d *node.StreamData) (*broker.Stream, error) {
+// streamsIn is the broker, and the namespace that a request means, if its caller may do that there.
+func (k *call) streamsIn(ctx context.Context, namespace string) (*broker.Broker, string, error) {
 	b, err := k.streamsOf()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	ns, err := k.place(ctx, d.Namespace)
+	ns, err := k.place(ctx, namespace)
+	return b, ns, err
+}
+
+// stream finds the stream that a request means, if its caller may do that there.
+func (k *call) stream(ctx context.Context, d *node.StreamData) (*broker.Stream, error) {
+	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -93,11 +99,7 @@ func openStream(ctx context.Context, k *call, d *node.OpenStreamData) (any, erro
 }
 
 func deleteStream(ctx context.Context, k *call, d *node.StreamData) (any, error) {
-	b, err := k.streamsOf()
-	if err != nil {
-		return nil, err
-	}
-	ns, err := k.place(ctx, d.Namespace)
+	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -105,11 +107,7 @@ func deleteStream(ctx context.Context, k *call, d *node.StreamData) (any, error)
 }
 
 func listStreams(ctx context.Context, k *call, d *node.ListStreamsData) (any, error) {
-	b, err := k.streamsOf()
-	if err != nil {
-		return nil, err
-	}
-	ns, err := k.place(ctx, d.Namespace)
+	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
 		return nil, err
 	}

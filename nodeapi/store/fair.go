@@ -27,7 +27,7 @@ type Fair struct {
 	apart      *Fair // nil: none are
 
 	mu     sync.Mutex
-	under  int // way: calls that are being done
+	under  int // calls that are under way
 	lanes  map[string]*lane
 	queued list.List // of *lane: those with calls that wait, the next one first
 }
@@ -51,15 +51,14 @@ func (f *Fair) Apart(is func(namespace string) bool, most int) *Fair {
 	return f
 }
 
-// of is where a namespace has its turns now.
-func (f *Fair) of(namespace string) *Fair {
+// turn waits for a namespace's turn. It is had at the Fair that is given, whose leave ends it.
+func (f *Fair) turn(ctx context.Context, namespace string) (*Fair, error) {
 	if f.apart != nil && f.isApart(namespace) {
-		return f.apart
+		f = f.apart
 	}
-	return f
+	return f, f.enter(ctx, namespace)
 }
 
-// enter waits for a turn, which leave ends.
 func (f *Fair) enter(ctx context.Context, namespace string) error {
 	f.mu.Lock()
 	l := f.lanes[namespace]
@@ -144,8 +143,8 @@ func (f *Fair) forget(namespace string, l *lane) {
 
 // Get implements [Store].
 func (f *Fair) Get(ctx context.Context, key Key, eventual bool) (Item, error) {
-	f = f.of(key.Namespace)
-	if err := f.enter(ctx, key.Namespace); err != nil {
+	f, err := f.turn(ctx, key.Namespace)
+	if err != nil {
 		return Item{}, err
 	}
 	defer f.leave(key.Namespace)
@@ -154,8 +153,8 @@ func (f *Fair) Get(ctx context.Context, key Key, eventual bool) (Item, error) {
 
 // Put implements [Store].
 func (f *Fair) Put(ctx context.Context, key Key, value []byte) (wire.Version, error) {
-	f = f.of(key.Namespace)
-	if err := f.enter(ctx, key.Namespace); err != nil {
+	f, err := f.turn(ctx, key.Namespace)
+	if err != nil {
 		return 0, err
 	}
 	defer f.leave(key.Namespace)
@@ -164,8 +163,8 @@ func (f *Fair) Put(ctx context.Context, key Key, value []byte) (wire.Version, er
 
 // CompareAndSwap implements [Store].
 func (f *Fair) CompareAndSwap(ctx context.Context, key Key, expected wire.Version, value []byte) (Item, bool, error) {
-	f = f.of(key.Namespace)
-	if err := f.enter(ctx, key.Namespace); err != nil {
+	f, err := f.turn(ctx, key.Namespace)
+	if err != nil {
 		return Item{}, false, err
 	}
 	defer f.leave(key.Namespace)
@@ -174,8 +173,8 @@ func (f *Fair) CompareAndSwap(ctx context.Context, key Key, expected wire.Versio
 
 // CompareAndDelete implements [Store].
 func (f *Fair) CompareAndDelete(ctx context.Context, key Key, expected wire.Version) (Item, bool, error) {
-	f = f.of(key.Namespace)
-	if err := f.enter(ctx, key.Namespace); err != nil {
+	f, err := f.turn(ctx, key.Namespace)
+	if err != nil {
 		return Item{}, false, err
 	}
 	defer f.leave(key.Namespace)
@@ -184,8 +183,8 @@ func (f *Fair) CompareAndDelete(ctx context.Context, key Key, expected wire.Vers
 
 // Delete implements [Store].
 func (f *Fair) Delete(ctx context.Context, key Key) (wire.Version, error) {
-	f = f.of(key.Namespace)
-	if err := f.enter(ctx, key.Namespace); err != nil {
+	f, err := f.turn(ctx, key.Namespace)
+	if err != nil {
 		return 0, err
 	}
 	defer f.leave(key.Namespace)
@@ -194,8 +193,8 @@ func (f *Fair) Delete(ctx context.Context, key Key) (wire.Version, error) {
 
 // List implements [Store].
 func (f *Fair) List(ctx context.Context, namespace, prefix string) ([]Key, error) {
-	f = f.of(namespace)
-	if err := f.enter(ctx, namespace); err != nil {
+	f, err := f.turn(ctx, namespace)
+	if err != nil {
 		return nil, err
 	}
 	defer f.leave(namespace)

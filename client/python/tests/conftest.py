@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from netcraq.testing import CHAIN, RefChain, RefController
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture()
@@ -42,3 +47,14 @@ def make_controller(make_chain: object) -> Iterator[Callable[..., RefController]
     yield make
     for c in made:
         c.close()
+
+
+@pytest.fixture(scope="session")
+def memserver_program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The node API's server over a store in memory, built."""
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("the node API's server is built with Go, which is not here")
+    program = tmp_path_factory.mktemp("memserver") / "memserver"
+    subprocess.run([go, "build", "-o", program, "./nodeapi/internal/memserver"], cwd=ROOT, check=True)
+    return str(program)

@@ -8,7 +8,6 @@ import contextlib
 import inspect
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -689,16 +688,6 @@ class MemServer:
             assert self.process.stdout is not None
             self.process.stdout.close()
             self.process = None
-
-
-@pytest.fixture(scope="session")
-def memserver_program(tmp_path_factory: pytest.TempPathFactory) -> str:
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("the node API's server is built with Go, which is not here")
-    program = tmp_path_factory.mktemp("memserver") / "memserver"
-    subprocess.run([go, "build", "-o", program, "./nodeapi/internal/memserver"], cwd=ROOT, check=True)
-    return str(program)
 
 
 @pytest.fixture()

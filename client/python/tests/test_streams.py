@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -45,20 +44,10 @@ class Server:
             os.unlink(self.path)
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> str:
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("the node API's server is built with Go, which is not here")
-    path = tmp_path_factory.mktemp("memserver") / "memserver"
-    subprocess.run([go, "build", "-o", path, "./nodeapi/internal/memserver"], cwd=ROOT, check=True)
-    return str(path)
-
-
 @pytest.fixture()
-def server(program: str) -> Iterator[Server]:
+def server(memserver_program: str) -> Iterator[Server]:
     with tempfile.TemporaryDirectory() as place:
-        made = Server(program, place)
+        made = Server(memserver_program, place)
         yield made
         made.kill()
 

@@ -30,6 +30,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/netcraq/netcraq/internal/oneconn"
 	"github.com/netcraq/netcraq/nodeapi/durable"
 )
 
@@ -119,39 +120,8 @@ func (d *Door) Serve(ctx context.Context, node string, nc net.Conn) {
 	pb.RegisterWatchServer(s, &watching{v: v})
 	pb.RegisterLeaseServer(s, &leasing{v: v})
 	defer context.AfterFunc(ctx, s.Stop)()
-	l := &listener{first: make(chan net.Conn, 1), ended: make(chan struct{}), addr: nc.LocalAddr()}
-	l.first <- &ending{Conn: nc, end: sync.OnceFunc(func() { close(l.ended) })}
-	_ = s.Serve(l) // which ends with the connection
+	_ = s.Serve(oneconn.Listen(nc)) // which ends with the connection
 	s.Stop()
-}
-
-// listener gives one connection, and ends with it.
-type listener struct {
-	first chan net.Conn
-	ended chan struct{}
-	addr  net.Addr
-}
-
-func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.first:
-		return c, nil
-	case <-l.ended:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *listener) Close() error   { return nil }
-func (l *listener) Addr() net.Addr { return l.addr }
-
-type ending struct {
-	net.Conn
-	end func()
-}
-
-func (c *ending) Close() error {
-	c.end()
-	return c.Conn.Close()
 }
 
 // visit is one connection of a node's.

@@ -252,6 +252,13 @@ class _Push:
             for fd in fds:
                 os.close(fd)
 
+    def _answers(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """The answers that are whole with what has come."""
+        self.buffer += data
+        while b"\n" in self.buffer:
+            line, _, self.buffer = self.buffer.partition(b"\n")
+            yield json.loads(line)
+
     def _answer(self, fds: list[int]) -> dict[str, Any]:
         """The answer to the subscription, with its descriptors."""
         self.buffer = b""
@@ -265,10 +272,7 @@ class _Push:
                     fds += got
             if not data:
                 raise ConnectionResetError("the node's server ended the connection")
-            self.buffer += data
-            while b"\n" in self.buffer:
-                line, _, self.buffer = self.buffer.partition(b"\n")
-                answer = json.loads(line)
+            for answer in self._answers(data):
                 if "error" in answer:
                     raise node.errors.error_of(answer["error"])
                 if answer.get("id") == 1:
@@ -285,10 +289,7 @@ class _Push:
                 return e
             if not data:
                 return ConnectionResetError("the node's server ended the connection")
-            self.buffer += data
-            while b"\n" in self.buffer:
-                line, _, self.buffer = self.buffer.partition(b"\n")
-                answer = json.loads(line)
+            for answer in self._answers(data):
                 if "error" in answer:
                     return node.errors.error_of(answer["error"])
         return None

@@ -1,0 +1,81 @@
+package etcdtest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Slots are slots in memory, in the network's place (guarded.Slots).
+type Slots struct {
+	// Answered is how many reads found what answers a client.
+	Answered atomic.Int64
+
+	mu    sync.Mutex
+	slots map[wire.Key]*slot
+	last  uint32
+}
+
+type slot struct {
+	value   []byte
+	version wire.Version
+}
+
+// NewSlots makes a network without slots.
+func NewSlots() *Slots { return &Slots{slots: map[wire.Key]*slot{}} }
+
+// Size is how many bytes a slot holds.
+func (s *Slots) Size(wire.Key) int { return 1024 }
+
+// Read reads a slot.
+func (s *Slots) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.slots[id]
+	if at == nil {
+		return nil, 0, core.ErrNotFound
+	}
+	kind, _, _, err := slotcodec.ReadSlot(at.value)
+	if err == nil && (kind == slotcodec.Value || kind == slotcodec.Absent) {
+		s.Answered.Add(1)
+	}
+	return slices.Clone(at.value), at.version, nil
+}
+
+// CAS replaces what is in a slot if its version is the expected one.
+func (s *Slots) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch at := s.slots[id]; {
+	case at == nil:
+		return 0, core.ErrNotFound
+	case at.version != expected:
+		return 0, core.ErrCASFailed
+	default:
+		at.value, at.version = slices.Clone(value), at.version+1
+		return at.version, nil
+	}
+}
+
+// Add makes a slot, as placement does.
+func (s *Slots) Add() placement.Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	id := wire.MakeKey(1, s.last)
+	s.slots[id] = &slot{[]byte(slotcodec.Unsealed), 1}
+	return placement.Entry{ID: uint32(id), Chain: "main", Version: 1}
+}
+
+// Remove takes a slot away.
+func (s *Slots) Remove(id wire.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.slots, id)
+}
