@@ -71,8 +71,8 @@ func encode(r request) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...), nil
 }
 
-// answer reads the answer to one of some requests, whose ids are 1 to asked, and says to which: 0 is
-// the first.
+// answer reads the answer to one of some requests, whose ids are 1 to asked, and says to which: 0
+// is the first.
 func (c *compact) answer(data any, asked int) (which int, err error) {
 	head, err := c.in.Peek(4)
 	if err != nil {
