@@ -4,9 +4,10 @@
 keys, pushed; by the node API's watch; and by etcd's watch.
 
 A chain of four switches, with a node API beside the first and the last one's host. A program writes
-a key at the first, by each way in turn, and follows it at the last. etcd has one member, on this
-machine's loopback, with its data in memory (tmpfs): no disk and no network is measured of it. Each
-write begins when the one before was told, so what else the machine does it does to all.
+a key at the first, by each way in turn, and follows it at the last. There are two etcds, on this
+machine's loopback: one with three members, whose data are on this machine's disk, as etcd is run;
+and one with one member, whose data are in memory (tmpfs), so that no disk is measured. Each write
+begins when the one before was told, so what else the machine does it does to all.
 
 *told* is from the call of put to the callback; *answered* to put's answer; *after* is from the
 answer, when the writer knows that the write is committed, to the callback: less than 0 where the
@@ -27,7 +28,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ except ImportError as missing:
 WAYS = {
     "push": "a stream of keys, by push",
     "watch": "the node API's watch",
-    "etcd": "etcd's watch",
+    "etcd": "etcd's watch, three members",
+    "etcd-one": "etcd's watch, one member, no disk",
 }
 WHAT = ("told", "answered", "after")
 SWITCHES = 4
@@ -67,32 +69,31 @@ def free_port() -> int:
 
 
 @contextmanager
-def etcd() -> Iterator[str]:
-    """One member, with its data in memory, and where its clients connect to; "" without one."""
-    if shutil.which("etcd") is None:
-        yield ""
-        return
-    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    with tempfile.TemporaryDirectory(prefix="netcraq-etcd-", dir=memory) as data:
-        client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-        command = ["etcd", "--data-dir", data, "--logger", "zap", "--log-level", "error"]
-        command += ["--listen-client-urls", client, "--advertise-client-urls", client]
-        command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-        command += ["--initial-cluster", f"default={peer}"]
-        with open(f"{data}.log", "wb") as log:
-            process = subprocess.Popen([*nodes.DIE_WITH_PARENT, *command], stdout=log, stderr=log)
-        try:
-            deadline = time.monotonic() + 30
+def etcd(members: int, place: Path) -> Iterator[str]:
+    """An etcd with its data in a folder of that place, and where a member's clients connect to."""
+    ports = [(free_port(), free_port()) for _ in range(members)]
+    cluster = ",".join(f"m{n}=http://127.0.0.1:{peer}" for n, (_, peer) in enumerate(ports))
+    with ExitStack() as stack:
+        data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netcraq-etcd-", dir=place)))
+        processes = []
+        for n, (client, peer) in enumerate(ports):
+            here, there = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
+            command = ["etcd", "--name", f"m{n}", "--data-dir", str(data / f"m{n}"), "--logger", "zap"]
+            command += ["--log-level", "error", "--listen-client-urls", here, "--advertise-client-urls", here]
+            command += ["--listen-peer-urls", there, "--initial-advertise-peer-urls", there]
+            command += ["--initial-cluster", cluster]
+            with (data / f"m{n}.log").open("wb") as log:
+                processes.append(subprocess.Popen([*nodes.DIE_WITH_PARENT, *command], stdout=log, stderr=log))
+            stack.callback(nodes.stop_process, processes[-1])
+        deadline = time.monotonic() + 60
+        for n, (client, _) in enumerate(ports):
             while True:
-                with suppress(OSError), urllib.request.urlopen(f"{client}/health", timeout=2):
+                with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{client}/health", timeout=2):
                     break
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise NodeError(f"etcd does not come up; {nodes.tail(Path(f'{data}.log'))}")
+                if processes[n].poll() is not None or time.monotonic() > deadline:
+                    raise NodeError(f"etcd does not come up; {nodes.tail(data / f'm{n}.log')}")
                 time.sleep(0.05)
-            yield client
-        finally:
-            nodes.stop_process(process)
-            Path(f"{data}.log").unlink()
+        yield f"http://127.0.0.1:{ports[0][0]}"
 
 
 def go(options: argparse.Namespace) -> dict[str, Any]:
@@ -101,14 +102,28 @@ def go(options: argparse.Namespace) -> dict[str, Any]:
     topology = p4app.check(p4app.line(SWITCHES, 1024), f"a line of {SWITCHES} switches")
     out = options.out.absolute()
     before = os.getloadavg()
-    with etcd() as endpoint, ChainNetwork(topology, **launch.kind_of(options), out=out / "bench-streams") as network:
+    left_out = {}
+    with ExitStack() as stack:
+        etcds = {}
+        if shutil.which("etcd") is None:
+            left_out["etcd's watch"] = "there is no etcd on PATH"
+        else:
+            out.mkdir(parents=True, exist_ok=True)
+            etcds["etcd"] = stack.enter_context(etcd(3, out))
+            memory = Path("/dev/shm")
+            if memory.is_dir():
+                etcds["etcd-one"] = stack.enter_context(etcd(1, memory))
+            else:
+                left_out[WAYS["etcd-one"]] = f"there is no {memory}"
+        network = stack.enter_context(ChainNetwork(topology, **launch.kind_of(options), out=out / "bench-streams"))
         hosts = list(topology.hosts)
         sidecars = [Sidecar(network, host, ["--streams-memory", "64"]) for host in (hosts[0], hosts[-1])]
         for sidecar in sidecars:
             sidecar.wait_ready()
         command = [nodes.built("netcraq-streams"), "follow", "--writes", str(options.writes)]
         command += ["--writer", sidecars[0].socket, "--reader", sidecars[1].socket]
-        command += ["--etcd", endpoint] if endpoint else []
+        for name, endpoint in etcds.items():
+            command += ["--etcd", f"{name}={endpoint}"]
         for n in range(options.rounds):
             print(f"round {n + 1} of {options.rounds}", flush=True)
             done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
@@ -122,7 +137,7 @@ def go(options: argparse.Namespace) -> dict[str, Any]:
         "versions": versions(),
         "load_average": {"before": before, "after": os.getloadavg()},
         "rounds": rounds,
-        "left_out": {} if endpoint else {WAYS["etcd"]: "there is no etcd on PATH"},
+        "left_out": left_out,
         "aim": judge(rounds),
     }
 

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,7 +52,9 @@ func latency(t *testing.T, c *node.Client, socket, name string, pull bool, text 
 	}
 	defer r.Close()
 	const many = 3000
-	go func() {
+	var producer sync.WaitGroup
+	defer producer.Wait()
+	producer.Go(func() {
 		for range many {
 			if _, err := c.Append(ctx, to(name, text)); err != nil {
 				t.Error(err)
@@ -59,7 +62,7 @@ func latency(t *testing.T, c *node.Client, socket, name string, pull bool, text 
 			}
 			time.Sleep(time.Millisecond)
 		}
-	}()
+	})
 	for len(times) < many {
 		b, err := r.Next(ctx)
 		if err != nil {

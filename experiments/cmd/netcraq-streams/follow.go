@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -22,8 +23,8 @@ import (
 // follower writes a key by one way after the other, and measures when it is told of it: each write
 // begins when the one before was told. So whatever else the machine does, it does to all of them.
 type follower struct {
-	writer, reader string   // sockets of node servers
-	etcd           []string // endpoints; none: it is left out
+	writer, reader string            // sockets of node servers
+	etcd           map[string]string // endpoints, by the name of the way
 	writes         int
 	every          time.Duration
 }
@@ -75,14 +76,16 @@ func (f *follower) run(ctx context.Context, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var ways []*follow
-	for _, open := range []func(context.Context) (*follow, error){f.push, f.watch, f.watchEtcd} {
+	opens := []func(context.Context) (*follow, error){f.push, f.watch}
+	for _, name := range slices.Sorted(maps.Keys(f.etcd)) {
+		opens = append(opens, func(ctx context.Context) (*follow, error) { return watchEtcd(ctx, name, f.etcd[name]) })
+	}
+	for _, open := range opens {
 		w, err := open(ctx)
 		if err != nil {
 			return err
 		}
-		if w != nil {
-			ways = append(ways, w)
-		}
+		ways = append(ways, w)
 	}
 	warm := min(50, f.writes)
 	for n := range warm + f.writes {
@@ -218,18 +221,15 @@ func (f *follower) watch(ctx context.Context) (*follow, error) {
 	return w, nil
 }
 
-// watchEtcd follows a key by etcd's own client.
-func (f *follower) watchEtcd(ctx context.Context) (*follow, error) {
-	if len(f.etcd) == 0 {
-		return nil, nil
-	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: f.etcd, DialTimeout: 10 * time.Second, Context: ctx,
+// watchEtcd follows a key of an etcd by etcd's own client.
+func watchEtcd(ctx context.Context, name, endpoint string) (*follow, error) {
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second, Context: ctx,
 		Logger: zap.NewNop()})
 	if err != nil {
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = c.Close() })
-	w := &follow{name: "etcd", calls: make(chan told, 64), put: func(value string) error {
+	w := &follow{name: name, calls: make(chan told, 64), put: func(value string) error {
 		_, err := c.Put(ctx, followedKey, value)
 		return err
 	}}

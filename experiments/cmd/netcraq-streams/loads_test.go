@@ -143,7 +143,7 @@ func TestLoads(t *testing.T) {
 // TestFollow: who follows a key is told of each write, by the stream, by the node's watch and by
 // etcd's.
 func TestFollow(t *testing.T) {
-	f := follower{writer: serving(t), etcd: []string{etcdtest.Start(t)}, writes: 20}
+	f := follower{writer: serving(t), etcd: map[string]string{"etcd": etcdtest.Start(t)}, writes: 20}
 	f.reader = f.writer
 	var out bytes.Buffer
 	if err := f.run(t.Context(), &out); err != nil {

@@ -73,7 +73,7 @@ consumer, the node API's watch and etcd's watch are told of it. The report is JS
 	f = follow.Flags()
 	f.StringVar(&w.writer, "writer", "", "path of the socket of the node API where the key is written")
 	f.StringVar(&w.reader, "reader", "", "path of that where it is followed")
-	f.StringSliceVar(&w.etcd, "etcd", nil, "etcd's endpoints, HOST:PORT (default: it is left out)")
+	f.StringToStringVar(&w.etcd, "etcd", nil, "`NAME=ENDPOINT` of etcds that are followed, too (default: none)")
 	f.IntVar(&w.writes, "writes", 1000, "by each way, after 50 that do not count")
 	f.DurationVar(&w.every, "every", 2*time.Millisecond, "between two of them")
 
