@@ -206,9 +206,9 @@ bench-nodeapi: deps ## the node API beside gRPC, with clients in Go, Python and 
 	$(call compile,bin/,experiments/cmd/netcraq-doors)
 	@$(PYTHON) experiments/bench_nodeapi.py
 
-bench-streams: deps ## streams by push and by pull: throughput with few and many producers, consumers, cores (as root: by a cgroup): tables, a figure, out/bench-streams.json
-	$(call compile,bin/,experiments/cmd/netcraq-streams)
+bench-streams: build ## streams by push and by pull, with few and many producers, consumers and cores; who is told of a commit when, beside etcd's watch: tables, out/bench-streams*
 	@$(SUDO) $(PYTHON) experiments/bench_streams.py $(if $(QUICK),--quick)
+	@$(SUDO) $(PYTHON) experiments/bench_streams_latency.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) $(if $(QUICK),--writes 100 --rounds 1)
 
 netchain: build ## start NetChain, the baseline, on four switches in a ring, with a prompt (SWITCH=, ENGINE=, HOOK=)
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) netchain-baseline/run.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)

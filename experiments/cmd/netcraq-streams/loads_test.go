@@ -2,16 +2,19 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"testing"
 	"time"
 
 	api "github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
@@ -74,8 +77,8 @@ func (l *load) end() {
 	}
 }
 
-// TestLoads: by each way, and with each work, consumers get what a producer appends.
-func TestLoads(t *testing.T) {
+// serving starts the broker, and says where it is.
+func serving(t *testing.T) string {
 	socket := filepath.Join(t.TempDir(), "s")
 	ctx, stop := context.WithCancel(t.Context())
 	said, out := io.Pipe()
@@ -90,6 +93,12 @@ func TestLoads(t *testing.T) {
 	if text, err := bufio.NewReader(said).ReadString('\n'); text != "ready\n" {
 		t.Fatalf("%q, %v", text, err)
 	}
+	return socket
+}
+
+// TestLoads: by each way, and with each work, consumers get what a producer appends.
+func TestLoads(t *testing.T) {
+	socket := serving(t)
 	c, err := node.Connect(t.Context(), node.Config{Socket: socket})
 	if err != nil {
 		t.Fatal(err)
@@ -131,16 +140,53 @@ func TestLoads(t *testing.T) {
 	}
 }
 
-// TestWindows: what is counted in a window is of its seconds, and of no others.
-func TestWindows(t *testing.T) {
-	var w windows
-	for second, text := range []string{"", "a b", "a", "", "", "c", "d", "", "", "", "", "", "", "", "e"} {
-		if text != "" {
-			w.add([]byte(text), int64(second))
+// TestFollow: who follows a key is told of each write, by the stream, by the node's watch and by
+// etcd's.
+func TestFollow(t *testing.T) {
+	f := follower{writer: serving(t), etcd: []string{etcdtest.Start(t)}, writes: 20}
+	f.reader = f.writer
+	var out bytes.Buffer
+	if err := f.run(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	var report map[string]followed
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range []string{"push", "watch", "etcd"} {
+		r := report[way]
+		if r.Writes != 20 || r.Answered.P50 <= 0 || r.Told.P50 <= 0 || r.Told.P99 < r.Told.P50 || r.After.P99 < r.After.P50 {
+			t.Errorf("%s: %+v", way, r)
 		}
 	}
-	// Of 5 s that end before second 14 there is second 6 no more.
-	if len(w.emitted) != 2 && w.emitted["d"] != 1 {
-		t.Errorf("%v", w.emitted)
+}
+
+// TestWindows: a window has what was appended in its five seconds, and nothing else. What comes when
+// its windows have ended is not counted.
+func TestWindows(t *testing.T) {
+	var w windows
+	for _, r := range []struct {
+		second int64
+		text   string
+		want   int
+	}{{100, "a b", 2}, {101, "a", 1}, {104, "c", 1}, {103, "b", 1}, {105, "d", 1}} {
+		if n := w.add([]byte(r.text), r.second); n != r.want {
+			t.Errorf("%+v: %d words", r, n)
+		}
+	}
+	if want := map[string]uint64{"a": 2, "b": 2, "c": 1}; !maps.Equal(w.emitted, want) { // 100 to 104
+		t.Errorf("%v, want %v", w.emitted, want)
+	}
+	if n := w.add([]byte("late"), 100); n != 0 {
+		t.Errorf("%d late words", n)
+	}
+	w.add([]byte("e"), 108)
+	if want := map[string]uint64{"a": 1, "b": 1, "c": 1, "d": 1}; !maps.Equal(w.emitted, want) { // 101 to 105
+		t.Errorf("%v, want %v", w.emitted, want)
+	}
+	w.add([]byte("f"), 120)
+	w.add([]byte("g"), 121)
+	if want := map[string]uint64{"f": 1}; !maps.Equal(w.emitted, want) { // 116 to 120
+		t.Errorf("%v, want %v", w.emitted, want)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -64,6 +65,18 @@ further line with what it has done so far, as JSON, and ends with its input.`
 	f.StringVar(&c.work, "work", "count", "count, filter, words or windows")
 	f.IntVar(&c.batch, "batch", 0, "bytes of a batch that is pulled (default: the server's bound)")
 
-	root.AddCommand(serve, produce, consume)
+	var w follower
+	follow := &cobra.Command{Use: "follow", Short: "write a key, and measure when followers are told of it",
+		Args: cobra.NoArgs, Long: `Write a key again and again, by the node API and to etcd in turn, and measure when a stream's
+consumer, the node API's watch and etcd's watch are told of it. The report is JSON.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return w.run(cmd.Context(), cmd.OutOrStdout()) }}
+	f = follow.Flags()
+	f.StringVar(&w.writer, "writer", "", "path of the socket of the node API where the key is written")
+	f.StringVar(&w.reader, "reader", "", "path of that where it is followed")
+	f.StringSliceVar(&w.etcd, "etcd", nil, "etcd's endpoints, HOST:PORT (default: it is left out)")
+	f.IntVar(&w.writes, "writes", 1000, "by each way, after 50 that do not count")
+	f.DurationVar(&w.every, "every", 2*time.Millisecond, "between two of them")
+
+	root.AddCommand(serve, produce, consume, follow)
 	return root
 }
