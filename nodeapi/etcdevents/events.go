@@ -324,7 +324,8 @@ func (f *filler) record(e *node.EtcdEvent) stream.Record {
 	}
 	if err != nil || len(data) > f.to.MaxRecord() {
 		f.to.Missed(1)
-		data, _ = json.Marshal(node.EtcdEvent{Type: node.EtcdMissed, Revision: e.Revision, State: e.State, More: e.More})
+		gone := node.EtcdEvent{Type: node.EtcdMissed, Revision: e.Revision, State: e.State, More: e.More}
+		data, _ = json.Marshal(gone)
 	}
 	return stream.Record{Data: data, Mark: uint64(e.Revision)}
 }

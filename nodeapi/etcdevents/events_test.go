@@ -84,7 +84,8 @@ func (s *server) open(c node.StreamConfig) *broker.Stream {
 func told(t *testing.T, s *broker.Stream, p int) (out []node.EtcdEvent) {
 	t.Helper()
 	for next := s.State()[p].Oldest; next < s.State()[p].Next; {
-		b, err := s.Read(soon(t), &node.ReadData{Partition: p, Offset: &next}, 1000, func(stream.Record) bool { return true })
+		all := func(stream.Record) bool { return true }
+		b, err := s.Read(soon(t), &node.ReadData{Partition: p, Offset: &next}, 1000, all)
 		if err != nil || b.Missed > 0 {
 			t.Fatal(b.Missed, err)
 		}
