@@ -103,6 +103,8 @@ type EtcdEvent struct {
 	Revision int64 `json:"revision"`
 	// Version counts how often the key was written since it was made: 1, 2 and so on.
 	Version int64 `json:"version,omitempty"`
+	// More: the next record is of the same revision.
+	More bool `json:"more,omitempty"`
 	// State: it is told as a part of the state, and has happened some time before.
 	State bool `json:"state,omitempty"`
 	// Since is state's: what has happened after this revision was not told one by one, Missed

@@ -25,11 +25,11 @@ type filling struct {
 	notes []source.Note // by partition
 }
 
-// Pauses between a source's end and its next run. One that has appended something is run again
-// after the first.
+// Pauses between a source's end and its next run. One that has appended something, or that ran for
+// a while, is run again after the first.
 const (
 	firstPause = time.Second
-	lastPause  = 30 * time.Second
+	lastPause  = 5 * time.Second
 )
 
 // endOfSource is how long a source is waited for when its stream ends. One that does not end is
@@ -65,12 +65,12 @@ func (s *Stream) fillOne(ctx context.Context, from source.Source, p *partition) 
 	pause := firstPause
 	for {
 		to := &sink{s: s, p: p}
-		before := to.Place().Next
+		before, began := to.Place().Next, time.Now()
 		err := from.Run(ctx, to)
 		if ctx.Err() != nil {
 			return
 		}
-		if to.Place().Next != before {
+		if to.Place().Next != before || time.Since(began) > 2*lastPause {
 			pause = firstPause
 		}
 		s.b.counters.failures.Add(1)
