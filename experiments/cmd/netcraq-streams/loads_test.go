@@ -155,14 +155,15 @@ func TestFollow(t *testing.T) {
 	}
 	for _, way := range []string{"push", "watch", "etcd"} {
 		r := report[way]
-		if r.Writes != 20 || r.Answered.P50 <= 0 || r.Told.P50 <= 0 || r.Told.P99 < r.Told.P50 || r.After.P99 < r.After.P50 {
+		if r.Writes != 20 || r.Answered.P50 <= 0 || r.Told.P50 <= 0 || r.Told.P99 < r.Told.P50 ||
+			r.After.P99 < r.After.P50 {
 			t.Errorf("%s: %+v", way, r)
 		}
 	}
 }
 
-// TestWindows: a window has what was appended in its five seconds, and nothing else. What comes when
-// its windows have ended is not counted.
+// TestWindows: a window has what was appended in its five seconds, and nothing else. What comes
+// when its windows have ended is not counted.
 func TestWindows(t *testing.T) {
 	var w windows
 	for _, r := range []struct {
