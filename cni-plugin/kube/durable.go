@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -93,7 +94,7 @@ type durableKeys struct {
 
 // newDurableKeys makes them, by a link to the leader.
 func newDurableKeys(ctx context.Context, link *controllerLink, in cache.Cache, quotas *authority.Quotas,
-	policy *authority.PolicyFile, log *slog.Logger) (*durableKeys, error) {
+	policy *authority.PolicyFile, log *slog.Logger, metrics prometheus.Registerer) (*durableKeys, error) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"the agent that leads"}, Logger: zap.NewNop(),
 		DialKeepAliveTime: linkBeat, DialKeepAliveTimeout: linkWait, PermitWithoutStream: true,
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(link.dialDurable),
@@ -109,7 +110,7 @@ func newDurableKeys(ctx context.Context, link *controllerLink, in cache.Cache, q
 		client.Close()
 		return nil, fmt.Errorf("following namespaces: %w", err)
 	}
-	d.store = durable.New(durable.Options{Etcd: d.connection, Quota: quotas.Keys})
+	d.store = durable.New(durable.Options{Etcd: d.connection, Quota: quotas.Keys, Metrics: metrics})
 	ctx, d.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(d.done)

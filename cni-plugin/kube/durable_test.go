@@ -49,7 +49,7 @@ func TestDurableKeys(t *testing.T) {
 	must(t, err)
 	informers := &informertest.FakeInformers{Scheme: scheme}
 	quotas := authority.NewQuotas(func(string) authority.Quota { return authority.DefaultQuota }, nil)
-	d, err := newDurableKeys(ctx, link, informers, quotas, nil, quiet)
+	d, err := newDurableKeys(ctx, link, informers, quotas, nil, quiet, nil)
 	must(t, err)
 	defer d.close()
 	informer, err := informers.FakeInformerFor(ctx, &corev1.Namespace{})

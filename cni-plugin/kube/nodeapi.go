@@ -99,7 +99,7 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 	}
 	quotas := authority.NewQuotas(quota, nil)
 	n := &nodeAPI{link: newControllerLink(), store: newLateStore(), pods: pods}
-	if n.keys, err = newDurableKeys(ctx, n.link, in, quotas, policy, o.Log); err != nil {
+	if n.keys, err = newDurableKeys(ctx, n.link, in, quotas, policy, o.Log, metrics); err != nil {
 		listener.Close()
 		return nil, fmt.Errorf("the node API: %w", err)
 	}

@@ -129,6 +129,15 @@ func (c *Connection) Close() error {
 	return nil
 }
 
+// isThere says whether there is a connection now, as far as is known.
+func (c *Connection) isThere() bool {
+	if c == nil || c.now.Load() == nil {
+		return false
+	}
+	state := c.now.Load().ActiveConnection().GetState()
+	return state == connectivity.Ready || state == connectivity.Idle // nobody has asked for long
+}
+
 // noPatience is for how long one is waited for that has been away for longer than patience lasts.
 const noPatience = 250 * time.Millisecond
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/semaphore"
@@ -46,6 +47,8 @@ type Options struct {
 	Patience time.Duration
 	// Kept is for how long a deleted key's tombstone is kept at least. 0: ten minutes.
 	Kept time.Duration
+	// Metrics is where it counts; nil: nowhere.
+	Metrics prometheus.Registerer
 }
 
 // DefaultQuota is how many keys a namespace may have unless something else is said.
@@ -54,6 +57,7 @@ const DefaultQuota = 10_000
 // Store is the store. It is safe for concurrent use.
 type Store struct {
 	o      Options
+	count  *metrics
 	graves graves
 	making makers
 	reads  *semaphore.Weighted // of watches, which begin at once when etcd comes back
@@ -74,6 +78,7 @@ func New(o Options) *Store {
 	o.Kept = cmp.Or(o.Kept, 10*time.Minute)
 	s := &Store{o: o, reads: semaphore.NewWeighted(readsAtOnce), followers: map[string]*follower{}}
 	s.graves = graves{kept: o.Kept}
+	s.count = newMetrics(o.Etcd, o.Metrics)
 	s.making.init()
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
@@ -83,6 +88,7 @@ func New(o Options) *Store {
 func (s *Store) Close() error {
 	s.stop()
 	s.work.Wait()
+	s.count.unregister()
 	return nil
 }
 
@@ -146,7 +152,12 @@ func (s *Store) quota(namespace string) int {
 
 // Get implements [store.Store]. It is linearizable, eventual or not: a placed key is read at the
 // nearest member of its chain in any case, and one that is not placed is read at etcd.
-func (s *Store) Get(ctx context.Context, key store.Key, _ bool) (store.Item, error) {
+func (s *Store) Get(ctx context.Context, key store.Key, _ bool) (got store.Item, err error) {
+	defer s.count.took(callGet, time.Now(), &err)
+	return s.get(ctx, key)
+}
+
+func (s *Store) get(ctx context.Context, key store.Key) (store.Item, error) {
 	etcd, err := s.client(ctx)
 	if err != nil {
 		return store.Item{}, err
@@ -162,12 +173,12 @@ func (s *Store) Get(ctx context.Context, key store.Key, _ bool) (store.Item, err
 const page = 1000
 
 // List implements [store.Store]. Names of deleted keys are there until their tombstones go.
-func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key, error) {
+func (s *Store) List(ctx context.Context, namespace, prefix string) (out []store.Key, err error) {
+	defer s.count.took(callList, time.Now(), &err)
 	etcd, err := s.client(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var out []store.Key
 	_, err = scan(ctx, etcd, NamesOf(namespace)+prefix, page, func(kv *mvccpb.KeyValue) {
 		out = append(out, store.Key{Namespace: namespace, Name: strings.TrimPrefix(string(kv.Key), NamesOf(namespace))})
 	}, clientv3.WithKeysOnly())

@@ -49,7 +49,8 @@ func isAt(name string, revision int64) clientv3.Cmp {
 func hasValue(name string) clientv3.Cmp { return clientv3.Compare(clientv3.Value(name), "!=", "") }
 
 // Put implements [store.Store].
-func (s *Store) Put(ctx context.Context, key store.Key, value []byte) (wire.Version, error) {
+func (s *Store) Put(ctx context.Context, key store.Key, value []byte) (v wire.Version, err error) {
+	defer s.count.took(callPut, time.Now(), &err)
 	if err := fits(key, value); err != nil {
 		return 0, err
 	}
@@ -71,8 +72,9 @@ func (s *Store) Put(ctx context.Context, key store.Key, value []byte) (wire.Vers
 }
 
 // CompareAndSwap implements [store.Store].
-func (s *Store) CompareAndSwap(ctx context.Context, key store.Key, expected wire.Version, value []byte) (store.Item,
-	bool, error) {
+func (s *Store) CompareAndSwap(ctx context.Context, key store.Key, expected wire.Version, value []byte) (
+	got store.Item, swapped bool, err error) {
+	defer s.count.took(callCAS, time.Now(), &err)
 	if err := fits(key, value); err != nil {
 		return store.Item{}, false, err
 	}
@@ -81,7 +83,7 @@ func (s *Store) CompareAndSwap(ctx context.Context, key store.Key, expected wire
 	}
 	at, ok := revision(expected)
 	if !ok { // a version of no durable key
-		got, err := s.Get(ctx, key, false)
+		got, err := s.get(ctx, key)
 		return got, false, err
 	}
 	name := nameOf(key)
@@ -96,16 +98,19 @@ func (s *Store) CompareAndSwap(ctx context.Context, key store.Key, expected wire
 }
 
 // Delete implements [store.Store].
-func (s *Store) Delete(ctx context.Context, key store.Key) (wire.Version, error) {
+func (s *Store) Delete(ctx context.Context, key store.Key) (v wire.Version, err error) {
+	defer s.count.took(callDelete, time.Now(), &err)
 	got, _, err := s.bury(ctx, key, hasValue(nameOf(key)))
 	return got.Version, err
 }
 
 // CompareAndDelete implements [store.Store].
-func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wire.Version) (store.Item, bool, error) {
+func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wire.Version) (
+	got store.Item, deleted bool, err error) {
+	defer s.count.took(callDelete, time.Now(), &err)
 	at, ok := revision(expected)
 	if !ok {
-		got, err := s.Get(ctx, key, false)
+		got, err := s.get(ctx, key)
 		return got, err == nil && got.Version == expected, err
 	}
 	name := nameOf(key)
@@ -165,9 +170,11 @@ func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.It
 		if err := store.MayCreate(ctx); err != nil {
 			return fail(err)
 		}
-		if n, most := found.Responses[2].GetResponseRange().Count, s.quota(key.Namespace); n >= int64(most) {
+		keys := found.Responses[2].GetResponseRange().Count
+		s.count.has(key.Namespace, keys)
+		if most := s.quota(key.Namespace); keys >= int64(most) {
 			return fail(node.Errorf(node.CodeQuotaExceeded, "delete keys that are not needed: they go after a while; or have the namespace's quota raised",
-				"the namespace %s has %d durable keys, deleted ones that are still known included, of %d that it may have", key.Namespace, n, most))
+				"the namespace %s has %d durable keys, deleted ones that are still known included, of %d that it may have", key.Namespace, keys, most))
 		}
 		counted := int64(0)
 		if kv := only(found.Responses[1].GetResponseRange().Kvs); kv != nil {
@@ -179,6 +186,7 @@ func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.It
 		case err != nil:
 			return fail(err)
 		case done:
+			s.count.has(key.Namespace, keys+1)
 			return store.Item{Key: key, Found: true, Value: value, Version: version(at)}, true, nil
 		case kv != nil:
 			return item(key, kv), false, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
 	"github.com/netcraq/netcraq/nodeapi/authority"
@@ -48,8 +49,8 @@ func (o *options) dialEtcd() (*durable.Connection, error) {
 
 // withDurable adds durable keys to a store. Whatever changes what namespaces are calls changed.
 func withDurable(ctx context.Context, volatile store.Store, connection *durable.Connection, quotas *authority.Quotas,
-	policy *authority.PolicyFile) (both *kinds.Store, end func()) {
-	st := durable.New(durable.Options{Etcd: connection, Quota: quotas.Keys})
+	policy *authority.PolicyFile, registry prometheus.Registerer) (both *kinds.Store, end func()) {
+	st := durable.New(durable.Options{Etcd: connection, Quota: quotas.Keys, Metrics: registry})
 	defaults := &kinds.Defaults{Said: func(string) (durable, said bool) { return false, false }}
 	if policy != nil {
 		defaults.Said = policy.Durable

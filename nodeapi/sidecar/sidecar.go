@@ -196,7 +196,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	config.Store = st
 	changed := quotas.Changed
 	if connection != nil {
-		both, end := withDurable(ctx, st, connection, quotas, policy)
+		both, end := withDurable(ctx, st, connection, quotas, policy, config.Metrics)
 		defer end()
 		config.Store, config.Durable = both, both.Durable
 		changed = func() { quotas.Changed(); both.Changed() }
