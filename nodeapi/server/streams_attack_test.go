@@ -17,6 +17,7 @@ import (
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/streams/broker"
+	"github.com/netcraq/netcraq/streams/source"
 )
 
 const patience = 30 * time.Second
@@ -325,4 +326,29 @@ func TestStreamBounds(t *testing.T) {
 	h.ask(`{"id":33,"func":"read","data":{"stream":"s","offset":7}}`, `"invalid_argument"`)
 	h.ask(`{"id":34,"func":"append","data":{"stream":"s","records":[{"value":"x"}],"at":5}}`, `"invalid_argument"`)
 	h.ask(`{"id":35,"func":"append","data":{"stream":"s","records":[{"value":"x"}],"at":0}}`, `"offset":0`)
+}
+
+// What a server has no source for, or its source's operator does not let a namespace have, no
+// program gets; nor does one get two at once.
+func TestForbiddenSources(t *testing.T) {
+	made := ""
+	_, path := start(t, Config{Sources: map[string]source.Maker{
+		"etcd": func(ns string, c node.StreamSource) (source.Source, error) {
+			made += ns + " " + c.Etcd.Prefix
+			return nil, node.Errorf(node.CodePermissionDenied, "", "not for you")
+		}}})
+	h := newHostile(t, path)
+	open := `{"id":1,"func":"openStream","data":{"stream":"s","config":{"source":%s}}}`
+	for _, c := range []struct{ source, want string }{
+		{`{"etcd":{"prefix":"/registry/"}}`, `"permission_denied"`},
+		{`{"jetstream":{"stream":"ORDERS"}}`, `"unavailable"`},
+		{`{}`, `"invalid_argument"`},
+		{`{"etcd":{"prefix":"/a/"},"keys":{"prefix":""}}`, `"invalid_argument"`},
+	} {
+		h.ask(fmt.Sprintf(open, c.source), c.want)
+	}
+	if made != "default /registry/" {
+		t.Errorf("the source was asked for %q", made)
+	}
+	h.ask(`{"id":2,"func":"listStreams"}`, `"streams":[]`)
 }

@@ -1,0 +1,13 @@
+// Command netcraq-sidecar-jetstream is netcraq-sidecar, with NATS JetStream as a source of streams.
+package main
+
+import (
+	"os"
+
+	"github.com/netcraq/netcraq/nodeapi/jetstream"
+	"github.com/netcraq/netcraq/nodeapi/sidecar"
+)
+
+func main() {
+	os.Exit(sidecar.Run("netcraq-sidecar-jetstream", os.Args[1:], os.Stdout, os.Stderr, jetstream.Kind()))
+}

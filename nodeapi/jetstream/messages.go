@@ -1,0 +1,132 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/netcraq/netcraq/api/stream"
+	"github.com/netcraq/netcraq/streams/source"
+)
+
+// patience bounds a request to JetStream.
+const patience = 5 * time.Second
+
+// noteEvery is how often it is noted how far a partition is in which nothing is appended.
+const noteEvery = 30 * time.Second
+
+// What is asked for before it is appended: so much is in this process while a consumer is waited
+// for.
+const (
+	messagesAhead = 256
+	bytesAhead    = 4 << 20
+)
+
+// messages are a source: those of a stream of JetStream. A record's data are a message's, its mark
+// the message's sequence.
+type messages struct {
+	o               *origin
+	stream, subject string
+}
+
+// Run implements source.Source. It has a consumer at JetStream that acknowledges nothing: where it
+// is, the partition's records say.
+func (m *messages) Run(ctx context.Context, to source.Sink) error {
+	c := m.o.conn.Load()
+	if c == nil {
+		return errors.New("there is no connection to JetStream yet")
+	}
+	info, err := m.look(ctx, c)
+	if err != nil {
+		return err
+	}
+	origin := info.Created.UTC().Format(time.RFC3339Nano)
+	place := to.Place()
+	after := max(place.Mark, place.Note.Mark)
+	if place.Next == 0 || place.Note.Origin != origin { // another stream of this name: all of it is new
+		after = 0
+	}
+	after = min(after, info.State.LastSeq) // it was restored: what comes next has this sequence again
+	if first := info.State.FirstSeq; after > 0 && first > after+1 {
+		to.Missed(first - after - 1)
+	}
+	note := source.Note{Origin: origin, Mark: after}
+	if err := to.Note(note); err != nil {
+		return err
+	}
+	cfg := js.ConsumerConfig{AckPolicy: js.AckNonePolicy, DeliverPolicy: js.DeliverByStartSequencePolicy,
+		OptStartSeq: after + 1, FilterSubject: m.subject, MemoryStorage: true, Replicas: 1,
+		InactiveThreshold: time.Minute}
+	short, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	consumer, err := c.js.CreateConsumer(short, m.stream, cfg)
+	if err != nil {
+		return fmt.Errorf("a consumer at JetStream: %w", err)
+	}
+	defer func() {
+		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = c.js.DeleteConsumer(short, m.stream, consumer.CachedInfo().Name) // else it goes by itself
+	}()
+	// The consumer goes with its stream: so it is this one's, if the stream is still the same.
+	again, err := m.look(ctx, c)
+	if err != nil {
+		return err
+	}
+	if !again.Created.Equal(info.Created) {
+		return fmt.Errorf("JetStream's %s was made anew", m.stream)
+	}
+	limit := max(bytesAhead, 2*int(c.nc.MaxPayload()))
+	all, err := consumer.Messages(js.PullMaxMessagesWithBytesLimit(messagesAhead, limit),
+		js.PullHeartbeat(2*time.Second))
+	if err != nil {
+		return fmt.Errorf("messages of JetStream: %w", err)
+	}
+	defer all.Stop()
+	n, of := to.Partition()
+	noted := time.Now()
+	for expect := uint64(1); ; expect++ {
+		msg, err := all.Next(js.NextContext(ctx))
+		if err != nil {
+			return fmt.Errorf("messages of JetStream: %w", err)
+		}
+		meta, err := msg.Metadata()
+		switch {
+		case err != nil:
+			return fmt.Errorf("messages of JetStream: %w", err)
+		case meta.Sequence.Consumer != expect || meta.Sequence.Stream <= after:
+			return fmt.Errorf("message %d came as the consumer's %d, not its %d", meta.Sequence.Stream,
+				meta.Sequence.Consumer, expect)
+		}
+		after = meta.Sequence.Stream
+		switch {
+		case source.Partition(msg.Subject(), of) != n:
+		case len(msg.Data()) > to.MaxRecord():
+			to.Missed(1)
+		default:
+			if err := to.Append(ctx, []stream.Record{{Data: msg.Data(), Mark: after}}); err != nil {
+				return err
+			}
+			continue
+		}
+		if time.Since(noted) > noteEvery {
+			noted, note.Mark = time.Now(), after
+			if err := to.Note(note); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (m *messages) look(ctx context.Context, c *connection) (*js.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s, err := c.js.Stream(ctx, m.stream)
+	if err != nil {
+		return nil, fmt.Errorf("JetStream's %s: %w", m.stream, err)
+	}
+	return s.CachedInfo(), nil
+}

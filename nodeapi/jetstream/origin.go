@@ -1,0 +1,271 @@
+// Package jetstream fills streams with those of NATS JetStream, where producers append what is to
+// be kept. The NATS server runs in this process, or is a cluster of the operator's.
+//
+// Which namespace may have which of JetStream's streams, the operator of the node's server says in
+// a file (Kind's --jetstream).
+package jetstream
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	js "github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/sidecar"
+	"github.com/netcraq/netcraq/streams/source"
+)
+
+// file is what an operator says; docs/streams.md explains it.
+type file struct {
+	// Of the server in this process.
+	Dir       string
+	MaxBytes  int64  `yaml:"maxBytes"`
+	Listen    string // "": it has no listener
+	Producers map[string]struct {
+		PasswordFile string `yaml:"passwordFile"`
+		Publish      []string
+	}
+	Streams map[string]struct {
+		Subjects []string
+		MaxBytes int64         `yaml:"maxBytes"`
+		MaxAge   time.Duration `yaml:"maxAge"`
+	}
+	// Of a cluster.
+	CACert string `yaml:"cacert"`
+	Creds  string
+	// Namespaces has the streams of JetStream that each namespace may have; "*" are all.
+	Namespaces map[string][]string
+}
+
+// Kind is what a sidecar takes.
+func Kind() sidecar.Kind {
+	path, urls := "", []string(nil)
+	return sidecar.Kind{Name: "jetstream",
+		Flags: func(f *pflag.FlagSet) {
+			f.StringVar(&path, "jetstream", "", "`FILE`, YAML: which namespaces may have which streams of NATS JetStream, and how its\nserver runs in this process (docs/streams.md; default: there are none)")
+			f.StringSliceVar(&urls, "nats", nil, "`URLS` of a NATS cluster that has JetStream (default: a server in this process)")
+		},
+		Open: func(ctx context.Context, log *slog.Logger) (source.Maker, func(), error) {
+			if path == "" {
+				if len(urls) > 0 {
+					return nil, nil, errors.New("--nats is for --jetstream: give it too")
+				}
+				return nil, nil, nil
+			}
+			f, err := read(path)
+			if err == nil {
+				err = f.check(len(urls) > 0)
+			}
+			if err != nil {
+				return nil, nil, fmt.Errorf("--jetstream %s: %w", path, err)
+			}
+			o := open(f, urls, log)
+			return o.Make, o.close, nil
+		}}
+}
+
+const maxFile = 1 << 20
+
+// readSafely reads a file that only its owner may write.
+func readSafely(path string, forbidden os.FileMode) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().Perm()&forbidden != 0 {
+		return nil, fmt.Errorf("%s: others than its owner may do too much with it (%v)", path, info.Mode().Perm())
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("%s: it has more than %d bytes", path, maxFile)
+	}
+	return text, err
+}
+
+// secret reads a password, which nobody else may read.
+func secret(path string) (string, error) {
+	text, err := readSafely(path, 0o077)
+	if err != nil {
+		return "", err
+	}
+	if s := strings.TrimSpace(string(text)); s != "" {
+		return s, nil
+	}
+	return "", fmt.Errorf("%s: it is empty", path)
+}
+
+func read(path string) (*file, error) {
+	text, err := readSafely(path, 0o022)
+	if err != nil {
+		return nil, err
+	}
+	var f file
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	return &f, d.Decode(&f)
+}
+
+// check says what is wrong with a file, and fills in what it leaves out.
+func (f *file) check(cluster bool) error {
+	for ns := range f.Namespaces {
+		if err := authority.CheckNamespace(ns); err != nil && ns != "*" {
+			return fmt.Errorf("namespaces: %w", err)
+		}
+	}
+	if cluster {
+		if f.Dir != "" || f.Listen != "" || len(f.Producers)+len(f.Streams) > 0 {
+			return errors.New("dir, listen, producers and streams are of a server in this process, not of a cluster")
+		}
+		return nil
+	}
+	f.MaxBytes = cmp.Or(f.MaxBytes, 1<<30)
+	switch {
+	case f.Dir == "":
+		return errors.New("give dir, where the server in this process keeps what is published, or --nats")
+	case f.CACert != "" || f.Creds != "":
+		return errors.New("cacert and creds are of a cluster: give --nats")
+	case (f.Listen == "") != (len(f.Producers) == 0):
+		return errors.New("give listen and producers, or neither: nobody may connect who is not named")
+	}
+	for name, p := range f.Producers {
+		if len(p.Publish) == 0 || name == own {
+			return fmt.Errorf("producers: %s: say what he may publish, and choose another name than %s", name, own)
+		}
+		if _, err := secret(p.PasswordFile); err != nil {
+			return fmt.Errorf("producers: %s: %w", name, err)
+		}
+	}
+	for name, s := range f.Streams {
+		if len(s.Subjects) == 0 {
+			return fmt.Errorf("streams: %s: it has no subjects", name)
+		}
+	}
+	return nil
+}
+
+// always are the options of each connection. What this process is sent no producer may hear: they
+// may hear what begins with _INBOX.
+var always = []nats.Option{nats.Name("netcraq"), nats.MaxReconnects(-1), nats.CustomInboxPrefix("_NETCRAQ"),
+	nats.ReconnectWait(500 * time.Millisecond), nats.RetryOnFailedConnect(true)}
+
+// origin is a JetStream whose streams fill others.
+type origin struct {
+	may  map[string][]string
+	conn atomic.Pointer[connection]
+	stop context.CancelFunc
+	work sync.WaitGroup
+	end  func() // when work is done
+}
+
+type connection struct {
+	nc *nats.Conn
+	js js.JetStream
+}
+
+// open begins to connect.
+func open(f *file, urls []string, log *slog.Logger) *origin {
+	ctx, stop := context.WithCancel(context.Background())
+	o := &origin{may: f.Namespaces, stop: stop, end: func() {}}
+	o.work.Go(func() {
+		for ctx.Err() == nil {
+			err := o.connect(ctx, f, urls, log)
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			log.Error("JetStream is not there", "error", err)
+			select {
+			case <-time.After(5 * time.Second):
+			case <-ctx.Done():
+			}
+		}
+	})
+	return o
+}
+
+func (o *origin) connect(ctx context.Context, f *file, urls []string, log *slog.Logger) (err error) {
+	var nc *nats.Conn
+	end := func() { nc.Close() }
+	if len(urls) == 0 {
+		if nc, end, err = startOwn(ctx, f, log); err != nil {
+			return err
+		}
+	} else {
+		options := always
+		if f.CACert != "" {
+			options = append(slices.Clip(options), nats.RootCAs(f.CACert))
+		}
+		if f.Creds != "" {
+			options = append(slices.Clip(options), nats.UserCredentials(f.Creds))
+		}
+		if nc, err = nats.Connect(strings.Join(urls, ","), options...); err != nil {
+			return err
+		}
+	}
+	c := &connection{nc: nc}
+	if c.js, err = js.New(nc); err == nil {
+		err = c.make(ctx, f)
+	}
+	if err != nil {
+		end()
+		return err
+	}
+	o.end = end
+	o.conn.Store(c)
+	return nil
+}
+
+// make makes the streams that the operator wants in the server of this process, or changes them.
+func (c *connection) make(ctx context.Context, f *file) error {
+	for name, s := range f.Streams {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		_, err := c.js.CreateOrUpdateStream(ctx, js.StreamConfig{Name: name, Subjects: s.Subjects, MaxBytes: s.MaxBytes,
+			MaxAge: s.MaxAge, Storage: js.FileStorage, Discard: js.DiscardOld})
+		cancel()
+		if err != nil {
+			return fmt.Errorf("the stream %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// close ends the connection, and the server where it is in this process.
+func (o *origin) close() {
+	o.stop()
+	o.work.Wait()
+	o.end()
+}
+
+// Make is a source.Maker.
+func (o *origin) Make(namespace string, c node.StreamSource) (source.Source, error) {
+	if c.JetStream == nil {
+		return nil, node.Errorf(node.CodeInvalidArgument, "", "source is not jetstream")
+	}
+	for _, ns := range []string{namespace, "*"} {
+		if slices.Contains(o.may[ns], c.JetStream.Stream) {
+			return &messages{o, c.JetStream.Stream, c.JetStream.Subject}, nil
+		}
+	}
+	return nil, node.Errorf(node.CodePermissionDenied, "ask the operator of the node's server for it",
+		"streams of the namespace %s may not be filled by JetStream's %.80q", namespace, c.JetStream.Stream)
+}
