@@ -32,6 +32,7 @@ import (
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/internal/durable"
 	"github.com/netcraq/netcraq/streams/core"
+	"github.com/netcraq/netcraq/streams/source"
 )
 
 // Options are a broker's.
@@ -44,7 +45,7 @@ type Options struct {
 	// Metrics is where it is counted. nil: nowhere.
 	Metrics prometheus.Registerer
 	// Sources make what fills streams. nil: no stream has a source.
-	Sources func(namespace string, c node.StreamSource) (Source, error)
+	Sources source.Maker
 }
 
 // Broker keeps streams. It is safe for concurrent use.
@@ -204,6 +205,9 @@ func (b *Broker) takeUpOne(namespace, stream, dir string) error {
 		return err
 	}
 	s := &Stream{Namespace: namespace, Name: stream, Incarnation: f.Incarnation, Config: f.Config, b: b, dir: dir}
+	if err := removeHalves(dir); err != nil {
+		return err
+	}
 	if err := b.build(s); err != nil {
 		return err
 	}
@@ -224,6 +228,18 @@ func (b *Broker) takeUpOne(namespace, stream, dir string) error {
 	defer b.mu.Unlock()
 	b.enter(s)
 	return nil
+}
+
+// removeHalves removes what a broker was writing in a stream's folder when it was killed:
+// durable.Replace's temporary files.
+func removeHalves(dir string) error {
+	all, err := os.ReadDir(dir)
+	for _, e := range all {
+		if strings.HasPrefix(e.Name(), ".") {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
 }
 
 // build makes a stream's partitions.
@@ -253,18 +269,11 @@ func (b *Broker) enter(s *Stream) {
 	if s.Config.Source == nil {
 		return
 	}
-	if source, err := b.source(s.Namespace, s.Config.Source); err != nil {
+	if from, err := b.source(s.Namespace, s.Config.Source); err != nil {
 		b.log.Error("a stream's source is not run", "namespace", s.Namespace, "stream", s.Name, "error", err)
 	} else {
-		s.fill(source)
+		s.fill(from)
 	}
-}
-
-func (b *Broker) source(namespace string, c *node.StreamSource) (Source, error) {
-	if b.o.Sources == nil {
-		return nil, invalid("this server has no sources of streams")
-	}
-	return b.o.Sources(namespace, *c)
 }
 
 // wait waits until there are streams.

@@ -162,6 +162,24 @@ func TestKilledWriting(t *testing.T) {
 	}
 }
 
+// What a broker was writing when it was killed does not stay in memory.
+func TestHalfWritten(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "streams")
+	put(t, open(t, begin(t, dir), small), "a")
+	after := killed(t, dir)
+	left := filepath.Join(after, "ns", "s", ".positions.json.1234")
+	if err := os.WriteFile(left, []byte("[{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, begin(t, after), nil)
+	if got := read(t, s, 0); len(got) != 1 || got[0] != "a" {
+		t.Errorf("%q", got)
+	}
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("%s is there: %v", left, err)
+	}
+}
+
 // What cannot be read is left alone, and others are taken up. What is no stream yet is removed.
 func TestDamaged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
@@ -340,7 +358,8 @@ func TestMetrics(t *testing.T) {
 	}
 	delete(got, "netcraq_streams_waits_total")
 	want := map[string]float64{"netcraq_streams": 1, "netcraq_streams_memory_bytes": 8192, "netcraq_streams_subscriptions": 1,
-		"netcraq_streams_records_total": 9, "netcraq_streams_bytes_total": 3600, "netcraq_streams_moved_on_total": 1}
+		"netcraq_streams_records_total": 9, "netcraq_streams_bytes_total": 3600, "netcraq_streams_moved_on_total": 1,
+		"netcraq_streams_source_failures_total": 0, "netcraq_streams_source_missed_total": 0}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, not %v", got, want)
 	}
