@@ -54,8 +54,8 @@ CHUNKS = (1, 4, 16, 64, 128)
 """Of producers, in KiB. What a consumer gets at once is 128 KiB at most, as in the paper."""
 
 CONSUMER_CHUNK = 128 << 10
-RING = 4 << 20
-"""Bytes of a partition."""
+RING = 1 << 20
+"""Bytes of a partition: few, so that producers are soon held to what consumers take."""
 
 FULL = 0.85
 """Who has used so much of what it may have was the limit."""
@@ -294,7 +294,7 @@ def measure(case: Case, way: str, share: Share, seconds: float) -> dict[str, Any
         loads = consumers + producers
         for load in loads:
             load.say()
-        time.sleep(seconds / 3)  # until all go their way
+        time.sleep(max(0.3, seconds / 2))  # until all go their way, and rings are full where consumers are slow
         first, used, busy = marks(loads), cpu_seconds(pid), machine_seconds()
         begun = time.monotonic()
         time.sleep(seconds)
@@ -546,7 +546,7 @@ def main() -> int:
     file = options.out / "bench-streams.json"
     file.write_text(json.dumps(result, indent=2) + "\n")
     files = draw(todo, result["measured"], options.out)
-    show(Console(width=max(140, shutil.get_terminal_size().columns)), todo, result, [file, *files])
+    show(Console(width=max(170, shutil.get_terminal_size().columns)), todo, result, [file, *files])
     return 0
 
 

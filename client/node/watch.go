@@ -242,7 +242,9 @@ type Watch struct {
 	follower
 	namespace string
 	cfg       WatchConfig
-	last      map[string]Version // told by the server
+	named     map[string]bool    // cfg.Keys
+	last      map[string]Version // told by the server; of deleted keys not for ever: see bury
+	graves    []grave            // deletions whose versions are in last, the oldest first
 	pending   map[string]*Event
 	order     []string // of pending
 }
@@ -254,7 +256,11 @@ func (c *Client) Watch(ctx context.Context, cfg WatchConfig, opts ...Option) (*W
 			return nil, err
 		}
 	}
-	w := &Watch{namespace: gather(opts).namespace, cfg: cfg, last: map[string]Version{}, pending: map[string]*Event{}}
+	w := &Watch{namespace: gather(opts).namespace, cfg: cfg, named: map[string]bool{},
+		last: map[string]Version{}, pending: map[string]*Event{}}
+	for _, key := range cfg.Keys {
+		w.named[key] = true
+	}
 	for key, v := range cfg.After {
 		w.last[key] = v
 	}
@@ -340,15 +346,46 @@ func (w *Watch) take(e *api.Event) {
 	if last, ok := w.last[e.Key]; ok && !v.Newer(last) {
 		return
 	}
+	old := w.pending[e.Key]
+	if old != nil && !v.Newer(old.Version) { // and not in last: its version was forgotten
+		return
+	}
 	w.last[e.Key] = v
+	if !e.Found && !w.named[e.Key] {
+		w.bury(grave{e.Key, v})
+	}
 	event := &Event{Item: itemOf(&e.Item), Overtaken: e.Overtaken}
-	if old := w.pending[e.Key]; old != nil {
+	if old != nil {
 		event.Overtaken += old.Overtaken + 1
 		*old = *event
 		return
 	}
 	w.pending[e.Key] = event
 	w.order = append(w.order, e.Key)
+}
+
+// maxGraves is how many deleted keys' versions a watch keeps, beside those of keys that it names:
+// as many as it may say when it is taken up.
+const maxGraves = maxAfter
+
+// grave is a key's deletion.
+type grave struct {
+	key     string
+	version Version
+}
+
+// bury keeps a deletion's version, and forgets that of the oldest one beyond what is kept. The
+// server tells of that key only what is newer; and once more of its deletion, maybe, when the watch
+// is taken up. w.mu is held.
+func (w *Watch) bury(g grave) {
+	w.graves = append(w.graves, g)
+	if len(w.graves) <= maxGraves {
+		return
+	}
+	if oldest := w.graves[0]; w.last[oldest.key] == oldest.version {
+		delete(w.last, oldest.key)
+	}
+	w.graves = w.graves[1:]
 }
 
 // ServiceWatch follows the instances of a service.

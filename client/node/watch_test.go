@@ -116,6 +116,76 @@ func TestWatchOfManyKeysIsTakenUp(t *testing.T) {
 	}
 }
 
+// A watch does not remember for ever each key that was deleted under its prefix; what it does
+// remember is enough that nothing old is told, and of what is deleted nothing twice while the
+// connection lasts.
+func TestWatchForgetsWhatWasDeleted(t *testing.T) {
+	const keys = 5 * maxGraves
+	name := func(i int) string { return fmt.Sprintf("job/%05d", i) }
+	gone := func(key, version string) api.Event {
+		return api.Event{Item: api.Item{Key: key, Version: version}}
+	}
+	f := newFake(t)
+	f.hook = func(p *peer, r api.Request) bool {
+		if r.Func != api.FuncWatch {
+			return false
+		}
+		p.more(r.ID, api.WatchAnswer{Started: true})
+		if p.number > 0 { // as a server does that is not told what is known
+			d := watchData(r)
+			var a api.WatchAnswer
+			for _, e := range []api.Event{gone(name(0), "1.2"), gone(name(keys-1), "1.2"), gone("named", "1.1"),
+				{Item: item("stays", "1", "1.1")}, {Item: item(name(1), "2", "1.3")}} {
+				if d.After[e.Key] == "" || Version(e.Version).Newer(Version(d.After[e.Key])) {
+					a.Events = append(a.Events, e)
+				}
+			}
+			p.more(r.ID, a)
+			return true
+		}
+		p.more(r.ID, api.WatchAnswer{Events: []api.Event{{Item: item("stays", "1", "1.1")}, gone("named", "1.1")}})
+		for i := 0; i < keys; i += 256 {
+			var here, there api.WatchAnswer
+			for j := i; j < i+256; j++ {
+				here.Events = append(here.Events, api.Event{Item: item(name(j), "1", "1.1")})
+				there.Events = append(there.Events, gone(name(j), "1.2"))
+			}
+			p.more(r.ID, here)
+			p.more(r.ID, there)
+		}
+		return true
+	}
+	w, err := f.start().connect(Config{}).Watch(soon(t), WatchConfig{Keys: []string{"named"}, Prefix: ptr("job/")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for deleted := -1; deleted < keys; { // one more: that which is named was never there
+		if e := nextOf(t, w); !e.Found {
+			deleted++
+		}
+	}
+	w.mu.Lock()
+	last, graves := len(w.last), len(w.graves)
+	w.mu.Unlock()
+	if last > maxGraves+2 || graves > maxGraves {
+		t.Errorf("%d versions are remembered, of %d deleted keys", last, graves)
+	}
+	f.peer(0).Close()
+	// That the first was deleted is forgotten, and told again; the last one's deletion is not.
+	if e := nextOf(t, w); e.Key != name(0) || e.Found || e.Version != "1.2" {
+		t.Errorf("%+v", e)
+	}
+	for e := nextOf(t, w); ; e = nextOf(t, w) {
+		if e.Key == name(1) && e.Version == "1.3" {
+			break
+		}
+		if e.Key == name(keys-1) || e.Key == "named" || e.Key == "stays" {
+			t.Errorf("%+v is told again", e)
+		}
+	}
+}
+
 // Who does not take events has the newest of each key, and how many there were.
 func TestWatchKeepsTheNewest(t *testing.T) {
 	f := newFake(t)

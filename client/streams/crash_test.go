@@ -12,8 +12,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,7 +39,10 @@ func TestMain(m *testing.M) {
 	case "server":
 		err = serve(os.Args[1])
 	case "consumer":
-		err = consume(os.Args[1], os.Args[2], os.Args[3] == "pull")
+		var partitions int
+		if partitions, err = strconv.Atoi(os.Args[3]); err == nil {
+			err = consume(os.Args[1], os.Args[2], partitions, os.Args[4] == "pull")
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -63,19 +68,24 @@ func exitWithStdin() {
 	os.Exit(0)
 }
 
-// consume writes each record into a file, a line each, and begins behind the last whole line.
-func consume(socket, path string, pull bool) error {
+// consume writes each record into its partition's file, a line each, and begins behind the last
+// whole line of each.
+func consume(socket, path string, partitions int, pull bool) error {
 	go exitWithStdin()
-	next, err := written(path, nil)
-	if err != nil {
-		return err
+	cfg := Config{Socket: socket, Stream: "s", Consumer: filepath.Base(path), Pull: pull}
+	var files []*os.File
+	for n := range partitions {
+		f, err := os.OpenFile(ofPartition(path, n), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		next, err := position(f)
+		if err != nil {
+			return err
+		}
+		files = append(files, f)
+		cfg.Partitions, cfg.Offsets = append(cfg.Partitions, n), append(cfg.Offsets, next)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	cfg := Config{Socket: socket, Stream: "s", Consumer: filepath.Base(path), Pull: pull, Partitions: []int{0},
-		Offsets: []uint64{next}}
 	r, err := Open(context.Background(), cfg)
 	if err != nil {
 		return err
@@ -86,14 +96,35 @@ func consume(socket, path string, pull bool) error {
 			return err
 		}
 		if b.Missed > 0 {
-			return fmt.Errorf("%d records before %d were missed", b.Missed, b.Offset)
+			return fmt.Errorf("%d records before %d of partition %d were missed", b.Missed, b.Offset, b.Partition)
 		}
 		for offset, record := range b.Records() {
-			if _, err := fmt.Fprintf(f, "%d %s\n", offset, record.Data); err != nil {
+			if _, err := fmt.Fprintf(files[b.Partition], "%d %s\n", offset, record.Data); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// ofPartition is where a consumer writes down what it has had of a partition.
+func ofPartition(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
+
+// position is the offset behind that of the last line. A write is whole, or not at all: so is a
+// line.
+func position(f *os.File) (uint64, error) {
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return 0, err
+	}
+	end := make([]byte, min(info.Size(), 100)) // longer than a line
+	if _, err := f.ReadAt(end, info.Size()-int64(len(end))); err != nil {
+		return 0, err
+	}
+	last := strings.TrimSuffix(string(end), "\n")
+	last = last[strings.LastIndexByte(last, '\n')+1:]
+	number, _, _ := strings.Cut(last, " ")
+	offset, err := strconv.ParseUint(number, 10, 64)
+	return offset + 1, err
 }
 
 // written is how many whole lines a consumer's file has; check is told each.
@@ -160,17 +191,28 @@ func (p *process) kill() {
 	p.in.Close()
 }
 
-// TestCrashes: the server and its consumers are killed at random, again and again, while numbered
-// records are appended. None is lost, none is there twice, all are in order, for each consumer.
-// $NETCRAQ_STREAMS_CRASHES is for how long: 3s if it is not set.
-func TestCrashes(t *testing.T) {
-	lasts := 3 * time.Second
-	if text := os.Getenv("NETCRAQ_STREAMS_CRASHES"); text != "" {
-		var err error
-		if lasts, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
-		}
+// fromEnvironment is a number, or a duration, that a longer run sets.
+func fromEnvironment[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
 	}
+	v, err := parse(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return v
+}
+
+// TestCrashes: the server and its consumers are killed at random, again and again, while numbered
+// records are appended. None is lost, none is there twice, all are in order, for each consumer and
+// each partition; and nothing is left of those that were killed.
+// $NETCRAQ_STREAMS_CRASHES is for how long: 3s if it is not set. $NETCRAQ_STREAMS_PARTITIONS (2)
+// and $NETCRAQ_STREAMS_CONSUMERS (3, every third of which pulls) are how many.
+func TestCrashes(t *testing.T) {
+	lasts := fromEnvironment(t, "NETCRAQ_STREAMS_CRASHES", 3*time.Second, time.ParseDuration)
+	partitions := fromEnvironment(t, "NETCRAQ_STREAMS_PARTITIONS", 2, strconv.Atoi)
+	consumers := fromEnvironment(t, "NETCRAQ_STREAMS_CONSUMERS", 3, strconv.Atoi)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -191,15 +233,20 @@ func TestCrashes(t *testing.T) {
 	}
 	defer func() { _ = c.Close(canceled()) }()
 	hour := 3_600_000
-	config := &api.StreamConfig{ObjectBytes: 1024, Objects: 16, StallMillis: hour, KeepMillis: hour}
+	config := &api.StreamConfig{Partitions: partitions, ObjectBytes: 1024, Objects: 16, StallMillis: hour,
+		KeepMillis: hour}
 	if _, err := c.OpenStream(soon(t), "s", config); err != nil {
 		t.Fatal(err)
 	}
 	var files []string
-	for i, way := range []string{"push", "push", "pull"} {
+	for i := range consumers {
+		way := "push"
+		if i%3 == 2 {
+			way = "pull"
+		}
 		file := filepath.Join(dir, fmt.Sprintf("consumer%d", i))
 		files = append(files, file)
-		p := &process{t: t, role: "consumer", args: []string{socket, file, way}}
+		p := &process{t: t, role: "consumer", args: []string{socket, file, strconv.Itoa(partitions), way}}
 		p.start()
 		all = append(all, p)
 	}
@@ -209,21 +256,25 @@ func TestCrashes(t *testing.T) {
 			p.in.Close()
 		}
 	}()
+	kept := filepath.Join(dir, "streams", "default", "s")
 	poll.Until(t, patience, "the consumers to be known", func() bool { // from then on nothing goes without them
-		text, _ := os.ReadFile(filepath.Join(dir, "streams", "default", "s", "positions.json"))
+		text, _ := os.ReadFile(filepath.Join(kept, "positions.json"))
 		for _, file := range files {
-			if !strings.Contains(string(text), filepath.Base(file)) {
+			if strings.Count(string(text), filepath.Base(file)+`"`) != partitions {
 				return false
 			}
 		}
 		return true
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	produced := make(chan uint64, 1)
-	go func() { produced <- produce(ctx, t, c) }()
+	produced := make([]uint64, partitions)
+	var producers sync.WaitGroup
+	for n := range partitions {
+		producers.Go(func() { produced[n] = produce(ctx, t, c, n) })
+	}
 	deadline := time.Now().Add(lasts)
 	kills := 0
-	for time.Now().Before(deadline) {
+	for time.Now().Before(deadline) && !t.Failed() {
 		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
 		p := all[random.IntN(len(all))]
 		p.kill()
@@ -231,60 +282,117 @@ func TestCrashes(t *testing.T) {
 		kills++
 	}
 	cancel()
-	next := <-produced
-	t.Logf("%d records, %d kills", next, kills)
-	for i, file := range files {
-		var bad error
-		poll.Until(t, 2*patience, "a consumer to have read all", func() bool {
-			var n uint64
-			n, bad = written(file, func(n uint64, line string) error {
-				if line != fmt.Sprintf("%d record %d", n, n) {
-					return fmt.Errorf("line %d is %q", n, line)
-				}
-				return nil
-			})
-			return bad != nil || n == next
-		}, func() string {
-			n, _ := written(file, nil)
-			return fmt.Sprintf("consumer %d has %d of %d", i, n, next)
-		})
-		if bad != nil {
-			t.Errorf("consumer %d: %v", i, bad)
+	producers.Wait()
+	t.Logf("%d records, %d kills", produced, kills)
+	for _, file := range files {
+		for n, next := range produced {
+			complete(t, ofPartition(file, n), next)
 		}
 	}
-	// Of consumers that are gone, nothing is left.
+	// Of consumers that are gone, nothing is left; nor is of servers that were killed.
 	for _, p := range all[1:] {
 		p.kill()
 	}
-	server := strconv.Itoa(all[0].cmd.Process.Pid)
-	poll.Until(t, patience, "what consumers held to be given back", func() bool {
-		text, err := os.ReadFile(filepath.Join("/proc", server, "maps"))
-		return err == nil && strings.Count(string(text), "netcraq-") == 1
-	})
-	links, _ := filepath.Glob(filepath.Join("/proc", server, "fd", "*"))
-	memory := 0
-	for _, l := range links {
-		if name, _ := os.Readlink(l); strings.Contains(name, "memfd:") {
-			memory++
+	server := filepath.Join("/proc", strconv.Itoa(all[0].cmd.Process.Pid))
+	mappings := func() int {
+		text, err := os.ReadFile(filepath.Join(server, "maps"))
+		if err != nil {
+			t.Fatal(err)
 		}
+		return strings.Count(string(text), "netcraq-")
 	}
-	if memory != 1 {
-		t.Errorf("%d descriptors of memory are open, not the segment's alone", memory)
+	poll.Until(t, patience, "what consumers held to be given back", func() bool { return mappings() == partitions })
+	if n := memoryOpen(t, server); n != partitions {
+		t.Errorf("%d descriptors of memory are open, not those of %d segments alone", n, partitions)
+	}
+	want := []string{"positions.json", "stream.json"}
+	for n := range partitions {
+		want = append(want, fmt.Sprintf("%d.ring", n))
+	}
+	slices.Sort(want)
+	var there []string
+	poll.Until(t, patience, "files of killed servers to be removed", func() bool { // one may be being written
+		there = names(t, kept)
+		return slices.Equal(there, want)
+	}, func() string { return fmt.Sprintf("%q, want %q", there, want) })
+	if err := c.DeleteStream(soon(t), "s"); err != nil {
+		t.Fatal(err)
+	}
+	if n, open := mappings(), memoryOpen(t, server); n != 0 || open != 0 {
+		t.Errorf("when the stream is deleted there are %d mappings and %d descriptors of memory", n, open)
+	}
+	if there := names(t, filepath.Dir(kept)); len(there) != 0 {
+		t.Errorf("when the stream is deleted there is %q", there)
 	}
 }
 
-// produce appends numbered records until ctx ends, each once: it says at which offset, and looks
-// where the stream is when it does not know what became of one.
-func produce(ctx context.Context, t *testing.T, c *node.Client) (next uint64) {
+// complete waits until a consumer has written down all of a partition, each record once.
+func complete(t *testing.T, file string, next uint64) {
+	t.Helper()
+	last := func() uint64 {
+		f, err := os.Open(file)
+		if err != nil {
+			return 0
+		}
+		defer f.Close()
+		n, _ := position(f)
+		return n
+	}
+	poll.Until(t, 2*patience, "a consumer to have read all", func() bool { return last() >= next },
+		func() string { return fmt.Sprintf("%s has %d of %d", filepath.Base(file), last(), next) })
+	n, err := written(file, func(n uint64, line string) error {
+		if line != fmt.Sprintf("%d record %d", n, n) {
+			return fmt.Errorf("line %d is %q", n, line)
+		}
+		return nil
+	})
+	if err != nil || n != next {
+		t.Errorf("%s: %d of %d: %v", filepath.Base(file), n, next, err)
+	}
+}
+
+// memoryOpen is how many descriptors of memory a process has.
+func memoryOpen(t *testing.T, process string) (n int) {
+	t.Helper()
+	links, err := filepath.Glob(filepath.Join(process, "fd", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if name, _ := os.Readlink(l); strings.Contains(name, "memfd:") {
+			n++
+		}
+	}
+	return n
+}
+
+// names are what a folder has.
+func names(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+// produce appends numbered records to a partition until ctx ends, each once: it says at which
+// offset, and looks where the stream is when it does not know what became of one.
+func produce(ctx context.Context, t *testing.T, c *node.Client, partition int) (next uint64) {
 	for ctx.Err() == nil {
-		next += put(t, c, next, 1+rand.IntN(20))
+		next += put(t, c, partition, next, 1+rand.IntN(20))
+		time.Sleep(time.Millisecond) // it is not how many that counts, and they are kept in files
 	}
 	return next
 }
 
 // put appends up to n records, the first of which is to have an offset.
-func put(t *testing.T, c *node.Client, at uint64, n int) uint64 {
+func put(t *testing.T, c *node.Client, partition int, at uint64, n int) uint64 {
 	d := to("s")
+	d.Partition = partition
 	for i := range n {
 		text := fmt.Sprintf("record %d", at+uint64(i))
 		d.Records = append(d.Records, api.RecordData{Value: &text})
@@ -300,11 +408,11 @@ func put(t *testing.T, c *node.Client, at uint64, n int) uint64 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		s, err := c.OpenStream(ctx, "s", nil)
 		cancel()
-		if err == nil && s.State[0].Next >= at && s.State[0].Next <= at+uint64(n) {
-			return s.State[0].Next - at
+		if err == nil && s.State[partition].Next >= at && s.State[partition].Next <= at+uint64(n) {
+			return s.State[partition].Next - at
 		}
 		if err == nil {
-			t.Errorf("the next record is %d; %d was acknowledged", s.State[0].Next, at)
+			t.Errorf("the next record of partition %d is %d; %d was acknowledged", partition, s.State[partition].Next, at)
 			return 0
 		}
 		if t.Context().Err() != nil {

@@ -29,9 +29,34 @@ func held(t *testing.T) (descriptors, mappings int) {
 	return len(all), strings.Count(string(text), "netcraq-")
 }
 
+// memory counts the files of memory that this process has mapped, however often: segments, and
+// cursor pages.
+func memory(t *testing.T) (segments, pages int) {
+	text, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	seen := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line) // range, rights, offset, device, inode, name
+		if len(f) < 6 || seen[f[4]] || !strings.Contains(f[5], "memfd:netcraq-") {
+			continue
+		}
+		seen[f[4]] = true
+		if strings.Contains(f[5], "memfd:netcraq-stream") {
+			segments++
+		} else {
+			pages++
+		}
+	}
+	return segments, pages
+}
+
 // TestCrowd: 50 consumers come and go, some without a word, some that stop reading, while records
 // are appended to two partitions. Each gets what it gets in order and without a gap, nobody is in
-// anybody's way, and when they have gone nothing of them is left.
+// anybody's way, and when they have gone nothing of them is left. However many there are, there is
+// one segment for each partition, and no more pages than there may be subscriptions.
 func TestCrowd(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -113,9 +138,29 @@ func TestCrowd(t *testing.T) {
 			}
 		})
 	}
-	consumers.Wait()
+	gone := make(chan struct{})
+	go func() { consumers.Wait(); close(gone) }()
+	most := 0
+	for busy := true; busy; {
+		segments, pages := memory(t)
+		most = max(most, pages)
+		if segments != 2 || pages > 256 {
+			t.Errorf("%d segments and %d cursor pages at a time, for two partitions and 50 consumers", segments, pages)
+			break
+		}
+		select {
+		case <-gone:
+			busy = false
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	<-gone
 	cancel()
 	producers.Wait()
+	t.Logf("%d subscriptions at a time, at most", most)
+	if most == 0 {
+		t.Error("nobody has ever subscribed")
+	}
 	t.Logf("%d and %d were appended, %d read, %d times somebody was moved on", appended[0].Load(), appended[1].Load(),
 		read.Load(), moved.Load())
 	if appended[0].Load() == 0 || appended[1].Load() == 0 || read.Load() == 0 {

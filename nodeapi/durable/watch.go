@@ -155,7 +155,7 @@ func (w *watcher) is(out []store.Change, name string, kv *mvccpb.KeyValue) []sto
 	switch {
 	case told && before.created == kv.CreateRevision && before.count > 0:
 		c.Overtaken = uint64(kv.Version - before.count - 1)
-	case told && before.created == 0:
+	case told && before.created == 0, !told && w.read > 0: // it was made since
 		c.Overtaken = uint64(kv.Version - 1)
 	}
 	w.known[name] = known{now.Version, now.Found, kv.CreateRevision, kv.Version}
@@ -167,8 +167,12 @@ func (w *watcher) is(out []store.Change, name string, kv *mvccpb.KeyValue) []sto
 func (w *watcher) gone(out []store.Change, name string, at wire.Version) []store.Change {
 	before, told := w.known[name]
 	if told && (at <= before.version || !before.found) {
-		if at > before.version {
+		switch {
+		case at <= before.version:
+		case slices.Contains(w.w.Keys, name):
 			w.known[name] = known{version: before.version} // its next entry is counted anew
+		default: // or nobody asked for it by name, and names come and go without end
+			delete(w.known, name)
 		}
 		return out
 	}

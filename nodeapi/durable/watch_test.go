@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
@@ -180,6 +181,36 @@ func TestWatch(t *testing.T) {
 			c, n := late.newest("p/b")
 			return n == 1 && !c.Found && c.Version >= gone
 		})
+	}
+}
+
+// Names that come and go under a prefix leave nothing behind when their tombstones have gone; those
+// that a watch names are kept. What came meanwhile is counted all the same.
+func TestWatchForgetsTombstones(t *testing.T) {
+	prefix := "job/"
+	w := &watcher{w: store.Watch{Namespace: "n", Prefix: &prefix, Keys: []string{"named"}}, known: map[string]known{}, read: 1}
+	revision := int64(0)
+	entry := func(value string, created, count int64) *mvccpb.KeyValue {
+		revision++
+		return &mvccpb.KeyValue{Value: []byte(value), ModRevision: revision, CreateRevision: created, Version: count}
+	}
+	for i := range 1000 {
+		name := fmt.Sprint("job/", i)
+		if i == 0 {
+			name = "named"
+		}
+		created := revision + 2
+		_ = entry("overtaken", created, 1)
+		out := w.is(nil, name, entry("1", created, 2))
+		out = w.is(out, name, entry("", created, 3))
+		revision++
+		out = w.gone(out, name, version(revision))
+		if len(out) != 2 || !out[0].Found || out[0].Overtaken != 1 || out[1].Found || out[1].Overtaken != 0 {
+			t.Fatalf("%+v", out)
+		}
+	}
+	if _, named := w.known["named"]; len(w.known) != 1 || !named {
+		t.Errorf("%d names are remembered", len(w.known))
 	}
 }
 

@@ -205,6 +205,9 @@ func (b *Broker) takeUpOne(namespace, stream, dir string) error {
 		return err
 	}
 	s := &Stream{Namespace: namespace, Name: stream, Incarnation: f.Incarnation, Config: f.Config, b: b, dir: dir}
+	if err := removeHalves(dir); err != nil {
+		return err
+	}
 	if err := b.build(s); err != nil {
 		return err
 	}
@@ -225,6 +228,18 @@ func (b *Broker) takeUpOne(namespace, stream, dir string) error {
 	defer b.mu.Unlock()
 	b.enter(s)
 	return nil
+}
+
+// removeHalves removes what a broker was writing in a stream's folder when it was killed:
+// durable.Replace's temporary files.
+func removeHalves(dir string) error {
+	all, err := os.ReadDir(dir)
+	for _, e := range all {
+		if strings.HasPrefix(e.Name(), ".") {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
 }
 
 // build makes a stream's partitions.

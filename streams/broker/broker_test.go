@@ -162,6 +162,24 @@ func TestKilledWriting(t *testing.T) {
 	}
 }
 
+// What a broker was writing when it was killed does not stay in memory.
+func TestHalfWritten(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "streams")
+	put(t, open(t, begin(t, dir), small), "a")
+	after := killed(t, dir)
+	left := filepath.Join(after, "ns", "s", ".positions.json.1234")
+	if err := os.WriteFile(left, []byte("[{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, begin(t, after), nil)
+	if got := read(t, s, 0); len(got) != 1 || got[0] != "a" {
+		t.Errorf("%q", got)
+	}
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("%s is there: %v", left, err)
+	}
+}
+
 // What cannot be read is left alone, and others are taken up. What is no stream yet is removed.
 func TestDamaged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")

@@ -609,6 +609,41 @@ def test_a_watch_of_many_keys_is_taken_up(fake: Fake, connect: Callable[..., Any
     assert 0 < len(fake.of("watch")[1]["data"]["after"]) <= 1024
 
 
+def test_a_watch_forgets_what_was_deleted(fake: Fake, connect: Callable[..., Any]) -> None:
+    """Not for ever is each key remembered that was deleted under a prefix."""
+    names = [f"job/{i:05}" for i in range(5000)]
+
+    def gone(name: str, version: str = "1.2") -> dict[str, Any]:
+        return {"key": name, "found": False, "version": version}
+
+    def hook(peer: Peer, r: dict[str, Any]) -> bool:
+        if r["func"] != "watch":
+            return False
+        peer.answer(r, {"started": True}, more=True)
+        if peer.number:  # as a server that tells all that it finds
+            news = [gone(names[0]), gone(names[-1]), gone("named", "1.1"), item("stays", "1", "1.1")]
+            peer.answer(r, {"events": [*news, item(names[1], "2", "1.3")]}, more=True)
+            return True
+        peer.answer(r, {"events": [item("stays", "1", "1.1"), gone("named", "1.1")]}, more=True)
+        for i in range(0, len(names), 250):
+            peer.answer(r, {"events": [item(name, "1", "1.1") for name in names[i : i + 250]]}, more=True)
+            peer.answer(r, {"events": [gone(name) for name in names[i : i + 250]]}, more=True)
+        return True
+
+    fake.hook = hook
+    watch = connect(fake.start().path).watch(["named"], prefix="")
+    deleted = 0
+    while deleted <= len(names):
+        deleted += not watch.next(PATIENCE).found
+    inner = getattr(watch, "inner", watch)  # of the asyncio variant
+    inner = getattr(inner, "_watch", inner)  # of the blocking one
+    assert len(inner._last) <= 1024 + 2
+    assert len(inner._graves) <= 1024
+    fake.peers[0].close()
+    events = [watch.next(PATIENCE), watch.next(PATIENCE)]
+    assert [(e.key, e.version) for e in events] == [(names[0], "1.2"), (names[1], "1.3")]
+
+
 def test_a_watch_keeps_the_newest(fake: Fake, connect: Callable[..., Any]) -> None:
     def hook(peer: Peer, r: dict[str, Any]) -> bool:
         if r["func"] != "watch":

@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from netcraq import node, streams
+from netcraq.streams import aio
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0
@@ -61,7 +66,49 @@ def client(server: Server) -> Iterator[node.Client]:
 both = pytest.mark.parametrize("pull", [False, True], ids=["push", "pull"])
 
 
-def take(reader: streams.Reader, n: int, first: int = 0) -> list[bytes]:
+class Waits:
+    """Makes a reader of asyncio's look as if it blocked, so that a test is of both."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, opening: Coroutine[Any, Any, aio.Reader]) -> None:
+        self.loop = loop
+        self.inner = loop.run_until_complete(opening)
+
+    def next(self, timeout: float | None = None) -> streams.Batch:
+        return self.loop.run_until_complete(self.inner.next(timeout))
+
+    def __enter__(self) -> Waits:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.loop.run_until_complete(self.inner.close())
+
+
+Read = Callable[..., Any]
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def read(request: pytest.FixtureRequest) -> Iterator[Read]:
+    """How a stream is read: by either library."""
+    if request.param == "blocking":
+        yield streams.read
+        return
+    loop = asyncio.new_event_loop()
+    yield lambda stream, **how: Waits(loop, aio.read(stream, **how))
+    loop.run_until_complete(loop.shutdown_default_executor())
+    assert not asyncio.all_tasks(loop)
+    loop.close()
+    gone()
+
+
+def gone() -> None:
+    """No reader's thread is left."""
+    deadline = time.monotonic() + PATIENCE
+    while any(t.name == "netcraq-stream" for t in threading.enumerate()):
+        assert time.monotonic() < deadline, threading.enumerate()
+        time.sleep(0.01)
+
+
+def take(reader: Any, n: int, first: int = 0) -> list[bytes]:
     """Read n records, whose offsets follow one another."""
     out: list[bytes] = []
     while len(out) < n:
@@ -72,9 +119,9 @@ def take(reader: streams.Reader, n: int, first: int = 0) -> list[bytes]:
 
 
 @both
-def test_read(server: Server, client: node.Client, pull: bool) -> None:
+def test_read(server: Server, client: node.Client, read: Read, pull: bool) -> None:
     with pytest.raises(node.InvalidArgument):
-        streams.read("s", socket=server.path, pull=pull)
+        read("s", socket=server.path, pull=pull)
     client.open_stream("s", {"objectBytes": 1024, "objects": 8})
     assert client.streams() == ["s"]
     want = [b"%d \xff " % i + b"x" * (i % 300) for i in range(500)]
@@ -84,7 +131,7 @@ def test_read(server: Server, client: node.Client, pull: bool) -> None:
         while rest:
             rest = rest[client.append("s", rest[:9])[1] :]
 
-    with streams.read("s", socket=server.path, consumer="me", pull=pull) as reader:
+    with read("s", socket=server.path, consumer="me", pull=pull) as reader:
         producer = threading.Thread(target=produce)
         producer.start()
         assert take(reader, len(want)) == want  # many times what the ring has
@@ -92,18 +139,18 @@ def test_read(server: Server, client: node.Client, pull: bool) -> None:
         with pytest.raises(node.Timeout):
             reader.next(0.05)
     client.append("s", ["more"])
-    with streams.read("s", socket=server.path, consumer="me", pull=pull) as reader:
+    with read("s", socket=server.path, consumer="me", pull=pull) as reader:
         assert take(reader, 1, 500) == [b"more"]
     client.delete_stream("s")
     assert client.streams() == []
 
 
 @both
-def test_server_killed(server: Server, client: node.Client, pull: bool) -> None:
+def test_server_killed(server: Server, client: node.Client, read: Read, pull: bool) -> None:
     client.open_stream("s", {"partitions": 2})
     client.append("s", ["a", "b"], at=0)
     client.append("s", ["x"], partition=1)
-    with streams.read("s", socket=server.path, pull=pull) as reader:
+    with read("s", socket=server.path, pull=pull) as reader:
         got: dict[int, list[bytes]] = {0: [], 1: []}
 
         def take_all(n: int) -> None:
@@ -125,10 +172,10 @@ def test_server_killed(server: Server, client: node.Client, pull: bool) -> None:
         assert got == {0: [b"a", b"b", b"c"], 1: [b"x", b"y"]}
 
 
-def test_slow(server: Server, client: node.Client) -> None:
+def test_slow(server: Server, client: node.Client, read: Read) -> None:
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "stallMs": 3_600_000})
     text = "x" * 400  # two in an object
-    with streams.read("s", socket=server.path) as reader:
+    with read("s", socket=server.path) as reader:
         appended = 0
         for _ in range(20):
             try:
@@ -137,7 +184,7 @@ def test_slow(server: Server, client: node.Client) -> None:
                 break
         assert appended == 8
         assert len(take(reader, 8)) == 8
-    with streams.read("s", socket=server.path, start="latest", skip=True) as reader:
+    with read("s", socket=server.path, start="latest", skip=True) as reader:
         for _ in range(20):
             client.append("s", [text])
         batch = reader.next(PATIENCE)
@@ -145,10 +192,10 @@ def test_slow(server: Server, client: node.Client) -> None:
         assert batch.following == client.open_stream("s")["partitions"][0]["next"]
 
 
-def test_overrun(server: Server, client: node.Client) -> None:
+def test_overrun(server: Server, client: node.Client, read: Read) -> None:
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "slow": "skip"})
     client.append("s", ["x" * 400])
-    with streams.read("s", socket=server.path) as reader:
+    with read("s", socket=server.path) as reader:
         before, total = 0, 1
         for _ in range(3):
             batch = reader.next(PATIENCE)
@@ -178,3 +225,74 @@ for _ in range(20):
 assert count() == before, (before, count())
 """
     subprocess.run([sys.executable, "-c", code, server.path], check=True, timeout=PATIENCE, env={**os.environ})
+
+
+@both
+def test_canceled(server: Server, client: node.Client, pull: bool) -> None:
+    """Who gives up waiting loses nothing, holds up nobody, and can be closed while it waits."""
+    client.open_stream("s", {"partitions": 2})
+
+    async def go() -> None:
+        reader = await aio.read("s", socket=server.path, pull=pull)
+        async with reader:
+            waiting = asyncio.create_task(reader.next())
+            turns = 0
+            while turns < 20:  # the loop goes on meanwhile
+                await asyncio.sleep(0.01)
+                turns += 1
+            assert not waiting.done()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            with pytest.raises(node.Timeout):
+                await reader.next(0.05)
+            await asyncio.to_thread(client.append, "s", ["a"])
+            await asyncio.sleep(0.1)
+            batch = await reader.next(PATIENCE)
+            assert [(n, bytes(r.data)) for n, r in batch] == [(0, b"a")]
+            await asyncio.to_thread(client.append, "s", ["b"], partition=1)
+            async for batch in reader:
+                assert (batch.partition, batch.missed, [bytes(r.data) for _, r in batch]) == (1, 0, [b"b"])
+                break
+            waiting = asyncio.create_task(reader.next())
+            await asyncio.sleep(0.05)
+        with pytest.raises(node.Closed):
+            await waiting
+        with pytest.raises(node.Closed):
+            await reader.next()
+        await reader.close()
+
+    asyncio.run(asyncio.wait_for(go(), PATIENCE))
+    gone()
+
+
+def test_opening_is_given_up(server: Server) -> None:
+    """Where there is no server, who has waited long enough leaves nothing behind."""
+
+    async def go() -> None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(aio.read("s", socket=server.path + "not", wait=3600), 0.1)
+        with pytest.raises(node.InvalidArgument):
+            await aio.read("s", socket=server.path)
+        with pytest.raises((node.Unavailable, OSError)):
+            await aio.read("s", socket=server.path + "not", wait=0.1)
+
+    asyncio.run(asyncio.wait_for(go(), PATIENCE))
+    gone()
+
+
+def test_a_program_ends_that_closes_nothing(server: Server, client: node.Client) -> None:
+    client.open_stream("s", {})
+    code = """
+import asyncio, sys
+from netcraq.streams import aio
+async def go():
+    reader = await aio.read("s", socket=sys.argv[1])
+    try:
+        await asyncio.wait_for(reader.next(), 0.1)
+    except asyncio.TimeoutError:
+        print("ends")
+asyncio.run(go())
+"""
+    done = subprocess.run([sys.executable, "-c", code, server.path], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")

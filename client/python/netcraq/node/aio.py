@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from time import monotonic
 from typing import Any, Self
@@ -496,7 +497,9 @@ class Watch(_Follower):
         self._keys = keys
         self._prefix = prefix
         self._namespace = namespace
-        self._last = dict(after)  # told by the server
+        self._named = frozenset(keys)
+        self._last = dict(after)  # told by the server; of deleted keys not for ever: see _bury
+        self._graves: deque[tuple[str, str]] = deque()  # deletions whose versions are in _last, the oldest first
         self._pending: dict[str, Event] = {}  # in the order in which they came
         if not keys and prefix is None:
             raise InvalidArgument("watch: neither keys nor a prefix")
@@ -512,13 +515,28 @@ class Watch(_Follower):
             last = self._last.get(event.key)
             if last is not None and version_key(event.version) <= version_key(last):
                 continue
-            self._last[event.key] = event.version
             old = self._pending.get(event.key)
+            if old is not None and version_key(event.version) <= version_key(old.version):
+                continue  # and not in _last: its version was forgotten
+            self._last[event.key] = event.version
+            if not event.found and event.key not in self._named:
+                self._bury(event.key, event.version)
             if old is not None:
                 event.overtaken += old.overtaken + 1
             self._pending[event.key] = event
         if self._pending:
             self._wake.set()
+
+    def _bury(self, key: str, version: str) -> None:
+        """Keep a deletion's version, and forget that of the oldest one beyond what is kept. The
+        server tells of that key only what is newer; and once more of its deletion, maybe, when the
+        watch is taken up.
+        """
+        self._graves.append((key, version))
+        if len(self._graves) > requests.MAX_AFTER:
+            oldest, at = self._graves.popleft()
+            if self._last.get(oldest) == at:
+                del self._last[oldest]
 
     def _first(self) -> Event | None:
         for key in self._pending:

@@ -8,8 +8,9 @@
             for offset, record in batch:
                 print(offset, bytes(record.data))
 
-It needs nothing but Python. A stream is made, and appended to, by :class:`netcraq.node.Client`:
-``open_stream``, ``append``. docs/streams.md says what is promised.
+:mod:`netcraq.streams.aio` is the same with asyncio. It needs nothing but Python. A stream is made,
+and appended to, by :class:`netcraq.node.Client`: ``open_stream``, ``append``. docs/streams.md says
+what is promised.
 """
 
 from netcraq.streams.memory import Record

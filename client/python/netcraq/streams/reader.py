@@ -10,6 +10,7 @@ import json
 import os
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
@@ -29,6 +30,10 @@ class Overrun(Exception):
     """The reader was too slow, and was moved on while it read: what it has read of the batch may
     have been overwritten.
     """
+
+
+class Halted(Exception):
+    """Somebody waits, and is not to."""
 
 
 class Batch:
@@ -99,10 +104,12 @@ def read(
     bounds an answer. skip: have the node move this reader on rather than wait for it. wait: for how
     long to wait for the server, in seconds.
     """
-    return Reader(
+    reader = Reader(
         stream, configure(socket, namespace, "", wait, 5.0, 64), consumer, list(partitions), start, list(offsets),
         incarnation, pull, skip, batch_bytes,
     )  # fmt: skip
+    reader.begin()
+    return reader
 
 
 class Reader:
@@ -129,7 +136,11 @@ class Reader:
         self._kind: type[_Push] | type[_Pull] = _Pull if pull else _Push
         self._last: Batch | None = None
         self._way: _Push | _Pull | None = None
-        self._begin(time.monotonic() + config.wait)
+        self._halted = threading.Event()
+
+    def begin(self) -> None:
+        """Begin to read: :func:`read` has done it."""
+        self._begin(time.monotonic() + self.config.wait)
 
     def _begin(self, deadline: float | None) -> None:
         pause = FIRST_PAUSE
@@ -140,14 +151,13 @@ class Reader:
             except TEMPORARY:
                 if deadline is not None and time.monotonic() + pause > deadline:
                     raise
-            time.sleep(pause)
+            self._halted.wait(pause)
+            self.go_on()
             pause = min(2 * pause, MAX_PAUSE)
 
     def next(self, timeout: float | None = None) -> Batch:
         """The next batch. It releases the one before. Raises Timeout after timeout seconds."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.release()
+        self.release()
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._way is None:
@@ -162,6 +172,28 @@ class Reader:
                 raise node.Timeout("there was no record in time")
             self._last = batch
             return batch
+
+    def ready(self) -> Batch | None:
+        """The next batch, if it lies in the memory that is mapped. It releases the one before."""
+        self.release()
+        if isinstance(self._way, _Push):
+            self._last = self._way.look()
+        return self._last
+
+    def release(self) -> None:
+        """Release the batch that was given last."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.release()
+
+    def halt(self) -> None:
+        """Have who waits in another thread get Halted, within a second."""
+        self._halted.set()
+
+    def go_on(self) -> None:
+        """Raise Halted, if it was."""
+        if self._halted.is_set():
+            raise Halted("the reader was closed")
 
     def missed(self, partition: int, offset: int) -> int:
         """How many records there were between where the reader was and where it goes on."""
@@ -298,25 +330,27 @@ class _Push:
         """The next batch; None: there was none in time."""
         assert self.cursor is not None
         while True:
-            if (batch := self._look()) is not None:
+            if (batch := self.look()) is not None:
                 return batch
             bell = self.cursor.bell()
             self.cursor.waiting(True)
             try:
-                if (batch := self._look()) is not None:
+                if (batch := self.look()) is not None:
                     return batch
                 if (ended := self._ended()) is not None:
-                    if (batch := self._look()) is not None:  # what came before the end
+                    if (batch := self.look()) is not None:  # what came before the end
                         return batch
                     raise ended
                 left = SLEEP if deadline is None else min(SLEEP, deadline - time.monotonic())
                 if left <= 0:
                     return None
+                self.reader.go_on()
                 self.cursor.sleep(bell, left)
             finally:
                 self.cursor.waiting(False)
 
-    def _look(self) -> Batch | None:
+    def look(self) -> Batch | None:
+        """The next batch, if there is one."""
         for _ in self.parts:
             part = self.parts[self.turn]
             self.turn = (self.turn + 1) % len(self.parts)
@@ -447,6 +481,7 @@ class _Pull:
                 return Batch(answer["incarnation"], n, answer["offset"], records, missed, release)
             r.next_offset[n] = answer["next"]
             empty += 1
+            r.go_on()
             if deadline is not None and time.monotonic() >= deadline:
                 return None
 

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams with asyncio.
+
+    from netcraq.streams import aio
+
+    async with await aio.read("orders", consumer="billing") as reader:
+        async for batch in reader:
+            for offset, record in batch:
+                print(offset, bytes(record.data))
+
+What lies in the memory that is mapped is read by the event loop itself. Where there is nothing, a
+thread of the reader's own waits, since a futex is nothing that an event loop can wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from netcraq import node
+from netcraq.node.engine import configure
+from netcraq.streams import reader as blocking
+from netcraq.streams.reader import Batch
+
+
+async def read(
+    stream: str,
+    *,
+    socket: str | os.PathLike[str] | None = None,
+    namespace: str = "",
+    consumer: str = "",
+    partitions: Sequence[int] = (),
+    start: str = "",
+    offsets: Sequence[int] = (),
+    incarnation: str = "",
+    pull: bool = False,
+    skip: bool = False,
+    batch_bytes: int = 0,
+    wait: float = 30.0,
+) -> Reader:
+    """Read a stream: see :func:`netcraq.streams.read`."""
+    config = configure(socket, namespace, "", wait, 5.0, 64)
+    named = (consumer, list(partitions), start, list(offsets), incarnation, pull, skip, batch_bytes)
+    reader = Reader(blocking.Reader(stream, config, *named))
+    try:
+        await reader.begin()
+    except BaseException:
+        reader.abandon()
+        raise
+    return reader
+
+
+class Reader:
+    """Reads a stream: ``async for batch in reader``. It is for one task. Made by :func:`read`."""
+
+    def __init__(self, reader: blocking.Reader) -> None:
+        self._reader = reader
+        self._helper = _Helper()
+        self._next: asyncio.Future[Batch] | None = None  # one that is waited for, or was
+        self._closed = False
+
+    async def begin(self) -> None:
+        """Begin to read: :func:`read` has done it."""
+        await self._helper.run(self._reader.begin)
+
+    async def next(self, timeout: float | None = None) -> Batch:
+        """The next batch. It releases the one before. Raises Timeout after timeout seconds. Where
+        it is canceled, or has no time left, nothing is lost: the next call has what came.
+        """
+        if self._closed:
+            raise node.Closed("the reader is closed")
+        if self._next is None:
+            if (batch := self._reader.ready()) is not None:
+                await asyncio.sleep(0)  # whoever else has something to do has its turn
+                return batch
+            self._next = self._helper.run(self._reader.next)
+        await asyncio.wait({self._next}, timeout=timeout)
+        if not self._next.done():
+            raise node.Timeout("there was no record in time")
+        found, self._next = self._next, None
+        try:
+            return found.result()
+        except blocking.Halted:
+            raise node.Closed("the reader is closed") from None
+
+    async def close(self) -> None:
+        """End it. What it held is given back."""
+        if not self._closed:
+            self._closed = True
+            self._reader.halt()
+            ended = self._helper.run(self._reader.close)
+            self._helper.end()
+            await asyncio.shield(ended)
+
+    def abandon(self) -> None:
+        """End it, and wait for nothing."""
+        self._closed = True
+        self._reader.halt()
+        self._helper.run(self._reader.close)
+        self._helper.end()
+
+    def __aiter__(self) -> Self:
+        """The reader itself."""
+        return self
+
+    async def __anext__(self) -> Batch:
+        """The next batch."""
+        return await self.next()
+
+    async def __aenter__(self) -> Self:
+        """Nothing needs to be done."""
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """End it."""
+        await self.close()
+
+
+class _Helper:
+    """A thread that does one thing after the other. A process that ends does not wait for it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._work: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="netcraq-stream", daemon=True).start()
+
+    def run(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Have it do something."""
+        future = self._loop.create_future()
+        future.add_done_callback(_seen)
+        self._work.put((work, future))
+        return future
+
+    def end(self) -> None:
+        """End it, when all is done."""
+        self._work.put(None)
+
+    def _run(self) -> None:
+        while (given := self._work.get()) is not None:
+            work, future = given
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = work()
+            except BaseException as e:
+                error = e
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(_tell, future, result, error)
+            del given, work, future, result, error  # a batch is its reader's, not this thread's
+
+
+def _tell(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return  # who waited was canceled
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _seen(future: asyncio.Future[Any]) -> None:
+    """An error that nobody waits for any more is none."""
+    if not future.cancelled():
+        future.exception()
