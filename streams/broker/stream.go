@@ -10,6 +10,7 @@ import (
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/streams/core"
+	"github.com/netcraq/netcraq/streams/files"
 )
 
 // Stream is one of a namespace's.
@@ -50,6 +51,16 @@ func (s *Stream) partition(n int) (*partition, error) {
 // appended; with none there is an error. at, where it is not nil, is the offset that the first is
 // to get.
 func (s *Stream) Append(ctx context.Context, n int, records []stream.Record, at *uint64) (uint64, int, error) {
+	return s.AppendWithFiles(ctx, n, records, nil, at)
+}
+
+// AppendWithFiles is Append of records that refer to files. Files are held for each record that was
+// appended as long as the record is there; those of others are the caller's still.
+func (s *Stream) AppendWithFiles(ctx context.Context, n int, records []stream.Record, pins [][]*files.File,
+	at *uint64) (uint64, int, error) {
+	if pins != nil && !s.Config.Volatile {
+		return 0, 0, invalid("records refer to files in streams that are volatile only, since files are")
+	}
 	p, err := s.partition(n)
 	if err != nil {
 		return 0, 0, err
@@ -60,7 +71,7 @@ func (s *Stream) Append(ctx context.Context, n int, records []stream.Record, at 
 				"a record of %d bytes; in objects of %d bytes it has at most %d", len(r.Data), s.Config.ObjectBytes, most)
 		}
 	}
-	return p.append(ctx, records, at)
+	return p.append(ctx, records, pins, at)
 }
 
 // from is where a reader begins.
