@@ -195,8 +195,8 @@ type MakeFileData struct {
 	Bytes     int64  `json:"bytes"`
 }
 
-// FileAnswer comes with Descriptors (SCM_RIGHTS): of the file, for writing where it was made, else
-// for reading. It is held until the request is canceled, or the connection ends.
+// FileAnswer comes with Descriptors (SCM_RIGHTS): of the file, for reading; where it is made, one for
+// writing before that. It is held until the request is canceled, or the connection ends.
 type FileAnswer struct {
 	Descriptors int    `json:"descriptors"`
 	File        string `json:"file,omitempty"` // its name; "": there is none of the key, and the caller is to make it

@@ -28,7 +28,7 @@ func makeFile(ctx context.Context, k *call, d *node.MakeFileData) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, k.lend(ctx, f, f.Writer)
+	return nil, k.lend(ctx, f, 2, f.Draft)
 }
 
 func sealFile(ctx context.Context, k *call, d *node.SealFileData) (any, error) {
@@ -70,14 +70,14 @@ func openFile(ctx context.Context, k *call, d *node.OpenFileData) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return nil, k.lend(ctx, f, f.Reader)
+		return nil, k.lend(ctx, f, 1, f.Reader)
 	}
 	f, giveUp, err := b.Files().Find(ctx, ns, d.Key)
 	if err != nil {
 		return nil, err
 	}
 	if f != nil {
-		return nil, k.lend(ctx, f, f.Reader)
+		return nil, k.lend(ctx, f, 1, f.Reader)
 	}
 	defer giveUp()
 	if !k.more(ctx, &node.FileAnswer{}) {
@@ -88,13 +88,10 @@ func openFile(ctx context.Context, k *call, d *node.OpenFileData) (any, error) {
 }
 
 // lend passes a file that is held, and lets go of it when the request ends.
-func (k *call) lend(ctx context.Context, f *files.File, open func() (*os.File, error)) error {
+func (k *call) lend(ctx context.Context, f *files.File, n int, open func() ([]*os.File, error)) error {
 	defer f.Release()
-	err := k.pass(ctx, &node.FileAnswer{Descriptors: 1, File: f.Name, Bytes: f.Bytes}, 1, func() ([]*os.File, error) {
-		passed, err := open()
-		return []*os.File{passed}, err
-	})
-	if err != nil {
+	answer := &node.FileAnswer{Descriptors: n, File: f.Name, Bytes: f.Bytes}
+	if err := k.pass(ctx, answer, n, open); err != nil {
 		return err
 	}
 	<-ctx.Done()

@@ -174,11 +174,31 @@ func (f *File) Release() {
 	}
 }
 
-// Writer is a descriptor for the file's maker. The caller closes it.
-func (f *File) Writer() (*os.File, error) { return f.memory.Writer() }
+// Draft are descriptors for the file's maker: one to write it by, and Reader's. The caller closes
+// them.
+func (f *File) Draft() ([]*os.File, error) {
+	f.m.mu.Lock() // it may be sealed at this moment
+	w, err := f.memory.Writer()
+	f.m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	r, err := f.Reader()
+	if err != nil {
+		w.Close()
+		return nil, err
+	}
+	return []*os.File{w, r[0]}, nil
+}
 
 // Reader is a descriptor for those who map it. The caller closes it.
-func (f *File) Reader() (*os.File, error) { return f.memory.Pass() }
+func (f *File) Reader() ([]*os.File, error) {
+	r, err := f.memory.Pass()
+	if err != nil {
+		return nil, err
+	}
+	return []*os.File{r}, nil
+}
 
 // Seal ends writing to a file: its maker has unmapped it. With a key it is found by that from now on,
 // unless another one is.

@@ -7,11 +7,11 @@ import datetime
 import decimal
 import gc
 import struct
+import threading
 from collections.abc import Iterator
 
 import pytest
 from netcraq import node, streams
-
 from test_streams import PATIENCE, Server, client, server  # noqa: F401 (fixtures)
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install netcraq[arrow]")
@@ -60,7 +60,7 @@ def inside(batch: pa.RecordBatch, kind: str) -> bool:
     return all(any(a <= b.address and b.address + b.size <= z for a, z in places) for b in buffers(batch))
 
 
-SEGMENT = "netcraq-stream"
+SEGMENT, FILE = "netcraq-stream", "netcraq-file"
 
 
 @pytest.mark.parametrize("pull", [False, True], ids=["push", "pull"])
@@ -77,18 +77,11 @@ def test_batches(server: Server, client: node.Client, pull: bool) -> None:  # no
             assert all(b.address % 64 == 0 for b in buffers(item.batch)) or pull
             assert inside(item.batch, SEGMENT) is not pull
             del item
-    assert writer.copied == 25 * sum(_copied(b) for b in want)
-
-
-def _copied(batch: pa.RecordBatch) -> int:
-    encoder = columns.Encoder(batch, lambda address, size: None)
-    encoder.record()
-    return encoder.copied
 
 
 def test_batch_holds_its_object(server: Server, client: node.Client) -> None:  # noqa: F811
-    """The node does not get back what a batch, or a column of it, is in: not when the reader goes on,
-    and not when it is closed.
+    """The node does not get back what a batch, or a column of it, is in: not when the reader goes
+    on, and not when it is closed.
     """
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "stallMs": 3_600_000})
     writer = arrow.Writer(client, "s")
@@ -158,8 +151,8 @@ def refused(data: bytes, open_file: columns.Open = no_file) -> None:
 
 
 def test_hostile_records() -> None:
-    """What a record says of itself is not believed: it is a batch, or it is refused, and nothing else
-    is read than its own bytes.
+    """What a record says of itself is not believed: it is a batch, or it is refused, and nothing
+    else is read than its own bytes.
     """
     for data in (b"", b"x" * 39, b"x" * 400, columns.MAGIC):
         refused(data)
@@ -204,5 +197,215 @@ def test_other_libraries(server: Server, client: node.Client) -> None:  # noqa: 
     arrow.Writer(client, "s").append(pa.record_batch({"n": pa.array([1, 2, 3])}))
     with arrow.read("s", socket=server.path) as reader:
         batch = reader.next(PATIENCE).batch
-        table = pa.Table.from_batches([batch])  # noqa: F841 (DuckDB finds it by its name)
-        assert duckdb.sql("select sum(n) from table").fetchall() == [(6,)]
+        read = pa.Table.from_batches([batch])  # noqa: F841 (DuckDB finds it by its name)
+        assert duckdb.sql("select sum(n) from read").fetchall() == [(6,)]
+
+
+VOLATILE = {"objects": 4, "volatile": True}
+
+
+@pytest.fixture()
+def files(server: Server) -> Iterator[arrow.Files]:  # noqa: F811
+    with arrow.Files(server.path, timeout=PATIENCE) as made:
+        yield made
+
+
+def shared_kb(kind: str) -> tuple[int, int]:
+    """Of the pages of files of a kind that this process has mapped: KiB that are its own copies,
+    and that are the file's.
+    """
+    own = of_file = 0
+    ours = False
+    with open("/proc/self/smaps") as f:
+        for row in f:
+            first, *rest = row.split()
+            if not first.endswith(":"):
+                ours = kind in row
+            elif ours and first in ("Anonymous:", "Rss:"):
+                own += int(rest[0]) if first == "Anonymous:" else 0
+                of_file += int(rest[0]) if first == "Rss:" else 0
+    return own, of_file
+
+
+def test_chain(server: Server, client: node.Client, files: arrow.Files) -> None:  # noqa: F811
+    """A batch goes through steps that project it, slice it, and add a column: nothing of it is
+    copied that was there before, and it is the same memory for all.
+    """
+    steps = 4
+    for i in range(steps + 1):
+        client.open_stream(f"step-{i}", VOLATILE)
+    rows = 20_000
+    draft = files.make(8 * rows)
+    numbers = draft.memory.cast("q")
+    for i in range(0, rows, 1000):
+        numbers[i] = i
+    numbers.release()
+    column = pa.Array.from_buffers(pa.int64(), rows, [None, draft.seal().buffer])
+    words = pa.array([f"w{i % 7}" for i in range(rows)]).dictionary_encode()
+    first = pa.record_batch({"n": column, "w": words, "s": pa.array([str(i) for i in range(rows)])})
+    arrow.Writer(client, "step-0", files=files).append(first)
+    assert files.shared == 8 * rows  # born in a file: it was not copied
+    copied = files.copied
+    values = first.to_pydict()
+    del first, column
+    for i in range(steps):  # each a client of its own
+        with (
+            arrow.Files(server.path) as own,
+            arrow.read(f"step-{i}", socket=server.path, files=own) as reader,
+        ):
+            batch = reader.next(PATIENCE).batch
+            assert batch.to_pydict() == values and inside(batch, FILE)
+            want = batch.select(["n", "w", "s"]).slice(1000)
+            if i == 1:
+                want = want.append_column("new", pa.array([i] * want.num_rows, pa.int8()))
+            elif i > 1:
+                want = want.select(["n", "w", "s", "new"])
+            arrow.Writer(client, f"step-{i + 1}", files=own).append(want)
+            assert own.copied == (want.num_rows if i == 1 else 0)
+            assert own.shared > 8 * want.num_rows
+            values = want.to_pydict()
+            del batch, want
+            gc.collect()
+    with arrow.read(f"step-{steps}", socket=server.path, files=files) as reader:
+        batch = reader.next(PATIENCE).batch
+        assert batch.to_pydict() == values and inside(batch, FILE)
+        own_pages, of_file = shared_kb(FILE)
+        assert own_pages == 0 and of_file * 1024 >= 8 * batch.num_rows
+    assert files.copied == copied
+    kept = batch.column("n")
+    for i in range(steps + 1):
+        client.delete_stream(f"step-{i}")
+    del batch, reader
+    gc.collect()
+    assert kept.to_pylist()[0] == 1000 * steps  # it outlives its reader, and its stream
+    del kept
+    gc.collect()
+    assert mapped(FILE) == []
+
+
+def test_files_are_given_back(server: Server, client: node.Client, files: arrow.Files) -> None:  # noqa: F811
+    """Files that no record refers to any more, and that nobody holds, are no more."""
+    client.open_stream("s", {"objectBytes": 1024, "objects": 4, "volatile": True})
+    writer = arrow.Writer(client, "s", files=files, inline=0)
+    names = []
+    for i in range(20):
+        _, used = files.write(pa.record_batch({"n": pa.array([i] * 1000)}))
+        assert writer.append(pa.record_batch({"n": pa.array([i] * 1000)})) == i
+        names.append(used[0].name)
+        del used
+    with pytest.raises(node.InvalidArgument):  # was in no record
+        files.open(names[-1])
+    with arrow.Files(server.path) as other, arrow.read("s", socket=server.path, files=other) as reader:
+        got = []
+        while not got or got[-1] < 19:
+            got.append(reader.next(PATIENCE).batch.column(0)[0].as_py())
+        assert got[0] > 0 and got == list(range(got[0], 20))  # those before were overtaken
+
+
+def test_hostile_references(server: Server, client: node.Client, files: arrow.Files) -> None:  # noqa: F811
+    """Who refers to what is not there, not sealed, not his, or beyond a file, is refused."""
+    client.open_stream("s", VOLATILE)
+    client.open_stream("kept", {"objects": 4})
+    client.open_stream("s", VOLATILE, namespace="others")
+    batch = pa.record_batch({"n": pa.array(range(1000))})
+    data, used = files.write(batch)
+    name = used[0].name
+    draft = files.make(4096)
+    for stream, namespace, named in (
+        ("s", "", "0" * 32),
+        ("s", "", "../" + name),
+        ("s", "", draft.name),  # not sealed
+        ("s", "others", name),
+        ("kept", "", name),
+    ):
+        with pytest.raises(node.InvalidArgument):
+            client.append(stream, [data], files=[name, named], namespace=namespace)
+    with pytest.raises(node.InvalidArgument):
+        client.append("s", [data], files=[name] * 65)
+    with pytest.raises(node.InvalidArgument):
+        files.open(draft.name)
+    # Whoever writes still cannot seal, and after that nobody writes.
+    other = memoryview(draft.memory)
+    with pytest.raises(BufferError):
+        draft.seal()
+    other.release()
+    draft.seal()
+    # Another namespace's records may name it, without saying so: its readers do not get it.
+    client.append("s", [data], namespace="others")
+    with arrow.read("s", socket=server.path, namespace="others") as reader, pytest.raises(node.InvalidArgument):
+        reader.next(PATIENCE)
+    # What points beyond it, or says that it is longer.
+    counts = columns.HEADER.unpack_from(data)
+    at = columns.HEADER.size + counts[4] * columns.FILE.size + counts[2] * columns.NODE.size
+    places = [at + i * columns.BUFFER.size for i in range(counts[3])]
+    for place in places:
+        if struct.unpack_from("<I", data, place)[0] == columns.ABSENT:
+            continue
+        for offset, size in ((64, 8000), (1 << 62, 8000), (0, 8064), (0, 1 << 63), ((1 << 64) - 8, 16)):
+            bad = bytearray(data)
+            struct.pack_into("<QQ", bad, place + 8, offset, size)
+            with pytest.raises(columns.Garbage):
+                files.read(bytes(bad), None, False)
+    bad = bytearray(data)
+    struct.pack_into("<Q", bad, columns.HEADER.size + 16, 1 << 40)
+    with pytest.raises(columns.Garbage):
+        files.read(bytes(bad), None, False)
+    assert files.read(data, None, False).equals(batch)
+
+
+def test_cache(server: Server, files: arrow.Files) -> None:  # noqa: F811
+    """What several want decoded is decoded once, and is the same memory for them."""
+    decodings = []
+
+    def decode() -> pa.RecordBatch:
+        decodings.append(1)
+        return ALL
+
+    def use() -> None:
+        with arrow.Files(server.path, timeout=PATIENCE) as own:
+            batch = own.decoded("test:1", decode)
+            assert batch.equals(ALL) and inside(batch, FILE)
+            assert all(b.address % 64 == 0 for b in buffers(batch))
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(decodings) == 1
+    assert files.decoded("test:1", decode).equals(ALL) and len(decodings) == 1
+    # Whoever was to decode it, and could not, leaves it to the next.
+
+    def fail() -> pa.RecordBatch:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        files.decoded("test:2", fail)
+    assert files.decoded("test:2", decode).equals(ALL) and len(decodings) == 2
+
+
+def test_cache_is_bounded(server: Server, files: arrow.Files) -> None:  # noqa: F811
+    """A namespace has 128 MiB. What nobody holds is given up for what is new, the oldest first;
+    what is held is not, and where all is held, what is decoded is its caller's alone.
+    """
+    size = 24 << 20
+    decodings: list[int] = []
+
+    def get(n: int) -> pa.RecordBatch:
+        def decode() -> pa.RecordBatch:
+            decodings.append(n)
+            return pa.record_batch({"b": pa.Array.from_buffers(pa.uint8(), size, [None, pa.py_buffer(bytes(size))])})
+
+        return files.decoded(f"n:{n}", decode, trusted=True)
+
+    held = get(0)
+    for n in range(1, 8):
+        get(n)
+    assert decodings == list(range(8))
+    get(7)
+    get(0)  # it was held
+    assert decodings == list(range(8))
+    get(1)  # it was not
+    assert decodings == [*range(8), 1]
+    all_held = [held, *(get(n) for n in range(10, 16))]
+    assert sum(inside(b, FILE) for b in all_held) == 5

@@ -12,7 +12,7 @@ docs/streams-arrow.md says what is promised. Needs pyarrow: ``pip install netcra
 
 from __future__ import annotations
 
-import collections
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,10 +20,11 @@ import pyarrow as pa
 
 from netcraq import node
 from netcraq.streams import reader as streams
-from netcraq.streams.columns import Encoder, decode
+from netcraq.streams.columns import Encoder
+from netcraq.streams.files import Draft, Files, Mapped
 from netcraq.streams.memory import Garbage
 
-__all__ = ["Garbage", "Item", "Reader", "Writer", "read"]
+__all__ = ["Draft", "Files", "Garbage", "Item", "Mapped", "Reader", "Writer", "read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,36 +44,38 @@ class Item:
 
 
 class Reader:
-    """Reads a stream of batches: ``for item in reader``. It is for one thread. Made by :func:`read`.
+    """Reads a stream of batches: ``for item in reader``. It is for one thread. Made by
+    :func:`read`.
 
-    A batch, its columns, and what is made of them without copying, keep the memory that they are in,
-    when the reader has gone on, too, and when it is closed.
+    A batch, its columns, and what is made of them without copying, keep the memory that they are
+    in, when the reader has gone on, too, and when it is closed.
     """
 
-    def __init__(self, reader: streams.Reader, trusted: bool) -> None:
-        self._reader, self._trusted = reader, trusted
-        self._items: collections.deque[Item] = collections.deque()
+    def __init__(self, reader: streams.Reader, files: Files, own: bool, trusted: bool) -> None:
+        self._reader, self._files, self._own, self._trusted = reader, files, own, trusted
+        self._batch: Iterator[tuple[int, streams.Record]] = iter(())
+        self._partition = 0
+        self._hold: streams.Hold | None = None
 
     def next(self, timeout: float | None = None) -> Item:
         """The next batch. What comes before it is done with. Raises Timeout after timeout seconds;
-        Overrun, where a batch was overwritten, that was held for too long; Garbage, where a record is
-        no batch.
+        Overrun, where a batch was overwritten, that was held for too long; Garbage, where a record
+        is no batch.
         """
-        while not self._items:
+        while (found := next(self._batch, None)) is None:
+            self._hold = None
             got = self._reader.next(timeout)
-            hold = got.hold()
-            for offset, record in got:
-                batch = decode(record.data, hold, self._open, self._trusted)
-                self._items.append(Item(got.partition, offset, batch, hold))
-        return self._items.popleft()
-
-    def _open(self, name: bytes, length: int) -> pa.Buffer:
-        raise Garbage("a batch whose buffers are in files")
+            self._batch, self._partition, self._hold = iter(got), got.partition, got.hold()
+        offset, record = found
+        batch = self._files.read(record.data, self._hold, self._trusted)
+        return Item(self._partition, offset, batch, self._hold)
 
     def close(self) -> None:
         """End it. Batches that are there stay."""
-        self._items.clear()
+        self._batch, self._hold = iter(()), None
         self._reader.close()
+        if self._own:
+            self._files.close()
 
     def __iter__(self) -> Self:
         """The reader itself."""
@@ -91,26 +94,47 @@ class Reader:
         self.close()
 
 
-def read(stream: str, *, trusted: bool = False, **how: Any) -> Reader:
-    """Read a stream of batches. how: as of :func:`netcraq.streams.read`. trusted: do not look whether
-    offsets and indices in columns point to where they may; whoever may append to the stream can then
-    crash this program.
+def read(stream: str, *, files: Files | None = None, trusted: bool = False, **how: Any) -> Reader:
+    """Read a stream of batches. how: as of :func:`netcraq.streams.read`. files: of the same node;
+    who writes what it has read gives the writer the same. trusted: do not look whether offsets and
+    indices in columns point to where they may; whoever may append to the stream can then crash
+    this program.
     """
-    return Reader(streams.read(stream, **how), trusted)
+    own = files is None
+    if files is None:
+        files = Files(how.get("socket"), how.get("namespace", ""))
+    return Reader(streams.read(stream, **how), files, own, trusted)
 
 
 class Writer:
-    """Appends batches to a partition of a stream. ``copied`` counts the bytes of columns that it
-    copied.
+    """Appends batches to a partition of a stream.
+
+    Without files a batch is a record as a whole, which is copied into it, and by the node into the
+    stream's memory. With files, which need a stream that is volatile, buffers that are in one are
+    referred to; others are copied into a new one, unless they have no more bytes than inline.
     """
 
-    def __init__(self, client: node.Client, stream: str, partition: int = 0) -> None:
+    def __init__(
+        self,
+        client: node.Client,
+        stream: str,
+        partition: int = 0,
+        *,
+        files: Files | None = None,
+        inline: int = 4096,
+        namespace: str = "",
+    ) -> None:
         self._client, self._stream, self._partition = client, stream, partition
-        self.copied = 0
+        self._files, self._inline, self._namespace = files, inline, namespace
 
     def append(self, batch: pa.RecordBatch, timeout: float | None = None) -> int:
         """Append a batch, and say which offset it got."""
-        encoder = Encoder(batch, lambda address, size: None)
-        record = encoder.record()
-        self.copied += encoder.copied
-        return self._client.append(self._stream, [record], partition=self._partition, timeout=timeout)[0]
+        used: list[Mapped] = []
+        if self._files is None:
+            record = Encoder(batch, lambda address, size: None).record()
+        else:
+            record, used = self._files.write(batch, self._inline)
+        return self._client.append(
+            self._stream, [record], partition=self._partition, files=[f.name for f in used],
+            timeout=timeout, namespace=self._namespace,
+        )[0]  # fmt: skip

@@ -10,7 +10,6 @@ import functools
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyarrow import types
@@ -18,8 +17,8 @@ from pyarrow import types
 from netcraq.streams.memory import Garbage
 
 MAGIC, LAYOUT = b"NCARROW1", 1
-# magic, layout, nodes, buffers, files, bytes of the schema, bytes behind it, rows. Where the record's
-# data begin is 24 behind a multiple of 64, so what follows the header begins at one.
+# magic, layout, nodes, buffers, files, bytes of the schema, bytes behind it, rows. Where the
+# record's data begin is 24 behind a multiple of 64, so what follows the header begins at one.
 HEADER = struct.Struct("<8sIIIIIIQ")
 FILE = struct.Struct("<16sQ")  # its name, and how long it is
 NODE = struct.Struct("<QqQII")  # length, nulls (-1: not known), offset, buffers, children
@@ -31,7 +30,7 @@ NOTHING = pa.py_buffer(b"")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some bytes of a file that is shared: of which, from where on. The file's name has 16 bytes."""
+    """Where bytes are in a file that is shared. The file's name has 16 bytes."""
 
     name: bytes
     file_bytes: int
@@ -184,7 +183,7 @@ class Encoder:
         return places
 
     def record(self, places: list[int] | None = None, name: bytes = b"", file_bytes: int = 0) -> bytes:
-        """The record. What is new stands behind the rest, unless a file of a name has it, at places."""
+        """The record. What is new stands behind the rest, unless a file has it, at places."""
         schema = self.batch.schema.serialize()
         files = dict(self.files)
         number = 0
@@ -218,13 +217,6 @@ class Encoder:
 @functools.lru_cache(64)
 def _schema(data: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(data))
-
-
-def files_of(data: memoryview | bytes) -> list[tuple[bytes, int]]:
-    """The files that a record's buffers are in: their names and lengths."""
-    view = memoryview(data)
-    counts = _header(view)
-    return list(FILE.iter_unpack(view[HEADER.size : HEADER.size + counts[2] * FILE.size]))
 
 
 def _header(view: memoryview) -> tuple[int, int, int, int, int, int]:

@@ -33,8 +33,8 @@ class Overrun(Exception):
 
 
 class Hold:
-    """While this object lives, and the node does not move its consumer on, the records that it is of
-    stay what they are: the node does not get the object back that they lie in, even when their
+    """While this object lives, and the node does not move its consumer on, the records that it is
+    of stay what they are: the node does not get the object back that they lie in, even when their
     reader is closed.
     """
 
