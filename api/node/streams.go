@@ -189,14 +189,15 @@ const (
 	MaxRecordFiles = 64 // that a record refers to
 )
 
-// MakeFileData makes a file in memory, which one program writes and others map: docs/streams-arrow.md.
+// MakeFileData makes a file in memory, which one program writes and others map:
+// docs/streams-arrow.md.
 type MakeFileData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Bytes     int64  `json:"bytes"`
 }
 
-// FileAnswer comes with Descriptors (SCM_RIGHTS): of the file, for reading; where it is made, one for
-// writing before that. It is held until the request is canceled, or the connection ends.
+// FileAnswer comes with Descriptors (SCM_RIGHTS): of the file, for reading; where it is made, one
+// for writing before that. It is held until the request is canceled, or the connection ends.
 type FileAnswer struct {
 	Descriptors int    `json:"descriptors"`
 	File        string `json:"file,omitempty"` // its name; "": there is none of the key, and the caller is to make it
@@ -212,8 +213,8 @@ type SealFileData struct {
 	Key string `json:"key,omitempty"`
 }
 
-// OpenFileData asks for a file by its name or its key. Where there is none of that key, the first who
-// asks is to make it. Others wait for it.
+// OpenFileData asks for a file by its name or its key. Where there is none of that key, the first
+// who asks is to make it. Others wait for it.
 type OpenFileData struct {
 	Namespace string `json:"namespace,omitempty"`
 	File      string `json:"file,omitempty"`

@@ -114,8 +114,8 @@ func (f *flying) give(subject string, n int) {
 	}
 }
 
-// pass sends an answer with n descriptors, and waits until the client has read them, or has gone: one
-// that does not read is cut off after Limits.DescriptorTime, canceled or not.
+// pass sends an answer with n descriptors, and waits until the client has read them, or has gone:
+// one that does not read is cut off after Limits.DescriptorTime, canceled or not.
 func (k *call) pass(ctx context.Context, answer any, n int, open func() ([]*os.File, error)) error {
 	c, s := k.c, k.c.s
 	subject := s.config.Authority.Subject(c.peer)

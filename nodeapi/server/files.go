@@ -49,8 +49,8 @@ func checkFileKey(key string) error {
 	return nil
 }
 
-// openFile lets a file be mapped, which is held as long as the request lasts. Where there is none of
-// a key the request lasts as long as its caller means to make it.
+// openFile lets a file be mapped, which is held as long as the request lasts. Where there is none
+// of a key the request lasts as long as its caller means to make it.
 func openFile(ctx context.Context, k *call, d *node.OpenFileData) (any, error) {
 	if err := k.mayBePassed(); err != nil {
 		return nil, err
@@ -98,8 +98,8 @@ func (k *call) lend(ctx context.Context, f *files.File, n int, open func() ([]*o
 	return ctx.Err()
 }
 
-// filesOf holds the files that records refer to, for each record. They are of the stream's namespace:
-// its readers may map what they refer to. nil: there are none.
+// filesOf holds the files that records refer to, for each record. They are of the stream's
+// namespace: its readers may map what they refer to. nil: there are none.
 func (k *call) filesOf(s *broker.Stream, records []node.RecordData) (pins [][]*files.File, err error) {
 	defer func() {
 		if err != nil {

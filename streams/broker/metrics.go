@@ -24,6 +24,14 @@ var (
 		"How often a consumer was moved on to the newest, since it was too slow.", nil, nil)
 )
 
+var (
+	descFiles     = prometheus.NewDesc("netcraq_streams_files", "Files in memory that are there.", nil, nil)
+	descFileBytes = prometheus.NewDesc("netcraq_streams_files_bytes", "Bytes of files in memory.", nil, nil)
+	descCache     = prometheus.NewDesc("netcraq_streams_cache_total",
+		"How often a file was asked for by its key, and was there or was not, and how many were given up.",
+		[]string{"result"}, nil)
+)
+
 // collector tells a broker's counters.
 type collector struct{ b *Broker }
 
@@ -40,6 +48,12 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64) { out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
 	count := func(d *prometheus.Desc, v *atomic.Uint64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v.Load()))
+	}
+	held, bytes, hits, misses, evicted := b.files.Count()
+	gauge(descFiles, float64(held))
+	gauge(descFileBytes, float64(bytes))
+	for result, n := range map[string]uint64{"hit": hits, "miss": misses, "evicted": evicted} {
+		out <- prometheus.MustNewConstMetric(descCache, prometheus.CounterValue, float64(n), result)
 	}
 	gauge(descStreams, float64(streams))
 	gauge(descMemory, float64(all))

@@ -3,8 +3,8 @@
 //
 // A file is a memfd that the server makes, and gives its maker for writing. When the maker has
 // sealed it nobody can write to it, the maker included, so whoever maps it may believe that what it
-// has looked at stays. It is there as long as somebody holds it, or a record refers to it, or, if it
-// has a key, until its memory is needed.
+// has looked at stays. It is there as long as somebody holds it, or a record refers to it, or, if
+// it has a key, until its memory is needed.
 package files
 
 import (
@@ -61,8 +61,8 @@ type File struct {
 	users  int // holds, and records that refer to it
 }
 
-// New makes a manager. take takes memory of a namespace's for it, or gives it back; it is called with
-// a lock held, and calls nothing here.
+// New makes a manager. take takes memory of a namespace's for it, or gives it back; it is called
+// with a lock held, and calls nothing here.
 func New(l Limits, take func(namespace string, bytes int64) error) *Manager {
 	if l.Each == 0 {
 		l.Each = 1024
@@ -120,12 +120,12 @@ func (m *Manager) Make(namespace string, bytes int64) (*File, error) {
 	return f, nil
 }
 
-// ErrServerFull is in take's error where it is not the namespace's memory that there is none of, but
-// the server's.
+// ErrServerFull is in take's error where it is not the namespace's memory that there is none of,
+// but the server's.
 var ErrServerFull = errors.New("the server has no more memory for streams")
 
-// evict gives up the file that was not asked for for the longest time, of those that nobody uses: of
-// a namespace, or of all. m.mu is held.
+// evict gives up the file that was not asked for for the longest time, of those that nobody uses:
+// of a namespace, or of all. m.mu is held.
 func (m *Manager) evict(namespace string) bool {
 	for e := m.idle.Back(); e != nil; e = e.Prev() {
 		if f := e.Value.(*File); f.users == 0 && (namespace == "" || f.in == namespace) {
@@ -138,7 +138,8 @@ func (m *Manager) evict(namespace string) bool {
 	return false
 }
 
-// Evict gives up a file that nobody uses, of a namespace or, "", of all: for memory that others need.
+// Evict gives up a file that nobody uses, of a namespace or, "", of all: for memory that others
+// need.
 func (m *Manager) Evict(namespace string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -200,8 +201,8 @@ func (f *File) Reader() ([]*os.File, error) {
 	return []*os.File{r}, nil
 }
 
-// Seal ends writing to a file: its maker has unmapped it. With a key it is found by that from now on,
-// unless another one is.
+// Seal ends writing to a file: its maker has unmapped it. With a key it is found by that from now
+// on, unless another one is.
 func (m *Manager) Seal(namespace, name, key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -257,8 +258,9 @@ func (m *Manager) HoldAll(namespace string, names []string) (out []*File, err er
 	return out, nil
 }
 
-// Find finds a file by its key, and holds it. Where there is none, the first who asks is told so: nil,
-// and is to make it; others wait until it has, or has given up, and then the next of them is to.
+// Find finds a file by its key, and holds it. Where there is none, the first who asks is told so:
+// nil, and is to make it; others wait until it has, or has given up, and then the next of them is
+// to.
 func (m *Manager) Find(ctx context.Context, namespace, key string) (f *File, giveUp func(), err error) {
 	at := id{namespace, key}
 	for {

@@ -255,11 +255,9 @@ def test_chain(server: Server, client: node.Client, files: arrow.Files) -> None:
         ):
             batch = reader.next(PATIENCE).batch
             assert batch.to_pydict() == values and inside(batch, FILE)
-            want = batch.select(["n", "w", "s"]).slice(1000)
+            want = batch.select(batch.schema.names[::-1]).slice(1000)
             if i == 1:
                 want = want.append_column("new", pa.array([i] * want.num_rows, pa.int8()))
-            elif i > 1:
-                want = want.select(["n", "w", "s", "new"])
             arrow.Writer(client, f"step-{i + 1}", files=own).append(want)
             assert own.copied == (want.num_rows if i == 1 else 0)
             assert own.shared > 8 * want.num_rows

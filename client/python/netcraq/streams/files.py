@@ -27,8 +27,8 @@ from netcraq.streams.memory import Garbage
 
 
 class Mapped:
-    """A file that is mapped for reading. ``buffer`` is all of it; what is made of that keeps the file
-    mapped, and held at the node.
+    """A file that is mapped for reading. ``buffer`` is all of it; what is made of that keeps the
+    file mapped, and held at the node.
     """
 
     def __init__(self, owner: Files, request: int, name: str, fd: int) -> None:
@@ -269,10 +269,10 @@ class Files:
         return decode(record, base, open_file, trusted)
 
     def decoded(self, key: str, decode_it: Callable[[], pa.RecordBatch], trusted: bool = False) -> pa.RecordBatch:
-        """What stands under a key in the node's cache; where there is nothing, decode it, and put it
-        there. The key says what is decoded, by its content's hash, and how: "parquet:" and SHA-256,
-        say. Of several that ask at the same time, in whatever process, one decodes. Where there is no
-        room for it, it is the caller's alone.
+        """What stands under a key in the node's cache; where there is nothing, decode it, and put
+        it there. The key says what is decoded, by its content's hash, and how: "parquet:" and
+        SHA-256, say. Of several that ask at the same time, in whatever process, one decodes. Where
+        there is no room for it, it is the caller's alone.
         """
         request, told, fds = self._ask("openFile", {"key": key})
         if told.get("file"):
