@@ -51,8 +51,9 @@ class Draft:
 
     def __init__(self, owner: Files, request: int, name: str, fds: list[int]) -> None:
         self.name, self._owner = name, owner
-        self._mapped = Mapped(owner, request, name, fds[1])
-        self._map = mmap.mmap(fds[0], self._mapped.size, flags=mmap.MAP_SHARED)
+        mapped = Mapped(owner, request, name, fds[1])
+        self._map = mmap.mmap(fds[0], mapped.size, flags=mmap.MAP_SHARED)
+        self._mapped: Mapped | None = mapped
         self.memory = memoryview(self._map)
 
     def seal(self, key: str = "") -> Mapped:
@@ -62,8 +63,9 @@ class Draft:
         self.memory.release()
         self._map.close()
         self._owner._ask("sealFile", {"file": self.name, "key": key})
-        self._owner._enter(self._mapped)
-        return self._mapped
+        mapped, self._mapped = self._mapped, None
+        assert mapped is not None, "it is sealed already"
+        return self._owner._enter(mapped)
 
 
 class Files:
