@@ -73,8 +73,8 @@ func TestFilesOfOthers(t *testing.T) {
 	}
 }
 
-// What a program has that dies is given back: drafts, files that nobody else holds, and what it said
-// that it would decode. What records refer to stays as long as they do.
+// What a program has that dies is given back: drafts, files that nobody else holds, and what it
+// said that it would decode. What records refer to stays as long as they do.
 func TestFilesOfTheDead(t *testing.T) {
 	s, path := start(t, Config{Streams: &broker.Options{Limits: broker.Limits{Bytes: 1 << 20}}})
 	left := func() int {

@@ -81,7 +81,8 @@ func TestEviction(t *testing.T) {
 	if w.is(t, "x", "b") || !w.is(t, "x", "a") {
 		t.Error("not the one was given up that was not asked for for the longest time")
 	}
-	// The namespace y has memory of its own, but the server has not: what x does not use is given up.
+	// The namespace y has memory of its own, but the server has not: what x does not use is given
+	// up.
 	d := w.make(t, "y", 90, "")
 	if w.is(t, "x", "a") || !w.is(t, "x", "c") {
 		t.Error("what others do not use stays, or what they use does not")
@@ -123,8 +124,8 @@ func TestBounds(t *testing.T) {
 	f.Release()
 }
 
-// Nobody writes to a file that is sealed: not its maker either, by what he has, and it is not sealed
-// while he still could.
+// Nobody writes to a file that is sealed: not its maker either, by what he has, and it is not
+// sealed while he still could.
 func TestSeal(t *testing.T) {
 	w := newWorld(Limits{})
 	f, err := w.Make("x", 64)
@@ -216,8 +217,8 @@ func TestSealedByTheMaker(t *testing.T) {
 	}
 }
 
-// Of those who ask for a key one makes it. If he gives up, the next one does; who waits no more, does
-// not wait.
+// Of those who ask for a key one makes it. If he gives up, the next one does; who waits no more,
+// does not wait.
 func TestClaims(t *testing.T) {
 	w := newWorld(Limits{})
 	_, giveUp, err := w.Find(t.Context(), "x", "k")

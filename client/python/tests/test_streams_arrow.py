@@ -6,16 +6,40 @@ from __future__ import annotations
 import datetime
 import decimal
 import gc
+import os
 import struct
+import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 
 import pytest
 from netcraq import node, streams
-from test_streams import PATIENCE, Server, client, server  # noqa: F401 (fixtures)
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install netcraq[arrow]")
 from netcraq.streams import arrow, columns  # noqa: E402
+
+PATIENCE = 60.0
+
+
+@pytest.fixture()
+def server(memserver_program: str) -> Iterator[str]:
+    """A server's socket."""
+    with tempfile.TemporaryDirectory() as place:
+        path = os.path.join(place, "s")
+        command = [memserver_program, "--socket", path, "--streams", os.path.join(place, "streams")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert any(line.strip() == "listening" for line in process.stdout)
+            yield path
+            process.kill()
+
+
+@pytest.fixture()
+def client(server: str) -> Iterator[node.Client]:
+    with node.connect(server, timeout=PATIENCE) as made:
+        yield made
+
 
 ALL = pa.record_batch(
     {
@@ -64,11 +88,11 @@ SEGMENT, FILE = "netcraq-stream", "netcraq-file"
 
 
 @pytest.mark.parametrize("pull", [False, True], ids=["push", "pull"])
-def test_batches(server: Server, client: node.Client, pull: bool) -> None:  # noqa: F811
+def test_batches(server: str, client: node.Client, pull: bool) -> None:
     client.open_stream("s", {"objects": 4})
     writer = arrow.Writer(client, "s")
     want = [ALL, ALL.slice(1), ALL.slice(1, 1), ALL.slice(3)]
-    with arrow.read("s", socket=server.path, pull=pull) as reader:
+    with arrow.read("s", socket=server, pull=pull) as reader:
         for i in range(100):  # many times what the ring has
             batch = want[i % len(want)]
             assert writer.append(batch) == i
@@ -79,7 +103,7 @@ def test_batches(server: Server, client: node.Client, pull: bool) -> None:  # no
             del item
 
 
-def test_batch_holds_its_object(server: Server, client: node.Client) -> None:  # noqa: F811
+def test_batch_holds_its_object(server: str, client: node.Client) -> None:
     """The node does not get back what a batch, or a column of it, is in: not when the reader goes
     on, and not when it is closed.
     """
@@ -95,7 +119,7 @@ def test_batch_holds_its_object(server: Server, client: node.Client) -> None:  #
                 writer.append(pa.record_batch({"n": pa.array([number] * 40)}), timeout=0.5)
                 number += 1
 
-    reader = arrow.read("s", socket=server.path)
+    reader = arrow.read("s", socket=server)
     writer.append(pa.record_batch({"n": pa.array([-7] * 40)}))
     first = reader.next(PATIENCE)
     kept = first.batch.column(0).slice(1)
@@ -116,11 +140,11 @@ def test_batch_holds_its_object(server: Server, client: node.Client) -> None:  #
     assert mapped(SEGMENT) == []
 
 
-def test_batch_that_was_held_for_too_long(server: Server, client: node.Client) -> None:  # noqa: F811
+def test_batch_that_was_held_for_too_long(server: str, client: node.Client) -> None:
     """A batch that the node has overwritten says so, and so does its reader."""
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "stallMs": 50})
     writer = arrow.Writer(client, "s")
-    with arrow.read("s", socket=server.path) as reader:
+    with arrow.read("s", socket=server) as reader:
         writer.append(pa.record_batch({"n": pa.array([-7] * 40)}))
         item = reader.next(PATIENCE)
         assert item.valid()
@@ -190,12 +214,12 @@ def test_hostile_records() -> None:
         assert found
 
 
-def test_other_libraries(server: Server, client: node.Client) -> None:  # noqa: F811
+def test_other_libraries(server: str, client: node.Client) -> None:
     """What takes Arrow takes batches as they lie there."""
     duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
     client.open_stream("s", {"objects": 4})
     arrow.Writer(client, "s").append(pa.record_batch({"n": pa.array([1, 2, 3])}))
-    with arrow.read("s", socket=server.path) as reader:
+    with arrow.read("s", socket=server) as reader:
         batch = reader.next(PATIENCE).batch
         read = pa.Table.from_batches([batch])  # noqa: F841 (DuckDB finds it by its name)
         assert duckdb.sql("select sum(n) from read").fetchall() == [(6,)]
@@ -205,8 +229,8 @@ VOLATILE = {"objects": 4, "volatile": True}
 
 
 @pytest.fixture()
-def files(server: Server) -> Iterator[arrow.Files]:  # noqa: F811
-    with arrow.Files(server.path, timeout=PATIENCE) as made:
+def files(server: str) -> Iterator[arrow.Files]:
+    with arrow.Files(server, timeout=PATIENCE) as made:
         yield made
 
 
@@ -227,7 +251,7 @@ def shared_kb(kind: str) -> tuple[int, int]:
     return own, of_file
 
 
-def test_chain(server: Server, client: node.Client, files: arrow.Files) -> None:  # noqa: F811
+def test_chain(server: str, client: node.Client, files: arrow.Files) -> None:
     """A batch goes through steps that project it, slice it, and add a column: nothing of it is
     copied that was there before, and it is the same memory for all.
     """
@@ -250,8 +274,8 @@ def test_chain(server: Server, client: node.Client, files: arrow.Files) -> None:
     del first, column
     for i in range(steps):  # each a client of its own
         with (
-            arrow.Files(server.path) as own,
-            arrow.read(f"step-{i}", socket=server.path, files=own) as reader,
+            arrow.Files(server) as own,
+            arrow.read(f"step-{i}", socket=server, files=own) as reader,
         ):
             batch = reader.next(PATIENCE).batch
             assert batch.to_pydict() == values and inside(batch, FILE)
@@ -264,7 +288,7 @@ def test_chain(server: Server, client: node.Client, files: arrow.Files) -> None:
             values = want.to_pydict()
             del batch, want
             gc.collect()
-    with arrow.read(f"step-{steps}", socket=server.path, files=files) as reader:
+    with arrow.read(f"step-{steps}", socket=server, files=files) as reader:
         batch = reader.next(PATIENCE).batch
         assert batch.to_pydict() == values and inside(batch, FILE)
         own_pages, of_file = shared_kb(FILE)
@@ -281,7 +305,7 @@ def test_chain(server: Server, client: node.Client, files: arrow.Files) -> None:
     assert mapped(FILE) == []
 
 
-def test_files_are_given_back(server: Server, client: node.Client, files: arrow.Files) -> None:  # noqa: F811
+def test_files_are_given_back(server: str, client: node.Client, files: arrow.Files) -> None:
     """Files that no record refers to any more, and that nobody holds, are no more."""
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "volatile": True})
     writer = arrow.Writer(client, "s", files=files, inline=0)
@@ -293,14 +317,14 @@ def test_files_are_given_back(server: Server, client: node.Client, files: arrow.
         del used
     with pytest.raises(node.InvalidArgument):  # was in no record
         files.open(names[-1])
-    with arrow.Files(server.path) as other, arrow.read("s", socket=server.path, files=other) as reader:
+    with arrow.Files(server) as other, arrow.read("s", socket=server, files=other) as reader:
         got = []
         while not got or got[-1] < 19:
             got.append(reader.next(PATIENCE).batch.column(0)[0].as_py())
         assert got[0] > 0 and got == list(range(got[0], 20))  # those before were overtaken
 
 
-def test_hostile_references(server: Server, client: node.Client, files: arrow.Files) -> None:  # noqa: F811
+def test_hostile_references(server: str, client: node.Client, files: arrow.Files) -> None:
     """Who refers to what is not there, not sealed, not his, or beyond a file, is refused."""
     client.open_stream("s", VOLATILE)
     client.open_stream("kept", {"objects": 4})
@@ -330,7 +354,7 @@ def test_hostile_references(server: Server, client: node.Client, files: arrow.Fi
     draft.seal()
     # Another namespace's records may name it, without saying so: its readers do not get it.
     client.append("s", [data], namespace="others")
-    with arrow.read("s", socket=server.path, namespace="others") as reader, pytest.raises(node.InvalidArgument):
+    with arrow.read("s", socket=server, namespace="others") as reader, pytest.raises(node.InvalidArgument):
         reader.next(PATIENCE)
     # What points beyond it, or says that it is longer.
     counts = columns.HEADER.unpack_from(data)
@@ -351,7 +375,7 @@ def test_hostile_references(server: Server, client: node.Client, files: arrow.Fi
     assert files.read(data, None, False).equals(batch)
 
 
-def test_cache(server: Server, files: arrow.Files) -> None:  # noqa: F811
+def test_cache(server: str, files: arrow.Files) -> None:
     """What several want decoded is decoded once, and is the same memory for them."""
     decodings = []
 
@@ -360,7 +384,7 @@ def test_cache(server: Server, files: arrow.Files) -> None:  # noqa: F811
         return ALL
 
     def use() -> None:
-        with arrow.Files(server.path, timeout=PATIENCE) as own:
+        with arrow.Files(server, timeout=PATIENCE) as own:
             batch = own.decoded("test:1", decode)
             assert batch.equals(ALL) and inside(batch, FILE)
             assert all(b.address % 64 == 0 for b in buffers(batch))
@@ -382,7 +406,7 @@ def test_cache(server: Server, files: arrow.Files) -> None:  # noqa: F811
     assert files.decoded("test:2", decode).equals(ALL) and len(decodings) == 2
 
 
-def test_cache_is_bounded(server: Server, files: arrow.Files) -> None:  # noqa: F811
+def test_cache_is_bounded(server: str, files: arrow.Files) -> None:
     """A namespace has 128 MiB. What nobody holds is given up for what is new, the oldest first;
     what is held is not, and where all is held, what is decoded is its caller's alone.
     """
