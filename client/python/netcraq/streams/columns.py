@@ -170,33 +170,31 @@ class Encoder:
         """How many bytes the buffers take that are in no file."""
         return sum(_rounded(size) for _, size in self._new)
 
-    def copy_new(self, to: memoryview) -> list[int]:
-        """Copy the buffers that are in no file, and say where each begins."""
-        at, places = 0, []
+    def copy_new(self, to: memoryview) -> None:
+        """Copy the buffers that are in no file, each to the next place that is aligned."""
+        at = 0
         for address, size in self._new:
             if address and size:
                 target = (ctypes.c_char * size).from_buffer(to, at)
                 ctypes.memmove(target, address, size)
                 self.copied += size
-            places.append(at)
             at += _rounded(size)
-        return places
 
-    def record(self, places: list[int] | None = None, name: bytes = b"", file_bytes: int = 0) -> bytes:
-        """The record. What is new stands behind the rest, unless a file has it, at places."""
+    def head(self, name: bytes = b"", file_bytes: int = 0) -> bytes:
+        """The record without the buffers that are new: they follow, or are in a file of a name."""
         schema = self.batch.schema.serialize()
         files = dict(self.files)
         number = 0
-        if places is not None and self._new:
+        if name:
             number, _ = files.setdefault(name, (1 + len(files), file_bytes))
-        inline = self.new_bytes if places is None else 0
         tables = len(files) * FILE.size + len(self._nodes) * NODE.size + len(self._buffers) * BUFFER.size
         begin = _rounded(tables + schema.size)
-        out = bytearray(HEADER.size + begin + inline)
-        if places is None:
-            with memoryview(out) as whole, whole[HEADER.size + begin :] as behind:
-                places = [begin + at for at in self.copy_new(behind)] if inline else [begin] * len(self._new)
-        counts = len(self._nodes), len(self._buffers), len(files), schema.size, inline
+        places, at = [], 0 if name else begin
+        for _, size in self._new:
+            places.append(at)
+            at += _rounded(size)
+        out = bytearray(HEADER.size + begin)
+        counts = len(self._nodes), len(self._buffers), len(files), schema.size, 0 if name else self.new_bytes
         HEADER.pack_into(out, 0, MAGIC, LAYOUT, *counts, self.batch.num_rows)
         at = HEADER.size
         for file, (_, length) in sorted(files.items(), key=lambda f: f[1][0]):
@@ -211,6 +209,16 @@ class Encoder:
             BUFFER.pack_into(out, at, file, 0, offset, size)
             at += BUFFER.size
         out[at : at + schema.size] = schema
+        return bytes(out)
+
+    def record(self) -> bytes:
+        """The record, with the buffers that are new."""
+        head = self.head()
+        out = bytearray(len(head) + self.new_bytes)
+        out[: len(head)] = head
+        if self.new_bytes:
+            with memoryview(out) as whole, whole[len(head) :] as behind:
+                self.copy_new(behind)
         return bytes(out)
 
 

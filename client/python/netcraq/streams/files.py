@@ -249,10 +249,10 @@ class Files:
         encoder = Encoder(batch, find)
         if encoder.new_bytes > inline:
             draft = self.make(encoder.new_bytes)
-            places = encoder.copy_new(draft.memory)
+            encoder.copy_new(draft.memory)
             made = draft.seal()
             used[made.name] = made
-            record = encoder.record(places, bytes.fromhex(made.name), made.size)
+            record = encoder.head(bytes.fromhex(made.name), made.size)
         else:
             record = encoder.record()
         self.copied += encoder.copied
@@ -283,12 +283,16 @@ class Files:
             batch = decode_it()
             encoder = Encoder(batch, lambda address, size: None)
             # The file is a record, with its buffers, which 24 bytes in front make aligned.
-            record = encoder.record()
+            head = encoder.head()
+            body = 24 + len(head)
             try:
-                draft = self.make(24 + len(record))
+                draft = self.make(body + encoder.new_bytes)
             except node.QuotaExceeded:
                 return batch
-            draft.memory[24:] = record
+            draft.memory[24:body] = head
+            if encoder.new_bytes:
+                with draft.memory[body:] as behind:
+                    encoder.copy_new(behind)
             self.copied += encoder.copied
             return self._unpacked(draft.seal(key), True)
         finally:
