@@ -575,6 +575,7 @@ func (b *Broker) Drain() {
 			b.leave(s)
 		}
 		b.mu.Unlock()
+		b.files.Close()
 		if b.lock != nil {
 			b.lock.Close()
 		}

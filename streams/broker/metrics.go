@@ -14,7 +14,7 @@ type counters struct {
 var (
 	descStreams = prometheus.NewDesc("netcraq_streams", "Streams that are there.", nil, nil)
 	descMemory  = prometheus.NewDesc("netcraq_streams_memory_bytes",
-		"Memory that streams have been given: that of records that survive the process counts twice.", nil, nil)
+		"Memory that streams and files have been given: that of records that survive the process counts twice.", nil, nil)
 	descSubscriptions = prometheus.NewDesc("netcraq_streams_subscriptions", "Consumers that have memory mapped.", nil, nil)
 	descRecords       = prometheus.NewDesc("netcraq_streams_records_total", "Records that were appended.", nil, nil)
 	descBytes         = prometheus.NewDesc("netcraq_streams_bytes_total", "Bytes of records that were appended.", nil, nil)

@@ -33,6 +33,7 @@ type partition struct {
 	news   chan struct{}            // not nil: somebody reads, and waits until it is closed
 	ended  error                    // why nothing is appended or read any more
 	pinned map[uint64][]*files.File // by object: those that its records refer to
+	unused []*files.File            // that were referred to
 }
 
 // seat is a subscription's part of a partition.
@@ -132,12 +133,23 @@ func copyObjects(to, from *stream.Segment, base uint64) error {
 	return nil
 }
 
-// unpin lets go of the files that an object's records refer to.
+// unpin is for an object that is no more: the files that its records refer to are to be let go of.
+// p.mu is held.
 func (p *partition) unpin(object uint64) {
-	for _, f := range p.pinned[object] {
+	p.unused = append(p.unused, p.pinned[object]...)
+	delete(p.pinned, object)
+}
+
+// letGo lets go of files that are not referred to any more. p.mu is not held: memory is given back to
+// the broker.
+func (p *partition) letGo() {
+	p.mu.Lock()
+	unused := p.unused
+	p.unused = nil
+	p.mu.Unlock()
+	for _, f := range unused {
 		f.Release()
 	}
-	delete(p.pinned, object)
 }
 
 // free gives back its memory. What consumers have mapped they keep.
@@ -172,6 +184,9 @@ func (p *partition) append(ctx context.Context, records []stream.Record, pins []
 		return 0, 0, ctx.Err()
 	}
 	defer func() { <-p.turn }()
+	if pins != nil || p.pinned != nil { // who has the turn alone writes to that
+		defer p.letGo()
+	}
 	p.mu.Lock()
 	first = p.ring.Next()
 	if at != nil && p.ended == nil && *at != first {

@@ -245,6 +245,7 @@ func (s *Stream) end(why error) {
 		p.mu.Lock()
 		p.free()
 		p.mu.Unlock()
+		p.letGo()
 	}
 }
 

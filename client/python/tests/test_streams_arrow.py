@@ -7,6 +7,7 @@ import datetime
 import decimal
 import gc
 import os
+import select
 import struct
 import subprocess
 import tempfile
@@ -303,6 +304,19 @@ def test_chain(server: str, client: node.Client, files: arrow.Files) -> None:
     del kept
     gc.collect()
     assert mapped(FILE) == []
+
+
+def test_nothing_is_left_unread(server: str) -> None:
+    """A program that lets go of files has read all that it was sent."""
+    with arrow.Files(server, timeout=PATIENCE) as files:
+        for i in range(50):
+            made = files.make(64).seal(f"k:{i}")
+            again = files.open(made.name)
+            assert again is made
+            del made, again
+        gc.collect()
+        assert not select.select([files._socket], [], [], 0.2)[0] and not files._buffer and not files._ended
+        assert mapped(FILE) == []
 
 
 def test_files_are_given_back(server: str, client: node.Client, files: arrow.Files) -> None:

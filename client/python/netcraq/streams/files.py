@@ -86,6 +86,7 @@ class Files:
         self._last = 0
         self._buffer = b""
         self._fds: list[int] = []
+        self._ended: set[Any] = set()  # requests that were answered for the last time, meanwhile
         self._released: collections.deque[tuple[int, int]] = collections.deque()
         self._known: weakref.WeakValueDictionary[str, Mapped] = weakref.WeakValueDictionary()
         self._places: list[tuple[int, int, weakref.ref[Mapped]]] = []  # by address; the sizes
@@ -116,6 +117,7 @@ class Files:
                 answer = self._receive()
                 if answer.get("id") == self._last:
                     break
+                self._ended.add(answer.get("id"))
         except (OSError, ValueError) as e:
             self._disconnect()
             if isinstance(e, TimeoutError):
@@ -143,7 +145,7 @@ class Files:
             self._socket.close()
         for fd in self._fds:
             os.close(fd)
-        self._socket, self._buffer, self._fds = None, b"", []
+        self._socket, self._buffer, self._fds, self._ended = None, b"", [], set()
         self._generation += 1
         self._known.clear()
         self._places = []
@@ -181,8 +183,16 @@ class Files:
     def _flush(self) -> None:
         while self._released:
             request, generation = self._released.popleft()
-            if generation == self._generation and self._socket is not None:
-                self._exchange("cancel", {"id": request})
+            if generation != self._generation or self._socket is None:
+                continue
+            self._exchange("cancel", {"id": request})
+            # Nothing is left unread: the server would end the connection for that.
+            try:
+                while request not in self._ended:
+                    self._ended.add(self._receive().get("id"))
+            except (OSError, ValueError):
+                self._disconnect()
+            self._ended.discard(request)
 
     # Files.
 
@@ -219,7 +229,11 @@ class Files:
         known = self._known.get(name)
         if known is not None:
             return known
-        return self._enter(self._adopt(*self._ask("openFile", {"file": name})))
+        try:
+            answer = self._ask("openFile", {"file": name})
+        except node.Unavailable:  # the connection had ended
+            answer = self._ask("openFile", {"file": name})
+        return self._enter(self._adopt(*answer))
 
     def find(self, address: int, size: int) -> tuple[Mapped, int] | None:
         """Which file that is mapped has some bytes, and where."""
