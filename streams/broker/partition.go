@@ -140,8 +140,8 @@ func (p *partition) unpin(object uint64) {
 	delete(p.pinned, object)
 }
 
-// letGo lets go of files that are not referred to any more. p.mu is not held: memory is given back to
-// the broker.
+// letGo lets go of files that are not referred to any more. p.mu is not held: memory is given back
+// to the broker.
 func (p *partition) letGo() {
 	p.mu.Lock()
 	unused := p.unused
