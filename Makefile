@@ -24,9 +24,9 @@ PYTHON := $(VENV)/bin/python
 GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])'; then echo go; else echo $(VENV)/bin/go; fi)
 COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-switch switch/cmd/netcraq-stf controlplane/cmd/netcraq-controller client/cmd/netcraqctl \
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
-            experiments/cmd/netcraq-replay
+            experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-arrow sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-arrow sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -215,6 +215,10 @@ bench-etcd: build ## the gateway with placed keys against plain etcd, three memb
 bench-nodeapi: deps ## the node API beside gRPC, with clients in Go, Python and Node.js, calm and busy: tables, and out/bench-nodeapi.json
 	$(call compile,bin/,experiments/cmd/netcraq-doors)
 	@$(PYTHON) experiments/bench_nodeapi.py
+
+bench-streams: build ## streams by push and by pull, with few and many producers, consumers and cores; who is told of a commit when, beside etcd's watch: tables, out/bench-streams*
+	@$(SUDO) $(PYTHON) experiments/bench_streams.py $(if $(QUICK),--quick)
+	@$(SUDO) $(PYTHON) experiments/bench_streams_latency.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) $(if $(QUICK),--writes 100 --rounds 1)
 
 netchain: build ## start NetChain, the baseline, on four switches in a ring, with a prompt (SWITCH=, ENGINE=, HOOK=)
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) netchain-baseline/run.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)

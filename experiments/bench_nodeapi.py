@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the doors of a node side by side (``make bench-nodeapi``): the node API over a Unix
 socket, as JSON lines and in the compact framing, and gRPC over a Unix socket and over TCP, each
-with a client in Go, in Python and in Node.js; and a bare echo over the same socket: the limit.
+with a client in Go, in Python and in Node.js; and a bare echo over the same socket: the limit. And
+locks, small keys and watches by the node API, etcd and Consul (bench_coordination.py).
 
 One process (``netcraq-doors serve``) has all doors, and behind them the same store in memory, so
 what is compared is the doors alone: no door asks a switch. A client makes one call after the other,
@@ -38,7 +39,9 @@ sys.path.insert(0, str(ROOT))
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
+from experiments import bench_coordination as coordination  # noqa: E402
 from experiments.bench import versions  # noqa: E402
+from experiments.one_load import Failed, Measured, figure, run  # noqa: E402
 
 SOURCES = ROOT / "experiments" / "doors"
 COMMAND = ROOT / "bin" / "netcraq-doors"
@@ -68,13 +71,6 @@ ARTICLE = {("gRPC", "calm"): 600, ("gRPC", "busy"): 1800, ("JSON", "calm"): 200,
 """What the article says of Node.js services and a sidecar in Go, in microseconds a call: "Inner Pod
 Communication in Pipedrive Using Streaming Unix Domain Sockets" (2023).
 """
-
-Measured = dict[str, list[dict[str, float]]]
-"""Repetitions by the name of a case."""
-
-
-class Failed(Exception):
-    """A run that is no measurement."""
 
 
 def case(door: Door, language: str, load: str) -> str:
@@ -131,23 +127,14 @@ def left_out(door: Door, language: str, missing: dict[str, str]) -> str:
 # ---- One measurement ----
 
 
-def cpu_seconds(pid: int) -> float:
-    """What a process has used of the processors, to the nanosecond where the kernel counts so."""
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
-    except (OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 class Server:
     """All doors."""
 
-    def __init__(self, directory: str) -> None:
-        self.process = subprocess.Popen(
-            [COMMAND, "serve", "--directory", directory], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+    def __init__(self, directory: str, etcd: str = "") -> None:
+        command = [str(COMMAND), "serve", "--directory", directory]
+        if etcd:
+            command += ["--etcd", etcd]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -173,34 +160,7 @@ def client(door: Door, language: str, address: str, seconds: float) -> list[str]
 def measure(server: Server, door: Door, language: str, seconds: float) -> dict[str, Any]:
     """One load by one door."""
     command = client(door, language, server.sockets[door.socket], seconds)
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdin and process.stdout and process.stderr
-    try:
-        if process.stdout.readline().strip() != "ready":
-            raise Failed(f"{language}, {door.name}: {process.communicate()[1].strip()}")
-        before = cpu_seconds(server.process.pid)
-        process.stdin.write("go\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-        used = cpu_seconds(server.process.pid) - before
-        errors = process.communicate(timeout=60)[1]
-        if not line or process.returncode != 0:
-            raise Failed(f"{language}, {door.name}: {errors.strip()}")
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    report = json.loads(line)
-    return {
-        "p50_us": round(report["p50_us"], 2),
-        "p99_us": round(report["p99_us"], 2),
-        "client_cpu_us": round(report["cpu_us"] / report["calls"], 2),
-        "server_cpu_us": round(used * 1e6 / report["calls"], 2),
-        "calls": report["calls"],
-        "version": report["version"],
-    }
+    return run(f"{language}, {door.name}", command, [server.process.pid])
 
 
 @contextmanager
@@ -218,15 +178,48 @@ def busy_cores(load: str) -> Iterator[None]:
             burner.wait()
 
 
+@contextmanager
+def served(etcd: str = "") -> Iterator[Server]:
+    """All doors, until the end."""
+    with tempfile.TemporaryDirectory(prefix="netcraq-doors-") as directory:
+        server = Server(directory, etcd)
+        try:
+            yield server
+        finally:
+            server.close()
+
+
+def turns(repetitions: int, what: str) -> Iterator[str]:
+    """The loads, one after the other, each so often; the machine has them."""
+    began, count = time.monotonic(), repetitions * len(LOADS)
+    for turn in range(count):
+        load = LOADS[turn % len(LOADS)]
+        print(f"{time.monotonic() - began:4.0f} s: {what}, turn {turn + 1} of {count}, {load}", flush=True)
+        with busy_cores(load):
+            yield load
+
+
+def coordinate(options: argparse.Namespace, versions: dict[str, Any], left_out: dict[str, str]) -> Measured:
+    """The coordination calls, by all coordinators that are there."""
+    measured: Measured = {}
+    with coordination.others(INSTALLED, left_out) as others, served(others.etcd()) as server:
+        versions.update(others.versions)
+        found = coordination.coordinators(server.sockets, server.process.pid, others, options.node_api)
+        for load in turns(options.repetitions, "coordination"):
+            for each in found:
+                for job in coordination.JOBS:
+                    one = each.measure(COMMAND, job, options.seconds)
+                    versions["clients"][each.name] = one.pop("version")
+                    measured.setdefault(coordination.case(each.name, job, load), []).append(one)
+    return measured
+
+
 def go(options: argparse.Namespace) -> dict[str, Any]:
     """All measurements, in turn."""
     missing = install()
     cases = [(door, language) for door in DOORS for language in options.languages]
     out = {f"{door.name} | {language}": why for door, language in cases if (why := left_out(door, language, missing))}
     cases = [(door, language) for door, language in cases if f"{door.name} | {language}" not in out]
-    out["etcd's and Consul's clients"] = (
-        "they ask for coordination, which is not what is measured here: a get at one store in memory"
-    )
     measured: Measured = {}
     result: dict[str, Any] = {
         "engine": "none: store.Memory, in the process that has the doors",
@@ -234,21 +227,14 @@ def go(options: argparse.Namespace) -> dict[str, Any]:
         "load_average": os.getloadavg(),
         "left_out": out,
     }
-    began, turns = time.monotonic(), options.repetitions * len(LOADS)
-    with tempfile.TemporaryDirectory(prefix="netcraq-doors-") as directory:
-        server = Server(directory)
-        try:
-            for turn in range(turns):
-                load = LOADS[turn % len(LOADS)]
-                print(f"{time.monotonic() - began:4.0f} s: turn {turn + 1} of {turns}, {load}", flush=True)
-                with busy_cores(load):
-                    for door, language in cases:
-                        found = measure(server, door, language, options.seconds)
-                        result["versions"]["clients"][f"{door.name} | {language}"] = found.pop("version")
-                        measured.setdefault(case(door, language, load), []).append(found)
-        finally:
-            server.close()
+    with served() as server:
+        for load in turns(options.repetitions, "doors"):
+            for door, language in cases:
+                found = measure(server, door, language, options.seconds)
+                result["versions"]["clients"][f"{door.name} | {language}"] = found.pop("version")
+                measured.setdefault(case(door, language, load), []).append(found)
     result["measured"] = measured
+    result["coordination"] = coordinate(options, result["versions"], out)
     result["aims"] = [
         {"what": what, "measured": found, "aim": aim, "met": met} for what, found, aim, met in judge(measured)
     ]
@@ -294,11 +280,6 @@ def judge(measured: Measured) -> list[tuple[str, str, str, bool]]:
     return rows
 
 
-def figure(value: float | None) -> str:
-    """For people."""
-    return "left out" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.1f}"
-
-
 def tables(measured: Measured, languages: list[str]) -> Iterator[Table]:
     """A table for each load, and the article's beside ours."""
     for load in LOADS:
@@ -336,6 +317,12 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seconds", type=float, default=1, metavar="N", help="of each measurement (default 1)")
     parser.add_argument("--repetitions", type=int, default=5, metavar="N", help="of each, in turn (default 5)")
+    parser.add_argument(
+        "--node-api",
+        default="",
+        metavar="SOCKET",
+        help="of a server that runs (with make run, for example), whose coordination is measured, too",
+    )
     parser.add_argument("--languages", nargs="+", choices=LANGUAGES, default=list(LANGUAGES), metavar="LANGUAGE")
     parser.add_argument(
         "--out",
@@ -360,6 +347,8 @@ def main() -> int:
     options.out.write_text(json.dumps(result, indent=2) + "\n")
     console = Console(width=max(140, shutil.get_terminal_size().columns))
     for table in tables(result["measured"], options.languages):
+        console.print(table)
+    for table in coordination.tables(result["coordination"], LOADS):
         console.print(table)
     aims = Table(title="the aims")
     for column in ("", "measured", "aim", ""):

@@ -17,6 +17,7 @@ pytest.importorskip("mininet", reason="Mininet is not installed (Debian's packag
 from rich.console import Console
 
 from experiments import bench_nodeapi as bench
+from experiments.one_load import cpu_seconds
 
 P50 = {bench.ECHO: 20.0, bench.JSON: 40.0, bench.COMPACT: 29.0, bench.GRPC_UNIX: 150.0, bench.GRPC_TCP: 160.0}
 
@@ -112,6 +113,6 @@ def test_an_installation_is_done_once_and_its_failure_told(tmp_path: Path, monke
 
 
 def test_what_a_process_used_is_counted() -> None:
-    before = bench.cpu_seconds(os.getpid())
+    before = cpu_seconds(os.getpid())
     sum(i * i for i in range(300_000))
-    assert bench.cpu_seconds(os.getpid()) > before
+    assert cpu_seconds(os.getpid()) > before

@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from topologies import nodes
@@ -20,14 +21,16 @@ VARIABLE = "NETCRAQ_NODE_SOCKET"
 
 
 class Sidecar:
-    """A ``netcraq-sidecar`` in a host, from its start. The network ends it."""
+    """A ``netcraq-sidecar`` in a host, from its start. The network ends it. ``flags`` are more of
+    its flags.
+    """
 
-    def __init__(self, net: ChainNetwork, host: str) -> None:
+    def __init__(self, net: ChainNetwork, host: str, flags: Sequence[str] = ()) -> None:
         """Start it. NodeError where it is not built."""
         self.host = host
         self.socket = str(SOCKETS / f"{net.run_id}.{host}.sock")
         self.log = net.out / f"sidecar-{host}.log"
-        command = [nodes.built("netcraq-sidecar"), "--listen", f"unix://{self.socket}", "--node", host]
+        command = [nodes.built("netcraq-sidecar"), "--listen", f"unix://{self.socket}", "--node", host, *flags]
         if net.admin_url:
             command += ["--admin", net.admin_url]
         if group := os.environ.get("SUDO_GID"):  # who has started this with sudo may use it without

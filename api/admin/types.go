@@ -283,6 +283,9 @@ type Error struct {
 	Message string `json:"message"`
 	// SettledMillis, with CodeNotFound of a key's name: as Key's.
 	SettledMillis int64 `json:"settledMillis,omitempty"`
+	// WatchedAt, with CodeFailedPrecondition of a watch: the UDP port of the server that watches at
+	// the same host. Who can open that port knows that it has gone, and may take its place.
+	WatchedAt uint16 `json:"watchedAt,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }

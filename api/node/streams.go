@@ -38,11 +38,79 @@ type StreamSource struct {
 	// Keys: what is committed of the namespace's keys whose names begin with a prefix, an Event in
 	// JSON each.
 	Keys *KeysSource `json:"keys,omitempty"`
+	// Etcd: what happens to keys of an etcd, an EtcdEvent in JSON each.
+	Etcd *EtcdSource `json:"etcd,omitempty"`
+	// JetStream: a stream of NATS JetStream, as it is.
+	JetStream *JetStreamSource `json:"jetstream,omitempty"`
+}
+
+// Kind is the name of the member that is set; "": none is, or several are.
+func (s *StreamSource) Kind() (kind string) {
+	set := 0
+	for name, is := range map[string]bool{"keys": s.Keys != nil, "etcd": s.Etcd != nil, "jetstream": s.JetStream != nil} {
+		if is {
+			kind = name
+			set++
+		}
+	}
+	if set != 1 {
+		return ""
+	}
+	return kind
 }
 
 // KeysSource is the namespace's keys.
 type KeysSource struct {
 	Prefix string `json:"prefix"`
+}
+
+// EtcdSource is the keys of an etcd that begin with a prefix. Which etcd, and who may have which
+// prefixes, its operator tells the server.
+type EtcdSource struct {
+	Prefix string `json:"prefix"`
+}
+
+// JetStreamSource is a stream of JetStream, or what is in it of subjects (with wildcards, as NATS
+// has them).
+type JetStreamSource struct {
+	Stream  string `json:"stream"`
+	Subject string `json:"subject,omitempty"`
+}
+
+// What an EtcdEvent tells.
+const (
+	EtcdPut    = "put"
+	EtcdDelete = "delete"
+	// EtcdState begins the state of all keys, each as a put with State; EtcdSynced ends it. What of
+	// the keys is not told in between is not there.
+	EtcdState  = "state"
+	EtcdSynced = "synced"
+	// EtcdMissed stands for an event that does not go into a record, even without its value.
+	EtcdMissed = "missed"
+)
+
+// EtcdEvent is a record of an EtcdSource.
+type EtcdEvent struct {
+	Type      string `json:"type"`
+	Key       string `json:"key,omitempty"`
+	KeyBase64 []byte `json:"keyBase64,omitempty"` // of one that is no UTF-8
+	// Value or ValueBase64 is a put's. Of one that does not go into a record there is none of both,
+	// and ValueBytes says how long it is.
+	Value       *string `json:"value,omitempty"`
+	ValueBase64 []byte  `json:"valueBase64,omitempty"`
+	ValueBytes  int     `json:"valueBytes,omitempty"`
+	// Revision is etcd's, of the change; of state and synced, that of which all is the state.
+	Revision int64 `json:"revision"`
+	// Version counts how often the key was written since it was made: 1, 2 and so on.
+	Version int64 `json:"version,omitempty"`
+	// More: the next record is of the same revision.
+	More bool `json:"more,omitempty"`
+	// State: it is told as a part of the state, and has happened some time before.
+	State bool `json:"state,omitempty"`
+	// Since is state's: what has happened after this revision was not told one by one, Missed
+	// revisions of etcd at most.
+	Since  int64 `json:"since,omitempty"`
+	Missed int64 `json:"missed,omitempty"`
 }
 
 // OpenStreamData makes a stream, where there is none of this name, and says what it is.

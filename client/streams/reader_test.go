@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -254,6 +255,51 @@ func TestKeys(t *testing.T) {
 	// What the stream has is not told again.
 	if got := collect(t, r, 1, 2); got[0] != `{"key":"cfg/b","found":true,"value":"3","version":"1.1"}` {
 		t.Error(got)
+	}
+}
+
+// A value that does not go into a record does not stop a stream of keys; and all changes of a key
+// are in one partition.
+func TestKeysTooLarge(t *testing.T) {
+	w := newWorld(t)
+	c, ctx := w.client(), soon(t)
+	config := &api.StreamConfig{ObjectBytes: 1024, Objects: 4, Partitions: 4,
+		Source: &api.StreamSource{Keys: &api.KeysSource{Prefix: "cfg/"}}}
+	if _, err := c.OpenStream(ctx, "keys", config); err != nil {
+		t.Fatal(err)
+	}
+	large := strings.Repeat("x", 950)
+	for _, value := range []string{large, "small"} {
+		for _, key := range []string{"cfg/a", "cfg/b", "cfg/c", "cfg/d", "cfg/e", "cfg/f"} {
+			if _, err := c.Put(ctx, key, []byte(value)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := w.open(Config{Stream: "keys"})
+		last, where := map[string]api.Event{}, map[string]int{}
+		for done := 0; done < 6; {
+			b, err := r.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, record := range b.Records() {
+				var e api.Event
+				if err := json.Unmarshal(record.Data, &e); err != nil {
+					t.Fatal(err)
+				}
+				if p, ok := where[e.Key]; ok && p != b.Partition {
+					t.Fatalf("%s is in two partitions", e.Key)
+				}
+				last[e.Key], where[e.Key] = e, b.Partition
+			}
+			done = 0
+			for _, e := range last {
+				left := e.Value == nil && e.Error != nil && e.Error.Code == api.CodeTooLarge
+				if value == large && left || value != large && e.Value != nil && *e.Value == value {
+					done++
+				}
+			}
+		}
 	}
 }
 

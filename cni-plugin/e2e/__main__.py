@@ -29,6 +29,7 @@ from e2e import (
     security,
     settings,
     siege,
+    streams,
 )
 from e2e.acceptance import Check, CheckError
 from e2e.cluster import Cluster, Say, missing
@@ -44,6 +45,7 @@ CHECKS: dict[str, Check | str] = {
     "chain": chain.forms,
     "node-api": nodeapi.door,
     "libraries": coordination.libraries,
+    "streams": streams.streams,
     "locks": coordination.locks,
     "siege": siege.siege,
     "services": coordination.services,
@@ -68,6 +70,7 @@ BEHIND_GATEWAY = (
     "chain",
     "node-api",
     "libraries",
+    "streams",
     "locks",
     "siege",
     "services",

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 
-from e2e import cluster_images
+from e2e import cluster_images, settings
 from e2e.cluster import Cluster
 from e2e.lan import DIE_WITH_PARENT
 from e2e.node import NodeError
@@ -15,9 +16,32 @@ NAMESPACE = "netcraq-system"
 AGENTS = ("netcraq-agent", "netcraq-agent-control-plane")
 
 
+STREAMS_MIB = 64
+
+_OVERLAY = f"""\
+# What this cluster's operator changes of the project's manifests.
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [{{deploy}}]
+patches:
+  - target: {{{{kind: DaemonSet}}}}
+    patch: |
+      - {{{{op: add, path: /spec/template/spec/containers/0/args/-, value: "--node-api-streams={STREAMS_MIB}"}}}}
+"""
+
+
+def manifests() -> str:
+    """The folder of an overlay over the project's manifests."""
+    folder = settings.OUT / "overlay"
+    folder.mkdir(parents=True, exist_ok=True)
+    deploy = os.path.relpath(cluster_images.DEPLOY, folder)
+    (folder / "kustomization.yaml").write_text(_OVERLAY.format(deploy=deploy))
+    return str(folder)
+
+
 def install(cluster: Cluster) -> None:
     """Apply the manifests."""
-    cluster.kubectl("apply", "-k", str(cluster_images.DEPLOY))
+    cluster.kubectl("apply", "-k", manifests())
 
 
 def wait(cluster: Cluster) -> None:

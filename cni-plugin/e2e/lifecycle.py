@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 import time
 
-from e2e import chain, cluster_images, coordination, fixtures, install, nodeapi
+from e2e import chain, coordination, fixtures, install, nodeapi
 from e2e.acceptance import pods, require
 from e2e.cluster import Cluster
 from e2e.kubectl import until
@@ -76,7 +76,7 @@ def remove(cluster: Cluster) -> str:
         "the cluster's own pods are gone",
         lambda: not kubectl.items("pods", "-n", "kube-system", "-l", "k8s-app=kube-dns"),
     )
-    kubectl("delete", "-k", str(cluster_images.DEPLOY), "--ignore-not-found", "--timeout=120s")
+    kubectl("delete", "-k", install.manifests(), "--ignore-not-found", "--timeout=120s")
     for node in cluster.nodes:
         node.run("netcraq-agent", "cleanup")
         until(f"{node.name} is clean", lambda node=node: _clean(node), 60)

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -73,10 +74,22 @@ func (c *Controller) Watch(ctx context.Context, r api.WatchRequest) (*api.Watch,
 	if err == nil {
 		err = failed
 	}
+	if other := (watchedBy{}); errors.As(err, &other) {
+		e := api.Errorf(api.CodeFailedPrecondition, "%s", err.Error())
+		e.WatchedAt = other.port
+		return nil, e
+	}
 	if err != nil {
 		return nil, apiError(err)
 	}
 	return out, nil
+}
+
+// watchedBy refuses a server at whose host another one watches.
+type watchedBy struct{ port uint16 }
+
+func (w watchedBy) Error() string {
+	return fmt.Sprintf("another server of this host watches, at the UDP port %d", w.port)
 }
 
 // watch is Watch on the controller's goroutine.
@@ -90,7 +103,7 @@ func (c *Controller) watch(ip netip.Addr, r api.WatchRequest, out *api.Watch) er
 	all := maps.Clone(*c.watching.Load())
 	old := all[ip]
 	if old != nil && old.port != r.Port && old.until.After(now) {
-		return fmt.Errorf("%w: another server of this host watches, at the UDP port %d", chain.ErrRefused, old.port)
+		return watchedBy{old.port}
 	}
 	if len(r.KeyIDs) == 0 {
 		if old != nil {

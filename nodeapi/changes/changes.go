@@ -4,12 +4,12 @@ package changes
 import (
 	"context"
 	"encoding/json"
-	"hash/fnv"
+	"errors"
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/streams/broker"
+	"github.com/netcraq/netcraq/streams/source"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -23,53 +23,56 @@ type Keys struct {
 	Namespace, Prefix string
 }
 
-// Partition is where a key's changes are.
-func Partition(key string, of int) int {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(key))
-	return int(h.Sum32() % uint32(of))
-}
-
-// Run implements broker.Source. Of what the stream still has it tells what is newer; of other keys
+// Run implements source.Source. Of what the stream still has it tells what is newer; of other keys
 // their state is told anew when it begins.
-func (k *Keys) Run(ctx context.Context, to broker.Sink) error {
+func (k *Keys) Run(ctx context.Context, to source.Sink) error {
 	after := map[string]wire.Version{}
-	for n := range to.Partitions() {
-		to.Had(n, func(r stream.Record) {
-			var e node.Event
-			if json.Unmarshal(r.Data, &e) == nil && e.Error == nil {
-				after[e.Key] = wire.Version(r.Mark)
-			}
-		})
-	}
+	to.Had(func(r stream.Record) {
+		var e node.Event
+		if json.Unmarshal(r.Data, &e) == nil && (e.Error == nil || errors.Is(e.Error, errTooLarge)) {
+			after[e.Key] = wire.Version(r.Mark)
+		}
+	})
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	records := make([][]stream.Record, to.Partitions())
+	n, of := to.Partition()
+	var records []stream.Record
 	w := store.Watch{Namespace: k.Namespace, Prefix: &k.Prefix, After: after}
 	err := k.Watch(ctx, w, func(events []node.Event) {
+		records = records[:0]
 		for _, e := range events {
-			v, err := wire.ParseVersion(e.Version)
-			if err != nil {
+			if source.Partition(e.Key, of) != n {
 				continue
 			}
-			data, err := json.Marshal(e)
-			if err != nil {
-				continue
+			if r, ok := record(e, to.MaxRecord()); ok {
+				records = append(records, r)
+			} else {
+				to.Missed(1)
 			}
-			n := Partition(e.Key, len(records))
-			records[n] = append(records[n], stream.Record{Data: data, Mark: uint64(v)})
 		}
-		for n, some := range records {
-			if len(some) > 0 {
-				if err := to.Append(ctx, n, some); err != nil {
-					end(err)
-				}
-				records[n] = some[:0]
-			}
+		if err := to.Append(ctx, records); err != nil {
+			end(err)
 		}
 	})
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
 	return err
+}
+
+var errTooLarge = &node.Error{Code: node.CodeTooLarge}
+
+// record makes a record of an event. A value that does not go into one is left out, and it is said.
+func record(e node.Event, most int) (r stream.Record, ok bool) {
+	v, err := wire.ParseVersion(e.Version)
+	if err != nil {
+		return r, false
+	}
+	r.Mark = uint64(v)
+	if r.Data, err = json.Marshal(e); err == nil && len(r.Data) > most {
+		e.Value, e.ValueBase64 = nil, nil
+		e.Error = node.Errorf(node.CodeTooLarge, "read the key", "the value does not go into a record")
+		r.Data, err = json.Marshal(e)
+	}
+	return r, err == nil && len(r.Data) <= most
 }

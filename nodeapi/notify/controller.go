@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -105,7 +106,9 @@ func (a *asker) attempt() {
 	err := a.prepare(ctx, ids)
 	var got *admin.Watch
 	if err == nil {
-		got, err = a.tell(ctx, ids)
+		if got, err = a.tell(ctx, ids); err != nil && a.succeeds(err) {
+			got, err = a.tell(ctx, ids)
+		}
 	}
 	if a.r.ctx.Err() != nil {
 		return
@@ -149,13 +152,29 @@ func (a *asker) prepare(ctx context.Context, ids []uint32) error {
 		return nil
 	}
 	a.drop() // of an address that the host had
-	s, err := openSocket(local)
+	return a.open(local, 0)
+}
+
+func (a *asker) open(local netip.Addr, port uint16) error {
+	s, err := openSocket(local, port)
 	if err != nil {
 		return err
 	}
+	a.drop()
 	a.socket = s
 	a.r.work.Go(func() { a.r.receive(s) })
 	return nil
+}
+
+// succeeds takes the place of a server of this host that watches at a port, if it has gone without
+// a word: nobody has its port any more. Ports that are not for programs to open it leaves alone.
+func (a *asker) succeeds(err error) bool {
+	var said *admin.Error
+	if !errors.As(err, &said) || said.WatchedAt < 1024 || said.WatchedAt == wire.Port || a.socket == nil {
+		return false
+	}
+	local := a.socket.local()
+	return said.WatchedAt != local.Port() && a.open(local.Addr(), said.WatchedAt) == nil
 }
 
 func (a *asker) tell(ctx context.Context, ids []uint32) (*admin.Watch, error) {

@@ -494,6 +494,54 @@ func TestWithout(t *testing.T) {
 	}
 }
 
+// TestKilled: a server that was killed has said nothing to the controller, which holds its host for
+// it. The next one takes its port as soon as nobody has that, and with it its place; before that it
+// does not.
+func TestKilled(t *testing.T) {
+	x := newBed(t)
+	old := listen(t)
+	port := uint16(old.LocalAddr().(*net.UDPAddr).Port)
+	said := port
+	x.answers(func(w http.ResponseWriter, q *admin.WatchRequest) {
+		if q.Port == port {
+			_ = json.NewEncoder(w).Encode(admin.Watch{TTLSeconds: x.ttl})
+			return
+		}
+		e := admin.Errorf(admin.CodeFailedPrecondition, "another server of this host watches")
+		x.mu.Lock()
+		e.WatchedAt = said
+		x.mu.Unlock()
+		w.WriteHeader(e.Status)
+		_, _ = w.Write(admin.MarshalError(e))
+	})
+	r := x.receiver(Options{}, quick)
+	var e ear
+	r.Follow(keyA, e.told)
+	poll.Until(t, patience, "it is refused again and again", func() bool { _, n := x.last(); return n >= 4 })
+	if got, _ := x.last(); got.Port == port || r.Helps(keyA) {
+		t.Errorf("it has the port of one that lives: %v", got)
+	}
+	// Ports that are others' business are not taken, whatever a controller says.
+	for _, forbidden := range []uint16{1, 1023, wire.Port} {
+		x.mu.Lock()
+		said = forbidden
+		x.mu.Unlock()
+		_, before := x.last()
+		poll.Until(t, patience, "it is refused again", func() bool { _, n := x.last(); return n >= before+2 })
+		if got, _ := x.last(); got.Port == forbidden {
+			t.Errorf("it has the port %d", forbidden)
+		}
+	}
+	x.mu.Lock()
+	said = port
+	x.mu.Unlock()
+	old.Close()
+	helped(t, r, keyA, true)
+	got, _ := x.last()
+	send(t, x.services[0], at(got), packet(t, wire.Packet{Op: wire.Notify, Key: keyA, Version: 5}, small))
+	poll.Until(t, patience, "it is told", func() bool { n, _ := e.heard(); return len(n) == 1 })
+}
+
 // TestAway: a controller that does not answer for less time than it holds what it was told changes
 // nothing, and for longer, everything. When one answers again, the keys are read: its tables may
 // have been empty.

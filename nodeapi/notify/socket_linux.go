@@ -34,8 +34,9 @@ type socket struct {
 	toldLost  time.Time // when keys were last read for that
 }
 
-func openSocket(local netip.Addr) (*socket, error) {
-	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, 0)))
+// openSocket opens one at a port; 0: any.
+func openSocket(local netip.Addr, port uint16) (*socket, error) {
+	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, port)))
 	if err != nil {
 		return nil, fmt.Errorf("opening the socket for notifications: %w", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/streams/broker"
+	"github.com/netcraq/netcraq/streams/source"
 )
 
 // Config is what a Server is made of. Only Store is needed.
@@ -36,8 +37,11 @@ type Config struct {
 	Quotas *authority.Quotas
 	// Durable says whether a namespace's keys are kept in etcd. nil: none is.
 	Durable func(namespace string) bool
-	// Streams says how streams are kept; the server knows their sources. nil: there are none.
+	// Streams says how streams are kept. nil: there are none.
 	Streams *broker.Options
+	// Sources fill streams, beside the namespace's keys: by the name that they have in a stream's
+	// configuration. They say themselves who may have what.
+	Sources map[string]source.Maker
 	Limits  Limits
 	Log     *slog.Logger          // nil: nothing is said
 	Metrics prometheus.Registerer // nil: nothing is counted for others
@@ -108,7 +112,7 @@ func New(c Config) *Server {
 	s.coordination = coordination.New(c.Store, coordination.Options{Node: c.Node})
 	if c.Streams != nil {
 		o := *c.Streams
-		o.Sources = s.sources
+		o.Sources = s.source
 		if o.Log == nil {
 			o.Log = c.Log
 		}

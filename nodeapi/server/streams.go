@@ -14,14 +14,27 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/changes"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/streams/broker"
+	"github.com/netcraq/netcraq/streams/source"
 )
 
-// sources makes what fills a stream.
-func (s *Server) sources(namespace string, c node.StreamSource) (broker.Source, error) {
-	if c.Keys == nil {
-		return nil, invalid("source has no member that this server knows")
+// source makes what fills a stream.
+func (s *Server) source(namespace string, c node.StreamSource) (source.Source, error) {
+	kind := c.Kind()
+	if kind == "keys" {
+		return s.keysSource(namespace, c.Keys.Prefix), nil
 	}
-	return &changes.Keys{Namespace: namespace, Prefix: c.Keys.Prefix,
+	if makes := s.config.Sources[kind]; makes != nil {
+		return makes(namespace, c)
+	}
+	if kind == "" {
+		return nil, invalid("source has to have one member that this server knows")
+	}
+	return nil, node.Errorf(node.CodeUnavailable, "ask the operator of the node's server for it",
+		"this server has no source of the kind %s", kind)
+}
+
+func (s *Server) keysSource(namespace, prefix string) source.Source {
+	return &changes.Keys{Namespace: namespace, Prefix: prefix,
 		Watch: func(ctx context.Context, w store.Watch, tell func([]node.Event)) error {
 			return s.config.Store.Watch(ctx, w, func(changes []store.Change) {
 				events := make([]node.Event, 0, len(changes))
@@ -32,7 +45,7 @@ func (s *Server) sources(namespace string, c node.StreamSource) (broker.Source, 
 				}
 				tell(events)
 			})
-		}}, nil
+		}}
 }
 
 // streamsOf is the server's broker of streams.

@@ -33,6 +33,7 @@ import (
 	"github.com/netcraq/netcraq/internal/durable"
 	"github.com/netcraq/netcraq/streams/core"
 	"github.com/netcraq/netcraq/streams/files"
+	"github.com/netcraq/netcraq/streams/source"
 )
 
 // Options are a broker's.
@@ -45,7 +46,7 @@ type Options struct {
 	// Metrics is where it is counted. nil: nowhere.
 	Metrics prometheus.Registerer
 	// Sources make what fills streams. nil: no stream has a source.
-	Sources func(namespace string, c node.StreamSource) (Source, error)
+	Sources source.Maker
 }
 
 // Broker keeps streams. It is safe for concurrent use.
@@ -255,18 +256,11 @@ func (b *Broker) enter(s *Stream) {
 	if s.Config.Source == nil {
 		return
 	}
-	if source, err := b.source(s.Namespace, s.Config.Source); err != nil {
+	if from, err := b.source(s.Namespace, s.Config.Source); err != nil {
 		b.log.Error("a stream's source is not run", "namespace", s.Namespace, "stream", s.Name, "error", err)
 	} else {
-		s.fill(source)
+		s.fill(from)
 	}
-}
-
-func (b *Broker) source(namespace string, c *node.StreamSource) (Source, error) {
-	if b.o.Sources == nil {
-		return nil, invalid("this server has no sources of streams")
-	}
-	return b.o.Sources(namespace, *c)
 }
 
 // wait waits until there are streams.

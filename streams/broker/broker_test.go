@@ -344,7 +344,8 @@ func TestMetrics(t *testing.T) {
 	delete(got, "netcraq_streams_waits_total")
 	want := map[string]float64{"netcraq_streams": 1, "netcraq_streams_memory_bytes": 8192 + 10, "netcraq_streams_subscriptions": 1,
 		"netcraq_streams_files": 1, "netcraq_streams_files_bytes": 10, "netcraq_streams_cache_total": 0,
-		"netcraq_streams_records_total": 9, "netcraq_streams_bytes_total": 3600, "netcraq_streams_moved_on_total": 1}
+		"netcraq_streams_records_total": 9, "netcraq_streams_bytes_total": 3600, "netcraq_streams_moved_on_total": 1,
+		"netcraq_streams_source_failures_total": 0, "netcraq_streams_source_missed_total": 0}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, not %v", got, want)
 	}

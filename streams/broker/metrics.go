@@ -8,7 +8,7 @@ import (
 
 // counters are what a broker counts.
 type counters struct {
-	records, bytes, waits, moved atomic.Uint64
+	records, bytes, waits, moved, failures, missed atomic.Uint64
 }
 
 var (
@@ -22,6 +22,10 @@ var (
 		"How often an append found a ring full, and slept for a consumer.", nil, nil)
 	descMoved = prometheus.NewDesc("netcraq_streams_moved_on_total",
 		"How often a consumer was moved on to the newest, since it was too slow.", nil, nil)
+	descFailures = prometheus.NewDesc("netcraq_streams_source_failures_total",
+		"How often a source of a stream ended, and was to be run again.", nil, nil)
+	descMissed = prometheus.NewDesc("netcraq_streams_source_missed_total",
+		"What sources could not tell: it was gone, or too large for the stream.", nil, nil)
 )
 
 var (
@@ -62,4 +66,6 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	count(descBytes, &b.counters.bytes)
 	count(descWaits, &b.counters.waits)
 	count(descMoved, &b.counters.moved)
+	count(descFailures, &b.counters.failures)
+	count(descMissed, &b.counters.missed)
 }

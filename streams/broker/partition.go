@@ -30,6 +30,7 @@ type partition struct {
 	kept   *segment.Memory // nil: it is volatile
 	log    *stream.Segment
 	seats  []*seat
+	newest uint64                   // mark of the last record
 	news   chan struct{}            // not nil: somebody reads, and waits until it is closed
 	ended  error                    // why nothing is appended or read any more
 	pinned map[uint64][]*files.File // by object: those that its records refer to
@@ -100,6 +101,7 @@ func newPartition(number int, c node.StreamConfig, l Limits, path string, clock 
 	if p.ring, err = core.Restore(c.Objects, room(c), rules(c, l), base, next, has); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	p.newest = newestMark(p.log, p.ring)
 	return p, copyObjects(p.shared, p.log, base)
 }
 
@@ -253,6 +255,7 @@ func (p *partition) put(r *stream.Record) (waitFor func(context.Context)) {
 		s.Put(place.Object, place.At, *r)
 		s.Publish(place.Object, place.Used, place.Count)
 	}
+	p.newest = r.Mark
 	return nil
 }
 

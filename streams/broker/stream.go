@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 	"unicode/utf8"
 
 	"github.com/netcraq/netcraq/api/node"
@@ -24,8 +23,7 @@ type Stream struct {
 	partitions []*partition
 	saved      []map[string]uint64 // positions, as they were saved last
 	dropped    bool                // its folder is not its own any more
-	stop       context.CancelFunc  // of its source; nil: it has none
-	stopped    chan struct{}
+	filling    *filling            // nil: it has no source
 }
 
 // State is what its partitions have.
@@ -49,7 +47,8 @@ func (s *Stream) partition(n int) (*partition, error) {
 // Append appends records to a partition, as many as there is room for until ctx ends: it waits for
 // consumers as the stream's rule is. It says which offset the first got, and how many were
 // appended; with none there is an error. at, where it is not nil, is the offset that the first is
-// to get.
+// to get. What a source fills programs do not append to: by the marks that stand there the source
+// finds where it was, and its readers believe that they are its records.
 func (s *Stream) Append(ctx context.Context, n int, records []stream.Record, at *uint64) (uint64, int, error) {
 	return s.AppendWithFiles(ctx, n, records, nil, at)
 }
@@ -58,9 +57,18 @@ func (s *Stream) Append(ctx context.Context, n int, records []stream.Record, at 
 // appended as long as the record is there; those of others are the caller's still.
 func (s *Stream) AppendWithFiles(ctx context.Context, n int, records []stream.Record, pins [][]*files.File,
 	at *uint64) (uint64, int, error) {
+	if s.Config.Source != nil {
+		return 0, 0, node.Errorf(node.CodeInvalidArgument, "open a stream without a source",
+			"the stream %q is filled by its source", s.Name)
+	}
 	if pins != nil && !s.Config.Volatile {
 		return 0, 0, invalid("records refer to files in streams that are volatile only, since files are")
 	}
+	return s.append(ctx, n, records, pins, at)
+}
+
+func (s *Stream) append(ctx context.Context, n int, records []stream.Record, pins [][]*files.File,
+	at *uint64) (uint64, int, error) {
 	p, err := s.partition(n)
 	if err != nil {
 		return 0, 0, err
@@ -221,8 +229,8 @@ func (s *Stream) remember() error {
 
 // end is for a stream that is no more, or not here: consumers and producers are told why.
 func (s *Stream) end(why error) {
-	if s.stop != nil {
-		s.stop()
+	if s.filling != nil {
+		s.filling.stop()
 	}
 	for _, p := range s.partitions {
 		p.mu.Lock()
@@ -235,8 +243,8 @@ func (s *Stream) end(why error) {
 			seat.sub.stop(why)
 		}
 	}
-	if s.stop != nil {
-		<-s.stopped
+	if s.filling != nil {
+		s.filling.wait(s)
 	}
 	// Who has the turn sees that it has ended; then nobody writes.
 	for _, p := range s.partitions {
@@ -281,70 +289,4 @@ func (s *Stream) Renew() {
 			seat.sub.stop(errMoved)
 		}
 	}
-}
-
-// Source fills a stream.
-type Source interface {
-	// Run appends until ctx ends, or it cannot go on: then it is run again after a while. The sink
-	// tells what the stream has of it, by which it finds where it was.
-	Run(ctx context.Context, to Sink) error
-}
-
-// Sink is a stream as its source sees it.
-type Sink interface {
-	// Partitions is how many there are.
-	Partitions() int
-	// Had tells the records that a partition has, in order. They are not to be kept.
-	Had(partition int, tell func(stream.Record))
-	// Append appends all records, or ctx has ended, or the stream has.
-	Append(ctx context.Context, partition int, records []stream.Record) error
-}
-
-type sink struct{ *Stream }
-
-func (s sink) Partitions() int { return len(s.partitions) }
-
-func (s sink) Had(n int, tell func(stream.Record)) {
-	p := s.partitions[n]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	oldest, offset := p.ring.Oldest()
-	for _, r := range copyRecords(p.shared, core.Start{Object: oldest, Offset: offset}, int(^uint(0)>>1),
-		func(stream.Record) bool { return true }) {
-		tell(r)
-	}
-}
-
-func (s sink) Append(ctx context.Context, n int, records []stream.Record) error {
-	for len(records) > 0 {
-		_, done, err := s.Stream.Append(ctx, n, records, nil)
-		if err != nil {
-			return err
-		}
-		records = records[done:]
-	}
-	return nil
-}
-
-// sourcePause is between a source's end and its next run.
-const sourcePause = time.Second
-
-// fill runs the stream's source.
-func (s *Stream) fill(source Source) {
-	ctx, stop := context.WithCancel(context.Background())
-	s.stop, s.stopped = stop, make(chan struct{})
-	go func() {
-		defer close(s.stopped)
-		for ctx.Err() == nil {
-			err := source.Run(ctx, sink{s})
-			if ctx.Err() != nil {
-				return
-			}
-			s.b.log.Warn("a stream's source ended, and is run again", "namespace", s.Namespace, "stream", s.Name, "error", err)
-			select {
-			case <-time.After(sourcePause):
-			case <-ctx.Done():
-			}
-		}
-	}()
 }

@@ -23,7 +23,8 @@ import (
 
 // A program uses the node API as an ordinary pod's does, by the library, and prints what happens, a
 // JSON object a line. Times are of the machine's clock, in seconds, which all pods share. The first
-// two are written in Python and in JavaScript as well (program.py, program.mjs).
+// two are written in Python and in JavaScript as well (program.py, program.mjs), the last two in
+// Python.
 var programs = map[string]func(ctx context.Context, c *node.Client, args []string) error{
 	"basics":   basics,
 	"hold":     hold,
@@ -31,6 +32,8 @@ var programs = map[string]func(ctx context.Context, c *node.Client, args []strin
 	"load":     load,
 	"instance": instance,
 	"call":     call,
+	"follow":   follow,
+	"spy":      spy,
 }
 
 func program(args []string) error {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""testpod's programs basics and hold (program.go), with the Python library."""
+"""testpod's programs basics, hold, follow and spy, as in Go, with the Python libraries."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from netcraq import node
+from netcraq import node, streams
 
 
 def say(**event: object) -> None:
@@ -51,6 +51,36 @@ def hold(client: node.Client, name: str, ttl: str, then: str) -> None:
     lock.release()
 
 
+def follow(client: node.Client, stream: str, prefix: str, last: str, keys: str) -> None:
+    """Have the node push what is committed of the keys that begin with prefix, until so many of
+    them have the value last.
+    """
+    client.open_stream(stream, {"objectBytes": 4096, "source": {"keys": {"prefix": prefix}}})
+    records, done = 0, set()
+    with streams.read(stream) as reader:
+        say(following=stream, pid=os.getpid())
+        while len(done) < int(keys):
+            for _, record in reader.next(120):
+                event = json.loads(bytes(record.data))
+                records += 1
+                if event.get("value") == last:
+                    done.add(event["key"])
+    say(records=records, keys=sorted(done))
+
+
+def spy(client: node.Client, namespace: str, stream: str) -> None:
+    """Say what is had of another namespace's stream, by each way."""
+    said = {}
+    for way in ("push", "pull"):
+        try:
+            with streams.read(stream, namespace=namespace, pull=way == "pull") as reader:
+                reader.next(30)
+            said[way] = "it was had"
+        except node.NodeError as error:
+            said[way] = f"{error.code}: {error}"
+    say(**said)
+
+
 if __name__ == "__main__":
     with node.connect() as connected:
-        {"basics": basics, "hold": hold}[sys.argv[1]](connected, *sys.argv[2:])
+        {"basics": basics, "hold": hold, "follow": follow, "spy": spy}[sys.argv[1]](connected, *sys.argv[2:])

@@ -64,11 +64,14 @@ func (l load) run(ctx context.Context, in io.Reader, out io.Writer) error {
 		now = time.Now()
 		took = append(took, now.Sub(then))
 	}
-	r := report{Calls: len(took), Seconds: time.Since(began).Seconds(), CPUMicros: processTime() - cpu,
-		Version: version}
+	return json.NewEncoder(out).Encode(newReport(took, time.Since(began), processTime()-cpu, version))
+}
+
+// newReport is of calls that took so long each.
+func newReport(took []time.Duration, all time.Duration, cpu float64, version string) report {
 	slices.Sort(took)
-	r.P50, r.P99 = micros(took[len(took)/2]), micros(took[len(took)*99/100])
-	return json.NewEncoder(out).Encode(r)
+	return report{Calls: len(took), Seconds: all.Seconds(), P50: micros(took[len(took)/2]),
+		P99: micros(took[len(took)*99/100]), CPUMicros: cpu, Version: version}
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -6,20 +6,26 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/experiments/coordinators"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testport"
 )
 
 // open starts the server, and returns where its doors are.
-func open(t *testing.T) map[string]string {
+func open(t *testing.T, etcd string) map[string]string {
 	ctx, stop := context.WithCancel(t.Context())
 	in, out := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- serve(ctx, t.TempDir(), out) }()
+	go func() { ended <- serve(ctx, t.TempDir(), etcd, out) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
@@ -50,7 +56,7 @@ func checkReport(t *testing.T, text string) {
 
 // TestDoors opens each door, and gets the value there by the load in Go.
 func TestDoors(t *testing.T) {
-	where := open(t)
+	where := open(t, "")
 	for _, d := range doorsOf {
 		t.Run(d.kind+" "+d.socket, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -71,7 +77,7 @@ func TestDoors(t *testing.T) {
 // TestLoads runs the loads in other languages, by the doors for which they need no more than the
 // project has.
 func TestLoads(t *testing.T) {
-	where := open(t)
+	where := open(t, "")
 	python, err := filepath.Abs("../../../.venv/bin/python")
 	if err != nil {
 		t.Fatal(err)
@@ -102,4 +108,67 @@ func TestLoads(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestCoordinators does each job by each of the coordinators that are there: the node API over both
+// stores, etcd in this process, and Consul, if it is installed.
+func TestCoordinators(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	where := open(t, etcd)
+	for _, d := range []struct{ name, kind, address string }{
+		{"volatile", "node", where["node"]}, {"durable", "node", where["durable"]}, {"etcd", "etcd", etcd},
+		{"Consul", "consul", consul(t)}} {
+		for _, job := range coordinators.Jobs {
+			t.Run(d.name+" "+job, func(t *testing.T) {
+				if d.address == "" {
+					t.Skip("consul is not installed: its load is not tested")
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				var out bytes.Buffer
+				l := coordinate{kind: d.kind, address: d.address, job: job, seconds: 0.05, warm: 1, least: 2}
+				if err := l.run(ctx, strings.NewReader("\n"), &out); err != nil {
+					t.Fatal(err)
+				}
+				checkReport(t, out.String())
+			})
+		}
+	}
+	for _, l := range []coordinate{{kind: "none"}, {kind: "node", address: where["node"], job: "none"}} {
+		if err := l.run(t.Context(), strings.NewReader("\n"), io.Discard); err == nil {
+			t.Errorf("%+v went", l)
+		}
+	}
+}
+
+// consul starts Consul, until the test ends. "": it is not installed.
+func consul(t *testing.T) string {
+	if _, err := exec.LookPath("consul"); err != nil {
+		return ""
+	}
+	address := testport.Free(t)
+	_, port, _ := strings.Cut(address, ":")
+	c := exec.Command("consul", "agent", "-dev", "-bind=127.0.0.1", "-log-level=error",
+		"-hcl=ports { http = "+port+" https = -1 grpc = -1 grpc_tls = -1 dns = -1 server = "+freePort(t)+
+			" serf_lan = "+freePort(t)+" serf_wan = -1 }")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	url := "http://" + address
+	poll.Until(t, time.Minute, "Consul has a leader", func() bool {
+		r, err := http.Get(url + "/v1/status/leader")
+		if err != nil {
+			return false
+		}
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		return err == nil && r.StatusCode == http.StatusOK && len(text) > 3
+	})
+	return url
+}
+
+func freePort(t *testing.T) string {
+	_, port, _ := strings.Cut(testport.Free(t), ":")
+	return port
 }

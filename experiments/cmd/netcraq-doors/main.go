@@ -9,9 +9,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/experiments/coordinators"
 )
 
 func main() {
@@ -26,11 +29,14 @@ func main() {
 func command() *cobra.Command {
 	root := &cobra.Command{Use: "netcraq-doors", Short: "One store behind several doors, and a load for each",
 		SilenceUsage: true, SilenceErrors: true}
-	var directory string
+	var directory, etcd string
 	serve := &cobra.Command{Use: "serve", Short: "open all doors, until SIGTERM", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), directory, cmd.OutOrStdout()) }}
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return serve(cmd.Context(), directory, etcd, cmd.OutOrStdout())
+		}}
 	serve.Flags().StringVar(&directory, "directory", "", "where the sockets go")
 	_ = serve.MarkFlagRequired("directory")
+	serve.Flags().StringVar(&etcd, "etcd", "", "URL of an etcd for a node API whose keys are durable (default: there is none)")
 
 	var load load
 	client := &cobra.Command{Use: "client", Short: "get a key, one call at a time", Args: cobra.NoArgs,
@@ -42,6 +48,19 @@ func command() *cobra.Command {
 	client.Flags().StringVar(&load.address, "address", "", "path of a socket, or tcp://HOST:PORT")
 	client.Flags().Float64Var(&load.seconds, "seconds", 1, "how long")
 	client.Flags().IntVar(&load.warm, "warm", 2000, "calls before that")
+
+	var pair coordinate
+	coordinating := &cobra.Command{Use: "coordinate", Short: "two clients of one coordinator", Args: cobra.NoArgs,
+		Long: "Two clients of one coordinator do one job again and again. Else as client.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return pair.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		}}
+	coordinating.Flags().StringVar(&pair.kind, "door", "", "node, etcd or consul")
+	coordinating.Flags().StringVar(&pair.address, "address", "", "node: path of a socket; else a URL")
+	coordinating.Flags().StringVar(&pair.job, "job", "", strings.Join(coordinators.Jobs, ", "))
+	coordinating.Flags().Float64Var(&pair.seconds, "seconds", 1, "how long")
+	coordinating.Flags().IntVar(&pair.warm, "warm", 10, "calls before that")
+	coordinating.Flags().IntVar(&pair.least, "least", 1, "calls, however long they take")
 
 	burn := &cobra.Command{Use: "burn", Short: "keep one core busy, until SIGTERM", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,7 +76,7 @@ func command() *cobra.Command {
 				}
 			}
 		}}
-	root.AddCommand(serve, client, burn)
+	root.AddCommand(serve, client, coordinating, burn)
 	return root
 }
 

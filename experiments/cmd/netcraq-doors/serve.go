@@ -12,6 +12,7 @@ import (
 
 	"github.com/netcraq/netcraq/experiments/doors"
 	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/durable"
 	"github.com/netcraq/netcraq/nodeapi/server"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -50,8 +51,9 @@ var description = grpc.ServiceDesc{
 	}}},
 }
 
-// serve opens all doors, and says where they are.
-func serve(ctx context.Context, directory string, out io.Writer) error {
+// serve opens all doors, and says where they are. With an etcd there is one more: a node API whose
+// keys are durable.
+func serve(ctx context.Context, directory, etcd string, out io.Writer) error {
 	memory := store.NewMemory(1024)
 	if _, err := memory.Put(ctx, store.Key{Namespace: namespace, Name: key},
 		cell.Cell{Kind: cell.Plain, Value: []byte(strings.Repeat("v", valueSize))}.Encode()); err != nil {
@@ -60,7 +62,7 @@ func serve(ctx context.Context, directory string, out io.Writer) error {
 	api := server.New(server.Config{Store: memory, Name: "netcraq-doors", Node: "bench", Namespace: namespace})
 	rpc := grpc.NewServer()
 	rpc.RegisterService(&description, service{memory})
-	failed := make(chan error, 4)
+	failed := make(chan error, 5)
 	where := map[string]string{}
 	open := func(door, network, address string, serve func(net.Listener) error) error {
 		l, err := net.Listen(network, address)
@@ -75,15 +77,30 @@ func serve(ctx context.Context, directory string, out io.Writer) error {
 		go func() { failed <- serve(l) }()
 		return nil
 	}
-	for _, d := range []struct {
+	type door struct {
 		door, network, address string
 		serve                  func(net.Listener) error
-	}{
+	}
+	all := []door{
 		{"echo", "unix", filepath.Join(directory, "echo.sock"), echo},
 		{"node", "unix", filepath.Join(directory, "node.sock"), api.Serve},
 		{"grpc-unix", "unix", filepath.Join(directory, "grpc.sock"), rpc.Serve},
 		{"grpc-tcp", "tcp", "127.0.0.1:0", rpc.Serve},
-	} {
+	}
+	if etcd != "" {
+		connection, err := durable.Dial(durable.Access{Endpoints: []string{etcd}})
+		if err != nil {
+			return err
+		}
+		defer connection.Close()
+		lasting := durable.New(durable.Options{Etcd: connection})
+		defer lasting.Close()
+		second := server.New(server.Config{Store: lasting, Name: "netcraq-doors", Node: "bench", Namespace: namespace,
+			Durable: func(string) bool { return true }})
+		defer second.Close()
+		all = append(all, door{"durable", "unix", filepath.Join(directory, "durable.sock"), second.Serve})
+	}
+	for _, d := range all {
 		if err := open(d.door, d.network, d.address, d.serve); err != nil {
 			return err
 		}

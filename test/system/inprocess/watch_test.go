@@ -137,8 +137,10 @@ func TestObserver(t *testing.T) {
 	newest("by another controller")
 
 	other := api.WatchRequest{Address: lab.HostAddr(4).String(), Port: 9002, KeyIDs: ids}
-	if _, err := c.API.Watch(t.Context(), other); err == nil {
-		t.Error("two servers of one host")
+	_, err = c.API.Watch(t.Context(), other)
+	said := &api.Error{}
+	if !errors.As(err, &said) || said.Code != api.CodeFailedPrecondition || said.WatchedAt != 9001 {
+		t.Errorf("two servers of one host: %#v", err)
 	}
 	other.Address = "10.9.9.9"
 	if _, err := c.API.Watch(t.Context(), other); !errors.Is(err, &api.Error{Code: api.CodeInvalidArgument}) {

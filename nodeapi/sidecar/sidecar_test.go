@@ -1,4 +1,4 @@
-package main
+package sidecar
 
 import (
 	"bytes"
@@ -39,13 +39,16 @@ func TestCommandLine(t *testing.T) {
 		{"--endpoints http://127.0.0.1:1,https://127.0.0.1:2", exitBadInput, "or none does"},
 		{"--endpoints 127.0.0.1:1 --cert x", exitBadInput, "give a certificate and its key"},
 		{"--endpoints 127.0.0.1:1 --user x", exitBadInput, "give a user and the file"},
+		{"--streams-etcd /nowhere.yaml", exitBadInput, "no such file"},
+		{"--streams-etcd " + broken, exitBadInput, "field rules not found"},
 		{"--metrics 127.0.0.1:-1", exitFailed, "--metrics"},
 		{"--push=perhaps", exitBadInput, "invalid argument"},
 		{"--listen x", exitBadInput, "want unix:///PATH or tcp://HOST:PORT"},
 		{"--listen tcp://0.0.0.0", exitBadInput, "missing port"},
 	} {
 		var out bytes.Buffer
-		if code := run(strings.Fields(c.args), &out, &out); code != c.code || !strings.Contains(out.String(), c.want) {
+		code := Run("netcraq-sidecar", strings.Fields(c.args), &out, &out)
+		if code != c.code || !strings.Contains(out.String(), c.want) {
 			t.Errorf("%q: exit code %d and\n%s\nwant %d and %q", c.args, code, out.String(), c.code, c.want)
 		}
 	}

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of ``make bench-nodeapi`` that compares coordination: a lock that nobody holds, one that
+is passed on, a small key that is put, and how soon a watcher is told of it; by the node API, by
+etcd's client and by Consul's API, two clients in Go each.
+
+What each keeps differs, and the tables say so. The node API's volatile keys are in memory; no
+switch is asked here, whose round trips come on top (``--node-api`` measures a server that has
+switches). Its durable keys are in the same etcd that etcd's client asks. That writes to a disk; one
+that writes to memory is measured beside it. Each is one member on the loopback: what several
+members take to agree is left out for all.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from experiments.one_load import Failed, Measured, figure, run
+
+JOBS = {
+    "lock": "lock and unlock",
+    "pass": "lock passed on",
+    "put": "put of a key",
+    "watch": "put until told",
+}
+"""What ``netcraq-doors coordinate`` calls them, and what they are called here."""
+
+MEMORY = Path("/dev/shm")
+
+
+@dataclass
+class Other:
+    """A server that is not the project's: its process and where it answers."""
+
+    kind: str
+    name: str
+    process: subprocess.Popen[str]
+    url: str
+
+
+@dataclass
+class Others:
+    """Those that run; the first etcd is that on the disk."""
+
+    running: list[Other] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def etcd(self) -> str:
+        """Where durable keys go; "" where there is no etcd."""
+        return next((other.url for other in self.running if other.kind == "etcd"), "")
+
+
+@dataclass(frozen=True)
+class Coordinator:
+    """What is asked: ``netcraq-doors``'s kind, and the processes that do the work."""
+
+    name: str
+    kind: str
+    address: str
+    servers: tuple[int, ...]
+
+    def measure(self, command: Path, job: str, seconds: float) -> dict[str, Any]:
+        """One job, for a while."""
+        flags = ["--door", self.kind, "--address", self.address, "--job", job, "--seconds", str(seconds)]
+        # Who waits for a lock does so for a while before it is passed on: those are few.
+        flags += ["--warm", "2" if job == "pass" else "20", "--least", "10"]
+        return run(f"{self.name}, {JOBS[job]}", [str(command), "coordinate", *flags], self.servers)
+
+
+def case(name: str, job: str, load: str) -> str:
+    """The name of what is measured in the results."""
+    return f"{name} | {JOBS[job]} | {load}"
+
+
+def coordinators(sockets: dict[str, str], pid: int, others: Others, node_api: str) -> list[Coordinator]:
+    """All that are there. sockets are those of the process pid, ``netcraq-doors serve``."""
+    found = [Coordinator("node API, volatile (memory, no switch)", "node", sockets["node"], (pid,))]
+    if node_api:
+        found.append(Coordinator("node API, --node-api", "node", node_api, ()))
+    for other in others.running:
+        if other.url == others.etcd():
+            name = other.name.replace("etcd", "node API, durable (etcd", 1) + ")"
+            found.append(Coordinator(name, "node", sockets["durable"], (pid, other.process.pid)))
+    found += [Coordinator(other.name, other.kind, other.url, (other.process.pid,)) for other in others.running]
+    return found
+
+
+# ---- Servers that are not the project's ----
+
+
+@contextmanager
+def others(directory: Path, left_out: dict[str, str]) -> Iterator[Others]:
+    """etcd, on a disk and in memory, and Consul: those that are installed. Why others are left out
+    goes into left_out.
+    """
+    found = Others()
+    with ExitStack() as stack:
+        for program, kind, where in (
+            ("etcd", "etcd", directory),
+            ("etcd", "etcd", MEMORY),
+            ("consul", "consul", directory),
+        ):
+            if shutil.which(program) is None:
+                left_out[f"coordination by {program}"] = f"{program} is not on PATH"
+                continue
+            if not where.is_dir():
+                left_out[f"coordination by {program} in memory"] = f"there is no {where}"
+                continue
+            found.versions[program] = version(program)
+            data = stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{program}-", dir=where))
+            other = etcd(data) if kind == "etcd" else consul(data)
+            stack.callback(end, other.process)
+            wait(other)
+            found.running.append(other)
+        yield found
+
+
+def version(program: str) -> str:
+    """The first line of what it says of itself."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    return (said.splitlines() or ["?"])[0].strip()
+
+
+def ports(count: int) -> list[int]:
+    """TCP ports of the loopback that are free now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def etcd(data: str) -> Other:
+    """Start an etcd of one member, as it comes: it waits for its disk."""
+    client, peer = (f"http://127.0.0.1:{port}" for port in ports(2))
+    command = [
+        "etcd",
+        "--name",
+        "bench",
+        "--data-dir",
+        data,
+        "--log-level",
+        "error",
+        "--initial-cluster",
+        f"bench={peer}",
+    ]
+    command += ["--listen-client-urls", client, "--advertise-client-urls", client]
+    command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+    return Other("etcd", f"etcd, fsync on {file_system(data)}", daemon(command), client)
+
+
+def consul(data: str) -> Other:
+    """Start a Consul of one server."""
+    http, server, serf = ports(3)
+    command = ["consul", "agent", "-server", "-bootstrap-expect=1", "-bind=127.0.0.1", f"-data-dir={data}"]
+    command += ["-node=bench", "-log-level=error", f"-http-port={http}", f"-server-port={server}"]
+    command += [f"-serf-lan-port={serf}", "-serf-wan-port=-1", "-dns-port=-1", "-grpc-port=-1", "-grpc-tls-port=-1"]
+    name = f"Consul, fsync on {file_system(data)}"
+    return Other("consul", name, daemon(command), f"http://127.0.0.1:{http}")
+
+
+def daemon(command: list[str]) -> subprocess.Popen[str]:
+    """Start a server."""
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """End a server, which has nothing to lose."""
+    process.kill()
+    process.wait()
+
+
+def wait(other: Other, limit: float = 60) -> None:
+    """Wait until a server has a leader."""
+    questions: dict[str, tuple[str, Callable[[bytes], bool]]] = {
+        "etcd": ("/health", lambda text: json.loads(text).get("health") == "true"),
+        "consul": ("/v1/status/leader", lambda text: len(text.strip()) > 2),
+    }
+    path, good = questions[other.kind]
+    deadline = time.monotonic() + limit
+    while True:
+        try:
+            with urllib.request.urlopen(other.url + path, timeout=5) as answer:
+                if good(answer.read()):
+                    return
+        except (urllib.error.URLError, OSError, ValueError):
+            pass
+        if other.process.poll() is not None or time.monotonic() > deadline:
+            raise Failed(f"{other.name} does not serve (exit status {other.process.poll()})")
+        time.sleep(0.1)
+
+
+def file_system(path: str, mounts: str = "") -> str:
+    """The type of the file system that a path is on."""
+    place, best, kind = Path(path).resolve(), -1, "?"
+    for line in (mounts or Path("/proc/mounts").read_text()).splitlines():
+        _, where, found, *_ = line.split(" ")
+        root = Path(where.replace("\\040", " "))
+        if (place == root or root in place.parents) and len(root.parts) >= best:
+            best, kind = len(root.parts), found
+    return kind
+
+
+# ---- What it says ----
+
+
+def tables(measured: Measured, loads: tuple[str, ...]) -> Iterator[Table]:
+    """A table for each load: medians of the repetitions."""
+    names = list(dict.fromkeys(key.split(" | ")[0] for key in measured))
+    for load in loads:
+        table = Table(title=f"coordination, {'a calm machine' if load == 'calm' else 'every core busy'}, microseconds")
+        table.add_column("two clients in Go by", no_wrap=True)
+        for what in JOBS.values():
+            table.add_column(f"{what}\np50", justify="right")
+            table.add_column("\np99", justify="right")
+        for name in names:
+            row = [name]
+            for job in JOBS:
+                found = measured.get(case(name, job, load))
+                for what in ("p50_us", "p99_us"):
+                    row.append(figure(statistics.median(each[what] for each in found) if found else None))
+            table.add_row(*row)
+        yield table

@@ -1,0 +1,578 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measure streams by push and by pull (``make bench-streams``): the benchmarks of "Colocating
+Real-time Storage and Processing: An Analysis of Pull-based versus Push-based Streaming" (Marcu and
+Bouvry, 2022), with our broker on one machine.
+
+Broker, producers and consumers are processes of their own. A producer has one request under way for
+each of its partitions, with a chunk that was encoded before; a partition is read by one consumer,
+as in the paper, or, in the last part, by all. The ways take turns in each case, and begin again for
+each round; ratios are of one round. The cores that the broker may use are limited by a cgroup where
+this user may make one, else by its affinity (whole cores only).
+
+A figure says what it was limited by: ``broker`` where that used its share of the processors,
+``machine`` where all were in use, by whomever, ``producer`` or ``consumer`` where one of these
+processes used a core of its own. Where a producer was the limit the broker could have taken more:
+such figures are marked. What misses an aim is marked, too; the exit status is 0 all the same.
+``out/bench-streams.json`` has every round, ``out/bench-streams.svg`` and ``.png`` a figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "client" / "python")]
+
+from netcraq import node  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.table import Table  # noqa: E402
+
+COMMAND = ROOT / "bin" / "netcraq-streams"
+PYTHON_CONSUMER = ROOT / "experiments" / "streams_consumer.py"
+
+WAYS = ("push", "pull", "compact")
+"""``pull`` is the libraries' (JSON), ``compact`` the best that we know of: pull in the compact
+framing, by a client that does nothing else.
+"""
+
+CHUNKS = (1, 4, 16, 64, 128)
+"""Of producers, in KiB. What a consumer gets at once is 128 KiB at most, as in the paper."""
+
+CONSUMER_CHUNK = 128 << 10
+RING = 4 << 20
+"""Bytes of a partition."""
+
+FULL = 0.85
+"""Who has used so much of what it may have was the limit."""
+
+
+class Failed(Exception):
+    """A run that is no measurement."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured, by each way."""
+
+    part: str
+    work: str = "count"
+    producers: int = 4
+    consumers: int = 4
+    partitions: int = 4
+    chunk: int = 32
+    record: int = 100
+    cores: float = 0
+    """Of the broker; 0: as many as there are."""
+    all_read_all: bool = False
+    language: str = "Go"
+
+    @property
+    def name(self) -> str:
+        """In the results."""
+        return " | ".join(f"{k}={v}" for k, v in asdict(self).items())
+
+
+COUNTS, SCARCE, WORDS, CROWD, OTHERS = (
+    "iterate and count",
+    "the broker's cores limited",
+    "word count",
+    "all consumers read all",
+    "in Python",
+)
+
+
+def cases(quick: bool) -> list[Case]:
+    """All that is measured."""
+    if quick:
+        return [
+            Case(COUNTS, chunk=16, producers=1, consumers=1, partitions=2),
+            Case(SCARCE, "filter", chunk=16, producers=2, consumers=2, partitions=2, cores=1),
+            Case(WORDS, "windows", producers=1, consumers=1, partitions=2, record=2048),
+            Case(CROWD, producers=1, consumers=2, partitions=1, all_read_all=True),
+            Case(OTHERS, producers=1, consumers=1, partitions=1, language="Python"),
+        ]
+    out = [Case(COUNTS, producers=n, consumers=n, chunk=chunk) for n in (1, 2, 4) for chunk in CHUNKS]
+    out += [
+        Case(SCARCE, work, chunk=chunk, cores=cores)
+        for work, cores, chunk in itertools.product(("count", "filter"), (1, 0.5, 0.25), CHUNKS)
+    ]
+    out += [Case(WORDS, work, 1, n, record=2048) for work in ("words", "windows") for n in (1, 2, 4)]
+    out += [Case(CROWD, producers=1, consumers=n, partitions=1, all_read_all=True) for n in (1, 2, 4, 8)]
+    out += [Case(OTHERS, producers=1, consumers=n, partitions=4, language="Python") for n in (1, 2)]
+    return out
+
+
+# ---- The broker's cores ----
+
+
+class Share:
+    """How the broker's cores are limited."""
+
+    def __init__(self) -> None:
+        self.group, self.how = self._probe()
+
+    def _probe(self) -> tuple[Path | None, str]:
+        """A cgroup of our own, where that may be: version 1's, or 2's where cpu is delegated."""
+        tries = []
+        for parent, name in ((Path("/sys/fs/cgroup/cpu"), "cpu.cfs_quota_us"), (Path("/sys/fs/cgroup"), "cpu.max")):
+            group = parent / f"netcraq-bench-{os.getpid()}"
+            try:
+                group.mkdir()
+            except OSError as why:
+                tries.append(f"{parent}: {why.strerror}")
+                continue
+            if os.access(group / name, os.W_OK):
+                return group, f"a cgroup's quota ({parent}/.../{name})"
+            group.rmdir()
+            tries.append(f"{parent}: there is no {name}")
+        return None, "the broker's affinity, so whole cores only (" + "; ".join(tries) + ")"
+
+    def can(self, cores: float) -> bool:
+        """Whether there is such a limit."""
+        return self.group is not None or cores == int(cores)
+
+    def apply(self, pid: int, cores: float) -> None:
+        """Limit a process that has just begun, with all that it will start."""
+        if not cores:
+            return
+        if self.group is None:
+            os.sched_setaffinity(pid, sorted(os.sched_getaffinity(0))[: int(cores)])
+            return
+        period = 10_000  # in µs. Short: a quota that is used up stops the broker for the rest of it
+        if (self.group / "cpu.max").exists():
+            (self.group / "cpu.max").write_text(f"{int(cores * period)} {period}")
+        else:
+            (self.group / "cpu.cfs_period_us").write_text(str(period))
+            (self.group / "cpu.cfs_quota_us").write_text(str(int(cores * period)))
+        (self.group / "cgroup.procs").write_text(str(pid))
+
+    def close(self) -> None:
+        """Remove the group, which is empty."""
+        if self.group is not None:
+            for _ in range(100):
+                try:
+                    self.group.rmdir()
+                    return
+                except OSError:
+                    time.sleep(0.05)
+
+
+# ---- Processes ----
+
+
+class Load:
+    """A producer or consumer."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.command = command
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            self._expect("ready\n")
+        except BaseException:
+            self.close()
+            raise
+
+    def _expect(self, wanted: str = "") -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line or (wanted and line != wanted):
+            self.process.kill()
+            raise Failed(f"{' '.join(self.command)}: {line or self.process.communicate()[1].strip()}")
+        return line
+
+    def say(self) -> None:
+        """Have it begin, or answer with a mark."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        except OSError:
+            self._expect("nothing")
+
+    def mark(self) -> dict[str, Any]:
+        """What it answers."""
+        found: dict[str, Any] = json.loads(self._expect())
+        return found
+
+    def close(self) -> None:
+        """End it."""
+        assert self.process.stdin and self.process.stdout and self.process.stderr
+        with suppress(OSError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+
+@contextmanager
+def broker(socket: str, share: Share, cores: float) -> Iterator[int]:
+    """The broker. Its limit is there before it begins: Go looks how many cores it has then."""
+    begin = f'read -r _ && exec "{COMMAND}" serve --socket "$1"'
+    process = subprocess.Popen(
+        ["sh", "-c", begin, "sh", socket],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin and process.stdout
+    try:
+        share.apply(process.pid, cores)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        if process.stdout.readline() != "ready\n":
+            process.kill()
+            raise Failed(f"the broker: {process.communicate()[1].strip()}")
+        yield process.pid
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def shares(partitions: int, among: int, number: int) -> str:
+    """Which of the partitions are one's."""
+    return ",".join(str(n) for n in range(partitions) if n % among == number)
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used of the processors, those threads included that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def machine_seconds() -> tuple[float, float]:
+    """What all processors together were busy for, and how long they were there."""
+    ticks = [int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    return sum(ticks) - idle, sum(ticks)
+
+
+def measure(case: Case, way: str, share: Share, seconds: float) -> dict[str, Any]:
+    """One run."""
+    with ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="netcraq-streams-"))
+        socket = f"{directory}/s"
+        pid = stack.enter_context(broker(socket, share, case.cores))
+        with node.connect(socket) as client:
+            size = CONSUMER_CHUNK
+            client.open_stream("s", {"partitions": case.partitions, "objectBytes": size, "objects": RING // size})
+        consumers, producers = [], []
+        for n in range(case.consumers):
+            which = shares(case.partitions, 1, 0) if case.all_read_all else shares(case.partitions, case.consumers, n)
+            program = [str(COMMAND), "consume"] if case.language == "Go" else [sys.executable, str(PYTHON_CONSUMER)]
+            how = ["--socket", socket, "--stream", "s", "--name", f"c{n}", "--partitions", which]
+            how += ["--way", way, "--work", case.work, "--batch", str(CONSUMER_CHUNK)]
+            consumers.append(Load(program + how))
+            stack.callback(consumers[-1].close)
+        for n in range(case.producers):
+            which = shares(case.partitions, case.producers, n)
+            how = ["--socket", socket, "--stream", "s", "--partitions", which]
+            how += ["--chunk", str(case.chunk << 10), "--record", str(case.record)]
+            producers.append(Load([str(COMMAND), "produce", *how]))
+            stack.callback(producers[-1].close)
+        loads = consumers + producers
+        for load in loads:
+            load.say()
+        time.sleep(seconds / 3)  # until all go their way
+        first, used, busy = marks(loads), cpu_seconds(pid), machine_seconds()
+        begun = time.monotonic()
+        time.sleep(seconds)
+        last, used, took = marks(loads), cpu_seconds(pid) - used, time.monotonic() - begun
+        busy = tuple(b - a for a, b in zip(busy, machine_seconds(), strict=True))
+    rates = [
+        {k: (b[k] - a[k]) * 1e9 / (b["at_ns"] - a["at_ns"]) for k in ("records", "bytes", "found", "cpu_us")}
+        for a, b in zip(first, last, strict=True)
+    ]
+    mine, theirs = rates[: case.consumers], rates[case.consumers :]
+    found = {
+        "read": round(sum(r["records"] for r in mine)),
+        "appended": round(sum(r["records"] for r in theirs)),
+        "found": round(sum(r["found"] for r in mine)),
+        "missed": sum(m["missed"] for m in last[: case.consumers]),
+        "broker_cpu": round(used / took, 3),
+        "consumer_cpu": [round(r["cpu_us"] / 1e6, 3) for r in mine],
+        "producer_cpu": [round(r["cpu_us"] / 1e6, 3) for r in theirs],
+        "machine": round(busy[0] / busy[1], 3) if busy[1] else 0.0,
+    }
+    own = found["broker_cpu"] + sum(found["consumer_cpu"]) + sum(found["producer_cpu"])
+    found["others_cpu"] = round(max(0.0, found["machine"] * (os.cpu_count() or 1) - own), 3)
+    found["read_per_broker_cpu"] = round(found["read"] / max(0.01, found["broker_cpu"]))
+    found["read_per_cpu"] = round(found["read"] / max(0.01, own))
+    return found | {"limit": limit(case, found)}
+
+
+def marks(loads: list[Load]) -> list[dict[str, Any]]:
+    """Of all, as much at the same time as can be."""
+    for load in loads:
+        load.say()
+    return [load.mark() for load in loads]
+
+
+def limit(case: Case, found: dict[str, Any]) -> str:
+    """What a run was limited by. Several names: each of these used what it could have."""
+    out = []
+    cores = case.cores or len(os.sched_getaffinity(0))
+    if found["broker_cpu"] >= FULL * cores:
+        out.append("broker")
+    if found["machine"] >= 1 - (1 - FULL) / 2:
+        out.append("machine")
+    if max(found["producer_cpu"]) >= FULL:
+        out.append("producer")
+    if max(found["consumer_cpu"]) >= FULL:
+        out.append("consumer")
+    return ", ".join(out) or "waiting"
+
+
+Measured = dict[str, dict[str, list[dict[str, Any]]]]
+"""Rounds by way, by the name of a case."""
+
+
+def go(options: argparse.Namespace, todo: list[Case], say: Callable[[str], None]) -> dict[str, Any]:
+    """All runs, in turn."""
+    share = Share()
+    before, began = os.getloadavg(), time.monotonic()
+    measured: Measured = {}
+    out: dict[str, str] = {}
+    try:
+        for turn in range(options.rounds):
+            for n, case in enumerate(todo):
+                if not share.can(case.cores):
+                    out[case.name] = f"{case.cores} cores cannot be had by {share.how}"
+                    continue
+                if n % 10 == 0:
+                    say(
+                        f"{time.monotonic() - began:4.0f} s: round {turn + 1} of {options.rounds}, case {n + 1} of {len(todo)}"
+                    )
+                ways = [way for way in WAYS if case.language == "Go" or way != "compact"]
+                for k in range(len(ways)):
+                    way = ways[(turn + k) % len(ways)]
+                    found = measure(case, way, share, options.seconds)
+                    measured.setdefault(case.name, {}).setdefault(way, []).append(found)
+    finally:
+        share.close()
+    return {
+        "pid": os.getpid(),
+        "what": "push against pull; rates are records a second, CPU is in processors",
+        "cores": len(os.sched_getaffinity(0)),
+        "limited_by": share.how,
+        "load_average": {"before": before, "after": os.getloadavg()},
+        "cases": {case.name: asdict(case) for case in todo},
+        "measured": measured,
+        "left_out": out,
+        "aims": [asdict(aim) for aim in judge(todo, measured)],
+    }
+
+
+# ---- What it says ----
+
+
+def median(rounds: list[dict[str, Any]], what: str) -> float:
+    """Over the rounds; of a list, its sum."""
+    return statistics.median(sum(r[what]) if isinstance(r[what], list) else r[what] for r in rounds)
+
+
+def ratio(ways: dict[str, list[dict[str, Any]]], other: str, what: str = "read") -> float:
+    """Push over another way: the median of the rounds' own."""
+    return statistics.median(a[what] / max(1, b[what]) for a, b in zip(ways["push"], ways[other], strict=True))
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What was measured beside what was wanted."""
+
+    what: str
+    measured: str
+    aim: str
+    met: bool | None
+    """None: there is no aim."""
+
+
+def judge(todo: list[Case], measured: Measured) -> list[Aim]:
+    """Twice the throughput where cores are scarce, and no worse anywhere."""
+    out = []
+    for other in WAYS[1:]:
+        found = [(case, ratio(ways, other)) for case in todo if other in (ways := measured.get(case.name, {}))]
+        for cores in sorted({case.cores for case, _ in found if case.cores}, reverse=True):
+            r = [x for case, x in found if case.cores == cores]
+            text = f"{statistics.median(r):.2f} ({min(r):.2f} to {max(r):.2f})"
+            out.append(Aim(f"push to {other}, the broker has {cores:g} cores", text, "2", statistics.median(r) >= 2))
+        if found:
+            case, worst = min(found, key=lambda each: each[1])
+            what = f"push to {other}, anywhere: the worst ({case.part}, {case.work}, {case.consumers} consumers, "
+            what += f"{case.chunk} KiB" + (f", {case.cores:g} cores)" if case.cores else ")")
+            out.append(Aim(what, f"{worst:.2f}", "1", worst >= 1))
+        # On a machine that others use, too, this is what can be compared.
+        for what, name in (("read_per_broker_cpu", "the broker's CPU"), ("read_per_cpu", "CPU, of all processes")):
+            r = [ratio(measured[case.name], other, what) for case, _ in found]
+            if r:
+                text = f"{statistics.median(r):.2f} ({min(r):.2f} to {max(r):.2f})"
+                out.append(Aim(f"push to {other}, records for each second of {name}", text, "", None))
+    return out
+
+
+def thousands(value: float) -> str:
+    """For people."""
+    return f"{value / 1000:,.0f}" if value >= 10_000 else f"{value / 1000:,.1f}"
+
+
+def tables(todo: list[Case], measured: Measured) -> Iterator[Table]:
+    """A table for each part."""
+    for part, group in itertools.groupby(todo, key=lambda case: case.part):
+        table = Table(title=f"{part}: thousands of records a second")
+        for column in ("work", "producers,\nconsumers", "chunk,\nKiB", "broker's\ncores", "way"):
+            table.add_column(column)
+        for column in (
+            "appended",
+            "read",
+            "push\nto it",
+            "CPU\nbroker",
+            "of all\nproducers",
+            "of all\nconsumers",
+            "read for 1 s\nof broker's CPU",
+            "of all\nCPU",
+        ):
+            table.add_column(column, justify="right")
+        table.add_column("limit")
+        for case in group:
+            for way, rounds in sorted(measured.get(case.name, {}).items(), key=lambda each: WAYS.index(each[0])):
+                limits = [r["limit"] for r in rounds]
+                most = max(set(limits), key=limits.count)
+                what = [
+                    case.work,
+                    f"{case.producers}, {case.consumers}",
+                    str(case.chunk),
+                    f"{case.cores:g}" if case.cores else "all",
+                ]
+                table.add_row(
+                    *(what if way == "push" else [""] * len(what)),
+                    way,
+                    thousands(median(rounds, "appended")) + ("*" if "producer" in most else ""),
+                    thousands(median(rounds, "read")),
+                    "" if way == "push" else f"{ratio(measured[case.name], way):.2f}",
+                    *(f"{median(rounds, what):.2f}" for what in ("broker_cpu", "producer_cpu", "consumer_cpu")),
+                    *(thousands(median(rounds, what)) for what in ("read_per_broker_cpu", "read_per_cpu")),
+                    most,
+                )
+        yield table
+
+
+def draw(todo: list[Case], measured: Measured, folder: Path) -> list[Path]:
+    """What is read over the size of chunks, for each limit of the broker's cores."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    panels: dict[str, list[Case]] = {}
+    for case in todo:
+        if case.part in (COUNTS, SCARCE) and case.name in measured:
+            cores = f"{case.cores:g} cores" if case.cores else "all cores"
+            title = f"{case.work}, {case.producers} and {case.consumers},\nbroker: {cores}"
+            panels.setdefault(title, []).append(case)
+    if not panels:
+        return []
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(3.6 * columns, 2.8 * rows), squeeze=False, sharex=True)
+    for ax in axes.flat[len(panels) :]:
+        ax.set_visible(False)
+    for ax, (title, some) in zip(axes.flat, panels.items(), strict=False):
+        for way, marker in zip(WAYS, "os^", strict=True):
+            points = [case for case in some if way in measured[case.name]]
+            values = [median(measured[case.name][way], "read") / 1000 for case in points]
+            ax.plot([case.chunk for case in points], values, marker=marker, label=way)
+        ax.set_title(title, fontsize=9)
+        ax.set_xscale("log", base=2)
+        ax.set_ylim(bottom=0)
+        ax.set_xlabel("producers' chunk, KiB")
+    for row in axes:
+        row[0].set_ylabel("thousand records read a second")
+    axes.flat[0].legend()
+    figure.tight_layout()
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / "bench-streams.svg", folder / "bench-streams.png"]
+    for file in files:
+        figure.savefig(file, dpi=120)
+    pyplot.close(figure)
+    return files
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="bench_streams.py", description="Measure streams by push and by pull.")
+    parser.add_argument("--seconds", type=float, default=1.0, metavar="N", help="of each run (default 1)")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of all cases, in turn (default 3)")
+    parser.add_argument("--parts", nargs="+", metavar="WORD", help="only those parts whose names have one of these")
+    parser.add_argument("--quick", action="store_true", help="a few cases, one round: whether it works")
+    parser.add_argument("--out", type=Path, default=ROOT / "out", metavar="DIR", help="default out/")
+    return parser
+
+
+def main() -> int:
+    """The command."""
+    options = arguments().parse_args()
+    if options.quick:
+        options.seconds, options.rounds = min(options.seconds, 0.4), 1
+    todo = [c for c in cases(options.quick) if not options.parts or any(word in c.part for word in options.parts)]
+    try:
+        result = go(options, todo, lambda text: print(text, flush=True))
+    except (Failed, OSError, node.NodeError) as why:
+        sys.exit(f"bench_streams.py: {why}")
+    except KeyboardInterrupt:
+        return 130
+    result["options"] = {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()}
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / "bench-streams.json"
+    file.write_text(json.dumps(result, indent=2) + "\n")
+    files = draw(todo, result["measured"], options.out)
+    show(Console(width=max(140, shutil.get_terminal_size().columns)), todo, result, [file, *files])
+    return 0
+
+
+def show(console: Console, todo: list[Case], result: dict[str, Any], files: list[Path]) -> None:
+    """All that people are told."""
+    for table in tables(todo, result["measured"]):
+        console.print(table)
+    console.print("*: a producer used a core of its own: the broker could have taken more")
+    aims = Table(title="the aims")
+    for column in ("", "measured", "aim", ""):
+        aims.add_column(column)
+    for aim in result["aims"]:
+        aims.add_row(aim["what"], aim["measured"], aim["aim"], {None: "", True: "met", False: "MISSED"}[aim["met"]])
+    console.print(aims)
+    for what, why in result["left_out"].items():
+        console.print(f"left out: {what}: {why}")
+    load, cores = result["load_average"], result["cores"]
+    console.print(f"the broker's cores are limited by {result['limited_by']}")
+    console.print(f"load average {load['before'][0]:.1f} before, {load['after'][0]:.1f} after, on {cores} cores")
+    others = [r["others_cpu"] for ways in result["measured"].values() for rounds in ways.values() for r in rounds]
+    if others:
+        quiet = statistics.median(others) < 0.1
+        text = f"what does not belong to it used {statistics.median(others):.1f} processors meanwhile (the median)"
+        console.print(text + ("" if quiet else ": this machine was not calm"))
+    console.print("written: " + ", ".join(str(file) for file in files))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measure when a consumer is told of a commit (part of ``make bench-streams``): by a stream of
+keys, pushed; by the node API's watch; and by etcd's watch.
+
+A chain of four switches, with a node API beside the first and the last one's host. A program writes
+a key at the first, by each way in turn, and follows it at the last. etcd has one member, on this
+machine's loopback, with its data in memory (tmpfs): no disk and no network is measured of it. Each
+write begins when the one before was told, so what else the machine does it does to all.
+
+*told* is from the call of put to the callback; *answered* to put's answer; *after* is from the
+answer, when the writer knows that the write is committed, to the callback: less than 0 where the
+callback came first. ``out/bench-streams-latency.json`` has every round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "client" / "python")]
+
+from rich.console import Console  # noqa: E402
+from rich.table import Table  # noqa: E402
+
+from experiments.bench import versions  # noqa: E402
+from topologies import launch, nodes, p4app  # noqa: E402
+
+try:
+    from topologies.network import ChainNetwork, NodeError
+    from topologies.sidecar import Sidecar
+except ImportError as missing:
+    sys.exit(f"{missing}: {launch.NO_MININET}")
+
+WAYS = {
+    "push": "a stream of keys, by push",
+    "watch": "the node API's watch",
+    "etcd": "etcd's watch",
+}
+WHAT = ("told", "answered", "after")
+SWITCHES = 4
+
+Rounds = list[dict[str, dict[str, Any]]]
+"""What ``netcraq-streams follow`` reported, by way."""
+
+
+def free_port() -> int:
+    """A TCP port of the loopback."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def etcd() -> Iterator[str]:
+    """One member, with its data in memory, and where its clients connect to; "" without one."""
+    if shutil.which("etcd") is None:
+        yield ""
+        return
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(prefix="netcraq-etcd-", dir=memory) as data:
+        client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        command = ["etcd", "--data-dir", data, "--logger", "zap", "--log-level", "error"]
+        command += ["--listen-client-urls", client, "--advertise-client-urls", client]
+        command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        command += ["--initial-cluster", f"default={peer}"]
+        with open(f"{data}.log", "wb") as log:
+            process = subprocess.Popen([*nodes.DIE_WITH_PARENT, *command], stdout=log, stderr=log)
+        try:
+            deadline = time.monotonic() + 30
+            while True:
+                with suppress(OSError), urllib.request.urlopen(f"{client}/health", timeout=2):
+                    break
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise NodeError(f"etcd does not come up; {nodes.tail(Path(f'{data}.log'))}")
+                time.sleep(0.05)
+            yield client
+        finally:
+            nodes.stop_process(process)
+            Path(f"{data}.log").unlink()
+
+
+def go(options: argparse.Namespace) -> dict[str, Any]:
+    """All rounds."""
+    rounds: Rounds = []
+    topology = p4app.check(p4app.line(SWITCHES, 1024), f"a line of {SWITCHES} switches")
+    out = options.out.absolute()
+    before = os.getloadavg()
+    with etcd() as endpoint, ChainNetwork(topology, **launch.kind_of(options), out=out / "bench-streams") as network:
+        hosts = list(topology.hosts)
+        sidecars = [Sidecar(network, host, ["--streams-memory", "64"]) for host in (hosts[0], hosts[-1])]
+        for sidecar in sidecars:
+            sidecar.wait_ready()
+        command = [nodes.built("netcraq-streams"), "follow", "--writes", str(options.writes)]
+        command += ["--writer", sidecars[0].socket, "--reader", sidecars[1].socket]
+        command += ["--etcd", endpoint] if endpoint else []
+        for n in range(options.rounds):
+            print(f"round {n + 1} of {options.rounds}", flush=True)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            if done.returncode != 0:
+                raise NodeError(f"the followers: {done.stderr.strip()}")
+            rounds.append(json.loads(done.stdout))
+        engine = network.running_engine
+    return {
+        "what": "microseconds",
+        "engine": engine,
+        "versions": versions(),
+        "load_average": {"before": before, "after": os.getloadavg()},
+        "rounds": rounds,
+        "left_out": {} if endpoint else {WAYS["etcd"]: "there is no etcd on PATH"},
+        "aim": judge(rounds),
+    }
+
+
+def median(rounds: Rounds, way: str, what: str, which: str) -> float:
+    """Over the rounds."""
+    return statistics.median(r[way][f"{what}_us"][which] for r in rounds)
+
+
+def judge(rounds: Rounds) -> dict[str, Any] | None:
+    """A tenth of etcd's watch; None: there is no etcd."""
+    if not all("etcd" in r for r in rounds):
+        return None
+    found = {
+        p: statistics.median(r["push"]["told_us"][p] / r["etcd"]["told_us"][p] for r in rounds) for p in ("p50", "p99")
+    }
+    return {"what": "told by push to told by etcd's watch", **found, "aim": 0.1, "met": found["p50"] <= 0.1}
+
+
+def table(rounds: Rounds) -> Table:
+    """For people."""
+    out = Table(title="from a write to who follows the key, microseconds")
+    out.add_column("")
+    for what in ("told", "put is answered", "told after that"):
+        for which in ("p50", "p99"):
+            out.add_column(f"{what}\n{which}", justify="right")
+    for way, name in WAYS.items():
+        if all(way in r for r in rounds):
+            out.add_row(name, *(f"{median(rounds, way, what, which):.0f}" for what in WHAT for which in ("p50", "p99")))
+    return out
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="bench_streams_latency.py", description="Measure when a consumer is told of a commit, beside etcd's watch."
+    )
+    launch.add_switch_arguments(parser)
+    parser.add_argument("--writes", type=int, default=1000, metavar="N", help="of a round, by each way (default 1000)")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="default 3")
+    parser.add_argument("--out", type=Path, default=ROOT / "out", metavar="DIR", help="default out/")
+    return parser
+
+
+def main() -> int:
+    """The command."""
+    options = arguments().parse_args()
+    try:
+        result = go(options)
+    except (NodeError, OSError) as why:
+        sys.exit(f"bench_streams_latency.py: {why}")
+    except KeyboardInterrupt:
+        return 130
+    result["options"] = {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()}
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / "bench-streams-latency.json"
+    file.write_text(json.dumps(result, indent=2) + "\n")
+    console = Console(width=max(120, shutil.get_terminal_size().columns))
+    console.print(table(result["rounds"]))
+    if aim := result["aim"]:
+        text = f"{aim['what']}: p50 {aim['p50']:.2f}, p99 {aim['p99']:.2f}; the aim is a p50 of {aim['aim']}"
+        console.print(f"{text}: {'met' if aim['met'] else 'MISSED'}")
+    for what, why in result["left_out"].items():
+        console.print(f"left out: {what}: {why}")
+    load = result["load_average"]
+    console.print(
+        f"{SWITCHES} switches ({result['engine']}); load average {load['before'][0]:.1f} before, {load['after'][0]:.1f} after, "
+        f"on {len(os.sched_getaffinity(0))} cores; {file} has every round"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/client/streams"
+)
+
+// follower writes a key by one way after the other, and measures when it is told of it: each write
+// begins when the one before was told. So whatever else the machine does, it does to all of them.
+type follower struct {
+	writer, reader string   // sockets of node servers
+	etcd           []string // endpoints; none: it is left out
+	writes         int
+	every          time.Duration
+}
+
+// followed is what is told of one way.
+type followed struct {
+	Writes int `json:"writes"`
+	// Told is from the call of put to the callback, Answered to put's answer.
+	Told     spread `json:"told_us"`
+	Answered spread `json:"answered_us"`
+	// After is from put's answer, when its writer knows that it is committed, to the callback. It
+	// is less than 0 where the callback came first.
+	After spread `json:"after_us"`
+}
+
+type spread struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+}
+
+func spreadOf(all []time.Duration) spread {
+	slices.Sort(all)
+	us := func(d time.Duration) float64 { return float64(d) / 1e3 }
+	return spread{us(all[len(all)/2]), us(all[len(all)*99/100])}
+}
+
+// followedKey is the key, followedStream the stream of it.
+const followedKey, followedStream = "followed/key", "followed"
+
+// toldWithin is how long it is waited for a callback.
+const toldWithin = 30 * time.Second
+
+// told is a value, and when its callback was called.
+type told struct {
+	value string
+	at    time.Time
+}
+
+// follow is a way: how a value is written, and where callbacks are heard of.
+type follow struct {
+	name  string
+	put   func(value string) error
+	calls chan told
+
+	whole, answered, after []time.Duration
+}
+
+func (f *follower) run(ctx context.Context, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var ways []*follow
+	for _, open := range []func(context.Context) (*follow, error){f.push, f.watch, f.watchEtcd} {
+		w, err := open(ctx)
+		if err != nil {
+			return err
+		}
+		if w != nil {
+			ways = append(ways, w)
+		}
+	}
+	warm := min(50, f.writes)
+	for n := range warm + f.writes {
+		for _, w := range ways {
+			if err := w.once(strconv.Itoa(n), n >= warm); err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+			time.Sleep(f.every)
+		}
+	}
+	report := map[string]followed{}
+	for _, w := range ways {
+		report[w.name] = followed{len(w.whole), spreadOf(w.whole), spreadOf(w.answered), spreadOf(w.after)}
+	}
+	return json.NewEncoder(out).Encode(report)
+}
+
+// once writes a value, and waits until the callback is called with it.
+func (w *follow) once(value string, counts bool) error {
+	begin := time.Now()
+	if err := w.put(value); err != nil {
+		return err
+	}
+	answered := time.Now()
+	for deadline := time.After(toldWithin); ; {
+		select {
+		case t := <-w.calls:
+			if t.value != value {
+				continue // what was there before it began
+			}
+			if counts {
+				w.whole = append(w.whole, t.at.Sub(begin))
+				w.answered = append(w.answered, answered.Sub(begin))
+				w.after = append(w.after, t.at.Sub(answered))
+			}
+			return nil
+		case <-deadline:
+			return fmt.Errorf("it is not told of %s", value)
+		}
+	}
+}
+
+// callback hands on a value. It waits for nobody: a value that is not taken is an old one.
+func (w *follow) callback(value string) {
+	select {
+	case w.calls <- told{value, time.Now()}:
+	default:
+	}
+}
+
+// put writes by the node API, at the writer's node.
+func (f *follower) put(ctx context.Context, key string) (func(string) error, error) {
+	c, err := node.Connect(ctx, node.Config{Socket: f.writer, Wait: toldWithin})
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = c.Close(ctx) })
+	return func(value string) error {
+		_, err := c.Put(ctx, key, []byte(value))
+		return err
+	}, nil
+}
+
+// push follows the key by a stream of it, by push.
+func (f *follower) push(ctx context.Context) (*follow, error) {
+	put, err := f.put(ctx, followedKey)
+	if err != nil {
+		return nil, err
+	}
+	if err := put("first"); err != nil {
+		return nil, err
+	}
+	c, err := node.Connect(ctx, node.Config{Socket: f.reader, Wait: toldWithin})
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = c.Close(ctx) })
+	source := &api.StreamSource{Keys: &api.KeysSource{Prefix: followedKey}}
+	if _, err := c.OpenStream(ctx, followedStream, &api.StreamConfig{Source: source}); err != nil {
+		return nil, err
+	}
+	r, err := streams.Open(ctx, streams.Config{Socket: f.reader, Stream: followedStream})
+	if err != nil {
+		return nil, err
+	}
+	w := &follow{name: "push", put: put, calls: make(chan told, 64)}
+	go func() {
+		for {
+			b, err := r.Next(ctx)
+			if err != nil {
+				return
+			}
+			for _, record := range b.Records() {
+				var e api.Event
+				if json.Unmarshal(record.Data, &e) == nil && e.Value != nil {
+					w.callback(*e.Value)
+				}
+			}
+		}
+	}()
+	return w, nil
+}
+
+// watch follows a key by the node API's watch.
+func (f *follower) watch(ctx context.Context) (*follow, error) {
+	const key = "watched/key"
+	put, err := f.put(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	c, err := node.Connect(ctx, node.Config{Socket: f.reader, Wait: toldWithin})
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = c.Close(ctx) })
+	if err := put("first"); err != nil {
+		return nil, err
+	}
+	events, err := c.Watch(ctx, node.WatchConfig{Keys: []string{key}})
+	if err != nil {
+		return nil, err
+	}
+	w := &follow{name: "watch", put: put, calls: make(chan told, 64)}
+	go func() {
+		for {
+			e, err := events.Next(ctx)
+			if err != nil {
+				return
+			}
+			w.callback(string(e.Value))
+		}
+	}()
+	return w, nil
+}
+
+// watchEtcd follows a key by etcd's own client.
+func (f *follower) watchEtcd(ctx context.Context) (*follow, error) {
+	if len(f.etcd) == 0 {
+		return nil, nil
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: f.etcd, DialTimeout: 10 * time.Second, Context: ctx,
+		Logger: zap.NewNop()})
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = c.Close() })
+	w := &follow{name: "etcd", calls: make(chan told, 64), put: func(value string) error {
+		_, err := c.Put(ctx, followedKey, value)
+		return err
+	}}
+	events := c.Watch(ctx, followedKey, clientv3.WithCreatedNotify())
+	if first, ok := <-events; !ok || !first.Created {
+		return nil, errors.Join(errors.New("etcd does not begin to watch"), first.Err())
+	}
+	go func() {
+		for e := range events {
+			for _, event := range e.Events {
+				if event.Type == mvccpb.PUT {
+					w.callback(string(event.Kv.Value))
+				}
+			}
+		}
+	}()
+	return w, nil
+}

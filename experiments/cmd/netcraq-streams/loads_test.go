@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"testing"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+const patience = time.Minute
+
+// load is one that runs in this process.
+type load struct {
+	t     *testing.T
+	in    *io.PipeWriter
+	out   *bufio.Reader
+	ended chan error
+}
+
+func start(t *testing.T, run func(context.Context, io.Reader, io.Writer) error) *load {
+	in, write := io.Pipe()
+	read, out := io.Pipe()
+	l := &load{t: t, in: write, out: bufio.NewReader(read), ended: make(chan error, 1)}
+	go func() {
+		err := run(t.Context(), in, out)
+		out.CloseWithError(fmt.Errorf("the load ended: %w", err))
+		in.Close()
+		l.ended <- err
+	}()
+	if text, err := l.out.ReadString('\n'); text != "ready\n" {
+		t.Fatalf("%q, %v", text, err)
+	}
+	return l
+}
+
+func (l *load) say() {
+	l.t.Helper()
+	if _, err := fmt.Fprintln(l.in); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *load) mark() (m mark) {
+	l.t.Helper()
+	l.say()
+	text, err := l.out.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return m
+}
+
+func (l *load) end() {
+	l.t.Helper()
+	l.in.Close()
+	select {
+	case err := <-l.ended:
+		if err != nil {
+			l.t.Error(err)
+		}
+	case <-time.After(patience):
+		l.t.Fatal("a load does not end with its input")
+	}
+}
+
+// serving starts the broker, and says where it is.
+func serving(t *testing.T) string {
+	socket := filepath.Join(t.TempDir(), "s")
+	ctx, stop := context.WithCancel(t.Context())
+	said, out := io.Pipe()
+	served := make(chan error, 1)
+	go func() { served <- serve(ctx, socket, "", out) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	if text, err := bufio.NewReader(said).ReadString('\n'); text != "ready\n" {
+		t.Fatalf("%q, %v", text, err)
+	}
+	return socket
+}
+
+// TestLoads: by each way, and with each work, consumers get what a producer appends.
+func TestLoads(t *testing.T) {
+	socket := serving(t)
+	c, err := node.Connect(t.Context(), node.Config{Socket: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	for _, way := range []string{"push", "pull", "compact"} {
+		for _, work := range []string{"count", "filter", "words", "windows"} {
+			t.Run(way+" "+work, func(t *testing.T) {
+				stream := way + "-" + work
+				if _, err := c.OpenStream(t.Context(), stream, &api.StreamConfig{Partitions: 2}); err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := c.DeleteStream(t.Context(), stream); err != nil {
+						t.Error(err)
+					}
+				}()
+				reads := consumer{socket: socket, stream: stream, name: "c", partitions: []int{0, 1}, way: way, work: work,
+					batch: 16 << 10}
+				r := start(t, reads.run)
+				writes := producer{socket: socket, stream: stream, partitions: []int{0, 1}, chunk: 4096, record: 100}
+				p := start(t, writes.run)
+				r.say()
+				p.say()
+				var m mark
+				poll.Until(t, patience, "records to be read", func() bool {
+					m = r.mark()
+					return m.Records >= 500 && m.Found > 0
+				})
+				p.end()
+				if m.At <= 0 || m.CPU <= 0 || m.Missed != 0 || m.Bytes != 100*m.Records {
+					t.Errorf("%+v", m)
+				}
+				appended := writes.records.Load()
+				poll.Until(t, patience, "all to be read", func() bool { return r.mark().Records >= appended })
+				r.end()
+			})
+		}
+	}
+}
+
+// TestFollow: who follows a key is told of each write, by the stream, by the node's watch and by
+// etcd's.
+func TestFollow(t *testing.T) {
+	f := follower{writer: serving(t), etcd: []string{etcdtest.Start(t)}, writes: 20}
+	f.reader = f.writer
+	var out bytes.Buffer
+	if err := f.run(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	var report map[string]followed
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range []string{"push", "watch", "etcd"} {
+		r := report[way]
+		if r.Writes != 20 || r.Answered.P50 <= 0 || r.Told.P50 <= 0 || r.Told.P99 < r.Told.P50 ||
+			r.After.P99 < r.After.P50 {
+			t.Errorf("%s: %+v", way, r)
+		}
+	}
+}
+
+// TestWindows: a window has what was appended in its five seconds, and nothing else. What comes
+// when its windows have ended is not counted.
+func TestWindows(t *testing.T) {
+	var w windows
+	for _, r := range []struct {
+		second int64
+		text   string
+		want   int
+	}{{100, "a b", 2}, {101, "a", 1}, {104, "c", 1}, {103, "b", 1}, {105, "d", 1}} {
+		if n := w.add([]byte(r.text), r.second); n != r.want {
+			t.Errorf("%+v: %d words", r, n)
+		}
+	}
+	if want := map[string]uint64{"a": 2, "b": 2, "c": 1}; !maps.Equal(w.emitted, want) { // 100 to 104
+		t.Errorf("%v, want %v", w.emitted, want)
+	}
+	if n := w.add([]byte("late"), 100); n != 0 {
+		t.Errorf("%d late words", n)
+	}
+	w.add([]byte("e"), 108)
+	if want := map[string]uint64{"a": 1, "b": 1, "c": 1, "d": 1}; !maps.Equal(w.emitted, want) { // 101 to 105
+		t.Errorf("%v, want %v", w.emitted, want)
+	}
+	w.add([]byte("f"), 120)
+	w.add([]byte("g"), 121)
+	if want := map[string]uint64{"f": 1}; !maps.Equal(w.emitted, want) { // 116 to 120
+		t.Errorf("%v, want %v", w.emitted, want)
+	}
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+
+	api "github.com/netcraq/netcraq/api/node"
+)
+
+// producer appends to some partitions: for each one request after the other, each with a chunk. The
+// chunks are made before, so that it is the broker that is measured.
+type producer struct {
+	meter
+	socket, stream string
+	partitions     []int
+	chunk, record  int
+}
+
+// variants is how many different chunks a partition gets, in turn.
+const variants = 8
+
+// appendTimeout is for how long the broker has an append wait for consumers, in milliseconds.
+const appendTimeout = 30_000
+
+func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {
+	c, err := dialCompact(ctx, p.socket)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	records := max(1, p.chunk/p.record)
+	messages := make([][variants][]byte, len(p.partitions))
+	for i, n := range p.partitions {
+		for v := range variants {
+			d := api.AppendData{StreamData: api.StreamData{Stream: p.stream}, Partition: n}
+			for _, text := range texts(records, p.record, uint64(n*variants+v)) {
+				d.Records = append(d.Records, api.RecordData{ValueBase64: text})
+			}
+			m, err := encode(request{ID: uint64(i + 1), Func: api.FuncAppend, Data: d, Timeout: appendTimeout})
+			if err != nil {
+				return fmt.Errorf("a chunk of %d bytes: %w", p.chunk, err)
+			}
+			messages[i][v] = m
+		}
+	}
+	return p.serve(ctx, in, out, func(ctx context.Context) error {
+		c.endWith(ctx)
+		turn := make([]int, len(messages))
+		for i := range messages {
+			if _, err := c.Write(messages[i][0]); err != nil {
+				return err
+			}
+		}
+		for ctx.Err() == nil {
+			var a api.AppendAnswer
+			i, err := c.answer(&a, len(messages))
+			if err != nil {
+				return err
+			}
+			p.records.Add(uint64(a.Appended))
+			p.bytes.Add(uint64(a.Appended * p.record))
+			turn[i] = (turn[i] + 1) % variants
+			if _, err := c.Write(messages[i][turn[i]]); err != nil {
+				return err
+			}
+		}
+		return ctx.Err()
+	})
+}
+
+// needle is what filters look for: one record of a hundred has it.
+const needle = "netcraq"
+
+// texts are records of words, of which some are frequent and most are rare, as in a language. They
+// are the same for the same seed.
+func texts(n, size int, seed uint64) [][]byte {
+	random := rand.New(rand.NewPCG(seed, 18))
+	zipf := rand.NewZipf(random, 1.1, 2, 9999)
+	out := make([][]byte, n)
+	for i := range out {
+		b := make([]byte, 0, size+16)
+		if random.IntN(100) == 0 {
+			b = append(b, needle+" "...)
+		}
+		for len(b) < size {
+			b = appendWord(b, zipf.Uint64())
+			b = append(b, ' ')
+		}
+		out[i] = b[:size]
+	}
+	return out
+}
+
+// appendWord writes the n-th word: of two to eight letters, rare ones longer.
+func appendWord(b []byte, n uint64) []byte {
+	for n += 26; n > 0; n /= 26 {
+		b = append(b, 'a'+byte(n%26))
+	}
+	return b
+}

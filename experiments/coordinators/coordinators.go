@@ -1,0 +1,167 @@
+// Package coordinators asks the node API, etcd and Consul for the same: a lock, a small key, a
+// watch, each by the client that its programs use, so that make bench-nodeapi can compare them.
+package coordinators
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// TTL is the time to live of the leases and sessions that locks hang on: the least that Consul
+// takes.
+const TTL = 10 * time.Second
+
+// Client is a program's, with a connection and a lease or session of its own.
+type Client interface {
+	// Lock waits for a lock. unlock gives it back.
+	Lock(ctx context.Context, name string) (unlock func(context.Context) error, err error)
+	Put(ctx context.Context, key, value string) error
+	// Watch has tell called with each value that is told of a key that is there, until ctx ends, or
+	// the watch does, which is an error. It returns when values that are put from now on will be
+	// told.
+	Watch(ctx context.Context, key string, tell func(value string), failed func(error)) error
+	// Name is the client's, with its version where that is known.
+	Name() string
+	Close() error
+}
+
+// Open connects to what kind says: "node" (the node API: a path, or tcp://HOST:PORT), "etcd" or
+// "consul" (URLs).
+func Open(ctx context.Context, kind, address string) (Client, error) {
+	switch kind {
+	case "node":
+		return openNode(ctx, address)
+	case "etcd":
+		return openEtcd(ctx, address)
+	case "consul":
+		return openConsul(ctx, address)
+	}
+	return nil, fmt.Errorf("there is no coordinator %q", kind)
+}
+
+// waiting is for how long passing on waits until who asked for the lock surely waits for it. etcd
+// takes watches of what is in the past, as its mutex begins, only every 100 ms to where news go at
+// once: what is measured is who has waited for longer.
+const waiting = 150 * time.Millisecond
+
+// Job is one call, which says how long it took.
+type Job func(ctx context.Context) (time.Duration, error)
+
+// Jobs are the names of the jobs.
+var Jobs = []string{"lock", "pass", "put", "watch"}
+
+// NewJob prepares a job for two clients. end ends what it has begun.
+//
+//	lock      a takes a lock that nobody holds, and gives it back
+//	pass      from when its holder gives it back until who waits for it has it; they take turns
+//	put       a writes a small key
+//	watch     from when a begins to write a key until b is told of that value
+func NewJob(ctx context.Context, name string, a, b Client) (job Job, end func(), err error) {
+	none := func() {}
+	switch name {
+	case "lock":
+		return func(ctx context.Context) (time.Duration, error) {
+			began := time.Now()
+			unlock, err := a.Lock(ctx, "bench/alone")
+			if err == nil {
+				err = unlock(ctx)
+			}
+			return time.Since(began), err
+		}, none, nil
+	case "pass":
+		return pass(ctx, a, b)
+	case "put":
+		return func(ctx context.Context) (time.Duration, error) {
+			began := time.Now()
+			err := a.Put(ctx, "bench/put", "a small value")
+			return time.Since(began), err
+		}, none, nil
+	case "watch":
+		return watch(ctx, a, b)
+	}
+	return nil, nil, fmt.Errorf("there is no job %q", name)
+}
+
+func pass(ctx context.Context, a, b Client) (Job, func(), error) {
+	const name = "bench/handed"
+	unlock, err := a.Lock(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	type taken struct {
+		unlock func(context.Context) error
+		at     time.Time
+		err    error
+	}
+	next, other := b, a
+	return func(ctx context.Context) (time.Duration, error) {
+			took := make(chan taken, 1)
+			go func() {
+				unlock, err := next.Lock(ctx, name)
+				took <- taken{unlock, time.Now(), err}
+			}()
+			select {
+			case t := <-took:
+				return 0, fmt.Errorf("a lock that is held was given to another: %w", t.err)
+			case <-time.After(waiting):
+			}
+			began := time.Now()
+			if err := unlock(ctx); err != nil {
+				return 0, err
+			}
+			t := <-took
+			if t.err != nil {
+				return 0, t.err
+			}
+			unlock, next, other = t.unlock, other, next
+			return t.at.Sub(began), nil
+		}, func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), TTL)
+			defer cancel()
+			_ = unlock(ctx) // a server that has gone holds no lock
+		}, nil
+}
+
+func watch(ctx context.Context, a, b Client) (Job, func(), error) {
+	const key = "bench/watched"
+	if err := a.Put(ctx, key, "0"); err != nil {
+		return nil, nil, err
+	}
+	type told struct {
+		value string
+		at    time.Time
+	}
+	values, failed := make(chan told, 16), make(chan error, 1)
+	ctx, stop := context.WithCancel(ctx)
+	err := b.Watch(ctx, key, func(value string) {
+		select {
+		case values <- told{value, time.Now()}:
+		case <-ctx.Done():
+		}
+	}, func(err error) { failed <- err })
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	n := 0
+	return func(ctx context.Context) (time.Duration, error) {
+		n++
+		value, began := fmt.Sprint(n), time.Now()
+		if err := a.Put(ctx, key, value); err != nil {
+			return 0, err
+		}
+		for {
+			select {
+			case t := <-values:
+				if t.value == value {
+					return t.at.Sub(began), nil
+				}
+			case err := <-failed:
+				return 0, fmt.Errorf("the watch has ended: %w", err)
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+		}
+	}, stop, nil
+}

@@ -1,0 +1,331 @@
+package etcdevents
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/stream"
+	"github.com/netcraq/netcraq/nodeapi/durable"
+	"github.com/netcraq/netcraq/streams/source"
+)
+
+// patience is for how long a connection to etcd is waited for before the broker waits.
+const patience = 3 * time.Second
+
+// progressEvery is how often etcd is asked how far a partition is in which nothing happens, and
+// that is noted: so a server that is started again does not find that etcd has forgotten since.
+const progressEvery = 30 * time.Second
+
+// events are a source: what happens to the keys that begin with a prefix.
+type events struct {
+	etcd   *durable.Connection
+	prefix string
+}
+
+// filler fills one partition.
+type filler struct {
+	*events
+	to     source.Sink
+	n, of  int
+	kv     clientv3.KV
+	conn   *grpc.ClientConn
+	origin string
+	noted  time.Time
+}
+
+// Run implements source.Source. The watch is asked for by gRPC itself, and not by etcd's client,
+// which keeps without a bound what its caller does not take: here etcd waits.
+func (e *events) Run(ctx context.Context, to source.Sink) error {
+	client, err := e.etcd.Wait(ctx, patience)
+	if err != nil {
+		return err
+	}
+	// A linearizable read: no member that is behind says less than what was told already.
+	now, err := client.Get(ctx, e.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return fmt.Errorf("asking etcd: %w", err)
+	}
+	f := &filler{events: e, to: to, kv: client, conn: client.ActiveConnection(), noted: time.Now(),
+		origin: strconv.FormatUint(now.Header.ClusterId, 16)}
+	f.n, f.of = to.Partition()
+	at := f.where(now.Header.Revision)
+	for {
+		if at.state {
+			if at, err = f.tellState(ctx, at.since, now.Header.Revision); err != nil {
+				return err
+			}
+		}
+		compacted, err := f.follow(ctx, &at)
+		if err != nil {
+			return err
+		}
+		if !compacted {
+			return errors.New("etcd has ended the watch")
+		}
+		if now, err = client.Get(ctx, e.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil {
+			return fmt.Errorf("asking etcd: %w", err)
+		}
+		at = position{state: true, since: at.revision}
+	}
+}
+
+// position is how far a partition is.
+type position struct {
+	revision int64  // all of it, and before, was told
+	partly   string // and of the next one, what is before this key's event, and that
+	state    bool   // the state is to be told, since what was told is not known,
+	since    int64  // or etcd does not have what came after this any more
+}
+
+var stateBegins = []byte(`{"type":"` + node.EtcdState + `"`)
+
+// where looks where the partition is. now is etcd's revision.
+func (f *filler) where(now int64) position {
+	place := f.to.Place()
+	if place.Next == 0 || place.Note.Origin != f.origin {
+		return position{state: true}
+	}
+	var last, marker node.EtcdEvent
+	f.to.Had(func(r stream.Record) {
+		if bytes.HasPrefix(r.Data, stateBegins) {
+			_ = json.Unmarshal(r.Data, &marker)
+		}
+		if r.Mark == place.Mark { // the last one is of these
+			last = node.EtcdEvent{}
+			_ = json.Unmarshal(r.Data, &last)
+		}
+	})
+	mark := int64(place.Mark)
+	switch {
+	case last.Type == "" || last.State || last.Type == node.EtcdState: // the state was not told to its end
+		return position{state: true, since: marker.Since}
+	case mark > now || int64(place.Note.Mark) > now: // etcd is what it was once: it was restored
+		return position{state: true}
+	case last.More && last.Type == node.EtcdMissed:
+		return position{state: true, since: mark - 1}
+	case last.More:
+		return position{revision: mark - 1, partly: key(&last)}
+	}
+	return position{revision: max(mark, int64(place.Note.Mark))}
+}
+
+func key(e *node.EtcdEvent) string {
+	if e.KeyBase64 != nil {
+		return string(e.KeyBase64)
+	}
+	return e.Key
+}
+
+func (f *filler) note(revision int64) error {
+	f.noted = time.Now()
+	return f.to.Note(source.Note{Origin: f.origin, Mark: uint64(revision)})
+}
+
+// Bounds of a page of the state: it is larger where entries are small.
+const (
+	firstPage, lastPage = 16, 1024
+	smallPage           = 256 << 10
+)
+
+// tellState tells all keys as they are at a revision.
+func (f *filler) tellState(ctx context.Context, since, revision int64) (at position, err error) {
+	if err := f.note(0); err != nil { // what was noted is of before, or of another etcd
+		return at, err
+	}
+	begin := node.EtcdEvent{Type: node.EtcdState, Revision: revision, Since: since}
+	if since > 0 {
+		begin.Missed = revision - since
+		f.to.Missed(uint64(begin.Missed))
+	}
+	if err := f.append(ctx, []node.EtcdEvent{begin}); err != nil {
+		return at, err
+	}
+	page, from, end := int64(firstPage), f.prefix, clientv3.GetPrefixRangeEnd(f.prefix)
+	for more := true; more; {
+		got, err := f.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithRev(revision), clientv3.WithLimit(page))
+		if err != nil {
+			return at, fmt.Errorf("reading etcd's keys: %w", err)
+		}
+		var all []node.EtcdEvent
+		size := 0
+		for _, kv := range got.Kvs {
+			size += len(kv.Key) + len(kv.Value)
+			from = string(kv.Key) + "\x00"
+			if source.Partition(string(kv.Key), f.of) == f.n {
+				e := event(mvccpb.PUT, kv)
+				e.State = true
+				all = append(all, e)
+			}
+		}
+		if err := f.append(ctx, all); err != nil {
+			return at, err
+		}
+		if size < smallPage {
+			page = min(2*page, lastPage)
+		} else {
+			page = firstPage
+		}
+		more = got.More
+	}
+	if err := f.append(ctx, []node.EtcdEvent{{Type: node.EtcdSynced, Revision: revision}}); err != nil {
+		return at, err
+	}
+	return position{revision: revision}, f.note(revision)
+}
+
+// follow tells what happens, from a position on, which it moves. compacted says that etcd does not
+// have what comes next any more. It asks for what was told last, too: of a revision to which was
+// compacted etcd says that it is there, and tells none of its deletions.
+func (f *filler) follow(ctx context.Context, at *position) (compacted bool, err error) {
+	// A member that is cut off from its cluster knows of nothing new.
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	w, err := etcdserverpb.NewWatchClient(f.conn).Watch(ctx, grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	if err != nil {
+		return false, fmt.Errorf("watching etcd: %w", err)
+	}
+	err = w.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
+		CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte(f.prefix),
+			RangeEnd: []byte(clientv3.GetPrefixRangeEnd(f.prefix)), StartRevision: at.revision, Fragment: true}}})
+	if err != nil {
+		return false, fmt.Errorf("watching etcd: %w", err)
+	}
+	asking := false
+	var parts []*mvccpb.Event // of one answer
+	for {
+		got, err := w.Recv()
+		if err != nil {
+			return false, fmt.Errorf("watching etcd: %w", err)
+		}
+		switch {
+		case got.CompactRevision > 0:
+			return true, nil
+		case got.Canceled:
+			return false, fmt.Errorf("etcd has canceled the watch: %s", got.CancelReason)
+		case got.Created:
+			if !asking {
+				asking = true
+				go askProgress(ctx, w)
+			}
+			continue
+		}
+		parts = append(parts, got.Events...)
+		if got.Fragment {
+			continue
+		}
+		to := at.revision
+		if len(parts) > 0 {
+			to = max(to, parts[len(parts)-1].Kv.ModRevision)
+		} else if got.Header != nil { // progress
+			to = max(to, got.Header.Revision)
+		}
+		if err := f.tell(ctx, parts, at); err != nil {
+			return false, err
+		}
+		parts = nil
+		at.revision, at.partly = to, ""
+		if time.Since(f.noted) > progressEvery {
+			if err := f.note(to); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+// askProgress asks how far a watch is, until ctx ends.
+func askProgress(ctx context.Context, w etcdserverpb.Watch_WatchClient) {
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	ask := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{
+		ProgressRequest: &etcdserverpb.WatchProgressRequest{}}}
+	for {
+		select {
+		case <-tick.C:
+			if w.Send(ask) != nil {
+				return // who receives is told why
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tell tells events, whole revisions of etcd.
+func (f *filler) tell(ctx context.Context, events []*mvccpb.Event, at *position) error {
+	var out []node.EtcdEvent
+	skipping := at.partly != ""
+	for _, e := range events {
+		switch k := string(e.Kv.Key); {
+		case e.Kv.ModRevision <= at.revision || source.Partition(k, f.of) != f.n:
+			continue
+		case skipping && e.Kv.ModRevision == at.revision+1:
+			skipping = k != at.partly
+			continue
+		}
+		next := event(e.Type, e.Kv)
+		if n := len(out); n > 0 && out[n-1].Revision == next.Revision {
+			out[n-1].More = true
+		}
+		out = append(out, next)
+	}
+	return f.append(ctx, out)
+}
+
+func (f *filler) append(ctx context.Context, events []node.EtcdEvent) error {
+	records := make([]stream.Record, len(events))
+	for i := range events {
+		records[i] = f.record(&events[i])
+	}
+	return f.to.Append(ctx, records)
+}
+
+// event is what is told of an event of etcd's.
+func event(t mvccpb.Event_EventType, kv *mvccpb.KeyValue) node.EtcdEvent {
+	e := node.EtcdEvent{Type: node.EtcdPut, Revision: kv.ModRevision, Version: kv.Version}
+	if utf8.Valid(kv.Key) {
+		e.Key = string(kv.Key)
+	} else {
+		e.KeyBase64 = kv.Key
+	}
+	switch {
+	case t == mvccpb.DELETE:
+		e.Type = node.EtcdDelete
+	case utf8.Valid(kv.Value):
+		text := string(kv.Value)
+		e.Value = &text
+	default:
+		e.ValueBase64 = kv.Value
+	}
+	return e
+}
+
+// record makes a record of an event. What does not go into one is left out: its value, or all.
+func (f *filler) record(e *node.EtcdEvent) stream.Record {
+	data, err := json.Marshal(e)
+	if err == nil && len(data) > f.to.MaxRecord() && (e.Value != nil || e.ValueBase64 != nil) {
+		if e.ValueBytes = len(e.ValueBase64); e.Value != nil {
+			e.ValueBytes = len(*e.Value)
+		}
+		e.Value, e.ValueBase64 = nil, nil
+		data, err = json.Marshal(e)
+	}
+	if err != nil || len(data) > f.to.MaxRecord() {
+		f.to.Missed(1)
+		gone := node.EtcdEvent{Type: node.EtcdMissed, Revision: e.Revision, State: e.State, More: e.More}
+		data, _ = json.Marshal(gone)
+	}
+	return stream.Record{Data: data, Mark: uint64(e.Revision)}
+}

@@ -1,0 +1,384 @@
+// Package sidecar is the command netcraq-sidecar: the node API for the programs of one pod, or of
+// one machine. It is a package for those commands that are the same with more sources of streams.
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"os/user"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/durable"
+	"github.com/netcraq/netcraq/nodeapi/keys"
+	"github.com/netcraq/netcraq/nodeapi/notify"
+	"github.com/netcraq/netcraq/nodeapi/server"
+	"github.com/netcraq/netcraq/streams/broker"
+)
+
+// Exit codes.
+const (
+	exitOK       = 0 // ended by SIGTERM or SIGINT, or by a successor
+	exitFailed   = 1 // something went wrong while it ran
+	exitBadInput = 2 // the command line, or the policy
+)
+
+// policyEvery is how often it is looked whether the policy has changed.
+const policyEvery = 2 * time.Second
+
+type options struct {
+	name      string
+	kinds     []Kind
+	listen    []string
+	mode      string
+	group     string
+	admin     string
+	token     string
+	namespace string
+	node      string
+	policy    string
+	metrics   string
+	offer     string
+	takeOver  bool
+	grace     time.Duration
+	push      bool
+	streams   string
+	memory    int64
+	logLevel  string
+	etcd      durable.Access
+}
+
+// badInput marks an error that is the caller's.
+type badInput struct{ error }
+
+func (b badInput) Unwrap() error { return b.error }
+
+// Run is the command, until it is told to end. It returns the process's exit code. Beside the kinds
+// of sources that each has, streams may have more.
+func Run(name string, args []string, stdout, stderr io.Writer, more ...Kind) int {
+	o := options{name: name, kinds: append([]Kind{ofEtcd()}, more...)}
+	cmd := &cobra.Command{
+		Use:   name,
+		Short: "Serve the node API to the programs of a pod or a machine",
+		Long: `netcraq-sidecar is the door through which programs use NetCRAQ: keys by name, watches, leases,
+locks, elections and services, by a Unix socket and lines of JSON (docs/node-api.md). It asks the
+switches by itself, and the controller (--admin) where keys are.
+
+Who can connect to the Unix socket is said by its file's permissions (--socket-mode,
+--socket-group); what they may do there by --policy, without which it is everything. By TCP nobody
+knows who asks: it is for the loopback of a pod, or a network that is closed to others, and takes a
+policy that says what may be done there.
+
+Keys live in the switches, as long as one member of their chain does. Those of namespaces that the
+policy says are durable are kept in etcd, which is asked by etcd-monitor (--endpoints): what is
+written is in etcd, and what is placed is read from the switches. While etcd cannot be reached calls
+of these namespaces are refused as unavailable; others go on.
+
+When it serves it prints one line on stdout that begins with "ready:". On SIGINT and SIGTERM it
+takes no more connections, and goes on until its clients have gone, for --grace at most. With
+--take-over it gets the listening sockets of the netcraq-sidecar that has them, which then drains:
+no call fails. Exit code 0: ended so; 1: could not start or run; 2: mistake on the command line or
+in the policy.`,
+		Example: `  netcraq-sidecar --admin unix:///run/netcraq/controller.sock --namespace shop
+  netcraq-sidecar --listen unix:///run/shop/node.sock --socket-group shop --socket-mode 660
+  netcraq-sidecar --policy policy.yaml --endpoints http://127.0.0.1:23790
+  netcraq-sidecar --listen tcp://127.0.0.1:7400 --policy policy.yaml --metrics 127.0.0.1:9464`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), o, stdout, stderr) },
+	}
+	host, _ := os.Hostname()
+	f := cmd.Flags()
+	f.StringSliceVar(&o.listen, "listen", []string{"unix://" + node.DefaultSocket},
+		"`ADDRESSES` to serve: unix:///PATH, or tcp://HOST:PORT (no HOST: the loopback's)")
+	f.StringVar(&o.mode, "socket-mode", "660", "permissions of the Unix sockets' files, octal")
+	f.StringVar(&o.group, "socket-group", "", "their `GROUP`, name or number (default: this process's)")
+	f.StringVar(&o.admin, "admin", admin.DefaultSocket(),
+		"the controller's admin API: unix:///PATH, or http://HOST:PORT with a token")
+	f.StringVar(&o.token, "token-file", admin.DefaultToken(), "`FILE` with the token for HOST:PORT")
+	f.StringVar(&o.namespace, "namespace", "default", "of callers who name none")
+	f.StringVar(&o.node, "node", host, "where this is: instances of services that register here are near")
+	f.StringVar(&o.policy, "policy", "", "`FILE`, YAML or JSON, with who may do what, and quotas; it is read again when it has changed\n(default: whom the socket's file lets in, everything)")
+	o.flagsOfEtcd(f)
+	f.StringVar(&o.metrics, "metrics", "", "`HOST:PORT` to serve /metrics at (default: nowhere)")
+	f.StringVar(&o.offer, "successor-socket", "",
+		"`PATH` where a successor gets the listening sockets (default: that of the first\nUnix socket, and .successor)")
+	f.BoolVar(&o.takeOver, "take-over", false, "take the listening sockets of the one that serves, if there is one")
+	f.BoolVar(&o.push, "push", true, "have the switch tell of commits of keys that are watched, where the controller knows\nhow (false: they are only read again and again)")
+	f.StringVar(&o.streams, "streams", "", "`DIR`, in memory (tmpfs), for streams that are to survive this process; this user's alone\n(default: all are volatile)")
+	f.Int64Var(&o.memory, "streams-memory", 256, "`MIB` that streams may take (0: there are none)")
+	for _, k := range o.kinds {
+		k.Flags(f)
+	}
+	f.DurationVar(&o.grace, "grace", 30*time.Second, "for how long clients may go on when it ends")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	cmd.SetArgs(args)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", name, err)
+	if errors.As(err, new(badInput)) || strings.HasPrefix(err.Error(), "unknown command") {
+		return exitBadInput
+	}
+	return exitFailed
+}
+
+func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return badInput{fmt.Errorf("--log-level %s: give debug, info, warn or error", o.logLevel)}
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	access, err := o.access()
+	if err != nil {
+		return badInput{err}
+	}
+	for _, address := range o.listen {
+		if err := server.CheckAddress(address); err != nil {
+			return badInput{err}
+		}
+	}
+	config := server.Config{Name: o.name, Node: o.node, Namespace: o.namespace, Log: log}
+	quotas, policy, err := o.authority(&config)
+	if err != nil {
+		return badInput{err}
+	}
+	connection, err := o.dialEtcd()
+	if err != nil {
+		return badInput{err}
+	}
+	var endSources func()
+	if config.Sources, endSources, err = openSources(ctx, o.kinds, log); err != nil {
+		return badInput{err}
+	}
+	defer endSources()
+	if config.Metrics, err = metrics(ctx, o, log); err != nil {
+		return err
+	}
+	client := admin.NewClient(o.admin, admin.TokenFile(o.token))
+	defer client.Close()
+	storing := keys.Options{Admin: client, Node: o.node, Quota: quotas.Keys, Metrics: config.Metrics}
+	if o.push {
+		push := notify.New(notify.Options{Admin: client, Log: log, Metrics: config.Metrics})
+		defer push.Close()
+		storing.Push = push
+	}
+	st, err := open(ctx, storing, log)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	config.Store = st
+	changed := quotas.Changed
+	if connection != nil {
+		both, end := withDurable(ctx, st, connection, quotas, policy)
+		defer end()
+		config.Store, config.Durable = both, both.Durable
+		changed = func() { quotas.Changed(); both.Changed() }
+	}
+	if policy != nil {
+		go policy.Follow(ctx, policyEvery, log, changed)
+	}
+
+	if o.memory > 0 {
+		all := o.memory << 20
+		config.Streams = &broker.Options{Dir: o.streams, Limits: broker.Limits{Bytes: all, AllBytes: all}}
+	}
+	s := server.New(config)
+	defer s.Close()
+	listeners, taken, err := o.listeners(access, log)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, len(listeners)+1)
+	for _, l := range listeners {
+		go func() { ended <- s.Serve(l) }()
+	}
+	if err := taken(); err != nil {
+		return fmt.Errorf("the predecessor does not hear that its sockets are taken: %w", err)
+	}
+	if path := o.successorSocket(); path != "" {
+		go func() { ended <- s.Offer(path) }()
+	}
+	fmt.Fprintf(stdout, "ready: the node API at %s\n", strings.Join(o.listen, ", "))
+	select {
+	case <-ctx.Done():
+		log.Info("draining", "for at most", o.grace)
+	case err := <-ended:
+		// Serve's ErrClosed: a successor takes the connections; Offer is about to say so as well.
+		if err != nil && !errors.Is(err, server.ErrClosed) {
+			return err
+		}
+		log.Info("a successor serves; draining", "for at most", o.grace)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), o.grace)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		log.Warn("clients were cut off", "error", err)
+	}
+	return nil
+}
+
+// authority says who may do what: the policy, or else whom the sockets' files let in, everything.
+func (o *options) authority(c *server.Config) (*authority.Quotas, *authority.PolicyFile, error) {
+	c.Authority = authority.Files{Own: o.namespace}
+	if o.policy == "" {
+		for _, address := range o.listen {
+			if strings.HasPrefix(address, "tcp://") {
+				return nil, nil, fmt.Errorf("--listen %s: who comes by TCP is not known, so a --policy has to say what he may (tcp: true)", address)
+			}
+		}
+		quotas := authority.NewQuotas(func(string) authority.Quota { return authority.DefaultQuota }, nil)
+		c.Quotas = quotas
+		return quotas, nil, nil
+	}
+	policy, err := authority.OpenPolicy(o.policy, authority.System{}, o.checkDurable)
+	if err != nil {
+		return nil, nil, err
+	}
+	policy.Own = o.namespace
+	c.Authority = policy
+	c.Quotas = authority.NewQuotas(policy.Quota, nil)
+	return c.Quotas, policy, nil
+}
+
+// access reads the flags of the sockets' files.
+func (o *options) access() (server.Access, error) {
+	a := server.Access{GID: -1}
+	mode, err := strconv.ParseUint(o.mode, 8, 32)
+	if err != nil || mode > 0o777 {
+		return a, fmt.Errorf("--socket-mode %s: want octal permissions, as 660", o.mode)
+	}
+	a.Mode = fs.FileMode(mode)
+	if o.group == "" {
+		return a, nil
+	}
+	number := o.group
+	if g, err := user.LookupGroup(o.group); err == nil {
+		number = g.Gid
+	}
+	if a.GID, err = strconv.Atoi(number); err != nil || a.GID < 0 {
+		return a, fmt.Errorf("--socket-group %s: there is no such group", o.group)
+	}
+	return a, nil
+}
+
+// open makes the store, as soon as the controller answers.
+func open(ctx context.Context, k keys.Options, log *slog.Logger) (*keys.Store, error) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		st, err := keys.New(ctx, k)
+		if err == nil {
+			return st, nil
+		}
+		log.Warn("the controller does not answer yet", "error", err, "again in", pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// listeners opens the addresses, or takes them over. taken is to be called when they are served.
+func (o *options) listeners(a server.Access, log *slog.Logger) (_ []net.Listener, taken func() error, err error) {
+	taken = func() error { return nil }
+	have := map[string]net.Listener{}
+	if o.takeOver {
+		switch t, err := server.TakeOver(o.successorSocket()); {
+		case err == nil:
+			have, taken = t.Listeners, t.Taken
+			log.Info("listening sockets are taken over", "count", len(have))
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+			log.Info("there is nobody to take listening sockets over from")
+		default:
+			return nil, nil, fmt.Errorf("taking over: %w", err)
+		}
+	}
+	var out []net.Listener
+	for _, address := range o.listen {
+		l := have[address]
+		delete(have, address)
+		if l == nil {
+			if l, err = server.Listen(address, a); err != nil {
+				return nil, nil, err
+			}
+		}
+		out = append(out, l)
+	}
+	for address, l := range have {
+		log.Info("a socket that was handed on is not served any more", "address", address)
+		l.Close()
+	}
+	return out, taken, nil
+}
+
+func (o *options) successorSocket() string {
+	if o.offer != "" {
+		return o.offer
+	}
+	for _, address := range o.listen {
+		if path, ok := strings.CutPrefix(address, "unix://"); ok {
+			return path + ".successor"
+		}
+	}
+	return ""
+}
+
+// metrics serves them. nil, where nobody wants them. A predecessor may still serve its own.
+func metrics(ctx context.Context, o options, log *slog.Logger) (prometheus.Registerer, error) {
+	if o.metrics == "" {
+		return nil, nil
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	l, err := net.Listen("tcp", o.metrics)
+	if err != nil && (!o.takeOver || !errors.Is(err, syscall.EADDRINUSE)) {
+		return nil, fmt.Errorf("--metrics: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	context.AfterFunc(ctx, func() { s.Close() })
+	go func() {
+		for l == nil {
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-ctx.Done():
+				return
+			}
+			if l, err = net.Listen("tcp", o.metrics); err != nil {
+				l = nil
+			}
+		}
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("metrics are not served any more", "error", err)
+		}
+	}()
+	return registry, nil
+}

@@ -1,0 +1,65 @@
+package sidecar
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/pflag"
+
+	"github.com/netcraq/netcraq/nodeapi/etcdevents"
+	"github.com/netcraq/netcraq/streams/source"
+)
+
+// Kind is a kind of sources of streams, with what an operator says of it.
+type Kind struct {
+	// Name is what it has in a stream's configuration.
+	Name string
+	// Flags adds the operator's flags.
+	Flags func(*pflag.FlagSet)
+	// Open makes it ready when the flags are read. A nil Maker: the operator wants none. end is
+	// called when the server has ended.
+	Open func(ctx context.Context, log *slog.Logger) (makes source.Maker, end func(), err error)
+}
+
+// ofEtcd are the kind of sources that every sidecar has.
+func ofEtcd() Kind {
+	path := ""
+	return Kind{Name: "etcd",
+		Flags: func(f *pflag.FlagSet) {
+			f.StringVar(&path, "streams-etcd", "", "`FILE`, YAML: an etcd whose keys may fill streams, and which namespace may have which of\nthem (docs/streams.md; default: none)")
+		},
+		Open: func(context.Context, *slog.Logger) (source.Maker, func(), error) {
+			if path == "" {
+				return nil, nil, nil
+			}
+			o, end, err := etcdevents.Open(path)
+			if err != nil {
+				return nil, nil, fmt.Errorf("--streams-etcd %s: %w", path, err)
+			}
+			return o.Make, end, nil
+		}}
+}
+
+// openSources makes kinds ready. end is to be called when the server has ended.
+func openSources(ctx context.Context, kinds []Kind, log *slog.Logger) (all map[string]source.Maker, end func(),
+	err error) {
+	all = map[string]source.Maker{}
+	var ends []func()
+	end = func() {
+		for _, e := range ends {
+			e()
+		}
+	}
+	for _, k := range kinds {
+		makes, e, err := k.Open(ctx, log)
+		if err != nil {
+			end()
+			return nil, nil, err
+		}
+		if makes != nil {
+			all[k.Name], ends = makes, append(ends, e)
+		}
+	}
+	return all, end, nil
+}

@@ -1,0 +1,234 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/stream"
+	"github.com/netcraq/netcraq/streams/core"
+	"github.com/netcraq/netcraq/streams/source"
+)
+
+// filling is a stream's source at work.
+type filling struct {
+	stop context.CancelFunc
+	done chan struct{} // closed when it has ended
+
+	mu    sync.Mutex
+	notes []source.Note // by partition
+}
+
+// Pauses between a source's end and its next run. One that has appended something, or that ran for
+// a while, is run again after the first.
+const (
+	firstPause = time.Second
+	lastPause  = 5 * time.Second
+)
+
+// endOfSource is how long a source is waited for when its stream ends. One that does not end is
+// left alone: it can append nothing any more.
+const endOfSource = 3 * time.Second
+
+const notesName = "source.json"
+
+// source makes what fills a stream of a namespace.
+func (b *Broker) source(namespace string, c *node.StreamSource) (source.Source, error) {
+	if b.o.Sources == nil {
+		return nil, invalid("this server has no sources of streams")
+	}
+	return b.o.Sources(namespace, *c)
+}
+
+// fill runs the stream's source, for each partition.
+func (s *Stream) fill(from source.Source) {
+	ctx, stop := context.WithCancel(context.Background())
+	f := &filling{stop: stop, done: make(chan struct{}), notes: s.readNotes()}
+	s.filling = f
+	var all sync.WaitGroup
+	for _, p := range s.partitions {
+		all.Go(func() { s.fillOne(ctx, from, p) })
+	}
+	go func() {
+		all.Wait()
+		close(f.done)
+	}()
+}
+
+func (s *Stream) fillOne(ctx context.Context, from source.Source, p *partition) {
+	pause := firstPause
+	for {
+		to := &sink{s: s, p: p}
+		before, began := to.Place().Next, time.Now()
+		err := from.Run(ctx, to)
+		if ctx.Err() != nil {
+			return
+		}
+		if to.Place().Next != before || time.Since(began) > 2*lastPause {
+			pause = firstPause
+		}
+		s.b.counters.failures.Add(1)
+		s.b.log.Warn("a stream's source ended, and is run again", "namespace", s.Namespace, "stream", s.Name,
+			"partition", p.number, "in", pause, "error", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// wait waits for a source that was told to stop.
+func (f *filling) wait(s *Stream) {
+	t := time.NewTimer(endOfSource)
+	defer t.Stop()
+	select {
+	case <-f.done:
+	case <-t.C:
+		s.b.log.Error("a stream's source does not end, and is left alone", "namespace", s.Namespace, "stream", s.Name)
+	}
+}
+
+func (s *Stream) readNotes() []source.Note {
+	notes := make([]source.Note, len(s.partitions))
+	if s.dir == "" {
+		return notes
+	}
+	text, err := os.ReadFile(filepath.Join(s.dir, notesName))
+	var had []source.Note
+	if err == nil {
+		err = json.Unmarshal(text, &had)
+	}
+	if err == nil && len(had) == len(notes) {
+		return had
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		s.b.log.Error("what a stream's source had noted is lost", "namespace", s.Namespace, "stream", s.Name, "error", err)
+	}
+	return notes
+}
+
+// sink is a partition as its source sees it.
+type sink struct {
+	s *Stream
+	p *partition
+}
+
+var _ source.Sink = (*sink)(nil)
+
+func (k *sink) Partition() (n, of int) { return k.p.number, len(k.s.partitions) }
+
+func (k *sink) MaxRecord() int { return stream.MaxRecord(k.s.Config.ObjectBytes) }
+
+// each tells the records that are there. Nothing changes meanwhile, and the memory stays.
+func (k *sink) each(tell func(stream.Record)) {
+	if k.p.ended != nil {
+		return
+	}
+	oldest, _ := k.p.ring.Oldest()
+	for n := oldest; n < k.p.shared.Begun(); n++ {
+		o, ok := k.p.shared.Object(n)
+		for at := 0; ok; {
+			var r stream.Record
+			if r, at, ok = o.Next(at); ok {
+				tell(r)
+			}
+		}
+	}
+}
+
+func (k *sink) Had(tell func(stream.Record)) {
+	k.p.mu.Lock()
+	defer k.p.mu.Unlock()
+	k.each(tell)
+}
+
+func (k *sink) Place() (at source.Place) {
+	f := k.s.filling
+	f.mu.Lock()
+	at.Note = f.notes[k.p.number]
+	f.mu.Unlock()
+	k.p.mu.Lock()
+	defer k.p.mu.Unlock()
+	at.Next, at.Mark = k.p.ring.Next(), k.p.newest
+	return at
+}
+
+func (k *sink) Note(n source.Note) error {
+	k.s.b.saving.Lock()
+	defer k.s.b.saving.Unlock()
+	f := k.s.filling
+	f.mu.Lock()
+	notes := append([]source.Note(nil), f.notes...)
+	f.mu.Unlock()
+	if notes[k.p.number] == n {
+		return nil
+	}
+	notes[k.p.number] = n
+	if k.s.dropped {
+		return noStream(k.s.Name)
+	}
+	if k.s.dir != "" {
+		if err := writeJSON(filepath.Join(k.s.dir, notesName), notes); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	f.notes = notes
+	f.mu.Unlock()
+	return nil
+}
+
+// What a source appends without letting others at the partition.
+const (
+	atOnce      = 256
+	bytesAtOnce = 256 << 10
+)
+
+func (k *sink) Append(ctx context.Context, records []stream.Record) error {
+	for len(records) > 0 {
+		n, bytes := 0, 0
+		for n < min(len(records), atOnce) && (n == 0 || bytes+len(records[n].Data) <= bytesAtOnce) {
+			bytes += len(records[n].Data)
+			n++
+		}
+		_, done, err := k.s.append(ctx, k.p.number, records[:n], nil, nil)
+		if err != nil {
+			return err
+		}
+		records = records[done:]
+	}
+	return ctx.Err()
+}
+
+func (k *sink) Missed(n uint64) {
+	k.s.b.counters.missed.Add(n)
+	k.s.b.log.Warn("a stream's source could not tell all that was", "namespace", k.s.Namespace, "stream", k.s.Name,
+		"partition", k.p.number, "missed", n)
+}
+
+// newestMark is the mark of the last record that is there.
+func newestMark(s *stream.Segment, ring *core.Ring) (mark uint64) {
+	oldest, _ := ring.Oldest()
+	for n := s.Begun(); n > oldest; n-- {
+		o, ok := s.Object(n - 1)
+		if !ok || o.Count == 0 {
+			continue
+		}
+		for at := 0; ok; {
+			var r stream.Record
+			if r, at, ok = o.Next(at); ok {
+				mark = r.Mark
+			}
+		}
+		return mark
+	}
+	return 0
+}
