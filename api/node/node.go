@@ -109,6 +109,10 @@ const (
 	FuncAppend       = "append"
 	FuncRead         = "read"
 	FuncSubscribe    = "subscribe"
+
+	FuncMakeFile = "makeFile"
+	FuncSealFile = "sealFile"
+	FuncOpenFile = "openFile"
 )
 
 // Error is why a request failed.

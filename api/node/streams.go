@@ -159,6 +159,9 @@ type RecordData struct {
 	Value       *string `json:"value,omitempty"`
 	ValueBase64 []byte  `json:"valueBase64,omitempty"`
 	Mark        uint64  `json:"mark,omitempty"` // the producer's own number
+	// Files are the names of those that the record refers to: they are there as long as it is. The
+	// stream is volatile, as files are, and each has MaxRecordFiles at most.
+	Files []string `json:"files,omitempty"`
 }
 
 // AppendData appends records to a partition, in order.
@@ -246,4 +249,42 @@ type PartitionStart struct {
 	Object     uint64 `json:"object"`     // the first that it holds
 	Offset     uint64 `json:"offset"`     // of the first record that it gets
 	Missed     uint64 `json:"missed,omitempty"`
+}
+
+// Bounds of files.
+const (
+	MaxFileBytes   = 1 << 30
+	MaxRecordFiles = 64 // that a record refers to
+)
+
+// MakeFileData makes a file in memory, which one program writes and others map:
+// docs/streams-arrow.md.
+type MakeFileData struct {
+	Namespace string `json:"namespace,omitempty"`
+	Bytes     int64  `json:"bytes"`
+}
+
+// FileAnswer comes with Descriptors (SCM_RIGHTS): of the file, for reading; where it is made, one
+// for writing before that. It is held until the request is canceled, or the connection ends.
+type FileAnswer struct {
+	Descriptors int    `json:"descriptors"`
+	File        string `json:"file,omitempty"` // its name; "": there is none of the key, and the caller is to make it
+	Bytes       int64  `json:"bytes,omitempty"`
+}
+
+// SealFileData ends writing to a file, which its maker has unmapped.
+type SealFileData struct {
+	Namespace string `json:"namespace,omitempty"`
+	File      string `json:"file"`
+	// Key is by what others find it, also when nobody holds it, until its memory is needed: what it
+	// was made of, and how.
+	Key string `json:"key,omitempty"`
+}
+
+// OpenFileData asks for a file by its name or its key. Where there is none of that key, the first
+// who asks is to make it. Others wait for it.
+type OpenFileData struct {
+	Namespace string `json:"namespace,omitempty"`
+	File      string `json:"file,omitempty"`
+	Key       string `json:"key,omitempty"`
 }

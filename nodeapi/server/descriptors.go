@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/api/node"
-	"github.com/netcraq/netcraq/streams/broker"
 )
 
 // Descriptors travel beside messages (SCM_RIGHTS): those of a message come with its first byte, so
@@ -115,20 +114,20 @@ func (f *flying) give(subject string, n int) {
 	}
 }
 
-// pass sends a subscription's descriptors, and waits until the client has read them, or has gone:
+// pass sends an answer with n descriptors, and waits until the client has read them, or has gone:
 // one that does not read is cut off after Limits.DescriptorTime, canceled or not.
-func (k *call) pass(ctx context.Context, u *broker.Subscription) error {
+func (k *call) pass(ctx context.Context, answer any, n int, open func() ([]*os.File, error)) error {
 	c, s := k.c, k.c.s
-	subject, n := s.config.Authority.Subject(c.peer), u.Answer.Descriptors
+	subject := s.config.Authority.Subject(c.peer)
 	if err := s.flying.wait(ctx, subject, n, s.limits.DescriptorTime/2); err != nil {
 		return err
 	}
 	defer s.flying.give(subject, n)
-	files, err := u.Files()
+	files, err := open()
 	if err != nil {
 		return err
 	}
-	if !k.moreWith(ctx, &u.Answer, files) {
+	if !k.moreWith(ctx, answer, files) {
 		return ctx.Err()
 	}
 	if c.wasRead() {

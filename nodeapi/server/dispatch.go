@@ -105,6 +105,10 @@ func init() {
 		node.FuncAppend:       writes(appendRecords),
 		node.FuncRead:         reads(readRecords),
 		node.FuncSubscribe:    watches(func(d *node.SubscribeData) int { return max(1, len(d.Partitions)) }, subscribe),
+
+		node.FuncMakeFile: watches(func(*node.MakeFileData) int { return 1 }, makeFile),
+		node.FuncSealFile: writes(sealFile),
+		node.FuncOpenFile: watches(func(*node.OpenFileData) int { return 1 }, openFile),
 	}
 }
 

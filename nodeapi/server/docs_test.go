@@ -8,7 +8,7 @@ import (
 )
 
 // drawn is what a server draws at random: the page has other ones.
-var drawn = regexp.MustCompile(`"(lease|token|incarnation|generation)":"([^"]+)"`)
+var drawn = regexp.MustCompile(`"(lease|token|incarnation|generation|file)":"([^"]+)"`)
 
 // times are when something was done.
 var times = regexp.MustCompile(`"time":\d+`)

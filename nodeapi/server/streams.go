@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -144,7 +145,14 @@ func appendRecords(ctx context.Context, k *call, d *node.AppendData) (any, error
 		}
 		records[i] = stream.Record{Data: value, Mark: r.Mark}
 	}
-	offset, n, err := s.Append(ctx, d.Partition, records, d.At)
+	pins, err := k.filesOf(s, d.Records)
+	if err != nil {
+		return nil, err
+	}
+	offset, n, err := s.AppendWithFiles(ctx, d.Partition, records, pins, d.At)
+	if pins != nil { // those of records that were not appended
+		letGo(slices.Concat(pins[n:]...))
+	}
 	if err != nil {
 		return nil, asRead(err) // nothing was appended
 	}
@@ -228,11 +236,19 @@ func encodedBytes(b []byte) int {
 // rightsEvery is how often it is looked whether a consumer may still read.
 const rightsEvery = time.Second
 
+// mayBePassed says whether memory can be.
+func (k *call) mayBePassed() error {
+	if _, ok := k.c.nc.(*net.UnixConn); !ok {
+		return node.Errorf(node.CodeInvalidArgument, "use read, or connect to the node's Unix socket",
+			"memory is passed by a Unix socket only")
+	}
+	return nil
+}
+
 // subscribe has a consumer map a stream's memory, and lasts as long as it may.
 func subscribe(ctx context.Context, k *call, d *node.SubscribeData) (any, error) {
-	if _, ok := k.c.nc.(*net.UnixConn); !ok {
-		return nil, node.Errorf(node.CodeInvalidArgument, "use read, or connect to the node's Unix socket",
-			"memory is passed by a Unix socket only")
+	if err := k.mayBePassed(); err != nil {
+		return nil, err
 	}
 	s, err := k.stream(ctx, &d.StreamData)
 	if err != nil {
@@ -243,7 +259,7 @@ func subscribe(ctx context.Context, k *call, d *node.SubscribeData) (any, error)
 		return nil, err
 	}
 	defer u.Close()
-	if err := k.pass(ctx, u); err != nil {
+	if err := k.pass(ctx, &u.Answer, u.Answer.Descriptors, u.Files); err != nil {
 		return nil, err
 	}
 	tick := time.NewTicker(rightsEvery)

@@ -32,6 +32,7 @@ import (
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/internal/durable"
 	"github.com/netcraq/netcraq/streams/core"
+	"github.com/netcraq/netcraq/streams/files"
 	"github.com/netcraq/netcraq/streams/source"
 )
 
@@ -70,6 +71,7 @@ type Broker struct {
 	consumers map[string]int
 	positions int
 	next      core.ID
+	files     *files.Manager
 }
 
 type name struct{ namespace, stream string }
@@ -84,6 +86,7 @@ func New(o Options) *Broker {
 	ctx, stop := context.WithCancel(context.Background())
 	b := &Broker{o: o, limits: o.Limits.withDefaults(), log: o.Log, ready: make(chan struct{}), stop: stop,
 		streams: map[name]*Stream{}, bytes: map[string]int64{}, consumers: map[string]int{}}
+	b.files = files.New(b.limits.Files, b.take)
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(collector{b})
 	}
@@ -264,8 +267,7 @@ func (b *Broker) build(s *Stream) error {
 // enter puts a stream among those that are there, and has its source fill it. b.mu is held.
 func (b *Broker) enter(s *Stream) {
 	b.streams[name{s.Namespace, s.Name}] = s
-	b.bytes[s.Namespace] += bytesOf(s.Config)
-	b.all += bytesOf(s.Config)
+	b.count(s.Namespace, bytesOf(s.Config))
 	if s.Config.Source == nil {
 		return
 	}
@@ -321,8 +323,17 @@ func (b *Broker) Open(ctx context.Context, namespace, stream string, c *node.Str
 	case mayMake != nil:
 		return nil, false, mayMake
 	}
-	if err := b.roomFor(namespace, *c); err != nil {
-		return nil, false, err
+	for {
+		err := b.roomFor(namespace, *c)
+		if err == nil {
+			break
+		}
+		b.mu.Unlock() // what nobody uses is given up for it
+		evicted := b.files.Evict(namespace) || errors.Is(err, files.ErrServerFull) && b.files.Evict("")
+		b.mu.Lock()
+		if !evicted {
+			return nil, false, err
+		}
 	}
 	if c.Source != nil {
 		if _, err := b.source(namespace, c.Source); err != nil {
@@ -365,15 +376,46 @@ func (b *Broker) roomFor(namespace string, c node.StreamConfig) error {
 	switch {
 	case streams >= b.limits.Streams:
 		return quota("delete streams that are not used", "namespace %s has its %d streams", namespace, b.limits.Streams)
+	}
+	return b.roomForBytes(namespace, size)
+}
+
+// roomForBytes says whether a namespace may have more memory. b.mu is held.
+func (b *Broker) roomForBytes(namespace string, size int64) error {
+	switch {
 	case b.bytes[namespace]+size > b.limits.Bytes:
-		return quota("open it with fewer or smaller objects, or delete streams",
-			"the stream takes %d bytes; namespace %s has %d of %d", size, namespace, b.bytes[namespace], b.limits.Bytes)
+		return quota("ask for less, delete streams, or let go of files", "it takes %d bytes; namespace %s has %d of %d",
+			size, namespace, b.bytes[namespace], b.limits.Bytes)
 	case b.all+size > b.limits.AllBytes:
-		return quota("open it with fewer or smaller objects", "the stream takes %d bytes; the server has %d of %d", size, b.all,
-			b.limits.AllBytes)
+		return errors.Join(quota("ask for less", "it takes %d bytes; the server has %d of %d", size, b.all,
+			b.limits.AllBytes), files.ErrServerFull)
 	}
 	return nil
 }
+
+// take takes memory for a namespace's files, or gives it back.
+func (b *Broker) take(namespace string, size int64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if size > 0 {
+		if err := b.roomForBytes(namespace, size); err != nil {
+			return err
+		}
+	}
+	b.count(namespace, size)
+	return nil
+}
+
+// count counts memory of a namespace. b.mu is held.
+func (b *Broker) count(namespace string, size int64) {
+	if b.bytes[namespace] += size; b.bytes[namespace] == 0 {
+		delete(b.bytes, namespace)
+	}
+	b.all += size
+}
+
+// Files are the files that records may refer to.
+func (b *Broker) Files() *files.Manager { return b.files }
 
 // make makes a stream's folder and partitions. Its configuration is written last: a folder without
 // one is no stream.
@@ -457,11 +499,7 @@ func (b *Broker) discard(s *Stream) (string, error) {
 // leave takes a stream from among those that are there. b.mu is held.
 func (b *Broker) leave(s *Stream) {
 	delete(b.streams, name{s.Namespace, s.Name})
-	b.bytes[s.Namespace] -= bytesOf(s.Config)
-	if b.bytes[s.Namespace] == 0 {
-		delete(b.bytes, s.Namespace)
-	}
-	b.all -= bytesOf(s.Config)
+	b.count(s.Namespace, -bytesOf(s.Config))
 }
 
 // admit counts a consumer of a namespace.
@@ -546,6 +584,7 @@ func (b *Broker) Drain() {
 			b.leave(s)
 		}
 		b.mu.Unlock()
+		b.files.Close()
 		if b.lock != nil {
 			b.lock.Close()
 		}

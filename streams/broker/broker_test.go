@@ -342,6 +342,9 @@ func TestMetrics(t *testing.T) {
 	if put(t, s, "x") {
 		t.Fatal("nobody was waited for")
 	}
+	if _, err := b.Files().Make("x", 10); err != nil {
+		t.Fatal(err)
+	}
 	waits.Close()
 	put(t, s, "x") // for which the other one is moved on
 	got := map[string]float64{}
@@ -357,7 +360,8 @@ func TestMetrics(t *testing.T) {
 		t.Error("no wait was counted")
 	}
 	delete(got, "netcraq_streams_waits_total")
-	want := map[string]float64{"netcraq_streams": 1, "netcraq_streams_memory_bytes": 8192, "netcraq_streams_subscriptions": 1,
+	want := map[string]float64{"netcraq_streams": 1, "netcraq_streams_memory_bytes": 8192 + 10, "netcraq_streams_subscriptions": 1,
+		"netcraq_streams_files": 1, "netcraq_streams_files_bytes": 10, "netcraq_streams_cache_total": 0,
 		"netcraq_streams_records_total": 9, "netcraq_streams_bytes_total": 3600, "netcraq_streams_moved_on_total": 1,
 		"netcraq_streams_source_failures_total": 0, "netcraq_streams_source_missed_total": 0}
 	if !maps.Equal(got, want) {

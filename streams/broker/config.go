@@ -7,6 +7,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
+	"github.com/netcraq/netcraq/streams/files"
 )
 
 // Defaults of a stream's configuration.
@@ -85,6 +86,7 @@ type Limits struct {
 	Bytes     int64 // of a namespace's streams. 128 MiB
 	AllBytes  int64 // of all streams. 1 GiB
 	Positions int   // partitions, of all subscriptions of the server. 8,192
+	Files     files.Limits
 }
 
 func (l Limits) withDefaults() Limits {

@@ -199,7 +199,7 @@ func (k *sink) Append(ctx context.Context, records []stream.Record) error {
 			bytes += len(records[n].Data)
 			n++
 		}
-		_, done, err := k.s.append(ctx, k.p.number, records[:n], nil)
+		_, done, err := k.s.append(ctx, k.p.number, records[:n], nil, nil)
 		if err != nil {
 			return err
 		}

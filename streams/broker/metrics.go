@@ -14,7 +14,7 @@ type counters struct {
 var (
 	descStreams = prometheus.NewDesc("netcraq_streams", "Streams that are there.", nil, nil)
 	descMemory  = prometheus.NewDesc("netcraq_streams_memory_bytes",
-		"Memory that streams have been given: that of records that survive the process counts twice.", nil, nil)
+		"Memory that streams and files have been given: that of records that survive the process counts twice.", nil, nil)
 	descSubscriptions = prometheus.NewDesc("netcraq_streams_subscriptions", "Consumers that have memory mapped.", nil, nil)
 	descRecords       = prometheus.NewDesc("netcraq_streams_records_total", "Records that were appended.", nil, nil)
 	descBytes         = prometheus.NewDesc("netcraq_streams_bytes_total", "Bytes of records that were appended.", nil, nil)
@@ -26,6 +26,14 @@ var (
 		"How often a source of a stream ended, and was to be run again.", nil, nil)
 	descMissed = prometheus.NewDesc("netcraq_streams_source_missed_total",
 		"What sources could not tell: it was gone, or too large for the stream.", nil, nil)
+)
+
+var (
+	descFiles     = prometheus.NewDesc("netcraq_streams_files", "Files in memory that are there.", nil, nil)
+	descFileBytes = prometheus.NewDesc("netcraq_streams_files_bytes", "Bytes of files in memory.", nil, nil)
+	descCache     = prometheus.NewDesc("netcraq_streams_cache_total",
+		"How often a file was asked for by its key, and was there or was not, and how many were given up.",
+		[]string{"result"}, nil)
 )
 
 // collector tells a broker's counters.
@@ -44,6 +52,12 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64) { out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
 	count := func(d *prometheus.Desc, v *atomic.Uint64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v.Load()))
+	}
+	held, bytes, hits, misses, evicted := b.files.Count()
+	gauge(descFiles, float64(held))
+	gauge(descFileBytes, float64(bytes))
+	for result, n := range map[string]uint64{"hit": hits, "miss": misses, "evicted": evicted} {
+		out <- prometheus.MustNewConstMetric(descCache, prometheus.CounterValue, float64(n), result)
 	}
 	gauge(descStreams, float64(streams))
 	gauge(descMemory, float64(all))

@@ -12,6 +12,7 @@ import (
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/internal/futex"
 	"github.com/netcraq/netcraq/streams/core"
+	"github.com/netcraq/netcraq/streams/files"
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
@@ -29,9 +30,11 @@ type partition struct {
 	kept   *segment.Memory // nil: it is volatile
 	log    *stream.Segment
 	seats  []*seat
-	newest uint64        // mark of the last record
-	news   chan struct{} // not nil: somebody reads, and waits until it is closed
-	ended  error         // why nothing is appended or read any more
+	newest uint64                   // mark of the last record
+	news   chan struct{}            // not nil: somebody reads, and waits until it is closed
+	ended  error                    // why nothing is appended or read any more
+	pinned map[uint64][]*files.File // by object: those that its records refer to
+	unused []*files.File            // that were referred to
 }
 
 // seat is a subscription's part of a partition.
@@ -132,8 +135,30 @@ func copyObjects(to, from *stream.Segment, base uint64) error {
 	return nil
 }
 
+// unpin is for an object that is no more: the files that its records refer to are to be let go of.
+// p.mu is held.
+func (p *partition) unpin(object uint64) {
+	p.unused = append(p.unused, p.pinned[object]...)
+	delete(p.pinned, object)
+}
+
+// letGo lets go of files that are not referred to any more. p.mu is not held: memory is given back
+// to the broker.
+func (p *partition) letGo() {
+	p.mu.Lock()
+	unused := p.unused
+	p.unused = nil
+	p.mu.Unlock()
+	for _, f := range unused {
+		f.Release()
+	}
+}
+
 // free gives back its memory. What consumers have mapped they keep.
 func (p *partition) free() {
+	for object := range p.pinned {
+		p.unpin(object)
+	}
 	if p.memory != nil {
 		p.memory.Close()
 	}
@@ -152,13 +177,18 @@ const pollEvery = 2 * time.Millisecond
 
 // append puts records behind one another, as many as there is room for until ctx ends. It says
 // which offset the first got, and how many were put.
-func (p *partition) append(ctx context.Context, records []stream.Record, at *uint64) (first uint64, n int, err error) {
+// pins are, if there are any, the files of each record, which are the partition's from then on.
+func (p *partition) append(ctx context.Context, records []stream.Record, pins [][]*files.File,
+	at *uint64) (first uint64, n int, err error) {
 	select {
 	case p.turn <- struct{}{}:
 	case <-ctx.Done():
 		return 0, 0, ctx.Err()
 	}
 	defer func() { <-p.turn }()
+	if pins != nil || p.pinned != nil { // who has the turn alone writes to that
+		defer p.letGo()
+	}
 	p.mu.Lock()
 	first = p.ring.Next()
 	if at != nil && p.ended == nil && *at != first {
@@ -169,6 +199,13 @@ func (p *partition) append(ctx context.Context, records []stream.Record, at *uin
 	for n < len(records) && p.ended == nil {
 		waitFor := p.put(&records[n])
 		if waitFor == nil {
+			if pins != nil && len(pins[n]) > 0 {
+				newest := p.ring.Begun() - 1
+				if p.pinned == nil {
+					p.pinned = map[uint64][]*files.File{}
+				}
+				p.pinned[newest] = append(p.pinned[newest], pins[n]...)
+			}
 			n++
 			continue
 		}
@@ -204,6 +241,9 @@ func (p *partition) put(r *stream.Record) (waitFor func(context.Context)) {
 	p.counts.records.Add(1)
 	p.counts.bytes.Add(uint64(len(r.Data)))
 	p.counts.moved.Add(place.Moved)
+	if objects := uint64(p.shared.Objects()); place.Begins && place.Object >= objects {
+		p.unpin(place.Object - objects)
+	}
 	r.Time = now
 	for _, s := range [...]*stream.Segment{p.log, p.shared} { // the log first: who has read it must find it again
 		if s == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/streams/core"
+	"github.com/netcraq/netcraq/streams/files"
 )
 
 // Stream is one of a namespace's.
@@ -49,14 +50,25 @@ func (s *Stream) partition(n int) (*partition, error) {
 // to get. What a source fills programs do not append to: by the marks that stand there the source
 // finds where it was, and its readers believe that they are its records.
 func (s *Stream) Append(ctx context.Context, n int, records []stream.Record, at *uint64) (uint64, int, error) {
+	return s.AppendWithFiles(ctx, n, records, nil, at)
+}
+
+// AppendWithFiles is Append of records that refer to files. Files are held for each record that was
+// appended as long as the record is there; those of others are the caller's still.
+func (s *Stream) AppendWithFiles(ctx context.Context, n int, records []stream.Record, pins [][]*files.File,
+	at *uint64) (uint64, int, error) {
 	if s.Config.Source != nil {
 		return 0, 0, node.Errorf(node.CodeInvalidArgument, "open a stream without a source",
 			"the stream %q is filled by its source", s.Name)
 	}
-	return s.append(ctx, n, records, at)
+	if pins != nil && !s.Config.Volatile {
+		return 0, 0, invalid("records refer to files in streams that are volatile only, since files are")
+	}
+	return s.append(ctx, n, records, pins, at)
 }
 
-func (s *Stream) append(ctx context.Context, n int, records []stream.Record, at *uint64) (uint64, int, error) {
+func (s *Stream) append(ctx context.Context, n int, records []stream.Record, pins [][]*files.File,
+	at *uint64) (uint64, int, error) {
 	p, err := s.partition(n)
 	if err != nil {
 		return 0, 0, err
@@ -67,7 +79,7 @@ func (s *Stream) append(ctx context.Context, n int, records []stream.Record, at 
 				"a record of %d bytes; in objects of %d bytes it has at most %d", len(r.Data), s.Config.ObjectBytes, most)
 		}
 	}
-	return p.append(ctx, records, at)
+	return p.append(ctx, records, pins, at)
 }
 
 // from is where a reader begins.
@@ -241,6 +253,7 @@ func (s *Stream) end(why error) {
 		p.mu.Lock()
 		p.free()
 		p.mu.Unlock()
+		p.letGo()
 	}
 }
 

@@ -128,12 +128,8 @@ func File(path string, size int) (m *Memory, made bool, err error) {
 
 // Pass is a descriptor for a consumer. The caller closes it.
 func (m *Memory) Pass() (*os.File, error) {
-	fd, err := unix.FcntlInt(m.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	runtime.KeepAlive(m)
-	if err != nil {
-		return nil, fmt.Errorf("a descriptor for a consumer: %w", err)
-	}
-	return os.NewFile(uintptr(fd), m.file.Name()), nil
+	defer runtime.KeepAlive(m)
+	return duplicate(m.file)
 }
 
 // Close unmaps it. What consumers have mapped they keep.

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 from netcraq.node import aio, requests
@@ -301,15 +301,19 @@ class Client:
         *,
         partition: int = 0,
         at: int | None = None,
+        files: Sequence[str] = (),
         timeout: float | None = None,
         namespace: str = "",
     ) -> tuple[int, int]:
         """Append records to a partition of a stream: the offset of the first, and how many were
         appended. Where consumers are slow it may be fewer than there are. at: only if this is the
-        offset that the first gets.
+        offset that the first gets. files: the names of those that each of them refers to.
         """
         data: dict[str, Any] = {"stream": stream, "partition": partition}
         data["records"] = [json.loads("{" + value_json(v)[1:] + "}") for v in values]
+        if files:
+            for record in data["records"]:
+                record["files"] = list(files)
         if at is not None:
             data["at"] = at
         answer = self._ask("append", requests.named(namespace, **data), timeout, True)

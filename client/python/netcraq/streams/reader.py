@@ -36,6 +36,27 @@ class Halted(Exception):
     """Somebody waits, and is not to."""
 
 
+class Hold:
+    """While this object lives, and the node does not move its consumer on, the records that it is
+    of stay what they are: the node does not get the object back that they lie in, even when their
+    reader is closed.
+    """
+
+    def __init__(self, way: _Push, part: _Part, number: int) -> None:
+        self._way, self._part, self._number = way, part, number
+        way.pin(part, number)
+
+    def valid(self) -> bool:
+        """Whether the records are still there: all that was read of them until now was theirs."""
+        return self._part.segment.valid(self._number)
+
+    def __del__(self) -> None:
+        """Let go."""
+        if not self.valid():
+            self._way.reader.overrun = True
+        self._way.unpin(self._part, self._number)
+
+
 class Batch:
     """Records of one partition that follow one another: ``for offset, record in batch``.
     ``offset`` is the first one's, ``following`` that behind the last; ``missed`` says how many
@@ -50,6 +71,7 @@ class Batch:
         records: list[Record],
         missed: int,
         release: Callable[[], None],
+        hold: Callable[[], Hold | None] = lambda: None,
     ) -> None:
         self.incarnation = incarnation
         self.partition = partition
@@ -57,6 +79,13 @@ class Batch:
         self.records = records
         self.missed = missed
         self._release: Callable[[], None] | None = release
+        self._hold = hold
+
+    def hold(self) -> Hold | None:
+        """Keep the records' memory beyond the batch's release, until the hold is dropped; to be
+        called before the release. None: the records are copies.
+        """
+        return self._hold()
 
     @property
     def following(self) -> int:
@@ -134,6 +163,7 @@ class Reader:
         self.start, self.incarnation, self.skip, self.batch_bytes = start, incarnation, skip, batch_bytes
         self.next_offset: dict[int, int] = dict(zip(partitions, offsets, strict=False))
         self._kind: type[_Push] | type[_Pull] = _Pull if pull else _Push
+        self.overrun = False  # of what was held
         self._last: Batch | None = None
         self._way: _Push | _Pull | None = None
         self._halted = threading.Event()
@@ -156,8 +186,13 @@ class Reader:
             pause = min(2 * pause, MAX_PAUSE)
 
     def next(self, timeout: float | None = None) -> Batch:
-        """The next batch. It releases the one before. Raises Timeout after timeout seconds."""
+        """The next batch. It releases the one before. Raises Timeout after timeout seconds, and
+        Overrun, where records that were held have been overwritten meanwhile.
+        """
         self.release()
+        if self.overrun:
+            self.overrun = False
+            raise Overrun("the reader held records for too long")
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._way is None:
@@ -236,6 +271,7 @@ class _Part:
         self.object: int = told["object"]
         self.skip: int = told["offset"]  # records before this one were read before
         self.missed: int = told.get("missed", 0)
+        self.pins: dict[int, int] = {}  # objects that holds keep, and how many
         self.at = 0  # bytes of the object that were read
         self.offset = 0  # of the record there
 
@@ -248,6 +284,9 @@ class _Push:
         self.turn = 0
         self.parts: list[_Part] = []
         self.cursor: Cursor | None = None
+        self.pinned = 0
+        self.closing = False  # as soon as nothing is pinned
+        self.pinning = threading.RLock()  # a hold may end anywhere, and in any thread
         where = reader.config.socket
         if where.startswith("tcp://"):
             raise node.InvalidArgument("memory is passed by a Unix socket only", "read with pull=True")
@@ -390,7 +429,7 @@ class _Push:
             if records:
                 missed = p.missed + r.missed(p.number, p.offset)
                 release = self._release(p, p.object, p.offset, offset)
-                batch = Batch(self.incarnation, p.number, p.offset, records, missed, release)
+                batch = Batch(self.incarnation, p.number, p.offset, records, missed, release, self._hold(p))
                 p.missed, p.at, p.offset = 0, at - begin, offset
                 return batch
             if p.object + 1 >= begun:
@@ -414,12 +453,42 @@ class _Push:
 
         return release
 
+    def _hold(self, p: _Part) -> Callable[[], Hold | None]:
+        number = p.object
+        return lambda: None if self.reader.skip else Hold(self, p, number)
+
+    def pin(self, p: _Part, number: int) -> None:
+        """Keep an object."""
+        with self.pinning:
+            p.pins[number] = p.pins.get(number, 0) + 1
+            self.pinned += 1
+
+    def unpin(self, p: _Part, number: int) -> None:
+        """Give it back, when it was kept for the last time."""
+        with self.pinning:
+            self.pinned -= 1
+            p.pins[number] -= 1
+            if p.pins[number] == 0:
+                del p.pins[number]
+                if self.cursor is not None:
+                    self._let_go(p)
+            if self.closing and self.pinned == 0:
+                self._close()
+
     def _let_go(self, p: _Part) -> None:
         assert self.cursor is not None
-        self.cursor.let_go(p.cell, p.object, self.reader.next_offset[p.number])
+        with self.pinning:
+            held = min(p.pins, default=p.object)
+            self.cursor.let_go(p.cell, min(held, p.object), self.reader.next_offset[p.number])
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Give back what is held: at once, or when the last hold ends."""
+        with self.pinning:
+            self.closing = True
+            if self.pinned == 0:
+                self._close()
+
+    def _close(self) -> None:
         self.socket.close()
         if self.cursor is not None:
             self.cursor.close()

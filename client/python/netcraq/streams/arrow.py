@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrow's record batches in streams: their buffers are the node's memory.
+
+    from netcraq.streams import arrow
+
+    with arrow.read("orders") as reader:
+        for item in reader:
+            print(item.batch.num_rows)  # a pyarrow.RecordBatch
+
+docs/streams-arrow.md says what is promised. Needs pyarrow: ``pip install netcraq[arrow]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+
+from netcraq import node
+from netcraq.streams import reader as streams
+from netcraq.streams.columns import Encoder
+from netcraq.streams.files import Draft, Files, Mapped
+from netcraq.streams.memory import Garbage
+
+__all__ = ["Draft", "Files", "Garbage", "Item", "Mapped", "Reader", "Writer", "read"]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A batch, and where it was: the record of an ``offset`` of a ``partition``."""
+
+    partition: int
+    offset: int
+    batch: pa.RecordBatch
+    _hold: streams.Hold | None
+
+    def valid(self) -> bool:
+        """Whether the batch is what it was: False, if the node took its memory for other records,
+        since it was held for longer than the stream's stallMs.
+        """
+        return self._hold is None or self._hold.valid()
+
+
+class Reader:
+    """Reads a stream of batches: ``for item in reader``. It is for one thread. Made by
+    :func:`read`.
+
+    A batch, its columns, and what is made of them without copying, keep the memory that they are
+    in, when the reader has gone on, too, and when it is closed.
+    """
+
+    def __init__(self, reader: streams.Reader, files: Files, own: bool, trusted: bool) -> None:
+        self._reader, self._files, self._own, self._trusted = reader, files, own, trusted
+        self._batch: Iterator[tuple[int, streams.Record]] = iter(())
+        self._partition = 0
+        self._hold: streams.Hold | None = None
+
+    def next(self, timeout: float | None = None) -> Item:
+        """The next batch. What comes before it is done with. Raises Timeout after timeout seconds;
+        Overrun, where a batch was overwritten, that was held for too long; Garbage, where a record
+        is no batch.
+        """
+        while (found := next(self._batch, None)) is None:
+            self._hold = None
+            got = self._reader.next(timeout)
+            self._batch, self._partition, self._hold = iter(got), got.partition, got.hold()
+        offset, record = found
+        batch = self._files.read(record.data, self._hold, self._trusted)
+        return Item(self._partition, offset, batch, self._hold)
+
+    def close(self) -> None:
+        """End it. Batches that are there stay."""
+        self._batch, self._hold = iter(()), None
+        self._reader.close()
+        if self._own:
+            self._files.close()
+
+    def __iter__(self) -> Self:
+        """The reader itself."""
+        return self
+
+    def __next__(self) -> Item:
+        """The next batch."""
+        return self.next()
+
+    def __enter__(self) -> Self:
+        """Nothing needs to be done."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """End it."""
+        self.close()
+
+
+def read(stream: str, *, files: Files | None = None, trusted: bool = False, **how: Any) -> Reader:
+    """Read a stream of batches. how: as of :func:`netcraq.streams.read`. files: of the same node;
+    who writes what it has read gives the writer the same. trusted: do not look whether offsets and
+    indices in columns point to where they may; whoever may append to the stream can then crash
+    this program.
+    """
+    own = files is None
+    if files is None:
+        files = Files(how.get("socket"), how.get("namespace", ""))
+    return Reader(streams.read(stream, **how), files, own, trusted)
+
+
+class Writer:
+    """Appends batches to a partition of a stream.
+
+    Without files a batch is a record as a whole, which is copied into it, and by the node into the
+    stream's memory. With files, which need a stream that is volatile, buffers that are in one are
+    referred to; others are copied into a new one, unless they have no more bytes than inline.
+    """
+
+    def __init__(
+        self,
+        client: node.Client,
+        stream: str,
+        partition: int = 0,
+        *,
+        files: Files | None = None,
+        inline: int = 4096,
+        namespace: str = "",
+    ) -> None:
+        self._client, self._stream, self._partition = client, stream, partition
+        self._files, self._inline, self._namespace = files, inline, namespace
+
+    def append(self, batch: pa.RecordBatch, timeout: float | None = None) -> int:
+        """Append a batch, and say which offset it got."""
+        used: list[Mapped] = []
+        if self._files is None:
+            record = Encoder(batch, lambda address, size: None).record()
+        else:
+            record, used = self._files.write(batch, self._inline)
+        return self._client.append(
+            self._stream, [record], partition=self._partition, files=[f.name for f in used],
+            timeout=timeout, namespace=self._namespace,
+        )[0]  # fmt: skip

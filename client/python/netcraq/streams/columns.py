@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrow's columns as a record of a stream: how a batch is written down, and made again where its
+buffers lie (docs/streams-arrow.md). Needs pyarrow.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import types
+
+from netcraq.streams.memory import Garbage
+
+MAGIC, LAYOUT = b"NCARROW1", 1
+# magic, layout, nodes, buffers, files, bytes of the schema, bytes behind it, rows. Where the
+# record's data begin is 24 behind a multiple of 64, so what follows the header begins at one.
+HEADER = struct.Struct("<8sIIIIIIQ")
+FILE = struct.Struct("<16sQ")  # its name, and how long it is
+NODE = struct.Struct("<QqQII")  # length, nulls (-1: not known), offset, buffers, children
+BUFFER = struct.Struct("<IIQQ")  # file (0: this record), 0, offset, bytes
+ABSENT = 0xFFFFFFFF  # in place of a file: there is no such buffer
+ALIGN = 64
+NOTHING = pa.py_buffer(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Where bytes are in a file that is shared. The file's name has 16 bytes."""
+
+    name: bytes
+    file_bytes: int
+    offset: int
+
+
+Find = Callable[[int, int], Piece | None]
+"""Finds in which file an address, and so many bytes from there, are."""
+Open = Callable[[bytes, int], pa.Buffer]
+"""Maps a file of a name and a length."""
+
+
+class _Exported(ctypes.Structure):
+    """Arrow's C data interface: ArrowArray."""
+
+
+_Exported._fields_ = (
+    ("length", ctypes.c_int64),
+    ("null_count", ctypes.c_int64),
+    ("offset", ctypes.c_int64),
+    ("n_buffers", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+    ("children", ctypes.POINTER(ctypes.POINTER(_Exported))),
+    ("dictionary", ctypes.POINTER(_Exported)),
+    ("release", ctypes.c_void_p),
+    ("private_data", ctypes.c_void_p),
+)
+_Release = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Exported))
+
+
+def _rounded(n: int) -> int:
+    return (n + ALIGN - 1) // ALIGN * ALIGN
+
+
+def _kind(t: pa.DataType) -> tuple[str, int, list[pa.DataType]]:
+    """What a type's buffers are behind its validity: "bits" with their width, "offsets" with theirs
+    (and "data", if they are into bytes); and its children, a dictionary among them.
+    """
+    if types.is_null(t):
+        return "null", 0, []
+    if types.is_dictionary(t):
+        return "bits", t.index_type.bit_width, [t.value_type]
+    if types.is_string(t) or types.is_binary(t):
+        return "data", 4, []
+    if types.is_large_string(t) or types.is_large_binary(t):
+        return "data", 8, []
+    if types.is_map(t):
+        return "offsets", 4, [pa.struct([t.key_field, t.item_field])]
+    if types.is_list(t):
+        return "offsets", 4, [t.value_type]
+    if types.is_large_list(t):
+        return "offsets", 8, [t.value_type]
+    if types.is_fixed_size_list(t):
+        return "none", 0, [t.value_type]
+    if types.is_struct(t):
+        return "none", 0, [f.type for f in t]
+    try:
+        return "bits", t.bit_width, []
+    except ValueError:
+        raise TypeError(f"columns of type {t} are not sent: cast them") from None
+
+
+def _sizes(t: pa.DataType, a: _Exported) -> list[int]:
+    """How many bytes of each of its buffers an array needs."""
+    kind, width, _ = _kind(t)
+    n = a.offset + a.length
+    bits = (n + 7) // 8
+    if kind == "null":
+        return []
+    if kind == "bits":
+        return [bits, (n * width + 7) // 8]
+    if kind == "none":
+        return [bits]
+    offsets = (n + 1) * width
+    if kind == "offsets":
+        return [bits, offsets]
+    last = 0
+    if a.buffers[1] and n:
+        last = int.from_bytes(ctypes.string_at(a.buffers[1] + n * width, width), "little")
+    return [bits, offsets, last]
+
+
+class Encoder:
+    """Writes one batch down. ``record()`` is the record; ``copied`` says how many bytes of buffers
+    were copied for it, ``shared`` how many are in files.
+    """
+
+    def __init__(self, batch: pa.RecordBatch, find: Find) -> None:
+        if not batch.num_columns:
+            raise TypeError("a batch without columns")
+        self.batch, self.find = batch, find
+        self.copied = self.shared = 0
+        self.files: dict[bytes, tuple[int, int]] = {}  # by name: the number, and the length
+        self._nodes: list[bytes] = []
+        self._buffers: list[tuple[int, int, int]] = []
+        self._new: list[tuple[int, int]] = []  # addresses of buffers that are in no file, and their bytes
+        for column in batch.columns:
+            self._column(column)
+
+    def _column(self, column: pa.Array) -> None:
+        while isinstance(column, pa.ExtensionArray):
+            column = column.storage
+        exported = _Exported()
+        column._export_to_c(ctypes.addressof(exported))
+        try:
+            self._array(column.type, exported)
+        finally:
+            _Release(exported.release)(ctypes.pointer(exported))
+
+    def _array(self, t: pa.DataType, a: _Exported) -> None:
+        while isinstance(t, pa.BaseExtensionType):
+            t = t.storage_type
+        sizes = _sizes(t, a)
+        children = [a.children[i].contents for i in range(a.n_children)]
+        if a.dictionary:
+            children.append(a.dictionary.contents)
+        self._nodes.append(NODE.pack(a.length, a.null_count, a.offset, len(sizes), len(children)))
+        for i, size in enumerate(sizes):
+            self._buffer(a.buffers[i], size, i > 0)
+        for child_type, child in zip(_kind(t)[2], children, strict=True):
+            self._array(child_type, child)
+
+    def _buffer(self, address: int | None, size: int, needed: bool) -> None:
+        if not address and not needed:
+            self._buffers.append((ABSENT, 0, 0))
+        elif address and size and (piece := self.find(address, size)) is not None:
+            number, _ = self.files.setdefault(piece.name, (1 + len(self.files), piece.file_bytes))
+            self._buffers.append((number, piece.offset, size))
+            self.shared += size
+        else:  # where Arrow has no buffer for an array that is empty, it is zeros
+            self._buffers.append((0, len(self._new), size))
+            self._new.append((address or 0, size))
+
+    @property
+    def new_bytes(self) -> int:
+        """How many bytes the buffers take that are in no file."""
+        return sum(_rounded(size) for _, size in self._new)
+
+    def copy_new(self, to: memoryview) -> None:
+        """Copy the buffers that are in no file, each to the next place that is aligned."""
+        at = 0
+        for address, size in self._new:
+            if address and size:
+                target = (ctypes.c_char * size).from_buffer(to, at)
+                ctypes.memmove(target, address, size)
+                self.copied += size
+            at += _rounded(size)
+
+    def head(self, name: bytes = b"", file_bytes: int = 0) -> bytes:
+        """The record without the buffers that are new: they follow, or are in a file of a name."""
+        schema = self.batch.schema.serialize()
+        files = dict(self.files)
+        number = 0
+        if name:
+            number, _ = files.setdefault(name, (1 + len(files), file_bytes))
+        tables = len(files) * FILE.size + len(self._nodes) * NODE.size + len(self._buffers) * BUFFER.size
+        begin = _rounded(tables + schema.size)
+        places, at = [], 0 if name else begin
+        for _, size in self._new:
+            places.append(at)
+            at += _rounded(size)
+        out = bytearray(HEADER.size + begin)
+        counts = len(self._nodes), len(self._buffers), len(files), schema.size, 0 if name else self.new_bytes
+        HEADER.pack_into(out, 0, MAGIC, LAYOUT, *counts, self.batch.num_rows)
+        at = HEADER.size
+        for file, (_, length) in sorted(files.items(), key=lambda f: f[1][0]):
+            FILE.pack_into(out, at, file, length)
+            at += FILE.size
+        for node in self._nodes:
+            out[at : at + NODE.size] = node
+            at += NODE.size
+        for file, offset, size in self._buffers:
+            if file == 0:
+                file, offset = number, places[offset]
+            BUFFER.pack_into(out, at, file, 0, offset, size)
+            at += BUFFER.size
+        out[at : at + schema.size] = schema
+        return bytes(out)
+
+    def record(self) -> bytes:
+        """The record, with the buffers that are new."""
+        head = self.head()
+        out = bytearray(len(head) + self.new_bytes)
+        out[: len(head)] = head
+        if self.new_bytes:
+            with memoryview(out) as whole, whole[len(head) :] as behind:
+                self.copy_new(behind)
+        return bytes(out)
+
+
+@functools.lru_cache(64)
+def _schema(data: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(data))
+
+
+def _header(view: memoryview) -> tuple[int, int, int, int, int, int]:
+    if len(view) < HEADER.size:
+        raise Garbage("a record that is no batch")
+    magic, layout, nodes, buffers, files, schema, inline, rows = HEADER.unpack_from(view)
+    if (magic, layout) != (MAGIC, LAYOUT):
+        raise Garbage("a record that is no batch, or one of a layout that is not known")
+    tables = files * FILE.size + nodes * NODE.size + buffers * BUFFER.size + schema
+    if HEADER.size + _rounded(tables) + inline != len(view):
+        raise Garbage("a batch that is not as long as it says")
+    return nodes, buffers, files, schema, inline, rows
+
+
+def decode(data: memoryview | bytes, base: object, open_file: Open, trusted: bool) -> pa.RecordBatch:
+    """Make a batch of a record. Its buffers lie where the record does, and in files. base lives as
+    long as one of the former does. Nothing that the record says is believed, unless it is trusted:
+    then what is in buffers of offsets and indices is.
+    """
+    whole = pa.py_buffer(data)
+    view = memoryview(data)
+    n_nodes, n_buffers, n_files, schema_bytes, _, rows = _header(view)
+    at = HEADER.size + n_files * FILE.size
+    files = [open_file(*file) for file in FILE.iter_unpack(view[HEADER.size : at])]
+    nodes = NODE.iter_unpack(view[at : at + n_nodes * NODE.size])
+    at += n_nodes * NODE.size
+    buffers = BUFFER.iter_unpack(view[at : at + n_buffers * BUFFER.size])
+    at += n_buffers * BUFFER.size
+    try:
+        schema = _schema(bytes(view[at : at + schema_bytes]))
+    except (pa.ArrowInvalid, OSError) as e:
+        raise Garbage(f"a batch without a schema: {e}") from None
+    here = pa.foreign_buffer(whole.address + HEADER.size, whole.size - HEADER.size, base=(base, whole))
+
+    def pieces() -> Iterator[pa.Buffer | None]:
+        for file, _, offset, size in buffers:
+            if file == ABSENT:
+                yield None
+                continue
+            if file > len(files):
+                raise Garbage(f"a buffer of file {file}, of {len(files)}")
+            of = files[file - 1] if file else here
+            if offset + size > of.size:
+                raise Garbage(f"a buffer of {size} bytes from {offset} on, in {of.size} bytes")
+            yield of.slice(offset, size)
+
+    decoder = _Decoder(nodes, pieces(), trusted)
+    try:
+        columns = [decoder.array(field.type, rows) for field in schema]
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+        batch.validate(full=not trusted)
+    except (pa.ArrowException, StopIteration, ValueError, TypeError, OverflowError) as e:
+        raise Garbage(f"a batch that cannot be: {e!r}") from None
+    return batch
+
+
+class _Decoder:
+    """Makes arrays of nodes and buffers."""
+
+    def __init__(
+        self, nodes: Iterator[tuple[int, int, int, int, int]], buffers: Iterator[pa.Buffer | None], trusted: bool
+    ) -> None:
+        self.nodes, self.buffers, self.trusted = nodes, buffers, trusted
+
+    def array(self, t: pa.DataType, rows: int | None = None) -> pa.Array:
+        """The next one, of a type."""
+        if isinstance(t, pa.BaseExtensionType):
+            return pa.ExtensionArray.from_storage(t, self.array(t.storage_type, rows))
+        length, nulls, offset, n_buffers, n_children = next(self.nodes)
+        kind, _, children = _kind(t)
+        if n_buffers != {"null": 0, "none": 1, "data": 3}.get(kind, 2) or n_children != len(children):
+            raise Garbage(f"an array of {t} of {n_buffers} buffers and {n_children} children")
+        if length >> 48 or offset >> 48 or not -1 <= nulls <= length or (rows is not None and length != rows):
+            raise Garbage(f"an array of {length} values from {offset} on, {nulls} of them null")
+        if kind == "null":
+            return pa.nulls(length)
+        buffers = [next(self.buffers) for _ in range(n_buffers)]
+        if any(b is None for b in buffers[1:]):
+            raise Garbage(f"an array of {t} without its buffers")
+        if buffers[0] is None:
+            nulls = 0
+        elif not self.trusted:
+            nulls = -1  # it is counted
+        if types.is_dictionary(t):
+            indices = pa.Array.from_buffers(t.index_type, length, buffers, nulls, offset)
+            indices.validate()
+            return pa.DictionaryArray.from_arrays(
+                indices, self.array(t.value_type), ordered=t.ordered, safe=not self.trusted
+            )
+        made = [self.array(child) for child in children]
+        return pa.Array.from_buffers(t, length, buffers, nulls, offset, made or None)

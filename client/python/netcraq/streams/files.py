@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node's files in memory: written once, mapped by others, and referred to by records of streams
+(docs/streams-arrow.md). Needs pyarrow.
+"""
+
+from __future__ import annotations
+
+import array
+import bisect
+import collections
+import contextlib
+import json
+import mmap
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Self
+
+import pyarrow as pa
+
+from netcraq import node
+from netcraq.node.engine import configure
+from netcraq.streams.columns import Encoder, Piece, decode
+from netcraq.streams.memory import Garbage
+
+
+class Mapped:
+    """A file that is mapped for reading. ``buffer`` is all of it; what is made of that keeps the
+    file mapped, and held at the node.
+    """
+
+    def __init__(self, owner: Files, request: int, name: str, fd: int) -> None:
+        self.name = name
+        size = os.fstat(fd).st_size  # it is sealed: it stays
+        self._map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        self._whole = pa.py_buffer(memoryview(self._map))
+        self.address, self.size = self._whole.address, size
+        self._let_go = weakref.finalize(self, owner._over, request, owner._generation)
+        self._let_go.atexit = False
+
+    @property
+    def buffer(self) -> pa.Buffer:
+        """All of it."""
+        return pa.foreign_buffer(self.address, self.size, base=self)
+
+
+class Draft:
+    """A file that is being made: write to ``memory``, and ``seal`` it."""
+
+    def __init__(self, owner: Files, request: int, name: str, fds: list[int]) -> None:
+        self.name, self._owner = name, owner
+        mapped = Mapped(owner, request, name, fds[1])
+        self._map = mmap.mmap(fds[0], mapped.size, flags=mmap.MAP_SHARED)
+        self._mapped: Mapped | None = mapped
+        self.memory = memoryview(self._map)
+
+    def seal(self, key: str = "") -> Mapped:
+        """End writing to it: ``memory`` is gone, and nothing that was made of it may be there any
+        more. With a key others find it by that.
+        """
+        self.memory.release()
+        self._map.close()
+        self._owner._ask("sealFile", {"file": self.name, "key": key})
+        mapped, self._mapped = self._mapped, None
+        assert mapped is not None, "it is sealed already"
+        return self._owner._enter(mapped)
+
+
+class Files:
+    """The files of a node, by its Unix socket. What is mapped is held as long as this object's
+    connection is. It is for several threads, one of which waits for the others.
+
+    ``copied`` counts the bytes that were copied into new files and records, ``shared`` those that
+    were not, since they were in files.
+    """
+
+    def __init__(
+        self, socket: str | os.PathLike[str] | None = None, namespace: str = "", timeout: float = 30.0
+    ) -> None:
+        self._config = configure(socket, namespace, "", timeout, timeout, 64)
+        self._lock = threading.Lock()
+        self._socket: Any = None
+        self._generation = 0  # counts connections: what was held by one before is not any more
+        self._last = 0
+        self._buffer = b""
+        self._fds: list[int] = []
+        self._ended: set[Any] = set()  # requests that were answered for the last time, meanwhile
+        self._released: collections.deque[tuple[int, int]] = collections.deque()
+        self._known: weakref.WeakValueDictionary[str, Mapped] = weakref.WeakValueDictionary()
+        self._places: list[tuple[int, int, weakref.ref[Mapped]]] = []  # by address; the sizes
+        self.copied = self.shared = 0
+
+    # Requests. Those that hold something last, so it is their numbers that are kept.
+
+    def _ask(self, func: str, data: dict[str, Any]) -> tuple[int, dict[str, Any], list[int]]:
+        """Ask for something, and give what is answered first: the request's number, the data, and
+        the descriptors.
+        """
+        with self._lock:
+            self._flush()
+            answer = self._exchange(func, data)
+        self._settle()
+        return answer
+
+    def _exchange(self, func: str, data: dict[str, Any]) -> tuple[int, dict[str, Any], list[int]]:
+        if self._config.namespace:
+            data = {**data, "namespace": self._config.namespace}
+        try:
+            if self._socket is None:
+                self._connect()
+            self._last += 1
+            request = {"id": self._last, "func": func, "data": {k: v for k, v in data.items() if v}}
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+            while True:
+                answer = self._receive()
+                if answer.get("id") == self._last:
+                    break
+                self._ended.add(answer.get("id"))
+        except (OSError, ValueError) as e:
+            self._disconnect()
+            if isinstance(e, TimeoutError):
+                raise node.Timeout(f"{func} was not answered in time") from None
+            raise node.Unavailable(f"{func}: {e}") from None
+        if "error" in answer:
+            raise node.errors.error_of(answer["error"])
+        told = answer["data"]
+        n = told.get("descriptors", 0)
+        fds, self._fds = self._fds[:n], self._fds[n:]
+        if len(fds) != n:
+            raise Garbage("what answers is no node server that passes memory")
+        return self._last, told, fds
+
+    def _connect(self) -> None:
+        where = self._config.socket
+        if where.startswith("tcp://"):
+            raise node.InvalidArgument("memory is passed by a Unix socket only")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(self._config.timeout)
+        self._socket.connect(where.removeprefix("unix://"))
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        for fd in self._fds:
+            os.close(fd)
+        self._socket, self._buffer, self._fds, self._ended = None, b"", [], set()
+        self._generation += 1
+        self._known.clear()
+        self._places = []
+
+    def _receive(self) -> dict[str, Any]:
+        while b"\n" not in self._buffer:
+            room = socket.CMSG_SPACE(4 * 8)
+            data, messages, _, _ = self._socket.recvmsg(1 << 16, room, socket.MSG_CMSG_CLOEXEC)
+            for level, kind, content in messages:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    got = array.array("i")
+                    got.frombytes(content[: len(content) // 4 * 4])
+                    self._fds += got
+            if not data:
+                raise ConnectionResetError("the node's server ended the connection")
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _over(self, request: int, generation: int) -> None:
+        """A request may end. It may be called anywhere, also while another one is made."""
+        self._released.append((request, generation))
+        self._settle()
+
+    def _settle(self) -> None:
+        while self._released and self._lock.acquire(blocking=False):
+            try:
+                self._flush()
+            except node.NodeError:
+                pass  # the connection is gone, and all requests with it
+            finally:
+                self._lock.release()
+
+    def _flush(self) -> None:
+        while self._released:
+            request, generation = self._released.popleft()
+            if generation != self._generation or self._socket is None:
+                continue
+            self._exchange("cancel", {"id": request})
+            # Nothing is left unread: the server would end the connection for that.
+            try:
+                while request not in self._ended:
+                    self._ended.add(self._receive().get("id"))
+            except (OSError, ValueError):
+                self._disconnect()
+            self._ended.discard(request)
+
+    # Files.
+
+    def _adopt(self, request: int, told: dict[str, Any], fds: list[int]) -> Mapped:
+        try:
+            return Mapped(self, request, told["file"], fds[0])
+        except BaseException:
+            self._over(request, self._generation)
+            raise
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _enter(self, mapped: Mapped) -> Mapped:
+        """Know a file by its name, and by where it is."""
+        with self._lock:
+            self._known[mapped.name] = mapped
+            kept = [p for p in self._places if p[2]() is not None]
+            bisect.insort(kept, (mapped.address, mapped.size, weakref.ref(mapped)), key=lambda p: p[0])
+            self._places = kept
+        return mapped
+
+    def make(self, size: int) -> Draft:
+        """Make a file, to be written to. What is written there is shared without a copy."""
+        request, told, fds = self._ask("makeFile", {"bytes": size})
+        try:
+            return Draft(self, request, told["file"], fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def open(self, name: str) -> Mapped:
+        """Map a file."""
+        known = self._known.get(name)
+        if known is not None:
+            return known
+        try:
+            answer = self._ask("openFile", {"file": name})
+        except node.Unavailable:  # the connection had ended
+            answer = self._ask("openFile", {"file": name})
+        return self._enter(self._adopt(*answer))
+
+    def find(self, address: int, size: int) -> tuple[Mapped, int] | None:
+        """Which file that is mapped has some bytes, and where."""
+        places = self._places
+        i = bisect.bisect_right(places, address, key=lambda p: p[0]) - 1
+        if i < 0:
+            return None
+        begin, length, ref = places[i]
+        mapped = ref()
+        if mapped is None or address + size > begin + length:
+            return None
+        return mapped, address - begin
+
+    def write(self, batch: pa.RecordBatch, inline: int = 0) -> tuple[bytes, list[Mapped]]:
+        """Write a batch down as a record, and give the files that it refers to: those that its
+        buffers are in, and a new one for the others, unless they have no more bytes than inline.
+        """
+        used: dict[str, Mapped] = {}
+
+        def find(address: int, size: int) -> Piece | None:
+            found = self.find(address, size)
+            if found is None:
+                return None
+            used[found[0].name] = found[0]
+            return Piece(bytes.fromhex(found[0].name), found[0].size, found[1])
+
+        encoder = Encoder(batch, find)
+        if encoder.new_bytes > inline:
+            draft = self.make(encoder.new_bytes)
+            encoder.copy_new(draft.memory)
+            made = draft.seal()
+            used[made.name] = made
+            record = encoder.head(bytes.fromhex(made.name), made.size)
+        else:
+            record = encoder.record()
+        self.copied += encoder.copied
+        self.shared += encoder.shared
+        return record, list(used.values())
+
+    def read(self, record: bytes | memoryview, base: object, trusted: bool) -> pa.RecordBatch:
+        """Make a batch of a record."""
+
+        def open_file(name: bytes, size: int) -> pa.Buffer:
+            mapped = self.open(name.hex())
+            if mapped.size != size:
+                raise Garbage(f"a file of {mapped.size} bytes, not {size}")
+            return mapped.buffer
+
+        return decode(record, base, open_file, trusted)
+
+    def decoded(self, key: str, decode_it: Callable[[], pa.RecordBatch], trusted: bool = False) -> pa.RecordBatch:
+        """What stands under a key in the node's cache; where there is nothing, decode it, and put
+        it there. The key says what is decoded, by its content's hash, and how: "parquet:" and
+        SHA-256, say. Of several that ask at the same time, in whatever process, one decodes. Where
+        there is no room for it, it is the caller's alone.
+        """
+        request, told, fds = self._ask("openFile", {"key": key})
+        if told.get("file"):
+            return self._unpacked(self._enter(self._adopt(request, told, fds)), trusted)
+        try:
+            batch = decode_it()
+            encoder = Encoder(batch, lambda address, size: None)
+            # The file is a record, with its buffers, which 24 bytes in front make aligned.
+            head = encoder.head()
+            body = 24 + len(head)
+            try:
+                draft = self.make(body + encoder.new_bytes)
+            except node.QuotaExceeded:
+                return batch
+            draft.memory[24:body] = head
+            if encoder.new_bytes:
+                with draft.memory[body:] as behind:
+                    encoder.copy_new(behind)
+            self.copied += encoder.copied
+            return self._unpacked(draft.seal(key), True)
+        finally:
+            self._over(request, self._generation)
+
+    def _unpacked(self, mapped: Mapped, trusted: bool) -> pa.RecordBatch:
+        def none(name: bytes, size: int) -> pa.Buffer:
+            raise Garbage("what was decoded refers to another file")
+
+        return decode(memoryview(mapped.buffer)[24:], mapped, none, trusted)
+
+    def close(self) -> None:
+        """End it. What is mapped stays mapped, and is not held any more."""
+        with self._lock:
+            self._disconnect()
+
+    def __enter__(self) -> Self:
+        """Nothing needs to be done."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """End it."""
+        with contextlib.suppress(OSError):
+            self.close()

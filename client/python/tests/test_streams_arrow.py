@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrow's batches in streams, against the node API's server in Go."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import gc
+import os
+import select
+import struct
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+
+import pytest
+from netcraq import node, streams
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install netcraq[arrow]")
+from netcraq.streams import arrow, columns  # noqa: E402
+
+PATIENCE = 60.0
+
+
+@pytest.fixture()
+def server(memserver_program: str) -> Iterator[str]:
+    """A server's socket."""
+    with tempfile.TemporaryDirectory() as place:
+        path = os.path.join(place, "s")
+        command = [memserver_program, "--socket", path, "--streams", os.path.join(place, "streams")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert any(line.strip() == "listening" for line in process.stdout)
+            yield path
+            process.kill()
+
+
+@pytest.fixture()
+def client(server: str) -> Iterator[node.Client]:
+    with node.connect(server, timeout=PATIENCE) as made:
+        yield made
+
+
+ALL = pa.record_batch(
+    {
+        "integers": pa.array([1, 2, None]),
+        "strings": pa.array(["x", "yy", None]),
+        "large": pa.array(["a", None, "c"], pa.large_string()),
+        "dictionary": pa.array(["u", "v", "u"]).dictionary_encode(),
+        "lists": pa.array([[1], None, [2, 3]]),
+        "fixed": pa.array([[1, 2], [3, 4], None], pa.list_(pa.int16(), 2)),
+        "maps": pa.array([[("a", 1)], [], [("b", None)]], pa.map_(pa.string(), pa.int32())),
+        "structs": pa.array([{"x": 1, "y": [True]}, None, {"x": 3, "y": None}]),
+        "nulls": pa.nulls(3),
+        "bits": pa.array([True, None, False]),
+        "decimals": pa.array([decimal.Decimal("1.5")] * 3),
+        "times": pa.array([datetime.datetime(2026, 1, 2, 3)] * 3, pa.timestamp("us", "UTC")),
+        "uuids": pa.array([b"0" * 16] * 3, pa.uuid()),
+        "bytes": pa.array([b"abc"] * 3, pa.binary(3)),
+    },
+)
+
+
+def buffers(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
+    """All of a batch's buffers that have something, without dictionaries'."""
+    for column in batch.columns:
+        yield from (b for b in column.buffers() if b is not None and b.size)
+
+
+def mapped(kind: str) -> list[tuple[int, int]]:
+    """Where this process has files of a kind mapped."""
+    out = []
+    with open("/proc/self/maps") as f:
+        for row in f:
+            if kind in row:
+                begin, end = (int(x, 16) for x in row.split(maxsplit=1)[0].split("-"))
+                out.append((begin, end))
+    return out
+
+
+def inside(batch: pa.RecordBatch, kind: str) -> bool:
+    """Whether all of a batch's buffers are in files of a kind."""
+    places = mapped(kind)
+    return all(any(a <= b.address and b.address + b.size <= z for a, z in places) for b in buffers(batch))
+
+
+SEGMENT, FILE = "netcraq-stream", "netcraq-file"
+
+
+@pytest.mark.parametrize("pull", [False, True], ids=["push", "pull"])
+def test_batches(server: str, client: node.Client, pull: bool) -> None:
+    client.open_stream("s", {"objects": 4})
+    writer = arrow.Writer(client, "s")
+    want = [ALL, ALL.slice(1), ALL.slice(1, 1), ALL.slice(3)]
+    with arrow.read("s", socket=server, pull=pull) as reader:
+        for i in range(100):  # many times what the ring has
+            batch = want[i % len(want)]
+            assert writer.append(batch) == i
+            item = reader.next(PATIENCE)
+            assert item.offset == i and item.batch.equals(batch) and item.batch.schema.equals(batch.schema)
+            assert all(b.address % 64 == 0 for b in buffers(item.batch)) or pull
+            assert inside(item.batch, SEGMENT) is not pull
+            del item
+
+
+def test_batch_holds_its_object(server: str, client: node.Client) -> None:
+    """The node does not get back what a batch, or a column of it, is in: not when the reader goes
+    on, and not when it is closed.
+    """
+    client.open_stream("s", {"objectBytes": 1024, "objects": 4, "stallMs": 3_600_000})
+    writer = arrow.Writer(client, "s")
+    number = 0
+
+    def fill() -> None:
+        """Append until somebody holds what would be overwritten."""
+        nonlocal number
+        with pytest.raises(node.NodeError):
+            for _ in range(50):
+                writer.append(pa.record_batch({"n": pa.array([number] * 40)}), timeout=0.5)
+                number += 1
+
+    reader = arrow.read("s", socket=server)
+    writer.append(pa.record_batch({"n": pa.array([-7] * 40)}))
+    first = reader.next(PATIENCE)
+    kept = first.batch.column(0).slice(1)
+    fill()
+    for i in range(number):
+        assert reader.next(PATIENCE).batch.column(0)[0].as_py() == i
+    assert first.valid() and number < 50
+    fill()  # the reader is done with all others, and not with this one
+    reader.close()
+    del first
+    gc.collect()
+    fill()  # the column still is
+    assert kept.to_pylist() == [-7] * 39 and inside(pa.record_batch({"n": kept}), SEGMENT)
+    del kept, reader
+    gc.collect()
+    for _ in range(50):
+        writer.append(pa.record_batch({"n": pa.array([number] * 40)}), timeout=PATIENCE)
+    assert mapped(SEGMENT) == []
+
+
+def test_batch_that_was_held_for_too_long(server: str, client: node.Client) -> None:
+    """A batch that the node has overwritten says so, and so does its reader."""
+    client.open_stream("s", {"objectBytes": 1024, "objects": 4, "stallMs": 50})
+    writer = arrow.Writer(client, "s")
+    with arrow.read("s", socket=server) as reader:
+        writer.append(pa.record_batch({"n": pa.array([-7] * 40)}))
+        item = reader.next(PATIENCE)
+        assert item.valid()
+        for i in range(10):
+            writer.append(pa.record_batch({"n": pa.array([i] * 40)}), timeout=PATIENCE)
+        assert not item.valid()
+        with pytest.raises(streams.Overrun):
+            reader.next(PATIENCE)
+        del item
+        gc.collect()
+        with pytest.raises(streams.Overrun):
+            reader.next(PATIENCE)
+        assert reader.next(PATIENCE).valid()
+
+
+def record(batch: pa.RecordBatch) -> bytearray:
+    """A batch as a record."""
+    return bytearray(columns.Encoder(batch, lambda address, size: None).record())
+
+
+def no_file(name: bytes, length: int) -> pa.Buffer:
+    raise columns.Garbage("there is no file")
+
+
+def refused(data: bytes, open_file: columns.Open = no_file) -> None:
+    with pytest.raises(columns.Garbage):
+        columns.decode(bytes(data), None, open_file, False)
+
+
+def test_hostile_records() -> None:
+    """What a record says of itself is not believed: it is a batch, or it is refused, and nothing
+    else is read than its own bytes.
+    """
+    for data in (b"", b"x" * 39, b"x" * 400, columns.MAGIC):
+        refused(data)
+    good = record(ALL)
+    for n in range(0, len(good), 41):
+        refused(good[:n])
+    # Every field of every table, at its bounds.
+    counts = columns.HEADER.unpack_from(good)
+    tables = columns.HEADER.size + counts[2] * columns.NODE.size + counts[3] * columns.BUFFER.size
+    for at in range(8, tables, 4):
+        for value in (0, 0x7FFFFFFF, 0xFFFFFFFF):
+            bad = bytearray(good)
+            struct.pack_into("<I", bad, at, value)
+            try:
+                got = columns.decode(bytes(bad), None, no_file, False)
+            except columns.Garbage:
+                continue
+            got.to_pylist()  # it may be another batch, but is one
+    # What offsets and indices in buffers say.
+    for batch in (
+        pa.record_batch({"s": pa.array(["x" * 9, "y"])}),
+        pa.record_batch({"l": pa.array([[1, 2], [3]])}),
+        pa.record_batch({"d": pa.array(["u", "v"]).dictionary_encode()}),
+    ):
+        good = record(batch)
+        found = 0
+        header = columns.HEADER.unpack_from(good)
+        for at in range(len(good) - header[6], len(good), 4):
+            bad = bytearray(good)
+            struct.pack_into("<I", bad, at, 0x7FFFFFF0)
+            try:
+                columns.decode(bytes(bad), None, no_file, False).to_pylist()
+            except columns.Garbage:
+                found += 1
+        assert found
+
+
+def test_other_libraries(server: str, client: node.Client) -> None:
+    """What takes Arrow takes batches as they lie there."""
+    duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
+    client.open_stream("s", {"objects": 4})
+    arrow.Writer(client, "s").append(pa.record_batch({"n": pa.array([1, 2, 3])}))
+    with arrow.read("s", socket=server) as reader:
+        batch = reader.next(PATIENCE).batch
+        read = pa.Table.from_batches([batch])  # noqa: F841 (DuckDB finds it by its name)
+        assert duckdb.sql("select sum(n) from read").fetchall() == [(6,)]
+
+
+VOLATILE = {"objects": 4, "volatile": True}
+
+
+@pytest.fixture()
+def files(server: str) -> Iterator[arrow.Files]:
+    with arrow.Files(server, timeout=PATIENCE) as made:
+        yield made
+
+
+def shared_kb(kind: str) -> tuple[int, int]:
+    """Of the pages of files of a kind that this process has mapped: KiB that are its own copies,
+    and that are the file's.
+    """
+    own = of_file = 0
+    ours = False
+    with open("/proc/self/smaps") as f:
+        for row in f:
+            first, *rest = row.split()
+            if not first.endswith(":"):
+                ours = kind in row
+            elif ours and first in ("Anonymous:", "Rss:"):
+                own += int(rest[0]) if first == "Anonymous:" else 0
+                of_file += int(rest[0]) if first == "Rss:" else 0
+    return own, of_file
+
+
+def test_chain(server: str, client: node.Client, files: arrow.Files) -> None:
+    """A batch goes through steps that project it, slice it, and add a column: nothing of it is
+    copied that was there before, and it is the same memory for all.
+    """
+    steps = 4
+    for i in range(steps + 1):
+        client.open_stream(f"step-{i}", VOLATILE)
+    rows = 20_000
+    draft = files.make(8 * rows)
+    numbers = draft.memory.cast("q")
+    for i in range(0, rows, 1000):
+        numbers[i] = i
+    numbers.release()
+    column = pa.Array.from_buffers(pa.int64(), rows, [None, draft.seal().buffer])
+    words = pa.array([f"w{i % 7}" for i in range(rows)]).dictionary_encode()
+    first = pa.record_batch({"n": column, "w": words, "s": pa.array([str(i) for i in range(rows)])})
+    arrow.Writer(client, "step-0", files=files).append(first)
+    assert files.shared == 8 * rows  # born in a file: it was not copied
+    copied = files.copied
+    values = first.to_pydict()
+    del first, column
+    for i in range(steps):  # each a client of its own
+        with (
+            arrow.Files(server) as own,
+            arrow.read(f"step-{i}", socket=server, files=own) as reader,
+        ):
+            batch = reader.next(PATIENCE).batch
+            assert batch.to_pydict() == values and inside(batch, FILE)
+            want = batch.select(batch.schema.names[::-1]).slice(1000)
+            if i == 1:
+                want = want.append_column("new", pa.array([i] * want.num_rows, pa.int8()))
+            arrow.Writer(client, f"step-{i + 1}", files=own).append(want)
+            assert own.copied == (want.num_rows if i == 1 else 0)
+            assert own.shared > 8 * want.num_rows
+            values = want.to_pydict()
+            del batch, want
+            gc.collect()
+    with arrow.read(f"step-{steps}", socket=server, files=files) as reader:
+        batch = reader.next(PATIENCE).batch
+        assert batch.to_pydict() == values and inside(batch, FILE)
+        own_pages, of_file = shared_kb(FILE)
+        assert own_pages == 0 and of_file * 1024 >= 8 * batch.num_rows
+    assert files.copied == copied
+    kept = batch.column("n")
+    for i in range(steps + 1):
+        client.delete_stream(f"step-{i}")
+    del batch, reader
+    gc.collect()
+    assert kept.to_pylist()[0] == 1000 * steps  # it outlives its reader, and its stream
+    del kept
+    gc.collect()
+    assert mapped(FILE) == []
+
+
+def test_nothing_is_left_unread(server: str) -> None:
+    """A program that lets go of files has read all that it was sent."""
+    with arrow.Files(server, timeout=PATIENCE) as files:
+        for i in range(50):
+            made = files.make(64).seal(f"k:{i}")
+            again = files.open(made.name)
+            assert again is made
+            del made, again
+        gc.collect()
+        assert not select.select([files._socket], [], [], 0.2)[0] and not files._buffer and not files._ended
+        assert mapped(FILE) == []
+
+
+def test_files_are_given_back(server: str, client: node.Client, files: arrow.Files) -> None:
+    """Files that no record refers to any more, and that nobody holds, are no more."""
+    client.open_stream("s", {"objectBytes": 1024, "objects": 4, "volatile": True})
+    writer = arrow.Writer(client, "s", files=files, inline=0)
+    names = []
+    for i in range(20):
+        _, used = files.write(pa.record_batch({"n": pa.array([i] * 1000)}))
+        assert writer.append(pa.record_batch({"n": pa.array([i] * 1000)})) == i
+        names.append(used[0].name)
+        del used
+    with pytest.raises(node.InvalidArgument):  # was in no record
+        files.open(names[-1])
+    with arrow.Files(server) as other, arrow.read("s", socket=server, files=other) as reader:
+        got = []
+        while not got or got[-1] < 19:
+            got.append(reader.next(PATIENCE).batch.column(0)[0].as_py())
+        assert got[0] > 0 and got == list(range(got[0], 20))  # those before were overtaken
+
+
+def test_hostile_references(server: str, client: node.Client, files: arrow.Files) -> None:
+    """Who refers to what is not there, not sealed, not his, or beyond a file, is refused."""
+    client.open_stream("s", VOLATILE)
+    client.open_stream("kept", {"objects": 4})
+    client.open_stream("s", VOLATILE, namespace="others")
+    batch = pa.record_batch({"n": pa.array(range(1000))})
+    data, used = files.write(batch)
+    name = used[0].name
+    draft = files.make(4096)
+    for stream, namespace, named in (
+        ("s", "", "0" * 32),
+        ("s", "", "../" + name),
+        ("s", "", draft.name),  # not sealed
+        ("s", "others", name),
+        ("kept", "", name),
+    ):
+        with pytest.raises(node.InvalidArgument):
+            client.append(stream, [data], files=[name, named], namespace=namespace)
+    with pytest.raises(node.InvalidArgument):
+        client.append("s", [data], files=[name] * 65)
+    with pytest.raises(node.InvalidArgument):
+        files.open(draft.name)
+    # Whoever writes still cannot seal, and after that nobody writes.
+    other = memoryview(draft.memory)
+    with pytest.raises(BufferError):
+        draft.seal()
+    other.release()
+    draft.seal()
+    # Another namespace's records may name it, without saying so: its readers do not get it.
+    client.append("s", [data], namespace="others")
+    with arrow.read("s", socket=server, namespace="others") as reader, pytest.raises(node.InvalidArgument):
+        reader.next(PATIENCE)
+    # What points beyond it, or says that it is longer.
+    counts = columns.HEADER.unpack_from(data)
+    at = columns.HEADER.size + counts[4] * columns.FILE.size + counts[2] * columns.NODE.size
+    places = [at + i * columns.BUFFER.size for i in range(counts[3])]
+    for place in places:
+        if struct.unpack_from("<I", data, place)[0] == columns.ABSENT:
+            continue
+        for offset, size in ((64, 8000), (1 << 62, 8000), (0, 8064), (0, 1 << 63), ((1 << 64) - 8, 16)):
+            bad = bytearray(data)
+            struct.pack_into("<QQ", bad, place + 8, offset, size)
+            with pytest.raises(columns.Garbage):
+                files.read(bytes(bad), None, False)
+    bad = bytearray(data)
+    struct.pack_into("<Q", bad, columns.HEADER.size + 16, 1 << 40)
+    with pytest.raises(columns.Garbage):
+        files.read(bytes(bad), None, False)
+    assert files.read(data, None, False).equals(batch)
+
+
+def test_cache(server: str, files: arrow.Files) -> None:
+    """What several want decoded is decoded once, and is the same memory for them."""
+    decodings = []
+
+    def decode() -> pa.RecordBatch:
+        decodings.append(1)
+        return ALL
+
+    def use() -> None:
+        with arrow.Files(server, timeout=PATIENCE) as own:
+            batch = own.decoded("test:1", decode)
+            assert batch.equals(ALL) and inside(batch, FILE)
+            assert all(b.address % 64 == 0 for b in buffers(batch))
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(decodings) == 1
+    assert files.decoded("test:1", decode).equals(ALL) and len(decodings) == 1
+    # Whoever was to decode it, and could not, leaves it to the next.
+
+    def fail() -> pa.RecordBatch:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        files.decoded("test:2", fail)
+    assert files.decoded("test:2", decode).equals(ALL) and len(decodings) == 2
+
+
+def test_cache_is_bounded(server: str, files: arrow.Files) -> None:
+    """A namespace has 128 MiB. What nobody holds is given up for what is new, the oldest first;
+    what is held is not, and where all is held, what is decoded is its caller's alone.
+    """
+    size = 24 << 20
+    decodings: list[int] = []
+
+    def get(n: int) -> pa.RecordBatch:
+        def decode() -> pa.RecordBatch:
+            decodings.append(n)
+            return pa.record_batch({"b": pa.Array.from_buffers(pa.uint8(), size, [None, pa.py_buffer(bytes(size))])})
+
+        return files.decoded(f"n:{n}", decode, trusted=True)
+
+    held = get(0)
+    for n in range(1, 8):
+        get(n)
+    assert decodings == list(range(8))
+    get(7)
+    get(0)  # it was held
+    assert decodings == list(range(8))
+    get(1)  # it was not
+    assert decodings == [*range(8), 1]
+    all_held = [held, *(get(n) for n in range(10, 16))]
+    assert sum(inside(b, FILE) for b in all_held) == 5

@@ -1,0 +1,132 @@
+package server
+
+import (
+	"context"
+	"os"
+	"unicode/utf8"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/streams/broker"
+	"github.com/netcraq/netcraq/streams/files"
+)
+
+// makeFile makes a file, which lasts as long as the request, and then as long as others hold it. It
+// needs the right to make keys.
+func makeFile(ctx context.Context, k *call, d *node.MakeFileData) (any, error) {
+	if err := k.mayBePassed(); err != nil {
+		return nil, err
+	}
+	b, ns, err := k.streamsIn(ctx, d.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.c.s.config.Authority.Authorize(ctx, k.c.peer, authority.Create, ns); err != nil {
+		return nil, err
+	}
+	f, err := b.Files().Make(ns, d.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	return nil, k.lend(ctx, f, 2, f.Draft)
+}
+
+func sealFile(ctx context.Context, k *call, d *node.SealFileData) (any, error) {
+	b, ns, err := k.streamsIn(ctx, d.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkFileKey(d.Key); err != nil {
+		return nil, err
+	}
+	return struct{}{}, b.Files().Seal(ns, d.File, d.Key)
+}
+
+func checkFileKey(key string) error {
+	if len(key) > node.MaxKeyName || !utf8.ValidString(key) {
+		return invalid("a file's key is UTF-8, of at most %d bytes", node.MaxKeyName)
+	}
+	return nil
+}
+
+// openFile lets a file be mapped, which is held as long as the request lasts. Where there is none
+// of a key the request lasts as long as its caller means to make it.
+func openFile(ctx context.Context, k *call, d *node.OpenFileData) (any, error) {
+	if err := k.mayBePassed(); err != nil {
+		return nil, err
+	}
+	b, ns, err := k.streamsIn(ctx, d.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	if (d.File == "") == (d.Key == "") {
+		return nil, invalid("give file or key")
+	}
+	if err := checkFileKey(d.Key); err != nil {
+		return nil, err
+	}
+	if d.File != "" {
+		f, err := b.Files().Hold(ns, d.File)
+		if err != nil {
+			return nil, err
+		}
+		return nil, k.lend(ctx, f, 1, f.Reader)
+	}
+	f, giveUp, err := b.Files().Find(ctx, ns, d.Key)
+	if err != nil {
+		return nil, err
+	}
+	if f != nil {
+		return nil, k.lend(ctx, f, 1, f.Reader)
+	}
+	defer giveUp()
+	if !k.more(ctx, &node.FileAnswer{}) {
+		return nil, ctx.Err()
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// lend passes a file that is held, and lets go of it when the request ends.
+func (k *call) lend(ctx context.Context, f *files.File, n int, open func() ([]*os.File, error)) error {
+	defer f.Release()
+	answer := &node.FileAnswer{Descriptors: n, File: f.Name, Bytes: f.Bytes}
+	if err := k.pass(ctx, answer, n, open); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// filesOf holds the files that records refer to, for each record. They are of the stream's
+// namespace: its readers may map what they refer to. nil: there are none.
+func (k *call) filesOf(s *broker.Stream, records []node.RecordData) (pins [][]*files.File, err error) {
+	defer func() {
+		if err != nil {
+			for _, of := range pins {
+				letGo(of)
+			}
+		}
+	}()
+	for i, r := range records {
+		if len(r.Files) == 0 {
+			continue
+		}
+		if len(r.Files) > node.MaxRecordFiles {
+			return pins, invalid("a record refers to %d files, of at most %d", len(r.Files), node.MaxRecordFiles)
+		}
+		if pins == nil {
+			pins = make([][]*files.File, len(records))
+		}
+		if pins[i], err = k.c.s.streams.Files().HoldAll(s.Namespace, r.Files); err != nil {
+			return pins, err
+		}
+	}
+	return pins, nil
+}
+
+func letGo(held []*files.File) {
+	for _, f := range held {
+		f.Release()
+	}
+}

@@ -1,0 +1,165 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/streams/broker"
+)
+
+// file asks for something that is answered with a file.
+func (h *hostile) file(text string) node.FileAnswer {
+	h.t.Helper()
+	var r struct{ Data *node.FileAnswer }
+	if err := json.Unmarshal([]byte(h.ask(text, `"descriptors"`)), &r); err != nil {
+		h.t.Fatal(err)
+	}
+	return *r.Data
+}
+
+// written makes a file, and seals it.
+func (h *hostile) written(id int, data string) node.FileAnswer {
+	h.t.Helper()
+	f := h.file(fmt.Sprintf(`{"id":%d,"func":"makeFile","data":{"bytes":%d}}`, id, len(data)))
+	if _, err := unix.Pwrite(h.fds[len(h.fds)-2], []byte(data), 0); err != nil {
+		h.t.Fatal(err)
+	}
+	h.ask(fmt.Sprintf(`{"id":%d,"func":"sealFile","data":{"file":"%s"}}`, id+1, f.File), `"data":{}`)
+	return f
+}
+
+const openVolatile = `{"id":1,"func":"openStream","data":{"stream":"s","config":{"objectBytes":1024,"objects":4,` +
+	`"volatile":true}}}`
+
+// A file is a namespace's: who may not watch that, or not make keys there, gets none of it, and no
+// record of another namespace keeps it or lends it.
+func TestFilesOfOthers(t *testing.T) {
+	p := &changing{t: t}
+	rule := `[{user: "%d", namespace: shop, access: {shop: %s, other: %s}}]`
+	p.set(fmt.Sprintf(rule, os.Getuid(), "write", "read"))
+	_, path := start(t, Config{Authority: p})
+	h := newHostile(t, path)
+	f := h.written(1, "secret")
+	h.ask(`{"id":3,"func":"makeFile","data":{"namespace":"other","bytes":1}}`, `"permission_denied"`)
+	h.ask(`{"id":3,"func":"makeFile","data":{"namespace":"third","bytes":1}}`, `"permission_denied"`)
+	for i, ask := range []string{
+		`{"id":3,"func":"openFile","data":{"file":"%s","namespace":"third"}}`,
+		`{"id":3,"func":"sealFile","data":{"file":"%s","namespace":"other"}}`,
+		`{"id":3,"func":"openFile","data":{"file":"%s","namespace":"other"}}`,
+		`{"id":3,"func":"openFile","data":{"file":"x%s"}}`,
+	} {
+		want := `"permission_denied"`
+		if i >= 2 {
+			want = `there is no file`
+		}
+		h.ask(fmt.Sprintf(ask, f.File), want)
+	}
+	// The rights are gone: what is asked for from then on is refused.
+	p.set(fmt.Sprintf(rule, os.Getuid(), "read", "write"))
+	h.ask(`{"id":4,"func":"makeFile","data":{"bytes":1}}`, `"permission_denied"`)
+	h.ask(strings.Replace(`{"id":9`+openVolatile[len(`{"id":1`):], `"stream":"s"`, `"stream":"s","namespace":"other"`, 1), `"made":true`)
+	h.ask(fmt.Sprintf(`{"id":5,"func":"append","data":{"namespace":"other","stream":"s","records":[{"value":"x","files":["%s"]}]}}`,
+		f.File), `there is no file`)
+	if len(h.fds) != 2 {
+		t.Errorf("%d descriptors came", len(h.fds))
+	}
+}
+
+// What a program has that dies is given back: drafts, files that nobody else holds, and what it
+// said that it would decode. What records refer to stays as long as they do.
+func TestFilesOfTheDead(t *testing.T) {
+	s, path := start(t, Config{Streams: &broker.Options{Limits: broker.Limits{Bytes: 1 << 20}}})
+	left := func() int {
+		n, _, _, _, _ := s.streams.Files().Count()
+		return n
+	}
+	l := newHostile(t, path)
+	l.ask(openVolatile, `"made":true`)
+	h := newHostile(t, path)
+	f := h.written(1, "kept")
+	h.written(3, "not kept")
+	h.file(`{"id":5,"func":"makeFile","data":{"bytes":65536}}`)
+	h.ask(fmt.Sprintf(`{"id":6,"func":"append","data":{"stream":"s","records":[{"value":"x","files":["%s","%s"]}]}}`, f.File,
+		f.File), `"appended":1`)
+	if got := h.file(`{"id":7,"func":"openFile","data":{"key":"k"}}`); got.File != "" {
+		t.Fatalf("there is %+v", got)
+	}
+	l.send(`{"id":2,"func":"openFile","data":{"key":"k"}}`) // waits
+	if left() != 3 {
+		t.Fatalf("%d files", left())
+	}
+	h.close()
+	if got := l.receive(); !strings.Contains(got, `"descriptors":0`) { // it is to decode now
+		t.Fatal(got)
+	}
+	poll.Until(t, patience, "what the dead held to be given back", func() bool { return left() == 1 })
+	// Of the other one's memory: 1 MiB, less the stream's.
+	l.ask(`{"id":3,"func":"makeFile","data":{"bytes":1048576}}`, `"quota_exceeded"`)
+	if got := l.file(fmt.Sprintf(`{"id":4,"func":"openFile","data":{"file":"%s"}}`, f.File)); got.Bytes != 4 {
+		t.Errorf("%+v", got)
+	}
+	l.ask(`{"id":5,"func":"cancel","data":{"id":4}}`, `"id":`)
+	l.receive()
+	for i := range 8 { // the record is overtaken
+		l.ask(fmt.Sprintf(`{"id":%d,"func":"append","data":{"stream":"s","records":[{"value":"%s"}]}}`, 10+i,
+			strings.Repeat("x", 800)), `"appended":1`)
+	}
+	poll.Until(t, patience, "the file to be given back", func() bool { return left() == 0 })
+	l.ask(`{"id":30,"func":"deleteStream","data":{"stream":"s"}}`, `{}`)
+	l.ask(`{"id":31,"func":"makeFile","data":{"bytes":1048576}}`, `"descriptors":2`) // all is free
+}
+
+// Requests that make no sense are refused, and files are passed by Unix sockets only.
+func TestFilesHostile(t *testing.T) {
+	s, path := start(t, Config{})
+	h := newHostile(t, path)
+	for _, data := range []string{`{"bytes":0}`, `{"bytes":-1}`, `{"bytes":1073741825}`, `{"bytes":9223372036854775807}`} {
+		h.ask(`{"id":1,"func":"makeFile","data":`+data+`}`, `"invalid_argument"`)
+	}
+	h.ask(`{"id":1,"func":"makeFile","data":{"bytes":1073741824}}`, `"quota_exceeded"`)
+	for _, data := range []string{`{}`, `{"file":"a","key":"b"}`, `{"key":"` + strings.Repeat("k", 257) + `"}`} {
+		h.ask(`{"id":1,"func":"openFile","data":`+data+`}`, `"invalid_argument"`)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = s.Serve(l) }()
+	nc, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for i, ask := range []string{`makeFile","data":{"bytes":1}`, `openFile","data":{"key":"k"}`} {
+		if _, err := fmt.Fprintf(nc, `{"id":%d,"func":"%s}`+"\n", i+1, ask); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 4096)
+		if n, err := nc.Read(b); err != nil || !strings.Contains(string(b[:n]), "by a Unix socket only") {
+			t.Errorf("%s, %v", b[:n], err)
+		}
+	}
+	// Many that are held: each namespace has so many.
+	for i := range 1100 {
+		text := h.ask(fmt.Sprintf(`{"id":%d,"func":"makeFile","data":{"bytes":1}}`, 10+i), `"id"`)
+		for _, fd := range h.fds {
+			unix.Close(fd)
+		}
+		h.fds = h.fds[:0]
+		if strings.Contains(text, `"quota_exceeded"`) {
+			if i != 1024 {
+				t.Errorf("%d files", i)
+			}
+			return
+		}
+	}
+	t.Error("there are more files than a namespace may have")
+}

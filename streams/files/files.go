@@ -1,0 +1,314 @@
+// Package files keeps a node's files in memory: what programs write once and others map, and refer
+// to in records of streams. docs/streams-arrow.md is what it keeps to.
+//
+// A file is a memfd that the server makes, and gives its maker for writing. When the maker has
+// sealed it nobody can write to it, the maker included, so whoever maps it may believe that what it
+// has looked at stays. It is there as long as somebody holds it, or a record refers to it, or, if
+// it has a key, until its memory is needed.
+package files
+
+import (
+	"container/list"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/streams/segment"
+)
+
+// Limits bound files. What is 0 is as said there.
+type Limits struct {
+	Each int // of a namespace. 1,024
+	All  int // 8,192
+}
+
+// Manager keeps files. It is safe for concurrent use.
+type Manager struct {
+	limits Limits
+	take   func(namespace string, bytes int64) error
+
+	hits, misses, evicted atomic.Uint64
+
+	mu     sync.Mutex
+	files  map[id]*File
+	each   map[string]int
+	bytes  int64
+	keys   map[id]*list.Element // of idle, or of files that are in use; by key
+	claims map[id]chan struct{} // closed when who was to make what has the key has done so, or not
+	idle   *list.List           // of *File with a key, the one that was asked for last in front
+}
+
+// id is a file's name in its namespace, or its key.
+type id struct{ namespace, name string }
+
+// File is one.
+type File struct {
+	Name  string // 32 hexadecimal digits
+	Bytes int64
+
+	m      *Manager
+	in     string // the namespace
+	key    string
+	memory *segment.Sealable
+	sealed bool
+	users  int // holds, and records that refer to it
+}
+
+// New makes a manager. take takes memory of a namespace's for it, or gives it back; it is called
+// with a lock held, and calls nothing here.
+func New(l Limits, take func(namespace string, bytes int64) error) *Manager {
+	if l.Each == 0 {
+		l.Each = 1024
+	}
+	if l.All == 0 {
+		l.All = 8192
+	}
+	return &Manager{limits: l, take: take, files: map[id]*File{}, each: map[string]int{}, keys: map[id]*list.Element{},
+		claims: map[id]chan struct{}{}, idle: list.New()}
+}
+
+func noFile(name string) error {
+	return node.Errorf(node.CodeInvalidArgument, "it may have been given back: read on", "there is no file %.40q", name)
+}
+
+func quota(do, format string, args ...any) error {
+	return node.Errorf(node.CodeQuotaExceeded, do, format, args...)
+}
+
+// Make makes a file that its caller holds, and can write to. Where there is no memory for it, files
+// that nobody uses are given up.
+func (m *Manager) Make(namespace string, bytes int64) (*File, error) {
+	if bytes < 1 || bytes > node.MaxFileBytes {
+		return nil, node.Errorf(node.CodeInvalidArgument, "", "a file of %d bytes; it has 1 to %d", bytes, node.MaxFileBytes)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.each[namespace] >= m.limits.Each && !m.evict(namespace):
+		return nil, quota("let go of files", "namespace %s has its %d files", namespace, m.limits.Each)
+	case len(m.files) >= m.limits.All && !m.evict(""):
+		return nil, quota("try again later", "the server has its %d files", m.limits.All)
+	}
+	for {
+		err := m.take(namespace, bytes)
+		if err == nil {
+			break
+		}
+		// Its own first: what others do not use is given up only where that is what is missing.
+		if !m.evict(namespace) && (!errors.Is(err, ErrServerFull) || !m.evict("")) {
+			return nil, err
+		}
+	}
+	memory, err := segment.NewSealable("netcraq-file", int(bytes))
+	if err != nil {
+		_ = m.take(namespace, -bytes)
+		return nil, node.Errorf(node.CodeInternal, "look whether the node has memory", "making a file: %v", err)
+	}
+	var name [16]byte
+	_, _ = rand.Read(name[:])
+	f := &File{Name: hex.EncodeToString(name[:]), Bytes: bytes, m: m, in: namespace, memory: memory, users: 1}
+	m.files[id{namespace, f.Name}] = f
+	m.each[namespace]++
+	m.bytes += bytes
+	return f, nil
+}
+
+// ErrServerFull is in take's error where it is not the namespace's memory that there is none of,
+// but the server's.
+var ErrServerFull = errors.New("the server has no more memory for streams")
+
+// evict gives up the file that was not asked for for the longest time, of those that nobody uses:
+// of a namespace, or of all. m.mu is held.
+func (m *Manager) evict(namespace string) bool {
+	for e := m.idle.Back(); e != nil; e = e.Prev() {
+		if f := e.Value.(*File); f.users == 0 && (namespace == "" || f.in == namespace) {
+			m.evicted.Add(1)
+			m.forget(f)
+			m.drop(f)
+			return true
+		}
+	}
+	return false
+}
+
+// Evict gives up a file that nobody uses, of a namespace or, "", of all: for memory that others
+// need.
+func (m *Manager) Evict(namespace string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.evict(namespace)
+}
+
+// forget takes a file's key away. m.mu is held.
+func (m *Manager) forget(f *File) {
+	if e := m.keys[id{f.in, f.key}]; f.key != "" && e != nil {
+		m.idle.Remove(e)
+		delete(m.keys, id{f.in, f.key})
+	}
+	f.key = ""
+}
+
+// drop ends a file that nobody uses, and that has no key. m.mu is held.
+func (m *Manager) drop(f *File) {
+	delete(m.files, id{f.in, f.Name})
+	if m.each[f.in]--; m.each[f.in] == 0 {
+		delete(m.each, f.in)
+	}
+	m.bytes -= f.Bytes
+	_ = m.take(f.in, -f.Bytes)
+	f.memory.Close()
+}
+
+// Release lets go of a file.
+func (f *File) Release() {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	if f.users--; f.users == 0 && f.key == "" {
+		f.m.drop(f)
+	}
+}
+
+// Draft are descriptors for the file's maker: one to write it by, and Reader's. The caller closes
+// them.
+func (f *File) Draft() ([]*os.File, error) {
+	f.m.mu.Lock() // it may be sealed at this moment
+	w, err := f.memory.Writer()
+	f.m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	r, err := f.Reader()
+	if err != nil {
+		w.Close()
+		return nil, err
+	}
+	return []*os.File{w, r[0]}, nil
+}
+
+// Reader is a descriptor for those who map it. The caller closes it.
+func (f *File) Reader() ([]*os.File, error) {
+	r, err := f.memory.Pass()
+	if err != nil {
+		return nil, err
+	}
+	return []*os.File{r}, nil
+}
+
+// Seal ends writing to a file: its maker has unmapped it. With a key it is found by that from now
+// on, unless another one is.
+func (m *Manager) Seal(namespace, name, key string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.files[id{namespace, name}]
+	if f == nil {
+		return noFile(name)
+	}
+	if f.sealed {
+		return node.Errorf(node.CodeInvalidArgument, "", "the file is sealed already")
+	}
+	if err := f.memory.Seal(); errors.Is(err, unix.EBUSY) {
+		return node.Errorf(node.CodeInvalidArgument, "unmap it first", "somebody has the file mapped for writing")
+	} else if err != nil {
+		return node.Errorf(node.CodeInvalidArgument, "make another one", "the file cannot be sealed: %v", err)
+	}
+	f.sealed = true
+	at := id{namespace, key}
+	if key != "" && m.keys[at] == nil {
+		f.key = key
+		m.keys[at] = m.idle.PushFront(f)
+		if c := m.claims[at]; c != nil {
+			delete(m.claims, at)
+			close(c)
+		}
+	}
+	return nil
+}
+
+// Hold finds a file that is sealed, by its name, and holds it.
+func (m *Manager) Hold(namespace, name string) (*File, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.files[id{namespace, name}]
+	if f == nil || !f.sealed {
+		return nil, noFile(name)
+	}
+	f.users++
+	return f, nil
+}
+
+// HoldAll is Hold of several: of all, or none.
+func (m *Manager) HoldAll(namespace string, names []string) (out []*File, err error) {
+	for _, name := range names {
+		f, err := m.Hold(namespace, name)
+		if err != nil {
+			for _, f := range out {
+				f.Release()
+			}
+			return nil, err
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// Find finds a file by its key, and holds it. Where there is none, the first who asks is told so:
+// nil, and is to make it; others wait until it has, or has given up, and then the next of them is
+// to.
+func (m *Manager) Find(ctx context.Context, namespace, key string) (f *File, giveUp func(), err error) {
+	at := id{namespace, key}
+	for {
+		m.mu.Lock()
+		if e := m.keys[at]; e != nil {
+			f := e.Value.(*File)
+			f.users++
+			m.idle.MoveToFront(e)
+			m.mu.Unlock()
+			m.hits.Add(1)
+			return f, nil, nil
+		}
+		claim := m.claims[at]
+		if claim == nil {
+			claim = make(chan struct{})
+			m.claims[at] = claim
+			m.mu.Unlock()
+			m.misses.Add(1)
+			return nil, func() { m.giveUp(at, claim) }, nil
+		}
+		m.mu.Unlock()
+		select {
+		case <-claim:
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+}
+
+func (m *Manager) giveUp(at id, claim chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.claims[at] == claim {
+		delete(m.claims, at)
+		close(claim)
+	}
+}
+
+// Count says what there is: files, their bytes, and of those that were asked for by a key how many
+// were there, were not, and were given up.
+func (m *Manager) Count() (files int, bytes int64, hits, misses, evicted uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.files), m.bytes, m.hits.Load(), m.misses.Load(), m.evicted.Load()
+}
+
+// Close gives up the files that nobody uses. What others have mapped they keep.
+func (m *Manager) Close() {
+	for m.Evict("") {
+	}
+}

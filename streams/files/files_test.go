@@ -1,0 +1,271 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/api/node"
+)
+
+// world is a manager with memory of 100 bytes for each namespace, and 150 for all.
+type world struct {
+	*Manager
+	each map[string]int64
+	all  int64
+}
+
+func newWorld(l Limits) *world {
+	w := &world{each: map[string]int64{}}
+	w.Manager = New(l, func(ns string, bytes int64) error {
+		switch {
+		case w.each[ns]+bytes > 100:
+			return node.Errorf(node.CodeQuotaExceeded, "", "no room in the namespace")
+		case w.all+bytes > 150:
+			return errors.Join(node.Errorf(node.CodeQuotaExceeded, "", "no room"), ErrServerFull)
+		}
+		w.each[ns] += bytes
+		w.all += bytes
+		return nil
+	})
+	return w
+}
+
+func (w *world) make(t *testing.T, ns string, bytes int64, key string) *File {
+	t.Helper()
+	f, err := w.Make(ns, bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Seal(ns, f.Name, key); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// is says whether a key's file is there. It is not held afterwards.
+func (w *world) is(t *testing.T, ns, key string) bool {
+	t.Helper()
+	f, giveUp, err := w.Find(t.Context(), ns, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f == nil {
+		giveUp()
+		return false
+	}
+	f.Release()
+	return true
+}
+
+// What nobody uses is given up where memory is needed, what was not asked for for the longest time
+// first; what somebody uses never is.
+func TestEviction(t *testing.T) {
+	w := newWorld(Limits{})
+	a, b := w.make(t, "x", 40, "a"), w.make(t, "x", 40, "b")
+	if _, err := w.Make("x", 40); err == nil {
+		t.Fatal("there is memory, where all is held")
+	}
+	a.Release()
+	b.Release()
+	if !w.is(t, "x", "a") { // asked for after b
+		t.Fatal("what has a key is gone while there is memory")
+	}
+	c := w.make(t, "x", 40, "c")
+	if w.is(t, "x", "b") || !w.is(t, "x", "a") {
+		t.Error("not the one was given up that was not asked for for the longest time")
+	}
+	// The namespace y has memory of its own, but the server has not: what x does not use is given
+	// up.
+	d := w.make(t, "y", 90, "")
+	if w.is(t, "x", "a") || !w.is(t, "x", "c") {
+		t.Error("what others do not use stays, or what they use does not")
+	}
+	if _, err := w.Make("y", 20); err == nil {
+		t.Error("a namespace has more than it may")
+	}
+	c.Release()
+	d.Release()
+	if w.Close(); w.all != 0 || len(w.files)+len(w.keys)+w.idle.Len()+len(w.Manager.each) != 0 {
+		t.Errorf("%d bytes and %d files are left", w.all, len(w.files))
+	}
+}
+
+func TestBounds(t *testing.T) {
+	w := newWorld(Limits{Each: 3, All: 4})
+	for _, bytes := range []int64{0, -1, node.MaxFileBytes + 1} {
+		if _, err := w.Make("x", bytes); err == nil {
+			t.Errorf("a file of %d bytes", bytes)
+		}
+	}
+	for i := range 3 {
+		w.make(t, "x", 1, fmt.Sprint(i)).Release()
+	}
+	f := w.make(t, "x", 1, "new") // in place of the first
+	if w.is(t, "x", "0") {
+		t.Error("there are more files than there may be")
+	}
+	w.make(t, "y", 1, "")
+	if _, err := w.Make("y", 1); err != nil { // in place of one of x
+		t.Error(err)
+	}
+	if _, err := w.Make("z", 1); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.Make("z", 1); err == nil {
+		t.Error("there are more files than the server may have, and all are held")
+	}
+	f.Release()
+}
+
+// Nobody writes to a file that is sealed: not its maker either, by what he has, and it is not
+// sealed while he still could.
+func TestSeal(t *testing.T) {
+	w := newWorld(Limits{})
+	f, err := w.Make("x", 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	draft, err := f.Draft()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer draft[0].Close()
+	defer draft[1].Close()
+	b, err := unix.Mmap(int(draft[0].Fd()), 0, 64, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Seal("x", f.Name, ""); err == nil {
+		t.Fatal("sealed while somebody writes")
+	}
+	copy(b, "hello")
+	if err := unix.Munmap(b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Hold("x", f.Name); err == nil {
+		t.Error("what is not sealed is found")
+	}
+	if err := w.Seal("y", f.Name, ""); err == nil {
+		t.Error("sealed by another namespace")
+	}
+	if err := w.Seal("x", f.Name, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Seal("x", f.Name, ""); err == nil {
+		t.Error("sealed twice")
+	}
+	if _, err := f.Draft(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("there is a descriptor to write by: %v", err)
+	}
+	for i, d := range draft {
+		if _, err := d.WriteAt([]byte("x"), 0); err == nil {
+			t.Errorf("%d: written to", i)
+		}
+		if _, err := unix.Mmap(int(d.Fd()), 0, 64, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+			t.Errorf("%d: mapped for writing", i)
+		}
+		for _, n := range []int64{0, 65} {
+			if err := d.Truncate(n); err == nil {
+				t.Errorf("%d: it has %d bytes now", i, n)
+			}
+		}
+		if err := unix.Fallocate(int(d.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 64); err == nil {
+			t.Errorf("%d: it has a hole", i)
+		}
+	}
+	if again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", draft[1].Fd()), os.O_RDWR, 0); err == nil {
+		if _, err := again.Write([]byte("x")); err == nil {
+			t.Error("opened anew, and written to")
+		}
+		again.Close()
+	}
+	got := make([]byte, 5)
+	if _, err := draft[1].ReadAt(got, 0); err != nil || string(got) != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+	f.Release()
+	if _, err := w.Hold("x", f.Name); err == nil || w.all != 0 {
+		t.Error("what nobody holds is there")
+	}
+}
+
+// A maker who seals in the server's place, so that it cannot, has made nothing.
+func TestSealedByTheMaker(t *testing.T) {
+	w := newWorld(Limits{})
+	f, _ := w.Make("x", 64)
+	draft, err := f.Draft()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer draft[0].Close()
+	defer draft[1].Close()
+	if _, err := unix.FcntlInt(draft[0].Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Seal("x", f.Name, "k"); err == nil {
+		t.Error("it counts as sealed")
+	}
+	if _, err := w.Hold("x", f.Name); err == nil || w.is(t, "x", "k") {
+		t.Error("it is found")
+	}
+}
+
+// Of those who ask for a key one makes it. If he gives up, the next one does; who waits no more,
+// does not wait.
+func TestClaims(t *testing.T) {
+	w := newWorld(Limits{})
+	_, giveUp, err := w.Find(t.Context(), "x", "k")
+	if err != nil || giveUp == nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := w.Find(ctx, "x", "k"); !errors.Is(err, context.Canceled) {
+		t.Errorf("waited: %v", err)
+	}
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	makers := 0
+	for range 8 {
+		wait.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			f, giveUp, err := w.Find(ctx, "x", "k")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if f != nil {
+				f.Release()
+				return
+			}
+			defer giveUp()
+			mu.Lock()
+			makers++
+			first := makers == 1
+			mu.Unlock()
+			if !first { // the first gives up, as a program that dies does
+				w.make(t, "x", 10, "k").Release()
+			}
+		})
+	}
+	giveUp()
+	wait.Wait()
+	if makers != 2 {
+		t.Errorf("%d were to make it", makers)
+	}
+	if f, _, hits, misses, _ := w.Count(); f != 1 || hits != 6 || misses != 3 {
+		t.Errorf("%d files, %d found, %d not", f, hits, misses)
+	}
+	// Another namespace has keys of its own.
+	if w.is(t, "y", "k") {
+		t.Error("a namespace finds what is another's")
+	}
+}

@@ -1,0 +1,85 @@
+package segment
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sealable is a memfd that one program writes, and that nobody can write to any more when it is
+// sealed. It is not mapped here.
+type Sealable struct {
+	write *os.File // until it is sealed
+	read  *os.File
+}
+
+// NewSealable makes one, of a size, which has its memory from the begin: who maps it is not sent
+// SIGBUS where there is no more.
+func NewSealable(name string, size int) (*Sealable, error) {
+	fd, err := create(name, size)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sealable{write: os.NewFile(uintptr(fd), name)}
+	for { // it takes a while, in which Go's runtime may interrupt it
+		if err = unix.Fallocate(fd, 0, 0, int64(size)); err != unix.EINTR {
+			break
+		}
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
+	}
+	read := -1
+	if err == nil {
+		read, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("a memfd of %d bytes: %w", size, err)
+	}
+	s.read = os.NewFile(uintptr(read), name)
+	return s, nil
+}
+
+// Seal ends writing, by whoever has a descriptor. It is refused with EBUSY while somebody has it
+// mapped for writing.
+func (s *Sealable) Seal() error {
+	_, err := unix.FcntlInt(s.write.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
+	if err == nil {
+		s.write.Close()
+		s.write = nil
+	}
+	return err
+}
+
+// Writer is a descriptor for who writes it. The caller closes it.
+func (s *Sealable) Writer() (*os.File, error) {
+	if s.write == nil {
+		return nil, os.ErrClosed
+	}
+	return duplicate(s.write)
+}
+
+// Pass is a descriptor for who maps it for reading. The caller closes it.
+func (s *Sealable) Pass() (*os.File, error) { return duplicate(s.read) }
+
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	runtime.KeepAlive(f)
+	if err != nil {
+		return nil, fmt.Errorf("a descriptor for another program: %w", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// Close gives it back. What others have mapped they keep.
+func (s *Sealable) Close() {
+	if s.write != nil {
+		s.write.Close()
+	}
+	if s.read != nil {
+		s.read.Close()
+	}
+}
