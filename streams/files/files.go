@@ -88,6 +88,23 @@ func (m *Manager) Make(namespace string, bytes int64) (*File, error) {
 	if bytes < 1 || bytes > node.MaxFileBytes {
 		return nil, node.Errorf(node.CodeInvalidArgument, "", "a file of %d bytes; it has 1 to %d", bytes, node.MaxFileBytes)
 	}
+	f, err := m.reserve(namespace, bytes)
+	if err != nil {
+		return nil, err
+	}
+	// Without the lock: to get the memory of a large one takes a while.
+	memory, err := segment.NewSealable("netcraq-file", int(bytes))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f.memory = memory; err != nil {
+		m.drop(f)
+		return nil, node.Errorf(node.CodeInternal, "look whether the node has memory", "making a file: %v", err)
+	}
+	return f, nil
+}
+
+// reserve makes a file that has no memory yet, and that nobody knows of.
+func (m *Manager) reserve(namespace string, bytes int64) (*File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -106,14 +123,9 @@ func (m *Manager) Make(namespace string, bytes int64) (*File, error) {
 			return nil, err
 		}
 	}
-	memory, err := segment.NewSealable("netcraq-file", int(bytes))
-	if err != nil {
-		_ = m.take(namespace, -bytes)
-		return nil, node.Errorf(node.CodeInternal, "look whether the node has memory", "making a file: %v", err)
-	}
 	var name [16]byte
 	_, _ = rand.Read(name[:])
-	f := &File{Name: hex.EncodeToString(name[:]), Bytes: bytes, m: m, in: namespace, memory: memory, users: 1}
+	f := &File{Name: hex.EncodeToString(name[:]), Bytes: bytes, m: m, in: namespace, users: 1}
 	m.files[id{namespace, f.Name}] = f
 	m.each[namespace]++
 	m.bytes += bytes
@@ -163,7 +175,9 @@ func (m *Manager) drop(f *File) {
 	}
 	m.bytes -= f.Bytes
 	_ = m.take(f.in, -f.Bytes)
-	f.memory.Close()
+	if f.memory != nil { // nil: none was had
+		f.memory.Close()
+	}
 }
 
 // Release lets go of a file.
