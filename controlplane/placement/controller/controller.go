@@ -93,6 +93,8 @@ type Controller struct {
 
 	dictionary dictionaries
 
+	ruling sync.Mutex // while rules are read from etcd, and while one is chosen
+
 	mu          sync.Mutex
 	rules       *policy.Rules
 	faults      map[string]placement.Fault // of placed keys, until they are removed
@@ -249,16 +251,13 @@ func (p *Controller) round(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	now := time.Now()
-	rules, wrong, err := p.store.rules(ctx)
+	rules, wrong, err := p.readRules(ctx)
 	if err != nil {
 		return err
 	}
 	for _, w := range wrong {
 		p.o.Log.Warn("a rule of placement in etcd is left out", "rule", w)
 	}
-	p.mu.Lock()
-	p.rules = rules
-	p.mu.Unlock()
 	if err := p.lookForDictionaries(ctx, now); err != nil {
 		return err
 	}
@@ -309,6 +308,19 @@ func (p *Controller) round(ctx context.Context) error {
 		p.show(verdicts, chains, heat, heardAt, nil)
 	}
 	return nil
+}
+
+// readRules reads the rules from etcd. Meanwhile none is chosen here, which would be forgotten.
+func (p *Controller) readRules(ctx context.Context) (rules *policy.Rules, wrong []string, err error) {
+	p.ruling.Lock()
+	defer p.ruling.Unlock()
+	if rules, wrong, err = p.store.rules(ctx); err != nil {
+		return nil, nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules = rules
+	return rules, wrong, nil
 }
 
 // hear asks the source; nil: nothing is known.

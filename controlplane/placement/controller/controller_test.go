@@ -420,6 +420,20 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestRulesInARow: who chooses again finds what was chosen a moment ago, though rounds read the
+// rules meanwhile.
+func TestRulesInARow(t *testing.T) {
+	r := newRig(t, 1024, 2)
+	r.run(nil)
+	for i := range 200 {
+		for _, choice := range []string{"exclude", "clear"} {
+			if _, err := r.p.SetRule(t.Context(), api.PlacementRule{Key: "/x", Choice: choice}); err != nil {
+				t.Fatal(i, err)
+			}
+		}
+	}
+}
+
 // TestPinnedPrefix: of a prefix that is pinned all keys are placed, those that are there and those
 // that come, without anybody having read them.
 func TestPinnedPrefix(t *testing.T) {

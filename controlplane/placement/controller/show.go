@@ -167,9 +167,12 @@ func (p *Controller) SetRule(ctx context.Context, r api.PlacementRule) (*api.Pla
 		return nil, api.Errorf(api.CodeInvalidArgument, "%v", err)
 	}
 	s := policy.Subject{Name: name, Prefix: r.Prefix}
-	p.mu.Lock()
-	rules := p.rules.Clone()
-	p.mu.Unlock()
+	p.ruling.Lock()
+	defer p.ruling.Unlock()
+	rules, _, err := p.store.rules(ctx) // a round has some of a moment ago, or, at the beginning, none
+	if err != nil {
+		return nil, api.Errorf(api.CodeUnavailable, "%v", err)
+	}
 	var store policy.Choice // "": the choice is taken back
 	switch r.Choice {
 	case "unpin":
@@ -199,7 +202,7 @@ func (p *Controller) SetRule(ctx context.Context, r api.PlacementRule) (*api.Pla
 		return nil, api.Errorf(api.CodeUnavailable, "%v", err)
 	}
 	p.mu.Lock()
-	p.rules = rules // the next round reads all of them
+	p.rules = rules
 	p.mu.Unlock()
 	p.o.Network.Announce("placement.rule", "", fmt.Sprintf("%s: %s", r.Choice, s))
 	p.soon()

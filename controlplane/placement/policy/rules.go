@@ -147,8 +147,3 @@ func (r *Rules) All() []Rule {
 	add(r.chosen, false)
 	return out
 }
-
-// Clone is a copy.
-func (r *Rules) Clone() *Rules {
-	return &Rules{r.own, maps.Clone(r.normal), maps.Clone(r.chosen)}
-}
