@@ -331,10 +331,10 @@ func TestStreamBounds(t *testing.T) {
 // What a server has no source for, or its source's operator does not let a namespace have, no
 // program gets; nor does one get two at once.
 func TestForbiddenSources(t *testing.T) {
-	made := ""
+	made := make(chan string, 4)
 	_, path := start(t, Config{Sources: map[string]source.Maker{
 		"etcd": func(ns string, c node.StreamSource) (source.Source, error) {
-			made += ns + " " + c.Etcd.Prefix
+			made <- ns + " " + c.Etcd.Prefix
 			return nil, node.Errorf(node.CodePermissionDenied, "", "not for you")
 		}}})
 	h := newHostile(t, path)
@@ -347,8 +347,8 @@ func TestForbiddenSources(t *testing.T) {
 	} {
 		h.ask(fmt.Sprintf(open, c.source), c.want)
 	}
-	if made != "default /registry/" {
-		t.Errorf("the source was asked for %q", made)
+	if got := <-made; got != "default /registry/" || len(made) > 0 {
+		t.Errorf("the source was asked for %q, and %d times more", got, len(made))
 	}
 	h.ask(`{"id":2,"func":"listStreams"}`, `"streams":[]`)
 }
