@@ -257,8 +257,8 @@ class NetChain:
             raise RunError(f"NetChain's controller does not come up: {self._log.read_text()}")
         self._addresses = [str(net.topology.switches[name].address) for name in net.topology.chains[0].members]
         self.keys = [key_id(number, groups) for number in range(keys)]
-        with net.inside(next(iter(net.topology.hosts))), NetChainClient(self._addresses) as client:
-            for key in self.keys:
+        with net.inside(next(iter(net.topology.hosts))), NetChainClient(self._addresses, timeout=20) as client:
+            for key in self.keys:  # the first ones when the network has only just come up
                 client.put(key, FIRST)
 
     _tool = str(ROOT / "bin" / "netchain")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,19 +45,21 @@ func TestTargetsServeDuringWrites(t *testing.T) {
 				t.Fatal("writing the value that is read: no answer")
 			}
 			stop, done := make(chan struct{}), make(chan error, 1)
-			reads := 0
+			var reads atomic.Int64
 			go func() { done <- p.keepReading(t, stop, &reads) }()
 			rounds := 0
-			for end := time.Now().Add(time.Second); time.Now().Before(end) || rounds < 3; rounds++ {
+			const enough = 100 // reads; they take their time on a busy machine
+			for begin := time.Now(); time.Since(begin) < time.Second || rounds < 3 ||
+				reads.Load() < enough && time.Since(begin) < 20*time.Second; rounds++ {
 				// BMv2 has no registers over P4Runtime
 				p.disturb(t, s, uint64(rounds), target.name != "simple_switch_grpc")
 			}
 			close(stop)
 			check(t, <-done)
-			if reads < 100 {
-				t.Errorf("only %d reads during %d rounds of writes: they say little", reads, rounds)
+			if reads.Load() < enough {
+				t.Errorf("only %d reads during %d rounds of writes: they say little", reads.Load(), rounds)
 			}
-			t.Logf("%d reads answered during %d rounds of writes", reads, rounds)
+			t.Logf("%d reads answered during %d rounds of writes", reads.Load(), rounds)
 		})
 	}
 }
@@ -103,7 +106,7 @@ func (p *process) disturb(t *testing.T, s *scenario, round uint64, registers boo
 }
 
 // keepReading sends a read by port 1, waits for its answer, and sends the next.
-func (p *process) keepReading(t *testing.T, stop <-chan struct{}, reads *int) error {
+func (p *process) keepReading(t *testing.T, stop <-chan struct{}, reads *atomic.Int64) error {
 	buffer := make([]byte, 65536)
 	for {
 		select {
@@ -111,7 +114,7 @@ func (p *process) keepReading(t *testing.T, stop <-chan struct{}, reads *int) er
 			return nil
 		default:
 		}
-		request := uint32(*reads + 1)
+		request := uint32(reads.Load() + 1)
 		if _, err := unix.Write(p.sockets[1], queryFrame(t, wire.Packet{Op: wire.Read, Request: request,
 			Key: 0x01000001})); err != nil {
 			return fmt.Errorf("sending read %d: %w", request, err)
@@ -142,7 +145,7 @@ func (p *process) keepReading(t *testing.T, stop <-chan struct{}, reads *int) er
 			}
 			break
 		}
-		*reads++
+		reads.Add(1)
 	}
 }
 

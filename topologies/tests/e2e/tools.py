@@ -67,7 +67,7 @@ def sessions_of(net: ChainNetwork, host: str) -> SessionLease:
         try:
             return net.admin.lease_sessions(address=str(net.topology.hosts[host].ip.ip))
         except AdminError as error:
-            if error.code != "deadline_exceeded" or time.monotonic() > end:
+            if error.code not in ("deadline_exceeded", "unavailable") or time.monotonic() > end:
                 raise
             time.sleep(0.1)
 
