@@ -25,7 +25,7 @@ const (
 	hostIP      = "10.0.0.1"
 	hostMAC     = "02:00:00:00:00:01"
 	serviceIP   = "10.0.254.1"
-	controlPort = 50051  // and the following: the switches' P4Runtime servers
+	controlPort = 9559   // and the following: the switches' P4Runtime servers
 	slotCount   = 16_000 // for keys of all tests: none is used for two
 	slotBatch   = 1000   // that are made by one request
 	profile     = "1024" // bits: the smallest that holds a sealed cell

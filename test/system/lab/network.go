@@ -151,8 +151,9 @@ type Network struct {
 }
 
 // BasePort and the ones above it are the switches' P4Runtime servers; each is reached through a
-// proxy that can be cut.
-const BasePort = 50051
+// proxy that can be cut. They are none of those that the kernel gives to connections
+// (ip_local_port_range; 50051 is one): a switch that comes back would find its port taken.
+const BasePort = 9559
 
 func SwitchAddr(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 255, byte(n)}) }
 
