@@ -277,9 +277,13 @@ final class PullWay implements StreamReader.Way {
         }
 
         @Override
-        void letGo() throws IOException {
+        void letGo() {
             reader.read(partition(), next());
-            ask(partition());
+            try {
+                ask(partition());
+            } catch (IOException e) {
+                connection.close(); // who reads finds out
+            }
         }
     }
 }
