@@ -156,6 +156,12 @@ $(VENV)/.requirements-arrow: $(VENV)/.requirements client/python/requirements-ar
 	@$(PIP) --require-hashes -r client/python/requirements-arrow.txt
 	@touch $@
 
+# Maven and a JDK, and what Maven downloads, make test does not pay for.
+test-java: deps ## the Java reader of streams and the Flink source, built and tested (needs a JDK of 17 or later, and Maven)
+	@for c in javac mvn; do command -v $$c >/dev/null || { echo "There is no $$c here. On Debian: apt-get install openjdk-17-jdk-headless maven"; exit 1; }; done
+	@mkdir -p out && $(GO) build -o out/memserver ./nodeapi/internal/memserver
+	@cd client/java && NETCRAQ_MEMSERVER=$(CURDIR)/out/memserver mvn -q -B verify
+
 # ---- The simulator (controlplane/sim): make sim SEEDS=100000 FROM=1; one seed and its timeline: go run ./controlplane/cmd/netcraq-sim --seed 17 ----
 SEEDS ?= 2000
 FROM  ?= 1
@@ -257,5 +263,5 @@ p4-check: ## check that P4 sources and compiled outputs agree
 	@/usr/bin/python3 p4src/compile.py check && /usr/bin/python3 p4src/compile.py check netchain-baseline
 
 clean: ## remove what builds and runs made
-	@rm -rf bin out $(VENV)
+	@rm -rf bin out $(VENV) client/java/target client/java/*/target
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
