@@ -36,7 +36,7 @@ type push struct {
 	held    int  // by holds
 	closing bool // as soon as nothing is
 	ended   chan struct{}
-	err       error // why it has ended, when ended is closed
+	err     error // why it has ended, when ended is closed
 }
 
 // part is a partition that is mapped.
