@@ -57,8 +57,8 @@ func (s *server) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	for p := range s.partitions {
-		_, err := j.CreateStream(ctx, js.StreamConfig{Name: streamName(p), Subjects: []string{subject(p)}, Storage: storage,
-			Retention: js.InterestPolicy, Discard: js.DiscardNew, MaxBytes: s.bytes, Replicas: 1})
+		_, err := j.CreateStream(ctx, js.StreamConfig{Name: streamName(p), Subjects: []string{subject(p)},
+			Storage: storage, Retention: js.InterestPolicy, Discard: js.DiscardNew, MaxBytes: s.bytes, Replicas: 1})
 		if err != nil {
 			return err
 		}
