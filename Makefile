@@ -131,7 +131,7 @@ test-computing: build ## the Go tests that compute
 
 test-jetstream: deps ## build the sidecar with NATS JetStream as a source of streams, a module of its own, into bin/, and test it
 	@cd nodeapi/jetstream && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] && $(if $(filter go,$(GO)),go,$(abspath $(GO))) vet ./... && \
-	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) build -o $(CURDIR)/bin/ ./cmd/netcraq-sidecar-jetstream && $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -count 1 ./...
+	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) build -o $(CURDIR)/bin/ ./cmd/... && $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -count 1 ./...
 
 test-slow: build ## the Go tests that take minutes where races are looked for
 	@nice -n 5 $(GO) test -vet=off -timeout 20m -run '^($(WITHOUT_RACE))$$' ./etcd-monitor/guarded ./etcd-monitor/cmd/etcd-monitor ./nodeapi/coordination
@@ -230,9 +230,13 @@ bench-nodeapi: deps ## the node API beside gRPC, with clients in Go, Python and 
 	$(call compile,bin/,experiments/cmd/netcraq-doors)
 	@$(PYTHON) experiments/bench_nodeapi.py
 
-bench-streams: build ## streams by push and by pull, with few and many producers, consumers and cores; who is told of a commit when, beside etcd's watch: tables, out/bench-streams*
+bench-streams: build bin/netcraq-bench-jetstream ## streams by push, by pull and by NATS JetStream, with few and many producers, consumers and cores; who is told of a commit when, beside etcd's watch: tables, out/bench-streams*
 	@$(SUDO) $(PYTHON) experiments/bench_streams.py $(if $(QUICK),--quick)
 	@$(SUDO) $(PYTHON) experiments/bench_streams_latency.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) $(if $(QUICK),--writes 100 --rounds 1)
+
+.PHONY: bin/netcraq-bench-jetstream
+bin/netcraq-bench-jetstream: deps # JetStream and its loads: of the module that has NATS
+	@cd nodeapi/jetstream && $(if $(filter go,$(GO)),go,$(abspath $(GO))) build -o $(CURDIR)/bin/ ./cmd/netcraq-bench-jetstream
 
 netchain: build ## start NetChain, the baseline, on four switches in a ring, with a prompt (SWITCH=, ENGINE=, HOOK=)
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) netchain-baseline/run.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)
