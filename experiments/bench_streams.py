@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure streams by push and by pull (``make bench-streams``): the benchmarks of "Colocating
 Real-time Storage and Processing: An Analysis of Pull-based versus Push-based Streaming" (Marcu and
-Bouvry, 2022), with our broker on one machine.
+Bouvry, 2022), with our broker on one machine, and beside it NATS JetStream by its own client.
 
 Broker, producers and consumers are processes of their own. A producer has one request under way for
 each of its partitions, with a chunk that was encoded before; a partition is read by one consumer,
@@ -43,12 +43,28 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 COMMAND = ROOT / "bin" / "netcraq-streams"
+JETSTREAM = ROOT / "bin" / "netcraq-bench-jetstream"
+"""NATS JetStream and its loads: of a Go module of its own, so it may not be there."""
+
 PYTHON_CONSUMER = ROOT / "experiments" / "streams_consumer.py"
 
-WAYS = ("push", "pull", "compact")
+WAYS = ("push", "pull", "compact", "jetstream")
 """``pull`` is the libraries' (JSON), ``compact`` the best that we know of: pull in the compact
-framing, by a client that does nothing else.
+framing, by a client that does nothing else. ``jetstream`` is JetStream's pull consumer, whose
+client asks ahead, with the stream in memory.
 """
+
+OF_JETSTREAM = {
+    "jetstream": ("messages", "memory"),
+    "js-fetch": ("fetch", "memory"),
+    "js-push": ("push", "memory"),
+    "js-file": ("messages", "file"),
+}
+"""How JetStream's client reads, and where the stream is: batch after batch, by a push consumer with
+flow control, and with the stream in a file, which JetStream syncs every two minutes.
+"""
+
+ALL_WAYS = (*WAYS, *(way for way in OF_JETSTREAM if way not in WAYS))
 
 CHUNKS = (1, 4, 16, 64, 128)
 """Of producers, in KiB. What a consumer gets at once is 128 KiB at most, as in the paper."""
@@ -82,17 +98,25 @@ class Case:
     language: str = "Go"
 
     @property
+    def ways(self) -> tuple[str, ...]:
+        """By which it is measured."""
+        if self.language != "Go":
+            return "push", "pull"
+        return ("push", *OF_JETSTREAM) if self.part == JETSTREAMS else WAYS
+
+    @property
     def name(self) -> str:
         """In the results."""
         return " | ".join(f"{k}={v}" for k, v in asdict(self).items())
 
 
-COUNTS, SCARCE, WORDS, CROWD, OTHERS = (
+COUNTS, SCARCE, WORDS, CROWD, OTHERS, JETSTREAMS = (
     "iterate and count",
     "the broker's cores limited",
     "word count",
     "all consumers read all",
     "in Python",
+    "JetStream's ways",
 )
 
 
@@ -105,6 +129,7 @@ def cases(quick: bool) -> list[Case]:
             Case(WORDS, "windows", producers=1, consumers=1, partitions=2, record=2048),
             Case(CROWD, producers=1, consumers=2, partitions=1, all_read_all=True),
             Case(OTHERS, producers=1, consumers=1, partitions=1, language="Python"),
+            Case(JETSTREAMS, chunk=16, producers=1, consumers=1, partitions=2),
         ]
     out = [Case(COUNTS, producers=n, consumers=n, chunk=chunk) for n in (1, 2, 4) for chunk in CHUNKS]
     out += [
@@ -114,6 +139,7 @@ def cases(quick: bool) -> list[Case]:
     out += [Case(WORDS, work, 1, n, record=2048) for work in ("words", "windows") for n in (1, 2, 4)]
     out += [Case(CROWD, producers=1, consumers=n, partitions=1, all_read_all=True) for n in (1, 2, 4, 8)]
     out += [Case(OTHERS, producers=1, consumers=n, partitions=4, language="Python") for n in (1, 2)]
+    out += [Case(JETSTREAMS, chunk=chunk, cores=cores) for cores, chunk in itertools.product((0, 0.5), (1, 16, 128))]
     return out
 
 
@@ -226,11 +252,12 @@ class Load:
 
 
 @contextmanager
-def broker(socket: str, share: Share, cores: float) -> Iterator[int]:
-    """The broker. Its limit is there before it begins: Go looks how many cores it has then."""
-    begin = f'read -r _ && exec "{COMMAND}" serve --socket "$1"'
+def broker(command: list[str], share: Share, cores: float) -> Iterator[tuple[int, str]]:
+    """A broker: its process, and what it says when it serves. Its limit is there before it begins,
+    when Go looks how many cores it has.
+    """
     process = subprocess.Popen(
-        ["sh", "-c", begin, "sh", socket],
+        ["sh", "-c", 'read -r _ && exec "$@"', "sh", *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -241,13 +268,37 @@ def broker(socket: str, share: Share, cores: float) -> Iterator[int]:
         share.apply(process.pid, cores)
         process.stdin.write("\n")
         process.stdin.flush()
-        if process.stdout.readline() != "ready\n":
+        ready, _, where = process.stdout.readline().strip().partition(" ")
+        if ready != "ready":
             process.kill()
             raise Failed(f"the broker: {process.communicate()[1].strip()}")
-        yield process.pid
+        yield process.pid, where
     finally:
         process.terminate()
         process.communicate()
+
+
+@contextmanager
+def serving(case: Case, way: str, share: Share) -> Iterator[tuple[int, list[str], list[str], str]]:
+    """A broker with the stream: its process, the commands that produce and consume, and what the
+    consumer calls the way.
+    """
+    with tempfile.TemporaryDirectory(prefix="netcraq-streams-") as directory:
+        if way in OF_JETSTREAM:
+            how, storage = OF_JETSTREAM[way]
+            serve = [str(JETSTREAM), "serve", "--dir", directory, "--storage", storage]
+            serve += ["--partitions", str(case.partitions), "--bytes", str(RING)]
+            with broker(serve, share, case.cores) as (pid, url):
+                yield pid, [str(JETSTREAM), "produce", "--url", url], [str(JETSTREAM), "consume", "--url", url], how
+            return
+        socket = f"{directory}/s"
+        where = ["--socket", socket, "--stream", "s"]
+        program = [str(COMMAND), "consume"] if case.language == "Go" else [sys.executable, str(PYTHON_CONSUMER)]
+        with broker([str(COMMAND), "serve", "--socket", socket], share, case.cores) as (pid, _):
+            with node.connect(socket) as client:
+                size = CONSUMER_CHUNK
+                client.open_stream("s", {"partitions": case.partitions, "objectBytes": size, "objects": RING // size})
+            yield pid, [str(COMMAND), "produce", *where], [*program, *where], way
 
 
 def shares(partitions: int, among: int, number: int) -> str:
@@ -271,25 +322,16 @@ def machine_seconds() -> tuple[float, float]:
 def measure(case: Case, way: str, share: Share, seconds: float) -> dict[str, Any]:
     """One run."""
     with ExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="netcraq-streams-"))
-        socket = f"{directory}/s"
-        pid = stack.enter_context(broker(socket, share, case.cores))
-        with node.connect(socket) as client:
-            size = CONSUMER_CHUNK
-            client.open_stream("s", {"partitions": case.partitions, "objectBytes": size, "objects": RING // size})
+        pid, produce, consume, how = stack.enter_context(serving(case, way, share))
         consumers, producers = [], []
         for n in range(case.consumers):
             which = shares(case.partitions, 1, 0) if case.all_read_all else shares(case.partitions, case.consumers, n)
-            program = [str(COMMAND), "consume"] if case.language == "Go" else [sys.executable, str(PYTHON_CONSUMER)]
-            how = ["--socket", socket, "--stream", "s", "--name", f"c{n}", "--partitions", which]
-            how += ["--way", way, "--work", case.work, "--batch", str(CONSUMER_CHUNK)]
-            consumers.append(Load(program + how))
+            options = ["--name", f"c{n}", "--partitions", which, "--way", how, "--work", case.work]
+            consumers.append(Load([*consume, *options, "--batch", str(CONSUMER_CHUNK)]))
             stack.callback(consumers[-1].close)
         for n in range(case.producers):
-            which = shares(case.partitions, case.producers, n)
-            how = ["--socket", socket, "--stream", "s", "--partitions", which]
-            how += ["--chunk", str(case.chunk << 10), "--record", str(case.record)]
-            producers.append(Load([str(COMMAND), "produce", *how]))
+            options = ["--partitions", shares(case.partitions, case.producers, n)]
+            producers.append(Load([*produce, *options, "--chunk", str(case.chunk << 10), "--record", str(case.record)]))
             stack.callback(producers[-1].close)
         loads = consumers + producers
         for load in loads:
@@ -310,6 +352,7 @@ def measure(case: Case, way: str, share: Share, seconds: float) -> dict[str, Any
         "appended": round(sum(r["records"] for r in theirs)),
         "found": round(sum(r["found"] for r in mine)),
         "missed": sum(m["missed"] for m in last[: case.consumers]),
+        "refused": sum(b["missed"] - a["missed"] for a, b in list(zip(first, last, strict=True))[case.consumers :]),
         "broker_cpu": round(used / took, 3),
         "consumer_cpu": [round(r["cpu_us"] / 1e6, 3) for r in mine],
         "producer_cpu": [round(r["cpu_us"] / 1e6, 3) for r in theirs],
@@ -364,7 +407,9 @@ def go(options: argparse.Namespace, todo: list[Case], say: Callable[[str], None]
                     say(
                         f"{time.monotonic() - began:4.0f} s: round {turn + 1} of {options.rounds}, case {n + 1} of {len(todo)}"
                     )
-                ways = [way for way in WAYS if case.language == "Go" or way != "compact"]
+                ways = [way for way in case.ways if way not in OF_JETSTREAM or JETSTREAM.exists()]
+                if len(ways) < len(case.ways):
+                    out["JetStream"] = f"there is no {JETSTREAM.name}, which make bench-streams builds"
                 for k in range(len(ways)):
                     way = ways[(turn + k) % len(ways)]
                     found = measure(case, way, share, options.seconds)
@@ -373,7 +418,7 @@ def go(options: argparse.Namespace, todo: list[Case], say: Callable[[str], None]
         share.close()
     return {
         "pid": os.getpid(),
-        "what": "push against pull; rates are records a second, CPU is in processors",
+        "what": "push against pull and JetStream; rates are records a second, CPU is in processors",
         "cores": len(os.sched_getaffinity(0)),
         "limited_by": share.how,
         "load_average": {"before": before, "after": os.getloadavg()},
@@ -409,19 +454,23 @@ class Aim:
 
 
 def judge(todo: list[Case], measured: Measured) -> list[Aim]:
-    """Twice the throughput where cores are scarce, and no worse anywhere."""
+    """Twice the throughput of pull where cores are scarce, and no worse anywhere. Beside JetStream
+    there is no aim.
+    """
     out = []
-    for other in WAYS[1:]:
+    for other in ALL_WAYS[1:]:
         found = [(case, ratio(ways, other)) for case in todo if other in (ways := measured.get(case.name, {}))]
         for cores in sorted({case.cores for case, _ in found if case.cores}, reverse=True):
             r = [x for case, x in found if case.cores == cores]
             text = f"{statistics.median(r):.2f} ({min(r):.2f} to {max(r):.2f})"
-            out.append(Aim(f"push to {other}, the broker has {cores:g} cores", text, "2", statistics.median(r) >= 2))
+            aim, met = ("", None) if other in OF_JETSTREAM else ("2", statistics.median(r) >= 2)
+            out.append(Aim(f"push to {other}, the broker has {cores:g} cores", text, aim, met))
         if found:
             case, worst = min(found, key=lambda each: each[1])
             what = f"push to {other}, anywhere: the worst ({case.part}, {case.work}, {case.consumers} consumers, "
             what += f"{case.chunk} KiB" + (f", {case.cores:g} cores)" if case.cores else ")")
-            out.append(Aim(what, f"{worst:.2f}", "1", worst >= 1))
+            aim, met = ("", None) if other in OF_JETSTREAM else ("1", worst >= 1)
+            out.append(Aim(what, f"{worst:.2f}", aim, met))
         # On a machine that others use, too, this is what can be compared.
         for what, name in (("read_per_broker_cpu", "the broker's CPU"), ("read_per_cpu", "CPU, of all processes")):
             r = [ratio(measured[case.name], other, what) for case, _ in found]
@@ -455,7 +504,7 @@ def tables(todo: list[Case], measured: Measured) -> Iterator[Table]:
             table.add_column(column, justify="right")
         table.add_column("limit")
         for case in group:
-            for way, rounds in sorted(measured.get(case.name, {}).items(), key=lambda each: WAYS.index(each[0])):
+            for way, rounds in sorted(measured.get(case.name, {}).items(), key=lambda each: ALL_WAYS.index(each[0])):
                 limits = [r["limit"] for r in rounds]
                 most = max(set(limits), key=limits.count)
                 what = [
@@ -498,8 +547,10 @@ def draw(todo: list[Case], measured: Measured, folder: Path) -> list[Path]:
     for ax in axes.flat[len(panels) :]:
         ax.set_visible(False)
     for ax, (title, some) in zip(axes.flat, panels.items(), strict=False):
-        for way, marker in zip(WAYS, "os^", strict=True):
+        for way, marker in zip(WAYS, "os^d", strict=True):
             points = [case for case in some if way in measured[case.name]]
+            if not points:
+                continue
             values = [median(measured[case.name][way], "read") / 1000 for case in points]
             ax.plot([case.chunk for case in points], values, marker=marker, label=way)
         ax.set_title(title, fontsize=9)
@@ -520,7 +571,9 @@ def draw(todo: list[Case], measured: Measured, folder: Path) -> list[Path]:
 
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="bench_streams.py", description="Measure streams by push and by pull.")
+    parser = argparse.ArgumentParser(
+        prog="bench_streams.py", description="Measure streams by push, by pull and by JetStream."
+    )
     parser.add_argument("--seconds", type=float, default=1.0, metavar="N", help="of each run (default 1)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of all cases, in turn (default 3)")
     parser.add_argument("--parts", nargs="+", metavar="WORD", help="only those parts whose names have one of these")

@@ -19,10 +19,12 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/etcdevents"
 	"github.com/netcraq/netcraq/nodeapi/keys"
 	"github.com/netcraq/netcraq/nodeapi/notify"
 	"github.com/netcraq/netcraq/nodeapi/server"
 	"github.com/netcraq/netcraq/streams/broker"
+	"github.com/netcraq/netcraq/streams/source"
 )
 
 // The agent serves the node API to the pods of its node. Their ports at the switch are closed; what
@@ -40,6 +42,9 @@ type NodeAPI struct {
 	// are none. StreamsDir is where those are kept that survive the agent; "": nowhere.
 	StreamsMiB int64
 	StreamsDir string
+	// StreamsEtcd is a file that names an etcd whose keys may fill streams, and which namespace may
+	// have which of them (etcdevents.Open); "": there are no such streams.
+	StreamsEtcd string
 	// CgroupRoot is what is before "kubepods" in the names of pods' control groups, where the agent
 	// cannot see it by its own.
 	CgroupRoot string
@@ -63,6 +68,7 @@ type nodeAPI struct {
 	keys   *durableKeys
 	push   *notify.Receiver // nil: there is none
 	pods   *nodePods
+	etcd   func() // ends what streams are filled with
 }
 
 // serveNodeAPI begins to serve it. Its store is there when a controller has been heard; failed is
@@ -85,12 +91,17 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 		}
 		k.Hosts, quota = policy, policy.Quota
 	}
+	sources, endSources, err := sourcesOfStreams(o.NodeAPI)
+	if err != nil {
+		return nil, fmt.Errorf("the node API: %w", err)
+	}
 	prefix := o.NodeAPI.CgroupRoot
 	if prefix == "" {
 		prefix = authority.OwnPrefix()
 	}
 	listener, err := listenNode(o.NodeAPI.Socket)
 	if err != nil {
+		endSources()
 		return nil, fmt.Errorf("the node API: %w", err)
 	}
 	var streams *broker.Options
@@ -98,15 +109,16 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 		streams = &broker.Options{Dir: o.NodeAPI.StreamsDir, Limits: broker.Limits{Bytes: all / 4, AllBytes: all}}
 	}
 	quotas := authority.NewQuotas(quota, nil)
-	n := &nodeAPI{link: newControllerLink(), store: newLateStore(), pods: pods}
+	n := &nodeAPI{link: newControllerLink(), store: newLateStore(), pods: pods, etcd: endSources}
 	if n.keys, err = newDurableKeys(ctx, n.link, in, quotas, policy, o.Log, metrics); err != nil {
 		listener.Close()
+		endSources()
 		return nil, fmt.Errorf("the node API: %w", err)
 	}
 	n.server = server.New(server.Config{Store: n.store, Name: "netcraq-agent", Node: o.Node,
 		Identify:  authority.Identifier{Cgroups: &authority.Cgroups{Prefix: prefix}},
 		Authority: authority.NewKubernetes(k), Quotas: quotas, Durable: n.keys.durable, Streams: streams,
-		Log: o.Log, Metrics: metrics})
+		Sources: sources, Log: o.Log, Metrics: metrics})
 	metrics.MustRegister(reviews.asked)
 	if policy != nil {
 		go policy.Follow(ctx, policyEvery, o.Log, func() { quotas.Changed(); n.keys.changed() })
@@ -127,6 +139,18 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 	return n, nil
 }
 
+// sourcesOfStreams are those that an operator wants, beside keys of the node API.
+func sourcesOfStreams(o NodeAPI) (all map[string]source.Maker, end func(), err error) {
+	if o.StreamsEtcd == "" {
+		return nil, func() {}, nil
+	}
+	origin, end, err := etcdevents.Open(o.StreamsEtcd)
+	if err != nil {
+		return nil, nil, fmt.Errorf("an etcd for streams, %s: %w", o.StreamsEtcd, err)
+	}
+	return map[string]source.Maker{"etcd": origin.Make}, end, nil
+}
+
 // drain lets clients finish what is under way, while all that it takes is still there.
 func (n *nodeAPI) drain(log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), nodeAPIDrain)
@@ -139,6 +163,7 @@ func (n *nodeAPI) drain(log *slog.Logger) {
 // end ends it. Clients that are there are cut off.
 func (n *nodeAPI) end() {
 	n.server.Close()
+	n.etcd()
 	if n.push != nil {
 		n.push.Close()
 	}

@@ -51,6 +51,7 @@ func (o *kubeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.nodeAPI.Socket, "node-api", kube.DefaultNodeSocket, "`PATH` of the socket for this node's pods (docs/node-api.md); \"\": none")
 	f.Int64Var(&o.nodeAPI.StreamsMiB, "node-api-streams", 0, "`MIB` of the agent's memory that streams may take, a namespace a quarter of it (0: there are none)")
 	f.StringVar(&o.nodeAPI.StreamsDir, "node-api-streams-dir", "", "`DIR`, in memory (tmpfs), root's alone, for streams that survive the agent (default: all are volatile)")
+	f.StringVar(&o.nodeAPI.StreamsEtcd, "node-api-streams-etcd", "", "`FILE`, YAML: an etcd whose keys may fill streams, and which namespace may have which of them\n(docs/streams.md; default: none)")
 	f.BoolVar(&o.nodeAPI.NoPush, "node-api-no-push", false, "the switch tells nothing of keys that are watched there: they are only read again and again")
 	f.StringVar(&o.nodeAPI.Policy, "node-api-policy", "", "`FILE` that says what processes may do there that are in no pod, and namespaces' quotas")
 	f.StringVar(&o.nodeAPI.CgroupRoot, "cgroup-root", "", "`PATH` that is before \"kubepods\" in the names of pods' control groups, where it is not that before the agent's own")
@@ -95,6 +96,8 @@ func inCluster(o *options) (*kube.Options, error) {
 		return nil, errors.New("--prometheus is for agents that may lead: give --etcd, too")
 	case k.lead.Durable.Given() && len(k.etcd.Endpoints) == 0:
 		return nil, errors.New("--gateway is for agents that may lead: give --etcd, too")
+	case k.nodeAPI.StreamsEtcd != "" && k.nodeAPI.StreamsMiB <= 0:
+		return nil, errors.New("--node-api-streams-etcd is for streams: give --node-api-streams, too")
 	case k.lead.PodRate < 0 || k.lead.PodRate > topology.MaxRate:
 		return nil, fmt.Errorf("--pod-rate takes packets a second, at most %d, or 0 for no bound, not %d", topology.MaxRate, k.lead.PodRate)
 	case len(o.services) > 1:

@@ -31,6 +31,8 @@ func TestInCluster(t *testing.T) {
 		{"--services 10.0.1.0/24 --services 10.0.2.0/24", "one prefix"},
 		{"--services fd00::/64", "IPv4 prefix"},
 		{"--switches 10.0.0.1/32", "8 to 30 bits"},
+		{"--node-api-streams-etcd f", "give --node-api-streams, too"},
+		{"--node-api-streams-etcd f --node-api-streams 64", ""},
 		{"--pod-rate 0", ""},
 		{"--pod-rate -1", "--pod-rate takes packets a second"},
 		{"--kubeconfig /nowhere", "where the API server is"},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +9,12 @@ import (
 
 	api "github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/client/streams"
+	"github.com/netcraq/netcraq/internal/streamload"
 )
 
 // consumer reads some partitions, by one of the ways, and works.
 type consumer struct {
-	meter
+	streamload.Meter
 	socket, stream, name string
 	partitions           []int
 	way, work            string
@@ -22,10 +22,9 @@ type consumer struct {
 }
 
 func (c *consumer) run(ctx context.Context, in io.Reader, out io.Writer) error {
-	do, ok := map[string]func(record []byte, at time.Time){
-		"count": c.count, "filter": c.filter, "words": new(words).of(c), "windows": new(windows).of(c)}[c.work]
-	if !ok {
-		return fmt.Errorf("there is no work %q", c.work)
+	do, err := c.Work(c.work)
+	if err != nil {
+		return err
 	}
 	if c.way == "compact" {
 		return c.pullCompact(ctx, in, out, do)
@@ -39,7 +38,7 @@ func (c *consumer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer r.Close()
-	return c.serve(ctx, in, out, func(ctx context.Context) error {
+	return c.Serve(ctx, in, out, func(ctx context.Context) error {
 		for {
 			b, err := r.Next(ctx)
 			if err != nil {
@@ -55,9 +54,9 @@ func (c *consumer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 			} else if err != nil {
 				return err
 			}
-			c.missed.Add(b.Missed)
-			c.records.Add(uint64(b.Len()))
-			c.bytes.Add(uint64(size))
+			c.Missed.Add(b.Missed)
+			c.Records.Add(uint64(b.Len()))
+			c.Bytes.Add(uint64(size))
 		}
 	})
 }
@@ -96,7 +95,7 @@ func (c *consumer) pullCompact(ctx context.Context, in io.Reader, out io.Writer,
 		}
 		next[i] = &a.Offset
 	}
-	return c.serve(ctx, in, out, func(ctx context.Context) error {
+	return c.Serve(ctx, in, out, func(ctx context.Context) error {
 		nc.endWith(ctx)
 		for i := range c.partitions {
 			if err := ask(i); err != nil {
@@ -119,89 +118,13 @@ func (c *consumer) pullCompact(ctx context.Context, in io.Reader, out io.Writer,
 				size += len(value)
 			}
 			next[i] = &a.Next
-			c.missed.Add(a.Missed)
-			c.records.Add(uint64(len(a.Records)))
-			c.bytes.Add(uint64(size))
+			c.Missed.Add(a.Missed)
+			c.Records.Add(uint64(len(a.Records)))
+			c.Bytes.Add(uint64(size))
 			if err := ask(i); err != nil {
 				return err
 			}
 		}
 		return ctx.Err()
 	})
-}
-
-// count looks at each record.
-func (c *consumer) count(record []byte, _ time.Time) {
-	if len(record) > 0 && record[0] != 0 {
-		c.found.Add(1)
-	}
-}
-
-// filter looks for the needle.
-func (c *consumer) filter(record []byte, _ time.Time) {
-	if bytes.Contains(record, []byte(needle)) {
-		c.found.Add(1)
-	}
-}
-
-// words counts words.
-type words struct{ counts map[string]*uint64 }
-
-func (w *words) of(c *consumer) func([]byte, time.Time) {
-	w.counts = map[string]*uint64{}
-	return func(record []byte, _ time.Time) { c.found.Add(uint64(w.add(record))) }
-}
-
-// add counts the words of a record, and says how many there were.
-func (w *words) add(record []byte) (n int) {
-	for word := range bytes.FieldsSeq(record) {
-		if p := w.counts[string(word)]; p != nil { // it makes no string
-			*p++
-		} else {
-			one := uint64(1)
-			w.counts[string(word)] = &one
-		}
-		n++
-	}
-	return n
-}
-
-// windows counts words in windows of five seconds, one of which ends each second. A record belongs
-// to the second in which it was appended.
-type windows struct {
-	seconds [windowSeconds]words
-	now     int64 // the newest second
-	emitted map[string]uint64
-}
-
-const windowSeconds = 5
-
-func (w *windows) of(c *consumer) func([]byte, time.Time) {
-	return func(record []byte, at time.Time) { c.found.Add(uint64(w.add(record, at.Unix()))) }
-}
-
-func (w *windows) add(record []byte, second int64) int {
-	if second > w.now {
-		if w.now > 0 {
-			w.emit()
-		}
-		for s := max(w.now+1, second-windowSeconds+1); s <= second; s++ {
-			w.seconds[s%windowSeconds] = words{counts: map[string]*uint64{}}
-		}
-		w.now = second
-	}
-	if second <= w.now-windowSeconds {
-		return 0 // it is late: its windows have ended
-	}
-	return w.seconds[second%windowSeconds].add(record)
-}
-
-// emit adds up the window that has ended.
-func (w *windows) emit() {
-	w.emitted = map[string]uint64{}
-	for _, s := range w.seconds {
-		for word, n := range s.counts {
-			w.emitted[word] += *n
-		}
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"path/filepath"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/streamload"
 )
 
 const patience = time.Minute
@@ -51,7 +51,7 @@ func (l *load) say() {
 	}
 }
 
-func (l *load) mark() (m mark) {
+func (l *load) mark() (m streamload.Mark) {
 	l.t.Helper()
 	l.say()
 	text, err := l.out.ReadBytes('\n')
@@ -123,7 +123,7 @@ func TestLoads(t *testing.T) {
 				p := start(t, writes.run)
 				r.say()
 				p.say()
-				var m mark
+				var m streamload.Mark
 				poll.Until(t, patience, "records to be read", func() bool {
 					m = r.mark()
 					return m.Records >= 500 && m.Found > 0
@@ -132,7 +132,7 @@ func TestLoads(t *testing.T) {
 				if m.At <= 0 || m.CPU <= 0 || m.Missed != 0 || m.Bytes != 100*m.Records {
 					t.Errorf("%+v", m)
 				}
-				appended := writes.records.Load()
+				appended := writes.Records.Load()
 				poll.Until(t, patience, "all to be read", func() bool { return r.mark().Records >= appended })
 				r.end()
 			})
@@ -159,35 +159,5 @@ func TestFollow(t *testing.T) {
 			r.After.P99 < r.After.P50 {
 			t.Errorf("%s: %+v", way, r)
 		}
-	}
-}
-
-// TestWindows: a window has what was appended in its five seconds, and nothing else. What comes
-// when its windows have ended is not counted.
-func TestWindows(t *testing.T) {
-	var w windows
-	for _, r := range []struct {
-		second int64
-		text   string
-		want   int
-	}{{100, "a b", 2}, {101, "a", 1}, {104, "c", 1}, {103, "b", 1}, {105, "d", 1}} {
-		if n := w.add([]byte(r.text), r.second); n != r.want {
-			t.Errorf("%+v: %d words", r, n)
-		}
-	}
-	if want := map[string]uint64{"a": 2, "b": 2, "c": 1}; !maps.Equal(w.emitted, want) { // 100 to 104
-		t.Errorf("%v, want %v", w.emitted, want)
-	}
-	if n := w.add([]byte("late"), 100); n != 0 {
-		t.Errorf("%d late words", n)
-	}
-	w.add([]byte("e"), 108)
-	if want := map[string]uint64{"a": 1, "b": 1, "c": 1, "d": 1}; !maps.Equal(w.emitted, want) { // 101 to 105
-		t.Errorf("%v, want %v", w.emitted, want)
-	}
-	w.add([]byte("f"), 120)
-	w.add([]byte("g"), 121)
-	if want := map[string]uint64{"f": 1}; !maps.Equal(w.emitted, want) { // 116 to 120
-		t.Errorf("%v, want %v", w.emitted, want)
 	}
 }

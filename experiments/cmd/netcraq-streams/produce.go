@@ -4,15 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 
 	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/streamload"
 )
 
 // producer appends to some partitions: for each one request after the other, each with a chunk. The
 // chunks are made before, so that it is the broker that is measured.
 type producer struct {
-	meter
+	streamload.Meter
 	socket, stream string
 	partitions     []int
 	chunk, record  int
@@ -35,7 +35,7 @@ func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	for i, n := range p.partitions {
 		for v := range variants {
 			d := api.AppendData{StreamData: api.StreamData{Stream: p.stream}, Partition: n}
-			for _, text := range texts(records, p.record, uint64(n*variants+v)) {
+			for _, text := range streamload.Texts(records, p.record, uint64(n*variants+v)) {
 				d.Records = append(d.Records, api.RecordData{ValueBase64: text})
 			}
 			m, err := encode(request{ID: uint64(i + 1), Func: api.FuncAppend, Data: d, Timeout: appendTimeout})
@@ -45,7 +45,7 @@ func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 			messages[i][v] = m
 		}
 	}
-	return p.serve(ctx, in, out, func(ctx context.Context) error {
+	return p.Serve(ctx, in, out, func(ctx context.Context) error {
 		c.endWith(ctx)
 		turn := make([]int, len(messages))
 		for i := range messages {
@@ -59,8 +59,8 @@ func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 			if err != nil {
 				return err
 			}
-			p.records.Add(uint64(a.Appended))
-			p.bytes.Add(uint64(a.Appended * p.record))
+			p.Records.Add(uint64(a.Appended))
+			p.Bytes.Add(uint64(a.Appended * p.record))
 			turn[i] = (turn[i] + 1) % variants
 			if _, err := c.Write(messages[i][turn[i]]); err != nil {
 				return err
@@ -68,35 +68,4 @@ func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 		}
 		return ctx.Err()
 	})
-}
-
-// needle is what filters look for: one record of a hundred has it.
-const needle = "netcraq"
-
-// texts are records of words, of which some are frequent and most are rare, as in a language. They
-// are the same for the same seed.
-func texts(n, size int, seed uint64) [][]byte {
-	random := rand.New(rand.NewPCG(seed, 18))
-	zipf := rand.NewZipf(random, 1.1, 2, 9999)
-	out := make([][]byte, n)
-	for i := range out {
-		b := make([]byte, 0, size+16)
-		if random.IntN(100) == 0 {
-			b = append(b, needle+" "...)
-		}
-		for len(b) < size {
-			b = appendWord(b, zipf.Uint64())
-			b = append(b, ' ')
-		}
-		out[i] = b[:size]
-	}
-	return out
-}
-
-// appendWord writes the n-th word: of two to eight letters, rare ones longer.
-func appendWord(b []byte, n uint64) []byte {
-	for n += 26; n > 0; n /= 26 {
-		b = append(b, 'a'+byte(n%26))
-	}
-	return b
 }

@@ -1,4 +1,6 @@
-package main
+// Package streamload is what loads of streams have in common, whatever keeps the streams: what they
+// count, what records they write, and what they do with those that they read.
+package streamload
 
 import (
 	"bufio"
@@ -12,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// meter counts what a load does.
-type meter struct {
-	records, bytes, found, missed atomic.Uint64
+// Meter counts what a load does.
+type Meter struct {
+	Records, Bytes, Found, Missed atomic.Uint64
 }
 
-// mark is what a load has done so far.
-type mark struct {
+// Mark is what a load has done so far.
+type Mark struct {
 	At      int64   `json:"at_ns"` // of the machine's monotonic clock
 	Records uint64  `json:"records"`
 	Bytes   uint64  `json:"bytes"`
@@ -27,13 +29,13 @@ type mark struct {
 	CPU     float64 `json:"cpu_us"` // of this process
 }
 
-func (m *meter) mark() mark {
+func (m *Meter) mark() Mark {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		panic(err)
 	}
-	return mark{At: now.Nano(), Records: m.records.Load(), Bytes: m.bytes.Load(), Found: m.found.Load(),
-		Missed: m.missed.Load(), CPU: processTime()}
+	return Mark{At: now.Nano(), Records: m.Records.Load(), Bytes: m.Bytes.Load(), Found: m.Found.Load(),
+		Missed: m.Missed.Load(), CPU: processTime()}
 }
 
 // processTime is what this process has used of the processors, in microseconds.
@@ -45,9 +47,9 @@ func processTime() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e3
 }
 
-// serve has work done from the first line of in on, and answers each further line with a mark. It
+// Serve has work done from the first line of in on, and answers each further line with a mark. It
 // ends with in, or when the work fails.
-func (m *meter) serve(ctx context.Context, in io.Reader, out io.Writer, work func(context.Context) error) error {
+func (m *Meter) Serve(ctx context.Context, in io.Reader, out io.Writer, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	lines := make(chan struct{})

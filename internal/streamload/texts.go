@@ -1,0 +1,34 @@
+package streamload
+
+import "math/rand/v2"
+
+// Needle is what filters look for: one record of a hundred has it.
+const Needle = "netcraq"
+
+// Texts are records of words, of which some are frequent and most are rare, as in a language. They
+// are the same for the same seed.
+func Texts(n, size int, seed uint64) [][]byte {
+	random := rand.New(rand.NewPCG(seed, 18))
+	zipf := rand.NewZipf(random, 1.1, 2, 9999)
+	out := make([][]byte, n)
+	for i := range out {
+		b := make([]byte, 0, size+16)
+		if random.IntN(100) == 0 {
+			b = append(b, Needle+" "...)
+		}
+		for len(b) < size {
+			b = appendWord(b, zipf.Uint64())
+			b = append(b, ' ')
+		}
+		out[i] = b[:size]
+	}
+	return out
+}
+
+// appendWord writes the n-th word: of two to eight letters, rare ones longer.
+func appendWord(b []byte, n uint64) []byte {
+	for n += 26; n > 0; n /= 26 {
+		b = append(b, 'a'+byte(n%26))
+	}
+	return b
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	js "github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/netcraq/netcraq/internal/streamload"
+)
+
+// consumer reads some partitions, by one of JetStream's ways, and works.
+type consumer struct {
+	streamload.Meter
+	url, name  string
+	partitions []int
+	way, work  string
+	batch      int
+
+	mu sync.Mutex // of the work
+	do func(record []byte, at time.Time)
+}
+
+// reader reads one partition.
+type reader struct {
+	*consumer
+	before  uint64 // the sequence of the last message that was acknowledged
+	records uint64 // since then
+	bytes   int
+}
+
+func (c *consumer) run(ctx context.Context, in io.Reader, out io.Writer) (err error) {
+	if c.do, err = c.Work(c.work); err != nil {
+		return err
+	}
+	nc, j, err := dial(c.url)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	var reads []func(context.Context) error // one for each partition
+	for _, n := range c.partitions {
+		read, err := c.open(ctx, nc, j, n)
+		if err != nil {
+			return err
+		}
+		reads = append(reads, read)
+	}
+	return c.Serve(ctx, in, out, func(ctx context.Context) error {
+		all, ctx := errgroup.WithContext(ctx)
+		for _, read := range reads {
+			all.Go(func() error { return read(ctx) })
+		}
+		return all.Wait()
+	})
+}
+
+// open makes a consumer of a partition at JetStream: from now on what it has not read is held.
+// Acknowledging a message acknowledges all before it, as letting go of an object does.
+func (c *consumer) open(ctx context.Context, nc *nats.Conn, j js.JetStream, n int) (
+	func(context.Context) error, error) {
+	cfg := js.ConsumerConfig{Durable: c.name, AckPolicy: js.AckAllPolicy, MaxAckPending: -1, MemoryStorage: true}
+	r := &reader{consumer: c}
+	if c.way == "push" {
+		cfg.DeliverSubject, cfg.FlowControl, cfg.IdleHeartbeat = nc.NewInbox(), true, 5*time.Second
+		at, err := j.CreatePushConsumer(ctx, streamName(n), cfg)
+		return func(ctx context.Context) error { return r.pushed(ctx, at) }, err
+	}
+	how := map[string]func(context.Context, js.Consumer) error{"messages": r.messages, "fetch": r.fetch}[c.way]
+	if how == nil {
+		return nil, fmt.Errorf("there is no way %q", c.way)
+	}
+	at, err := j.CreateConsumer(ctx, streamName(n), cfg)
+	return func(ctx context.Context) error { return how(ctx, at) }, err
+}
+
+// ahead is how many messages are asked for at once, where they have not more bytes than a batch.
+const ahead = 4096
+
+// messages has the client ask for messages while it has some left.
+func (r *reader) messages(ctx context.Context, at js.Consumer) error {
+	all, err := at.Messages(js.PullMaxMessagesWithBytesLimit(ahead, r.batch))
+	if err != nil {
+		return err
+	}
+	defer all.Stop()
+	for {
+		m, err := all.Next(js.NextContext(ctx))
+		if err != nil {
+			return err
+		}
+		if err := r.take(m); err != nil {
+			return err
+		}
+	}
+}
+
+// fetched is how many messages are fetched at once. With FetchBytes the client would make room for
+// a million.
+const fetched = 1024
+
+// fetch asks for a batch after the other. Messages come as they are there, before a batch is full.
+func (r *reader) fetch(ctx context.Context, at js.Consumer) error {
+	for ctx.Err() == nil {
+		batch, err := at.Fetch(fetched, js.FetchMaxWait(time.Second))
+		if err != nil {
+			return err
+		}
+		for m := range batch.Messages() {
+			if err := r.take(m); err != nil {
+				return err
+			}
+		}
+		if err := batch.Error(); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// pushed has JetStream send messages, at its pace and with its flow control.
+func (r *reader) pushed(ctx context.Context, at js.PushConsumer) error {
+	failed := make(chan error, 1)
+	handling, err := at.Consume(func(m js.Msg) {
+		if err := r.take(m); err != nil {
+			select {
+			case failed <- err:
+			default:
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer handling.Stop()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// take works on a message, and acknowledges it if there were enough.
+func (r *reader) take(m js.Msg) error {
+	data, at := m.Data(), time.Time{}
+	if r.work == "windows" {
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		at = meta.Timestamp
+	}
+	r.mu.Lock()
+	r.do(data, at)
+	r.mu.Unlock()
+	r.Records.Add(1)
+	r.Bytes.Add(uint64(len(data)))
+	r.records++
+	if r.bytes += len(data); r.bytes < r.batch {
+		return nil
+	}
+	meta, err := m.Metadata()
+	if err != nil {
+		return err
+	}
+	if were := meta.Sequence.Stream - r.before; were > r.records {
+		r.Missed.Add(were - r.records)
+	}
+	r.before, r.records, r.bytes = meta.Sequence.Stream, 0, 0
+	return m.Ack()
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	js "github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/netcraq/netcraq/internal/streamload"
+)
+
+// producer publishes to some partitions: for each one chunk after the other. All records of a chunk
+// are published at once, each a message, and the next chunk when JetStream has acknowledged them.
+// What a full stream refuses is published again, and counted as missed.
+type producer struct {
+	streamload.Meter
+	url           string
+	partitions    []int
+	chunk, record int
+}
+
+// variants is how many different chunks a partition gets, in turn.
+const variants = 8
+
+// pause is how long who is refused waits before he tries again.
+const pause = time.Millisecond
+
+// full is what JetStream says of a stream that takes nothing more (its code for that it could not
+// store a message, for whatever reason).
+const full = 10077
+
+func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {
+	nc, j, err := dial(p.url)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	records := max(1, p.chunk/p.record)
+	chunks := make([][variants][][]byte, len(p.partitions))
+	for i, n := range p.partitions {
+		for v := range variants {
+			chunks[i][v] = streamload.Texts(records, p.record, uint64(n*variants+v))
+		}
+	}
+	return p.Serve(ctx, in, out, func(ctx context.Context) error {
+		all, ctx := errgroup.WithContext(ctx)
+		for i, n := range p.partitions {
+			all.Go(func() error {
+				for turn := 0; ctx.Err() == nil; turn = (turn + 1) % variants {
+					if err := p.publish(ctx, j, subject(n), chunks[i][turn]); err != nil {
+						return err
+					}
+				}
+				return ctx.Err()
+			})
+		}
+		return all.Wait()
+	})
+}
+
+// publish publishes records until all are acknowledged.
+func (p *producer) publish(ctx context.Context, j js.JetStream, subject string, records [][]byte) error {
+	for {
+		futures := make([]js.PubAckFuture, len(records))
+		for i, r := range records {
+			f, err := j.PublishAsync(subject, r)
+			if err != nil {
+				return err
+			}
+			futures[i] = f
+		}
+		var refused [][]byte
+		for i, f := range futures {
+			select {
+			case <-f.Ok():
+				p.Records.Add(1)
+				p.Bytes.Add(uint64(len(records[i])))
+			case err := <-f.Err():
+				var why *js.APIError
+				if !errors.As(err, &why) || why.ErrorCode != full {
+					return err
+				}
+				refused = append(refused, records[i])
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if len(refused) == 0 {
+			return nil
+		}
+		p.Missed.Add(uint64(len(refused)))
+		records = refused
+		time.Sleep(pause)
+	}
+}
