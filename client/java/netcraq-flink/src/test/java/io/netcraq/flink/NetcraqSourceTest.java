@@ -14,6 +14,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
@@ -30,11 +31,13 @@ import org.apache.flink.api.common.state.ValueStateDescriptor;
 import org.apache.flink.configuration.CheckpointingOptions;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.configuration.RestartStrategyOptions;
+import org.apache.flink.configuration.StateRecoveryOptions;
 import org.apache.flink.core.execution.JobClient;
 import org.apache.flink.core.execution.SavepointFormatType;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.util.Collector;
+import org.apache.flink.util.ExceptionUtils;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -137,8 +140,12 @@ class NetcraqSourceTest {
                 .deserializer(new SimpleStringSchema());
     }
 
-    private JobClient run(NetcraqSource<String> source, int restarts, long pauseMillis) throws Exception {
+    private JobClient run(NetcraqSource<String> source, int restarts, long pauseMillis, String... savepoint)
+            throws Exception {
         Configuration c = new Configuration();
+        if (savepoint.length > 0) {
+            c.set(StateRecoveryOptions.SAVEPOINT_PATH, savepoint[0]);
+        }
         c.set(RestartStrategyOptions.RESTART_STRATEGY, "fixed-delay");
         c.set(RestartStrategyOptions.RESTART_STRATEGY_FIXED_DELAY_ATTEMPTS, restarts);
         c.set(RestartStrategyOptions.RESTART_STRATEGY_FIXED_DELAY_DELAY, Duration.ofMillis(50));
@@ -233,24 +240,28 @@ class NetcraqSourceTest {
         }
     }
 
-    /** What is gone, which comes next, fails the job: it is not passed over in silence. */
+    /** What is gone that comes next fails the job: it is not passed over in silence, unless so wanted. */
     @Test
-    void missedFails() throws Exception {
-        server.open("s", "{\"objectBytes\":1024,\"objects\":4,\"slow\":\"skip\"}");
+    void missedFailsUnlessAllowed() throws Exception {
+        server.open("s", "{\"objectBytes\":1024,\"objects\":4}");
         server.append("s", 0, "first");
         JobClient job = run(source(Mode.PUSH).build(), 0, 0);
-        until("the first record, and a checkpoint", () -> Counting.seen.containsKey("first"));
-        Counting.failuresLeft.set(0);
-        String[] large = IntStream.range(0, 400).mapToObj(i -> i + "x".repeat(700)).toArray(String[]::new);
-        CompletableFuture<?> failed = job.getJobExecutionResult();
-        for (int i = 0; i < 100 && !failed.isDone(); i++) { // some time it is too slow: one is left in each object
-            try (NodeConnection c = server.connect()) {
-                Memserver.append(c, "s", 0, List.of(large), Memserver.PATIENCE);
-            }
+        until("the first record", () -> Counting.seen.containsKey("first"));
+        String savepoint = job.stopWithSavepoint(false, folder.toUri().toString(), SavepointFormatType.CANONICAL)
+                .get(60, TimeUnit.SECONDS);
+        job.getJobExecutionResult().get(60, TimeUnit.SECONDS);
+        for (int i = 0; i < 10; i++) { // one goes into an object
+            server.append("s", 0, i + "x".repeat(700));
         }
+        CompletableFuture<?> failed = run(source(Mode.PUSH).build(), 0, 0, savepoint).getJobExecutionResult();
         ExecutionException e = assertThrows(ExecutionException.class, () -> failed.get(60, TimeUnit.SECONDS));
-        String all = org.apache.flink.util.ExceptionUtils.stringifyException(e);
+        String all = ExceptionUtils.stringifyException(e);
         assertTrue(all.contains("are gone"), all);
+        assertEquals(Set.of("first"), Counting.seen.keySet());
+
+        job = run(source(Mode.PUSH).failOnMissed(false).build(), 0, 0, savepoint);
+        until("what is there", () -> Counting.seen.size() == 1 + 4);
+        job.cancel().get(60, TimeUnit.SECONDS);
     }
 
     @Test
