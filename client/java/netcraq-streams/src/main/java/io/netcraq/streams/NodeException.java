@@ -22,7 +22,7 @@ public class NodeException extends IOException {
     }
 
     /** Whether it may help to connect again. */
-    boolean temporary() {
+    public boolean temporary() {
         return TEMPORARY.contains(code);
     }
 }

@@ -126,10 +126,8 @@ final class PushWay implements StreamReader.Way {
                 Long was = reader.nextOffset(p.number);
                 p.object = told.path("object").bigIntegerValue().longValue();
                 p.skip = was == null ? begins : Math.max(begins, was);
-                p.missed = told.path("missed").asLong();
-                if (was != null && was > begins - p.missed) { // what was read before is not missed
-                    p.missed = Math.max(0, begins - was);
-                }
+                // What was read before is not missed.
+                p.missed = was == null ? told.path("missed").asLong() : Math.max(0, begins - was);
                 parts.add(p);
                 reader.beginsAt(p.number, begins);
             }
