@@ -470,8 +470,7 @@ func TestLeaks(t *testing.T) {
 	}
 }
 
-// TestHold: what is held is not overwritten, when its reader has gone on, and when it is closed, and
-// what was is told.
+// TestHold: what is held is not overwritten, when its reader has gone on, and when it is closed.
 func TestHold(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)

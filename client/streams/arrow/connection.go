@@ -141,8 +141,8 @@ func (c *connection) listen() {
 	rights := make([]byte, unix.CmsgSpace(4*8))
 	for {
 		n, m, _, _, err := c.nc.ReadMsgUnix(buf, rights)
-		fds = append(fds, descriptors(rights[:m])...)
-		in = append(in, buf[:n]...)
+		fds = append(fds, descriptors(rights[:max(m, 0)])...)
+		in = append(in, buf[:max(n, 0)]...)
 		for err == nil {
 			line, rest, ok := bytes.Cut(in, []byte("\n"))
 			if !ok {

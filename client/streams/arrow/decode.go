@@ -182,7 +182,8 @@ func (d *decoder) array(t arrow.DataType, rows uint64) (*array.Data, error) {
 		return nil, err
 	}
 	if _, ok := storage(t).(*arrow.DictionaryType); ok {
-		made = array.NewDataWithDictionary(t, int(length), of[:count:count], int(nulls), int(offset), parts[0].(*array.Data))
+		dictionary := parts[0].(*array.Data)
+		made = array.NewDataWithDictionary(t, int(length), of[:count:count], int(nulls), int(offset), dictionary)
 	} else {
 		made = array.NewData(t, int(length), of[:count:count], parts, int(nulls), int(offset))
 	}

@@ -96,7 +96,11 @@ func (e *encoder) array(t arrow.DataType, a arrow.ArrayData) error {
 	e.nodes = le.AppendUint32(e.nodes, uint32(count))
 	e.nodes = le.AppendUint32(e.nodes, uint32(len(children)))
 	for i := range count {
-		if err := e.buffer(bytesOf(buffers[i]), int(of[i]), i > 0, n == 0); err != nil {
+		b := bytesOf(buffers[i])
+		if i == 0 && nulls == 0 { // arrow-go's builders make one anyway
+			b = nil
+		}
+		if err := e.buffer(b, int(of[i]), i > 0, n == 0); err != nil {
 			return fmt.Errorf("an array of %s: %w", t, err)
 		}
 	}

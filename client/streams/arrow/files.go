@@ -231,10 +231,11 @@ func (f *Files) adopt(a *asked) (m *Mapped, err error) {
 }
 
 func parseName(text string) (name fileName, err error) {
-	if n, err := hex.Decode(name[:], []byte(text[:min(len(text), 2*len(name))])); err != nil || n != len(name) || len(text) != 2*n {
+	of, err := hex.DecodeString(text)
+	if err != nil || len(of) != len(name) {
 		return name, garbage("a file %.40q", text)
 	}
-	return name, nil
+	return fileName(of), nil
 }
 
 // enter knows a file by its name, and by where it is. Where it is known already, that is given, and
@@ -352,7 +353,8 @@ func (d *Draft) Seal(ctx context.Context, key string) (*Mapped, error) {
 		unix.MAP_FIXED); err != nil {
 		return nil, err
 	}
-	_, _, err := m.conn.ask(ctx, api.FuncSealFile, api.SealFileData{Namespace: m.files.cfg.Namespace, File: m.Name(), Key: key})
+	ask := api.SealFileData{Namespace: m.files.cfg.Namespace, File: m.Name(), Key: key}
+	_, _, err := m.conn.ask(ctx, api.FuncSealFile, ask)
 	if err != nil {
 		return nil, err
 	}

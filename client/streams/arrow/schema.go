@@ -46,7 +46,8 @@ func (s *schemas) read(message []byte) (*arrow.Schema, error) {
 }
 
 func readSchema(message []byte) (schema *arrow.Schema, err error) {
-	if len(message) < 8 || le.Uint32(message) != math.MaxUint32 || uint64(le.Uint32(message[4:])) > uint64(len(message)-8) {
+	if len(message) < 8 || le.Uint32(message) != math.MaxUint32 ||
+		uint64(le.Uint32(message[4:])) > uint64(len(message)-8) {
 		return nil, garbage("it has no schema")
 	}
 	message = message[:8+le.Uint32(message[4:])]
