@@ -118,6 +118,8 @@ func init() {
 		node.FuncMakeFile: watches(func(*node.MakeFileData) int { return 1 }, makeFile),
 		node.FuncSealFile: writes(sealFile),
 		node.FuncOpenFile: watches(func(*node.OpenFileData) int { return 1 }, openFile),
+
+		node.FuncRewriteFile: waits(rewriteFile),
 	}
 }
 
