@@ -40,6 +40,7 @@ const (
 	HalfChanged     = "keys are worked on while the chain is half changed"
 	ToldEarly       = "told before it was committed"
 	NotTold         = "committed, and not told"
+	UsedUp          = "a version that nobody can have written is on record"
 )
 
 // check judges a run's history, key by key.
@@ -275,9 +276,14 @@ func explain(ops []operationOf, versions map[wire.Version]*observation, unexplai
 	bySight := slices.SortedFunc(maps.Keys(unexplained), func(a, b wire.Version) int {
 		return cmp.Or(cmp.Compare(versions[a].first, versions[b].first), cmp.Compare(a, b))
 	})
-	for i, v := range bySight {
-		if i < len(begun) && begun[i].call <= versions[v].first {
-			out = append(out, operationOf{client: begun[i].client, key: begun[i].key, op: wire.Write, del: true,
+	next := 0
+	for _, v := range bySight {
+		// (One that was seen before any began is not a client's: the controller has written it, and
+		// was not told so.)
+		if next < len(begun) && begun[next].call <= versions[v].first {
+			o := begun[next]
+			next++
+			out = append(out, operationOf{client: o.client, key: o.key, op: wire.Write, del: true,
 				call: begun[0].call, end: versions[v].first, outcome: done, version: v})
 		}
 	}

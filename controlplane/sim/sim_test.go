@@ -47,6 +47,7 @@ func TestSeedsThatFailed(t *testing.T) {
 		196:   "a joiner got the alias of a key that was being moved as one of the key's realm",
 		404:   "a controller worked on keys while a switch was a shadow that an earlier one had left so",
 		11284: "a joiner had an entry of a removed key without its tombstone, and took a late reply for the newest",
+		9761:  "what told a client's deletion from a tombstone that a controller had given up counted that as one",
 	} {
 		err := Many(t.Context(), nil, seed, 1, 1, func(r *Result) bool {
 			for _, v := range r.Violations {
