@@ -60,7 +60,8 @@ func TestChain(t *testing.T) {
 	a := files.Allocator(0)
 	schema := arrow.NewSchema([]arrow.Field{
 		{Name: "n", Type: arrow.PrimitiveTypes.Int64},
-		{Name: "w", Type: &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: arrow.BinaryTypes.String}},
+		{Name: "w", Type: &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32,
+			ValueType: arrow.BinaryTypes.String}},
 		{Name: "s", Type: arrow.BinaryTypes.String},
 	}, nil)
 	b := array.NewRecordBuilder(a, schema)
@@ -309,8 +310,8 @@ func TestAllocator(t *testing.T) {
 	}
 }
 
-// TestAllocatorOfTwoBatches: what a builder still writes to stays writable when a batch is sent that
-// lies in the same file.
+// TestAllocatorOfTwoBatches: what a builder still writes to stays writable when a batch is sent
+// that lies in the same file.
 func TestAllocatorOfTwoBatches(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
@@ -483,8 +484,8 @@ func TestHostileReferences(t *testing.T) {
 	}
 }
 
-// TestCache: what several want decoded is decoded once, and is the same memory for them; whoever was
-// to decode it, and could not, leaves it to the next.
+// TestCache: what several want decoded is decoded once, and is the same memory for them; whoever
+// was to decode it, and could not, leaves it to the next.
 func TestCache(t *testing.T) {
 	w := newWorld(t)
 	want := all(t)
