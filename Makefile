@@ -152,9 +152,9 @@ test-python: build ## the other Python tests alone
 test-arrow: build $(VENV)/.requirements-arrow ## the tests of Arrow in streams, with pyarrow
 	@$(PYTHON) -m pytest -q -rs client/python/tests/test_streams_arrow.py
 
-test-arrow-go: deps ## build and test Arrow in streams for Go, a module of its own
+test-arrow-go: deps $(VENV)/.requirements-arrow ## test Arrow in streams for Go, a module of its own, alone and with pyarrow
 	@cd client/streams/arrow && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] && $(if $(filter go,$(GO)),go,$(abspath $(GO))) vet ./... && \
-	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -count 1 ./...
+	  NETCRAQ_ARROW_PYTHON=$(abspath $(PYTHON)) $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -count 1 ./...
 
 $(VENV)/.requirements-arrow: $(VENV)/.requirements client/python/requirements-arrow.txt
 	@$(PIP) --require-hashes -r client/python/requirements-arrow.txt

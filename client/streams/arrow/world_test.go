@@ -275,3 +275,8 @@ func inside(t testing.TB, b arrow.RecordBatch, kind string) bool {
 	}
 	return true
 }
+
+// oneColumn is a batch of a column.
+func oneColumn(f arrow.Field, c arrow.Array) arrow.RecordBatch {
+	return array.NewRecordBatch(arrow.NewSchema([]arrow.Field{f}, nil), []arrow.Array{c}, int64(c.Len()))
+}

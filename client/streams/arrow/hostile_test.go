@@ -1,0 +1,278 @@
+package streamsarrow
+
+import (
+	"errors"
+	"math/rand/v2"
+	"runtime/debug"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"golang.org/x/sys/unix"
+)
+
+// records are some that are good: all types, slices, and none of the columns but one.
+func records(t testing.TB) (out [][]byte) {
+	t.Helper()
+	of := sliced(t)
+	schema := of[0].Schema()
+	for i, column := range of[0].Columns() {
+		of = append(of, oneColumn(schema.Field(i), column))
+	}
+	for _, b := range of {
+		out = append(out, recordOf(t, b))
+	}
+	return out
+}
+
+func recordOf(t testing.TB, b arrow.RecordBatch) []byte {
+	t.Helper()
+	schema, err := writeSchema(b.Schema())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := encode(b, schema, nowhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.record()
+}
+
+// guarded is memory that ends where nothing may be read: who does so faults.
+type guarded struct{ all []byte }
+
+func newGuarded(t testing.TB, size int) *guarded {
+	t.Helper()
+	page := unix.Getpagesize()
+	size = (size + page - 1) / page * page
+	all, err := unix.Mmap(-1, 0, size+page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err == nil {
+		err = unix.Mprotect(all[size:], unix.PROT_NONE)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(all) })
+	return &guarded{all[:size]}
+}
+
+// put puts a record before the end. It has to be as aligned as a record is.
+func (g *guarded) put(data []byte) []byte {
+	at := len(g.all) - len(data)
+	copy(g.all[at:], data)
+	return g.all[at:len(g.all):len(g.all)]
+}
+
+// values counts the values of arrays.
+func values(a arrow.ArrayData, t arrow.DataType) (n int) {
+	n = a.Len()
+	for _, child := range childrenOf(a, t) {
+		n += values(child, child.DataType())
+	}
+	return n
+}
+
+// look reads all values of a batch that has not too many.
+func look(b arrow.RecordBatch) {
+	for _, c := range b.Columns() {
+		if values(c.Data(), c.DataType()) > 10_000 {
+			continue
+		}
+		for i := range c.Len() {
+			_ = c.ValueStr(i)
+		}
+		_, _ = c.MarshalJSON()
+	}
+}
+
+// tried decodes what may be a record, and looks at what it is. wrong is set where something was
+// read that is not the record's; and where something panics otherwise, unless it is trusted.
+func tried(data []byte, known *schemas, trusted bool) (err error, wrong any) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			if _, fault := p.(interface{ Addr() uintptr }); fault || !trusted {
+				wrong = p
+			}
+		}
+	}()
+	b, err := decode(data, nil, noFile, known, trusted)
+	if err != nil {
+		if trusted || errors.Is(err, ErrGarbage) {
+			return err, nil
+		}
+		return err, "it is refused for something else"
+	}
+	defer b.Release()
+	look(b)
+	return nil, nil
+}
+
+// TestHostileRecords: what a record says of itself is not believed. It is a batch, or it is
+// refused, and nothing else is read than its own bytes.
+func TestHostileRecords(t *testing.T) {
+	good := records(t)
+	all := good[0]
+	memory := newGuarded(t, len(all))
+	known := &schemas{}
+	try := func(what string, at int, bad []byte) error {
+		t.Helper()
+		var err error
+		for _, trusted := range []bool{false, true} {
+			of, wrong := tried(memory.put(bad), known, trusted)
+			if wrong != nil {
+				t.Fatalf("%s, byte %d, trusted: %v: %v", what, at, trusted, wrong)
+			}
+			if !trusted {
+				err = of
+			}
+		}
+		return err
+	}
+	for i, record := range good {
+		if err := try("a good one", i, record); err != nil {
+			t.Fatalf("record %d: %v", i, err)
+		}
+	}
+	for n := 0; n < len(all); n += 41 {
+		if err := try("cut off", n, all[:n]); err == nil {
+			t.Errorf("what has %d bytes, of %d, is a batch", n, len(all))
+		}
+	}
+	for i, record := range good[5:] {
+		// Every field of every table, at its bounds.
+		refused := 0
+		tables := headerBytes + int(le.Uint32(record[12:]))*nodeBytes + int(le.Uint32(record[16:]))*bufferBytes
+		for at := 8; at < tables; at += 4 {
+			for _, value := range []uint32{0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF} {
+				bad := append([]byte(nil), record...)
+				le.PutUint32(bad[at:], value)
+				if try("a table", at, bad) != nil {
+					refused++
+				}
+			}
+		}
+		if refused < tables/4 {
+			t.Errorf("of %d fields, with 5 values each, %d were refused", tables/4, refused)
+		}
+		// Offsets and indices in buffers.
+		refused = 0
+		begin := len(record) - int(le.Uint32(record[28:]))
+		for at := begin; at+4 <= len(record); at += 4 {
+			bad := append([]byte(nil), record...)
+			le.PutUint32(bad[at:], 0x7FFFFFF0)
+			if try("a value", at, bad) != nil {
+				refused++
+			}
+		}
+		if name := columnName(i, t); refused == 0 && needsLook[name] {
+			t.Errorf("of %s nothing was refused", name)
+		}
+	}
+}
+
+// needsLook are columns of all that have offsets or indices.
+var needsLook = map[string]bool{"strings": true, "large": true, "binary": true, "large binary": true, "dictionary": true,
+	"lists": true, "large lists": true, "maps": true, "structs": true}
+
+func columnName(i int, t testing.TB) string { return all(t).ColumnName(i) }
+
+// TestHostileSchemas: reading a schema ends, whatever it is, and takes no more than it may.
+func TestHostileSchemas(t *testing.T) {
+	good, err := writeSchema(all(t).Schema())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readSchema(good); err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	try := func(bad []byte) {
+		if _, err := readSchema(bad); err != nil {
+			if refused++; !errors.Is(err, ErrGarbage) {
+				t.Fatal(err)
+			}
+		}
+	}
+	for n := 0; n < len(good); n += 7 {
+		try(good[:n:n])
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for at := 0; at+4 <= len(good); at += 4 {
+		was := le.Uint32(good[at:])
+		// Offsets that lead back, to what is before: with 32 bits they can.
+		for _, value := range []uint32{0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, -uint32(at),
+			-uint32(random.IntN(at + 1)), -uint32(random.IntN(at+1)) &^ 3,
+			uint32(random.IntN(len(good))), was + 1<<16} {
+			bad := append([]byte(nil), good...)
+			le.PutUint32(bad[at:], value)
+			try(bad)
+		}
+	}
+	if refused < len(good)/4 {
+		t.Errorf("%d were refused", refused)
+	}
+}
+
+// TestHostileSchemaThatIsSmall: some KiB that would be 2^60 columns are refused, and types that are
+// in more others than there may be.
+func TestHostileSchemaThatIsSmall(t *testing.T) {
+	// Each struct's two children are the same one, the next struct.
+	deep := arrow.DataType(arrow.StructOf(arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int8}))
+	for range 60 {
+		deep = arrow.StructOf(arrow.Field{Name: "a", Type: deep}, arrow.Field{Name: "b", Type: arrow.PrimitiveTypes.Int8})
+	}
+	good, err := writeSchema(arrow.NewSchema([]arrow.Field{{Name: "a", Type: deep}}, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readSchema(good); err != nil {
+		t.Fatal(err)
+	}
+	hostile := append([]byte(nil), good...)
+	v := verifier{b: hostile[8:]}
+	changed := 0
+	for at := uint64(0); at+12 <= uint64(len(v.b)); at += 4 { // vectors of two tables
+		first, second := at+4+v.word(at+4), at+8+v.word(at+8)
+		size := uint64(len(v.b))
+		if v.word(at) != 2 || first >= size || second >= size || first == second {
+			continue
+		}
+		deeper := first
+		le.PutUint32(v.b[at+8:], uint32(deeper-at-8))
+		changed++
+	}
+	if changed < 30 {
+		t.Fatalf("%d vectors were found", changed)
+	}
+	if _, err := readSchema(hostile); !errors.Is(err, ErrGarbage) {
+		t.Errorf("2^%d columns: %v", changed, err)
+	}
+	deeper := arrow.DataType(arrow.PrimitiveTypes.Int8)
+	for range maxDepth + 1 {
+		deeper = arrow.ListOf(deeper)
+	}
+	if good, err = writeSchema(arrow.NewSchema([]arrow.Field{{Name: "a", Type: deeper}}, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readSchema(good); !errors.Is(err, ErrGarbage) {
+		t.Errorf("%d lists in lists: %v", maxDepth+1, err)
+	}
+}
+
+// FuzzRecord: whatever the bytes are, nothing panics, and nothing is read beyond them.
+func FuzzRecord(f *testing.F) {
+	for _, record := range records(f) {
+		f.Add(record, false)
+		f.Add(record, true)
+	}
+	const most = 1 << 16
+	memory := newGuarded(f, most)
+	f.Fuzz(func(t *testing.T, data []byte, trusted bool) {
+		if len(data) > most {
+			return
+		}
+		if _, wrong := tried(memory.put(data), &schemas{}, trusted); wrong != nil {
+			t.Fatal(wrong)
+		}
+	})
+}
