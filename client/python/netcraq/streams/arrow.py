@@ -112,8 +112,8 @@ class Writer:
     Without files a batch is a record as a whole, which is copied into it, and by the node into the
     stream's memory. With files, which need a stream that is volatile, buffers that are in one are
     referred to; others are copied into a new one, unless they have no more bytes than inline.
-    rewritable: into one that is used again when nobody reads it any more, which is three times as
-    fast, and for readers who are trusted.
+    rewritable: into one that is used again when nobody reads it any more, which takes less time,
+    and is for readers who trust the writer.
     """
 
     def __init__(
