@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream test-arrow sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream test-arrow test-arrow-go test-java sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -152,9 +152,19 @@ test-python: build ## the other Python tests alone
 test-arrow: build $(VENV)/.requirements-arrow ## the tests of Arrow in streams, with pyarrow
 	@$(PYTHON) -m pytest -q -rs client/python/tests/test_streams_arrow.py
 
+test-arrow-go: deps ## build and test Arrow in streams for Go, a module of its own
+	@cd client/streams/arrow && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] && $(if $(filter go,$(GO)),go,$(abspath $(GO))) vet ./... && \
+	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -count 1 ./...
+
 $(VENV)/.requirements-arrow: $(VENV)/.requirements client/python/requirements-arrow.txt
 	@$(PIP) --require-hashes -r client/python/requirements-arrow.txt
 	@touch $@
+
+# Maven and a JDK, and what Maven downloads, make test does not pay for.
+test-java: deps ## the Java reader of streams and the Flink source, built and tested (needs a JDK of 17 or later, and Maven)
+	@for c in javac mvn; do command -v $$c >/dev/null || { echo "There is no $$c here. On Debian: apt-get install openjdk-17-jdk-headless maven"; exit 1; }; done
+	@mkdir -p out && $(GO) build -o out/memserver ./nodeapi/internal/memserver
+	@cd client/java && NETCRAQ_MEMSERVER=$(CURDIR)/out/memserver mvn -q -B verify
 
 # ---- The simulator (controlplane/sim): make sim SEEDS=100000 FROM=1; one seed and its timeline: go run ./controlplane/cmd/netcraq-sim --seed 17 ----
 SEEDS ?= 2000
@@ -261,5 +271,5 @@ p4-check: ## check that P4 sources and compiled outputs agree
 	@/usr/bin/python3 p4src/compile.py check && /usr/bin/python3 p4src/compile.py check netchain-baseline
 
 clean: ## remove what builds and runs made
-	@rm -rf bin out $(VENV)
+	@rm -rf bin out $(VENV) client/java/target client/java/*/target
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -238,6 +238,13 @@ func (c *Client) Do(ctx context.Context, r Request, done func(Result)) {
 	}
 }
 
+// Await does a request, and waits for its result. It asks ctx for Done only when the request is on
+// its way.
+func (c *Client) Await(ctx context.Context, r Request) Result {
+	result, _ := c.call(ctx, r, nil)
+	return result
+}
+
 // Stats is what was counted so far.
 func (c *Client) Stats() Stats {
 	c.mu.Lock()

@@ -113,6 +113,8 @@ const (
 	FuncMakeFile = "makeFile"
 	FuncSealFile = "sealFile"
 	FuncOpenFile = "openFile"
+	// FuncRewriteFile asks which of a maker's rewritable files are free.
+	FuncRewriteFile = "rewriteFile"
 )
 
 // Error is why a request failed.

@@ -264,6 +264,7 @@ type PartitionStart struct {
 const (
 	MaxFileBytes   = 1 << 30
 	MaxRecordFiles = 64 // that a record refers to
+	MaxAskedFiles  = 1024
 )
 
 // MakeFileData makes a file in memory, which one program writes and others map:
@@ -271,6 +272,9 @@ const (
 type MakeFileData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Bytes     int64  `json:"bytes"`
+	// Rewritable: whoever has it mapped for writing when it is sealed may go on to write to it. So
+	// it is for readers only who trust its maker, and say so.
+	Rewritable bool `json:"rewritable,omitempty"`
 }
 
 // FileAnswer comes with Descriptors (SCM_RIGHTS): of the file, for reading; where it is made, one
@@ -279,6 +283,22 @@ type FileAnswer struct {
 	Descriptors int    `json:"descriptors"`
 	File        string `json:"file,omitempty"` // its name; "": there is none of the key, and the caller is to make it
 	Bytes       int64  `json:"bytes,omitempty"`
+	Rewritable  bool   `json:"rewritable,omitempty"`
+}
+
+// RewriteFileData asks which of some rewritable files no record refers to. It is answered as soon
+// as there is one, or after WaitMillis. Their maker may then write to them without taking anything
+// from a reader who holds the record that he reads.
+type RewriteFileData struct {
+	Namespace string   `json:"namespace,omitempty"`
+	Files     []string `json:"files"` // 1 to MaxAskedFiles
+	// WaitMillis is for how long to wait for one. 0: not at all.
+	WaitMillis int `json:"waitMs,omitempty"`
+}
+
+// RewriteFileAnswer names those of them.
+type RewriteFileAnswer struct {
+	Files []string `json:"files"`
 }
 
 // SealFileData ends writing to a file, which its maker has unmapped.
@@ -296,4 +316,6 @@ type OpenFileData struct {
 	Namespace string `json:"namespace,omitempty"`
 	File      string `json:"file,omitempty"`
 	Key       string `json:"key,omitempty"`
+	// Rewritable: it may be one that its maker can still write to. Otherwise such a one is refused.
+	Rewritable bool `json:"rewritable,omitempty"`
 }

@@ -71,9 +71,13 @@ func (s *chains) get(ctx context.Context, name string) (c *client.Client, releas
 	release = func() { s.release(l) }
 	select {
 	case <-l.ready:
-	case <-ctx.Done():
-		release()
-		return nil, nil, ctx.Err()
+	default:
+		select {
+		case <-l.ready:
+		case <-ctx.Done():
+			release()
+			return nil, nil, ctx.Err()
+		}
 	}
 	if l.err != nil {
 		release()

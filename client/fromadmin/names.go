@@ -334,9 +334,7 @@ func (c *namedCall) at(ctx context.Context, p *place) (got Named, over bool, err
 			req.Expected = expected - wire.Version(p.offset)
 		}
 	}
-	done := make(chan client.Result, 1)
-	chain.Do(ctx, req, func(r client.Result) { done <- r })
-	r := <-done
+	r := chain.Await(ctx, req)
 	var e *client.OpError
 	if r.Err != nil && !errors.As(r.Err, &e) {
 		return Named{}, true, c.fail(r.Err)

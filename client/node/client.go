@@ -147,6 +147,7 @@ func (c *Client) end() {
 	c.stop()
 	if c.conn != nil {
 		_ = c.conn.Close()
+		c.readBehind(c.conn)
 	}
 	for _, k := range c.calls {
 		if k.stream != nil {
@@ -236,15 +237,13 @@ func (c *Client) do(ctx context.Context, k *call) error {
 		return gaveUp(err, k.fn, false, true, "")
 	}
 	now := time.Now()
-	var expired <-chan time.Time
-	if limit, ok := ctx.Deadline(); ok {
-		left := limit.Sub(now)
-		k.deadline = limit.Add(-min(left/10, grace))
+	var limit time.Time // if ctx has none
+	if deadline, ok := ctx.Deadline(); ok {
+		left := deadline.Sub(now)
+		k.deadline = deadline.Add(-min(left/10, grace))
 	} else {
 		k.deadline = now.Add(c.cfg.Timeout)
-		k.timer.Reset(c.cfg.Timeout + grace)
-		defer k.timer.Stop()
-		expired = k.timer.C
+		limit = k.deadline.Add(grace)
 	}
 
 	c.mu.Lock()
@@ -257,7 +256,7 @@ func (c *Client) do(ctx context.Context, k *call) error {
 		return &Error{Code: CodeTooLarge, Message: fmt.Sprintf("%s: a request of %d bytes; at most %d", k.fn, size,
 			api.MaxMessage)}
 	}
-	if err := c.enter(ctx, k, expired); err != nil { // unlocks if there is one
+	if err := c.enter(ctx, k, limit); err != nil { // unlocks if there is one
 		return err
 	}
 	k.id = c.next
@@ -268,12 +267,23 @@ func (c *Client) do(ctx context.Context, k *call) error {
 	c.calls[k.id] = k
 	if n := c.conn; n != nil && !n.leaving {
 		c.queue(n, k, now)
+		reads := !n.taken && !k.waits && k.connection == n.number
+		if reads {
+			n.taken = true
+		} else {
+			c.readBehind(n)
+		}
 		c.flush(n) // unlocks
+		if reads && c.readFor(ctx, n, k, limit) {
+			return k.err
+		}
 	} else {
 		c.mu.Unlock()
 	}
 
 	var cause error
+	expired, stop := k.after(limit)
+	defer stop()
 	select {
 	case <-k.done:
 		return k.err
@@ -302,6 +312,15 @@ func (c *Client) do(ctx context.Context, k *call) error {
 		c.mu.Unlock()
 	}
 	return gaveUp(cause, k.fn, mayBeDone, connected, why)
+}
+
+// after is a channel that says when a time has come; never, if that is 0. stop gives it back.
+func (k *call) after(t time.Time) (c <-chan time.Time, stop func()) {
+	if t.IsZero() {
+		return nil, func() {}
+	}
+	k.timer.Reset(time.Until(t))
+	return k.timer.C, func() { k.timer.Stop() }
 }
 
 // abandon tells the server that nobody waits for a call any more. c.mu is held; the caller flushes.

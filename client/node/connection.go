@@ -31,11 +31,13 @@ type connection struct {
 	net.Conn
 	number uint64
 	raw    syscall.RawConn
-	in     []byte // read and not used yet
+	in     []byte // read and not used yet; the reader's
 	alive  *time.Timer
 	gone   chan struct{} // closed when it has ended
 	err    error         // why; to be read then
 	drains chan struct{} // closed when the server has said that it is shutting down
+
+	reading
 
 	// The client's lock guards the rest.
 	out, spare []byte // lines to write
@@ -257,11 +259,7 @@ func (c *Client) adopt(n *connection, hello api.HelloAnswer) error {
 	case c.greeted <- nil:
 	default:
 	}
-	c.done.Go(func() {
-		n.err = c.read(n)
-		c.dropped(n)
-		close(n.gone)
-	})
+	c.readBehind(n)
 	if old != nil {
 		c.moveFrom(old)
 		c.flush(old) // unlocks
@@ -282,6 +280,7 @@ func (c *Client) lostTrack(k *call) {
 // somebody else waits at the next server. c.mu is held; the caller flushes.
 func (c *Client) moveFrom(n *connection) {
 	n.leaving = true
+	c.readBehind(n)
 	for _, k := range c.calls {
 		if k.connection == n.number && k.waits && !k.moving {
 			k.moving = true
@@ -348,6 +347,7 @@ func (c *Client) flush(n *connection) {
 		n.written += uint64(k)
 		if err != nil {
 			_ = n.Close() // the reader sees it
+			c.readBehind(n)
 			c.mu.Unlock()
 			return
 		}
@@ -384,6 +384,7 @@ func (c *Client) writeOn(n *connection, rest []byte) {
 			n.written += uint64(k)
 			if err != nil {
 				_ = n.Close()
+				c.readBehind(n)
 				c.mu.Unlock()
 				return
 			}
@@ -421,21 +422,7 @@ func (n *connection) tryWrite(b []byte) (int, error) {
 	return max(t.n, 0), t.err
 }
 
-// read hands answers to their callers, until the connection ends.
-func (c *Client) read(n *connection) error {
-	for {
-		err := n.fill(func(line []byte) error { return c.line(n, line) })
-		if err != nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if n.said != nil {
-				return n.said
-			}
-			return err
-		}
-	}
-}
-
+// line takes an answer.
 func (c *Client) line(n *connection, line []byte) error {
 	id, ok := idOf(line)
 	if !ok {
@@ -497,6 +484,7 @@ func (c *Client) notice(n *connection, id uint64, k *call, line []byte) bool {
 				k.once = c.numbers.take()
 			}
 			c.queue(c.conn, k, time.Now())
+			c.readBehind(c.conn)
 			if n.leaving {
 				c.endIfEmpty(n)
 			}
@@ -547,6 +535,9 @@ func (c *Client) dropped(n *connection) {
 		}
 	}
 	if c.conn != nil {
+		if len(c.calls) > 0 {
+			c.readBehind(c.conn)
+		}
 		c.flush(c.conn) // unlocks
 		return
 	}
@@ -563,6 +554,7 @@ func (c *Client) look(n *connection) {
 	if n.asked && !n.heard {
 		n.said = fmt.Errorf("the server did not answer for %v", lookAgain)
 		_ = n.Close()
+		c.readBehind(n)
 		c.mu.Unlock()
 		return
 	}
@@ -570,6 +562,7 @@ func (c *Client) look(n *connection) {
 	n.heard = false
 	n.alive.Reset(lookAgain)
 	if n.asked {
+		c.readBehind(n)
 		n.push(appendRequest(nil, &call{id: c.next, fn: api.FuncPing}, api.DefaultTimeoutMillis, 0))
 		c.next++
 		c.flush(n) // unlocks

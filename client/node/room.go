@@ -46,7 +46,7 @@ func (c *Client) roomOf(k *call) *room {
 }
 
 // enter waits for room. c.mu is held, and stays so if there is no error.
-func (c *Client) enter(ctx context.Context, k *call, expired <-chan time.Time) error {
+func (c *Client) enter(ctx context.Context, k *call, limit time.Time) error {
 	if k.urgent || k.stream != nil {
 		return nil
 	}
@@ -59,6 +59,8 @@ func (c *Client) enter(ctx context.Context, k *call, expired <-chan time.Time) e
 	g := &guest{size: size, in: make(chan struct{})}
 	r.queue = append(r.queue, g)
 	c.mu.Unlock()
+	expired, stop := k.after(limit)
+	defer stop()
 	var cause error
 	select {
 	case <-g.in:

@@ -102,6 +102,7 @@ func (c *Client) send(f *follower) bool {
 	c.watches[f.self] = struct{}{}
 	if n := c.conn; n != nil && !n.leaving {
 		c.queue(n, f.call, time.Time{})
+		c.readBehind(n)
 		c.flush(n) // unlocks
 		return true
 	}

@@ -30,9 +30,13 @@ type push struct {
 	turn        int // whose turn it is to be looked at
 
 	listening sync.WaitGroup
-	mu        sync.Mutex // of page, which who listens to the connection looks at, too
-	ended     chan struct{}
-	err       error // why it has ended, when ended is closed
+	// mu is of page, which who listens to the connection looks at, too, and of what holds look at:
+	// they end in any goroutine.
+	mu      sync.Mutex
+	held    int  // by holds
+	closing bool // as soon as nothing is
+	ended   chan struct{}
+	err     error // why it has ended, when ended is closed
 }
 
 // part is a partition that is mapped.
@@ -45,6 +49,9 @@ type part struct {
 	offset       uint64 // of the record there
 	skip         uint64 // records before this one were read before
 	missed       uint64
+
+	holds      map[uint64]int // by object
+	done, next uint64         // objects, and records, before these are done with but for what holds keep
 }
 
 var errGarbage = errors.New("what answers is no node server that passes memory")
@@ -184,7 +191,8 @@ func (p *push) adopt(a *api.SubscribeAnswer, fds []int) (err error) {
 	}
 	p.incarnation, p.r.cfg.Incarnation = a.Incarnation, a.Incarnation
 	for cell, s := range a.Partitions {
-		t := &part{number: s.Partition, cell: cell, object: s.Object, skip: s.Offset, missed: s.Missed}
+		t := &part{number: s.Partition, cell: cell, object: s.Object, skip: s.Offset, missed: s.Missed,
+			done: s.Object, next: s.Offset}
 		if t.memory, err = unix.Mmap(fds[1+cell], 0, s.Bytes, unix.PROT_READ, unix.MAP_SHARED); err != nil {
 			return fmt.Errorf("mapping a segment: %w", err)
 		}
@@ -290,7 +298,7 @@ func (p *push) lookAt(t *part) *Batch {
 		o, ok := t.segment.Object(t.object)
 		if !ok { // it was overwritten: the reader was moved on, to the newest
 			t.object, t.at = max(t.object+1, t.segment.Begun()-1), 0
-			p.cursor.LetGo(t.cell, t.object, p.r.next[t.number])
+			p.letGo(t)
 			continue
 		}
 		if t.at == 0 {
@@ -332,13 +340,23 @@ func (p *push) lookAt(t *part) *Batch {
 		t.missed = 0
 		t.at, t.offset = at, offset
 		b.release = func() error {
-			if !p.r.cfg.Skip && !o.Valid() {
+			p.mu.Lock()
+			gone := p.page == nil // the reader was closed, and the memory unmapped
+			valid := gone || o.Valid()
+			p.mu.Unlock()
+			if gone {
+				return nil
+			}
+			if !p.r.cfg.Skip && !valid {
 				p.r.done(t.number, b.Offset) // these count as missed, those before were counted with them
 				return ErrOverrun
 			}
 			p.r.done(t.number, b.Next)
 			p.letGo(t)
 			return nil
+		}
+		if !p.r.cfg.Skip {
+			b.hold = func() *Hold { return p.hold(t, o) }
 		}
 		return b
 	}
@@ -348,13 +366,71 @@ func (p *push) lookAt(t *part) *Batch {
 func (p *push) letGo(t *part) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.page != nil && p.cursor.LetGo(t.cell, t.object, p.r.next[t.number]) {
+	t.done, t.next = t.object, p.r.next[t.number]
+	p.tell(t)
+}
+
+// tell says what is held. p.mu is held.
+func (p *push) tell(t *part) {
+	held := t.done
+	for object := range t.holds {
+		held = min(held, object)
+	}
+	if p.page != nil && p.cursor.LetGo(t.cell, held, t.next) {
 		futex.Wake(p.cursor.Freed(t.cell))
 	}
 }
 
-// close implements way.
+// hold keeps an object.
+func (p *push) hold(t *part, o stream.Object) *Hold {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t.holds == nil {
+		t.holds = map[uint64]int{}
+	}
+	t.holds[o.Number]++
+	p.held++
+	h := &Hold{}
+	h.refs.Store(1)
+	h.valid = func() bool { // p.mu is held, so that the memory stays mapped
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return h.refs.Load() > 0 && o.Valid()
+	}
+	h.end = func() { p.unhold(t, o) }
+	return h
+}
+
+// unhold gives an object back, if it was kept for the last time.
+func (p *push) unhold(t *part, o stream.Object) {
+	p.mu.Lock()
+	if !o.Valid() {
+		p.r.overrun.Store(true)
+	}
+	p.held--
+	if t.holds[o.Number]--; t.holds[o.Number] == 0 {
+		delete(t.holds, o.Number)
+		p.tell(t)
+	}
+	last := p.closing && p.held == 0
+	p.mu.Unlock()
+	if last {
+		p.end()
+	}
+}
+
+// close implements way. What is held stays, and the subscription with it, until it is given back.
 func (p *push) close() {
+	p.mu.Lock()
+	p.closing = true
+	last := p.held == 0
+	p.mu.Unlock()
+	if last {
+		p.end()
+	}
+}
+
+func (p *push) end() {
 	p.nc.Close()
 	p.listening.Wait()
 	p.unmap()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"github.com/netcraq/netcraq/client/node"
@@ -60,6 +61,7 @@ type Batch struct {
 	records  []stream.Record
 	released bool
 	release  func() error
+	hold     func() *Hold // nil: the records are copies
 }
 
 // Records are its records, by offset.
@@ -89,12 +91,46 @@ func (b *Batch) Release() error {
 	return b.release()
 }
 
+// Hold keeps a batch's records until Release, also when their reader goes on, and when it is
+// closed: the node does not get the memory back that they are in. nil: there is no need to, since
+// they are copies. It is to be called before the batch is released.
+func (b *Batch) Hold() *Hold {
+	if b.hold == nil {
+		return nil
+	}
+	return b.hold()
+}
+
+// Hold keeps the records of a batch. It is made with one reference, and for all goroutines.
+type Hold struct {
+	refs  atomic.Int64
+	valid func() bool
+	end   func()
+}
+
+// Valid says whether the records are there: all that was read of them until now was theirs. They
+// are not when they were held for longer than the stream's StallMillis, and the node took the
+// memory, which the reader's Next tells, too; nor when they were let go of.
+func (h *Hold) Valid() bool { return h.valid() }
+
+// Retain adds a reference.
+func (h *Hold) Retain() { h.refs.Add(1) }
+
+// Release takes one away. With the last of them the records are let go of.
+func (h *Hold) Release() {
+	if h.refs.Add(-1) == 0 {
+		h.end()
+	}
+}
+
 // Reader reads a stream. It is for one goroutine.
 type Reader struct {
 	cfg  Config
 	way  way
 	last *Batch
 	next map[int]uint64 // by partition: where to read on
+
+	overrun atomic.Bool // of what was held
 }
 
 // way is how records come: push or pull. Errors that are temporary end it, and it is begun anew.
@@ -148,13 +184,17 @@ func temporary(err error) bool {
 	return false
 }
 
-// Next gives the next batch, for which it waits until ctx ends. It releases the batch before.
+// Next gives the next batch, for which it waits until ctx ends. It releases the batch before. It
+// fails with ErrOverrun where that was overwritten, or what a Hold kept that has ended since.
 func (r *Reader) Next(ctx context.Context) (*Batch, error) {
 	if r.last != nil {
 		if err := r.last.Release(); err != nil {
 			return nil, err
 		}
 		r.last = nil
+	}
+	if r.overrun.Swap(false) {
+		return nil, ErrOverrun
 	}
 	for {
 		if r.way == nil {

@@ -469,3 +469,108 @@ func TestLeaks(t *testing.T) {
 		t.Errorf("%d mappings of a stream that is deleted", n)
 	}
 }
+
+// TestHold: what is held is not overwritten, when its reader has gone on, and when it is closed.
+func TestHold(t *testing.T) {
+	w := newWorld(t)
+	c, ctx := w.client(), soon(t)
+	const hour = 3_600_000
+	if _, err := c.OpenStream(ctx, "s", &api.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: hour}); err != nil {
+		t.Fatal(err)
+	}
+	value := strings.Repeat("x", 400) // two in an object
+	if _, err := c.Append(ctx, to("s", "first")); err != nil {
+		t.Fatal(err)
+	}
+	r := w.open(Config{Stream: "s"})
+	b, err := r.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first Record
+	for _, first = range b.Records() {
+	}
+	held, again := b.Hold(), b.Hold()
+	if err := b.Release(); err != nil {
+		t.Fatal(err)
+	}
+	// fill appends until somebody holds what would be overwritten.
+	fill := func() (n int) {
+		for ; n < 50; n++ {
+			ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			a, err := c.Append(ctx, to("s", value))
+			cancel()
+			if err != nil || a.Appended == 0 {
+				return n
+			}
+		}
+		t.Error("the node has overwritten what is held")
+		return n
+	}
+	collect(t, r, fill(), 1)
+	fill()
+	held.Release()
+	if held.Valid() || !again.Valid() {
+		t.Error("of two holds that one has ended is not what they say")
+	}
+	fill()
+	r.Close()
+	fill()
+	if got := string(first.Data); got != "first" || !again.Valid() {
+		t.Errorf("it is %q", got)
+	}
+	again.Release()
+	if again.Valid() {
+		t.Error("what was let go of is valid")
+	}
+	for range 20 {
+		if _, err := c.Append(ctx, to("s", value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = w.open(Config{Stream: "s"})
+	if b, err = r.Next(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	if err := b.Release(); err != nil {
+		t.Error("what was unmapped meanwhile was released:", err)
+	}
+}
+
+// TestHeldForTooLong: the node takes what is held for longer than the stream lets, and the reader
+// says so.
+func TestHeldForTooLong(t *testing.T) {
+	w := newWorld(t)
+	c, ctx := w.client(), soon(t)
+	if _, err := c.OpenStream(ctx, "s", &api.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 50}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Append(ctx, to("s", "first")); err != nil {
+		t.Fatal(err)
+	}
+	r := w.open(Config{Stream: "s"})
+	b, err := r.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := b.Hold()
+	if err := b.Release(); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if _, err := c.Append(ctx, to("s", strings.Repeat("x", 900))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if h.Valid() {
+		t.Error("what was overwritten is valid")
+	}
+	h.Release()
+	if _, err := r.Next(ctx); !errors.Is(err, ErrOverrun) {
+		t.Errorf("the reader said %v", err)
+	}
+	if b, err = r.Next(ctx); err != nil || b.Len() == 0 {
+		t.Error(b, err)
+	}
+}

@@ -273,7 +273,7 @@ func (m *Machine) advance(now Time) {
 			m.install(now, s)
 		}
 		switch {
-		case m.has(s) || m.o.Removed.Wait:
+		case m.has(s):
 			delete(m.fence, s)
 		case !v.up && v.unleased:
 			m.event("chain.fenced", s, "it is out of reach and not bound to a lease: taken to have stopped (the fail-stop assumption)")

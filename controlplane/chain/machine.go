@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/netcraq/netcraq/controlplane/internal/rules"
 )
 
 // The kinds of failure of an operation; errors wrap one of them and say what would help.
@@ -44,8 +42,6 @@ type Options struct {
 	// EpochFloor is an epoch that the chain's first is to be above, because slots that are its own
 	// now may hold versions with epochs up to that.
 	EpochFloor uint16
-	// Removed is for the simulator's mutants alone.
-	Removed rules.Removed
 }
 
 // Report is what a switch that has just connected says about its part in the chain.
@@ -303,7 +299,6 @@ func (m *Machine) compare(now Time, sw string, fresh bool) {
 	}
 	v.lease.forget() // what it held is not what it has
 	switch {
-	case m.o.Removed.Lost:
 	case m.holdsData() && (fresh || a == nil || !a.Role.Member() || v.everAcked):
 		m.lose(now, sw)
 	case v.everAcked:

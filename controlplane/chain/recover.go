@@ -142,9 +142,6 @@ func (m *Machine) Copied(now Time, seq uint64, err error) {
 	case c.stage == shadowing:
 		n := m.next(m.cfg.Epoch, m.cfg.Members)
 		n.Shadow, n.Freeze = c.joiner, FreezeAll
-		if m.o.Removed.Freeze {
-			n.Freeze = Thawed
-		}
 		m.begin(now, n, &change{op: c.op, joiner: c.joiner, stage: comparing})
 	default:
 		n := m.next(m.cfg.Epoch, m.cfg.Learners())

@@ -108,6 +108,9 @@ func (d *device) connect() {
 					return
 				}
 				r.Fresh = d.freshAt == number
+				if d.s.w.removed.lost {
+					d.s.pretendHeld(d.n.name, &r)
+				}
 				d.ready = true
 				d.s.untidy[d.n.name] = true
 				d.s.m.SwitchUp(d.s.now(), d.n.name, r)

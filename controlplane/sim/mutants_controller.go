@@ -1,10 +1,10 @@
 package sim
 
-import "github.com/netcraq/netcraq/controlplane/internal/rules"
-
 // removed is the rules that are not kept, of those that are not the P4 program's.
 type removed struct {
-	machine          rules.Removed
+	wait             bool
+	freeze           bool
+	lost             bool
 	ackFromTailAlone bool // (what the program needs to break it: groups by which a replica can acknowledge)
 	storeCompare     bool
 	leads            bool
@@ -46,7 +46,7 @@ type removed struct {
 func init() {
 	Mutants = append(Mutants,
 		&Mutant{ID: "RECORD_STAYS", Rule: "the record of a session that is leased anew begins anew", remove: func(r *removed) { r.recordStays = true }, shows: NotWritable},
-		&Mutant{ID: "NO_WAIT", Rule: "a configuration is installed when the members that it leaves out are fenced, or their lease is over", remove: func(r *removed) { r.machine.Wait = true }},
+		&Mutant{ID: "NO_WAIT", Rule: "a configuration is installed when the members that it leaves out are fenced, or their lease is over", remove: func(r *removed) { r.wait = true }},
 		&Mutant{ID: "NO_STORE_COMPARE", Rule: "a controller records a configuration only if it has seen the newest one", remove: func(r *removed) { r.storeCompare = true }},
 		&Mutant{ID: "LEASES_WITHOUT_LEADING", Rule: "a controller renews leases only if it has heard lately that it leads", own: true, remove: func(r *removed) { r.leads = true }},
 		&Mutant{ID: "NO_LEASES_BEFORE", Rule: "a controller that takes over waits out the leases that the one before may have given since", own: true, remove: func(r *removed) { r.before = true }},
@@ -63,9 +63,9 @@ func init() {
 		&Mutant{ID: "COPY_WITHOUT_SESSIONS", Rule: "recovery copies the sessions", remove: func(r *removed) { r.copySessions = true }},
 		&Mutant{ID: "COPY_COMMITTED", Rule: "recovery copies the donor's newest version, not its committed one", scenario: "recover_from_a_dirty_tail", remove: func(r *removed) { r.copyNewest = true }},
 		&Mutant{ID: "NO_COMPARISON", Rule: "the roles flip only when donor and joiner were found equal", remove: func(r *removed) { r.comparison = true }},
-		&Mutant{ID: "NO_FREEZE", Rule: "donor and joiner are compared under a freeze of writes, which lasts until the roles flip", remove: func(r *removed) { r.machine.Freeze = true }},
+		&Mutant{ID: "NO_FREEZE", Rule: "donor and joiner are compared under a freeze of writes, which lasts until the roles flip", remove: func(r *removed) { r.freeze = true }},
 		&Mutant{ID: "JOINS_WITH_OLD_ROLE", Rule: "a switch that comes back has no role until a configuration gives it one", remove: func(r *removed) { r.emptyHasNoRole = true }},
-		&Mutant{ID: "EMPTY_GETS_OLD_ROLE", Rule: "an empty switch gets no role from a configuration that was decided before it came back", remove: func(r *removed) { r.machine.Lost = true }},
+		&Mutant{ID: "EMPTY_GETS_OLD_ROLE", Rule: "an empty switch gets no role from a configuration that was decided before it came back", remove: func(r *removed) { r.lost = true }},
 		&Mutant{ID: "KEY_RESTARTS_LOWER", Rule: "a KEY_ID that was used does not come back in another slot, where its versions begin again lower", remove: func(r *removed) { r.sameID = true }},
 		&Mutant{ID: "MOVE_LEAVES_ENTRIES", Rule: "a key that is moved is placed again when no member has its old entry any more", own: true, remove: func(r *removed) { r.moveLeaves = true }},
 		&Mutant{ID: "MOVE_WITHOUT_DRAINING", Rule: "what is moved is what all members agree on when nobody can write the key any more", own: true, remove: func(r *removed) { r.drainless = true }},

@@ -61,6 +61,8 @@ type shell struct {
 
 	watching map[wire.Key]string // names, by KEY_ID
 
+	pretended map[string]uint16 // the last epoch in which a switch was said to be fenced (a mutant's)
+
 	// switches that have left the network, and those of them that the machine does not know any
 	// more
 	left, forgotten map[string]bool
@@ -121,7 +123,7 @@ func newShell(w *world, name string, election uint64) *shell {
 		port:    30000 + uint16(w.control.IntN(20000)),
 		waiting: map[uint16]*exchange{}, operations: map[chain.OpID]*operation{}, begun: map[*operation]bool{},
 		left:   map[string]bool{},
-		untidy: map[string]bool{}, forgotten: map[string]bool{}}
+		untidy: map[string]bool{}, forgotten: map[string]bool{}, pretended: map[string]uint16{}}
 	w.trace(name, "starts")
 	for _, n := range w.nodes {
 		d := &device{s: s, n: n}
@@ -155,7 +157,7 @@ func (s *shell) begin() {
 		names = append(names, sw.Name)
 	}
 	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease,
-		FailureTimeout: w.patience, PriorLeaseBound: leading, Removed: w.removed.machine}
+		FailureTimeout: w.patience, PriorLeaseBound: leading}
 	if w.removed.before {
 		o.PriorLeaseBound = 0
 	}
@@ -231,6 +233,9 @@ func (s *shell) flush() {
 	}
 	s.forget()
 	s.status = s.m.Status(s.now())
+	if s.w.removed.wait && s.pretendFenced() {
+		return
+	}
 	s.tidy()
 	s.tick++
 	if at, ok := s.m.Next(s.now()); ok {
@@ -398,6 +403,9 @@ func (s *shell) lease(a chain.Lease) {
 func (s *shell) install(a chain.Install) {
 	d := s.device(a.Switch)
 	n := d.n
+	if s.w.removed.freeze && a.Config.Shadow != "" {
+		a.Config.Freeze = chain.Thawed
+	}
 	part := s.w.shape.layout.Chain(s.w.shape.topo.Chains[0], n.sw, a.Config)
 	if s.w.removed.ackFromTailAlone && a.Assignment.Role == chain.Replica {
 		acknowledgeToo(&part)

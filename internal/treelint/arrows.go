@@ -88,7 +88,6 @@ var arrowRules = []arrowRule{
 			"controlplane/chain",
 			"controlplane/keyspace",
 			"controlplane/placement/policy",
-			"controlplane/internal/rules",
 			"client/core",
 			"internal/etcderrors",
 			"etcd-monitor/guarded",

@@ -133,7 +133,11 @@ type held struct {
 func (t *taking) attempt(ctx context.Context) (bool, []held, error) {
 	var others []held
 	for _, key := range t.keys {
-		item, err := t.s.store.Get(ctx, key, false)
+		item, free := t.s.wasFree(key)
+		var err error
+		if !free {
+			item, err = t.s.store.Get(ctx, key, false)
+		}
 		for err == nil {
 			var holder leaseKey
 			var free bool
@@ -177,14 +181,25 @@ func (s *Service) holder(ctx context.Context, item store.Item) (leaseKey, bool, 
 	return k, !alive, err
 }
 
-// take takes a key that is free, if it still has the version that item has.
+// take takes a key that is free, if it still has the version that item has. Its lease is read
+// before, or at the same time where it was there when it was seen last: what was taken for one that
+// is gone is nobody's, and is given back.
 func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, error) {
-	alive, err := t.s.alive(ctx, t.lease, item.Key, false)
-	if err != nil {
-		return item, false, err
+	looked := make(chan error, 1)
+	look := func() {
+		alive, err := t.s.alive(ctx, t.lease, item.Key, false)
+		if err == nil && !alive {
+			err = leaseGone(t.lease)
+		}
+		looked <- err
 	}
-	if !alive {
-		return item, false, leaseGone(t.lease)
+	if _, seen := t.s.lastSeen(t.lease); seen {
+		go look()
+	} else if look(); len(looked) > 0 {
+		if err := <-looked; err != nil {
+			return item, false, err
+		}
+		looked <- nil
 	}
 	c := cell.Cell{Kind: cell.Lock, Lease: t.lease.id, Value: t.value}
 	draw(c.Nonce[:])
@@ -195,7 +210,19 @@ func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, e
 	case taken:
 		t.s.bind(t.lease, item.Key)
 	}
-	return after, taken, err
+	dead := <-looked
+	switch {
+	case err != nil:
+		return after, taken, err
+	case dead != nil && taken:
+		t.s.behind(func(ctx context.Context) { t.s.undo(ctx, item, c.Encode()) })
+		fallthrough
+	case dead != nil:
+		return item, false, dead
+	case taken:
+		t.s.hasTaken(t.lease, after)
+	}
+	return after, taken, nil
 }
 
 // undo finds out what became of a taking that nobody waits for any more, and gives back what it has
@@ -259,18 +286,41 @@ func (t *taking) rouse() {
 
 // giveBack deletes a key that was taken with a version, unless it has another one by now.
 func (s *Service) giveBack(ctx context.Context, key store.Key, version wire.Version) error {
+	unsure := false // an attempt may have given it back
+	if k, ok := s.takenAs(key, version); ok {
+		after, deleted, err := s.store.CompareAndDelete(ctx, key, version)
+		switch {
+		case err == nil && deleted:
+			s.unbind(k, key)
+			s.hasFreed(after)
+			return nil
+		case err == nil:
+			return notHeld(version)
+		case nothingDone(err):
+			s.hasTaken(k, store.Item{Key: key, Version: version})
+			return err
+		}
+		unsure = true
+	}
 	item, err := s.store.Get(ctx, key, false)
 	if err != nil {
 		return err
 	}
 	if !item.Found || item.Version != version {
-		return node.Errorf(node.CodeNotHeld, "take it again", "it is not held by token %d (any more)", uint64(version))
+		if unsure {
+			return node.Errorf(node.CodeOutcomeUnknown, "take it again",
+				"it was given back, or had ended before: whether it was held by token %d until now is not known", uint64(version))
+		}
+		return notHeld(version)
 	}
 	// From here on, whatever ends the version gives it back.
 	for pause := (pauses{s: s}); ; {
-		_, _, err := s.store.CompareAndDelete(ctx, key, version)
+		after, deleted, err := s.store.CompareAndDelete(ctx, key, version)
 		switch {
 		case err == nil:
+			if deleted {
+				s.hasFreed(after)
+			}
 			if c, bad := cell.Decode(item.Value); bad == nil && c.Hangs() {
 				s.unbind(leaseKey{key.Namespace, c.Lease}, key)
 			}
@@ -279,6 +329,10 @@ func (s *Service) giveBack(ctx context.Context, key store.Key, version wire.Vers
 			return err
 		}
 	}
+}
+
+func notHeld(version wire.Version) error {
+	return node.Errorf(node.CodeNotHeld, "take it again", "it is not held by token %d (any more)", uint64(version))
 }
 
 // line are those who wait at this Service for the same keys. The first of them competes with other

@@ -15,6 +15,7 @@ import (
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // Clock measures how long something lasts. Nobody compares what two of them say.
@@ -65,6 +66,8 @@ type Service struct {
 	views  map[store.Key]*view
 	keeps  map[store.Key]*keeping
 	lines  map[store.Key]*line
+
+	remembered remembered
 }
 
 // New makes a Service. Close ends it.
@@ -77,7 +80,8 @@ func New(st store.Store, o Options) *Service {
 	}
 	s := &Service{store: st, clock: o.Clock, node: o.Node, sweepEvery: o.Sweep,
 		leases: map[leaseKey]*lease{}, swept: map[string]bool{},
-		views: map[store.Key]*view{}, keeps: map[store.Key]*keeping{}, lines: map[store.Key]*line{}}
+		views: map[store.Key]*view{}, keeps: map[store.Key]*keeping{}, lines: map[store.Key]*line{},
+		remembered: remembered{map[store.Key]holding{}, map[store.Key]wire.Version{}}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
@@ -20,8 +21,9 @@ const ownBuffer = 4 << 10
 
 // conn is one connection.
 type conn struct {
-	s  *Server
-	nc net.Conn
+	s   *Server
+	nc  net.Conn
+	raw syscall.RawConn // nil: it has no file
 
 	// Set when the connection is admitted, before anything is read.
 	peer    authority.Caller
@@ -51,6 +53,7 @@ type conn struct {
 	gone    uint64 // bytes that were ever written
 	passing []passing
 	writing bool
+	try     attempt   // of who is writing
 	wrote   time.Time // when the writer got on last
 	dead    bool
 	last    bool // no more requests are taken; it ends when none is under way
@@ -69,15 +72,23 @@ type call struct {
 	namespace string // where the request names none
 	ctx       context.Context
 	data      any
-	cancel    context.CancelFunc
-	cost      int64 // of the budget
-	watches   int
+	cancel    func()
+	term      term // ctx, but of what is answered again and again
+	// reading is true while the goroutine that does it is to read on when it has: others do so from
+	// the moment that it waits for something.
+	reading atomic.Bool
+	cost    int64 // of the budget
+	watches int
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{s: s, nc: nc, calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight),
 		buf: make([]byte, 0, 1<<10), first: true, wrote: time.Now()}
 	c.room.L = &c.mu
+	if file, ok := nc.(syscall.Conn); ok {
+		c.raw, _ = file.SyscallConn()
+	}
+	c.try.do = c.try.write
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	s.metrics.connections.Inc()
 	return c
@@ -279,15 +290,15 @@ func (c *conn) begin(r request, size int) *call {
 		}
 		k.cost = max(int64(size)-ownBuffer/4, 0)
 	}
-	var ctx context.Context
-	switch {
-	case k.f.watches != nil:
+	ctx := context.Context(&k.term)
+	if k.f.watches != nil {
 		ctx, k.cancel = context.WithCancel(c.ctx)
-	case r.Once != 0 && k.f.writes:
-		// Its answer is kept, so it goes on when the connection has ended.
-		ctx, k.cancel = context.WithTimeout(c.s.ctx, r.timeout())
-	default:
-		ctx, k.cancel = context.WithTimeout(c.ctx, r.timeout())
+	} else {
+		k.term.parent, k.term.deadline = c.ctx, time.Now().Add(r.timeout())
+		if r.Once != 0 && k.f.writes {
+			k.term.parent = c.s.ctx // its answer is kept, so it goes on when the connection has ended
+		}
+		k.term.waits, k.cancel = k.handOver, k.term.end
 	}
 	if refused := c.enter(k); refused != nil {
 		k.cancel()
@@ -384,7 +395,17 @@ func (c *conn) finished(k *call, answer any, err error) {
 		code = r.err.Code
 	}
 	c.s.metrics.count(k.req.Func, code)
-	c.flush()
+	if c.flushNow() {
+		k.handOver()
+		c.flush()
+	}
+}
+
+// handOver has another goroutine read on, if the one that does the request was to do so.
+func (k *call) handOver() {
+	if k.reading.CompareAndSwap(true, false) {
+		k.c.s.readBy(k.c)
+	}
 }
 
 // more sends a watch's next answer. It waits while the client does not read, and says whether the
@@ -498,6 +519,50 @@ func (c *conn) push(text []byte) {
 	}
 	c.out = append(c.out, text...)
 	c.unsent += len(text)
+}
+
+// flushNow writes what is unsent as far as the socket takes it at once, unless somebody is at it,
+// and says whether there is more to write.
+func (c *conn) flushNow() (more bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.writing || c.dead {
+		return false
+	}
+	c.writing = true
+	defer func() { c.writing = false }()
+	for len(c.out) > 0 {
+		if c.raw == nil || len(c.passing) > 0 { // descriptors go with a write of their own
+			return true
+		}
+		b := c.out
+		c.out, c.spare = c.spare[:0], nil
+		c.mu.Unlock()
+		n, err := c.tryWrite(b)
+		c.mu.Lock()
+		if c.dead {
+			return false
+		}
+		if err != nil {
+			c.die("")
+			return false
+		}
+		if n > 0 {
+			c.wrote = time.Now()
+			c.gone += uint64(n)
+			c.unsent -= n
+			c.s.budget.take(-int64(n), 0)
+		}
+		if n < len(b) {
+			c.out = append(b[n:], c.out...)
+			return true
+		}
+		if cap(b) <= ownBuffer {
+			c.spare = b[:0]
+		}
+		c.room.Broadcast()
+	}
+	return false
 }
 
 // flush writes what is unsent, unless somebody is at it.

@@ -14,6 +14,9 @@ const maxID = 1<<53 - 1 // the largest number that every language's JSON keeps
 type function struct {
 	writes bool
 	waits  bool // for others; who has gone waits no more
+	// short is set for what computes little, and asks its context for Done before it waits for
+	// anything: see Server.work.
+	short bool
 	// requests is set for what counts for more than one: how many.
 	requests func(data any) int
 	// watches is set for what is answered again and again: how many keys and prefixes it follows.
@@ -66,6 +69,12 @@ func watches[D any](cost func(*D) int, do func(ctx context.Context, k *call, d *
 	return f
 }
 
+// short says of a function that it is.
+func short(f *function) *function {
+	f.short = true
+	return f
+}
+
 // functions are all there are, by name.
 var functions map[string]*function
 
@@ -74,12 +83,12 @@ func init() {
 		node.FuncHello:     inline(hello),
 		node.FuncPing:      inline(func(*call, *struct{}) (any, error) { return struct{}{}, nil }),
 		node.FuncCancel:    inline(cancel),
-		node.FuncGet:       reads(get),
+		node.FuncGet:       short(reads(get)),
 		node.FuncGetMany:   manyReads(getMany),
-		node.FuncPut:       writes(put),
-		node.FuncCAS:       writes(cas),
-		node.FuncDelete:    writes(remove),
-		node.FuncIncrement: writes(increment),
+		node.FuncPut:       short(writes(put)),
+		node.FuncCAS:       short(writes(cas)),
+		node.FuncDelete:    short(writes(remove)),
+		node.FuncIncrement: short(writes(increment)),
 		node.FuncWatch:     watches(watchCost, watch),
 
 		node.FuncGrant:     writes(grant),
@@ -109,6 +118,8 @@ func init() {
 		node.FuncMakeFile: watches(func(*node.MakeFileData) int { return 1 }, makeFile),
 		node.FuncSealFile: writes(sealFile),
 		node.FuncOpenFile: watches(func(*node.OpenFileData) int { return 1 }, openFile),
+
+		node.FuncRewriteFile: waits(rewriteFile),
 	}
 }
 

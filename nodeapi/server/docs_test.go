@@ -83,6 +83,9 @@ func matches(want string, got []string, real map[string]string) bool {
 			learned[said[i][2]] = is[i][2]
 			now = strings.ReplaceAll(now, `"`+said[i][2]+`"`, `"`+is[i][2]+`"`)
 		}
+		for before, is := range real { // where it is not known as what is drawn: in lists
+			now = strings.ReplaceAll(now, `"`+before+`"`, `"`+is+`"`)
+		}
 		if now != g {
 			continue
 		}

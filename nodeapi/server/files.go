@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"os"
+	"time"
 	"unicode/utf8"
 
 	"github.com/netcraq/netcraq/api/node"
@@ -24,7 +25,7 @@ func makeFile(ctx context.Context, k *call, d *node.MakeFileData) (any, error) {
 	if err := k.c.s.config.Authority.Authorize(ctx, k.c.peer, authority.Create, ns); err != nil {
 		return nil, err
 	}
-	f, err := b.Files().Make(ns, d.Bytes)
+	f, err := b.Files().Make(ns, d.Bytes, d.Rewritable)
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +71,11 @@ func openFile(ctx context.Context, k *call, d *node.OpenFileData) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+		if f.Rewritable && !d.Rewritable {
+			f.Release()
+			return nil, node.Errorf(node.CodeInvalidArgument, "read with trusted, where all who append are",
+				"the file is rewritable: its maker may change it while it is read")
+		}
 		return nil, k.lend(ctx, f, 1, f.Reader)
 	}
 	f, giveUp, err := b.Files().Find(ctx, ns, d.Key)
@@ -87,10 +93,29 @@ func openFile(ctx context.Context, k *call, d *node.OpenFileData) (any, error) {
 	return nil, ctx.Err()
 }
 
+// rewriteFile waits until no record refers to one of some files.
+func rewriteFile(ctx context.Context, k *call, d *node.RewriteFileData) (any, error) {
+	b, ns, err := k.streamsIn(ctx, d.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	if len(d.Files) < 1 || len(d.Files) > node.MaxAskedFiles {
+		return nil, invalid("%d files; ask for 1 to %d", len(d.Files), node.MaxAskedFiles)
+	}
+	if d.WaitMillis < 0 || d.WaitMillis > node.MaxTimeoutMillis {
+		return nil, invalid("waitMs is 0 to %d", node.MaxTimeoutMillis)
+	}
+	free, err := b.Files().Free(ctx, ns, d.Files, time.Duration(d.WaitMillis)*time.Millisecond)
+	if err != nil {
+		return nil, err
+	}
+	return &node.RewriteFileAnswer{Files: free}, nil
+}
+
 // lend passes a file that is held, and lets go of it when the request ends.
 func (k *call) lend(ctx context.Context, f *files.File, n int, open func() ([]*os.File, error)) error {
 	defer f.Release()
-	answer := &node.FileAnswer{Descriptors: n, File: f.Name, Bytes: f.Bytes}
+	answer := &node.FileAnswer{Descriptors: n, File: f.Name, Bytes: f.Bytes, Rewritable: f.Rewritable}
 	if err := k.pass(ctx, answer, n, open); err != nil {
 		return err
 	}
@@ -127,6 +152,6 @@ func (k *call) filesOf(s *broker.Stream, records []node.RecordData) (pins [][]*f
 
 func letGo(held []*files.File) {
 	for _, f := range held {
-		f.Release()
+		f.ReleaseRecord()
 	}
 }

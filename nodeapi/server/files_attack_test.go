@@ -163,3 +163,73 @@ func TestFilesHostile(t *testing.T) {
 	}
 	t.Error("there are more files than a namespace may have")
 }
+
+// What a maker can still write to nobody gets who has not said that he takes such, and he gets it
+// for reading. Who is told which of them are free has to be of the namespace.
+func TestRewritableFiles(t *testing.T) {
+	p := &changing{t: t}
+	p.set(fmt.Sprintf(`[{user: "%d", namespace: shop, access: {shop: write, other: write, seen: read}}]`, os.Getuid()))
+	s, path := start(t, Config{Authority: p})
+	l := newHostile(t, path)
+	l.ask(openVolatile, `"made":true`)
+	h := newHostile(t, path)
+	f := h.file(`{"id":1,"func":"makeFile","data":{"bytes":4096,"rewritable":true}}`)
+	h.ask(`{"id":2,"func":"makeFile","data":{"bytes":1,"rewritable":true,"namespace":"seen"}}`, `"permission_denied"`)
+	mapped, err := unix.Mmap(h.fds[0], 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mapped) }()
+	record := fmt.Sprintf(`"func":"append","data":{"stream":"s","records":[{"value":"x","files":["%s"]}]}}`, f.File)
+	open := fmt.Sprintf(`"func":"openFile","data":{"file":"%s"`, f.File)
+	free := fmt.Sprintf(`"func":"rewriteFile","data":{"files":["%s"]`, f.File)
+	for _, ask := range []string{record, open + `,"rewritable":true}}`, free + `}}`} { // others may map it for writing
+		h.ask(`{"id":3,`+ask, `there is no file`)
+	}
+	h.ask(fmt.Sprintf(`{"id":3,"func":"sealFile","data":{"file":"%s","key":"k"}}`, f.File), `has no key`)
+	h.ask(fmt.Sprintf(`{"id":3,"func":"sealFile","data":{"file":"%s"}}`, f.File), `"data":{}`)
+	h.ask(fmt.Sprintf(`{"id":3,"func":"sealFile","data":{"file":"%s"}}`, f.File), `sealed already`)
+	if _, err := unix.Pwrite(h.fds[0], []byte("x"), 0); err == nil {
+		t.Error("written to by a descriptor")
+	}
+
+	l.ask(`{"id":2,`+open+`}}`, `its maker may change it`)
+	l.ask(`{"id":3,`+open+`,"rewritable":true,"namespace":"other"}}`, `there is no file`)
+	l.ask(`{"id":4,`+free+`,"namespace":"other"}}`, `there is no file`)
+	l.ask(`{"id":5,`+free+`,"namespace":"seen"}}`, `"permission_denied"`)
+	l.ask(`{"id":6,`+free+`,"waitMs":-1}}`, `"invalid_argument"`)
+	l.ask(`{"id":7,"func":"rewriteFile","data":{}}`, `"invalid_argument"`)
+	l.ask(`{"id":8,"func":"rewriteFile","data":{"files":["`+strings.Repeat(`x","`, 1024)+`x"]}}`, `"invalid_argument"`)
+	if len(l.fds) > 0 {
+		t.Fatalf("%d descriptors came", len(l.fds))
+	}
+	if got := l.file(`{"id":9,` + open + `,"rewritable":true}}`); !got.Rewritable || got.Bytes != 4096 {
+		t.Errorf("%+v", got)
+	}
+	if _, err := unix.Mmap(l.fds[0], 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+		t.Error("its reader has it mapped for writing")
+	}
+
+	h.ask(`{"id":4,`+free+`}}`, `"files":["`+f.File+`"]`)
+	h.ask(`{"id":5,`+record, `"appended":1`)
+	h.ask(`{"id":6,`+free+`}}`, `"files":`)
+	h.send(`{"id":7,` + free + `,"waitMs":60000},"timeoutMs":60000}`)
+	for i := range 8 { // the record is overtaken
+		l.ask(fmt.Sprintf(`{"id":%d,"func":"append","data":{"stream":"s","records":[{"value":"%s"}]}}`, 20+i,
+			strings.Repeat("x", 800)), `"appended":1`)
+	}
+	if got := h.receive(); !strings.Contains(got, f.File) {
+		t.Error(got)
+	}
+	// Its maker dies while one who waits for it, and a reader, are there.
+	h.ask(`{"id":8,`+record, `"appended":1`)
+	h.close()
+	l.ask(`{"id":40,`+free+`,"waitMs":1}}`, `"files":`)
+	l.close()
+	m := newHostile(t, path)
+	m.ask(`{"id":1,"func":"deleteStream","data":{"stream":"s"}}`, `{}`)
+	poll.Until(t, patience, "what the dead held to be given back", func() bool {
+		n, _, _, _, _ := s.streams.Files().Count()
+		return n == 0
+	})
+}

@@ -228,9 +228,11 @@ func (s *Server) dismiss() {
 	}
 }
 
-// work reads a connection up to a request, has the connection read on by another goroutine, and
-// does the request: who has read it need not wait for another to wake up. Then it is for the next
-// connection that is to be read on, with a stack that has its size.
+// work reads a connection up to a request, does the request and reads on. Where that could keep the
+// connection's next requests waiting, another goroutine reads on: from the beginning, or from the
+// moment that the request waits for something. So the goroutine that has read a request does it,
+// and no other need be woken up for one that is answered at once. A goroutine that does not read on
+// is for the next connection that is to be read on, with a stack that has its size.
 func (s *Server) work(c *conn) {
 	for c != nil {
 		switch k := c.next(); {
@@ -239,6 +241,12 @@ func (s *Server) work(c *conn) {
 		case k.f.watches != nil: // it lasts: on a stack that becomes small again while it waits
 			go k.run()
 			continue
+		case k.f.short:
+			k.reading.Store(true)
+			k.run()
+			if k.reading.CompareAndSwap(true, false) {
+				continue
+			}
 		default:
 			s.readBy(c)
 			k.run()

@@ -6,6 +6,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -76,7 +77,8 @@ type Hub struct {
 	watchers map[core.Watcher]*watcher
 	names    map[store.Key]*names // by namespace and prefix
 	follows  map[wire.Key]func()  // ends what Config.Follow has begun
-	wake     chan struct{}        // the machine may have reads to begin
+	until    time.Duration        // until when run sleeps, if it is not woken
+	wake     chan struct{}        // the machine may have reads to begin before that
 }
 
 // watcher is one Watch.
@@ -320,11 +322,16 @@ func (h *Hub) drive() {
 			h.machine.SuspectID(h.now(), id) // what was committed before
 		}
 	}
-	select {
-	case h.wake <- struct{}{}:
-	default:
+	if next, any := h.machine.Next(); any && next < h.until {
+		select {
+		case h.wake <- struct{}{}:
+		default:
+		}
 	}
 }
+
+// never is when run looks if there is nothing to wait for.
+const never = math.MaxInt64
 
 // run begins reads when they are due.
 func (h *Hub) run() {
@@ -333,6 +340,10 @@ func (h *Hub) run() {
 		reads := h.machine.Begin(h.now())
 		next, any := h.machine.Next()
 		wait := next - h.now()
+		h.until = never
+		if any {
+			h.until = next
+		}
 		h.mu.Unlock()
 		for _, r := range reads {
 			h.work.Go(func() { h.read(r) })

@@ -342,7 +342,7 @@ func TestMetrics(t *testing.T) {
 	if put(t, s, "x") {
 		t.Fatal("nobody was waited for")
 	}
-	if _, err := b.Files().Make("x", 10); err != nil {
+	if _, err := b.Files().Make("x", 10, false); err != nil {
 		t.Fatal(err)
 	}
 	waits.Close()

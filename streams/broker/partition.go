@@ -150,7 +150,7 @@ func (p *partition) letGo() {
 	p.unused = nil
 	p.mu.Unlock()
 	for _, f := range unused {
-		f.Release()
+		f.ReleaseRecord()
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -42,6 +43,7 @@ type Manager struct {
 	bytes  int64
 	keys   map[id]*list.Element // of idle, or of files that are in use; by key
 	claims map[id]chan struct{} // closed when who was to make what has the key has done so, or not
+	freed  chan struct{}        // closed when a record is gone that referred to a rewritable file
 	idle   *list.List           // of *File with a key, the one that was asked for last in front
 }
 
@@ -52,6 +54,8 @@ type id struct{ namespace, name string }
 type File struct {
 	Name  string // 32 hexadecimal digits
 	Bytes int64
+	// Rewritable says that who has mapped it for writing before it was sealed still writes to it.
+	Rewritable bool
 
 	m      *Manager
 	in     string // the namespace
@@ -59,6 +63,7 @@ type File struct {
 	memory *segment.Sealable
 	sealed bool
 	users  int // holds, and records that refer to it
+	of     int // records that do
 }
 
 // New makes a manager. take takes memory of a namespace's for it, or gives it back; it is called
@@ -71,7 +76,7 @@ func New(l Limits, take func(namespace string, bytes int64) error) *Manager {
 		l.All = 8192
 	}
 	return &Manager{limits: l, take: take, files: map[id]*File{}, each: map[string]int{}, keys: map[id]*list.Element{},
-		claims: map[id]chan struct{}{}, idle: list.New()}
+		claims: map[id]chan struct{}{}, freed: make(chan struct{}), idle: list.New()}
 }
 
 func noFile(name string) error {
@@ -83,8 +88,8 @@ func quota(do, format string, args ...any) error {
 }
 
 // Make makes a file that its caller holds, and can write to. Where there is no memory for it, files
-// that nobody uses are given up.
-func (m *Manager) Make(namespace string, bytes int64) (*File, error) {
+// that nobody uses are given up. rewritable: what is mapped of it when it is sealed stays writable.
+func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, error) {
 	if bytes < 1 || bytes > node.MaxFileBytes {
 		return nil, node.Errorf(node.CodeInvalidArgument, "", "a file of %d bytes; it has 1 to %d", bytes, node.MaxFileBytes)
 	}
@@ -96,6 +101,7 @@ func (m *Manager) Make(namespace string, bytes int64) (*File, error) {
 	memory, err := segment.NewSealable("netcraq-file", int(bytes))
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	f.Rewritable = rewritable
 	if f.memory = memory; err != nil {
 		m.drop(f)
 		return nil, node.Errorf(node.CodeInternal, "look whether the node has memory", "making a file: %v", err)
@@ -189,6 +195,54 @@ func (f *File) Release() {
 	}
 }
 
+// ReleaseRecord lets go of a file that HoldAll gave: the record that referred to it is gone.
+func (f *File) ReleaseRecord() {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	f.releaseRecord()
+}
+
+func (f *File) releaseRecord() {
+	if f.of--; f.of == 0 && f.Rewritable {
+		close(f.m.freed)
+		f.m.freed = make(chan struct{})
+	}
+	if f.users--; f.users == 0 && f.key == "" {
+		f.m.drop(f)
+	}
+}
+
+// Free says which of some rewritable files no record refers to, when there is one, or,
+// after a while, that there is none.
+func (m *Manager) Free(ctx context.Context, namespace string, names []string, most time.Duration) (free []string,
+	err error) {
+	wait, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for {
+		m.mu.Lock()
+		for _, name := range names {
+			f := m.files[id{namespace, name}]
+			if f == nil || !f.sealed || !f.Rewritable {
+				m.mu.Unlock()
+				return nil, noFile(name)
+			}
+			if f.of == 0 {
+				free = append(free, name)
+			}
+		}
+		freed := m.freed
+		m.mu.Unlock()
+		if len(free) > 0 {
+			return free, nil
+		}
+		select {
+		case <-freed:
+		case <-wait.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
 // Draft are descriptors for the file's maker: one to write it by, and Reader's. The caller closes
 // them.
 func (f *File) Draft() ([]*os.File, error) {
@@ -215,8 +269,9 @@ func (f *File) Reader() ([]*os.File, error) {
 	return []*os.File{r}, nil
 }
 
-// Seal ends writing to a file: its maker has unmapped it. With a key it is found by that from now
-// on, unless another one is.
+// Seal ends writing to a file: its maker has unmapped it; or, if it is rewritable, has mapped it,
+// and nobody else can from now on. With a key it is found by that from now on, unless another one
+// is.
 func (m *Manager) Seal(namespace, name, key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,7 +282,14 @@ func (m *Manager) Seal(namespace, name, key string) error {
 	if f.sealed {
 		return node.Errorf(node.CodeInvalidArgument, "", "the file is sealed already")
 	}
-	if err := f.memory.Seal(); errors.Is(err, unix.EBUSY) {
+	seal := f.memory.Seal
+	if f.Rewritable {
+		if key != "" {
+			return node.Errorf(node.CodeInvalidArgument, "", "a rewritable file has no key: what it has does not stay")
+		}
+		seal = f.memory.SealFuture
+	}
+	if err := seal(); errors.Is(err, unix.EBUSY) {
 		return node.Errorf(node.CodeInvalidArgument, "unmap it first", "somebody has the file mapped for writing")
 	} else if err != nil {
 		return node.Errorf(node.CodeInvalidArgument, "make another one", "the file cannot be sealed: %v", err)
@@ -249,6 +311,11 @@ func (m *Manager) Seal(namespace, name, key string) error {
 func (m *Manager) Hold(namespace, name string) (*File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.hold(namespace, name)
+}
+
+// hold is Hold. m.mu is held.
+func (m *Manager) hold(namespace, name string) (*File, error) {
 	f := m.files[id{namespace, name}]
 	if f == nil || !f.sealed {
 		return nil, noFile(name)
@@ -257,16 +324,20 @@ func (m *Manager) Hold(namespace, name string) (*File, error) {
 	return f, nil
 }
 
-// HoldAll is Hold of several: of all, or none.
+// HoldAll is Hold of several, for a record that refers to them: of all, or none. ReleaseRecord lets
+// go of them.
 func (m *Manager) HoldAll(namespace string, names []string) (out []*File, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, name := range names {
-		f, err := m.Hold(namespace, name)
+		f, err := m.hold(namespace, name)
 		if err != nil {
 			for _, f := range out {
-				f.Release()
+				f.releaseRecord()
 			}
 			return nil, err
 		}
+		f.of++
 		out = append(out, f)
 	}
 	return out, nil

@@ -39,7 +39,7 @@ func newWorld(l Limits) *world {
 
 func (w *world) make(t *testing.T, ns string, bytes int64, key string) *File {
 	t.Helper()
-	f, err := w.Make(ns, bytes)
+	f, err := w.Make(ns, bytes, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func (w *world) is(t *testing.T, ns, key string) bool {
 func TestEviction(t *testing.T) {
 	w := newWorld(Limits{})
 	a, b := w.make(t, "x", 40, "a"), w.make(t, "x", 40, "b")
-	if _, err := w.Make("x", 40); err == nil {
+	if _, err := w.Make("x", 40, false); err == nil {
 		t.Fatal("there is memory, where all is held")
 	}
 	a.Release()
@@ -87,7 +87,7 @@ func TestEviction(t *testing.T) {
 	if w.is(t, "x", "a") || !w.is(t, "x", "c") {
 		t.Error("what others do not use stays, or what they use does not")
 	}
-	if _, err := w.Make("y", 20); err == nil {
+	if _, err := w.Make("y", 20, false); err == nil {
 		t.Error("a namespace has more than it may")
 	}
 	c.Release()
@@ -100,7 +100,7 @@ func TestEviction(t *testing.T) {
 func TestBounds(t *testing.T) {
 	w := newWorld(Limits{Each: 3, All: 4})
 	for _, bytes := range []int64{0, -1, node.MaxFileBytes + 1} {
-		if _, err := w.Make("x", bytes); err == nil {
+		if _, err := w.Make("x", bytes, false); err == nil {
 			t.Errorf("a file of %d bytes", bytes)
 		}
 	}
@@ -112,13 +112,13 @@ func TestBounds(t *testing.T) {
 		t.Error("there are more files than there may be")
 	}
 	w.make(t, "y", 1, "")
-	if _, err := w.Make("y", 1); err != nil { // in place of one of x
+	if _, err := w.Make("y", 1, false); err != nil { // in place of one of x
 		t.Error(err)
 	}
-	if _, err := w.Make("z", 1); err != nil {
+	if _, err := w.Make("z", 1, false); err != nil {
 		t.Error(err)
 	}
-	if _, err := w.Make("z", 1); err == nil {
+	if _, err := w.Make("z", 1, false); err == nil {
 		t.Error("there are more files than the server may have, and all are held")
 	}
 	f.Release()
@@ -128,7 +128,7 @@ func TestBounds(t *testing.T) {
 // sealed while he still could.
 func TestSeal(t *testing.T) {
 	w := newWorld(Limits{})
-	f, err := w.Make("x", 64)
+	f, err := w.Make("x", 64, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestSeal(t *testing.T) {
 // A maker who seals in the server's place, so that it cannot, has made nothing.
 func TestSealedByTheMaker(t *testing.T) {
 	w := newWorld(Limits{})
-	f, _ := w.Make("x", 64)
+	f, _ := w.Make("x", 64, false)
 	draft, err := f.Draft()
 	if err != nil {
 		t.Fatal(err)
@@ -267,5 +267,137 @@ func TestClaims(t *testing.T) {
 	// Another namespace has keys of its own.
 	if w.is(t, "y", "k") {
 		t.Error("a namespace finds what is another's")
+	}
+}
+
+// Who has mapped a rewritable file before it was sealed writes on; nobody else can begin to, by
+// whatever descriptor, nor take memory out of it.
+func TestRewritable(t *testing.T) {
+	w := newWorld(Limits{})
+	f, err := w.Make("x", 64, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	draft, err := f.Draft()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer draft[0].Close()
+	defer draft[1].Close()
+	b, err := unix.Mmap(int(draft[0].Fd()), 0, 64, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(b) }()
+	if _, err := w.Hold("x", f.Name); err == nil {
+		t.Error("what is not sealed is found")
+	}
+	if err := w.Seal("x", f.Name, "k"); err == nil {
+		t.Error("what does not stay has a key")
+	}
+	if err := w.Seal("x", f.Name, ""); err != nil {
+		t.Fatal(err)
+	}
+	copy(b, "hello")
+	got := make([]byte, 5)
+	if _, err := draft[1].ReadAt(got, 0); err != nil || string(got) != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+	again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", draft[1].Fd()), os.O_RDWR, 0)
+	if err != nil {
+		again = draft[1]
+	}
+	defer again.Close()
+	for i, d := range []*os.File{draft[0], draft[1], again} {
+		if _, err := d.WriteAt([]byte("x"), 0); err == nil {
+			t.Errorf("%d: written to", i)
+		}
+		if _, err := unix.Mmap(int(d.Fd()), 0, 64, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+			t.Errorf("%d: mapped for writing", i)
+		}
+		if m, err := unix.Mmap(int(d.Fd()), 0, 64, unix.PROT_READ, unix.MAP_SHARED); err != nil {
+			t.Errorf("%d: not mapped for reading: %v", i, err)
+		} else {
+			if err := unix.Mprotect(m, unix.PROT_READ|unix.PROT_WRITE); err == nil {
+				t.Errorf("%d: a mapping for reading became one for writing", i)
+			}
+			_ = unix.Munmap(m)
+		}
+		for _, n := range []int64{0, 65} {
+			if err := d.Truncate(n); err == nil {
+				t.Errorf("%d: it has %d bytes now", i, n)
+			}
+		}
+		if err := unix.Fallocate(int(d.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 64); err == nil {
+			t.Errorf("%d: it has a hole", i)
+		}
+	}
+}
+
+// A rewritable file is free as long as no record refers to it, whoever else holds it.
+func TestFree(t *testing.T) {
+	w := newWorld(Limits{})
+	rewritable := func() *File {
+		f, err := w.Make("x", 10, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Seal("x", f.Name, ""); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	a, b := rewritable(), rewritable()
+	names := []string{a.Name, b.Name}
+	free := func(most time.Duration) string {
+		t.Helper()
+		got, err := w.Free(t.Context(), "x", names, most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(got)
+	}
+	if got := free(0); got != fmt.Sprint(names) {
+		t.Errorf("free: %s", got)
+	}
+	first, err := w.HoldAll("x", names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := w.HoldAll("x", names[:1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.HoldAll("x", []string{b.Name, "none"}); err == nil {
+		t.Error("held what is not there")
+	}
+	if got := free(0); got != "[]" {
+		t.Errorf("free: %s", got)
+	}
+	waited := make(chan string)
+	go func() { waited <- free(time.Minute) }()
+	first[0].ReleaseRecord() // a: another record refers to it
+	first[1].ReleaseRecord()
+	if got := <-waited; got != fmt.Sprint(names[1:]) {
+		t.Errorf("free: %s", got)
+	}
+	second[0].ReleaseRecord()
+	if got := free(time.Minute); got != fmt.Sprint(names) {
+		t.Errorf("free: %s", got)
+	}
+	sealed := w.make(t, "x", 10, "")
+	for _, name := range []string{sealed.Name, "none"} {
+		if _, err := w.Free(t.Context(), "x", []string{a.Name, name}, 0); err == nil {
+			t.Errorf("%s: no rewritable file, and free", name)
+		}
+	}
+	if _, err := w.Free(t.Context(), "y", names, 0); err == nil {
+		t.Error("another namespace's is free")
+	}
+	for _, f := range []*File{a, b, sealed} {
+		f.Release()
+	}
+	if w.all != 0 {
+		t.Errorf("%d bytes are left", w.all)
 	}
 }

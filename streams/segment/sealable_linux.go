@@ -54,6 +54,17 @@ func (s *Sealable) Seal() error {
 	return err
 }
 
+// SealFuture is Seal, but for who has it mapped for writing: he may go on to write there. Nobody
+// else can begin to, whatever descriptor he has.
+func (s *Sealable) SealFuture() error {
+	_, err := unix.FcntlInt(s.write.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)
+	if err == nil {
+		s.write.Close()
+		s.write = nil
+	}
+	return err
+}
+
 // Writer is a descriptor for who writes it. The caller closes it.
 func (s *Sealable) Writer() (*os.File, error) {
 	if s.write == nil {

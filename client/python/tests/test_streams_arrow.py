@@ -10,10 +10,13 @@ import os
 import select
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
+import netcraq
 import pytest
 from netcraq import node, streams
 
@@ -445,3 +448,199 @@ def test_cache_is_bounded(server: str, files: arrow.Files) -> None:
     assert decodings == [*range(8), 1]
     all_held = [held, *(get(n) for n in range(10, 16))]
     assert sum(inside(b, FILE) for b in all_held) == 5
+
+
+REWRITTEN = {"objectBytes": 1024, "objects": 4, "volatile": True, "stallMs": 3_600_000}
+
+
+def numbers(n: int, rows: int = 10_000) -> pa.RecordBatch:
+    """A batch of one number."""
+    return pa.record_batch({"n": pa.array([n]).take(pa.array([0] * rows))})
+
+
+def test_rewritten(server: str, client: node.Client, files: arrow.Files) -> None:
+    """Files that are written again: as few as the ring has records, mapped once, and each batch is
+    what was appended.
+    """
+    client.open_stream("s", REWRITTEN)
+    writer = arrow.Writer(client, "s", files=files, rewritable=True)
+    names = set()
+    with arrow.Files(server, timeout=PATIENCE) as own:
+        with arrow.read("s", socket=server, files=own, trusted=True) as reader:
+            for i in range(100):
+                assert writer.append(numbers(i), timeout=PATIENCE) == i
+                batch = reader.next(PATIENCE).batch
+                assert batch.equals(numbers(i)) and inside(batch, FILE)
+                names |= set(own._kept)
+                del batch
+        # Some records go into an object, of four; and one file is written meanwhile.
+        assert 4 <= len(names) <= 20 and len(own._kept) == len(names) == len(files._own)
+        assert own._last == len(names)  # requests: it asked for each file once
+
+
+def test_rewritable_is_for_the_trusted(server: str, client: node.Client, files: arrow.Files) -> None:
+    """Who has not said that he trusts those who append gets no memory that they can write to; nor
+    does who holds no record.
+    """
+    client.open_stream("s", REWRITTEN)
+    arrow.Writer(client, "s", files=files, rewritable=True).append(numbers(7))
+    for how in ({}, {"trusted": True, "pull": True}, {"trusted": True, "skip": True}):
+        with (
+            arrow.Files(server) as own,
+            arrow.read("s", socket=server, files=own, **how) as reader,  # type: ignore[arg-type]
+            pytest.raises(node.InvalidArgument, match="rewritable"),
+        ):
+            reader.next(PATIENCE)
+    # Not either where the same program has it already, for another reader.
+    with (
+        arrow.Files(server) as own,
+        arrow.read("s", socket=server, files=own, trusted=True) as reader,
+        arrow.read("s", socket=server, files=own) as other,
+    ):
+        assert reader.next(PATIENCE).batch.equals(numbers(7))
+        with pytest.raises(node.InvalidArgument, match="rewritable"):
+            other.next(PATIENCE)
+
+
+def test_rewritten_batch_is_held(server: str, client: node.Client, files: arrow.Files) -> None:
+    """What a reader has of a batch is not written over, nor what its maker has, nor what a record
+    of another stream refers to.
+    """
+    client.open_stream("s", REWRITTEN)
+    client.open_stream("further", REWRITTEN)
+    writer = arrow.Writer(client, "s", files=files, rewritable=True)
+    draft = files.rewrite(8 * 1000)
+    draft.memory.cast("q")[0] = -7
+    own = pa.Array.from_buffers(pa.int64(), 1, [None, draft.seal().buffer])  # in no record
+    with (
+        arrow.Files(server, timeout=PATIENCE) as theirs,
+        arrow.read("s", socket=server, files=theirs, trusted=True) as reader,
+    ):
+        writer.append(numbers(0), timeout=PATIENCE)
+        kept = reader.next(PATIENCE).batch.column(0).slice(5)
+        number = 0
+        with pytest.raises(node.NodeError):  # until what is kept would be written over
+            for number in range(1, 50):
+                writer.append(numbers(number), timeout=0.5)
+        assert number < 20 and set(kept.to_pylist()) == {0}
+        arrow.Writer(client, "further", files=theirs).append(pa.record_batch({"n": kept}))
+        assert theirs.copied == 0 and theirs.shared > 0
+        del kept
+        gc.collect()
+        for n in range(1, number):
+            assert reader.next(PATIENCE).batch.column(0)[9].as_py() == n
+        for n in range(number, 50):
+            writer.append(numbers(n), timeout=PATIENCE)
+            assert reader.next(PATIENCE).batch.column(0)[9].as_py() == n
+        with arrow.read("further", socket=server, files=theirs, trusted=True) as reader2:
+            assert set(reader2.next(PATIENCE).batch.column(0).to_pylist()) == {0}
+    assert own.to_pylist() == [-7]
+
+
+def test_rewritten_waits_for_memory(server: str, client: node.Client) -> None:
+    """A namespace has 128 MiB. Where there are too many records for that, the maker waits for one
+    that is free, and is told.
+    """
+    client.open_stream("s", {**REWRITTEN, "objects": 64})
+    with arrow.Files(server, timeout=2.0) as files:
+        writer = arrow.Writer(client, "s", files=files, rewritable=True)
+        batch = pa.record_batch(
+            {"b": pa.Array.from_buffers(pa.uint8(), 30 << 20, [None, pa.py_buffer(bytes(30 << 20))])}
+        )
+        with pytest.raises(node.QuotaExceeded):
+            for _ in range(5):
+                writer.append(batch)
+        client.delete_stream("s")  # then what it has is free
+        for _ in range(10):
+            files.rewrite(30 << 20).seal()
+        assert len(files._own) == 3  # they have 32 MiB each, and the stream had some, too
+
+
+STEP = """
+import sys
+from netcraq import node
+from netcraq.streams import arrow
+
+socket, source, to = sys.argv[1:]
+client = node.connect(socket)
+with arrow.Files(socket, timeout=60) as files, arrow.read(source, socket=socket, files=files, trusted=True) as reader:
+    writer = arrow.Writer(client, to, files=files) if to else None
+    print("ready", flush=True)
+    batch = reader.next(60).batch
+    found = [sum(column.to_pylist()) for column in batch.columns]  # looks at every page
+    if writer:
+        writer.append(batch.select(batch.schema.names[1:]).slice(8))
+    sizes = {}
+    ours = False
+    print(len(found), files.copied, files.shared, flush=True)
+    sys.stdin.readline()  # all have it mapped
+    for row in open("/proc/self/smaps"):
+        first, *rest = row.split()
+        if not first.endswith(":"):
+            ours = "netcraq-file" in row
+        elif ours and rest[-1:] == ["kB"]:
+            sizes[first] = sizes.get(first, 0) + int(rest[0])
+    print(sizes["Rss:"], sizes["Pss:"], sizes["Anonymous:"], sizes["Private_Dirty:"] + sizes["Private_Clean:"], flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("rewritable", [False, True], ids=["sealed", "rewritable"])
+def test_not_one_byte_is_copied(server: str, client: node.Client, files: arrow.Files, rewritable: bool) -> None:
+    """A batch goes through three processes. None of them copies anything, none has a page of its
+    own, and the pages of all of them together are those of the file.
+    """
+    ways = ["a", "b", "c", ""]
+    for stream in ways[:-1]:
+        client.open_stream(stream, VOLATILE)
+    rows = 40_000
+    draft = files.rewrite(32 * rows) if rewritable else files.make(32 * rows)
+    words = draft.memory.cast("q")
+    for i in range(0, len(words), 512):
+        words[i] = i
+    words.release()
+    whole = draft.seal()
+    pages = -(-whole.size // 4096)
+    whole.buffer.to_pybytes()  # has its pages mapped here, so that none is another process's alone
+    columns = [
+        pa.Array.from_buffers(pa.int64(), rows, [None, whole.buffer.slice(8 * rows * i, 8 * rows)]) for i in range(4)
+    ]
+    first = pa.record_batch(columns, list("wxyz"))
+    env = {**os.environ, "PYTHONPATH": str(Path(netcraq.__file__).parent.parent)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", STEP, server, *ways[i : i + 2]],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
+        )
+        for i in range(3)
+    ]  # fmt: skip
+
+    def line(p: subprocess.Popen[str]) -> list[str]:
+        assert p.stdout is not None
+        return p.stdout.readline().split()
+
+    def go_on() -> None:
+        for p in processes:
+            assert p.stdin is not None
+            p.stdin.write("\n")
+            p.stdin.flush()
+
+    try:
+        assert [line(p) for p in processes] == [["ready"]] * 3
+        arrow.Writer(client, "a", files=files).append(first)
+        assert (files.copied, files.shared) == (0, 32 * rows)
+        told = [[int(n) for n in line(p)] for p in processes]
+        # Columns; bytes copied; bytes shared: of one column less each, and from where it begins.
+        assert told == [[4, 0, 24 * rows], [3, 0, 16 * rows], [2, 0, 0]]
+        go_on()
+        sizes = [[int(n) for n in line(p)] for p in processes]
+        assert all(rss > 0 and anonymous == own == 0 for rss, _, anonymous, own in sizes), sizes
+        # This process has it mapped, too: its part of a page is as large as theirs.
+        assert sizes[0][0] == 4 * pages and sum(pss for _, pss, _, _ in sizes) <= 4 * pages, sizes
+    finally:
+        go_on()
+        for p in processes:
+            assert p.stdin and p.stdout
+            p.stdin.close()
+            p.wait(PATIENCE)
+            p.stdout.close()

@@ -14,6 +14,7 @@ import mmap
 import os
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any, Self
@@ -25,20 +26,42 @@ from netcraq.node.engine import configure
 from netcraq.streams.columns import Encoder, Piece, decode
 from netcraq.streams.memory import Garbage
 
+KEPT = 128
+"""How many rewritable files of others a program keeps mapped: those that it read last."""
+AT_ONCE = 1.0
+"""Seconds for which the server is asked to wait for a file that is free."""
+
 
 class Mapped:
     """A file that is mapped for reading. ``buffer`` is all of it; what is made of that keeps the
     file mapped, and held at the node.
     """
 
-    def __init__(self, owner: Files, request: int, name: str, fd: int) -> None:
+    rewritable = False
+
+    def __init__(self, owner: Files, request: int, name: str, fd: int, prot: int = mmap.PROT_READ) -> None:
         self.name = name
         size = os.fstat(fd).st_size  # it is sealed: it stays
-        self._map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        self._map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=prot)
         self._whole = pa.py_buffer(memoryview(self._map))
         self.address, self.size = self._whole.address, size
         self._let_go = weakref.finalize(self, owner._over, request, owner._generation)
         self._let_go.atexit = False
+
+    @property
+    def buffer(self) -> pa.Buffer:
+        """All of it."""
+        return pa.foreign_buffer(self.address, self.size, base=self)
+
+
+class Lent:
+    """A rewritable file, as its maker uses it: while this object lives, or what was made of its
+    ``buffer``, or a record refers to the file, its maker's ``Files`` do not have it written anew.
+    """
+
+    def __init__(self, mapped: Mapped) -> None:
+        self._mapped = mapped
+        self.name, self.address, self.size = mapped.name, mapped.address, mapped.size
 
     @property
     def buffer(self) -> pa.Buffer:
@@ -68,6 +91,51 @@ class Draft:
         return self._owner._enter(mapped)
 
 
+class Rewrite:
+    """A rewritable file that is being written: as Draft, but that it stays mapped."""
+
+    def __init__(self, own: _Own) -> None:
+        self.name, self._own = own.mapped.name, own
+        self._lent: Lent | None = own.lend()
+        self.memory = memoryview(own.mapped._map)
+
+    def seal(self) -> Lent:
+        """End writing to it, for now: ``memory`` is gone, and nothing that was made of it may be
+        there any more.
+        """
+        self.memory.release()
+        lent, self._lent = self._lent, None
+        assert lent is not None, "it is sealed already"
+        return lent
+
+
+class _Own:
+    """A rewritable file of this program's."""
+
+    def __init__(self, mapped: Mapped) -> None:
+        self.mapped = mapped
+        self.free = True  # no record refers to it
+        self._lent: weakref.ref[Lent] | None = None
+
+    def lend(self) -> Lent:
+        """To write to it, and use what was written."""
+        lent = Lent(self.mapped)
+        self._lent, self.free = weakref.ref(lent), False
+        return lent
+
+    def lent(self) -> bool:
+        """Whether this program has something in it."""
+        return self._lent is not None and self._lent() is not None
+
+
+def _step(size: int) -> int:
+    """The size of a rewritable file for so many bytes: few different ones, so that they are used
+    again; at most a quarter more.
+    """
+    unit = max(4096, 1 << max(0, size.bit_length() - 3))
+    return min((size + unit - 1) // unit * unit, max(size, 1 << 30))
+
+
 class Files:
     """The files of a node, by its Unix socket. What is mapped is held as long as this object's
     connection is. It is for several threads, one of which waits for the others.
@@ -90,6 +158,8 @@ class Files:
         self._released: collections.deque[tuple[int, int]] = collections.deque()
         self._known: weakref.WeakValueDictionary[str, Mapped] = weakref.WeakValueDictionary()
         self._places: list[tuple[int, int, weakref.ref[Mapped]]] = []  # by address; the sizes
+        self._own: list[_Own] = []  # rewritable files, and others' that are kept
+        self._kept: collections.OrderedDict[str, Mapped] = collections.OrderedDict()
         self.copied = self.shared = 0
 
     # Requests. Those that hold something last, so it is their numbers that are kept.
@@ -149,6 +219,7 @@ class Files:
         self._generation += 1
         self._known.clear()
         self._places = []
+        self._own, self._kept = [], collections.OrderedDict()
 
     def _receive(self) -> dict[str, Any]:
         while b"\n" not in self._buffer:
@@ -198,7 +269,9 @@ class Files:
 
     def _adopt(self, request: int, told: dict[str, Any], fds: list[int]) -> Mapped:
         try:
-            return Mapped(self, request, told["file"], fds[0])
+            mapped = Mapped(self, request, told["file"], fds[0])
+            mapped.rewritable = told.get("rewritable", False)
+            return mapped
         except BaseException:
             self._over(request, self._generation)
             raise
@@ -224,16 +297,81 @@ class Files:
             for fd in fds:
                 os.close(fd)
 
-    def open(self, name: str) -> Mapped:
-        """Map a file."""
-        known = self._known.get(name)
-        if known is not None:
-            return known
+    def rewrite(self, size: int) -> Rewrite:
+        """A file to be written to, of at least a size, that is used again when nobody reads it any
+        more: it is neither zeroed nor mapped anew, by whomever. Its readers have to be trusted:
+        they trust this program not to write to it at any other time. Where there is no memory for
+        one more, it waits for one.
+        """
+        size = _step(size)
+        own = self._free(size, 0)
+        if own is None:
+            try:
+                own = self._another(size)
+            except node.QuotaExceeded:
+                own = self._free(size, self._config.timeout)
+                if own is None:
+                    raise
+        return Rewrite(own)
+
+    def _free(self, size: int, wait: float) -> _Own | None:
+        """A rewritable file of this program's that is free."""
+        deadline = time.monotonic() + wait
+        while True:
+            mine = [own for own in self._own if own.mapped.size == size and not own.lent()]
+            for own in mine:
+                if own.free:
+                    return own
+            left = deadline - time.monotonic()
+            if not mine:
+                return None
+            data = {"files": [own.mapped.name for own in mine], "waitMs": max(0, int(min(left, AT_ONCE) * 1000))}
+            free = set(self._ask("rewriteFile", data)[1]["files"] or ())
+            for own in mine:
+                own.free = own.mapped.name in free
+            if not free and left <= 0:
+                return None
+
+    def _another(self, size: int) -> _Own:
+        request, told, fds = self._ask("makeFile", {"bytes": size, "rewritable": True})
         try:
-            answer = self._ask("openFile", {"file": name})
-        except node.Unavailable:  # the connection had ended
-            answer = self._ask("openFile", {"file": name})
-        return self._enter(self._adopt(*answer))
+            try:
+                mapped = Mapped(self, request, told["file"], fds[0], mmap.PROT_READ | mmap.PROT_WRITE)
+            except BaseException:
+                self._over(request, self._generation)
+                raise
+        finally:
+            for fd in fds:
+                os.close(fd)
+        mapped.rewritable = True
+        self._ask("sealFile", {"file": mapped.name})  # nobody else can write to it
+        own = _Own(self._enter(mapped))
+        self._own.append(own)
+        return own
+
+    def open(self, name: str, trusted: bool = False) -> Mapped:
+        """Map a file. trusted: it may be one that its maker can still write to."""
+        known = self._known.get(name)
+        if known is None:
+            data = {"file": name, "rewritable": trusted}
+            try:
+                answer = self._ask("openFile", data)
+            except node.Unavailable:  # the connection had ended
+                answer = self._ask("openFile", data)
+            known = self._enter(self._adopt(*answer))
+        if known.rewritable:
+            if not trusted:
+                raise node.InvalidArgument("a rewritable file is for readers that are trusted")
+            self._keep(known)
+        return known
+
+    def _keep(self, mapped: Mapped) -> None:
+        """Have a file that will be written anew stay mapped."""
+        with self._lock:
+            self._kept[mapped.name] = mapped
+            self._kept.move_to_end(mapped.name)
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
 
     def find(self, address: int, size: int) -> tuple[Mapped, int] | None:
         """Which file that is mapped has some bytes, and where."""
@@ -247,11 +385,14 @@ class Files:
             return None
         return mapped, address - begin
 
-    def write(self, batch: pa.RecordBatch, inline: int = 0) -> tuple[bytes, list[Mapped]]:
+    def write(
+        self, batch: pa.RecordBatch, inline: int = 0, rewritable: bool = False
+    ) -> tuple[bytes, list[Mapped | Lent]]:
         """Write a batch down as a record, and give the files that it refers to: those that its
-        buffers are in, and a new one for the others, unless they have no more bytes than inline.
+        buffers are in, and a new one, or one that is rewritten, for the others, unless they have no
+        more bytes than inline.
         """
-        used: dict[str, Mapped] = {}
+        used: dict[str, Mapped | Lent] = {}
 
         def find(address: int, size: int) -> Piece | None:
             found = self.find(address, size)
@@ -262,7 +403,7 @@ class Files:
 
         encoder = Encoder(batch, find)
         if encoder.new_bytes > inline:
-            draft = self.make(encoder.new_bytes)
+            draft = self.rewrite(encoder.new_bytes) if rewritable else self.make(encoder.new_bytes)
             encoder.copy_new(draft.memory)
             made = draft.seal()
             used[made.name] = made
@@ -274,13 +415,17 @@ class Files:
         return record, list(used.values())
 
     def read(self, record: bytes | memoryview, base: object, trusted: bool) -> pa.RecordBatch:
-        """Make a batch of a record."""
+        """Make a batch of a record. base keeps the record, while it lives; None: nothing does."""
 
         def open_file(name: bytes, size: int) -> pa.Buffer:
-            mapped = self.open(name.hex())
+            mapped = self.open(name.hex(), trusted)
             if mapped.size != size:
                 raise Garbage(f"a file of {mapped.size} bytes, not {size}")
-            return mapped.buffer
+            if not mapped.rewritable:
+                return mapped.buffer
+            if base is None:
+                raise node.InvalidArgument("a rewritable file is for readers by push, without skip")
+            return pa.foreign_buffer(mapped.address, size, base=(mapped, base))
 
         return decode(record, base, open_file, trusted)
 

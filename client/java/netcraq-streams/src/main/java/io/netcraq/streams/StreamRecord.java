@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.netcraq.streams;
+
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.time.Instant;
+
+/**
+ * A record that is read.
+ *
+ * @param offset where it is in its partition
+ * @param mark the producer's own number
+ * @param nanos when it was appended, in nanoseconds since 1970
+ * @param data its bytes, which cannot be written. By push they lie in the node's memory, and are good
+ *     until the batch is released
+ */
+public record StreamRecord(long offset, long mark, long nanos, ByteBuffer data) {
+    /** A copy of its bytes. */
+    public byte[] bytes() {
+        byte[] copy = new byte[data.remaining()];
+        data.get(data.position(), copy);
+        return copy;
+    }
+
+    /** Its bytes as text in UTF-8. */
+    public String text() {
+        return StandardCharsets.UTF_8.decode(data.duplicate()).toString();
+    }
+
+    /** When it was appended. */
+    public Instant time() {
+        return Instant.ofEpochSecond(Math.floorDiv(nanos, 1_000_000_000L), Math.floorMod(nanos, 1_000_000_000L));
+    }
+}

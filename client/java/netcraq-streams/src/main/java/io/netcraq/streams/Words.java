@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.netcraq.streams;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/** Words and half words in memory that is shared: little-endian, aligned, read and written at once. */
+final class Words {
+    private static final VarHandle WORD =
+            MethodHandles.byteBufferViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
+    private static final VarHandle HALF =
+            MethodHandles.byteBufferViewVarHandle(int[].class, ByteOrder.LITTLE_ENDIAN);
+
+    private Words() {}
+
+    static long word(ByteBuffer b, int at) {
+        return (long) WORD.getAcquire(b, at);
+    }
+
+    /** Reads a word that may not be read before what the thread has written. */
+    static long wordNow(ByteBuffer b, int at) {
+        return (long) WORD.getVolatile(b, at);
+    }
+
+    static void setWord(ByteBuffer b, int at, long value) {
+        WORD.setVolatile(b, at, value);
+    }
+
+    static boolean swapWord(ByteBuffer b, int at, long from, long to) {
+        return WORD.compareAndSet(b, at, from, to);
+    }
+
+    static int half(ByteBuffer b, int at) {
+        return (int) HALF.getVolatile(b, at);
+    }
+
+    static void setHalf(ByteBuffer b, int at, int value) {
+        HALF.setVolatile(b, at, value);
+    }
+
+    static void addHalf(ByteBuffer b, int at, int more) {
+        int unused = (int) HALF.getAndAdd(b, at, more);
+    }
+
+    /** What is read after this is not read before what was read until now. */
+    static void afterReading() {
+        VarHandle.acquireFence();
+    }
+}

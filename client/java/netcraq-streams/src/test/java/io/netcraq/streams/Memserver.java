@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.netcraq.streams;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.stream.Stream;
+
+/**
+ * The real server, over a store in memory (nodeapi/internal/memserver), with a folder in which
+ * streams survive it. $NETCRAQ_MEMSERVER names the command: make test-java builds it and sets that.
+ */
+public final class Memserver implements AutoCloseable {
+    /** Longer than anything takes on a busy machine. */
+    public static final Duration PATIENCE = Duration.ofSeconds(60);
+
+    private final Path folder;
+    private Process process;
+    private String tcp;
+
+    /** Starts it. */
+    public Memserver() throws IOException {
+        folder = Files.createTempDirectory("netcraq-java-");
+        start();
+    }
+
+    /** Where it listens. */
+    public String socket() {
+        return folder.resolve("s").toString();
+    }
+
+    /** Where it listens by TCP. */
+    public String tcp() {
+        return tcp;
+    }
+
+    /** Starts it, and waits until it listens. */
+    public void start() throws IOException {
+        String command = System.getenv("NETCRAQ_MEMSERVER");
+        if (command == null) {
+            throw new IllegalStateException("NETCRAQ_MEMSERVER is not set: make test-java builds the server and sets it");
+        }
+        List<String> line = List.of(command, "--socket", socket(), "--streams", folder.resolve("streams").toString(),
+                "--listen", "tcp://127.0.0.1:0");
+        process = new ProcessBuilder(line).redirectError(folder.resolve("log").toFile()).start();
+        BufferedReader out = process.inputReader(StandardCharsets.UTF_8);
+        for (String said; (said = out.readLine()) != null; ) {
+            if (said.startsWith("on tcp ")) {
+                tcp = "tcp://" + said.substring("on tcp ".length());
+            }
+            if (said.equals("listening")) {
+                return;
+            }
+        }
+        throw new IOException("memserver did not start: " + Files.readString(folder.resolve("log")));
+    }
+
+    /** Kills it as kill -9 does. */
+    public void kill() throws IOException {
+        try {
+            process.destroyForcibly().waitFor();
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        Files.deleteIfExists(Path.of(socket()));
+    }
+
+    /** A connection of its own, with one request at a time. */
+    public NodeConnection connect() throws IOException {
+        return NodeConnection.connect(socket(), PATIENCE);
+    }
+
+    /** Makes a stream: its config in JSON. */
+    public void open(String stream, String config) throws IOException {
+        try (NodeConnection c = connect()) {
+            ObjectNode data = NodeConnection.JSON.createObjectNode().put("stream", stream);
+            data.set("config", NodeConnection.JSON.readTree(config));
+            c.call("openStream", data, PATIENCE);
+        }
+    }
+
+    /** Appends records, and says which offset the first got. All are appended. */
+    public long append(String stream, int partition, String... records) throws IOException {
+        try (NodeConnection c = connect()) {
+            return append(c, stream, partition, List.of(records), PATIENCE);
+        }
+    }
+
+    /** The same by a connection that is there. What is not appended at once is tried again. */
+    public static long append(NodeConnection c, String stream, int partition, List<String> records, Duration patience)
+            throws IOException {
+        long first = -1;
+        List<String> rest = new ArrayList<>(records);
+        while (!rest.isEmpty()) {
+            ObjectNode data = NodeConnection.JSON.createObjectNode().put("stream", stream).put("partition", partition);
+            ArrayNode list = data.putArray("records");
+            rest.forEach(r -> list.addObject().put("value", r));
+            JsonNode answer = c.call("append", data, patience);
+            first = first < 0 ? answer.path("offset").asLong() : first;
+            rest = rest.subList(answer.path("appended").asInt(), rest.size());
+        }
+        return first;
+    }
+
+    /** Where a partition's next record goes. */
+    public long next(String stream, int partition) throws IOException {
+        try (NodeConnection c = connect()) {
+            return c.describe("", stream, PATIENCE).path("partitions").path(partition).path("next").asLong();
+        }
+    }
+
+    @Override
+    public void close() throws IOException {
+        kill();
+        try (Stream<Path> all = Files.walk(folder)) {
+            all.sorted(Comparator.reverseOrder()).forEach(p -> {
+                try {
+                    Files.delete(p);
+                } catch (IOException e) {
+                    throw new UncheckedIOException(e);
+                }
+            });
+        }
+    }
+}

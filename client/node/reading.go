@@ -1,0 +1,166 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+)
+
+// Who waits for an answer reads the connection himself, if nobody does: then no goroutine need be
+// woken up to hand it to him, which takes longer than all the rest of a call. Where others wait as
+// well, or streams are open, a goroutine reads for all. So there is one when it is needed:
+//
+//	nobody ──a call──▶ its caller ──answered, others wait──▶ a goroutine ──nobody waits──▶ nobody
+//	   └──────────────────── nothing for idleRead ──────────────▲
+
+// idleRead is for how long a connection is not read when nobody waits for an answer. What it says
+// without being asked, that the server is shutting down for example, is heard that much later.
+const idleRead = 20 * time.Millisecond
+
+// reading says who reads a connection. The client's lock guards it, but for until, which is the
+// reader's.
+type reading struct {
+	taken bool        // somebody does; for ever, once the connection has ended
+	since time.Time   // when the last one stopped
+	back  *time.Timer // looks whether nobody has for long
+	armed bool        // it will
+
+	until time.Time // the socket's read deadline, if nobody has called wake
+}
+
+// readUntil sets the socket's read deadline; 0: none.
+func (n *connection) readUntil(t time.Time) {
+	n.until = t
+	_ = n.SetReadDeadline(t)
+}
+
+// wake has the reader look whether it is to go on.
+func (n *connection) wake() { _ = n.SetReadDeadline(time.Unix(1, 0)) }
+
+// readBehind has a goroutine read, if nobody does. c.mu is held.
+func (c *Client) readBehind(n *connection) {
+	if n.taken {
+		return
+	}
+	n.taken = true
+	if c.ctx.Err() != nil {
+		go c.readOn(n) // to its end, which is near
+		return
+	}
+	c.done.Go(func() { c.readOn(n) })
+}
+
+// stopReading is the end of the caller's reading: nobody does so from now on, or a goroutine. c.mu
+// is held.
+func (c *Client) stopReading(n *connection) {
+	n.taken = false
+	switch {
+	case c.ctx.Err() != nil:
+		_ = n.Close()
+		c.readBehind(n)
+	case c.conn != n || n.leaving || len(c.calls) > 0:
+		c.readBehind(n)
+	default:
+		r := &n.reading
+		r.since = time.Now()
+		switch {
+		case r.armed:
+		case r.back == nil:
+			r.back, r.armed = time.AfterFunc(idleRead, func() { c.idle(n) }), true
+		default:
+			r.back.Reset(idleRead)
+			r.armed = true
+		}
+	}
+}
+
+// idle has a connection read that nobody has read for a while.
+func (c *Client) idle(n *connection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := &n.reading
+	r.armed = false
+	if r.taken {
+		return
+	}
+	if rest := idleRead - time.Since(r.since); rest > 0 {
+		r.back.Reset(rest)
+		r.armed = true
+		return
+	}
+	c.readBehind(n)
+}
+
+// readOn hands answers to their callers until nobody waits for one, or the connection ends.
+func (c *Client) readOn(n *connection) {
+	for {
+		err := n.fill(func(line []byte) error { return c.line(n, line) })
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded): // of who has read before
+			n.readUntil(time.Time{})
+		case err != nil:
+			c.ended(n, err)
+			return
+		}
+		c.mu.Lock()
+		if len(c.calls) == 0 && c.conn == n && !n.leaving && c.ctx.Err() == nil {
+			c.stopReading(n)
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+	}
+}
+
+// readFor reads for the caller of k, who has taken the reading, until k is answered, its time is
+// over (limit, if it is not 0, or ctx's), or it is sent on another connection. It says whether k is
+// answered.
+func (c *Client) readFor(ctx context.Context, n *connection, k *call, limit time.Time) (answered bool) {
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, n.wake)()
+	}
+	if !limit.IsZero() && (n.until.IsZero() || n.until.After(limit)) {
+		n.readUntil(limit)
+	}
+	for {
+		err := n.fill(func(line []byte) error { return c.line(n, line) })
+		late := errors.Is(err, os.ErrDeadlineExceeded)
+		if late { // maybe another's deadline
+			n.readUntil(limit)
+		} else if err != nil {
+			c.ended(n, err)
+		}
+		c.mu.Lock()
+		answered = c.calls[k.id] != k
+		over := late && (ctx.Err() != nil || !limit.IsZero() && !time.Now().Before(limit))
+		on := err == nil || late
+		if on && !answered && !over && k.connection == n.number {
+			c.mu.Unlock()
+			continue
+		}
+		if on {
+			c.stopReading(n)
+		}
+		c.mu.Unlock()
+		if answered {
+			<-k.done
+		}
+		return answered
+	}
+}
+
+// ended notes that a connection has, and why. The reader calls it.
+func (c *Client) ended(n *connection, err error) {
+	c.mu.Lock()
+	if n.said != nil {
+		err = n.said
+	}
+	n.err = err
+	if n.reading.back != nil {
+		n.reading.back.Stop()
+	}
+	c.mu.Unlock()
+	c.dropped(n)
+	close(n.gone)
+}

@@ -1,0 +1,176 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+// reads says whether somebody reads the client's connection.
+func reads(c *Client) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conn != nil && c.conn.taken
+}
+
+// One who calls alone reads for himself, and when there is nobody for a while a goroutine does.
+func TestWhoReads(t *testing.T) {
+	f := newFake(t)
+	f.hook = func(p *peer, r api.Request) bool {
+		p.answer(r.ID, item("k", "v", "1.1"))
+		return true
+	}
+	c := f.start().connect(Config{})
+	alone := 0
+	for range 200 {
+		before := reads(c)
+		if _, err := c.Get(soon(t), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if !before {
+			alone++
+		}
+	}
+	if alone == 0 {
+		t.Error("a goroutine read for each of 200 calls")
+	}
+	poll.Until(t, patience, "a goroutine that reads while nobody calls", func() bool { return reads(c) })
+}
+
+// Who stops waiting while he reads leaves the answers of others, and of watches, to be read.
+func TestReaderGivesUp(t *testing.T) {
+	for _, how := range []string{"canceled", "its deadline", "the client's time"} {
+		t.Run(how, func(t *testing.T) {
+			f := newFake(t)
+			f.hook = func(p *peer, r api.Request) bool {
+				if r.Func == api.FuncGet && keyOf(r) == "other" {
+					f.done.Go(func() {
+						for f.count(api.FuncCancel) == 0 && t.Context().Err() == nil {
+							time.Sleep(time.Millisecond)
+						}
+						p.answer(r.ID, item("other", "v", "1.1"))
+					})
+				}
+				return r.Func == api.FuncGet
+			}
+			cfg := Config{}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			switch how {
+			case "its deadline":
+				ctx, cancel = context.WithTimeout(ctx, 100*time.Millisecond)
+				defer cancel()
+			case "the client's time":
+				cfg.Timeout = 100 * time.Millisecond
+				ctx = context.Background()
+			}
+			c := f.start().connect(cfg)
+			// A goroutine reads the first answers, and stops.
+			poll.Until(t, patience, "nobody to read", func() bool {
+				_, _ = c.Leader(soon(t), "x")
+				return !reads(c)
+			})
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if _, err := c.Get(ctx, "never"); err == nil {
+					t.Error("there was an answer")
+				}
+			})
+			poll.Until(t, patience, "the first to read", func() bool { return f.count(api.FuncGet) == 1 })
+			wg.Go(func() {
+				if i, err := c.Get(soon(t), "other"); err != nil || string(i.Value) != "v" {
+					t.Error(i, err)
+				}
+			})
+			poll.Until(t, patience, "the second to wait", func() bool { return f.count(api.FuncGet) == 2 })
+			if how == "canceled" {
+				cancel()
+			}
+			wg.Wait()
+			if f.conns() != 1 {
+				t.Errorf("%d connections", f.conns())
+			}
+		})
+	}
+}
+
+// A connection that ends while its caller reads it is made again, and the call with it.
+func TestReaderMeetsTheEnd(t *testing.T) {
+	f := newFake(t)
+	f.hook = func(p *peer, r api.Request) bool {
+		if p.number < 3 && r.Func == api.FuncGet {
+			_ = p.Close()
+			return true
+		}
+		p.answer(r.ID, item("k", "v", "1.1"))
+		return true
+	}
+	c := f.start().connect(Config{})
+	for range 5 {
+		for range 3 { // so that nobody reads
+			if _, err := c.Leader(soon(t), "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Get(soon(t), "k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f.conns() != 4 {
+		t.Errorf("%d connections", f.conns())
+	}
+}
+
+// What the server says while nobody waits for anything is heard: that it drains, and that it has
+// gone.
+func TestHeardWhileNobodyCalls(t *testing.T) {
+	f := newFake(t)
+	c := f.start().connect(Config{})
+	for range 3 {
+		if _, err := c.Leader(soon(t), "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.peer(0).say(`{"id":0,"data":{"draining":true}}`)
+	poll.Until(t, patience, "another connection", func() bool { return f.conns() == 2 })
+	for range 3 {
+		if _, err := c.Leader(soon(t), "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = f.peer(1).Close()
+	poll.Until(t, patience, "one more", func() bool { return f.conns() == 3 })
+}
+
+// Callers who come and go, some of whom give up, each get their own answer.
+func TestReadersInTurn(t *testing.T) {
+	s := newServer(t)
+	c := s.connect(Config{})
+	if _, err := c.Put(soon(t), "k", []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for n := range 8 {
+		wg.Go(func() {
+			for i := range 300 {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				if (n+i)%7 == 0 {
+					time.AfterFunc(50*time.Microsecond, cancel)
+				}
+				got, err := c.Get(ctx, "k")
+				if err != nil && ctx.Err() == nil || err == nil && string(got.Value) != "v" {
+					t.Error(got, err)
+				}
+				cancel()
+				if i%50 == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,330 @@
+package streamsarrow
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/apache/arrow-go/v18/arrow"
+)
+
+// Allocator is an Arrow allocator whose memory is born in files: what builders write into it is
+// shared without a copy. It is for all goroutines.
+//
+// A file is sealed as a whole when a batch is appended that has all that was allocated in it, and
+// was not freed since. Where a file has more, which may still be written to, the batch's buffers in
+// it are copied, as what is in no file is. So: a batch's builders have an allocator of their own,
+// and are released before the batch is appended, or have nothing allocated by then. Memory that was
+// allocated too small at first, and grew, is wasted in the file: Reserve it.
+type Allocator struct {
+	files *Files
+	each  int
+
+	mu     sync.Mutex
+	open   []*chunk
+	all    []*chunk // by address; those that are sealed, too
+	closed bool
+
+	elsewhere atomic.Int64
+}
+
+// chunk is a file that is allocated in.
+type chunk struct {
+	draft  *Draft
+	memory []byte
+	free   []span
+	used   map[int]int // how long what begins somewhere is
+	sealed *Mapped     // it has a reference for each of used
+	broken bool        // it is for reading, but could not be sealed
+}
+
+// writable says whether it may still be written to.
+func (c *chunk) writable() bool { return c.sealed == nil && !c.broken }
+
+type span struct{ at, size int }
+
+// Allocator makes an allocator. Each of its files has bytes, or what is allocated at once, if that
+// is more: so bytes are what a batch takes, about. 0: 1 MiB.
+func (f *Files) Allocator(bytes int) *Allocator {
+	if bytes <= 0 {
+		bytes = 1 << 20
+	}
+	a := &Allocator{files: f, each: rounded(bytes)}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.allocators[a] = struct{}{}
+	return a
+}
+
+// Elsewhere counts the bytes that were allocated in the program's own memory, since there was no
+// file to be had: they are copied when they are sent.
+func (a *Allocator) Elsewhere() int64 { return a.elsewhere.Load() }
+
+// Close gives files back that nothing is allocated in; others with what is freed last.
+func (a *Allocator) Close() {
+	a.files.mu.Lock()
+	delete(a.files.allocators, a)
+	a.files.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	for _, c := range slices.Clone(a.open) {
+		a.discardEmpty(c)
+	}
+}
+
+// Allocate implements memory.Allocator.
+func (a *Allocator) Allocate(size int) []byte {
+	if size == 0 {
+		return []byte{}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.allocate(size)
+}
+
+func (a *Allocator) allocate(size int) []byte {
+	for _, c := range a.open {
+		if c.draft.mapped.conn.ended() { // the node has forgotten it
+			continue
+		}
+		if b := c.take(size); b != nil {
+			return b
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), a.files.cfg.Timeout)
+	defer cancel()
+	var d *Draft
+	var err error
+	if !a.closed {
+		d, err = a.files.Make(ctx, max(a.each, rounded(size)))
+	}
+	if d == nil || err != nil { // there is no way to say why
+		a.elsewhere.Add(int64(size))
+		return make([]byte, size)
+	}
+	c := &chunk{draft: d, memory: d.Memory, free: []span{{0, len(d.Memory)}}, used: map[int]int{}}
+	a.open = append(a.open, c)
+	at, _ := slices.BinarySearchFunc(a.all, address(c.memory), func(c *chunk, at uintptr) int {
+		if address(c.memory) < at {
+			return -1
+		}
+		return 1
+	})
+	a.all = slices.Insert(a.all, at, c)
+	return c.take(size)
+}
+
+// take allocates in the first place that is large enough. nil: there is none.
+func (c *chunk) take(size int) []byte {
+	need := rounded(size)
+	for i := range c.free {
+		s := &c.free[i]
+		if s.size < need {
+			continue
+		}
+		at := s.at
+		if s.at, s.size = s.at+need, s.size-need; s.size == 0 {
+			c.free = slices.Delete(c.free, i, i+1)
+		}
+		c.used[at] = need
+		return c.memory[at : at+size : at+need]
+	}
+	return nil
+}
+
+// give gives back what begins somewhere, and zeroes it: builders, and others who map the file, find
+// nothing there.
+func (c *chunk) give(at, size int) {
+	clear(c.memory[at : at+size])
+	i, _ := slices.BinarySearchFunc(c.free, at, func(s span, at int) int { return s.at - at })
+	c.free = slices.Insert(c.free, i, span{at, size})
+	if i+1 < len(c.free) && at+size == c.free[i+1].at {
+		c.free[i].size += c.free[i+1].size
+		c.free = slices.Delete(c.free, i+1, i+2)
+	}
+	if i > 0 && c.free[i-1].at+c.free[i-1].size == at {
+		c.free[i-1].size += c.free[i].size
+		c.free = slices.Delete(c.free, i, i+1)
+	}
+}
+
+// grow makes what begins somewhere longer where it is, if it can be.
+func (c *chunk) grow(at, need int) bool {
+	end := at + c.used[at]
+	more := need - c.used[at]
+	i, ok := slices.BinarySearchFunc(c.free, end, func(s span, at int) int { return s.at - at })
+	if !ok || c.free[i].size < more {
+		return false
+	}
+	if c.free[i].at, c.free[i].size = end+more, c.free[i].size-more; c.free[i].size == 0 {
+		c.free = slices.Delete(c.free, i, i+1)
+	}
+	c.used[at] = need
+	return true
+}
+
+// of is the chunk that bytes are in, and where they begin there. nil: they are elsewhere.
+func (a *Allocator) of(b []byte) (*chunk, int) {
+	at := address(b)
+	i, _ := slices.BinarySearchFunc(a.all, at, func(c *chunk, at uintptr) int {
+		if address(c.memory) <= at {
+			return -1
+		}
+		return 1
+	})
+	if i == 0 {
+		return nil, 0
+	}
+	c := a.all[i-1]
+	if from := at - address(c.memory); from < uintptr(len(c.memory)) {
+		return c, int(from)
+	}
+	return nil, 0
+}
+
+// Reallocate implements memory.Allocator.
+func (a *Allocator) Reallocate(size int, b []byte) []byte {
+	if cap(b) == 0 {
+		return a.Allocate(size)
+	}
+	a.mu.Lock()
+	c, at := a.of(b)
+	if c != nil && c.used[at] >= rounded(size) && size > 0 {
+		a.mu.Unlock()
+		if c.writable() && size > len(b) {
+			clear(b[len(b):size])
+		}
+		return b[:size]
+	}
+	if c != nil && c.writable() && size > 0 && c.grow(at, rounded(size)) {
+		defer a.mu.Unlock()
+		return c.memory[at : at+size : at+rounded(size)]
+	}
+	a.mu.Unlock()
+	made := a.Allocate(size)
+	copy(made, b)
+	a.Free(b)
+	return made
+}
+
+// Free implements memory.Allocator.
+func (a *Allocator) Free(b []byte) {
+	if cap(b) == 0 {
+		return
+	}
+	a.mu.Lock()
+	c, at := a.of(b)
+	if c == nil {
+		a.mu.Unlock()
+		return
+	}
+	size, ok := c.used[at]
+	if !ok {
+		a.mu.Unlock()
+		panic("what was not allocated, or was freed before, is freed")
+	}
+	delete(c.used, at)
+	m := c.sealed
+	if m == nil {
+		if !c.broken {
+			c.give(at, size)
+		}
+		if a.closed || c.broken {
+			a.discardEmpty(c)
+		}
+	} else if len(c.used) == 0 {
+		a.forget(c)
+	}
+	a.mu.Unlock()
+	if m != nil {
+		m.Release()
+	}
+}
+
+// discardEmpty gives a file up that has nothing. a.mu is held.
+func (a *Allocator) discardEmpty(c *chunk) {
+	if len(c.used) == 0 {
+		a.forget(c)
+		c.draft.Discard()
+	}
+}
+
+func (a *Allocator) forget(c *chunk) {
+	same := func(o *chunk) bool { return o == c }
+	a.open = slices.DeleteFunc(a.open, same)
+	a.all = slices.DeleteFunc(a.all, same)
+}
+
+// sealFor seals the files of allocators that a batch has all of, so that it can refer to them.
+func (f *Files) sealFor(ctx context.Context, batch arrow.RecordBatch) {
+	f.mu.Lock()
+	all := make([]*Allocator, 0, len(f.allocators))
+	for a := range f.allocators {
+		all = append(all, a)
+	}
+	f.mu.Unlock()
+	if len(all) == 0 {
+		return
+	}
+	var buffers [][]byte
+	for _, column := range batch.Columns() {
+		buffers = appendBuffers(buffers, column.Data())
+	}
+	for _, a := range all {
+		a.sealFor(ctx, buffers)
+	}
+}
+
+func appendBuffers(to [][]byte, a arrow.ArrayData) [][]byte {
+	for _, b := range a.Buffers() {
+		if len(bytesOf(b)) > 0 {
+			to = append(to, b.Bytes())
+		}
+	}
+	for _, child := range a.Children() {
+		to = appendBuffers(to, child)
+	}
+	if _, ok := storage(a.DataType()).(*arrow.DictionaryType); ok {
+		if d := a.Dictionary(); d.Len() > 0 {
+			to = appendBuffers(to, d)
+		}
+	}
+	return to
+}
+
+func (a *Allocator) sealFor(ctx context.Context, buffers [][]byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	has := map[*chunk]map[int]bool{}
+	for _, b := range buffers {
+		c, at := a.of(b)
+		if c == nil || c.sealed != nil {
+			continue
+		}
+		for begin, size := range c.used {
+			if begin <= at && at < begin+size {
+				if has[c] == nil {
+					has[c] = map[int]bool{}
+				}
+				has[c][begin] = true
+			}
+		}
+	}
+	for c, blocks := range has {
+		if len(blocks) < len(c.used) {
+			continue // something else of it may be written to
+		}
+		m, err := c.draft.Seal(ctx, "")
+		a.open = slices.DeleteFunc(a.open, func(o *chunk) bool { return o == c })
+		if err != nil { // what is in it is copied
+			c.broken = true
+			continue
+		}
+		for range len(c.used) - 1 {
+			m.Retain()
+		}
+		c.sealed = m
+	}
+}

@@ -1,0 +1,218 @@
+package streamsarrow
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	api "github.com/netcraq/netcraq/api/node"
+)
+
+// connection is one to the node's server, by which files are asked for. What it has asked for last
+// is held as long as it is there, and not canceled.
+type connection struct {
+	nc *net.UnixConn
+
+	mu      sync.Mutex
+	last    uint64
+	waiting map[uint64]chan answer // who waits for a request's first answer
+	err     error                  // why it has ended
+}
+
+// answer is the first one to a request.
+type answer struct {
+	data json.RawMessage
+	fds  []int // the receiver's
+	err  error
+}
+
+// maxAnswer bounds what the server says at once: files are said in some hundred bytes.
+const maxAnswer = 1 << 20
+
+func connect(ctx context.Context, socket string) (*connection, error) {
+	if strings.HasPrefix(socket, "tcp://") {
+		return nil, api.Errorf(api.CodeInvalidArgument, "", "memory is passed by a Unix socket only")
+	}
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "unix", strings.TrimPrefix(socket, "unix://"))
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{nc: nc.(*net.UnixConn), waiting: map[uint64]chan answer{}}
+	go c.listen()
+	return c, nil
+}
+
+// ask asks for something, and gives the number of the request and what is answered first.
+func (c *connection) ask(ctx context.Context, function string, data any) (uint64, answer, error) {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return 0, answer{}, err
+	}
+	got := make(chan answer, 1)
+	c.mu.Lock()
+	if err := c.err; err != nil {
+		c.mu.Unlock()
+		return 0, answer{}, err
+	}
+	c.last++
+	id := c.last
+	c.waiting[id] = got
+	err = c.send(id, function, text)
+	c.mu.Unlock()
+	if err != nil {
+		c.end(err)
+	}
+	select {
+	case a := <-got:
+		return id, a, a.err
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	_, waits := c.waiting[id]
+	delete(c.waiting, id)
+	c.mu.Unlock()
+	if !waits { // it was answered at this moment
+		closeAll((<-got).fds)
+	}
+	c.cancel(id)
+	return 0, answer{}, ctx.Err()
+}
+
+// sendTime is for how long a server may read nothing.
+const sendTime = 30 * time.Second
+
+// send sends a request. c.mu is held.
+func (c *connection) send(id uint64, function string, data []byte) error {
+	_ = c.nc.SetWriteDeadline(time.Now().Add(sendTime))
+	_, err := fmt.Fprintf(c.nc, `{"id":%d,"func":"%s","data":%s}`+"\n", id, function, data)
+	return err
+}
+
+// cancel ends a request, and what it holds. What the server says to that is not waited for.
+func (c *connection) cancel(id uint64) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.last++
+	err := c.send(c.last, api.FuncCancel, fmt.Appendf(nil, `{"id":%d}`, id))
+	c.mu.Unlock()
+	if err != nil {
+		c.end(err)
+	}
+}
+
+// ended says whether it has.
+func (c *connection) ended() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err != nil
+}
+
+// end ends it: who waits is told why.
+func (c *connection) end(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = api.Errorf(api.CodeUnavailable, "try again", "the connection to the node's server has ended: %v", why)
+	}
+	c.nc.Close()
+	for id, w := range c.waiting {
+		delete(c.waiting, id)
+		w <- answer{err: c.err}
+	}
+}
+
+// listen reads until the connection ends.
+func (c *connection) listen() {
+	var in []byte
+	var fds []int
+	buf := make([]byte, 64<<10)
+	rights := make([]byte, unix.CmsgSpace(4*8))
+	for {
+		n, m, _, _, err := c.nc.ReadMsgUnix(buf, rights)
+		fds = append(fds, descriptors(rights[:max(m, 0)])...)
+		in = append(in, buf[:max(n, 0)]...)
+		for err == nil {
+			line, rest, ok := bytes.Cut(in, []byte("\n"))
+			if !ok {
+				break
+			}
+			fds, err = c.deliver(line, fds)
+			in = append(in[:0], rest...)
+		}
+		if err == nil && (n == 0 || len(in) > maxAnswer) {
+			err = errors.New("the server has ended it")
+		}
+		if err != nil {
+			closeAll(fds)
+			c.end(err)
+			return
+		}
+	}
+}
+
+// deliver gives an answer to who waits for it, with its descriptors: the first that came.
+func (c *connection) deliver(line []byte, fds []int) ([]int, error) {
+	var a struct {
+		ID    uint64          `json:"id"`
+		Data  json.RawMessage `json:"data"`
+		Error *api.Error      `json:"error"`
+	}
+	var told struct {
+		Descriptors int `json:"descriptors"`
+	}
+	if err := json.Unmarshal(line, &a); err != nil {
+		return fds, err
+	}
+	if len(a.Data) > 0 {
+		_ = json.Unmarshal(a.Data, &told) // what has no descriptors need not be an object
+	}
+	if told.Descriptors < 0 || told.Descriptors > len(fds) {
+		return fds, errors.New("what answers is no node server that passes memory")
+	}
+	of := answer{data: a.Data, fds: fds[:told.Descriptors:told.Descriptors]}
+	if a.Error != nil {
+		of.err = a.Error
+	}
+	c.mu.Lock()
+	w := c.waiting[a.ID]
+	delete(c.waiting, a.ID)
+	c.mu.Unlock()
+	if w == nil {
+		closeAll(of.fds)
+	} else {
+		w <- of
+	}
+	return fds[told.Descriptors:], nil
+}
+
+// descriptors are those that came beside a read.
+func descriptors(rights []byte) (fds []int) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		if got, err := unix.ParseUnixRights(&m); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}

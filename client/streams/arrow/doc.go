@@ -1,0 +1,13 @@
+// Package streamsarrow has Arrow's record batches in streams: the buffers of what is read are the
+// node's memory, which nothing is copied of. docs/streams-arrow.md says what is promised.
+//
+//	r, err := streamsarrow.Open(ctx, streamsarrow.Config{Config: streams.Config{Stream: "orders"}})
+//	for {
+//		item, err := r.Next(ctx)
+//		use(item.Batch) // an arrow.RecordBatch of arrow-go: it is there until the next call of Next
+//	}
+//
+// Batches are counted as arrow-go counts them: who keeps one, a column of it, or a slice, calls
+// Retain, and Release when he is done with it. What was released for the last time must not be
+// looked at any more: its memory may be unmapped, and a program that reads there ends.
+package streamsarrow

@@ -1,0 +1,136 @@
+package streamsarrow
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/apache/arrow-go/v18/arrow"
+)
+
+// What a record begins with, and its tables (docs/streams-arrow.md). Where its data begin is 24
+// behind a multiple of 64, so what follows the header begins at one.
+const (
+	magic       = "NCARROW1"
+	layoutKnown = 1
+	headerBytes = 40
+	fileBytes   = 24
+	nodeBytes   = 32
+	bufferBytes = 24
+	absent      = math.MaxUint32 // in place of a file: there is no such buffer
+	align       = 64
+	inFront     = 24 // of a record in a file of the cache
+)
+
+var le = binary.LittleEndian
+
+// ErrGarbage is of records that are no batch, or one that cannot be.
+var ErrGarbage = errors.New("this is no batch")
+
+func garbage(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrGarbage, fmt.Sprintf(format, args...))
+}
+
+func rounded(n int) int { return (n + align - 1) / align * align }
+
+// form is what buffers an array has.
+type form int
+
+const (
+	formNull    form = iota // none
+	formBits                // validity, and values of a width
+	formOffsets             // validity, and offsets of a width
+	formData                // validity, offsets of a width, and what they point to
+	formNone                // validity
+)
+
+func (f form) buffers() int { return [...]int{0, 2, 2, 3, 1}[f] }
+
+// shape is what a type's arrays consist of.
+type shape struct {
+	form     form
+	width    int64            // bits of a value; bytes of an offset
+	children []arrow.DataType // a dictionary among them
+}
+
+// storage is what a type of an extension is stored as; other types are themselves.
+func storage(t arrow.DataType) arrow.DataType {
+	for {
+		e, ok := t.(arrow.ExtensionType)
+		if !ok {
+			return t
+		}
+		t = e.StorageType()
+	}
+}
+
+func shapeOf(t arrow.DataType) (shape, error) {
+	switch t := storage(t).(type) {
+	case *arrow.NullType:
+		return shape{form: formNull}, nil
+	case *arrow.DictionaryType:
+		index, ok := t.IndexType.(arrow.FixedWidthDataType)
+		if !ok {
+			return shape{}, fmt.Errorf("a dictionary's indices are of type %s", t.IndexType)
+		}
+		return shape{formBits, int64(index.BitWidth()), []arrow.DataType{t.ValueType}}, nil
+	case *arrow.StringType, *arrow.BinaryType:
+		return shape{form: formData, width: 4}, nil
+	case *arrow.LargeStringType, *arrow.LargeBinaryType:
+		return shape{form: formData, width: 8}, nil
+	case *arrow.ListType:
+		return shape{formOffsets, 4, []arrow.DataType{t.Elem()}}, nil
+	case *arrow.MapType:
+		return shape{formOffsets, 4, []arrow.DataType{t.Elem()}}, nil
+	case *arrow.LargeListType:
+		return shape{formOffsets, 8, []arrow.DataType{t.Elem()}}, nil
+	case *arrow.FixedSizeListType:
+		return shape{formNone, 0, []arrow.DataType{t.Elem()}}, nil
+	case *arrow.StructType:
+		s := shape{form: formNone}
+		for _, f := range t.Fields() {
+			s.children = append(s.children, f.Type)
+		}
+		return s, nil
+	case *arrow.FixedSizeBinaryType:
+		if t.ByteWidth < 0 {
+			return shape{}, fmt.Errorf("%s", t)
+		}
+		return shape{form: formBits, width: 8 * int64(t.ByteWidth)}, nil
+	}
+	switch storage(t).ID() {
+	case arrow.BOOL, arrow.INT8, arrow.INT16, arrow.INT32, arrow.INT64, arrow.UINT8, arrow.UINT16, arrow.UINT32,
+		arrow.UINT64, arrow.FLOAT16, arrow.FLOAT32, arrow.FLOAT64, arrow.DATE32, arrow.DATE64, arrow.TIME32,
+		arrow.TIME64, arrow.TIMESTAMP, arrow.DURATION, arrow.INTERVAL_MONTHS, arrow.INTERVAL_DAY_TIME,
+		arrow.INTERVAL_MONTH_DAY_NANO, arrow.DECIMAL32, arrow.DECIMAL64, arrow.DECIMAL128, arrow.DECIMAL256:
+		return shape{form: formBits, width: int64(storage(t).(arrow.FixedWidthDataType).BitWidth())}, nil
+	}
+	return shape{}, fmt.Errorf("columns of type %s are not sent: cast them", t)
+}
+
+// sizes says how many bytes of each of its buffers an array has to have that ends with value n; of
+// what offsets point to, last. ok is false where they are more than there can be.
+func (s *shape) sizes(n uint64, last uint64) (of [3]uint64, ok bool) {
+	of[0] = (n + 7) / 8
+	switch s.form {
+	case formBits:
+		hi, lo := bits.Mul64(n, uint64(s.width))
+		if hi != 0 || lo > math.MaxInt64 {
+			return of, false
+		}
+		of[1] = (lo + 7) / 8
+	case formOffsets, formData:
+		of[1], of[2] = (n+1)*uint64(s.width), last
+	}
+	return of, n < 1<<50
+}
+
+// offsetAt is the n-th of offsets.
+func (s *shape) offsetAt(offsets []byte, n uint64) uint64 {
+	if s.width == 4 {
+		return uint64(int64(int32(le.Uint32(offsets[4*n:]))))
+	}
+	return le.Uint64(offsets[8*n:])
+}

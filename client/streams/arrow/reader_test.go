@@ -1,0 +1,166 @@
+package streamsarrow
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/client/streams"
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+// TestBatches: what is written is read, with each way to read, many times what the ring has; by
+// push it is in the node's memory.
+func TestBatches(t *testing.T) {
+	w := newWorld(t)
+	c := w.client()
+	for _, pull := range []bool{false, true} {
+		name := map[bool]string{false: "pushed", true: "pulled"}[pull]
+		w.stream(c, name, api.StreamConfig{Objects: 4})
+		r, err := Open(soon(t), Config{Config: streams.Config{Socket: w.socket, Stream: name, Pull: pull}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		writer := &Writer{Client: c, Stream: name}
+		want := sliced(t)
+		for i := range uint64(100) {
+			b := want[i%uint64(len(want))]
+			if offset := put(t, writer, b); offset != i {
+				t.Fatalf("record %d has offset %d", i, offset)
+			}
+			item := next(t, r)
+			if same(t, item.Batch, b); item.Offset != i || !item.Valid() {
+				t.Errorf("item %d has offset %d", i, item.Offset)
+			}
+			if inside(t, item.Batch, ofSegment) == pull {
+				t.Error("whether it is in the node's memory:", pull)
+			}
+			if t.Failed() {
+				return
+			}
+		}
+	}
+}
+
+// fill appends until somebody holds what would be overwritten.
+func fill(t *testing.T, w *Writer, number *int64) {
+	t.Helper()
+	for range 50 {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		_, err := w.Append(ctx, forty(*number))
+		cancel()
+		if err != nil {
+			return
+		}
+		*number++
+	}
+	t.Fatal("the node has overwritten what is held")
+}
+
+func forty(n int64) arrow.RecordBatch {
+	var values [40]int64
+	for i := range values {
+		values[i] = n
+	}
+	return numbers("n", values[:]...)
+}
+
+// TestBatchHoldsItsObject: the node does not get back what a batch, or a column of it, is in: not
+// when the reader goes on, and not when it is closed.
+func TestBatchHoldsItsObject(t *testing.T) {
+	w := newWorld(t)
+	c := w.client()
+	w.stream(c, "s", api.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 3_600_000})
+	writer := &Writer{Client: c, Stream: "s"}
+	r := w.read("s", nil)
+	put(t, writer, forty(-7))
+	first := next(t, r)
+	kept := array.NewSlice(first.Batch.Column(0), 1, 40).(*array.Int64)
+	var number int64
+	fill(t, writer, &number)
+	for i := range number {
+		if got := next(t, r).Batch.Column(0).(*array.Int64).Value(0); got != i {
+			t.Fatalf("item %d is %d", i, got)
+		}
+	}
+	fill(t, writer, &number) // the reader is done with all others, and not with this one
+	r.Close()
+	fill(t, writer, &number) // the column still is there
+	for i := range kept.Len() {
+		if kept.Value(i) != -7 {
+			t.Fatal("what is held was overwritten")
+		}
+	}
+	if !first.Valid() || len(mapped(t, ofSegment)) != 1 {
+		t.Error("what is held is not valid, or not mapped")
+	}
+	kept.Release()
+	if first.Valid() {
+		t.Error("what was let go of is valid")
+	}
+	for range 50 {
+		put(t, writer, forty(number))
+	}
+	if places := mapped(t, ofSegment); len(places) != 0 {
+		t.Errorf("it is mapped at %x", places)
+	}
+}
+
+// TestBatchThatWasHeldForTooLong: a batch that the node has overwritten says so, and so does its
+// reader.
+func TestBatchThatWasHeldForTooLong(t *testing.T) {
+	w := newWorld(t)
+	c := w.client()
+	w.stream(c, "s", api.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 50})
+	writer := &Writer{Client: c, Stream: "s"}
+	r := w.read("s", nil)
+	put(t, writer, forty(-7))
+	item := next(t, r)
+	if !item.Valid() {
+		t.Error("it is not valid")
+	}
+	item.Batch.Retain()
+	for i := range int64(10) {
+		put(t, writer, forty(i))
+	}
+	if item.Valid() {
+		t.Error("what was overwritten is valid")
+	}
+	if _, err := r.Next(soon(t)); !errors.Is(err, streams.ErrOverrun) {
+		t.Errorf("while it was read: %v", err)
+	}
+	item.Batch.Release()
+	if _, err := r.Next(soon(t)); !errors.Is(err, streams.ErrOverrun) {
+		t.Errorf("when it was released: %v", err)
+	}
+	if item := next(t, r); !item.Valid() {
+		t.Error("what was read then is not valid")
+	}
+}
+
+// TestGarbageInAStream: a record that is no batch is told, and what follows is read.
+func TestGarbageInAStream(t *testing.T) {
+	w := newWorld(t)
+	c := w.client()
+	w.stream(c, "s", api.StreamConfig{Objects: 4})
+	text := "this is no batch, but a record of a stream"
+	d := api.AppendData{StreamData: api.StreamData{Stream: "s"}, Records: []api.RecordData{{Value: &text}}}
+	if _, err := c.Append(soon(t), d); err != nil {
+		t.Fatal(err)
+	}
+	put(t, &Writer{Client: c, Stream: "s"}, forty(1))
+	r := w.read("s", nil)
+	if _, err := r.Next(soon(t)); !errors.Is(err, ErrGarbage) {
+		t.Errorf("it is %v", err)
+	}
+	if item := next(t, r); item.Offset != 1 {
+		t.Errorf("what follows has offset %d", item.Offset)
+	}
+	poll.Until(t, patience, "nothing of it to be there", func() bool { r.Close(); return len(mapped(t, ofSegment)) == 0 })
+}

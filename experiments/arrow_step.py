@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A process of experiments/bench_arrow.py: it makes batches of Arrow, adds them up, or changes one
+column and passes them on. Batches come and go by streams of a node, by Arrow IPC over Unix sockets,
+or both.
+
+It says ``ready``, begins at a line on its standard input, and answers each further one with what it
+has done so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import resource
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "client" / "python"))
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from netcraq import node
+from netcraq.streams import arrow
+
+BUFFER = 4 << 20
+"""Bytes that a socket is asked to take; the kernel gives what it may."""
+
+
+class Done:
+    """What it has done so far."""
+
+    def __init__(self) -> None:
+        self.batches = self.bytes = 0
+        self.total = 0
+        self.files: arrow.Files | None = None
+
+    def mark(self) -> str:
+        """As a line."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return json.dumps(
+            {
+                "at_ns": time.monotonic_ns(),
+                "batches": self.batches,
+                "bytes": self.bytes,
+                "total": self.total,
+                "user_us": used.ru_utime * 1e6,
+                "system_us": used.ru_stime * 1e6,
+                "faults": used.ru_minflt,
+                "switches": used.ru_nvcsw + used.ru_nivcsw,
+                "copied": self.files.copied if self.files else 0,
+                "shared": self.files.shared if self.files else 0,
+            }
+        )
+
+
+# ---- Where batches come from ----
+
+
+def received(path: str) -> Iterator[pa.RecordBatch]:
+    """By Arrow IPC from who listens there."""
+    s = socket.socket(socket.AF_UNIX)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+    s.connect(path)
+    with s.makefile("rb") as file:
+        yield from pa.ipc.open_stream(file)
+
+
+def read(o: argparse.Namespace, files: arrow.Files) -> Iterator[pa.RecordBatch]:
+    """From a stream, by reference."""
+    with arrow.read(o.source, socket=o.socket, files=files, trusted=o.trusted, start="earliest") as reader:
+        for item in reader:
+            batch = item.batch
+            del item
+            yield batch
+            del batch
+
+
+def made(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.RecordBatch]:
+    """New ones, each of other numbers; in a file from the begin, where there are files."""
+    template = np.arange(o.rows, dtype=np.int64)
+    names = [f"c{i}" for i in range(o.columns)]
+    memory = [np.empty(o.rows, np.int64) for _ in names]
+    for number in range(o.batches or sys.maxsize):
+        size = template.nbytes
+        if files is None:  # who sends it is done with it when it was sent
+            for i, column in enumerate(memory):
+                np.add(template, number + i, out=column)
+            columns = [pa.array(column) for column in memory]
+        else:
+            draft = files.rewrite(size * o.columns) if o.rewritable else files.make(size * o.columns)
+            for i in range(o.columns):
+                column = np.frombuffer(draft.memory, np.int64, o.rows, i * size)
+                np.add(template, number + i, out=column)
+                del column
+            whole = draft.seal().buffer
+            columns = [
+                pa.Array.from_buffers(pa.int64(), o.rows, [None, whole.slice(i * size, size)], 0)
+                for i in range(o.columns)
+            ]
+            del whole, draft
+        yield pa.record_batch(columns, names)
+        del columns
+
+
+# ---- Where they go to ----
+
+
+def sent(paths: list[str]) -> Callable[[pa.RecordBatch], None]:
+    """By Arrow IPC to all who connect; it waits for them."""
+    writers: list[pa.RecordBatchStreamWriter] = []
+    waiting = []
+    for path in paths:
+        s = socket.socket(socket.AF_UNIX)
+        s.bind(path)
+        s.listen(1)
+        waiting.append(s)
+    connected: list[socket.socket] = []
+
+    def send(batch: pa.RecordBatch) -> None:
+        if not writers:
+            for w in waiting:
+                s, _ = w.accept()
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+                connected.append(s)
+                writers.append(pa.ipc.new_stream(s.makefile("wb"), batch.schema))
+        for writer in writers:
+            writer.write_batch(batch)
+
+    return send
+
+
+def appended(o: argparse.Namespace, client: node.Client, files: arrow.Files) -> Callable[[pa.RecordBatch], None]:
+    """To a stream; it waits while that has no room."""
+    writer = arrow.Writer(client, o.to, files=files, rewritable=o.rewritable)
+
+    def append(batch: pa.RecordBatch) -> None:
+        while True:
+            try:
+                writer.append(batch, 60)
+                return
+            except node.Timeout:
+                continue
+
+    return append
+
+
+# ---- What is done with them ----
+
+
+def change(batch: pa.RecordBatch, at: int) -> pa.RecordBatch:
+    """One column anew, the others as they are."""
+    at %= batch.num_columns
+    return batch.set_column(at, batch.schema.names[at], pc.add(batch.column(at), 1))
+
+
+def work(o: argparse.Namespace, done: Done) -> None:
+    """All of it."""
+    files = done.files
+    to = None
+    if o.to.startswith("ipc:"):
+        to = sent(o.to.removeprefix("ipc:").split(","))
+    elif o.to:
+        assert files is not None
+        client = node.connect(o.socket, timeout=120)
+        to = appended(o, client, files)
+    print("ready", flush=True)
+    begin.wait()
+    if not o.source:
+        source = made(o, files)
+    elif o.source.startswith("ipc:"):
+        source = received(o.source.removeprefix("ipc:"))
+    else:
+        assert files is not None
+        source = read(o, files)
+    kept: collections.deque[pa.RecordBatch] = collections.deque(maxlen=o.keep)
+    for batch in source:
+        if o.change >= 0:
+            batch = change(batch, o.change)
+        if to is not None:
+            to(batch)
+        else:
+            for column in batch.columns[: o.touch]:
+                done.total += pc.sum(column).as_py()
+            kept.append(batch)
+        done.batches += 1
+        done.bytes += o.rows * 8 * o.columns
+        del batch
+
+
+begin = threading.Event()
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--socket", required=True)
+    parser.add_argument("--source", default="", help="a stream, or ipc:PATH; if left out, it makes batches")
+    parser.add_argument("--to", default="", help="a stream, or ipc:PATH,PATH; if left out, it adds them up")
+    parser.add_argument("--change", type=int, default=-1, help="the column that is made anew")
+    parser.add_argument("--rows", type=int, default=1 << 17)
+    parser.add_argument("--columns", type=int, default=4)
+    parser.add_argument("--touch", type=int, default=None, help="of how many columns it looks at the values")
+    parser.add_argument("--batches", type=int, default=0, help="how many it makes; 0: until it is ended")
+    parser.add_argument("--keep", type=int, default=4, help="how many it keeps")
+    parser.add_argument("--trusted", action="store_true")
+    parser.add_argument("--rewritable", action="store_true", help="of files that are used again")
+    o = parser.parse_args()
+    done = Done()
+    if not all(not x or x.startswith("ipc:") for x in (o.source, o.to)):
+        done.files = arrow.Files(o.socket)
+
+    def run() -> None:
+        try:
+            work(o, done)
+        except BaseException as e:
+            print(f"{' '.join(sys.argv)}: {e!r}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    threading.Thread(target=run, daemon=True).start()
+    if sys.stdin.readline():
+        begin.set()
+        while sys.stdin.readline():
+            print(done.mark(), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+package coordination
+
+import (
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// remembered is what a Service has seen of locks, so that it need not read before it writes. It may
+// be out of date: each write says over which version, and fails where that is not the key's any
+// more. Service.mu guards it.
+type remembered struct {
+	taken map[store.Key]holding      // by this Service, and not known to have ended
+	free  map[store.Key]wire.Version // since this Service has deleted them, in that version
+}
+
+// holding is a key as it was taken.
+type holding struct {
+	lease   leaseKey
+	version wire.Version
+}
+
+// mostRemembered bounds each of the two. What is not remembered is read.
+const mostRemembered = 1 << 14
+
+func room[V any](of map[store.Key]V) {
+	for key := range of {
+		if len(of) < mostRemembered {
+			return
+		}
+		delete(of, key)
+	}
+}
+
+// hasTaken remembers that a key was taken.
+func (s *Service) hasTaken(k leaseKey, item store.Item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	room(s.remembered.taken)
+	s.remembered.taken[item.Key] = holding{k, item.Version}
+}
+
+// hasFreed remembers that a key was deleted, in the version that item has.
+func (s *Service) hasFreed(item store.Item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	room(s.remembered.free)
+	s.remembered.free[item.Key] = item.Version
+}
+
+// takenAs gives the lease for which a key was taken with a version, if that is remembered. It is
+// forgotten with that.
+func (s *Service) takenAs(key store.Key, version wire.Version) (leaseKey, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, ok := s.remembered.taken[key]
+	if !ok || h.version != version {
+		return leaseKey{}, false
+	}
+	delete(s.remembered.taken, key)
+	return h.lease, true
+}
+
+// wasFree gives a key as it was when it was deleted here, if that is remembered. It is forgotten
+// with that.
+func (s *Service) wasFree(key store.Key) (store.Item, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, ok := s.remembered.free[key]
+	delete(s.remembered.free, key)
+	return store.Item{Key: key, Version: v}, ok && v != 0
+}

@@ -1,0 +1,117 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// counting counts the calls of a store.
+type counting struct {
+	store.Store
+	reads, writes atomic.Int32
+	// lose is how many deletions are not answered, although they are done.
+	lose atomic.Int32
+}
+
+func (c *counting) Get(ctx context.Context, key store.Key, eventual bool) (store.Item, error) {
+	c.reads.Add(1)
+	return c.Store.Get(ctx, key, eventual)
+}
+
+func (c *counting) CompareAndSwap(ctx context.Context, key store.Key, at wire.Version, value []byte) (store.Item, bool,
+	error) {
+	c.writes.Add(1)
+	return c.Store.CompareAndSwap(ctx, key, at, value)
+}
+
+func (c *counting) CompareAndDelete(ctx context.Context, key store.Key, at wire.Version) (store.Item, bool, error) {
+	c.writes.Add(1)
+	item, deleted, err := c.Store.CompareAndDelete(ctx, key, at)
+	if c.lose.Add(-1) >= 0 {
+		return store.Item{}, false, node.Errorf(node.CodeOutcomeUnknown, "", "the answer is lost")
+	}
+	return item, deleted, err
+}
+
+// A lock that was taken and given back here before takes one write for each, and a read beside the
+// first; whoever comes in between is noticed by the versions.
+func TestLocksByWhatIsRemembered(t *testing.T) {
+	ctx := t.Context()
+	st := &counting{Store: store.NewMemory(1024)}
+	service := func() *Service {
+		s := New(st, Options{Sweep: -1})
+		t.Cleanup(func() { s.Close(context.Background()) })
+		return s
+	}
+	here, there := service(), service()
+	lease, err := here.Grant(ctx, "n", node.GrantData{TTLMillis: 60_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := there.Grant(ctx, "n", node.GrantData{TTLMillis: 60_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	try, last := 0, ""
+	lock := func(s *Service, l node.LeaseAnswer, held bool) string {
+		t.Helper()
+		a, err := s.Lock(ctx, "n", nil, node.LockData{Name: "x", Lease: l.Lease, WaitMillis: &try})
+		if err != nil || a.Held != held {
+			t.Fatal(a, err)
+		}
+		if held && (len(a.Token) < len(last) || len(a.Token) == len(last) && a.Token <= last) {
+			t.Fatalf("token %s after %s", a.Token, last)
+		} else if held {
+			last = a.Token
+		}
+		return a.Token
+	}
+	unlock := func(s *Service, token string, want node.Code) {
+		t.Helper()
+		err := s.Unlock(ctx, "n", node.UnlockData{Name: "x", Token: token})
+		if want == "" && err != nil || want != "" && !errors.Is(err, &node.Error{Code: want}) {
+			t.Fatalf("unlock: %v, want %q", err, want)
+		}
+	}
+	first := lock(here, lease, true)
+	unlock(here, first, "")
+	st.reads.Store(0)
+	st.writes.Store(0)
+	for range 10 {
+		unlock(here, lock(here, lease, true), "")
+	}
+	if got := fmt.Sprint(st.reads.Load(), st.writes.Load()); got != "10 20" {
+		t.Errorf("ten times lock and unlock: %s reads and writes, want 10 20", got)
+	}
+	unlock(here, first, node.CodeNotHeld) // an old token
+	theirs := lock(there, other, true)    // what is remembered here is not so any more
+	lock(here, lease, false)
+	unlock(here, theirs, "") // by whoever has the token
+	unlock(there, theirs, node.CodeNotHeld)
+	mine := lock(here, lease, true)
+	unlock(there, mine, "")
+	unlock(here, mine, node.CodeNotHeld)
+	// The answer of a deletion is lost: whether it was held until then nobody knows.
+	mine = lock(here, lease, true)
+	st.lose.Store(1)
+	unlock(here, mine, node.CodeOutcomeUnknown)
+	lock(there, other, true)
+	lock(here, lease, false)
+	// A lease that has gone takes nothing, although it was there when it was seen last.
+	unlock(there, last, "")
+	if err := there.Revoke(ctx, "n", node.LeaseData{Lease: lease.Lease}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = here.Lock(ctx, "n", nil, node.LockData{Name: "x", Lease: lease.Lease, WaitMillis: &try})
+	if !errors.Is(err, &node.Error{Code: node.CodeLeaseGone}) {
+		t.Fatal(err)
+	}
+	lock(there, other, true)
+}

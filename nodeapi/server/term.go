@@ -1,0 +1,82 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// term is the context of a request. Nothing is made for it, neither a timer nor an entry at the
+// connection's context, before somebody asks for Done: a request that is answered without waiting
+// never pays for that.
+//
+// Who asks for Done is about to wait. The first who does so has waits called, before he gets it.
+type term struct {
+	parent   context.Context
+	deadline time.Time
+	waits    func()
+
+	mu     sync.Mutex
+	over   bool            // canceled before there was inner
+	inner  context.Context // nil: nobody has waited yet
+	cancel context.CancelFunc
+}
+
+// Deadline implements [context.Context].
+func (t *term) Deadline() (time.Time, bool) { return t.deadline, true }
+
+// Done implements [context.Context].
+func (t *term) Done() <-chan struct{} {
+	t.mu.Lock()
+	first := t.inner == nil
+	if first {
+		t.inner, t.cancel = context.WithDeadline(t.parent, t.deadline)
+		if t.over {
+			t.cancel()
+		}
+	}
+	t.mu.Unlock()
+	if first {
+		t.waits()
+	}
+	return t.inner.Done()
+}
+
+// Err implements [context.Context].
+func (t *term) Err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.inner != nil:
+		return t.inner.Err()
+	case t.over:
+		return context.Canceled
+	case t.parent.Err() != nil:
+		return t.parent.Err()
+	case !time.Now().Before(t.deadline):
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Value implements [context.Context]. That of the inner context lets package context add its own
+// contexts to it directly.
+func (t *term) Value(key any) any {
+	t.mu.Lock()
+	from := t.inner
+	t.mu.Unlock()
+	if from == nil {
+		from = t.parent
+	}
+	return from.Value(key)
+}
+
+// end cancels it. The first time, with what was made for it given back.
+func (t *term) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+	if t.cancel != nil {
+		t.cancel()
+	}
+}
