@@ -162,6 +162,11 @@ type RecordData struct {
 	// Files are the names of those that the record refers to: they are there as long as it is. The
 	// stream is volatile, as files are, and each has MaxRecordFiles at most.
 	Files []string `json:"files,omitempty"`
+	// Subject and ID are of records of a stream that JetStream keeps. Subject is theirs there; "":
+	// the source's, where that has no wildcards. A record with an ID that JetStream has seen within
+	// its window of duplicates, from this namespace, is not kept again.
+	Subject string `json:"subject,omitempty"`
+	ID      string `json:"id,omitempty"`
 }
 
 // AppendData appends records to a partition, in order.
@@ -179,6 +184,10 @@ type AppendData struct {
 type AppendAnswer struct {
 	Offset   uint64 `json:"offset"` // of the first
 	Appended int    `json:"appended"`
+	// Sequences are JetStream's, of a stream that it keeps: of each record that was appended, and
+	// that has it as its mark. Such records come into the stream later; Offset is 0, and is not
+	// theirs.
+	Sequences []uint64 `json:"sequences,omitempty"`
 }
 
 // ReadData asks for records of a partition: pull.

@@ -30,6 +30,8 @@ const (
 type messages struct {
 	o               *origin
 	stream, subject string
+	namespace       string   // of the stream that it fills
+	may             []string // the subjects to which programs of that may append
 }
 
 // Run implements source.Source. It has a consumer at JetStream that acknowledges nothing: where it

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,9 +28,40 @@ import (
 
 // The server, with JetStream in it, and the consumer are killed at random while a producer
 // publishes numbered records. What JetStream has acknowledged the consumer gets, each once under
-// one offset, in order. $NETCRAQ_JETSTREAM_CRASHES is for how long: 5s if it is not set.
+// one offset, in order. So it is if the producer is a client of NATS, and if it appends by the node
+// API. $NETCRAQ_JETSTREAM_CRASHES is for how long each: 3s if it is not set.
 func TestCrashes(t *testing.T) {
-	lasts := 5 * time.Second
+	t.Run("NATS", func(t *testing.T) {
+		crashes(t, func(_, listen string) func(context.Context, int) error {
+			_, j := producer(t, listen)
+			return func(ctx context.Context, n int) error {
+				_, err := j.Publish(ctx, subjectOf(n), textOf(n), js.WithMsgID(fmt.Sprint(n)))
+				return err
+			}
+		})
+	})
+	t.Run("node API", func(t *testing.T) {
+		crashes(t, func(socket, _ string) func(context.Context, int) error {
+			c := connect(t, socket)
+			return func(ctx context.Context, n int) error {
+				a, err := c.Append(ctx, appending("shop", subjectOf(n), string(textOf(n)), fmt.Sprint(n)))
+				if err == nil && a.Appended != 1 {
+					err = fmt.Errorf("%+v", a)
+				}
+				return err
+			}
+		})
+	})
+}
+
+func subjectOf(n int) string { return fmt.Sprintf("orders.%d", n%3) }
+
+func textOf(n int) []byte { return fmt.Appendf(nil, "record %d", n) }
+
+// crashes has a producer publish that is made where the server's socket, and JetStream's listener,
+// are.
+func crashes(t *testing.T, made func(socket, listen string) func(ctx context.Context, n int) error) {
+	lasts := 3 * time.Second
 	if text := os.Getenv("NETCRAQ_JETSTREAM_CRASHES"); text != "" {
 		var err error
 		if lasts, err = time.ParseDuration(text); err != nil {
@@ -55,7 +87,7 @@ func TestCrashes(t *testing.T) {
 		text, _ := os.ReadFile(filepath.Join(dir, "streams", "shop", "s", "positions.json"))
 		return strings.Contains(string(text), "me")
 	})
-	_, j := producer(t, listen)
+	publishes := made(socket, listen)
 	ctx, stop := context.WithCancel(t.Context())
 	published := make(chan int, 1)
 	go func() {
@@ -64,7 +96,7 @@ func TestCrashes(t *testing.T) {
 			// Each has a number by which JetStream knows it again, if it was there already.
 			for t.Context().Err() == nil {
 				short, cancel := context.WithTimeout(t.Context(), time.Second)
-				_, err := j.Publish(short, fmt.Sprintf("orders.%d", n%3), fmt.Appendf(nil, "record %d", n), js.WithMsgID(fmt.Sprint(n)))
+				err := publishes(short, n)
 				cancel()
 				if err == nil {
 					break
@@ -248,15 +280,21 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// A cluster of the operator's is used as the server in this process is, and may go and come.
-func TestCluster(t *testing.T) {
+// cluster is a NATS server of an operator's, with his file. begins begins it, and returns what ends
+// it.
+func cluster(t *testing.T, text string) (path, url string, begins func() (ends func())) {
+	t.Helper()
 	host, port, err := net.SplitHostPort(testport.Free(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	number, _ := strconv.Atoi(port)
 	dir := t.TempDir()
-	theirs := func() *server.Server {
+	path = filepath.Join(dir, "jetstream.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, "nats://" + net.JoinHostPort(host, port), func() func() {
 		s, err := server.NewServer(&server.Options{Host: host, Port: number, JetStream: true, StoreDir: dir,
 			NoSigs: true, NoLog: true})
 		if err != nil {
@@ -266,20 +304,21 @@ func TestCluster(t *testing.T) {
 		if !s.ReadyForConnections(long) {
 			t.Fatal("it does not begin")
 		}
-		return s
+		end := sync.OnceFunc(func() {
+			s.Shutdown()
+			s.WaitForShutdown()
+		})
+		t.Cleanup(end)
+		return end
 	}
-	end := func(s *server.Server) {
-		s.Shutdown()
-		s.WaitForShutdown()
-	}
-	path := filepath.Join(dir, "jetstream.yaml")
-	if err := os.WriteFile(path, []byte("namespaces: {shop: [ORDERS]}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	url := "nats://" + net.JoinHostPort(host, port)
+}
+
+// A cluster of the operator's is used as the server in this process is, and may go and come.
+func TestCluster(t *testing.T) {
+	path, url, begins := cluster(t, "{namespaces: {shop: [ORDERS]}}")
 	_, b := begin(t, path, "", url) // before there is one
 	s := open1(t, b, config(1))
-	first := theirs()
+	first := begins()
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
@@ -294,9 +333,8 @@ func TestCluster(t *testing.T) {
 	}
 	publish(t, j, "orders.x", "one")
 	records(t, s, 0, 1)
-	end(first)
-	second := theirs()
-	defer end(second)
+	first()
+	begins()
 	publish(t, j, "orders.x", "two")
 	if got := records(t, s, 0, 2); fmt.Sprint(got) != "[1 one 2 two]" {
 		t.Errorf("%q", got)
@@ -324,6 +362,8 @@ func TestFile(t *testing.T) {
 		{"dir: /x\n" + nats + "\nproducers: {a: {passwordFile: " + password + "}}", "what he may publish", 0o600, false},
 		{"dir: /x\nstreams: {X: {}}", "no subjects", 0o600, false},
 		{"dir: /x\nnamespaces: {Shop_: [X]}", "namespaces", 0o600, false},
+		{"dir: /x\nappend: {shop: [a..b]}", "no subject", 0o600, false},
+		{"dir: /x\nappend: {Shop_: [a]}", "append", 0o600, false},
 		{"dir: /x\ncreds: x", "of a cluster", 0o600, false},
 		{"dir: /x", "not of a cluster", 0o600, true},
 	} {

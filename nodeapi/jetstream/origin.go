@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/pflag"
@@ -51,6 +52,8 @@ type file struct {
 	Creds  string
 	// Namespaces has the streams of JetStream that each namespace may have; "*" are all.
 	Namespaces map[string][]string
+	// Append has the subjects to which programs of each namespace may append by the node API.
+	Append map[string][]string
 }
 
 // Kind is what a sidecar takes.
@@ -128,9 +131,18 @@ func read(path string) (*file, error) {
 
 // check says what is wrong with a file, and fills in what it leaves out.
 func (f *file) check(cluster bool) error {
-	for ns := range f.Namespaces {
-		if err := authority.CheckNamespace(ns); err != nil && ns != "*" {
-			return fmt.Errorf("namespaces: %w", err)
+	for what, all := range map[string]map[string][]string{"namespaces": f.Namespaces, "append": f.Append} {
+		for ns := range all {
+			if err := authority.CheckNamespace(ns); err != nil && ns != "*" {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+		}
+	}
+	for ns, all := range f.Append {
+		for _, subject := range all {
+			if !server.IsValidSubject(subject) {
+				return fmt.Errorf("append: %s: %q is no subject", ns, subject)
+			}
 		}
 	}
 	if cluster {
@@ -171,11 +183,14 @@ var always = []nats.Option{nats.Name("netcraq"), nats.MaxReconnects(-1), nats.Cu
 
 // origin is a JetStream whose streams fill others.
 type origin struct {
-	may  map[string][]string
+	may  map[string][]string // streams that namespaces may have
+	to   map[string][]string // subjects to which they may append
 	conn atomic.Pointer[connection]
 	stop context.CancelFunc
 	work sync.WaitGroup
-	end  func() // when work is done
+	// keeping has something for each request by which programs append at this moment.
+	keeping chan struct{}
+	end     func() // when work is done
 }
 
 type connection struct {
@@ -186,7 +201,7 @@ type connection struct {
 // open begins to connect.
 func open(f *file, urls []string, log *slog.Logger) *origin {
 	ctx, stop := context.WithCancel(context.Background())
-	o := &origin{may: f.Namespaces, stop: stop, end: func() {}}
+	o := &origin{may: f.Namespaces, to: f.Append, keeping: make(chan struct{}, underWay), stop: stop, end: func() {}}
 	o.work.Go(func() {
 		for ctx.Err() == nil {
 			err := o.connect(ctx, f, urls, log)
@@ -263,7 +278,8 @@ func (o *origin) Make(namespace string, c node.StreamSource) (source.Source, err
 	}
 	for _, ns := range []string{namespace, "*"} {
 		if slices.Contains(o.may[ns], c.JetStream.Stream) {
-			return &messages{o, c.JetStream.Stream, c.JetStream.Subject}, nil
+			return &messages{o: o, stream: c.JetStream.Stream, subject: c.JetStream.Subject, namespace: namespace,
+				may: slices.Concat(o.to[namespace], o.to["*"])}, nil
 		}
 	}
 	return nil, node.Errorf(node.CodePermissionDenied, "ask the operator of the node's server for it",

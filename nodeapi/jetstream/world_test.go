@@ -166,8 +166,8 @@ func (p *process) kill() {
 	p.in.Close()
 }
 
-// operator writes what an operator says: the namespace shop may have ORDERS, and a producer with
-// the password "secret" may publish what it is made of.
+// operator writes what an operator says: the namespaces shop and third may have ORDERS and append
+// to it, and a producer with the password "secret" may publish what it is made of.
 func operator(t *testing.T) (path, listen string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -183,6 +183,10 @@ streams:
   SECRETS: {subjects: [secrets.>]}
 namespaces:
   shop: [ORDERS]
+  third: [ORDERS]
+append:
+  shop: [orders.>, $JS.API.>]
+  third: [orders.third.>]
 `, filepath.Join(dir, "nats"), listen, password)
 	for name, text := range map[string]string{password: "secret\n", path: text} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {

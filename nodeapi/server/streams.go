@@ -145,6 +145,9 @@ func appendRecords(ctx context.Context, k *call, d *node.AppendData) (any, error
 		}
 		records[i] = stream.Record{Data: value, Mark: r.Mark}
 	}
+	if source := s.Config.Source; source != nil && source.JetStream != nil {
+		return keepRecords(ctx, s, d, records)
+	}
 	pins, err := k.filesOf(s, d.Records)
 	if err != nil {
 		return nil, err
@@ -157,6 +160,25 @@ func appendRecords(ctx context.Context, k *call, d *node.AppendData) (any, error
 		return nil, asRead(err) // nothing was appended
 	}
 	return &node.AppendAnswer{Offset: offset, Appended: n}, nil
+}
+
+// keepRecords appends to what a stream is filled with: where records come to be, that says.
+func keepRecords(ctx context.Context, s *broker.Stream, d *node.AppendData, records []stream.Record) (any, error) {
+	if d.Partition != 0 || d.At != nil {
+		return nil, invalid("of a stream that JetStream keeps neither a partition nor an offset can be said")
+	}
+	entries := make([]source.Entry, len(records))
+	for i, r := range d.Records {
+		if r.Mark != 0 || len(r.Files) > 0 {
+			return nil, invalid("a record that JetStream keeps has its mark from there, and refers to no files")
+		}
+		entries[i] = source.Entry{Data: records[i].Data, Subject: r.Subject, ID: r.ID}
+	}
+	numbers, err := s.Keep(ctx, entries)
+	if len(numbers) == 0 && err != nil {
+		return nil, err
+	}
+	return &node.AppendAnswer{Appended: len(numbers), Sequences: numbers}, nil
 }
 
 const (

@@ -73,6 +73,17 @@ func noStream(name string) error {
 	return node.Errorf(node.CodeInvalidArgument, "open it first: openStream", "there is no stream %q", name)
 }
 
+func errFilled(name string) error {
+	return node.Errorf(node.CodeInvalidArgument, "open a stream without a source", "the stream %q is filled by its source",
+		name)
+}
+
+func errLarge(record, objectBytes int) error {
+	return node.Errorf(node.CodeTooLarge, "open a stream with larger objects",
+		"a record of %d bytes; in objects of %d bytes it has at most %d", record, objectBytes,
+		stream.MaxRecord(objectBytes))
+}
+
 var errMoved = node.Errorf(node.CodeUnavailable, "subscribe again, from where you are",
 	"the stream has other memory now")
 

@@ -18,6 +18,7 @@ import (
 
 // filling is a stream's source at work.
 type filling struct {
+	from source.Source
 	stop context.CancelFunc
 	done chan struct{} // closed when it has ended
 
@@ -49,7 +50,7 @@ func (b *Broker) source(namespace string, c *node.StreamSource) (source.Source, 
 // fill runs the stream's source, for each partition.
 func (s *Stream) fill(from source.Source) {
 	ctx, stop := context.WithCancel(context.Background())
-	f := &filling{stop: stop, done: make(chan struct{}), notes: s.readNotes()}
+	f := &filling{from: from, stop: stop, done: make(chan struct{}), notes: s.readNotes()}
 	s.filling = f
 	var all sync.WaitGroup
 	for _, p := range s.partitions {
@@ -83,6 +84,23 @@ func (s *Stream) fillOne(ctx context.Context, from source.Source, p *partition) 
 		}
 		pause = min(2*pause, lastPause)
 	}
+}
+
+// Keep has the source's origin keep what a program appends, where it does such a thing.
+func (s *Stream) Keep(ctx context.Context, entries []source.Entry) ([]uint64, error) {
+	if s.filling == nil {
+		return nil, node.Errorf(node.CodeUnavailable, "look into the server's log", "the stream's source is not run")
+	}
+	to, ok := s.filling.from.(source.Keeper)
+	if !ok {
+		return nil, errFilled(s.Name)
+	}
+	for _, e := range entries { // else it would be kept, and never be seen here
+		if len(e.Data) > stream.MaxRecord(s.Config.ObjectBytes) {
+			return nil, errLarge(len(e.Data), s.Config.ObjectBytes)
+		}
+	}
+	return to.Keep(ctx, entries)
 }
 
 // wait waits for a source that was told to stop.

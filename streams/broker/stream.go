@@ -58,8 +58,7 @@ func (s *Stream) Append(ctx context.Context, n int, records []stream.Record, at 
 func (s *Stream) AppendWithFiles(ctx context.Context, n int, records []stream.Record, pins [][]*files.File,
 	at *uint64) (uint64, int, error) {
 	if s.Config.Source != nil {
-		return 0, 0, node.Errorf(node.CodeInvalidArgument, "open a stream without a source",
-			"the stream %q is filled by its source", s.Name)
+		return 0, 0, errFilled(s.Name)
 	}
 	if pins != nil && !s.Config.Volatile {
 		return 0, 0, invalid("records refer to files in streams that are volatile only, since files are")
@@ -74,9 +73,8 @@ func (s *Stream) append(ctx context.Context, n int, records []stream.Record, pin
 		return 0, 0, err
 	}
 	for _, r := range records {
-		if most := stream.MaxRecord(s.Config.ObjectBytes); len(r.Data) > most {
-			return 0, 0, node.Errorf(node.CodeTooLarge, "open a stream with larger objects",
-				"a record of %d bytes; in objects of %d bytes it has at most %d", len(r.Data), s.Config.ObjectBytes, most)
+		if len(r.Data) > stream.MaxRecord(s.Config.ObjectBytes) {
+			return 0, 0, errLarge(len(r.Data), s.Config.ObjectBytes)
 		}
 	}
 	return p.append(ctx, records, pins, at)

@@ -19,6 +19,23 @@ type Source interface {
 	Run(ctx context.Context, to Sink) error
 }
 
+// Keeper is a source to whose origin programs append, by the node API. What they append comes into
+// the stream as all else that is there does.
+type Keeper interface {
+	Source
+	// Keep has the origin keep entries, in their order, and says how it numbers those that it keeps
+	// for sure: the first ones, all if there is no error. Whether it keeps the next one the error
+	// says; those after that it does not.
+	Keep(ctx context.Context, entries []Entry) (numbers []uint64, err error)
+}
+
+// Entry is what a program appends to an origin.
+type Entry struct {
+	Data    []byte
+	Subject string // "": that of the source
+	ID      string // by which the origin knows that it has it; "": there is none
+}
+
 // Maker makes a source of what a program asks for in a namespace, or says why it may not have it.
 // The program chooses what stands in the configuration: what it may ask for, the maker knows from
 // the operator.

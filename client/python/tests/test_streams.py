@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -296,3 +297,23 @@ asyncio.run(go())
 """
     done = subprocess.run([sys.executable, "-c", code, server.path], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
+
+
+def test_publish(monkeypatch: pytest.MonkeyPatch, client: node.Client) -> None:
+    """What is appended to a stream that JetStream keeps: a subject and an id for each record. Which
+    is kept, nodeapi/jetstream shows.
+    """
+    asked: list[Any] = []
+    monkeypatch.setattr(client, "_ask", lambda *ask: asked.append(ask) or {"appended": 2, "sequences": [7, 9]})
+    assert client.publish("s", ["a", b"\xff"], subject="orders.x", ids=["1", "2"]) == [7, 9]
+    func, data, _, changes = asked[0]
+    assert func == "append" and changes
+    assert json.loads(data) == {
+        "stream": "s",
+        "records": [
+            {"value": "a", "subject": "orders.x", "id": "1"},
+            {"valueBase64": "/w==", "subject": "orders.x", "id": "2"},
+        ],
+    }
+    with pytest.raises(ValueError, match="ids"):
+        client.publish("s", ["a"], ids=["1", "2"])

@@ -319,6 +319,28 @@ class Client:
         answer = self._ask("append", requests.named(namespace, **data), timeout, True)
         return int(answer["offset"]), int(answer["appended"])
 
+    def publish(
+        self,
+        stream: str,
+        values: Iterable[bytes | str],
+        *,
+        subject: str = "",
+        ids: Sequence[str] = (),
+        timeout: float | None = None,
+        namespace: str = "",
+    ) -> list[int]:
+        """Append records to a stream that JetStream keeps, and say its sequences: of the first of
+        them only, where it kept no more in time. ids: one for each, by which JetStream knows those
+        that it has already.
+        """
+        records = [json.loads("{" + value_json(v)[1:] + "}") for v in values]
+        if ids and len(ids) != len(records):
+            raise ValueError(f"{len(ids)} ids for {len(records)} records")
+        for i, record in enumerate(records):
+            record.update({"subject": subject} if subject else {}, **({"id": ids[i]} if ids else {}))
+        answer = self._ask("append", requests.named(namespace, stream=stream, records=records), timeout, True)
+        return [int(n) for n in answer["sequences"]]
+
     def read_stream(
         self, stream: str, partition: int = 0, *, timeout: float | None = None, namespace: str = "", **how: Any
     ) -> dict[str, Any]:

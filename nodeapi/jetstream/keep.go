@@ -1,0 +1,129 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	js "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/streams/source"
+)
+
+// What JetStream says by these numbers.
+const (
+	codeTooLarge    = 10054
+	codeOtherStream = 10060
+	codeFull        = 10077
+)
+
+const maxID = 256 // bytes of a record's
+
+// underWay bounds what JetStream is asked to keep at the same time.
+const underWay = 256
+
+// Keep implements source.Keeper: one message after the other is published, since JetStream keeps
+// the next ones all the same when it refuses one.
+func (m *messages) Keep(ctx context.Context, entries []source.Entry) (sequences []uint64, err error) {
+	for _, e := range entries {
+		if err := m.check(e); err != nil {
+			return nil, err
+		}
+	}
+	c := m.o.conn.Load()
+	if c == nil || !c.nc.IsConnected() { // else the client would keep it, and send it when nobody waits any more
+		return nil, away("there is no connection to JetStream")
+	}
+	select {
+	case m.o.keeping <- struct{}{}:
+	case <-ctx.Done():
+		return nil, node.Errorf(node.CodeTimeout, "try again", "there was too much to be kept before it")
+	}
+	defer func() { <-m.o.keeping }()
+	for _, e := range entries {
+		options := []js.PublishOpt{js.WithExpectStream(m.stream), js.WithRetryAttempts(0)}
+		if e.ID != "" { // one of another namespace is another one
+			options = append(options, js.WithMsgID(m.namespace+"/"+e.ID))
+		}
+		short, cancel := context.WithTimeout(ctx, patience)
+		ack, err := c.js.Publish(short, m.subjectOf(e), e.Data, options...)
+		cancel()
+		if err != nil {
+			return sequences, whyNot(err)
+		}
+		sequences = append(sequences, ack.Sequence)
+	}
+	return sequences, nil
+}
+
+func (m *messages) subjectOf(e source.Entry) string {
+	if e.Subject != "" {
+		return e.Subject
+	}
+	return m.subject
+}
+
+// check says whether a program may have this kept.
+func (m *messages) check(e source.Entry) error {
+	subject := m.subjectOf(e)
+	switch {
+	case subject == "":
+		return invalid("give the record's subject: the stream has those of many")
+	case len(subject) > node.MaxKeyName || !server.IsValidLiteralSubject(subject) || !plain(subject):
+		return invalid("%.80q is no subject of a record", subject)
+	case m.subject != "" && !server.SubjectMatchesFilter(subject, m.subject):
+		return invalid("the stream has what is of %q: %.80q would not come there", m.subject, subject)
+	case len(e.ID) > maxID || !plain(e.ID):
+		return invalid("the id of a record has at most %d bytes of UTF-8, without spaces", maxID)
+	}
+	// NATS' own subjects are commands to it, and this process's are the answers that it waits for.
+	if subject[0] != '$' && subject[0] != '_' {
+		for _, may := range m.may {
+			if server.SubjectMatchesFilter(subject, may) {
+				return nil
+			}
+		}
+	}
+	return node.Errorf(node.CodePermissionDenied, "ask the operator of the node's server for it",
+		"programs of the namespace %s may not append to JetStream's %.80q", m.namespace, subject)
+}
+
+// plain says whether a text is UTF-8 without spaces and controls, so that it can be in a header.
+func plain(text string) bool {
+	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r)
+	}) < 0
+}
+
+func invalid(format string, args ...any) error {
+	return node.Errorf(node.CodeInvalidArgument, "", format, args...)
+}
+
+func away(format string, args ...any) error {
+	return node.Errorf(node.CodeUnavailable, "try again", format, args...)
+}
+
+// whyNot is why JetStream has not acknowledged a message, and whether it may have it.
+func whyNot(err error) error {
+	var said *js.APIError
+	switch {
+	case errors.As(err, &said) && said.ErrorCode == codeOtherStream:
+		return invalid("the subject is another stream's of JetStream")
+	case errors.As(err, &said) && said.ErrorCode == codeTooLarge, errors.Is(err, nats.ErrMaxPayload):
+		return node.Errorf(node.CodeTooLarge, "append smaller records", "JetStream takes no record of this size")
+	case errors.As(err, &said) && said.ErrorCode == codeFull:
+		return node.Errorf(node.CodeQuotaExceeded, "read what is there, or ask the operator for more room",
+			"JetStream's stream takes nothing more: %s", said.Description)
+	case errors.As(err, &said):
+		return away("JetStream does not keep it: %s", said.Description)
+	case errors.Is(err, js.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
+		return away("no stream of JetStream has this subject, or it does not answer")
+	}
+	return node.Errorf(node.CodeOutcomeUnknown, "append it again, with the same id",
+		"JetStream has not said in time whether it keeps it: %v", err)
+}

@@ -1,0 +1,251 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	js "github.com/nats-io/nats.go/jetstream"
+
+	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/server"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/streams/broker"
+	"github.com/netcraq/netcraq/streams/source"
+)
+
+// mayNot has one verb that nobody may do, if it is set.
+type mayNot struct {
+	authority.Files
+	verb atomic.Int64
+}
+
+func (m *mayNot) Authorize(_ context.Context, _ authority.Caller, v authority.Verb, _ string) error {
+	if m.verb.Load() == int64(v)+1 {
+		return api.Errorf(api.CodePermissionDenied, "", "not this")
+	}
+	return nil
+}
+
+// api1 is a node's server in this process, and a client of it.
+func api1(t *testing.T, config string, rights *mayNot, urls ...string) (*origin, *node.Client) {
+	t.Helper()
+	o, err := opened(config, slog.New(slog.DiscardHandler), urls...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(o.close)
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := server.Listen("unix://"+socket, server.Access{Mode: 0o600, GID: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := server.New(server.Config{Store: store.NewMemory(1024), Name: "test", Node: "here", Namespace: "shop",
+		Log: slog.New(slog.DiscardHandler), Authority: rights,
+		Sources: map[string]source.Maker{"jetstream": o.Make}, Streams: &broker.Options{}})
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	return o, connect(t, socket)
+}
+
+// appending is a record that a program of a namespace appends.
+func appending(namespace, subject, text, id string) api.AppendData {
+	return api.AppendData{StreamData: api.StreamData{Namespace: namespace, Stream: "s"},
+		Records: []api.RecordData{{Value: &text, Subject: subject, ID: id}}}
+}
+
+// made opens the streams of shop and of third.
+func made(t *testing.T, c *node.Client, namespaces ...string) {
+	t.Helper()
+	for _, ns := range namespaces {
+		if _, err := c.OpenStream(soon(t), "s", config(1), node.In(ns)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What programs append by the node API JetStream keeps, once for each id of a namespace; then it
+// comes into the stream. Nobody appends what he may not, and nobody's commands get to NATS.
+func TestKeep(t *testing.T) {
+	conf, _ := operator(t)
+	rights := mayNot{Files: authority.Files{Own: "shop"}}
+	o, c := api1(t, conf, &rights)
+	made(t, c, "shop", "third")
+	d := appending("shop", "orders.a", "one", "1")
+	two := "two"
+	d.Records = append(d.Records, api.RecordData{Value: &two, Subject: "orders.b", ID: "2"})
+	poll.Until(t, long, "JetStream", func() bool { return o.conn.Load() != nil })
+	for range 2 { // the second time they are there
+		a, err := c.Append(soon(t), d)
+		if err != nil || a.Appended != 2 || fmt.Sprint(a.Sequences) != "[1 2]" {
+			t.Fatalf("%+v, %v", a, err)
+		}
+	}
+	if a, err := c.Append(soon(t), appending("third", "orders.third.x", "three", "1")); err != nil || a.Sequences[0] != 3 {
+		t.Errorf("the id of another namespace: %+v, %v", a, err)
+	}
+	at := uint64(0)
+	for i, c1 := range []struct {
+		d    api.AppendData
+		code api.Code
+	}{
+		{appending("shop", "", "x", ""), api.CodeInvalidArgument},
+		{appending("shop", "orders.*", "x", ""), api.CodeInvalidArgument},
+		{appending("shop", "orders.a b", "x", ""), api.CodeInvalidArgument},
+		{appending("shop", "orders.a\r\nx", "x", ""), api.CodeInvalidArgument},
+		{appending("shop", "orders.a", "x", "7\r\nNats-Rollup: all"), api.CodeInvalidArgument},
+		{appending("shop", "orders.a", "x", strings.Repeat("x", maxID+1)), api.CodeInvalidArgument},
+		{appending("shop", "$JS.API.STREAM.DELETE.ORDERS", "", ""), api.CodePermissionDenied},
+		{appending("shop", "secrets.x", "x", ""), api.CodePermissionDenied},
+		{appending("third", "orders.a", "x", ""), api.CodePermissionDenied},
+		{appending("shop", "orders.a", strings.Repeat("x", 1000), ""), api.CodeTooLarge},
+		{func() api.AppendData { d := d; d.Partition = 1; return d }(), api.CodeInvalidArgument},
+		{func() api.AppendData { d := d; d.At = &at; return d }(), api.CodeInvalidArgument},
+	} {
+		if a, err := c.Append(soon(t), c1.d); !errors.Is(err, &api.Error{Code: c1.code}) {
+			t.Errorf("%d: %+v, %v", i, a, err)
+		}
+	}
+	rights.verb.Store(int64(authority.Write) + 1)
+	if _, err := c.Append(soon(t), d); !errors.Is(err, &api.Error{Code: api.CodePermissionDenied}) {
+		t.Errorf("without the right to write: %v", err)
+	}
+	rights.verb.Store(0)
+	info, err := o.conn.Load().js.Stream(soon(t), "ORDERS")
+	if err != nil || info.CachedInfo().State.Msgs != 3 {
+		t.Fatal(info, err)
+	}
+	var got []string
+	poll.Until(t, long, "the records in the stream", func() bool {
+		b, err := c.Read(soon(t), api.ReadData{StreamData: d.StreamData, From: api.FromEarliest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = nil
+		for _, r := range b.Records {
+			got = append(got, fmt.Sprint(r.Mark, " ", *r.Value))
+		}
+		return len(got) >= 3
+	})
+	if fmt.Sprint(got) != "[1 one 2 two 3 three]" {
+		t.Errorf("%q", got)
+	}
+}
+
+// A record goes to the source's subject, where that is one; what would not come into the stream is
+// refused, and so is what JetStream has no room for. What went before it is kept.
+func TestKeepOneSubject(t *testing.T) {
+	path, url, begins := cluster(t, "{namespaces: {shop: [FULL]}, append: {'*': [one.>, other]}}")
+	begins()
+	o, c := api1(t, path, &mayNot{Files: authority.Files{Own: "shop"}}, url)
+	poll.Until(t, long, "JetStream", func() bool { return o.conn.Load() != nil })
+	if _, err := o.conn.Load().js.CreateStream(soon(t), js.StreamConfig{Name: "FULL", Subjects: []string{"one.>"},
+		MaxMsgs: 3, Discard: js.DiscardNew}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := config(1)
+	cfg.Source.JetStream = &api.JetStreamSource{Stream: "FULL", Subject: "one.two"}
+	if _, err := c.OpenStream(soon(t), "s", cfg); err != nil {
+		t.Fatal(err)
+	}
+	d := appending("shop", "", "a", "")
+	d.Records = append(d.Records, d.Records[0])
+	if a, err := c.Append(soon(t), d); err != nil || a.Appended != 2 {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if a, err := c.Append(soon(t), d); err != nil || a.Appended != 1 || fmt.Sprint(a.Sequences) != "[3]" {
+		t.Errorf("where there is room for one: %+v, %v", a, err)
+	}
+	if _, err := c.Append(soon(t), d); !errors.Is(err, &api.Error{Code: api.CodeQuotaExceeded}) {
+		t.Errorf("where there is no room: %v", err)
+	}
+	for _, subject := range []string{"one.three", "other"} {
+		_, err := c.Append(soon(t), appending("shop", subject, "a", ""))
+		if !errors.Is(err, &api.Error{Code: api.CodeInvalidArgument}) {
+			t.Errorf("%s: %v", subject, err)
+		}
+	}
+	cfg.Source.JetStream.Subject = ""
+	if err := c.DeleteStream(soon(t), "s"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.OpenStream(soon(t), "s", cfg); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Append(soon(t), appending("shop", "other", "a", "")); !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) {
+		t.Errorf("a subject of no stream: %v", err)
+	}
+}
+
+// While JetStream is away appends are refused. A producer that tries again with the same id has
+// each record kept once, in order, whenever it goes and comes.
+func TestKeepAway(t *testing.T) {
+	path, url, begins := cluster(t, "{namespaces: {shop: [ORDERS]}, append: {shop: [orders.>]}}")
+	ends := begins()
+	o, c := api1(t, path, &mayNot{Files: authority.Files{Own: "shop"}}, url)
+	poll.Until(t, long, "JetStream", func() bool { return o.conn.Load() != nil })
+	if _, err := o.conn.Load().js.CreateStream(soon(t), js.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	made(t, c, "shop")
+	var kept, failed atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			for {
+				short, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				_, err := c.Append(short, appending("shop", "orders.x", fmt.Sprint(n), fmt.Sprint(n)))
+				cancel()
+				if err == nil {
+					kept.Add(1)
+					break
+				}
+				failed.Add(1)
+				var e *api.Error
+				again := []api.Code{api.CodeUnavailable, api.CodeOutcomeUnknown, api.CodeTimeout}
+				if !errors.As(err, &e) || !slices.Contains(again, e.Code) {
+					done <- err
+					return
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		done <- nil
+	}()
+	for range 3 {
+		before := kept.Load()
+		poll.Until(t, long, "records to be kept", func() bool { return kept.Load() > before+20 || len(done) > 0 })
+		before = failed.Load()
+		ends()
+		poll.Until(t, long, "appends to be refused", func() bool { return failed.Load() > before+2 || len(done) > 0 })
+		ends = begins()
+	}
+	before := kept.Load()
+	poll.Until(t, long, "records to be kept again", func() bool { return kept.Load() > before || len(done) > 0 })
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	s, err := o.conn.Load().js.Stream(soon(t), "ORDERS")
+	if err != nil || s.CachedInfo().State.Msgs != uint64(kept.Load()) {
+		t.Fatalf("%d were kept: %+v, %v", kept.Load(), s.CachedInfo().State, err)
+	}
+	for n := range kept.Load() {
+		m, err := s.GetMsg(soon(t), uint64(n)+1)
+		if err != nil || string(m.Data) != fmt.Sprint(n) {
+			t.Fatalf("message %d is %+v, %v", n+1, m, err)
+		}
+	}
+	t.Logf("%d were kept, %d appends refused", kept.Load(), failed.Load())
+}
