@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -16,7 +17,19 @@ import (
 
 // Meter counts what a load does.
 type Meter struct {
-	Records, Bytes, Found, Missed atomic.Uint64
+	mu                     sync.Mutex
+	records, bytes, missed uint64
+	found                  atomic.Uint64
+}
+
+// Add counts records, their bytes, and records that were missed, at once: no mark has one without
+// the others.
+func (m *Meter) Add(records, bytes, missed uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.records += records
+	m.bytes += bytes
+	m.missed += missed
 }
 
 // Mark is what a load has done so far.
@@ -29,13 +42,16 @@ type Mark struct {
 	CPU     float64 `json:"cpu_us"` // of this process
 }
 
-func (m *Meter) mark() Mark {
+// Mark is what has been counted by now.
+func (m *Meter) Mark() Mark {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		panic(err)
 	}
-	return Mark{At: now.Nano(), Records: m.Records.Load(), Bytes: m.Bytes.Load(), Found: m.Found.Load(),
-		Missed: m.Missed.Load(), CPU: processTime()}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return Mark{At: now.Nano(), Records: m.records, Bytes: m.bytes, Found: m.found.Load(), Missed: m.missed,
+		CPU: processTime()}
 }
 
 // processTime is what this process has used of the processors, in microseconds.
@@ -79,7 +95,7 @@ func (m *Meter) Serve(ctx context.Context, in io.Reader, out io.Writer, work fun
 				done = make(chan error, 1)
 				go func() { done <- work(ctx) }()
 			default:
-				_ = json.NewEncoder(out).Encode(m.mark()) // if nobody reads it, the input ends, too
+				_ = json.NewEncoder(out).Encode(m.Mark()) // if nobody reads it, the input ends, too
 			}
 		case err := <-done:
 			if ctx.Err() != nil {

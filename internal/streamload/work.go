@@ -25,14 +25,14 @@ func (m *Meter) Work(name string) (func(record []byte, at time.Time), error) {
 // count looks at each record.
 func (m *Meter) count(record []byte, _ time.Time) {
 	if len(record) > 0 && record[0] != 0 {
-		m.Found.Add(1)
+		m.found.Add(1)
 	}
 }
 
 // filter looks for the needle.
 func (m *Meter) filter(record []byte, _ time.Time) {
 	if bytes.Contains(record, []byte(Needle)) {
-		m.Found.Add(1)
+		m.found.Add(1)
 	}
 }
 
@@ -41,7 +41,7 @@ type words struct{ counts map[string]*uint64 }
 
 func (w *words) of(m *Meter) func([]byte, time.Time) {
 	w.counts = map[string]*uint64{}
-	return func(record []byte, _ time.Time) { m.Found.Add(uint64(w.add(record))) }
+	return func(record []byte, _ time.Time) { m.found.Add(uint64(w.add(record))) }
 }
 
 // add counts the words of a record, and says how many there were.
@@ -69,7 +69,7 @@ type windows struct {
 const windowSeconds = 5
 
 func (w *windows) of(m *Meter) func([]byte, time.Time) {
-	return func(record []byte, at time.Time) { m.Found.Add(uint64(w.add(record, at.Unix()))) }
+	return func(record []byte, at time.Time) { m.found.Add(uint64(w.add(record, at.Unix()))) }
 }
 
 func (w *windows) add(record []byte, second int64) int {

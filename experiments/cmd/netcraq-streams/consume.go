@@ -54,9 +54,7 @@ func (c *consumer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 			} else if err != nil {
 				return err
 			}
-			c.Missed.Add(b.Missed)
-			c.Records.Add(uint64(b.Len()))
-			c.Bytes.Add(uint64(size))
+			c.Add(uint64(b.Len()), uint64(size), b.Missed)
 		}
 	})
 }
@@ -118,9 +116,7 @@ func (c *consumer) pullCompact(ctx context.Context, in io.Reader, out io.Writer,
 				size += len(value)
 			}
 			next[i] = &a.Next
-			c.Missed.Add(a.Missed)
-			c.Records.Add(uint64(len(a.Records)))
-			c.Bytes.Add(uint64(size))
+			c.Add(uint64(len(a.Records)), uint64(size), a.Missed)
 			if err := ask(i); err != nil {
 				return err
 			}

@@ -132,7 +132,7 @@ func TestLoads(t *testing.T) {
 				if m.At <= 0 || m.CPU <= 0 || m.Missed != 0 || m.Bytes != 100*m.Records {
 					t.Errorf("%+v", m)
 				}
-				appended := writes.Records.Load()
+				appended := writes.Mark().Records
 				poll.Until(t, patience, "all to be read", func() bool { return r.mark().Records >= appended })
 				r.end()
 			})

@@ -59,8 +59,7 @@ func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 			if err != nil {
 				return err
 			}
-			p.Records.Add(uint64(a.Appended))
-			p.Bytes.Add(uint64(a.Appended * p.record))
+			p.Add(uint64(a.Appended), uint64(a.Appended*p.record), 0)
 			turn[i] = (turn[i] + 1) % variants
 			if _, err := c.Write(messages[i][turn[i]]); err != nil {
 				return err

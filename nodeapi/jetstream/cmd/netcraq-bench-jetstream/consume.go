@@ -79,12 +79,13 @@ func (c *consumer) open(ctx context.Context, nc *nats.Conn, j js.JetStream, n in
 	return func(ctx context.Context) error { return how(ctx, at) }, err
 }
 
-// ahead is how many messages are asked for at once, where they have not more bytes than a batch.
-const ahead = 4096
+// ahead is how many messages are asked for at once. With a limit in bytes the client may stall
+// until its request expires, and then say that no heartbeat came.
+const ahead = 1024
 
 // messages has the client ask for messages while it has some left.
 func (r *reader) messages(ctx context.Context, at js.Consumer) error {
-	all, err := at.Messages(js.PullMaxMessagesWithBytesLimit(ahead, r.batch))
+	all, err := at.Messages(js.PullMaxMessages(ahead))
 	if err != nil {
 		return err
 	}
@@ -159,8 +160,7 @@ func (r *reader) take(m js.Msg) error {
 	r.mu.Lock()
 	r.do(data, at)
 	r.mu.Unlock()
-	r.Records.Add(1)
-	r.Bytes.Add(uint64(len(data)))
+	r.Add(1, uint64(len(data)), 0)
 	r.records++
 	if r.bytes += len(data); r.bytes < r.batch {
 		return nil
@@ -170,7 +170,7 @@ func (r *reader) take(m js.Msg) error {
 		return err
 	}
 	if were := meta.Sequence.Stream - r.before; were > r.records {
-		r.Missed.Add(were - r.records)
+		r.Add(0, 0, were-r.records)
 	}
 	r.before, r.records, r.bytes = meta.Sequence.Stream, 0, 0
 	return m.Ack()

@@ -121,7 +121,7 @@ func TestLoads(t *testing.T) {
 				if m.At <= 0 || m.CPU <= 0 || m.Bytes != 100*m.Records {
 					t.Errorf("%+v", m)
 				}
-				appended := writes.Records.Load()
+				appended := writes.Mark().Records
 				poll.Until(t, patience, "all to be read", func() bool { return r.mark().Records >= appended })
 				if m = r.mark(); m.Missed != 0 {
 					t.Errorf("%+v", m)
@@ -140,8 +140,8 @@ func TestFull(t *testing.T) {
 	writes := producer{url: url, partitions: []int{0, 1}, chunk: 16 << 10, record: 100}
 	p := start(t, writes.run)
 	p.say()
-	poll.Until(t, patience, "the producer to be refused", func() bool { return writes.Missed.Load() > 0 })
-	if n := writes.Records.Load(); n == 0 || n > 2*(32<<10)/100 {
+	poll.Until(t, patience, "the producer to be refused", func() bool { return writes.Mark().Missed > 0 })
+	if n := writes.Mark().Records; n == 0 || n > 2*(32<<10)/100 {
 		t.Errorf("%d records are in two streams of 32 KiB that nobody reads", n)
 	}
 	r.say()
@@ -149,7 +149,7 @@ func TestFull(t *testing.T) {
 		return r.mark().Records > 2*(32<<10)/100
 	})
 	p.end()
-	appended := writes.Records.Load()
+	appended := writes.Mark().Records
 	poll.Until(t, patience, "all to be read", func() bool { return r.mark().Records >= appended })
 	r.end()
 }

@@ -76,8 +76,7 @@ func (p *producer) publish(ctx context.Context, j js.JetStream, subject string, 
 		for i, f := range futures {
 			select {
 			case <-f.Ok():
-				p.Records.Add(1)
-				p.Bytes.Add(uint64(len(records[i])))
+				p.Add(1, uint64(len(records[i])), 0)
 			case err := <-f.Err():
 				var why *js.APIError
 				if !errors.As(err, &why) || why.ErrorCode != full {
@@ -91,7 +90,7 @@ func (p *producer) publish(ctx context.Context, j js.JetStream, subject string, 
 		if len(refused) == 0 {
 			return nil
 		}
-		p.Missed.Add(uint64(len(refused)))
+		p.Add(0, 0, uint64(len(refused)))
 		records = refused
 		time.Sleep(pause)
 	}
