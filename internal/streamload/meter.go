@@ -63,6 +63,10 @@ func processTime() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e3
 }
 
+// Usage is how a program that Serves is spoken to, for its help.
+const Usage = ` It says "ready" when it can begin, begins after a line on its input, answers each
+further line with what it has done so far, as JSON, and ends with its input.`
+
 // Serve has work done from the first line of in on, and answers each further line with a mark. It
 // ends with in, or when the work fails.
 func (m *Meter) Serve(ctx context.Context, in io.Reader, out io.Writer, work func(context.Context) error) error {

@@ -124,11 +124,10 @@ func TestBounds(t *testing.T) {
 	f.Release()
 }
 
-// Nobody writes to a file that is sealed: not its maker either, by what he has, and it is not
-// sealed while he still could.
-func TestSeal(t *testing.T) {
-	w := newWorld(Limits{})
-	f, err := w.Make("x", 64, false)
+// draft makes a file of 64 bytes, not sealed, and maps it. Whoever asked unmaps it.
+func (w *world) draft(t *testing.T, rewritable bool) (*File, []*os.File, []byte) {
+	t.Helper()
+	f, err := w.Make("x", 64, rewritable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,12 +135,22 @@ func TestSeal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer draft[0].Close()
-	defer draft[1].Close()
+	t.Cleanup(func() {
+		draft[0].Close()
+		draft[1].Close()
+	})
 	b, err := unix.Mmap(int(draft[0].Fd()), 0, 64, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f, draft, b
+}
+
+// Nobody writes to a file that is sealed: not its maker either, by what he has, and it is not
+// sealed while he still could.
+func TestSeal(t *testing.T) {
+	w := newWorld(Limits{})
+	f, draft, b := w.draft(t, false)
 	if err := w.Seal("x", f.Name, ""); err == nil {
 		t.Fatal("sealed while somebody writes")
 	}
@@ -274,20 +283,7 @@ func TestClaims(t *testing.T) {
 // whatever descriptor, nor take memory out of it.
 func TestRewritable(t *testing.T) {
 	w := newWorld(Limits{})
-	f, err := w.Make("x", 64, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	draft, err := f.Draft()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer draft[0].Close()
-	defer draft[1].Close()
-	b, err := unix.Mmap(int(draft[0].Fd()), 0, 64, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, draft, b := w.draft(t, true)
 	defer func() { _ = unix.Munmap(b) }()
 	if _, err := w.Hold("x", f.Name); err == nil {
 		t.Error("what is not sealed is found")

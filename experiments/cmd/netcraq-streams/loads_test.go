@@ -5,77 +5,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"path/filepath"
 	"testing"
-	"time"
 
 	api "github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/streamload"
+	"github.com/netcraq/netcraq/internal/streamload/loadtest"
 )
-
-const patience = time.Minute
-
-// load is one that runs in this process.
-type load struct {
-	t     *testing.T
-	in    *io.PipeWriter
-	out   *bufio.Reader
-	ended chan error
-}
-
-func start(t *testing.T, run func(context.Context, io.Reader, io.Writer) error) *load {
-	in, write := io.Pipe()
-	read, out := io.Pipe()
-	l := &load{t: t, in: write, out: bufio.NewReader(read), ended: make(chan error, 1)}
-	go func() {
-		err := run(t.Context(), in, out)
-		out.CloseWithError(fmt.Errorf("the load ended: %w", err))
-		in.Close()
-		l.ended <- err
-	}()
-	if text, err := l.out.ReadString('\n'); text != "ready\n" {
-		t.Fatalf("%q, %v", text, err)
-	}
-	return l
-}
-
-func (l *load) say() {
-	l.t.Helper()
-	if _, err := fmt.Fprintln(l.in); err != nil {
-		l.t.Fatal(err)
-	}
-}
-
-func (l *load) mark() (m streamload.Mark) {
-	l.t.Helper()
-	l.say()
-	text, err := l.out.ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(text, &m)
-	}
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	return m
-}
-
-func (l *load) end() {
-	l.t.Helper()
-	l.in.Close()
-	select {
-	case err := <-l.ended:
-		if err != nil {
-			l.t.Error(err)
-		}
-	case <-time.After(patience):
-		l.t.Fatal("a load does not end with its input")
-	}
-}
 
 // serving starts the broker, and says where it is.
 func serving(t *testing.T) string {
@@ -118,23 +58,23 @@ func TestLoads(t *testing.T) {
 				}()
 				reads := consumer{socket: socket, stream: stream, name: "c", partitions: []int{0, 1}, way: way, work: work,
 					batch: 16 << 10}
-				r := start(t, reads.run)
+				r := loadtest.Start(t, reads.run)
 				writes := producer{socket: socket, stream: stream, partitions: []int{0, 1}, chunk: 4096, record: 100}
-				p := start(t, writes.run)
-				r.say()
-				p.say()
+				p := loadtest.Start(t, writes.run)
+				r.Say()
+				p.Say()
 				var m streamload.Mark
-				poll.Until(t, patience, "records to be read", func() bool {
-					m = r.mark()
+				poll.Until(t, loadtest.Patience, "records to be read", func() bool {
+					m = r.Mark()
 					return m.Records >= 500 && m.Found > 0
 				})
-				p.end()
+				p.End()
 				if m.At <= 0 || m.CPU <= 0 || m.Missed != 0 || m.Bytes != 100*m.Records {
 					t.Errorf("%+v", m)
 				}
 				appended := writes.Mark().Records
-				poll.Until(t, patience, "all to be read", func() bool { return r.mark().Records >= appended })
-				r.end()
+				poll.Until(t, loadtest.Patience, "all to be read", func() bool { return r.Mark().Records >= appended })
+				r.End()
 			})
 		}
 	}

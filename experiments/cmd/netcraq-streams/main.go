@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/internal/streamload"
 )
 
 func main() {
@@ -35,11 +37,9 @@ func command() *cobra.Command {
 	serve.Flags().StringVar(&dir, "streams", "", "folder of streams that survive the process (default: none do)")
 	_ = serve.MarkFlagRequired("socket")
 
-	const meters = ` It says "ready" when it can begin, begins after a line on its input, answers each
-further line with what it has done so far, as JSON, and ends with its input.`
 	var p producer
 	produce := &cobra.Command{Use: "produce", Short: "append chunks, one after the other for each partition",
-		Args: cobra.NoArgs, Long: "Append chunks, one after the other for each partition." + meters,
+		Args: cobra.NoArgs, Long: "Append chunks, one after the other for each partition." + streamload.Usage,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		}}
@@ -52,7 +52,7 @@ further line with what it has done so far, as JSON, and ends with its input.`
 
 	var c consumer
 	consume := &cobra.Command{Use: "consume", Short: "read, and do something with each record", Args: cobra.NoArgs,
-		Long: "Read, and do something with each record." + meters,
+		Long: "Read, and do something with each record." + streamload.Usage,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		}}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/internal/streamload"
 )
 
 func main() {
@@ -37,11 +39,9 @@ has a password, when it serves.`,
 	f.Int64Var(&s.bytes, "bytes", 1<<20, "what a partition may have")
 	_ = serve.MarkFlagRequired("dir")
 
-	const meters = ` It says "ready" when it can begin, begins after a line on its input, answers each
-further line with what it has done so far, as JSON, and ends with its input.`
 	var p producer
 	produce := &cobra.Command{Use: "produce", Short: "publish chunks, one after the other for each partition",
-		Args: cobra.NoArgs, Long: "Publish chunks, one after the other for each partition." + meters,
+		Args: cobra.NoArgs, Long: "Publish chunks, one after the other for each partition." + streamload.Usage,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		}}
@@ -53,7 +53,7 @@ further line with what it has done so far, as JSON, and ends with its input.`
 
 	var c consumer
 	consume := &cobra.Command{Use: "consume", Short: "read, and do something with each record", Args: cobra.NoArgs,
-		Long: "Read, and do something with each record." + meters,
+		Long: "Read, and do something with each record." + streamload.Usage,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		}}
