@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"strings"
@@ -132,6 +133,9 @@ func (p *push) subscribe() (rest []byte, err error) {
 		if err != nil || n == 0 {
 			return nil, errors.Join(errors.New("the connection ended"), err)
 		}
+		if len(fds) > 1+stream.MaxPartitions {
+			return nil, errGarbage
+		}
 		in = in[:len(in)+n]
 		line, after, ok := bytes.Cut(in, []byte("\n"))
 		if !ok {
@@ -179,21 +183,20 @@ func descriptors(rights []byte) (fds []int) {
 
 // adopt maps what was passed.
 func (p *push) adopt(a *api.SubscribeAnswer, fds []int) (err error) {
-	p.page, err = unix.Mmap(fds[0], 0, stream.CursorBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
+	if p.page, err = mapped(fds[0], stream.CursorBytes, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 		return fmt.Errorf("mapping the cursor page: %w", err)
 	}
 	if p.cursor, err = stream.OpenCursor(p.page); err != nil {
 		return errors.Join(errGarbage, err)
 	}
-	if p.cursor.Cells() != len(a.Partitions) {
+	if len(a.Partitions) == 0 || p.cursor.Cells() != len(a.Partitions) {
 		return errGarbage
 	}
 	p.incarnation, p.r.cfg.Incarnation = a.Incarnation, a.Incarnation
 	for cell, s := range a.Partitions {
 		t := &part{number: s.Partition, cell: cell, object: s.Object, skip: s.Offset, missed: s.Missed,
 			done: s.Object, next: s.Offset}
-		if t.memory, err = unix.Mmap(fds[1+cell], 0, s.Bytes, unix.PROT_READ, unix.MAP_SHARED); err != nil {
+		if t.memory, err = mapped(fds[1+cell], s.Bytes, unix.PROT_READ); err != nil {
 			return fmt.Errorf("mapping a segment: %w", err)
 		}
 		p.parts = append(p.parts, t)
@@ -203,6 +206,20 @@ func (p *push) adopt(a *api.SubscribeAnswer, fds []int) (err error) {
 		p.r.done(s.Partition, s.Offset)
 	}
 	return nil
+}
+
+// mapped maps a file. It has to be as long as it is said to be, and to be sealed so that it stays
+// so: who reads beyond a file's end is sent SIGBUS.
+func mapped(fd, size, rights int) ([]byte, error) {
+	var info unix.Stat_t
+	if err := unix.Fstat(fd, &info); err != nil {
+		return nil, err
+	}
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || size <= 0 || info.Size != int64(size) {
+		return nil, errGarbage
+	}
+	return unix.Mmap(fd, 0, size, rights, unix.MAP_SHARED)
 }
 
 // listen waits for the end of the connection, or of the subscription.
@@ -281,39 +298,43 @@ func (p *push) look() (*Batch, error) {
 	for range p.parts {
 		t := p.parts[p.turn]
 		p.turn = (p.turn + 1) % len(p.parts)
-		if b := p.lookAt(t); b != nil {
-			return b, nil
+		if b, err := p.lookAt(t); b != nil || err != nil {
+			return b, err
 		}
 	}
 	return nil, nil
 }
 
-// lookAt makes a batch of what is new in a partition.
-func (p *push) lookAt(t *part) *Batch {
-	for {
+// lookAt makes a batch of what is new in a partition. It believes nothing of what stands there.
+func (p *push) lookAt(t *part) (*Batch, error) {
+	// Each round goes on to another object. There are more rounds than objects only where the
+	// memory changes meanwhile: then the bell is rung, so who looked in vain does not sleep.
+	for range t.segment.Objects() + 2 {
 		begun := t.segment.Begun()
 		if t.object >= begun {
-			return nil
+			return nil, nil
 		}
 		o, ok := t.segment.Object(t.object)
-		if !ok { // it was overwritten: the reader was moved on, to the newest
-			t.object, t.at = max(t.object+1, t.segment.Begun()-1), 0
-			p.letGo(t)
+		if !ok && t.segment.Has(t.object) {
+			return nil, fmt.Errorf("%w: an object has more records than go into it", errGarbage)
+		}
+		if !ok {
+			p.movedOn(t)
 			continue
 		}
-		if t.at == 0 {
-			t.offset = o.First
+		at, offset, skipped := t.at, t.offset, uint64(0)
+		if at == 0 {
+			offset = o.First
 		}
 		b := &Batch{Incarnation: p.incarnation, Partition: t.number}
-		at, offset := t.at, t.offset
 		for {
 			r, next, ok := o.Next(at)
 			if !ok {
 				break
 			}
 			at = next
-			if offset++; offset <= t.skip {
-				t.at, t.offset = at, offset
+			if offset+skipped < t.skip {
+				skipped++
 				continue
 			}
 			if p.r.cfg.Skip {
@@ -321,24 +342,30 @@ func (p *push) lookAt(t *part) *Batch {
 			}
 			b.records = append(b.records, r)
 		}
-		if !o.Valid() {
+		if !o.Valid() { // all that was read may be another one's
+			p.movedOn(t)
 			continue
 		}
+		b.Offset = offset + skipped
+		b.Next = b.Offset + uint64(len(b.records))
+		switch {
+		case at != len(o.Bytes) || b.Next-o.First != uint64(o.Count):
+			return nil, fmt.Errorf("%w: an object has no records where it says so", errGarbage)
+		case o.First > math.MaxInt64 || t.at == 0 && o.First < t.offset:
+			return nil, fmt.Errorf("%w: offsets go back", errGarbage)
+		}
+		t.at, t.offset = at, b.Next
 		if len(b.records) == 0 {
 			if t.object+1 >= begun {
-				return nil
+				return nil, nil
 			}
 			// Begun was read before the object: it is complete, and all of it was read.
-			if again, ok := t.segment.Object(t.object); ok && len(again.Bytes) == t.at {
-				t.object, t.at = t.object+1, 0
-				p.letGo(t)
-			}
+			t.object, t.at = t.object+1, 0
+			p.letGo(t)
 			continue
 		}
-		b.Offset, b.Next = t.offset, offset
 		b.Missed = t.missed + p.r.missed(t.number, b.Offset)
 		t.missed = 0
-		t.at, t.offset = at, offset
 		b.release = func() error {
 			p.mu.Lock()
 			gone := p.page == nil // the reader was closed, and the memory unmapped
@@ -358,8 +385,15 @@ func (p *push) lookAt(t *part) *Batch {
 		if !p.r.cfg.Skip {
 			b.hold = func() *Hold { return p.hold(t, o) }
 		}
-		return b
+		return b, nil
 	}
+	return nil, nil
+}
+
+// movedOn is for an object that was overwritten: the reader was moved on, to the newest.
+func (p *push) movedOn(t *part) {
+	t.object, t.at = max(t.object+1, t.segment.Begun()-1), 0
+	p.letGo(t)
 }
 
 // letGo says where the reader is.
