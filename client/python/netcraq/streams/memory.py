@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import platform
@@ -20,6 +21,10 @@ OBJECT_HEADER_BYTES = 64
 RECORD = struct.Struct("<II QQ")
 CURSOR_BYTES = 4096
 MAX_PARTITIONS = 32
+OBJECT_SIZES = [1 << n for n in range(10, 21)]
+MIN_OBJECTS, MAX_OBJECTS = 4, 1 << 16
+# Python before 3.14 does not know these.
+F_GET_SEALS, F_SEAL_SHRINK = 1034, 2
 
 # Words of the segment's header, of an object's, and of a cursor page's cell, counted in 8 bytes;
 # and of the cursor page's own, in 4.
@@ -49,19 +54,35 @@ class Record:
     time: float
 
 
+def mapped(fd: int, size: int, prot: int) -> mmap.mmap:
+    """Map a file. It has to be as long as it is said to be, and to be sealed so that it stays so:
+    who reads beyond a file's end is sent SIGBUS.
+    """
+    try:
+        sealed = fcntl.fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK
+    except OSError:
+        sealed = 0
+    if not sealed or size <= 0 or os.fstat(fd).st_size != size:
+        raise Garbage("a file that is shorter than it is said to be, or can be made so")
+    return mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=prot)
+
+
 class Segment:
-    """A partition's memory, for reading."""
+    """A partition's memory, for reading. Nothing is believed of it."""
 
     def __init__(self, fd: int, size: int) -> None:
         if sys.byteorder != "little":
             raise Garbage("streams are for machines that are little-endian")
-        self._map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        if size < HEADER_BYTES or size % 8:
+            raise Garbage("a segment that is shorter than its header")
+        self._map = mapped(fd, size, mmap.PROT_READ)
         self.bytes = memoryview(self._map)
         self._words = self.bytes.cast("Q")
         magic, layout, header, self.object_bytes, self.objects = struct.unpack_from("<8sIIII", self.bytes)
         if (magic, layout, header) != (b"NCSEG001", 1, HEADER_BYTES):
             raise Garbage("this is no segment, or one of a layout that is not known")
-        if not self.objects or self.object_bytes % 8 or HEADER_BYTES + self.objects * self.object_bytes != size:
+        known = self.object_bytes in OBJECT_SIZES and MIN_OBJECTS <= self.objects <= MAX_OBJECTS
+        if not known or HEADER_BYTES + self.objects * self.object_bytes != size:
             raise Garbage("a segment that is not as long as it says")
 
     def begun(self) -> int:
@@ -76,20 +97,23 @@ class Segment:
         """Whether an object is there, and all that was read of it until now was its own."""
         return self._words[self.slot(number) // 8 + NUMBER] == number
 
-    def look(self, number: int) -> tuple[int, int, int] | None:
-        """An object's first offset, and where its records begin and end by now. None: it is not
-        there.
+    def look(self, number: int) -> tuple[int, int, int, int] | None:
+        """An object's first offset, where its records begin and end by now, and how many there are.
+        None: it is not there.
         """
         at = self.slot(number)
         words = at // 8
         if not self.valid(number):
             return None
-        used = self._words[words + STATE] >> 32
+        state = self._words[words + STATE]
         first = self._words[words + FIRST]
-        if used > self.object_bytes - OBJECT_HEADER_BYTES or not self.valid(number):
+        if not self.valid(number):
             return None
+        used = state >> 32
+        if used > self.object_bytes - OBJECT_HEADER_BYTES:
+            raise Garbage("an object has more records than go into it")
         begin = at + OBJECT_HEADER_BYTES
-        return first, begin, begin + used
+        return first, begin, begin + used, state & 0xFFFFFFFF
 
     def close(self) -> None:
         """Unmap it, when nobody looks at records in it any more."""
@@ -104,7 +128,7 @@ class Cursor:
     """A cursor page, for its consumer."""
 
     def __init__(self, fd: int) -> None:
-        self._map = mmap.mmap(fd, CURSOR_BYTES, flags=mmap.MAP_SHARED)
+        self._map = mapped(fd, CURSOR_BYTES, mmap.PROT_READ | mmap.PROT_WRITE)
         self._view = memoryview(self._map)
         magic, self.cells = struct.unpack_from("<8sI", self._view)
         if magic != b"NCCUR001" or not 0 < self.cells <= MAX_PARTITIONS:

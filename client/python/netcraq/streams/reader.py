@@ -21,6 +21,7 @@ from netcraq.streams.memory import MAX_PARTITIONS, RECORD, Cursor, Garbage, Reco
 
 SLEEP = 0.2  # seconds after which a reader that sleeps looks whether the server is there
 FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0  # before it connects again
+MAX_ANSWER = 1 << 20  # bytes
 WAIT_MS = 1000  # for which pull has the server wait for a record
 # A server that ends, or is not there, or has other memory: who connects again reads on.
 TEMPORARY = (node.Unavailable, node.Draining, node.Canceled, node.Internal, node.Timeout, OSError)
@@ -265,19 +266,26 @@ class _Part:
     """A partition that is mapped."""
 
     def __init__(self, told: dict[str, Any], cell: int, fd: int) -> None:
-        self.number: int = told["partition"]
+        self.number = _number(told["partition"])
         self.cell = cell
-        self.segment = Segment(fd, told["bytes"])
-        self.object: int = told["object"]
-        self.skip: int = told["offset"]  # records before this one were read before
-        self.missed: int = told.get("missed", 0)
+        self.segment = Segment(fd, _number(told["bytes"]))
+        self.object = _number(told["object"])
+        self.skip = _number(told["offset"])  # records before this one were read before
+        self.missed = _number(told.get("missed", 0))
         self.pins: dict[int, int] = {}  # objects that holds keep, and how many
         self.at = 0  # bytes of the object that were read
         self.offset = 0  # of the record there
 
 
+def _number(told: Any) -> int:
+    """What is to be a number of 64 bits."""
+    if isinstance(told, int) and 0 <= told < 1 << 64:
+        return told
+    raise Garbage(f"{told!r:.40} is no number")
+
+
 class _Push:
-    """Reads from the node's memory."""
+    """Reads from the node's memory. It believes nothing of what stands there."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -311,24 +319,41 @@ class _Push:
         self.socket.sendall(json.dumps(request).encode() + b"\n")
         fds: list[int] = []
         try:
-            answer = self._answer(fds)
-            if len(fds) != answer["descriptors"] or len(fds) != 1 + len(answer["partitions"]):
-                raise Garbage(f"{len(fds)} descriptors came")
-            self.cursor = Cursor(fds[0])
-            self.incarnation = r.incarnation = answer["incarnation"]
-            for cell, told in enumerate(answer["partitions"]):
-                self.parts.append(_Part(told, cell, fds[1 + cell]))
-                r.next_offset[told["partition"]] = told["offset"]
+            self._adopt(self._answer(fds), fds)
+        except (KeyError, TypeError) as e:
+            raise Garbage(f"what answers is no node server that passes memory: {e!r:.40}") from None
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def _adopt(self, answer: dict[str, Any], fds: list[int]) -> None:
+        """Map what was passed."""
+        r, partitions = self.reader, answer["partitions"]
+        if not partitions or len(fds) != answer["descriptors"] or len(fds) != 1 + len(partitions):
+            raise Garbage(f"{len(fds)} descriptors came")
+        self.cursor = Cursor(fds[0])
+        if self.cursor.cells != len(partitions):
+            raise Garbage(f"a cursor page of {self.cursor.cells} cells, not {len(partitions)}")
+        self.incarnation = r.incarnation = answer["incarnation"]
+        for cell, told in enumerate(partitions):
+            part = _Part(told, cell, fds[1 + cell])
+            self.parts.append(part)
+            r.next_offset[part.number] = part.skip
 
     def _answers(self, data: bytes) -> Iterator[dict[str, Any]]:
         """The answers that are whole with what has come."""
         self.buffer += data
         while b"\n" in self.buffer:
             line, _, self.buffer = self.buffer.partition(b"\n")
-            yield json.loads(line)
+            try:
+                answer = json.loads(line)
+            except (ValueError, RecursionError):
+                answer = None
+            if not isinstance(answer, dict) or not isinstance(answer.get("error", {}), dict):
+                raise Garbage("what answers is no node server")
+            yield answer
+        if len(self.buffer) > MAX_ANSWER:
+            raise Garbage("an answer without an end")
 
     def _answer(self, fds: list[int]) -> dict[str, Any]:
         """The answer to the subscription, with its descriptors."""
@@ -343,6 +368,8 @@ class _Push:
                     fds += got
             if not data:
                 raise ConnectionResetError("the node's server ended the connection")
+            if len(fds) > 1 + MAX_PARTITIONS:
+                raise Garbage("more descriptors than there may be")
             for answer in self._answers(data):
                 if "error" in answer:
                     raise node.errors.error_of(answer["error"])
@@ -353,7 +380,9 @@ class _Push:
     def _ended(self) -> Exception | None:
         """Why the subscription has ended, if it has."""
         assert self.cursor is not None
-        while select.select([self.socket], [], [], 0)[0]:
+        for _ in range(16):  # more is looked at the next time
+            if not select.select([self.socket], [], [], 0)[0]:
+                break
             try:
                 data = self.socket.recv(1 << 16)
             except OSError as e:
@@ -399,46 +428,52 @@ class _Push:
 
     def _look_at(self, p: _Part) -> Batch | None:
         r, s = self.reader, p.segment
-        while True:
+        # Each round goes on to another object. There are more rounds than objects only where the
+        # memory changes meanwhile: then the bell is rung, so who looked in vain does not sleep.
+        for _ in range(s.objects + 2):
             begun = s.begun()
             if p.object >= begun:
                 return None
             found = s.look(p.object)
-            if found is None:  # it was overwritten: the reader was moved on, to the newest
-                p.object, p.at = max(p.object + 1, s.begun() - 1), 0
-                self._let_go(p)
+            if found is None:
+                self._moved_on(p)
                 continue
-            first, begin, end = found
-            if p.at == 0:
-                p.offset = first
-            at, offset = begin + p.at, p.offset
+            first, begin, end, count = found
+            at, offset = begin + p.at, p.offset if p.at else first
             records: list[Record] = []
             while at + RECORD.size <= end:
                 length, _, mark, when = RECORD.unpack_from(s.bytes, at)
                 data = s.bytes[at + RECORD.size : at + RECORD.size + length]
                 if at + RECORD.size + length > end:
-                    break  # overwritten while it was read
+                    break  # overwritten while it was read, or garbage
                 at += RECORD.size + (length + 7) // 8 * 8
-                offset += 1
-                if offset <= p.skip:
-                    p.at, p.offset = at - begin, offset
+                if offset < p.skip:
+                    offset += 1
                     continue
                 records.append(Record(bytes(data) if r.skip else data, mark, when / 1e9))
-            if not s.valid(p.object):
+            if not s.valid(p.object):  # all that was read may be another one's
+                self._moved_on(p)
                 continue
+            if at != end or offset + len(records) - first != count:
+                raise Garbage("an object has no records where it says so")
+            if first >= 1 << 63 or (p.at == 0 and first < p.offset):
+                raise Garbage("offsets go back")
+            p.at, p.offset = at - begin, offset + len(records)
             if records:
-                missed = p.missed + r.missed(p.number, p.offset)
-                release = self._release(p, p.object, p.offset, offset)
-                batch = Batch(self.incarnation, p.number, p.offset, records, missed, release, self._hold(p))
-                p.missed, p.at, p.offset = 0, at - begin, offset
-                return batch
+                missed, p.missed = p.missed + r.missed(p.number, offset), 0
+                release = self._release(p, p.object, offset, p.offset)
+                return Batch(self.incarnation, p.number, offset, records, missed, release, self._hold(p))
             if p.object + 1 >= begun:
                 return None
             # begun was read before the object: it is complete, and all of it was read.
-            again = s.look(p.object)
-            if again is not None and again[2] - again[1] == p.at:
-                p.object, p.at = p.object + 1, 0
-                self._let_go(p)
+            p.object, p.at = p.object + 1, 0
+            self._let_go(p)
+        return None
+
+    def _moved_on(self, p: _Part) -> None:
+        """The object was overwritten: the reader was moved on, to the newest."""
+        p.object, p.at = max(p.object + 1, p.segment.begun() - 1), 0
+        self._let_go(p)
 
     def _release(self, p: _Part, number: int, first: int, following: int) -> Callable[[], None]:
         def release() -> None:
