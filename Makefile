@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream test-arrow test-arrow-go test-java sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream test-arrow test-arrow-go test-java sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -164,7 +164,7 @@ test-python: build ## the other Python tests alone
 
 # 55 MB of pyarrow, which make test does not pay for: it skips these.
 test-arrow: build $(VENV)/.requirements-arrow ## the tests of Arrow in streams, with pyarrow
-	@$(PYTHON) -m pytest -q -rs client/python/tests/test_streams_arrow.py
+	@$(PYTHON) -m pytest -q -rs client/python/tests/test_streams_arrow.py experiments/test_bench_arrow.py
 
 test-arrow-go: deps $(VENV)/.requirements-arrow ## test Arrow in streams for Go, a module of its own, alone and with pyarrow
 	@cd client/streams/arrow && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] && $(if $(filter go,$(GO)),go,$(abspath $(GO))) vet ./... && \
@@ -247,6 +247,9 @@ bench-nodeapi: deps ## the node API beside gRPC, with clients in Go, Python and 
 bench-streams: build bin/netcraq-bench-jetstream ## streams by push, by pull and by NATS JetStream, with few and many producers, consumers and cores; who is told of a commit when, beside etcd's watch: tables, out/bench-streams*
 	@$(SUDO) $(PYTHON) experiments/bench_streams.py $(if $(QUICK),--quick)
 	@$(SUDO) $(PYTHON) experiments/bench_streams_latency.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) $(if $(QUICK),--writes 100 --rounds 1)
+
+bench-arrow: build $(VENV)/.requirements-arrow ## batches of Arrow by files of a node and by Arrow IPC over sockets: 1 to 16 consumers, chains of 1 to 8 steps, the cache of what was decoded: tables, out/bench-arrow*
+	@$(PYTHON) experiments/bench_arrow.py $(if $(QUICK),--quick)
 
 .PHONY: bin/netcraq-bench-jetstream
 bin/netcraq-bench-jetstream: deps # JetStream and its loads: of the module that has NATS

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process of experiments/bench_arrow.py: it makes batches of Arrow, adds them up, or changes one
 column and passes them on. Batches come and go by streams of a node, by Arrow IPC over Unix sockets,
-or both.
+or both. Or it decodes Parquet files, with the node's cache or without.
 
 It says ``ready``, begins at a line on its standard input, and answers each further one with what it
 has done so far.
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import collections
+import hashlib
+import itertools
 import json
 import os
 import resource
@@ -27,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "client" / "pyth
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from netcraq import node
 from netcraq.streams import arrow
 
@@ -161,6 +164,37 @@ def change(batch: pa.RecordBatch, at: int) -> pa.RecordBatch:
     return batch.set_column(at, batch.schema.names[at], pc.add(batch.column(at), 1))
 
 
+def looked_at(column: pa.Array) -> int:
+    """The sum of its numbers, or how many bytes its words have."""
+    numbers = pc.binary_length(column) if pa.types.is_string(column.type) else column
+    return int(pc.sum(numbers).as_py())
+
+
+def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same in memory of this process: what a step passes on that has no references."""
+    columns = [pa.array(np.array(column.to_numpy(), copy=True)) for column in batch.columns]
+    return pa.record_batch(columns, batch.schema.names)
+
+
+def decoded(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.RecordBatch]:
+    """Of Parquet files, in turn, with the node's cache where there are files. What a file has is
+    known by its content, which is read each time.
+    """
+    paths = sorted(Path(o.parquet).glob("*.parquet"))
+    for number in itertools.count():
+        content = paths[number % len(paths)].read_bytes()
+
+        def decode(content: bytes = content) -> pa.RecordBatch:
+            table = pq.read_table(pa.BufferReader(content), use_threads=False)
+            (batch,) = table.combine_chunks().to_batches()
+            return batch
+
+        if files is None:
+            yield decode()
+        else:
+            yield files.decoded("parquet:" + hashlib.sha256(content).hexdigest(), decode, trusted=o.trusted)
+
+
 def work(o: argparse.Namespace, done: Done) -> None:
     """All of it."""
     files = done.files
@@ -173,7 +207,9 @@ def work(o: argparse.Namespace, done: Done) -> None:
         to = appended(o, client, files)
     print("ready", flush=True)
     begin.wait()
-    if not o.source:
+    if o.parquet:
+        source = decoded(o, files)
+    elif not o.source:
         source = made(o, files)
     elif o.source.startswith("ipc:"):
         source = received(o.source.removeprefix("ipc:"))
@@ -184,14 +220,16 @@ def work(o: argparse.Namespace, done: Done) -> None:
     for batch in source:
         if o.change >= 0:
             batch = change(batch, o.change)
+        if o.copy:
+            batch = copied(batch)
         if to is not None:
             to(batch)
         else:
             for column in batch.columns[: o.touch]:
-                done.total += pc.sum(column).as_py()
+                done.total += looked_at(column)
             kept.append(batch)
         done.batches += 1
-        done.bytes += o.rows * 8 * o.columns
+        done.bytes += batch.nbytes
         del batch
 
 
@@ -205,6 +243,11 @@ def main() -> None:
     parser.add_argument("--source", default="", help="a stream, or ipc:PATH; if left out, it makes batches")
     parser.add_argument("--to", default="", help="a stream, or ipc:PATH,PATH; if left out, it adds them up")
     parser.add_argument("--change", type=int, default=-1, help="the column that is made anew")
+    parser.add_argument("--copy", action="store_true", help="copy all columns before it passes them on")
+    parser.add_argument(
+        "--parquet", default="", help="a folder whose Parquet files it decodes, in turn, without an end"
+    )
+    parser.add_argument("--cache", action="store_true", help="with the node's cache")
     parser.add_argument("--rows", type=int, default=1 << 17)
     parser.add_argument("--columns", type=int, default=4)
     parser.add_argument("--touch", type=int, default=None, help="of how many columns it looks at the values")
@@ -214,7 +257,7 @@ def main() -> None:
     parser.add_argument("--rewritable", action="store_true", help="of files that are used again")
     o = parser.parse_args()
     done = Done()
-    if not all(not x or x.startswith("ipc:") for x in (o.source, o.to)):
+    if o.cache or not all(not x or x.startswith("ipc:") for x in (o.source, o.to)):
         done.files = arrow.Files(o.socket)
 
     def run() -> None:
