@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream test-arrow test-arrow-go test-java sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream test-arrow test-arrow-go test-java sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -209,6 +209,13 @@ RUN    ?=
 etcd-suite: deps ## run etcd's own test suites straight, through the gateway, and with every key placed in switches (an hour and a half; SUITES= MODES= RUN=)
 	@mkdir -p out/etcd-suite && $(GO) build -buildvcs=false -o out/etcd-suite/suite ./etcd-monitor/suite
 	@$(SUDO) env PATH="$$(dirname "$$(command -v $(GO))"):$$PATH" GOPATH="$$($(GO) env GOPATH)" GOCACHE="$$($(GO) env GOCACHE)" out/etcd-suite/suite -modes $(MODES) -suites "$(SUITES)" -run "$(RUN)"
+
+# Without -fuzzminimizetime the most of the time goes to inputs that are new by chance: each is minimized for a minute.
+fuzz: deps ## run each of Go's fuzz targets for FUZZTIME (1m), or the one that TARGET names
+	@for file in $$(git grep -l '^func Fuzz' -- '*_test.go'); do \
+	  for f in $$(sed -n 's/^func \($(or $(TARGET),Fuzz[A-Za-z0-9]*)\)(.*/\1/p' $$file); do \
+	    echo "$$(dirname $$file) $$f" && (cd $$(dirname $$file) && $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -vet=off -run '^$$' \
+	      -fuzz "^$$f\$$" -fuzztime $(or $(FUZZTIME),1m) -fuzzminimizetime 10x .) || exit 1; done; done
 
 fuzz-programs: deps ## run PROGRAMS random P4 programs from seed FROM on: interpreter, kernel and BMv2 must agree (needs p4c-bm2-ss); failing ones are in out/programs
 	@mkdir -p out/programs

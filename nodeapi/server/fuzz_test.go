@@ -74,7 +74,36 @@ var seeds = []struct {
 	{node.FuncRegisterService, node.ServiceData{Service: "s", Address: "10.0.0.1:80"}},
 	{node.FuncGetService, node.GetServiceData{Service: "s", Order: "nearest"}},
 	{node.FuncWatchService, node.GetServiceData{Service: "s"}},
+	{node.FuncOpenStream, node.OpenStreamData{Stream: "s", Config: fuzzed}},
+	{node.FuncListStreams, node.ListStreamsData{}},
+	{node.FuncAppend, node.AppendData{StreamData: ofStream, Records: []node.RecordData{
+		{Value: new("v"), Mark: 1, Files: []string{fuzzedFile}}}, At: new(uint64(0))}},
+	{node.FuncRead, node.ReadData{StreamData: ofStream, Consumer: "c", MaxRecords: 1, MaxBytes: 10, WaitMillis: 1}},
+	{node.FuncSubscribe, node.SubscribeData{StreamData: ofStream, Partitions: []int{1, 0}, From: node.FromLatest,
+		Consumer: "c", Skip: true}},
+	{node.FuncDeleteStream, ofStream},
+	{node.FuncMakeFile, node.MakeFileData{Bytes: 4096, Rewritable: true}},
+	{node.FuncSealFile, node.SealFileData{File: fuzzedFile, Key: "k"}},
+	{node.FuncOpenFile, node.OpenFileData{Key: "k", Rewritable: true}},
+	{node.FuncRewriteFile, node.RewriteFileData{Files: []string{fuzzedFile}, WaitMillis: 1}},
 }
+
+var (
+	ofStream = node.StreamData{Stream: "s"}
+	fuzzed   = &node.StreamConfig{Partitions: 2, ObjectBytes: 1024, Objects: 4, StallMillis: 1, KeepMillis: 1}
+)
+
+const fuzzedFile = "0123456789abcdef0123456789abcdef"
+
+// onAStream is what is asked of a stream that is there, in one conversation.
+const onAStream = `{"id":1,"func":"openStream","data":{"stream":"s","config":{"volatile":true,"objectBytes":1024,"objects":4}}}
+{"id":2,"func":"subscribe","data":{"stream":"s","consumer":"c"}}
+{"id":3,"func":"append","data":{"stream":"s","records":[{"value":"a"},{"valueBase64":"AAAA","mark":7}]}}
+{"id":4,"func":"read","data":{"stream":"s","offset":1,"consumer":"d"}}
+{"id":5,"func":"cancel","data":{"id":2}}
+{"id":6,"func":"makeFile","data":{"bytes":1}}
+{"id":7,"func":"deleteStream","data":{"stream":"s"}}
+`
 
 // Whatever is sent as lines of JSON, the server answers lines of JSON, ends the connection, and
 // holds nothing of it.
@@ -86,6 +115,7 @@ func FuzzJSON(f *testing.F) {
 		f.Add(append(line, '\n'))
 	}
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
+	f.Add([]byte(onAStream))
 	f.Add([]byte(`{"id":1,"func":"ping"}` + "\n" + `{"id":1e400}` + "\n[[[[[[[\n\n{\"id\":\"\\ud800\"}\n"))
 	s, _ := start(f, Config{})
 	f.Fuzz(func(t *testing.T, sent []byte) {

@@ -218,6 +218,26 @@ def test_hostile_records() -> None:
         assert found
 
 
+def test_the_same_many_times() -> None:
+    """To look at a record takes as long as it is large, not as often as it says."""
+
+    def many(columns_: int) -> bytes:
+        of = columns.Encoder(pa.record_batch({"s": pa.array(["a", "bc"] * 5000)}), lambda address, size: None)
+        of.batch = pa.record_batch([pa.array(["a", "bc"] * 5000)] * columns_, [f"c{i}" for i in range(columns_)])
+        of._nodes, of._buffers = of._nodes * columns_, of._buffers * columns_
+        return of.record()
+
+    got = columns.decode(many(60), None, no_file, False)
+    assert got.num_columns == 60 and got.column(59).to_pylist() == ["a", "bc"] * 5000
+    refused(many(600))
+    # What would be refused is not written.
+    column = pa.array(range(1000))
+    piece = columns.Piece(b"f" * 16, 8000, 0)
+    columns.Encoder(pa.record_batch([column] * 64, [str(i) for i in range(64)]), lambda address, size: piece)
+    with pytest.raises(TypeError):
+        columns.Encoder(pa.record_batch([column] * 65, [str(i) for i in range(65)]), lambda address, size: piece)
+
+
 def test_other_libraries(server: str, client: node.Client) -> None:
     """What takes Arrow takes batches as they lie there."""
     duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")

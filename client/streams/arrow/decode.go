@@ -87,6 +87,7 @@ func decode(data []byte, by counted, open func(fileName) (*Mapped, error), known
 		return nil, garbage("it has no columns")
 	}
 	d.memory = append(d.memory, memoryOf{here, by})
+	d.left = maxTimes * uint64(len(data))
 	for of := here[:files]; len(of) > 0; of = of[fileBytes:] {
 		m, err := open(fileName(of[:16]))
 		if err != nil {
@@ -97,6 +98,7 @@ func decode(data []byte, by counted, open func(fileName) (*Mapped, error), known
 			return nil, garbage("a file of %d bytes, not %d", len(m.memory), size)
 		}
 		d.memory = append(d.memory, memoryOf{m.memory, m})
+		d.left += maxTimes * uint64(len(m.memory))
 	}
 	columns := make([]arrow.Array, schema.NumFields())
 	for i := range columns {
@@ -124,6 +126,7 @@ type decoder struct {
 	nodes, buffers []byte // that are left
 	memory         []memoryOf
 	trusted        bool
+	left           uint64    // bytes that buffers may still have
 	made           []counted // with a reference that is not needed when there is a batch
 }
 
@@ -212,6 +215,10 @@ func (d *decoder) buffer(needed bool, t arrow.DataType) (*memory.Buffer, error) 
 	if all := uint64(len(of.bytes)); size > all || at > all-size {
 		return nil, garbage("a buffer of %d bytes from %d on, in %d bytes", size, at, all)
 	}
+	if size > d.left {
+		return nil, garbage("its buffers have the same bytes more than %d times over", maxTimes)
+	}
+	d.left -= size
 	made := of.buffer(at, size)
 	d.made = append(d.made, made)
 	return made, nil

@@ -44,6 +44,16 @@ func encode(batch arrow.RecordBatch, schema []byte, find func([]byte) (*Mapped, 
 			return nil, fmt.Errorf("column %q: %w", batch.ColumnName(i), err)
 		}
 	}
+	total, there := 0, e.space
+	for _, p := range e.buffers {
+		total += p.bytes
+	}
+	for _, f := range e.files {
+		there += len(f.memory)
+	}
+	if total > maxTimes*there {
+		return nil, fmt.Errorf("its columns have the same bytes more than %d times over: copy them", maxTimes)
+	}
 	return e, nil
 }
 

@@ -1,12 +1,17 @@
 package streamsarrow
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"golang.org/x/sys/unix"
 )
 
@@ -256,6 +261,81 @@ func TestHostileSchemaThatIsSmall(t *testing.T) {
 	}
 	if _, err := readSchema(good); !errors.Is(err, ErrGarbage) {
 		t.Errorf("%d lists in lists: %v", maxDepth+1, err)
+	}
+}
+
+// manyTimes is a record whose columns are all the same one: the bytes of a buffer, many times.
+func manyTimes(t testing.TB, columns, values int) []byte {
+	t.Helper()
+	text := array.NewStringBuilder(memory.DefaultAllocator)
+	defer text.Release()
+	for n := range values {
+		text.Append([]string{"a", "bc"}[n%2])
+	}
+	f := arrow.Field{Name: "a", Type: arrow.BinaryTypes.String}
+	schema, err := writeSchema(arrow.NewSchema(slices.Repeat([]arrow.Field{f}, columns), nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := encode(oneColumn(f, text.NewArray()), schema, nowhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.nodes, e.buffers = bytes.Repeat(e.nodes, columns), slices.Repeat(e.buffers, columns)
+	return e.record()
+}
+
+// TestRecordOfTheSameManyTimes: to look at a record takes as long as it is large, not as often as
+// it says.
+func TestRecordOfTheSameManyTimes(t *testing.T) {
+	for _, trusted := range []bool{false, true} {
+		record := manyTimes(t, 60, 10_000)
+		b, err := decode(record, nil, noFile, &schemas{}, trusted)
+		if err != nil {
+			t.Fatalf("60 columns of the same bytes: %v", err)
+		}
+		b.Release()
+		record = manyTimes(t, 600, 10_000)
+		if _, err := decode(record, nil, noFile, &schemas{}, trusted); !errors.Is(err, ErrGarbage) {
+			t.Errorf("600 columns of the same bytes: %v", err)
+		}
+	}
+	// What would be refused is not written.
+	column := numbers("a", make([]int64, 1000)...)
+	f, c := column.Schema().Field(0), column.Column(0)
+	file := &Mapped{memory: make([]byte, 8000)}
+	inFile := func([]byte) (*Mapped, int, bool) { return file, 0, true }
+	for _, n := range []int{64, 65} {
+		schema := arrow.NewSchema(slices.Repeat([]arrow.Field{f}, n), nil)
+		_, err := encode(array.NewRecordBatch(schema, slices.Repeat([]arrow.Array{c}, n), 1000), nil, inFile)
+		if (err != nil) != (n > maxTimes) {
+			t.Errorf("%d columns in the same file: %v", n, err)
+		}
+	}
+}
+
+// TestSchemasAreForgotten: what is remembered of schemas is bounded, however large each is.
+func TestSchemasAreForgotten(t *testing.T) {
+	known := &schemas{}
+	for i := range 20 {
+		var fields []arrow.Field
+		for n := range 2000 {
+			fields = append(fields, arrow.Field{Name: fmt.Sprint(i, n), Type: arrow.PrimitiveTypes.Int8})
+		}
+		schema, err := writeSchema(arrow.NewSchema(fields, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := known.read(schema); err != nil {
+			t.Fatal(err)
+		}
+		total := 0
+		for message := range known.of {
+			total += len(message)
+		}
+		if total == 0 || total > maxSchemaBytes || total != known.bytes {
+			t.Fatalf("%d bytes of %d schemas are remembered, and counted as %d", total, len(known.of), known.bytes)
+		}
 	}
 }
 

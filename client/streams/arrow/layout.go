@@ -22,6 +22,7 @@ const (
 	absent      = math.MaxUint32 // in place of a file: there is no such buffer
 	align       = 64
 	inFront     = 24 // of a record in a file of the cache
+	maxTimes    = 64 // so many times as many bytes as a record and its files its buffers have at most
 )
 
 var le = binary.LittleEndian

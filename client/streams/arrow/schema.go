@@ -14,14 +14,16 @@ import (
 // many of them to the same place: reading it would not end. So it is looked at here before.
 
 const (
-	maxDepth   = 64 // of types in types
-	maxSchemas = 64 // that are remembered
+	maxDepth       = 64      // of types in types
+	maxSchemas     = 64      // that are remembered
+	maxSchemaBytes = 1 << 20 // of those: what is made of them takes a multiple
 )
 
 // schemas remembers schemas by their bytes: a stream's batches have the same.
 type schemas struct {
-	mu sync.Mutex
-	of map[string]*arrow.Schema
+	mu    sync.Mutex
+	of    map[string]*arrow.Schema
+	bytes int
 }
 
 func (s *schemas) read(message []byte) (*arrow.Schema, error) {
@@ -38,10 +40,11 @@ func (s *schemas) read(message []byte) (*arrow.Schema, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.of == nil || len(s.of) >= maxSchemas {
-		s.of = map[string]*arrow.Schema{}
+	if s.of == nil || len(s.of) >= maxSchemas || s.bytes+len(message) > maxSchemaBytes {
+		s.of, s.bytes = map[string]*arrow.Schema{}, 0
 	}
 	s.of[string(message)] = found
+	s.bytes += len(message)
 	return found, nil
 }
 

@@ -25,6 +25,8 @@ NODE = struct.Struct("<QqQII")  # length, nulls (-1: not known), offset, buffers
 BUFFER = struct.Struct("<IIQQ")  # file (0: this record), 0, offset, bytes
 ABSENT = 0xFFFFFFFF  # in place of a file: there is no such buffer
 ALIGN = 64
+MAX_FILES = 64  # of a record
+MAX_TIMES = 64  # so many times as many bytes as a record and its files its buffers have at most
 NOTHING = pa.py_buffer(b"")
 
 
@@ -130,6 +132,9 @@ class Encoder:
         self._new: list[tuple[int, int]] = []  # addresses of buffers that are in no file, and their bytes
         for column in batch.columns:
             self._column(column)
+        total = sum(size for _, _, size in self._buffers)
+        if total > MAX_TIMES * (self.new_bytes + sum(length for _, length in self.files.values())):
+            raise TypeError(f"columns that have the same bytes more than {MAX_TIMES} times over: copy them")
 
     def _column(self, column: pa.Array) -> None:
         while isinstance(column, pa.ExtensionArray):
@@ -248,6 +253,8 @@ def decode(data: memoryview | bytes, base: object, open_file: Open, trusted: boo
     view = memoryview(data)
     n_nodes, n_buffers, n_files, schema_bytes, _, rows = _header(view)
     at = HEADER.size + n_files * FILE.size
+    if n_files > MAX_FILES:
+        raise Garbage(f"a batch of {n_files} files")
     files = [open_file(*file) for file in FILE.iter_unpack(view[HEADER.size : at])]
     nodes = NODE.iter_unpack(view[at : at + n_nodes * NODE.size])
     at += n_nodes * NODE.size
@@ -260,6 +267,7 @@ def decode(data: memoryview | bytes, base: object, open_file: Open, trusted: boo
     here = pa.foreign_buffer(whole.address + HEADER.size, whole.size - HEADER.size, base=(base, whole))
 
     def pieces() -> Iterator[pa.Buffer | None]:
+        left = MAX_TIMES * (len(view) + sum(f.size for f in files))
         for file, _, offset, size in buffers:
             if file == ABSENT:
                 yield None
@@ -269,6 +277,9 @@ def decode(data: memoryview | bytes, base: object, open_file: Open, trusted: boo
             of = files[file - 1] if file else here
             if offset + size > of.size:
                 raise Garbage(f"a buffer of {size} bytes from {offset} on, in {of.size} bytes")
+            left -= size
+            if left < 0:
+                raise Garbage(f"a batch whose buffers have the same bytes more than {MAX_TIMES} times over")
             yield of.slice(offset, size)
 
     decoder = _Decoder(nodes, pieces(), trusted)
