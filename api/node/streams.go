@@ -22,7 +22,8 @@ type StreamConfig struct {
 	Objects     int `json:"objects,omitempty"`     // of each partition's ring. 0: 64
 	// Slow is SlowWait ("": that) or SlowSkip.
 	Slow string `json:"slow,omitempty"`
-	// StallMillis bounds how long the writer waits for a consumer that lets go of nothing. 0: 30 s.
+	// StallMillis bounds how long the writer waits for a consumer that lets go of nothing: then it
+	// is moved on, and not waited for again until it has noticed. 0: 30 s.
 	StallMillis int `json:"stallMs,omitempty"`
 	// KeepMillis is for how long what a consumer with a name has not read is held after it has
 	// gone. 0: 30 s.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	api "github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/client/node"
@@ -43,6 +47,8 @@ func TestMain(m *testing.M) {
 		if partitions, err = strconv.Atoi(os.Args[3]); err == nil {
 			err = consume(os.Args[1], os.Args[2], partitions, os.Args[4] == "pull")
 		}
+	case "counter":
+		err = count(os.Args[1], os.Args[2])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -57,9 +63,15 @@ func serve(dir string) error {
 	if err != nil {
 		return err
 	}
+	counted := prometheus.NewRegistry()
+	told, err := server.Listen("unix://"+filepath.Join(dir, "metrics"), server.Access{Mode: 0o600, GID: -1})
+	if err != nil {
+		return err
+	}
+	go func() { _ = http.Serve(told, promhttp.HandlerFor(counted, promhttp.HandlerOpts{})) }()
 	return server.New(server.Config{Store: store.NewMemory(1024), Name: "test", Node: "here", Namespace: "default",
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Streams: &broker.Options{Dir: filepath.Join(dir, "streams")}}).Serve(l)
+		Metrics: counted, Streams: &broker.Options{Dir: filepath.Join(dir, "streams")}}).Serve(l)
 }
 
 // exitWithStdin ends the process when the test has.
@@ -191,6 +203,21 @@ func (p *process) kill() {
 	p.in.Close()
 }
 
+// startServer starts one, and waits until it listens.
+func startServer(t *testing.T, dir string) *process {
+	t.Helper()
+	p := &process{t: t, role: "server", args: []string{dir}}
+	p.start()
+	poll.Until(t, patience, "the server to listen", func() bool {
+		nc, err := net.Dial("unix", filepath.Join(dir, "s"))
+		if err == nil {
+			nc.Close()
+		}
+		return err == nil
+	})
+	return p
+}
+
 // fromEnvironment is a number, or a duration, that a longer run sets.
 func fromEnvironment[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
 	text := os.Getenv(name)
@@ -218,15 +245,7 @@ func TestCrashes(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
-	all := []*process{{t: t, role: "server", args: []string{dir}}}
-	all[0].start()
-	poll.Until(t, patience, "the server to listen", func() bool {
-		nc, err := net.Dial("unix", socket)
-		if err == nil {
-			nc.Close()
-		}
-		return err == nil
-	})
+	all := []*process{startServer(t, dir)}
 	c, err := node.Connect(t.Context(), node.Config{Socket: socket})
 	if err != nil {
 		t.Fatal(err)

@@ -408,7 +408,9 @@ func (p *push) letGo(t *part) {
 func (p *push) tell(t *part) {
 	held := t.done
 	for object := range t.holds {
-		held = min(held, object)
+		if p.page != nil && t.segment.Has(object) { // else it was taken, and is held no more
+			held = min(held, object)
+		}
 	}
 	if p.page != nil && p.cursor.LetGo(t.cell, held, t.next) {
 		futex.Wake(p.cursor.Freed(t.cell))

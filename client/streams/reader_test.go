@@ -574,3 +574,42 @@ func TestHeldForTooLong(t *testing.T) {
 		t.Error(b, err)
 	}
 }
+
+// TestWaitedForAgain: a reader that still has a hold of what was taken from it is waited for as
+// others are, when it reads on.
+func TestWaitedForAgain(t *testing.T) {
+	w := newWorld(t)
+	c, ctx := w.client(), soon(t)
+	const stall = 500 * time.Millisecond
+	config := &api.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: int(stall.Milliseconds())}
+	if _, err := c.OpenStream(ctx, "s", config); err != nil {
+		t.Fatal(err)
+	}
+	append := func(n int) {
+		for range n {
+			if _, err := c.Append(ctx, to("s", strings.Repeat("x", 900))); err != nil { // an object each
+				t.Fatal(err)
+			}
+		}
+	}
+	append(1)
+	r := w.open(Config{Stream: "s"})
+	b, err := r.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := b.Hold()
+	defer h.Release()
+	append(6)
+	if _, err := r.Next(ctx); !errors.Is(err, ErrOverrun) || h.Valid() {
+		t.Fatalf("what was held for too long was not taken: %v", err)
+	}
+	if _, err := r.Next(ctx); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	append(6)
+	if took := time.Since(begin); took < stall {
+		t.Errorf("the reader was waited for for %v", took)
+	}
+}

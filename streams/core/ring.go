@@ -14,7 +14,7 @@ type Rules struct {
 	// Skip moves every consumer on that is behind by the whole ring, without waiting for it.
 	Skip bool
 	// Stall is for how long the writer waits for a consumer that lets go of nothing. Then that one
-	// is moved on.
+	// is moved on, and not waited for again until it has heard of that.
 	Stall int64
 	// Keep is for how long what a consumer with a name has not let go of is held after it has left.
 	Keep int64
@@ -50,6 +50,7 @@ type consumer struct {
 	skip   bool
 	waited bool  // the writer waits for it ...
 	since  int64 // ... since then
+	lost   bool  // it was moved on, and has not said since that it has heard of it: it is not waited for
 	until  int64 // of one that is not there: until when it holds something
 }
 
@@ -157,7 +158,7 @@ func (r *Ring) reclaim(now int64) (moved uint64, blockers []Blocker) {
 				blockers = append(blockers, Blocker{Until: c.until})
 			}
 			continue
-		case c.skip || r.rules.Skip:
+		case c.skip || r.rules.Skip || c.lost:
 			late = append(late, c)
 			continue
 		case !c.waited:
@@ -171,7 +172,7 @@ func (r *Ring) reclaim(now int64) (moved uint64, blockers []Blocker) {
 	}
 	if len(blockers) == 0 { // else nothing is taken from them yet
 		for _, c := range late {
-			c.held, c.waited = r.begun, false
+			c.held, c.waited, c.lost = r.begun, false, !c.skip && !r.rules.Skip
 			moved++
 		}
 	}
@@ -310,6 +311,7 @@ func (r *Ring) LetGo(id ID, held, next uint64) error {
 	if held > c.held {
 		c.held, c.waited = held, false
 	}
+	c.lost = c.lost && held < c.held
 	c.next = max(c.next, next)
 	return nil
 }

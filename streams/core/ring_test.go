@@ -29,6 +29,7 @@ type reader struct {
 	held  uint64
 	next  uint64
 	skip  bool
+	lost  bool // it was moved on, and has not heard of that
 	until int64
 }
 
@@ -72,7 +73,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 			var holders []*reader
 			if needs && begun >= objects {
 				for _, c := range readers {
-					if c.held <= begun-objects && !c.skip && !rules.Skip && (c.there || now < c.until) {
+					if c.held <= begun-objects && !c.skip && !rules.Skip && !c.lost && (c.there || now < c.until) {
 						holders = append(holders, c)
 					}
 				}
@@ -108,6 +109,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 					if begun >= objects && c.held <= begun-objects {
 						if c.there {
 							moved++
+							c.lost = !c.skip && !rules.Skip
 						}
 						c.held = begun // moved on
 						delete(blockedSince, c)
@@ -214,6 +216,12 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 			if !c.there {
 				continue
 			}
+			if c.lost && r.IntN(2) == 0 { // it is where it was, and has done nothing
+				if err := ring.LetGo(c.id, c.held-1, c.next); err != nil {
+					return trace, err
+				}
+				continue
+			}
 			forged := r.IntN(20) == 0
 			held := min(c.held+r.Uint64N(3), uint64(len(m.objects)))
 			next := max(c.next, min(c.next+r.Uint64N(5), m.next))
@@ -229,7 +237,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 				if held > c.held {
 					delete(blockedSince, c)
 				}
-				c.held, c.next = held, next
+				c.held, c.next, c.lost = held, next, false
 			}
 		default: // somebody goes
 			if len(readers) == 0 {
@@ -247,7 +255,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 				readers = append(readers[:n], readers[n+1:]...)
 				continue
 			}
-			c.there, c.until = false, now
+			c.there, c.lost, c.until = false, false, now
 			if !c.skip && !rules.Skip {
 				c.until = now + keep
 			}

@@ -513,7 +513,8 @@ class _Push:
     def _let_go(self, p: _Part) -> None:
         assert self.cursor is not None
         with self.pinning:
-            held = min(p.pins, default=p.object)
+            # What was overwritten is held no more.
+            held = min((n for n in p.pins if p.segment.valid(n)), default=p.object)
             self.cursor.let_go(p.cell, min(held, p.object), self.reader.next_offset[p.number])
 
     def close(self) -> None:
