@@ -179,7 +179,9 @@ def test_a_flood_costs_the_flooder(net):
             f"  {what}: h6 sends {of.sent / of.seconds:,.0f}/s, has {of.answered / of.seconds:,.0f}/s answered; h4: {seen}"
         )
     assert bounded.sent > 2 * RATE * bounded.seconds, "the flood was none"
-    assert dropped > 0
+    # Where others use the processors, too, BMv2 may take less of a flood than the bound.
+    overloaded = net.switch == "bmv2" and bounded.answered < RATE * bounded.seconds / 2
+    assert dropped > 0 or overloaded
     assert bounded.answered <= 1.1 * RATE * bounded.seconds + BURST
     if net.switch == "bmv2":
         # BMv2 looks at every packet of a flood in one thread before its meter drops it, and drops
