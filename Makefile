@@ -12,7 +12,7 @@ HOOK   ?= auto
 KEYS   ?=
 PROFILE ?= 8192
 KEEP   ?=
-# ---- and of `make survive`, `make gateways` and `make nodeapi-histories` ----
+# ---- and of `make survive`, `make gateways`, `make nodeapi-histories` and `make crashes` ----
 SURVIVE ?= interp,tc,xdp,bmv2
 SECONDS ?= 60
 SLOTS   ?= 16384
@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream test-arrow test-arrow-go test-java sim sim-mutants survive gateways nodeapi-histories e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream test-arrow test-arrow-go test-java sim sim-mutants survive gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -200,6 +200,10 @@ gateways: deps ## kill gateways, switches and etcd members while keys move in an
 
 nodeapi-histories: deps ## programs use the node API while its servers, switches and controllers are killed and keys are moved, for SECONDS; the histories must be linearizable, locks, leaders and permits exclusive, services alive, watches complete
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_SURVIVE_SECONDS=$(SECONDS) $(GO) test ./test/system/faults -run '^TestNodeAPI$$' -count 1 -v -timeout $$((3 * $(SECONDS) + 600))s
+
+crashes: deps ## kill the server of streams and its consumers (kill -9) again and again, for SECONDS: no record is lost, none comes twice, and nothing is left of the killed
+	@env NETCRAQ_STREAMS_CRASHES=$(SECONDS)s NETCRAQ_STREAMS_PARTITIONS=4 NETCRAQ_STREAMS_CONSUMERS=6 \
+	  $(GO) test ./client/streams -run '^TestCrashes$$' -count 1 -v -timeout $$((2 * $(SECONDS) + 600))s
 
 # ---- SUITES=clientv3,integration,common,robustness MODES=straight,passed,placed RUN=TestKV ----
 SUITES ?=

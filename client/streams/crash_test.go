@@ -190,6 +190,9 @@ func (p *process) start() {
 	go func(c *exec.Cmd, end chan error) { end <- c.Wait() }(p.cmd, p.end)
 }
 
+// proc is where the kernel says what it has.
+func (p *process) proc() string { return filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid)) }
+
 // kill kills it. That it had ended by itself is a failure.
 func (p *process) kill() {
 	p.t.Helper()
@@ -308,19 +311,24 @@ func TestCrashes(t *testing.T) {
 			complete(t, ofPartition(file, n), next)
 		}
 	}
+	// Consumers have mapped what the last server passed, and nothing of those before.
+	for _, p := range all[1:] {
+		want := 1 + partitions // the cursor page, and segments
+		if p.args[3] == "pull" {
+			want = 0
+		}
+		poll.Until(t, patience, "a consumer to have what it needs", func() bool {
+			return mappings(t, p.proc()) == want && memoryOpen(t, p.proc()) == 0
+		}, func() string {
+			return fmt.Sprintf("%d mappings, want %d, and %d descriptors", mappings(t, p.proc()), want, memoryOpen(t, p.proc()))
+		})
+	}
 	// Of consumers that are gone, nothing is left; nor is of servers that were killed.
 	for _, p := range all[1:] {
 		p.kill()
 	}
-	server := filepath.Join("/proc", strconv.Itoa(all[0].cmd.Process.Pid))
-	mappings := func() int {
-		text, err := os.ReadFile(filepath.Join(server, "maps"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Count(string(text), "netcraq-")
-	}
-	poll.Until(t, patience, "what consumers held to be given back", func() bool { return mappings() == partitions })
+	server := all[0].proc()
+	poll.Until(t, patience, "what consumers held to be given back", func() bool { return mappings(t, server) == partitions })
 	if n := memoryOpen(t, server); n != partitions {
 		t.Errorf("%d descriptors of memory are open, not those of %d segments alone", n, partitions)
 	}
@@ -337,7 +345,7 @@ func TestCrashes(t *testing.T) {
 	if err := c.DeleteStream(soon(t), "s"); err != nil {
 		t.Fatal(err)
 	}
-	if n, open := mappings(), memoryOpen(t, server); n != 0 || open != 0 {
+	if n, open := mappings(t, server), memoryOpen(t, server); n != 0 || open != 0 {
 		t.Errorf("when the stream is deleted there are %d mappings and %d descriptors of memory", n, open)
 	}
 	if there := names(t, filepath.Dir(kept)); len(there) != 0 {
@@ -368,6 +376,16 @@ func complete(t *testing.T, file string, next uint64) {
 	if err != nil || n != next {
 		t.Errorf("%s: %d of %d: %v", filepath.Base(file), n, next, err)
 	}
+}
+
+// mappings is how many files of streams a process has mapped.
+func mappings(t *testing.T, process string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(process, "maps"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(text), "netcraq-")
 }
 
 // memoryOpen is how many descriptors of memory a process has.

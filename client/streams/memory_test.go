@@ -82,7 +82,7 @@ func (s *served) metric(name string) int {
 // kernel is what the kernel says of the server's memory, in bytes: of a file in /proc, by name.
 func (s *served) kernel(file string) map[string]int {
 	s.t.Helper()
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(s.server.cmd.Process.Pid), file))
+	text, err := os.ReadFile(filepath.Join(s.server.proc(), file))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
+	"github.com/netcraq/netcraq/client/streams/internal/passing"
 	"github.com/netcraq/netcraq/internal/futex"
 )
 
@@ -59,22 +58,11 @@ var errGarbage = errors.New("what answers is no node server that passes memory")
 
 // openPush connects, and maps what is passed.
 func openPush(ctx context.Context, r *Reader) (way, error) {
-	socket := r.cfg.Socket
-	if socket == "" {
-		socket = os.Getenv(api.SocketVariable)
-	}
-	if socket == "" {
-		socket = api.DefaultSocket
-	}
-	if strings.HasPrefix(socket, "tcp://") {
-		return nil, api.Errorf(api.CodeInvalidArgument, "set Pull", "memory is passed by a Unix socket only")
-	}
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, "unix", strings.TrimPrefix(socket, "unix://"))
+	nc, err := passing.Dial(ctx, r.cfg.Socket, "set Pull")
 	if err != nil {
 		return nil, err
 	}
-	p := &push{r: r, nc: nc.(*net.UnixConn), ended: make(chan struct{})}
+	p := &push{r: r, nc: nc, ended: make(chan struct{})}
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 	rest, err := p.subscribe()
 	if !stop() && err == nil {
@@ -117,11 +105,7 @@ func (p *push) subscribe() (rest []byte, err error) {
 		return nil, err
 	}
 	var fds []int
-	defer func() {
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
-	}()
+	defer func() { passing.Close(fds) }()
 	in := make([]byte, 0, 64<<10)
 	rights := make([]byte, unix.CmsgSpace(4*(1+stream.MaxPartitions)))
 	for {
@@ -129,7 +113,7 @@ func (p *push) subscribe() (rest []byte, err error) {
 			return nil, errGarbage
 		}
 		n, m, _, _, err := p.nc.ReadMsgUnix(in[len(in):cap(in)], rights)
-		fds = append(fds, descriptors(rights[:m])...)
+		fds = append(fds, passing.Descriptors(rights[:m])...)
 		if err != nil || n == 0 {
 			return nil, errors.Join(errors.New("the connection ended"), err)
 		}
@@ -162,25 +146,6 @@ func (p *push) subscribe() (rest []byte, err error) {
 	}
 }
 
-// descriptors are those that came beside a read.
-func descriptors(rights []byte) (fds []int) {
-	messages, err := unix.ParseSocketControlMessage(rights)
-	if err != nil {
-		return nil
-	}
-	for _, m := range messages {
-		got, err := unix.ParseUnixRights(&m)
-		if err != nil {
-			continue
-		}
-		for _, fd := range got {
-			unix.CloseOnExec(fd)
-		}
-		fds = append(fds, got...)
-	}
-	return fds
-}
-
 // adopt maps what was passed.
 func (p *push) adopt(a *api.SubscribeAnswer, fds []int) (err error) {
 	if p.page, err = mapped(fds[0], stream.CursorBytes, unix.PROT_READ|unix.PROT_WRITE); err != nil {
@@ -208,15 +173,8 @@ func (p *push) adopt(a *api.SubscribeAnswer, fds []int) (err error) {
 	return nil
 }
 
-// mapped maps a file. It has to be as long as it is said to be, and to be sealed so that it stays
-// so: who reads beyond a file's end is sent SIGBUS.
 func mapped(fd, size, rights int) ([]byte, error) {
-	var info unix.Stat_t
-	if err := unix.Fstat(fd, &info); err != nil {
-		return nil, err
-	}
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || size <= 0 || info.Size != int64(size) {
+	if !passing.Whole(fd, int64(size)) {
 		return nil, errGarbage
 	}
 	return unix.Mmap(fd, 0, size, rights, unix.MAP_SHARED)

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/client/streams/internal/passing"
 )
 
 // connection is one to the node's server, by which files are asked for. What it has asked for last
@@ -38,15 +38,11 @@ type answer struct {
 const maxAnswer = 1 << 20
 
 func connect(ctx context.Context, socket string) (*connection, error) {
-	if strings.HasPrefix(socket, "tcp://") {
-		return nil, api.Errorf(api.CodeInvalidArgument, "", "memory is passed by a Unix socket only")
-	}
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, "unix", strings.TrimPrefix(socket, "unix://"))
+	nc, err := passing.Dial(ctx, socket, "")
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{nc: nc.(*net.UnixConn), waiting: map[uint64]chan answer{}}
+	c := &connection{nc: nc, waiting: map[uint64]chan answer{}}
 	go c.listen()
 	return c, nil
 }
@@ -81,7 +77,7 @@ func (c *connection) ask(ctx context.Context, function string, data any) (uint64
 	delete(c.waiting, id)
 	c.mu.Unlock()
 	if !waits { // it was answered at this moment
-		closeAll((<-got).fds)
+		passing.Close((<-got).fds)
 	}
 	c.cancel(id)
 	return 0, answer{}, ctx.Err()
@@ -141,7 +137,7 @@ func (c *connection) listen() {
 	rights := make([]byte, unix.CmsgSpace(4*8))
 	for {
 		n, m, _, _, err := c.nc.ReadMsgUnix(buf, rights)
-		fds = append(fds, descriptors(rights[:max(m, 0)])...)
+		fds = append(fds, passing.Descriptors(rights[:max(m, 0)])...)
 		in = append(in, buf[:max(n, 0)]...)
 		for err == nil {
 			line, rest, ok := bytes.Cut(in, []byte("\n"))
@@ -155,7 +151,7 @@ func (c *connection) listen() {
 			err = errors.New("the server has ended it")
 		}
 		if err != nil {
-			closeAll(fds)
+			passing.Close(fds)
 			c.end(err)
 			return
 		}
@@ -190,29 +186,9 @@ func (c *connection) deliver(line []byte, fds []int) ([]int, error) {
 	delete(c.waiting, a.ID)
 	c.mu.Unlock()
 	if w == nil {
-		closeAll(of.fds)
+		passing.Close(of.fds)
 	} else {
 		w <- of
 	}
 	return fds[told.Descriptors:], nil
-}
-
-// descriptors are those that came beside a read.
-func descriptors(rights []byte) (fds []int) {
-	messages, err := unix.ParseSocketControlMessage(rights)
-	if err != nil {
-		return nil
-	}
-	for _, m := range messages {
-		if got, err := unix.ParseUnixRights(&m); err == nil {
-			fds = append(fds, got...)
-		}
-	}
-	return fds
-}
-
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		_ = unix.Close(fd)
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sort"
 	"sync"
@@ -20,6 +19,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/client/streams/internal/passing"
 )
 
 const maxFiles = api.MaxRecordFiles
@@ -54,12 +54,6 @@ type Files struct {
 
 // NewFiles are the files of a node. It connects when it is to.
 func NewFiles(cfg FilesConfig) *Files {
-	if cfg.Socket == "" {
-		cfg.Socket = os.Getenv(api.SocketVariable)
-	}
-	if cfg.Socket == "" {
-		cfg.Socket = api.DefaultSocket
-	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 30 * time.Second
 	}
@@ -133,7 +127,7 @@ func (f *Files) ask(ctx context.Context, function string, data any) (*asked, err
 	}
 	got := &asked{conn: c, id: id, fds: a.fds}
 	if err := json.Unmarshal(a.data, &got.FileAnswer); err != nil {
-		closeAll(a.fds)
+		passing.Close(a.fds)
 		c.cancel(id)
 		return nil, err
 	}
@@ -196,12 +190,8 @@ func (m *Mapped) Release() {
 }
 
 func mapFile(fd int, size int64, at unsafe.Pointer, protection, flags int) ([]byte, error) {
-	var s unix.Stat_t
-	if err := unix.Fstat(fd, &s); err != nil {
-		return nil, err
-	}
-	if s.Size != size || size < 1 { // what is there is sealed: it stays as long as it is
-		return nil, fmt.Errorf("%w: a file of %d bytes, not %d", ErrGarbage, s.Size, size)
+	if !passing.Whole(fd, size) {
+		return nil, garbage("a file that has not %d bytes for good", size)
 	}
 	p, err := unix.MmapPtr(fd, 0, at, uintptr(size), protection, unix.MAP_SHARED|flags)
 	if err != nil {
@@ -215,7 +205,7 @@ func unmap(b []byte) { _ = unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), u
 // adopt maps what a request has given; the last descriptor is for reading. On failure nothing is
 // held any more.
 func (f *Files) adopt(a *asked) (m *Mapped, err error) {
-	defer closeAll(a.fds)
+	defer passing.Close(a.fds)
 	m = &Mapped{files: f, conn: a.conn, hold: a.id}
 	m.refs.Store(1)
 	if m.id, err = parseName(a.File); err == nil && len(a.fds) == 1 {
@@ -330,11 +320,11 @@ func (f *Files) Make(ctx context.Context, size int) (*Draft, error) {
 		err = garbage("%d descriptors came", len(a.fds))
 	}
 	if err != nil {
-		closeAll(a.fds)
+		passing.Close(a.fds)
 		a.conn.cancel(a.id)
 		return nil, err
 	}
-	closeAll(a.fds[:1])
+	passing.Close(a.fds[:1])
 	return &Draft{m.memory, m, a.fds[1]}, nil
 }
 
@@ -359,7 +349,7 @@ func (d *Draft) Seal(ctx context.Context, key string) (*Mapped, error) {
 		return nil, err
 	}
 	d.mapped = nil
-	closeAll([]int{d.reader})
+	passing.Close([]int{d.reader})
 	return m.files.enter(m), nil
 }
 
@@ -367,7 +357,7 @@ func (d *Draft) Seal(ctx context.Context, key string) (*Mapped, error) {
 func (d *Draft) Discard() {
 	if m := d.mapped; m != nil {
 		d.mapped = nil
-		closeAll([]int{d.reader})
+		passing.Close([]int{d.reader})
 		m.Release()
 	}
 }
@@ -438,7 +428,7 @@ func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 		}
 		return f.unpacked(f.enter(m), trusted)
 	}
-	closeAll(a.fds)
+	passing.Close(a.fds)
 	defer a.conn.cancel(a.id) // others wait until then
 	batch, err := decode(ctx)
 	if err != nil {

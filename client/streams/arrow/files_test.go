@@ -138,23 +138,13 @@ func TestChain(t *testing.T) {
 	}
 	kept.Release()
 	a.Close()
-	if places := mapped(t, ofFile); len(places) != 0 {
-		t.Errorf("files are mapped at %x", places)
-	}
+	noneMapped(t, ofFile)
 }
 
 // copyOf is a batch with memory of the program's own.
 func copyOf(t *testing.T, b arrow.RecordBatch) arrow.RecordBatch {
 	t.Helper()
-	schema, err := writeSchema(b.Schema())
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := encode(b, schema, nowhere)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := decode(e.record(), nil, noFile, &schemas{}, false)
+	got, err := decode(recordOf(t, b), nil, noFile, &schemas{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,9 +228,7 @@ func TestPassedOnWithoutACopy(t *testing.T) {
 	batch.Release()
 	r.Close()
 	last.Close()
-	if places := mapped(t, ofFile); len(places) != 0 {
-		t.Errorf("files are mapped at %x", places)
-	}
+	noneMapped(t, ofFile)
 }
 
 // TestAllocator: what it gives is what an allocator of Arrow has to.
@@ -305,9 +293,7 @@ func TestAllocator(t *testing.T) {
 		a.Free(b)
 	}
 	a.Close()
-	if places := mapped(t, ofFile); len(places) != 0 {
-		t.Errorf("files are mapped at %x", places)
-	}
+	noneMapped(t, ofFile)
 }
 
 // TestAllocatorOfTwoBatches: what a builder still writes to stays writable when a batch is sent
@@ -374,9 +360,7 @@ func TestFilesAreGivenBack(t *testing.T) {
 			t.Fatalf("offset %d, not %d", offset, i)
 		}
 	}
-	if places := mapped(t, ofFile); len(places) != 0 {
-		t.Errorf("files are mapped at %x", places)
-	}
+	noneMapped(t, ofFile)
 	for _, name := range names { // they were in no record
 		poll.Until(t, patience, "it to be given back", func() bool {
 			m, err := files.Open(soon(t), name)
@@ -531,9 +515,7 @@ func TestCache(t *testing.T) {
 	if use("test:2"); decodings.Load() != 2 {
 		t.Errorf("it was decoded %d times", decodings.Load())
 	}
-	if places := mapped(t, ofFile); len(places) != 0 {
-		t.Errorf("files are mapped at %x", places)
-	}
+	noneMapped(t, ofFile)
 }
 
 // TestServerIsGone: what is mapped stays when the server is gone, and files of one that is there
@@ -570,7 +552,5 @@ func TestServerIsGone(t *testing.T) {
 	}
 	m.Release()
 	again.Release()
-	if places := mapped(t, ofFile); len(places) != 0 {
-		t.Errorf("files are mapped at %x", places)
-	}
+	noneMapped(t, ofFile)
 }

@@ -71,16 +71,22 @@ func forty(n int64) arrow.RecordBatch {
 	return numbers("n", values[:]...)
 }
 
-// TestBatchHoldsItsObject: the node does not get back what a batch, or a column of it, is in: not
-// when the reader goes on, and not when it is closed.
-func TestBatchHoldsItsObject(t *testing.T) {
+// ofOneObject is a world with a stream, s, whose objects take a record of forty each: a writer, and
+// a reader that has the first, of -7.
+func ofOneObject(t *testing.T, stallMillis int) (*Writer, *Reader, *Item) {
 	w := newWorld(t)
 	c := w.client()
-	w.stream(c, "s", api.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 3_600_000})
+	w.stream(c, "s", api.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: stallMillis})
 	writer := &Writer{Client: c, Stream: "s"}
 	r := w.read("s", nil)
 	put(t, writer, forty(-7))
-	first := next(t, r)
+	return writer, r, next(t, r)
+}
+
+// TestBatchHoldsItsObject: the node does not get back what a batch, or a column of it, is in: not
+// when the reader goes on, and not when it is closed.
+func TestBatchHoldsItsObject(t *testing.T) {
+	writer, r, first := ofOneObject(t, 3_600_000)
 	kept := array.NewSlice(first.Batch.Column(0), 1, 40).(*array.Int64)
 	var number int64
 	fill(t, writer, &number)
@@ -107,21 +113,13 @@ func TestBatchHoldsItsObject(t *testing.T) {
 	for range 50 {
 		put(t, writer, forty(number))
 	}
-	if places := mapped(t, ofSegment); len(places) != 0 {
-		t.Errorf("it is mapped at %x", places)
-	}
+	noneMapped(t, ofSegment)
 }
 
 // TestBatchThatWasHeldForTooLong: a batch that the node has overwritten says so, and so does its
 // reader.
 func TestBatchThatWasHeldForTooLong(t *testing.T) {
-	w := newWorld(t)
-	c := w.client()
-	w.stream(c, "s", api.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 50})
-	writer := &Writer{Client: c, Stream: "s"}
-	r := w.read("s", nil)
-	put(t, writer, forty(-7))
-	item := next(t, r)
+	writer, r, item := ofOneObject(t, 50)
 	if !item.Valid() {
 		t.Error("it is not valid")
 	}

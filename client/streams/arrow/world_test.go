@@ -253,6 +253,14 @@ func mapped(t testing.TB, kind string) (places [][2]uint64) {
 	return places
 }
 
+// noneMapped fails where this process has a file of a kind mapped.
+func noneMapped(t testing.TB, kind string) {
+	t.Helper()
+	if places := mapped(t, kind); len(places) != 0 {
+		t.Errorf("files are mapped at %x", places)
+	}
+}
+
 // inside says whether all of a batch's buffers are in files of a kind.
 func inside(t testing.TB, b arrow.RecordBatch, kind string) bool {
 	t.Helper()

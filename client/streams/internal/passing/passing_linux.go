@@ -1,0 +1,66 @@
+// Package passing is what a client of a node's server needs that passes memory to it: a connection
+// by the Unix socket, descriptors that came beside what was read, and files that can be mapped.
+package passing
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	api "github.com/netcraq/netcraq/api/node"
+)
+
+// Dial connects to a server. socket "": $NETCRAQ_NODE_SOCKET, else /run/netcraq/node.sock. instead
+// is what to do where it is no Unix socket.
+func Dial(ctx context.Context, socket, instead string) (*net.UnixConn, error) {
+	if socket == "" {
+		socket = os.Getenv(api.SocketVariable)
+	}
+	if socket == "" {
+		socket = api.DefaultSocket
+	}
+	if strings.HasPrefix(socket, "tcp://") {
+		return nil, api.Errorf(api.CodeInvalidArgument, instead, "memory is passed by a Unix socket only")
+	}
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "unix", strings.TrimPrefix(socket, "unix://"))
+	if err != nil {
+		return nil, err
+	}
+	return nc.(*net.UnixConn), nil
+}
+
+// Descriptors are those that came beside a read. They are the caller's.
+func Descriptors(rights []byte) (fds []int) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		if got, err := unix.ParseUnixRights(&m); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}
+
+// Close closes descriptors.
+func Close(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
+// Whole says whether a file is as long as it is said to be, and is sealed so that it stays so: who
+// reads beyond a file's end is sent SIGBUS.
+func Whole(fd int, size int64) bool {
+	var info unix.Stat_t
+	if err := unix.Fstat(fd, &info); err != nil {
+		return false
+	}
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	return err == nil && seals&unix.F_SEAL_SHRINK != 0 && size > 0 && info.Size == size
+}
