@@ -84,7 +84,8 @@ const ahead = 4096
 
 // messages has the client ask for messages while it has some left.
 func (r *reader) messages(ctx context.Context, at js.Consumer) error {
-	all, err := at.Messages(js.PullMaxMessagesWithBytesLimit(ahead, r.batch))
+	all, err := at.Messages(js.PullMaxMessagesWithBytesLimit(ahead, r.batch),
+		js.WithMessagesErrOnMissingHeartbeat(false)) // it asks again
 	if err != nil {
 		return err
 	}

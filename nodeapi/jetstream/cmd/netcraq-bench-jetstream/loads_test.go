@@ -43,7 +43,7 @@ func start(t *testing.T, run func(context.Context, io.Reader, io.Writer) error) 
 func (l *load) say() {
 	l.t.Helper()
 	if _, err := fmt.Fprintln(l.in); err != nil {
-		l.t.Fatal(err)
+		l.t.Fatalf("the load has ended: %v", <-l.ended)
 	}
 }
 
