@@ -149,6 +149,7 @@ test-jetstream: deps ## build the sidecar with NATS JetStream as a source of str
 
 test-slow: build ## the Go tests that take minutes where races are looked for
 	@nice -n 5 $(GO) test -vet=off -timeout 20m -run '^($(WITHOUT_RACE))$$' ./etcd-monitor/guarded ./etcd-monitor/cmd/etcd-monitor ./nodeapi/coordination
+	@NETCRAQ_STREAMS_CRASHES=1m nice -n 5 $(GO) test -vet=off -run '^TestCrashes$$' ./client/streams
 
 # Beside each other, each in a network of its own: they wait more than they compute. What computes has what they leave.
 APART := unshare --net --mount --pid --fork --mount-proc --kill-child sh -c 'ip link set lo up && exec "$$@"' pytest

@@ -218,6 +218,31 @@ func TestHostileSchemas(t *testing.T) {
 	}
 }
 
+// TestHostileDecimals: arrow-go panics when it writes a value whose scale is in no table.
+func TestHostileDecimals(t *testing.T) {
+	for _, c := range []struct {
+		of   arrow.DataType
+		good bool
+	}{
+		{&arrow.Decimal32Type{Precision: 9, Scale: -9}, true},
+		{&arrow.Decimal128Type{Precision: 38, Scale: 38}, true},
+		{&arrow.Decimal256Type{Precision: 1, Scale: -76}, true},
+		{&arrow.Decimal32Type{Precision: 9, Scale: 1 << 30}, false},
+		{&arrow.Decimal64Type{Precision: 19, Scale: 0}, false},
+		{&arrow.Decimal128Type{Precision: 0, Scale: 2}, false},
+		{&arrow.Decimal128Type{Precision: 10, Scale: 39}, false},
+		{&arrow.Decimal256Type{Precision: 10, Scale: -77}, false},
+	} {
+		schema, err := writeSchema(arrow.NewSchema([]arrow.Field{{Name: "a", Type: arrow.ListOf(c.of)}}, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readSchema(schema); (err == nil) != c.good {
+			t.Errorf("%s: %v", c.of, err)
+		}
+	}
+}
+
 // TestHostileSchemaThatIsSmall: some KiB that would be 2^60 columns are refused, and types that are
 // in more others than there may be.
 func TestHostileSchemaThatIsSmall(t *testing.T) {

@@ -100,6 +100,11 @@ func shapeOf(t arrow.DataType) (shape, error) {
 			return shape{}, fmt.Errorf("%s", t)
 		}
 		return shape{form: formBits, width: 8 * int64(t.ByteWidth)}, nil
+	case arrow.DecimalType: // arrow-go looks for the scale in a table when it writes a value
+		most := map[int]int32{32: 9, 64: 18, 128: 38, 256: 76}[t.BitWidth()]
+		if p, s := t.GetPrecision(), t.GetScale(); p < 1 || p > most || s < -most || s > most {
+			return shape{}, fmt.Errorf("%s: it has 1 to %d digits, and as many behind the point at most", t, most)
+		}
 	}
 	switch storage(t).ID() {
 	case arrow.BOOL, arrow.INT8, arrow.INT16, arrow.INT32, arrow.INT64, arrow.UINT8, arrow.UINT16, arrow.UINT32,

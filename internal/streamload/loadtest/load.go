@@ -45,7 +45,7 @@ func Start(t *testing.T, run func(context.Context, io.Reader, io.Writer) error) 
 func (l *Load) Say() {
 	l.t.Helper()
 	if _, err := fmt.Fprintln(l.in); err != nil {
-		l.t.Fatal(err)
+		l.t.Fatalf("the load has ended: %v", <-l.ended)
 	}
 }
 

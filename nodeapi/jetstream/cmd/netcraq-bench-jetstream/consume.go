@@ -85,7 +85,7 @@ const ahead = 1024
 
 // messages has the client ask for messages while it has some left.
 func (r *reader) messages(ctx context.Context, at js.Consumer) error {
-	all, err := at.Messages(js.PullMaxMessages(ahead))
+	all, err := at.Messages(js.PullMaxMessages(ahead), js.WithMessagesErrOnMissingHeartbeat(false)) // it asks again
 	if err != nil {
 		return err
 	}

@@ -69,13 +69,16 @@ func (s *server) run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
+// patient is for how long a server of a busy machine may say nothing.
+const patient = 30 * time.Second
+
 // dial connects.
 func dial(url string) (*client.Conn, js.JetStream, error) {
-	nc, err := client.Connect(url)
+	nc, err := client.Connect(url, client.Timeout(patient))
 	if err != nil {
 		return nil, nil, err
 	}
-	j, err := js.New(nc, js.WithPublishAsyncMaxPending(1<<16))
+	j, err := js.New(nc, js.WithPublishAsyncMaxPending(1<<16), js.WithDefaultTimeout(patient))
 	if err != nil {
 		nc.Close()
 		return nil, nil, err

@@ -208,7 +208,9 @@ final class PushWay implements StreamReader.Way {
 
     private Batch lookAt(Part p) throws IOException {
         Segment s = p.segment;
-        for (;;) {
+        // Each round goes on to another object. There are more rounds than objects only where the
+        // memory changes meanwhile: then the bell is rung, so who looked in vain does not sleep.
+        for (int round = 0; round < s.objects() + 2; round++) {
             long begun = s.begun();
             if (Long.compareUnsigned(p.object, begun) >= 0) {
                 return null;
@@ -281,6 +283,7 @@ final class PushWay implements StreamReader.Way {
                 letGo(p);
             }
         }
+        return null;
     }
 
     /** The object was overwritten: the reader was moved on, to the newest. */

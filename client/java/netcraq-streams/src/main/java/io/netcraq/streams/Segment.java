@@ -71,6 +71,11 @@ final class Segment {
         return objectBytes - OBJECT_HEADER_BYTES;
     }
 
+    /** How many objects the ring has. */
+    int objects() {
+        return objects;
+    }
+
     /** How many objects were ever begun: all before the newest are complete. */
     long begun() {
         return Words.word(header, BEGUN);

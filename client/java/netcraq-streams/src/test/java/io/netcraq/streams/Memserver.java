@@ -24,14 +24,23 @@ public final class Memserver implements AutoCloseable {
     /** Longer than anything takes on a busy machine. */
     public static final Duration PATIENCE = Duration.ofSeconds(60);
 
+    private final String command = System.getenv("NETCRAQ_MEMSERVER");
     private final Path folder;
     private Process process;
     private String tcp;
 
     /** Starts it. */
     public Memserver() throws IOException {
+        if (command == null) {
+            throw new IllegalStateException("NETCRAQ_MEMSERVER is not set: make test-java builds the server and sets it");
+        }
         folder = Files.createTempDirectory("netcraq-java-");
-        start();
+        try {
+            start();
+        } catch (IOException | RuntimeException e) {
+            close();
+            throw e;
+        }
     }
 
     /** Where it listens. */
@@ -46,10 +55,6 @@ public final class Memserver implements AutoCloseable {
 
     /** Starts it, and waits until it listens. */
     public void start() throws IOException {
-        String command = System.getenv("NETCRAQ_MEMSERVER");
-        if (command == null) {
-            throw new IllegalStateException("NETCRAQ_MEMSERVER is not set: make test-java builds the server and sets it");
-        }
         List<String> line = List.of(command, "--socket", socket(), "--streams", folder.resolve("streams").toString(),
                 "--listen", "tcp://127.0.0.1:0");
         process = new ProcessBuilder(line).redirectError(folder.resolve("log").toFile()).start();
@@ -68,7 +73,9 @@ public final class Memserver implements AutoCloseable {
     /** Kills it as kill -9 does. */
     public void kill() throws IOException {
         try {
-            process.destroyForcibly().waitFor();
+            if (process != null) { // it was started
+                process.destroyForcibly().waitFor();
+            }
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }

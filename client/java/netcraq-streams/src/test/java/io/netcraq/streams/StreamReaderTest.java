@@ -24,6 +24,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.BooleanSupplier;
+import java.util.function.Supplier;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -67,9 +68,13 @@ class StreamReaderTest {
     }
 
     private static void until(String what, BooleanSupplier condition) {
+        until(() -> what, condition);
+    }
+
+    private static void until(Supplier<String> what, BooleanSupplier condition) {
         long deadline = System.nanoTime() + Memserver.PATIENCE.toNanos();
         while (!condition.getAsBoolean()) {
-            assertTrue(System.nanoTime() < deadline, "waited in vain for " + what);
+            assertTrue(System.nanoTime() < deadline, () -> "waited in vain for " + what.get());
             try {
                 Thread.sleep(10);
             } catch (InterruptedException e) {
@@ -398,21 +403,37 @@ class StreamReaderTest {
     void leaksNothing() throws Exception {
         server.open("s", "{\"partitions\":4}");
         server.append("s", 0, "x");
-        StreamReader.open(options(Mode.PUSH)).close();
-        String[] before = new File("/proc/self/fd").list();
+        for (Mode mode : Mode.values()) { // what is loaded for it stays
+            StreamReader.open(options(mode)).close();
+        }
+        List<String> before = descriptors();
         for (int i = 0; i < 20; i++) {
             try (StreamReader reader = StreamReader.open(options(i % 2 == 0 ? Mode.PUSH : Mode.PULL))) {
                 assertNotNull(reader.next(Memserver.PATIENCE));
             }
         }
-        int most = before.length + 3; // of the virtual machine itself: what it loads meanwhile
-        until("the descriptors to be closed", () -> new File("/proc/self/fd").list().length <= most);
+        int most = before.size() + 3; // of the virtual machine itself: what it loads meanwhile
+        until(() -> "the descriptors to be closed: " + descriptors() + ", before: " + before,
+                () -> descriptors().size() <= most);
         until("the memory to be unmapped", () -> {
             System.gc();
             return !mapped();
         });
         until("the threads to end", () -> Thread.getAllStackTraces().keySet().stream()
                 .noneMatch(t -> t.getName().equals("netcraq-stream")));
+    }
+
+    /** What this process has open. */
+    private static List<String> descriptors() {
+        List<String> out = new ArrayList<>();
+        for (File f : new File("/proc/self/fd").listFiles()) {
+            try {
+                out.add(Files.readSymbolicLink(f.toPath()).toString());
+            } catch (IOException e) {
+                continue; // it was the one by which this is read, or is closed by now
+            }
+        }
+        return out;
     }
 
     private static boolean mapped() {
