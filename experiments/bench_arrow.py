@@ -23,9 +23,7 @@ round, ``out/bench-arrow.svg`` and ``.png`` a figure.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shutil
 import statistics
 import sys
 import tempfile
@@ -43,7 +41,8 @@ from netcraq import node  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from experiments.bench_streams import COMMAND, Failed, Load, Share, broker, cpu_seconds, marks  # noqa: E402
+from experiments.bench_rounds import Aim, Bench, Failed, show_aims, show_load  # noqa: E402
+from experiments.bench_streams import COMMAND, Load, Share, broker, cpu_seconds, marks  # noqa: E402
 
 STEP = ROOT / "experiments" / "arrow_step.py"
 
@@ -255,17 +254,6 @@ def ratios(ways: dict[str, list[dict[str, Any]]], way: str, other: str, what: st
     return [a[what] / max(0.1, b[what]) for a, b in zip(ways[way], ways[other], strict=True)]
 
 
-@dataclass(frozen=True)
-class Aim:
-    """What was measured beside what was wanted, or what the paper has."""
-
-    what: str
-    measured: str
-    aim: str
-    met: bool | None
-    """None: there is no aim."""
-
-
 def spread(values: list[float]) -> str:
     """The median, and from where to where."""
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
@@ -389,54 +377,25 @@ def draw(todo: list[Case], measured: Measured, folder: Path) -> list[Path]:
     return files
 
 
-def show(console: Console, todo: list[Case], result: dict[str, Any], files: list[Path]) -> None:
+def show(console: Console, todo: list[Case], result: dict[str, Any]) -> None:
     """All that people are told."""
     for table in tables(todo, result["measured"]):
         console.print(table)
     console.print("*: bytes of columns that steps, or the cache, copied into files; what IPC copies is not counted")
-    aims = Table(title="the aims, and the paper's figures")
-    for column in ("", "measured", "aim", ""):
-        aims.add_column(column)
-    for aim in result["aims"]:
-        aims.add_row(aim["what"], aim["measured"], aim["aim"], {None: "", True: "met", False: "MISSED"}[aim["met"]])
-    console.print(aims)
-    load, cores = result["load_average"], result["cores"]
-    console.print(f"load average {load['before'][0]:.1f} before, {load['after'][0]:.1f} after, on {cores} cores")
-    console.print("written: " + ", ".join(str(file) for file in files))
-
-
-def arguments() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="bench_arrow.py", description="Measure batches of Arrow by files of a node, and by Arrow IPC."
-    )
-    parser.add_argument("--seconds", type=float, default=3.0, metavar="N", help="of each run (default 3)")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of all cases, in turn (default 3)")
-    parser.add_argument("--parts", nargs="+", metavar="WORD", help="only those parts whose names have one of these")
-    parser.add_argument("--quick", action="store_true", help="a few cases, one round: whether it works")
-    parser.add_argument("--out", type=Path, default=ROOT / "out", metavar="DIR", help="default out/")
-    return parser
+    show_aims(console, "the aims, and the paper's figures", result["aims"])
+    show_load(console, result)
 
 
 def main() -> int:
     """The command."""
-    options = arguments().parse_args()
-    if options.quick:
-        options.seconds, options.rounds = min(options.seconds, 0.5), 1
-    todo = [c for c in cases(options.quick) if not options.parts or any(word in c.part for word in options.parts)]
-    try:
-        result = go(options, todo, lambda text: print(text, flush=True))
-    except (Failed, OSError, node.NodeError) as why:
-        sys.exit(f"bench_arrow.py: {why}")
-    except KeyboardInterrupt:
-        return 130
-    result["options"] = {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()}
-    options.out.mkdir(parents=True, exist_ok=True)
-    file = options.out / "bench-arrow.json"
-    file.write_text(json.dumps(result, indent=2) + "\n")
-    files = draw(todo, result["measured"], options.out)
-    show(Console(width=max(150, shutil.get_terminal_size().columns)), todo, result, [file, *files])
-    return 0
+    bench = Bench(
+        "bench_arrow",
+        "Measure batches of Arrow by files of a node, and by Arrow IPC.",
+        seconds=3,
+        quick_seconds=0.5,
+        width=150,
+    )
+    return bench.main(cases, go, draw, show)
 
 
 if __name__ == "__main__":

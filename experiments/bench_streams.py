@@ -23,7 +23,6 @@ import argparse
 import itertools
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -41,6 +40,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "client" / "python")]
 from netcraq import node  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
+
+from experiments.bench_rounds import Aim, Bench, Failed, show_aims, show_load  # noqa: E402
 
 COMMAND = ROOT / "bin" / "netcraq-streams"
 JETSTREAM = ROOT / "bin" / "netcraq-bench-jetstream"
@@ -75,10 +76,6 @@ RING = 1 << 20
 
 FULL = 0.85
 """Who has used so much of what it may have was the limit."""
-
-
-class Failed(Exception):
-    """A run that is no measurement."""
 
 
 @dataclass(frozen=True)
@@ -442,17 +439,6 @@ def ratio(ways: dict[str, list[dict[str, Any]]], other: str, what: str = "read")
     return statistics.median(a[what] / max(1, b[what]) for a, b in zip(ways["push"], ways[other], strict=True))
 
 
-@dataclass(frozen=True)
-class Aim:
-    """What was measured beside what was wanted."""
-
-    what: str
-    measured: str
-    aim: str
-    met: bool | None
-    """None: there is no aim."""
-
-
 def judge(todo: list[Case], measured: Measured) -> list[Aim]:
     """Twice the throughput of pull where cores are scarce, and no worse anywhere. Beside JetStream
     there is no aim.
@@ -569,62 +555,29 @@ def draw(todo: list[Case], measured: Measured, folder: Path) -> list[Path]:
     return files
 
 
-def arguments() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="bench_streams.py", description="Measure streams by push, by pull and by JetStream."
-    )
-    parser.add_argument("--seconds", type=float, default=1.0, metavar="N", help="of each run (default 1)")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of all cases, in turn (default 3)")
-    parser.add_argument("--parts", nargs="+", metavar="WORD", help="only those parts whose names have one of these")
-    parser.add_argument("--quick", action="store_true", help="a few cases, one round: whether it works")
-    parser.add_argument("--out", type=Path, default=ROOT / "out", metavar="DIR", help="default out/")
-    return parser
-
-
-def main() -> int:
-    """The command."""
-    options = arguments().parse_args()
-    if options.quick:
-        options.seconds, options.rounds = min(options.seconds, 0.4), 1
-    todo = [c for c in cases(options.quick) if not options.parts or any(word in c.part for word in options.parts)]
-    try:
-        result = go(options, todo, lambda text: print(text, flush=True))
-    except (Failed, OSError, node.NodeError) as why:
-        sys.exit(f"bench_streams.py: {why}")
-    except KeyboardInterrupt:
-        return 130
-    result["options"] = {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()}
-    options.out.mkdir(parents=True, exist_ok=True)
-    file = options.out / "bench-streams.json"
-    file.write_text(json.dumps(result, indent=2) + "\n")
-    files = draw(todo, result["measured"], options.out)
-    show(Console(width=max(170, shutil.get_terminal_size().columns)), todo, result, [file, *files])
-    return 0
-
-
-def show(console: Console, todo: list[Case], result: dict[str, Any], files: list[Path]) -> None:
+def show(console: Console, todo: list[Case], result: dict[str, Any]) -> None:
     """All that people are told."""
     for table in tables(todo, result["measured"]):
         console.print(table)
     console.print("*: a producer used a core of its own: the broker could have taken more")
-    aims = Table(title="the aims")
-    for column in ("", "measured", "aim", ""):
-        aims.add_column(column)
-    for aim in result["aims"]:
-        aims.add_row(aim["what"], aim["measured"], aim["aim"], {None: "", True: "met", False: "MISSED"}[aim["met"]])
-    console.print(aims)
+    show_aims(console, "the aims", result["aims"])
     for what, why in result["left_out"].items():
         console.print(f"left out: {what}: {why}")
-    load, cores = result["load_average"], result["cores"]
     console.print(f"the broker's cores are limited by {result['limited_by']}")
-    console.print(f"load average {load['before'][0]:.1f} before, {load['after'][0]:.1f} after, on {cores} cores")
+    show_load(console, result)
     others = [r["others_cpu"] for ways in result["measured"].values() for rounds in ways.values() for r in rounds]
     if others:
         quiet = statistics.median(others) < 0.1
         text = f"what does not belong to it used {statistics.median(others):.1f} processors meanwhile (the median)"
         console.print(text + ("" if quiet else ": this machine was not calm"))
-    console.print("written: " + ", ".join(str(file) for file in files))
+
+
+def main() -> int:
+    """The command."""
+    bench = Bench(
+        "bench_streams", "Measure streams by push, by pull and by JetStream.", seconds=1, quick_seconds=0.4, width=170
+    )
+    return bench.main(cases, go, draw, show)
 
 
 if __name__ == "__main__":

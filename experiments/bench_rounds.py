@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What benchmarks share that measure all cases again in each round: their command line, how they
+say what was aimed at, and what they leave behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from netcraq import node
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Failed(Exception):
+    """A run that is no measurement."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What was measured beside what was wanted, or what a paper has."""
+
+    what: str
+    measured: str
+    aim: str
+    met: bool | None
+    """None: there is no aim."""
+
+
+def show_aims(console: Console, title: str, aims: list[dict[str, Any]]) -> None:
+    """As a table."""
+    table = Table(title=title)
+    for column in ("", "measured", "aim", ""):
+        table.add_column(column)
+    for aim in aims:
+        table.add_row(aim["what"], aim["measured"], aim["aim"], {None: "", True: "met", False: "MISSED"}[aim["met"]])
+    console.print(table)
+
+
+def show_load(console: Console, result: dict[str, Any]) -> None:
+    """What the machine was busy with."""
+    load, cores = result["load_average"], result["cores"]
+    console.print(f"load average {load['before'][0]:.1f} before, {load['after'][0]:.1f} after, on {cores} cores")
+
+
+class HasPart(Protocol):
+    """A case."""
+
+    @property
+    def part(self) -> str:
+        """What it belongs to."""
+
+
+C = TypeVar("C", bound=HasPart)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One of them: ``NAME.py``, which writes ``out/NAME.json`` (with dashes)."""
+
+    name: str
+    description: str
+    seconds: float
+    """Of a run, if nobody says anything else."""
+
+    quick_seconds: float
+    width: int
+    """What its tables need, in columns."""
+
+    def arguments(self) -> argparse.ArgumentParser:
+        """The command line."""
+        parser = argparse.ArgumentParser(prog=f"{self.name}.py", description=self.description)
+        seconds = f"of each run (default {self.seconds:g})"
+        parser.add_argument("--seconds", type=float, default=self.seconds, metavar="N", help=seconds)
+        parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of all cases, in turn (default 3)")
+        parser.add_argument("--parts", nargs="+", metavar="WORD", help="only those parts whose names have one of these")
+        parser.add_argument("--quick", action="store_true", help="a few cases, one round: whether it works")
+        parser.add_argument("--out", type=Path, default=ROOT / "out", metavar="DIR", help="default out/")
+        return parser
+
+    def main(
+        self,
+        cases: Callable[[bool], Sequence[C]],
+        go: Callable[[argparse.Namespace, list[C], Callable[[str], None]], dict[str, Any]],
+        draw: Callable[[list[C], Any, Path], list[Path]],
+        show: Callable[[Console, list[C], dict[str, Any]], None],
+    ) -> int:
+        """Measure, write down, draw and say."""
+        options = self.arguments().parse_args()
+        if options.quick:
+            options.seconds, options.rounds = min(options.seconds, self.quick_seconds), 1
+        todo = [c for c in cases(options.quick) if not options.parts or any(word in c.part for word in options.parts)]
+        try:
+            result = go(options, todo, lambda text: print(text, flush=True))
+        except (Failed, OSError, node.NodeError) as why:
+            sys.exit(f"{self.name}.py: {why}")
+        except KeyboardInterrupt:
+            return 130
+        result["options"] = {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()}
+        options.out.mkdir(parents=True, exist_ok=True)
+        file = options.out / f"{self.name.replace('_', '-')}.json"
+        file.write_text(json.dumps(result, indent=2) + "\n")
+        files = [file, *draw(todo, result["measured"], options.out)]
+        console = Console(width=max(self.width, shutil.get_terminal_size().columns))
+        show(console, todo, result)
+        console.print("written: " + ", ".join(str(file) for file in files))
+        return 0
