@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -215,6 +216,44 @@ func TestHostileSchemas(t *testing.T) {
 	}
 	if refused < len(good)/4 {
 		t.Errorf("%d were refused", refused)
+	}
+}
+
+// TestHostileBody: a schema's message that says that a body follows is refused before arrow-go makes
+// room for it, of 2^40 bytes for example: also where the table's list of fields ends within the one
+// that says so, which arrow-go's FlatBuffers read all the same.
+func TestHostileBody(t *testing.T) {
+	good, err := writeSchema(all(t).Schema())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := verifier{b: good[8:]}
+	schema := old.follow(old.field(old.word(0), 2))
+	const begin = 40
+	message := func(fields uint16, body uint64) []byte { // the table of a message, before what there was
+		b := make([]byte, 8+begin, 8+begin+len(old.b))
+		le.PutUint32(b, 1<<32-1)
+		le.PutUint32(b[4:], uint32(begin+len(old.b)))
+		m := b[8:]
+		le.PutUint32(m, 16) // where the table is
+		for i, v := range []uint16{fields, 24, 4, 6, 8, 16} {
+			le.PutUint16(m[4+2*i:], v)
+		}
+		le.PutUint32(m[16:], 12) // its fields are listed before it
+		le.PutUint16(m[20:], 4)  // version
+		m[22] = 1                // of a schema
+		le.PutUint32(m[24:], uint32(begin+schema-24))
+		le.PutUint64(m[32:], body)
+		return append(b, old.b...)
+	}
+	for _, fields := range []uint16{11, 12} {
+		if _, err := readSchema(message(fields, 0)); err != nil {
+			t.Errorf("without a body: %v", err)
+		}
+		if _, err := readSchema(message(fields, 1<<20)); !errors.Is(err, ErrGarbage) ||
+			!strings.Contains(err.Error(), "its schema is none") {
+			t.Errorf("with a body, in a list of %d bytes: %v", fields, err)
+		}
 	}
 }
 

@@ -133,7 +133,7 @@ func (v *verifier) field(table uint64, n int) uint64 {
 		return 0
 	}
 	slot := uint64(4 + 2*n)
-	if size := v.half(uint64(vtable)); v.bad || slot+2 > size {
+	if size := v.half(uint64(vtable)); v.bad || slot >= size { // so, and not with slot+2, says arrow-go's FlatBuffers
 		return 0
 	}
 	if at := v.half(uint64(vtable) + slot); at != 0 {
