@@ -180,13 +180,31 @@ def split_target(target: str) -> tuple[str, int]:
     return host, int(port)
 
 
+HELD = 4 << 20
+"""Bytes of answers that the kernel holds for a transport that gets no processor for a while: what
+it cannot hold would be told as lost, though it had come.
+"""
+SO_RCVBUFFORCE = 33
+"""asm-generic/socket.h: SO_RCVBUF past the machine's bound. Python's socket does not name it."""
+
+
+def hold(receiver: socket.socket, size: int) -> None:
+    """Have the kernel hold so many bytes for a socket, or, without the right to, what the machine
+    allows everybody.
+    """
+    try:
+        receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, size)
+    except PermissionError:
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+
+
 class SocketTransport:
     """A UDP socket."""
 
     def __init__(self) -> None:
         """Opens it, at a port that the system chooses."""
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        hold(self._socket, HELD)
         self._socket.bind(("", 0))
         self._socket.setblocking(False)
 
@@ -274,6 +292,8 @@ class ScapyTransport:
             raise GeneratorError(
                 f"opening {interface} for frames: {e} (it takes root, or --transport socket)"
             ) from None
+        # A hundred small frames fill what scapy asks for.
+        hold(self._socket.ins, HELD)
 
     def _header(self, target: str) -> Any:
         """The headers before the packet, made once a target."""

@@ -425,3 +425,40 @@ def test_scapy_transport(value_bits, tmp_path):
     puts = [r for r in rows if r["op"] == "put"]
     assert all(r["status"] == "OK" for r in puts)
     assert out == f"{len(puts)} []\n"
+
+
+BURST = """
+import time
+from experiments import query_generator as qg
+from netcraq import wire
+from netcraq.wire import Op, Packet
+transport, asked, got = qg.ScapyTransport("e0", 128, None), 300, set()
+for request in range(asked):
+    packet = Packet(Op.READ, 1 << 24, request=request)
+    transport.send("10.77.0.2:20035", packet.encode(128))
+end = time.monotonic() + 30
+while len(got) < asked and time.monotonic() < end:
+    got |= {Packet.decode(one.payload, 128).request for one in transport.receive(1)}
+print(len(got), flush=True)
+"""
+
+
+def test_scapy_transport_holds_what_came_while_it_had_no_processor():
+    """All are asked before one answer is taken."""
+    if why := needs_namespaces():
+        pytest.skip(why)
+    with pair_of_namespaces() as (here, there):
+        server = subprocess.Popen(
+            ["ip", "netns", "exec", there, sys.executable, "-c", SERVER, "128"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert server.stdout.readline() == "up\n"
+            command = ["ip", "netns", "exec", here, sys.executable, "-c", BURST]
+            run = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        finally:
+            server.kill()
+            server.wait()
+    assert (run.returncode, run.stdout) == (0, "300\n"), run.stderr

@@ -8,7 +8,6 @@
 package peers
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sync/errgroup"
 )
 
 // Store is a peer, to one worker. It is used by one goroutine at a time.
@@ -114,23 +114,31 @@ func verify(b []byte, key, length int) error {
 	return nil
 }
 
-// Fill writes every key once, so that a read always finds a value.
+// Fill writes every key once, so that a read always finds a value. As many writes are on their way
+// at once as there will be queries.
 func Fill(ctx context.Context, p Peer, cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	s, err := p.Open(ctx, 0)
-	if err != nil {
-		return err
+	group, ctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for i := range min(cfg.Outstanding, cfg.Keys) {
+		group.Go(func() error {
+			s, err := p.Open(ctx, i)
+			if err != nil {
+				return err
+			}
+			for k := int(next.Add(1)) - 1; k < cfg.Keys && err == nil; k = int(next.Add(1)) - 1 {
+				b := make([]byte, cfg.ValueBytes)
+				value(b, k, 0)
+				if err = s.Put(ctx, KeyName(k), b); err != nil {
+					err = fmt.Errorf("writing key %s: %w", KeyName(k), err)
+				}
+			}
+			return errors.Join(err, s.Close())
+		})
 	}
-	b := make([]byte, cfg.ValueBytes)
-	for k := range cfg.Keys {
-		value(b, k, 0)
-		if err := s.Put(ctx, KeyName(k), bytes.Clone(b)); err != nil {
-			return errors.Join(fmt.Errorf("writing key %s: %w", KeyName(k), err), s.Close())
-		}
-	}
-	return s.Close()
+	return group.Wait()
 }
 
 // Run puts load on a peer whose keys have been filled.
