@@ -24,6 +24,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -251,13 +252,26 @@ class Load:
         self.process.stderr.close()
 
 
+DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
+"""Whoever kills a benchmark leaves no broker behind. Loads end with their standard input."""
+
+
+def end_orderly() -> None:
+    """Have SIGTERM end this program as Ctrl-C does: with all that it began."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
 @contextmanager
 def broker(command: list[str], share: Share, cores: float) -> Iterator[tuple[int, str]]:
     """A broker: its process, and what it says when it serves. Its limit is there before it begins,
     when Go looks how many cores it has.
     """
     process = subprocess.Popen(
-        ["sh", "-c", 'read -r _ && exec "$@"', "sh", *command],
+        [*DIE_WITH_PARENT, "sh", "-c", 'read -r _ && exec "$@"', "sh", *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -585,6 +599,7 @@ def arguments() -> argparse.ArgumentParser:
 def main() -> int:
     """The command."""
     options = arguments().parse_args()
+    end_orderly()
     if options.quick:
         options.seconds, options.rounds = min(options.seconds, 0.4), 1
     todo = [c for c in cases(options.quick) if not options.parts or any(word in c.part for word in options.parts)]

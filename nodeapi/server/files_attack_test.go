@@ -237,8 +237,8 @@ func TestRewritableFiles(t *testing.T) {
 
 const opened = `{"id":%d,"func":"openFiles","data":{%s}}`
 
-// What openFiles opens a connection holds until it gives it back, as often as it opened it, or ends;
-// what it gives back it gives back also where the rest is refused, and nobody else's.
+// What openFiles opens a connection holds until it gives it back, as often as it opened it, or
+// ends; what it gives back it gives back also where the rest is refused, and nobody else's.
 func TestOpenFiles(t *testing.T) {
 	s, path := start(t, Config{})
 	left := func() int {

@@ -30,9 +30,6 @@ func openFiles(ctx context.Context, k *call, d *node.OpenFilesData) (any, error)
 	if len(d.GiveBack) > node.MaxAskedFiles {
 		return nil, invalid("%d files to give back; %d at most", len(d.GiveBack), node.MaxAskedFiles)
 	}
-	if len(d.Files)+len(d.GiveBack) == 0 {
-		return nil, invalid("give files or giveBack")
-	}
 	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
 		// What is given back needs no right, which may be gone.
@@ -41,6 +38,9 @@ func openFiles(ctx context.Context, k *call, d *node.OpenFilesData) (any, error)
 		}
 		k.c.giveBack(ns, d.GiveBack)
 		return nil, err
+	}
+	if len(d.Files)+len(d.GiveBack) == 0 {
+		return nil, invalid("give files or giveBack")
 	}
 	opened, err := b.Files().Open(ns, d.Files) // first: of what is in both nothing is lost
 	k.c.giveBack(ns, d.GiveBack)
@@ -169,8 +169,8 @@ func (c *conn) unhold(gone []*files.File) {
 	c.account.Unwatch(len(gone))
 }
 
-// flight are descriptors that went with answers of requests that are over: nothing waits for them to
-// be read, so they are looked after, and who does not read them is cut off.
+// flight are descriptors that went with answers of requests that are over: nothing waits for them
+// to be read, so they are looked after, and who does not read them is cut off.
 type flight struct {
 	n     int
 	since time.Time

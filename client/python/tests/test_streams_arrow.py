@@ -386,7 +386,7 @@ def gone(where: str, name: str) -> bool:
 
 
 def test_many_files_at_once(server: str, files: arrow.Files) -> None:
-    """What a record refers to is asked for at once, and what was let go of is given back with it."""
+    """What a record refers to is asked for at once, with what was let go of, given back."""
     columns_of = [pa.array(range(n, n + 1000)) for n in range(3)]
     used = []
     for n, column in enumerate(columns_of):
@@ -405,6 +405,24 @@ def test_many_files_at_once(server: str, files: arrow.Files) -> None:
         twice = [other.open(made[0].name), *other.open_all([made[1].name, made[0].name, made[0].name])]
         assert twice[0] is twice[2] is twice[3]
         assert other.asked[5:] == [("openFiles", 1, 3), ("openFiles", 1, 0)]
+
+
+def test_older_servers(server: str, files: arrow.Files) -> None:
+    """A server that has no openFiles is asked for one file at a time."""
+
+    class Older(Asked):
+        def _exchange(self, func: str, data: dict[str, Any]) -> tuple[int, dict[str, Any], list[int]]:
+            return super()._exchange({"openFiles": "openFilez"}.get(func, func), data)
+
+    names = [files.make(64).seal("a" * (n + 1)).name for n in range(3)]
+    with Older(server) as other:
+        for _ in range(2):
+            opened = other.open_all(names)
+            assert [mapped.name for mapped in opened] == names
+            del opened
+            gc.collect()
+        funcs = [func for func, _, _ in other.asked]
+        assert (funcs.count("openFilez"), funcs.count("openFile"), funcs.count("cancel")) == (1, 6, 6)
 
 
 def test_unused_files_are_given_back(server: str) -> None:

@@ -170,6 +170,7 @@ class Files:
         self._lock = threading.Lock()
         self._socket: Any = None
         self._generation = 0  # counts connections: what was held by one before is not any more
+        self._singly = False  # the server has no openFiles
         self._last = 0
         self._buffer = b""
         self._fds: list[int] = []
@@ -405,10 +406,17 @@ class Files:
 
     def _opened(self, names: list[str], trusted: bool) -> list[Mapped]:
         data = {"files": names, "rewritable": trusted}
+        if self._singly:
+            return [self._opened_alone(name, trusted) for name in names]
         try:
             told, fds, generation = self._ask_for(data)
         except node.Unavailable:  # the connection had ended
             told, fds, generation = self._ask_for(data)
+        except node.InvalidArgument as e:
+            if "there is no function" not in str(e):
+                raise
+            self._singly = True
+            return self._opened(names, trusted)
         mapped = []
         with _closed(fds):
             try:
@@ -425,6 +433,15 @@ class Files:
                     raise Garbage("what answers is no node server that passes memory") from None
                 raise
         return [self._enter(one) for one in mapped]
+
+    def _opened_alone(self, name: str, trusted: bool) -> Mapped:
+        """By openFile, which older servers have, too."""
+        data = {"file": name, "rewritable": trusted}
+        try:
+            answer = self._ask("openFile", data)
+        except node.Unavailable:
+            answer = self._ask("openFile", data)
+        return self._enter(self._adopt(*answer))
 
     def _ask_for(self, data: dict[str, Any]) -> tuple[dict[str, Any], list[int], int]:
         """Ask for files, and give back others. What is answered is of a connection."""
