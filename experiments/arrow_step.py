@@ -76,8 +76,8 @@ def received(path: str) -> Iterator[pa.RecordBatch]:
         yield from pa.ipc.open_stream(file)
 
 
-def read(o: argparse.Namespace, files: arrow.Files) -> Iterator[pa.RecordBatch]:
-    """From a stream, by reference."""
+def read(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.RecordBatch]:
+    """From a stream: what is in its ring, or in files."""
     with arrow.read(o.source, socket=o.socket, files=files, trusted=o.trusted, start="earliest") as reader:
         for item in reader:
             batch = item.batch
@@ -140,9 +140,9 @@ def sent(paths: list[str]) -> Callable[[pa.RecordBatch], None]:
     return send
 
 
-def appended(o: argparse.Namespace, client: node.Client, files: arrow.Files) -> Callable[[pa.RecordBatch], None]:
+def appended(o: argparse.Namespace, client: node.Client, files: arrow.Files | None) -> Callable[[pa.RecordBatch], None]:
     """To a stream; it waits while that has no room."""
-    writer = arrow.Writer(client, o.to, files=files, rewritable=o.rewritable)
+    writer = arrow.Writer(client, o.to, files=files, rewritable=o.rewritable)  # without files: in the ring
 
     def append(batch: pa.RecordBatch) -> None:
         while True:
@@ -202,7 +202,6 @@ def work(o: argparse.Namespace, done: Done) -> None:
     if o.to.startswith("ipc:"):
         to = sent(o.to.removeprefix("ipc:").split(","))
     elif o.to:
-        assert files is not None
         client = node.connect(o.socket, timeout=120)
         to = appended(o, client, files)
     print("ready", flush=True)
@@ -214,7 +213,6 @@ def work(o: argparse.Namespace, done: Done) -> None:
     elif o.source.startswith("ipc:"):
         source = received(o.source.removeprefix("ipc:"))
     else:
-        assert files is not None
         source = read(o, files)
     kept: collections.deque[pa.RecordBatch] = collections.deque(maxlen=o.keep)
     for batch in source:
@@ -254,10 +252,11 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=0, help="how many it makes; 0: until it is ended")
     parser.add_argument("--keep", type=int, default=4, help="how many it keeps")
     parser.add_argument("--trusted", action="store_true")
+    parser.add_argument("--ring", action="store_true", help="in the stream's own memory, without files")
     parser.add_argument("--rewritable", action="store_true", help="of files that are used again")
     o = parser.parse_args()
     done = Done()
-    if o.cache or not all(not x or x.startswith("ipc:") for x in (o.source, o.to)):
+    if o.cache or (not o.ring and not all(not x or x.startswith("ipc:") for x in (o.source, o.to))):
         done.files = arrow.Files(o.socket)
 
     def run() -> None:

@@ -6,6 +6,8 @@ can be had without its kernel module, on one machine.
 
 * *one input, many consumers*: one program makes batches, and 1 to 16 add up what is in them; by
   sealed files, by files that are written again, and by a socket for each consumer.
+* *small batches*: the same with batches that fit into the ring of a stream, where they are written
+  by the node, as well.
 * *a chain of steps*: each makes one column anew and passes the batch on; by reference, with all
   columns copied into a new file, and by sockets.
 * *the cache*: programs that read the same Parquet files, with what was decoded shared, and not.
@@ -46,10 +48,16 @@ from experiments.bench_streams import COMMAND, Load, Share, broker, cpu_seconds,
 
 STEP = ROOT / "experiments" / "arrow_step.py"
 
-CONSUMERS, CHAIN, CACHE = "one input, many consumers", "a chain of steps", "the cache, of Parquet"
+CONSUMERS, SMALL, CHAIN, CACHE = (
+    "one input, many consumers",
+    "small batches, many consumers",
+    "a chain of steps",
+    "the cache, of Parquet",
+)
 
 WAYS = {
     CONSUMERS: ("sealed", "rewritable", "ipc"),
+    SMALL: ("ring", "sealed", "rewritable", "ipc"),
     CHAIN: ("references", "rewritable", "copies", "ipc"),
     CACHE: ("cache", "each decodes"),
 }
@@ -57,6 +65,9 @@ WAYS = {
 
 ROWS, COLUMNS = 1 << 17, 4
 """Of a batch: 4 MiB of numbers of 64 bits."""
+
+SMALL_ROWS = 1 << 12
+"""Of a batch of 128 KiB: the message by which a record is appended has 256 KiB at most."""
 
 OBJECTS = 16
 """Of the ring of a stream: records that refer to files, so as many batches are there at most."""
@@ -73,6 +84,7 @@ class Case:
     """Of consumers, of steps, or of programs that decode."""
     touch: int = COLUMNS
     """How many columns the last one adds up."""
+    rows: int = ROWS
 
     @property
     def name(self) -> str:
@@ -83,9 +95,10 @@ class Case:
 def cases(quick: bool) -> list[Case]:
     """All that is measured."""
     if quick:
-        return [Case(CONSUMERS, 2), Case(CHAIN, 2), Case(CACHE, 2)]
+        return [Case(CONSUMERS, 2), Case(SMALL, 2, rows=SMALL_ROWS), Case(CHAIN, 2), Case(CACHE, 2)]
     out = [Case(CONSUMERS, n) for n in (1, 2, 4, 8, 16)]
     out += [Case(CONSUMERS, n, touch=1) for n in (1, 8)]
+    out += [Case(SMALL, n, rows=SMALL_ROWS) for n in (1, 8)]
     out += [Case(CHAIN, n) for n in (1, 2, 4, 8)]
     out += [Case(CACHE, n) for n in (1, 2, 4, 8)]
     return out
@@ -96,15 +109,15 @@ def cases(quick: bool) -> list[Case]:
 
 def processes(case: Case, way: str, directory: str, where: str) -> Iterator[tuple[str, list[str]]]:
     """What is started, in this order: its role, and the arguments of its arrow_step.py."""
-    common = ["--socket", where, "--rows", str(ROWS), "--columns", str(COLUMNS)]
+    common = ["--socket", where, "--rows", str(case.rows), "--columns", str(COLUMNS)]
     if case.part == CACHE:
         for _ in range(case.count):
             yield "last", [*common, "--parquet", directory, *(["--cache"] if way == "cache" else [])]
         return
-    files = {"rewritable": ["--rewritable", "--trusted"]}.get(way, [])
+    files = {"rewritable": ["--rewritable", "--trusted"], "ring": ["--ring"]}.get(way, [])
     # Who keeps batches of a ring keeps its writer from going on, so the last ones keep few.
     last = [*common, *files, "--touch", str(case.touch), "--keep", "1"]
-    if case.part == CONSUMERS:
+    if case.part in (CONSUMERS, SMALL):
         to = [f"ipc:{directory}/{n}" for n in range(case.count)] if way == "ipc" else ["s0"] * case.count
         made = "ipc:" + ",".join(t.removeprefix("ipc:") for t in to) if way == "ipc" else "s0"
         yield "first", [*common, *files, "--to", made]
@@ -176,8 +189,9 @@ def measure(case: Case, way: str, seconds: float, parquets: str) -> dict[str, An
         stack.callback(share.close)
         pid, _ = stack.enter_context(broker([str(COMMAND), "serve", "--socket", where], share, 0))
         with node.connect(where) as client:
+            size = 256 << 10 if way == "ring" else 1024  # of one record, which has 700 bytes, or a batch
             for n in range(case.count + 1 if case.part == CHAIN else 1):
-                client.open_stream(f"s{n}", {"partitions": 1, "objectBytes": 4096, "objects": OBJECTS})
+                client.open_stream(f"s{n}", {"partitions": 1, "objectBytes": size, "objects": OBJECTS})
         loads: list[tuple[str, Load]] = []
         for role, options in processes(case, way, parquets if case.part == CACHE else directory, where):
             load = Load([sys.executable, str(STEP), *options])
@@ -187,8 +201,8 @@ def measure(case: Case, way: str, seconds: float, parquets: str) -> dict[str, An
             load.say()
         all_of = [load for _, load in loads]
         lasts = [load for role, load in loads if role == "last"]
-        until(lasts, 2)
-        time.sleep(seconds / 4)  # rings fill
+        until(lasts, OBJECTS + 2)  # rings are full, and files that are used again are there
+        time.sleep(seconds / 4)
         first, used, begun = marks(all_of), cpu_seconds(pid), time.monotonic()
         time.sleep(seconds)
         until(lasts, 4 + max(m["batches"] for m, (role, _) in zip(first, loads, strict=True) if role == "last"))
@@ -209,7 +223,10 @@ def measure(case: Case, way: str, seconds: float, parquets: str) -> dict[str, An
         "cpu_roles": {role: round(sum(each), 3) for role, each in roles.items()},
         **{
             # The first one's batches are born in files.
-            what: sum(b[what] - a[what] for (role, _), a, b in zip(loads, first, last, strict=True) if role != "first")
+            what: round(
+                sum(b[what] - a[what] for (role, _), a, b in zip(loads, first, last, strict=True) if role != "first")
+                / took
+            )
             for what in ("copied", "shared")
         },
         "pss": round(pss, 1),
@@ -267,7 +284,9 @@ def judge(todo: list[Case], measured: Measured) -> list[Aim]:
     for case in todo:
         base = WAYS[case.part][-1]
         ways = measured[case.name]
-        count = {CONSUMERS: "consumers", CHAIN: "steps", CACHE: "programs"}[case.part]
+        count = {CONSUMERS: "consumers", SMALL: "consumers, small batches", CHAIN: "steps", CACHE: "programs"}[
+            case.part
+        ]
         looks = "" if case.touch == COLUMNS else f", who look at {case.touch} of {COLUMNS} columns"
         for way in WAYS[case.part][:-1]:
             by_clock, by_cpu = (ratios(ways, way, base, what) for what in ("mib", "mib_per_cpu"))
@@ -365,7 +384,7 @@ def draw(todo: list[Case], measured: Measured, folder: Path) -> list[Path]:
         ax.set_title(part, fontsize=10)
         ax.set_xscale("log", base=2)
         ax.set_ylim(bottom=0)
-        ax.set_xlabel({CONSUMERS: "consumers", CHAIN: "steps", CACHE: "programs"}[part])
+        ax.set_xlabel({CHAIN: "steps", CACHE: "programs"}.get(part, "consumers"))
         ax.legend(fontsize=8)
     axes[0][0].set_ylabel("MiB a second, at all who read last")
     figure.tight_layout()
@@ -381,7 +400,7 @@ def show(console: Console, todo: list[Case], result: dict[str, Any]) -> None:
     """All that people are told."""
     for table in tables(todo, result["measured"]):
         console.print(table)
-    console.print("*: bytes of columns that steps, or the cache, copied into files; what IPC copies is not counted")
+    console.print("*: columns that steps, or the cache, copied into files; what IPC copies is not counted")
     show_aims(console, "the aims, and the paper's figures", result["aims"])
     show_load(console, result)
 

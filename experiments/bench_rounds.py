@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,15 @@ def show_load(console: Console, result: dict[str, Any]) -> None:
     """What the machine was busy with."""
     load, cores = result["load_average"], result["cores"]
     console.print(f"load average {load['before'][0]:.1f} before, {load['after'][0]:.1f} after, on {cores} cores")
+
+
+def end_orderly() -> None:
+    """Have SIGTERM end this program as Ctrl-C does: with all that it began."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 class HasPart(Protocol):
@@ -96,6 +106,7 @@ class Bench:
     ) -> int:
         """Measure, write down, draw and say."""
         options = self.arguments().parse_args()
+        end_orderly()
         if options.quick:
             options.seconds, options.rounds = min(options.seconds, self.quick_seconds), 1
         todo = [c for c in cases(options.quick) if not options.parts or any(word in c.part for word in options.parts)]

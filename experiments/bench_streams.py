@@ -248,13 +248,17 @@ class Load:
         self.process.stderr.close()
 
 
+DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
+"""Whoever kills a benchmark leaves no broker behind. Loads end with their standard input."""
+
+
 @contextmanager
 def broker(command: list[str], share: Share, cores: float) -> Iterator[tuple[int, str]]:
     """A broker: its process, and what it says when it serves. Its limit is there before it begins,
     when Go looks how many cores it has.
     """
     process = subprocess.Popen(
-        ["sh", "-c", 'read -r _ && exec "$@"', "sh", *command],
+        [*DIE_WITH_PARENT, "sh", "-c", 'read -r _ && exec "$@"', "sh", *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

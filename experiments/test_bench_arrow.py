@@ -6,8 +6,12 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -105,3 +109,42 @@ def test_it_measures(tmp_path: Path) -> None:
     assert chain["references"][0]["shared"] > 2 * chain["references"][0]["copied"]  # three columns of four
     assert chain["copies"][0]["shared"] == 0
     assert (tmp_path / "bench-arrow.png").stat().st_size > 1000
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process, that has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(what: str, done: Callable[[], bool]) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + 120
+    while not done():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_is_left(tmp_path: Path, how: signal.Signals) -> None:
+    """Whoever kills it leaves no process behind, and whoever ends it no file either."""
+    pytest.importorskip("pyarrow", reason="Arrow has tests of its own: make test-arrow")
+    if not bench.COMMAND.exists():
+        pytest.skip(f"there is no {bench.COMMAND}: make build")
+    command = [sys.executable, bench.__file__, "--seconds", "60", "--parts", "chain", "--out", str(tmp_path / "out")]
+    (tmp_path / "tmp").mkdir()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(tmp_path / "tmp")})
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        until("the broker and three programs to be there", lambda: len(children.read_text().split()) >= 4)
+        begun = [int(pid) for pid in children.read_text().split()]
+        process.send_signal(how)
+        process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+    until("all to have ended", lambda: not any(map(alive, begun)))
+    if how == signal.SIGTERM:
+        assert not list((tmp_path / "tmp").iterdir())

@@ -113,6 +113,8 @@ const (
 	FuncMakeFile = "makeFile"
 	FuncSealFile = "sealFile"
 	FuncOpenFile = "openFile"
+	// FuncOpenFiles opens some for the connection, and gives back others.
+	FuncOpenFiles = "openFiles"
 	// FuncRewriteFile asks which of a maker's rewritable files are free.
 	FuncRewriteFile = "rewriteFile"
 )

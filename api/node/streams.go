@@ -320,3 +320,28 @@ type OpenFileData struct {
 	// Rewritable: it may be one that its maker can still write to. Otherwise such a one is refused.
 	Rewritable bool `json:"rewritable,omitempty"`
 }
+
+// OpenFilesData asks for files that the connection holds: all of them, or none. GiveBack names some
+// that it holds, which is done in any case, after the others are opened; what it does not hold is
+// passed over. What was opened several times is given back as often.
+type OpenFilesData struct {
+	Namespace string   `json:"namespace,omitempty"`
+	Files     []string `json:"files,omitempty"`    // MaxRecordFiles at most
+	GiveBack  []string `json:"giveBack,omitempty"` // MaxAskedFiles at most
+	// Rewritable: they may be such as their maker can still write to.
+	Rewritable bool `json:"rewritable,omitempty"`
+}
+
+// OpenFilesAnswer comes with Descriptors (SCM_RIGHTS), one for each file, for reading, as they were
+// asked for.
+type OpenFilesAnswer struct {
+	Descriptors int          `json:"descriptors"`
+	Files       []OpenedFile `json:"files"`
+}
+
+// OpenedFile is one of them.
+type OpenedFile struct {
+	File       string `json:"file"`
+	Bytes      int64  `json:"bytes"`
+	Rewritable bool   `json:"rewritable,omitempty"`
+}

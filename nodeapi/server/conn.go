@@ -61,6 +61,9 @@ type conn struct {
 	noticed bool
 	// owner is of the leases that the connection has; nil: it needed none yet.
 	owner *coordination.Owner
+
+	held   held
+	flight flight
 }
 
 // call is one request that is under way.
@@ -79,6 +82,8 @@ type call struct {
 	reading atomic.Bool
 	cost    int64 // of the budget
 	watches int
+	// descriptors go with the answer, if that is no error.
+	descriptors []*os.File
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
@@ -382,6 +387,9 @@ func (c *conn) finished(k *call, answer any, err error) {
 		c.watched -= k.watches
 		c.room.Broadcast()
 	}
+	if len(k.descriptors) > 0 {
+		c.sendBeside(k.descriptors)
+	}
 	c.push(text)
 	c.mu.Unlock()
 	if k.f.inline == nil {
@@ -649,6 +657,7 @@ func (c *conn) end() {
 	if c.client != nil {
 		c.client.leave()
 	}
+	c.giveAllBack()
 	if c.account != nil {
 		c.account.Close()
 	}

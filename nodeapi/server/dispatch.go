@@ -119,6 +119,7 @@ func init() {
 		node.FuncSealFile: writes(sealFile),
 		node.FuncOpenFile: watches(func(*node.OpenFileData) int { return 1 }, openFile),
 
+		node.FuncOpenFiles:   short(reads(openFiles)),
 		node.FuncRewriteFile: waits(rewriteFile),
 	}
 }

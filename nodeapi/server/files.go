@@ -73,8 +73,7 @@ func openFile(ctx context.Context, k *call, d *node.OpenFileData) (any, error) {
 		}
 		if f.Rewritable && !d.Rewritable {
 			f.Release()
-			return nil, node.Errorf(node.CodeInvalidArgument, "read with trusted, where all who append are",
-				"the file is rewritable: its maker may change it while it is read")
+			return nil, errRewritable()
 		}
 		return nil, k.lend(ctx, f, 1, f.Reader)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -232,4 +233,115 @@ func TestRewritableFiles(t *testing.T) {
 		n, _, _, _, _ := s.streams.Files().Count()
 		return n == 0
 	})
+}
+
+const opened = `{"id":%d,"func":"openFiles","data":{%s}}`
+
+// What openFiles opens a connection holds until it gives it back, as often as it opened it, or
+// ends; what it gives back it gives back also where the rest is refused, and nobody else's.
+func TestOpenFiles(t *testing.T) {
+	s, path := start(t, Config{})
+	left := func() int {
+		n, _, _, _, _ := s.streams.Files().Count()
+		return n
+	}
+	h, l := newHostile(t, path), newHostile(t, path)
+	a, b := h.written(1, "a"), h.written(3, "bb")
+	both := fmt.Sprintf(`"files":["%s","%s","%s"]`, a.File, b.File, a.File)
+	text := l.ask(fmt.Sprintf(opened, 1, both), `"descriptors":3`)
+	if len(l.fds) != 3 || !strings.Contains(text, fmt.Sprintf(`{"file":"%s","bytes":2}`, b.File)) || strings.Contains(text, "more") {
+		t.Fatalf("%d descriptors came with %s", len(l.fds), text)
+	}
+	for i, want := range []string{"a", "bb", "a"} {
+		got := make([]byte, 4)
+		if n, err := unix.Pread(l.fds[i], got, 0); err != nil || string(got[:n]) != want {
+			t.Errorf("%d: %q, %v", i, got[:n], err)
+		}
+		if _, err := unix.Mmap(l.fds[i], 0, 1, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+			t.Errorf("%d: mapped for writing", i)
+		}
+	}
+	h.close() // its maker is gone: who opened them holds them
+	m := newHostile(t, path)
+	m.ask(fmt.Sprintf(opened, 1, fmt.Sprintf(`"giveBack":["%s","%s","x"]`, a.File, b.File)), `"descriptors":0`)
+	l.ask(fmt.Sprintf(opened, 2, fmt.Sprintf(`"giveBack":["%s"]`, a.File)), `"files":[]`) // once of twice
+	m.ask(fmt.Sprintf(opened, 2, `"files":["`+a.File+`"]`), `"descriptors":1`)
+	if left() != 2 {
+		t.Fatalf("%d files", left())
+	}
+	// Both at once, of the same file, which nobody else holds: it is not lost between.
+	l.ask(fmt.Sprintf(opened, 3, fmt.Sprintf(`"files":["%s"],"giveBack":["%s"]`, b.File, b.File)), `"descriptors":1`)
+	// All or none, and what is given back is.
+	l.ask(fmt.Sprintf(opened, 4, fmt.Sprintf(`"files":["%s","0"],"giveBack":["%s","%s"]`, b.File, a.File, a.File)), `there is no file`)
+	m.ask(fmt.Sprintf(opened, 3, fmt.Sprintf(`"giveBack":["%s"]`, a.File)), `"files":[]`)
+	if left() != 1 {
+		t.Errorf("%d files, of which one is held", left())
+	}
+	l.close()
+	poll.Until(t, patience, "what the dead held to be given back", func() bool { return left() == 0 })
+}
+
+// Of whom openFiles refuses, and what for; nothing of that is held, or passed.
+func TestOpenFilesHostile(t *testing.T) {
+	p := &changing{t: t}
+	rule := `[{user: "%d", namespace: shop, access: {shop: %s, other: write}}]`
+	p.set(fmt.Sprintf(rule, os.Getuid(), "write"))
+	s, path := start(t, Config{Authority: p, Limits: Limits{watches: 8}})
+	h, l := newHostile(t, path), newHostile(t, path)
+	f := h.written(1, "secret")
+	changes := h.file(`{"id":3,"func":"makeFile","data":{"bytes":1,"rewritable":true}}`)
+	draft := h.file(`{"id":4,"func":"makeFile","data":{"bytes":1}}`)
+	h.ask(fmt.Sprintf(`{"id":5,"func":"sealFile","data":{"file":"%s"}}`, changes.File), `"data":{}`)
+	name := func(n int, f string) string { return `["` + strings.Repeat(f+`","`, n-1) + f + `"]` }
+	for i, c := range []struct{ data, want string }{
+		{``, `"invalid_argument"`},
+		{`"files":` + name(65, f.File), `"invalid_argument"`},
+		{`"giveBack":` + name(1025, f.File), `"invalid_argument"`},
+		{`"files":` + name(1, f.File) + `,"namespace":"other"`, `there is no file`},
+		{`"files":` + name(1, f.File) + `,"namespace":"third"`, `"permission_denied"`},
+		{`"files":` + name(1, draft.File), `there is no file`},
+		{`"files":["` + f.File + `","` + changes.File + `"]`, `its maker may change it`},
+		{`"files":` + name(9, f.File), `"quota_exceeded"`},
+	} {
+		l.ask(fmt.Sprintf(opened, i+1, c.data), c.want)
+	}
+	if len(l.fds) > 0 {
+		t.Fatalf("%d descriptors came", len(l.fds))
+	}
+	l.ask(fmt.Sprintf(opened, 20, `"files":`+name(8, f.File)), `"descriptors":8`) // nothing is held of those
+	l.ask(fmt.Sprintf(opened, 21, `"files":`+name(1, f.File)), `"quota_exceeded"`)
+	l.ask(fmt.Sprintf(opened, 22, `"giveBack":`+name(9, f.File)), `"files":[]`)
+	l.ask(fmt.Sprintf(opened, 23, `"files":`+name(1, changes.File)+`,"rewritable":true`), `"rewritable":true`)
+	// The rights are gone. What it holds it can still give back.
+	p.set(fmt.Sprintf(`[{user: "%d", namespace: shop, access: {other: write}}]`, os.Getuid()))
+	l.ask(fmt.Sprintf(opened, 24, `"files":`+name(1, f.File)+`,"giveBack":`+name(1, changes.File)), `"permission_denied"`)
+	h.close()
+	poll.Until(t, patience, "what the dead held to be given back", func() bool {
+		n, _, _, _, _ := s.streams.Files().Count()
+		return n == 0
+	})
+}
+
+// Who does not read what openFiles sends is cut off, and takes from others only what is his.
+func TestOpenFilesUnread(t *testing.T) {
+	s, path := start(t, Config{Limits: Limits{DescriptorTime: 300 * time.Millisecond}})
+	h, l := newHostile(t, path), newHostile(t, path)
+	f := h.written(1, "x")
+	for i := range 200 {
+		if _, err := fmt.Fprintf(l.nc, opened+"\n", i+1, `"files":["`+f.File+`"]`); err != nil {
+			break // it is cut off
+		}
+	}
+	count := func() int {
+		s.flying.mu.Lock()
+		defer s.flying.mu.Unlock()
+		return s.flying.all
+	}
+	poll.Until(t, patience, "who does not read to be cut off", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.conns) == 1
+	})
+	poll.Until(t, patience, "none to be on its way", func() bool { return count() == 0 })
+	h.ask(fmt.Sprintf(opened, 3, `"files":["`+f.File+`"]`), `"descriptors":1`)
 }

@@ -85,6 +85,7 @@ var seeds = []struct {
 	{node.FuncMakeFile, node.MakeFileData{Bytes: 4096, Rewritable: true}},
 	{node.FuncSealFile, node.SealFileData{File: fuzzedFile, Key: "k"}},
 	{node.FuncOpenFile, node.OpenFileData{Key: "k", Rewritable: true}},
+	{node.FuncOpenFiles, node.OpenFilesData{Files: []string{fuzzedFile}, GiveBack: []string{fuzzedFile}}},
 	{node.FuncRewriteFile, node.RewriteFileData{Files: []string{fuzzedFile}, WaitMillis: 1}},
 }
 

@@ -190,6 +190,10 @@ func (m *Manager) drop(f *File) {
 func (f *File) Release() {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
+	f.release()
+}
+
+func (f *File) release() {
 	if f.users--; f.users == 0 && f.key == "" {
 		f.m.drop(f)
 	}
@@ -207,9 +211,7 @@ func (f *File) releaseRecord() {
 		close(f.m.freed)
 		f.m.freed = make(chan struct{})
 	}
-	if f.users--; f.users == 0 && f.key == "" {
-		f.m.drop(f)
-	}
+	f.release()
 }
 
 // Free says which of some rewritable files no record refers to, when there is one, or,
@@ -324,23 +326,38 @@ func (m *Manager) hold(namespace, name string) (*File, error) {
 	return f, nil
 }
 
-// HoldAll is Hold of several, for a record that refers to them: of all, or none. ReleaseRecord lets
-// go of them.
-func (m *Manager) HoldAll(namespace string, names []string) (out []*File, err error) {
+// Open is Hold of several: of all, or none.
+func (m *Manager) Open(namespace string, names []string) ([]*File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.open(namespace, names)
+}
+
+// open is Open. m.mu is held.
+func (m *Manager) open(namespace string, names []string) ([]*File, error) {
+	out := make([]*File, 0, len(names))
 	for _, name := range names {
 		f, err := m.hold(namespace, name)
 		if err != nil {
 			for _, f := range out {
-				f.releaseRecord()
+				f.release()
 			}
 			return nil, err
 		}
-		f.of++
 		out = append(out, f)
 	}
 	return out, nil
+}
+
+// HoldAll is Open for a record that refers to them. ReleaseRecord lets go of them.
+func (m *Manager) HoldAll(namespace string, names []string) ([]*File, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out, err := m.open(namespace, names)
+	for _, f := range out {
+		f.of++
+	}
+	return out, err
 }
 
 // Find finds a file by its key, and holds it. Where there is none, the first who asks is told so:

@@ -15,6 +15,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import netcraq
 import pytest
@@ -169,13 +170,13 @@ def record(batch: pa.RecordBatch) -> bytearray:
     return bytearray(columns.Encoder(batch, lambda address, size: None).record())
 
 
-def no_file(name: bytes, length: int) -> pa.Buffer:
+def no_file(files: list[tuple[bytes, int]]) -> list[pa.Buffer]:
     raise columns.Garbage("there is no file")
 
 
-def refused(data: bytes, open_file: columns.Open = no_file) -> None:
+def refused(data: bytes, open_files: columns.Open = no_file) -> None:
     with pytest.raises(columns.Garbage):
-        columns.decode(bytes(data), None, open_file, False)
+        columns.decode(bytes(data), None, open_files, False)
 
 
 def test_hostile_records() -> None:
@@ -361,6 +362,107 @@ def test_files_are_given_back(server: str, client: node.Client, files: arrow.Fil
         while not got or got[-1] < 19:
             got.append(reader.next(PATIENCE).batch.column(0)[0].as_py())
         assert got[0] > 0 and got == list(range(got[0], 20))  # those before were overtaken
+
+
+class Asked(arrow.Files):
+    """Files that count what they ask for."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(where, timeout=PATIENCE)
+        self.asked: list[tuple[str, int, int]] = []
+
+    def _exchange(self, func: str, data: dict[str, Any]) -> tuple[int, dict[str, Any], list[int]]:
+        self.asked.append((func, len(data.get("files", ())), len(data.get("giveBack", ()))))
+        return super()._exchange(func, data)
+
+
+def gone(where: str, name: str) -> bool:
+    """Whether the node has no such file."""
+    with arrow.Files(where, timeout=PATIENCE) as other:
+        try:
+            other.open(name)
+        except node.InvalidArgument:
+            return True
+    return False
+
+
+def test_many_files_at_once(server: str, files: arrow.Files) -> None:
+    """What a record refers to is asked for at once, with what was let go of, given back."""
+    columns_of = [pa.array(range(n, n + 1000)) for n in range(3)]
+    used = []
+    for n, column in enumerate(columns_of):
+        data, made = files.write(pa.record_batch({f"c{n}": column}))
+        used.append((files.read(data, None, False), made))
+    together = pa.record_batch([batch.column(0) for batch, _ in used], ["a", "b", "c"])
+    data, made = files.write(together)
+    assert len(made) == 3
+    with Asked(server) as other:
+        for _ in range(5):
+            got = other.read(data, None, False)
+            assert got.equals(together) and inside(got, FILE)
+            del got
+            gc.collect()
+        assert other.asked == [("openFiles", 3, 0), *[("openFiles", 3, 3)] * 4]
+        twice = [other.open(made[0].name), *other.open_all([made[1].name, made[0].name, made[0].name])]
+        assert twice[0] is twice[2] is twice[3]
+        assert other.asked[5:] == [("openFiles", 1, 3), ("openFiles", 1, 0)]
+
+
+def test_older_servers(server: str, files: arrow.Files) -> None:
+    """A server that has no openFiles is asked for one file at a time."""
+
+    class Older(Asked):
+        def _exchange(self, func: str, data: dict[str, Any]) -> tuple[int, dict[str, Any], list[int]]:
+            return super()._exchange({"openFiles": "openFilez"}.get(func, func), data)
+
+    names = [files.make(64).seal("a" * (n + 1)).name for n in range(3)]
+    with Older(server) as other:
+        for _ in range(2):
+            opened = other.open_all(names)
+            assert [mapped.name for mapped in opened] == names
+            del opened
+            gc.collect()
+        funcs = [func for func, _, _ in other.asked]
+        assert (funcs.count("openFilez"), funcs.count("openFile"), funcs.count("cancel")) == (1, 6, 6)
+
+
+def test_unused_files_are_given_back(server: str) -> None:
+    """Of what a program has let go of the node holds few files, of few bytes, and none when it is
+    told so.
+    """
+    with arrow.Files(server, timeout=PATIENCE) as maker, Asked(server) as other:
+        sizes = [64] * 40
+        names = []
+        for size in [*sizes, 48 << 20]:
+            draft = maker.make(size)
+            name = draft.name
+            held = draft.seal()
+            other.open(name)  # and lets go of it
+            del draft, held
+            names.append(name)
+        gc.collect()
+        assert sum(n for _, _, n in other.asked) >= len(sizes) - 16
+        assert gone(server, names[-1])  # it is large: that did not wait
+        other.give_back()
+        assert sum(n for _, _, n in other.asked) == len(names)
+        assert all(gone(server, name) for name in names)
+        before = len(other.asked)
+        other.give_back()
+        assert len(other.asked) == before and not other._buffer
+
+
+def test_reader_that_waits_holds_nothing(server: str, client: node.Client, files: arrow.Files) -> None:
+    """What was let go of is given back before a reader waits for more."""
+    client.open_stream("s", VOLATILE)
+    writer = arrow.Writer(client, "s", files=files, inline=0)
+    with Asked(server) as other, arrow.read("s", socket=server, files=other) as reader:
+        for n in range(3):
+            writer.append(pa.record_batch({"n": pa.array([n] * 1000)}))
+            assert reader.next(PATIENCE).batch.column(0)[0].as_py() == n
+        gc.collect()
+        with pytest.raises(node.Timeout):
+            reader.next(0.01)
+        assert sum(n for _, _, n in other.asked) == sum(n for _, n, _ in other.asked) == 3
 
 
 def test_hostile_references(server: str, client: node.Client, files: arrow.Files) -> None:

@@ -219,9 +219,9 @@ func TestHostileSchemas(t *testing.T) {
 	}
 }
 
-// TestHostileBody: a schema's message that says that a body follows is refused before arrow-go makes
-// room for it, of 2^40 bytes for example: also where the table's list of fields ends within the one
-// that says so, which arrow-go's FlatBuffers read all the same.
+// TestHostileBody: a schema's message that says that a body follows is refused before arrow-go
+// makes room for it, of 2^40 bytes for example: also where the table's list of fields ends within
+// the one that says so, which arrow-go's FlatBuffers read all the same.
 func TestHostileBody(t *testing.T) {
 	good, err := writeSchema(all(t).Schema())
 	if err != nil {

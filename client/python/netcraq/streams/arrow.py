@@ -64,7 +64,10 @@ class Reader:
         """
         while (found := next(self._batch, None)) is None:
             self._hold = None
-            got = self._reader.next(timeout)
+            got = None if self._reader.overrun else self._reader.ready()
+            if got is None:  # it may wait for long
+                self._files.give_back()
+                got = self._reader.next(timeout)
             self._batch, self._partition, self._hold = iter(got), got.partition, got.hold()
         offset, record = found
         batch = self._files.read(record.data, self._hold, self._trusted)

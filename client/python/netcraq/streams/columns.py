@@ -41,8 +41,8 @@ class Piece:
 
 Find = Callable[[int, int], Piece | None]
 """Finds in which file an address, and so many bytes from there, are."""
-Open = Callable[[bytes, int], pa.Buffer]
-"""Maps a file of a name and a length."""
+Open = Callable[[list[tuple[bytes, int]]], list[pa.Buffer]]
+"""Maps files of names and lengths."""
 
 
 class _Exported(ctypes.Structure):
@@ -244,7 +244,7 @@ def _header(view: memoryview) -> tuple[int, int, int, int, int, int]:
     return nodes, buffers, files, schema, inline, rows
 
 
-def decode(data: memoryview | bytes, base: object, open_file: Open, trusted: bool) -> pa.RecordBatch:
+def decode(data: memoryview | bytes, base: object, open_files: Open, trusted: bool) -> pa.RecordBatch:
     """Make a batch of a record. Its buffers lie where the record does, and in files. base lives as
     long as one of the former does. Nothing that the record says is believed, unless it is trusted:
     then what is in buffers of offsets and indices is.
@@ -255,7 +255,7 @@ def decode(data: memoryview | bytes, base: object, open_file: Open, trusted: boo
     at = HEADER.size + n_files * FILE.size
     if n_files > MAX_FILES:
         raise Garbage(f"a batch of {n_files} files")
-    files = [open_file(*file) for file in FILE.iter_unpack(view[HEADER.size : at])]
+    files = open_files(list(FILE.iter_unpack(view[HEADER.size : at]))) if n_files else []
     nodes = NODE.iter_unpack(view[at : at + n_nodes * NODE.size])
     at += n_nodes * NODE.size
     buffers = BUFFER.iter_unpack(view[at : at + n_buffers * BUFFER.size])

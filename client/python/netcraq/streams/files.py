@@ -16,18 +16,24 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
 
 from netcraq import node
 from netcraq.node.engine import configure
-from netcraq.streams.columns import Encoder, Piece, decode
+from netcraq.streams.columns import MAX_FILES, Encoder, Piece, decode
 from netcraq.streams.memory import Garbage
 
 KEPT = 128
 """How many rewritable files of others a program keeps mapped: those that it read last."""
+LET_GO, LET_GO_BYTES = 16, 32 << 20
+"""How many files that the program has let go of, and of how many bytes, the node may still hold for
+it: they are given back with what is asked for next.
+"""
+AT_MOST = 256
+"""How many are given back in one request."""
 AT_ONCE = 1.0
 """Seconds for which the server is asked to wait for a file that is free."""
 
@@ -40,12 +46,14 @@ class Mapped:
     rewritable = False
 
     def __init__(self, owner: Files, request: int, name: str, fd: int, prot: int = mmap.PROT_READ) -> None:
+        """request: that which holds it; 0: the connection does."""
         self.name = name
         size = os.fstat(fd).st_size  # it is sealed: it stays
         self._map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=prot)
         self._whole = pa.py_buffer(memoryview(self._map))
         self.address, self.size = self._whole.address, size
-        self._let_go = weakref.finalize(self, owner._over, request, owner._generation)
+        over = (owner._over, request) if request else (owner._let_go, (name, size))
+        self._let_go = weakref.finalize(self, *over, owner._generation)
         self._let_go.atexit = False
 
     @property
@@ -75,7 +83,8 @@ class Draft:
     def __init__(self, owner: Files, request: int, name: str, fds: list[int]) -> None:
         self.name, self._owner = name, owner
         mapped = Mapped(owner, request, name, fds[1])
-        self._map = mmap.mmap(fds[0], mapped.size, flags=mmap.MAP_SHARED)
+        # It will be written to as a whole: a fault for each page would take longer than that.
+        self._map = mmap.mmap(fds[0], mapped.size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self._mapped: Mapped | None = mapped
         self.memory = memoryview(self._map)
 
@@ -128,6 +137,16 @@ class _Own:
         return self._lent is not None and self._lent() is not None
 
 
+@contextlib.contextmanager
+def _closed(fds: list[int]) -> Iterator[None]:
+    """Have descriptors closed: what is mapped needs them no more."""
+    try:
+        yield
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
 def _step(size: int) -> int:
     """The size of a rewritable file for so many bytes: few different ones, so that they are used
     again; at most a quarter more.
@@ -151,11 +170,14 @@ class Files:
         self._lock = threading.Lock()
         self._socket: Any = None
         self._generation = 0  # counts connections: what was held by one before is not any more
+        self._singly = False  # the server has no openFiles
         self._last = 0
         self._buffer = b""
         self._fds: list[int] = []
         self._ended: set[Any] = set()  # requests that were answered for the last time, meanwhile
         self._released: collections.deque[tuple[int, int]] = collections.deque()
+        # Files that the connection holds, and that are not used any more, with their bytes.
+        self._unused: collections.deque[tuple[tuple[str, int], int]] = collections.deque()
         self._known: weakref.WeakValueDictionary[str, Mapped] = weakref.WeakValueDictionary()
         self._places: list[tuple[int, int, weakref.ref[Mapped]]] = []  # by address; the sizes
         self._own: list[_Own] = []  # rewritable files, and others' that are kept
@@ -223,7 +245,7 @@ class Files:
 
     def _receive(self) -> dict[str, Any]:
         while b"\n" not in self._buffer:
-            room = socket.CMSG_SPACE(4 * 8)
+            room = socket.CMSG_SPACE(4 * MAX_FILES)
             data, messages, _, _ = self._socket.recvmsg(1 << 16, room, socket.MSG_CMSG_CLOEXEC)
             for level, kind, content in messages:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -242,14 +264,40 @@ class Files:
         self._released.append((request, generation))
         self._settle()
 
-    def _settle(self) -> None:
-        while self._released and self._lock.acquire(blocking=False):
+    def _let_go(self, file: tuple[str, int], generation: int) -> None:
+        """A file is not used any more. As _over, but that it may wait for the next request."""
+        self._unused.append((file, generation))
+        self._settle()
+
+    def give_back(self) -> None:
+        """Give back now what is not used any more. Readers do so before they wait; who opens files
+        otherwise may, before a time in which he asks for none.
+        """
+        self._settle(0, 0)
+
+    def _settle(self, most: int = LET_GO, most_bytes: int = LET_GO_BYTES) -> None:
+        def due() -> bool:
+            unused = self._unused.copy()
+            return bool(self._released) or len(unused) > most or sum(size for (_, size), _ in unused) > most_bytes
+
+        while due() and self._lock.acquire(blocking=False):
             try:
                 self._flush()
+                if due() and (names := self._taken()):
+                    self._exchange("openFiles", {"giveBack": names})
             except node.NodeError:
                 pass  # the connection is gone, and all requests with it
             finally:
                 self._lock.release()
+
+    def _taken(self) -> list[str]:
+        """What is to be given back with the next request."""
+        names = []
+        while self._unused and len(names) < AT_MOST:
+            (name, _), generation = self._unused.popleft()
+            if generation == self._generation:
+                names.append(name)
+        return names
 
     def _flush(self) -> None:
         while self._released:
@@ -267,17 +315,16 @@ class Files:
 
     # Files.
 
-    def _adopt(self, request: int, told: dict[str, Any], fds: list[int]) -> Mapped:
-        try:
-            mapped = Mapped(self, request, told["file"], fds[0])
-            mapped.rewritable = told.get("rewritable", False)
-            return mapped
-        except BaseException:
-            self._over(request, self._generation)
-            raise
-        finally:
-            for fd in fds:
-                os.close(fd)
+    def _adopt(self, request: int, told: dict[str, Any], fds: list[int], prot: int = mmap.PROT_READ) -> Mapped:
+        """Map what a request lent, which holds it."""
+        with _closed(fds):
+            try:
+                mapped = Mapped(self, request, told["file"], fds[0], prot)
+            except BaseException:
+                self._over(request, self._generation)
+                raise
+        mapped.rewritable = told.get("rewritable", False)
+        return mapped
 
     def _enter(self, mapped: Mapped) -> Mapped:
         """Know a file by its name, and by where it is."""
@@ -291,11 +338,8 @@ class Files:
     def make(self, size: int) -> Draft:
         """Make a file, to be written to. What is written there is shared without a copy."""
         request, told, fds = self._ask("makeFile", {"bytes": size})
-        try:
+        with _closed(fds):
             return Draft(self, request, told["file"], fds)
-        finally:
-            for fd in fds:
-                os.close(fd)
 
     def rewrite(self, size: int) -> Rewrite:
         """A file to be written to, of at least a size, that is used again when nobody reads it any
@@ -333,17 +377,8 @@ class Files:
                 return None
 
     def _another(self, size: int) -> _Own:
-        request, told, fds = self._ask("makeFile", {"bytes": size, "rewritable": True})
-        try:
-            try:
-                mapped = Mapped(self, request, told["file"], fds[0], mmap.PROT_READ | mmap.PROT_WRITE)
-            except BaseException:
-                self._over(request, self._generation)
-                raise
-        finally:
-            for fd in fds:
-                os.close(fd)
-        mapped.rewritable = True
+        answer = self._ask("makeFile", {"bytes": size, "rewritable": True})
+        mapped = self._adopt(*answer, mmap.PROT_READ | mmap.PROT_WRITE)
         self._ask("sealFile", {"file": mapped.name})  # nobody else can write to it
         own = _Own(self._enter(mapped))
         self._own.append(own)
@@ -351,19 +386,71 @@ class Files:
 
     def open(self, name: str, trusted: bool = False) -> Mapped:
         """Map a file. trusted: it may be one that its maker can still write to."""
-        known = self._known.get(name)
-        if known is None:
-            data = {"file": name, "rewritable": trusted}
+        return self.open_all([name], trusted)[0]
+
+    def open_all(self, names: Sequence[str], trusted: bool = False) -> list[Mapped]:
+        """As open, of several: those that are not mapped yet are asked for at once, and what is not
+        used any more is given back.
+        """
+        there = {name: mapped for name in names if (mapped := self._known.get(name)) is not None}
+        missing = [name for name in dict.fromkeys(names) if name not in there]
+        if missing:
+            for mapped in self._opened(missing, trusted):
+                there[mapped.name] = mapped
+        for mapped in there.values():
+            if mapped.rewritable:
+                if not trusted:
+                    raise node.InvalidArgument("a rewritable file is for readers that are trusted")
+                self._keep(mapped)
+        return [there[name] for name in names]
+
+    def _opened(self, names: list[str], trusted: bool) -> list[Mapped]:
+        data = {"files": names, "rewritable": trusted}
+        if self._singly:
+            return [self._opened_alone(name, trusted) for name in names]
+        try:
+            told, fds, generation = self._ask_for(data)
+        except node.Unavailable:  # the connection had ended
+            told, fds, generation = self._ask_for(data)
+        except node.InvalidArgument as e:
+            if "there is no function" not in str(e):
+                raise
+            self._singly = True
+            return self._opened(names, trusted)
+        mapped = []
+        with _closed(fds):
             try:
-                answer = self._ask("openFile", data)
-            except node.Unavailable:  # the connection had ended
-                answer = self._ask("openFile", data)
-            known = self._enter(self._adopt(*answer))
-        if known.rewritable:
-            if not trusted:
-                raise node.InvalidArgument("a rewritable file is for readers that are trusted")
-            self._keep(known)
-        return known
+                for name, said, fd in zip(names, told["files"], fds, strict=True):
+                    if said["file"] != name:
+                        raise Garbage("another file than was asked for")
+                    one = Mapped(self, 0, name, fd)
+                    one.rewritable = said.get("rewritable", False)
+                    mapped.append(one)
+            except BaseException as e:
+                for name in names[len(mapped) :]:
+                    self._let_go((name, 0), generation)
+                if isinstance(e, (KeyError, TypeError, ValueError)):
+                    raise Garbage("what answers is no node server that passes memory") from None
+                raise
+        return [self._enter(one) for one in mapped]
+
+    def _opened_alone(self, name: str, trusted: bool) -> Mapped:
+        """By openFile, which older servers have, too."""
+        data = {"file": name, "rewritable": trusted}
+        try:
+            answer = self._ask("openFile", data)
+        except node.Unavailable:
+            answer = self._ask("openFile", data)
+        return self._enter(self._adopt(*answer))
+
+    def _ask_for(self, data: dict[str, Any]) -> tuple[dict[str, Any], list[int], int]:
+        """Ask for files, and give back others. What is answered is of a connection."""
+        with self._lock:
+            self._flush()
+            _, told, fds = self._exchange("openFiles", {**data, "giveBack": self._taken()})
+            generation = self._generation
+        self._settle()
+        return told, fds, generation
 
     def _keep(self, mapped: Mapped) -> None:
         """Have a file that will be written anew stay mapped."""
@@ -417,8 +504,11 @@ class Files:
     def read(self, record: bytes | memoryview, base: object, trusted: bool) -> pa.RecordBatch:
         """Make a batch of a record. base keeps the record, while it lives; None: nothing does."""
 
-        def open_file(name: bytes, size: int) -> pa.Buffer:
-            mapped = self.open(name.hex(), trusted)
+        def open_files(files: list[tuple[bytes, int]]) -> list[pa.Buffer]:
+            opened = self.open_all([name.hex() for name, _ in files], trusted)
+            return [buffer(mapped, size) for mapped, (_, size) in zip(opened, files, strict=True)]
+
+        def buffer(mapped: Mapped, size: int) -> pa.Buffer:
             if mapped.size != size:
                 raise Garbage(f"a file of {mapped.size} bytes, not {size}")
             if not mapped.rewritable:
@@ -427,7 +517,7 @@ class Files:
                 raise node.InvalidArgument("a rewritable file is for readers by push, without skip")
             return pa.foreign_buffer(mapped.address, size, base=(mapped, base))
 
-        return decode(record, base, open_file, trusted)
+        return decode(record, base, open_files, trusted)
 
     def decoded(self, key: str, decode_it: Callable[[], pa.RecordBatch], trusted: bool = False) -> pa.RecordBatch:
         """What stands under a key in the node's cache; where there is nothing, decode it, and put
@@ -458,7 +548,7 @@ class Files:
             self._over(request, self._generation)
 
     def _unpacked(self, mapped: Mapped, trusted: bool) -> pa.RecordBatch:
-        def none(name: bytes, size: int) -> pa.Buffer:
+        def none(files: list[tuple[bytes, int]]) -> list[pa.Buffer]:
             raise Garbage("what was decoded refers to another file")
 
         return decode(memoryview(mapped.buffer)[24:], mapped, none, trusted)

@@ -1,0 +1,212 @@
+package server
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/streams/files"
+)
+
+// held are the files that a connection holds, by openFiles: beside those that requests hold, which
+// last as long.
+type held struct {
+	files map[heldName][]*files.File
+	over  bool // the connection has ended
+}
+
+type heldName struct{ namespace, name string }
+
+// openFiles opens files for the connection, and gives back others: what a reader needs for each
+// record in one exchange, and nothing that lasts but what it counts for.
+func openFiles(ctx context.Context, k *call, d *node.OpenFilesData) (any, error) {
+	if err := k.mayBePassed(); err != nil {
+		return nil, err
+	}
+	if len(d.Files) > node.MaxRecordFiles {
+		return nil, invalid("%d files; ask for %d at most", len(d.Files), node.MaxRecordFiles)
+	}
+	if len(d.GiveBack) > node.MaxAskedFiles {
+		return nil, invalid("%d files to give back; %d at most", len(d.GiveBack), node.MaxAskedFiles)
+	}
+	b, ns, err := k.streamsIn(ctx, d.Namespace)
+	if err != nil {
+		// What is given back needs no right, which may be gone.
+		if ns = d.Namespace; ns == "" {
+			ns = k.namespace
+		}
+		k.c.giveBack(ns, d.GiveBack)
+		return nil, err
+	}
+	if len(d.Files)+len(d.GiveBack) == 0 {
+		return nil, invalid("give files or giveBack")
+	}
+	opened, err := b.Files().Open(ns, d.Files) // first: of what is in both nothing is lost
+	k.c.giveBack(ns, d.GiveBack)
+	if err != nil {
+		return nil, err
+	}
+	answer := &node.OpenFilesAnswer{Descriptors: len(opened), Files: make([]node.OpenedFile, len(opened))}
+	for i, f := range opened {
+		answer.Files[i] = node.OpenedFile{File: f.Name, Bytes: f.Bytes, Rewritable: f.Rewritable}
+		if f.Rewritable && !d.Rewritable {
+			releaseAll(opened)
+			return nil, errRewritable()
+		}
+	}
+	if err := k.c.hold(ns, opened); err != nil {
+		releaseAll(opened)
+		return nil, err
+	}
+	if len(opened) > 0 {
+		if err := k.lendAll(ctx, opened); err != nil {
+			k.c.giveBack(ns, d.Files)
+			return nil, err
+		}
+	}
+	return answer, nil
+}
+
+func errRewritable() error {
+	return node.Errorf(node.CodeInvalidArgument, "read with trusted, where all who append are",
+		"the file is rewritable: its maker may change it while it is read")
+}
+
+func releaseAll(opened []*files.File) {
+	for _, f := range opened {
+		f.Release()
+	}
+}
+
+// lendAll has the answer of a request that succeeds go with descriptors of files.
+func (k *call) lendAll(ctx context.Context, opened []*files.File) error {
+	s := k.c.s
+	subject := s.config.Authority.Subject(k.c.peer)
+	if err := s.flying.wait(ctx, subject, len(opened), s.limits.DescriptorTime/2); err != nil {
+		return err
+	}
+	out := make([]*os.File, 0, len(opened))
+	for _, f := range opened {
+		r, err := f.Reader()
+		if err != nil {
+			closeAll(out)
+			s.flying.give(subject, len(opened))
+			return err
+		}
+		out = append(out, r...)
+	}
+	k.descriptors = out
+	return nil
+}
+
+// hold counts files that the connection holds as what it watches.
+func (c *conn) hold(namespace string, opened []*files.File) error {
+	if err := c.account.Watch(len(opened)); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := &c.held
+	if c.watched+len(opened) > c.s.limits.watches || h.over {
+		c.account.Unwatch(len(opened))
+		return node.Errorf(node.CodeQuotaExceeded, "give back files that are not used",
+			"a connection holds and watches at most %d; it does %d, and would %d more", c.s.limits.watches, c.watched,
+			len(opened))
+	}
+	if h.files == nil {
+		h.files = map[heldName][]*files.File{}
+	}
+	for _, f := range opened {
+		at := heldName{namespace, f.Name}
+		h.files[at] = append(h.files[at], f)
+	}
+	c.watched += len(opened)
+	c.s.metrics.watches.Add(float64(len(opened)))
+	return nil
+}
+
+// giveBack lets go of files, each once.
+func (c *conn) giveBack(namespace string, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	c.mu.Lock()
+	var gone []*files.File
+	for _, name := range names {
+		at := heldName{namespace, name}
+		of := c.held.files[at]
+		switch len(of) {
+		case 0:
+			continue
+		case 1:
+			delete(c.held.files, at)
+		default:
+			c.held.files[at] = of[1:]
+		}
+		gone = append(gone, of[0])
+	}
+	c.unhold(gone)
+}
+
+// giveAllBack lets go of all of them, and takes no more.
+func (c *conn) giveAllBack() {
+	c.mu.Lock()
+	var gone []*files.File
+	for _, of := range c.held.files {
+		gone = append(gone, of...)
+	}
+	c.held.files, c.held.over = nil, true
+	c.unhold(gone)
+}
+
+// unhold is the end of giving back. c.mu is held before, and not afterwards.
+func (c *conn) unhold(gone []*files.File) {
+	c.watched -= len(gone)
+	c.mu.Unlock()
+	releaseAll(gone)
+	c.s.metrics.watches.Sub(float64(len(gone)))
+	c.account.Unwatch(len(gone))
+}
+
+// flight are descriptors that went with answers of requests that are over: nothing waits for them
+// to be read, so they are looked after, and who does not read them is cut off.
+type flight struct {
+	n     int
+	since time.Time
+}
+
+// sendBeside puts descriptors beside the message that is pushed next. c.mu is held.
+func (c *conn) sendBeside(files []*os.File) {
+	if c.dead {
+		closeAll(files)
+		c.s.flying.give(c.s.config.Authority.Subject(c.peer), len(files))
+		return
+	}
+	c.passing = append(c.passing, passing{c.gone + uint64(c.unsent), files})
+	if c.flight.n == 0 {
+		c.flight.since = time.Now()
+		time.AfterFunc(readEvery, c.look)
+	}
+	c.flight.n += len(files)
+}
+
+// look sees whether what was sent was read, again and again until it was.
+func (c *conn) look() {
+	read := c.wasRead()
+	c.mu.Lock()
+	n := c.flight.n
+	if !read && time.Since(c.flight.since) > c.s.limits.DescriptorTime {
+		c.die("descriptors unread")
+	}
+	again := !read && !c.dead
+	if !again {
+		c.flight.n = 0
+	}
+	c.mu.Unlock()
+	if again {
+		time.AfterFunc(readEvery, c.look)
+		return
+	}
+	c.s.flying.give(c.s.config.Authority.Subject(c.peer), n)
+}
