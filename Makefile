@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream test-arrow test-arrow-go test-java sim sim-mutants survive gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -146,6 +146,11 @@ test-computing: build ## the Go tests that compute
 test-jetstream: deps ## build the sidecar with NATS JetStream as a source of streams, a module of its own, into bin/, and test it
 	@cd nodeapi/jetstream && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] && $(if $(filter go,$(GO)),go,$(abspath $(GO))) vet ./... && \
 	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) build -o $(CURDIR)/bin/ ./cmd/... && $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -count 1 ./...
+
+test-pipelets: deps ## build the synchronizer of pipelets, a module of its own that has DuckDB, into bin/, and test it
+	@cd pipelets/synchronizer && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] && $(if $(filter go,$(GO)),go,$(abspath $(GO))) vet -tags duckdb_arrow ./... && \
+	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) build -tags duckdb_arrow -o $(CURDIR)/bin/ ./netcraq-pipelets && \
+	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -tags duckdb_arrow -count 1 ./...
 
 test-slow: build ## the Go tests that take minutes where races are looked for
 	@nice -n 5 $(GO) test -vet=off -timeout 20m -run '^($(WITHOUT_RACE))$$' ./etcd-monitor/guarded ./etcd-monitor/cmd/etcd-monitor ./nodeapi/coordination

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import gc
 import os
 import select
+import socket
 import struct
 import subprocess
 import sys
@@ -219,6 +221,17 @@ def test_hostile_records() -> None:
         assert found
 
 
+def test_decimals() -> None:
+    """What is written of a number grows with its scale: no more digits than there can be."""
+    good, bad = (pa.record_batch({"d": pa.nulls(1, pa.decimal128(10, scale))}) for scale in (9, 39))
+    assert columns.decode(bytes(record(good)), None, no_file, False).equals(good)
+    with pytest.raises(TypeError):
+        record(bad)
+    changed = record(good)
+    struct.pack_into("<ii", changed, changed.index(struct.pack("<ii", 10, 9)), 10, 1 << 20)
+    refused(bytes(changed))
+
+
 def test_the_same_many_times() -> None:
     """To look at a record takes as long as it is large, not as often as it says."""
 
@@ -343,6 +356,46 @@ def test_nothing_is_left_unread(server: str) -> None:
         gc.collect()
         assert not select.select([files._socket], [], [], 0.2)[0] and not files._buffer and not files._ended
         assert mapped(FILE) == []
+
+
+@pytest.mark.parametrize(
+    "said, passed",
+    [
+        (b"x" * 4096, 0),
+        (b" ", 2),
+        (b"[" * 60_000 + b"\n", 0),
+        (b"[]\n", 0),
+        (b'{"id":1,"data":7}\n', 0),
+        (b'{"id":1,"data":{"descriptors":2}}\n', 0),
+        (b'{"id":1,"data":{"descriptors":"2"}}\n', 2),
+    ],
+    ids=["no end", "descriptors without end", "lists in lists", "a list", "a number", "too few", "a string"],
+)
+def test_hostile_server(said: bytes, passed: int) -> None:
+    """A server that answers what it should not is left, and nothing of it stays open."""
+    with tempfile.TemporaryDirectory() as place, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.join(place, "s"))
+        listener.listen()
+
+        def serve() -> None:
+            s, _ = listener.accept()
+            with s, contextlib.suppress(OSError):
+                s.recv(1 << 16)
+                for _ in range(1000):
+                    socket.send_fds(s, [said], [0] * passed) if passed else s.sendall(said)
+                while s.recv(1 << 16):
+                    pass
+
+        before = len(os.listdir("/proc/self/fd"))
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with (
+            arrow.Files(os.path.join(place, "s"), timeout=PATIENCE) as files,
+            pytest.raises((node.Unavailable, columns.Garbage)),
+        ):
+            files.make(1)
+        thread.join(PATIENCE)
+        assert not thread.is_alive() and len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_files_are_given_back(server: str, client: node.Client, files: arrow.Files) -> None:

@@ -34,8 +34,12 @@ type answer struct {
 	err  error
 }
 
-// maxAnswer bounds what the server says at once: files are said in some hundred bytes.
-const maxAnswer = 1 << 20
+// maxAnswer bounds what the server says at once: files are said in some hundred bytes;
+// maxDescriptors those that are passed with that.
+const (
+	maxAnswer      = 1 << 20
+	maxDescriptors = 8
+)
 
 func connect(ctx context.Context, socket string) (*connection, error) {
 	nc, err := passing.Dial(ctx, socket, "")
@@ -134,7 +138,7 @@ func (c *connection) listen() {
 	var in []byte
 	var fds []int
 	buf := make([]byte, 64<<10)
-	rights := make([]byte, unix.CmsgSpace(4*8))
+	rights := make([]byte, unix.CmsgSpace(4*maxDescriptors))
 	for {
 		n, m, _, _, err := c.nc.ReadMsgUnix(buf, rights)
 		fds = append(fds, passing.Descriptors(rights[:max(m, 0)])...)
@@ -147,7 +151,7 @@ func (c *connection) listen() {
 			fds, err = c.deliver(line, fds)
 			in = append(in[:0], rest...)
 		}
-		if err == nil && (n == 0 || len(in) > maxAnswer) {
+		if err == nil && (n == 0 || len(in) > maxAnswer || len(fds) > maxDescriptors) {
 			err = errors.New("the server has ended it")
 		}
 		if err != nil {

@@ -27,6 +27,7 @@ ABSENT = 0xFFFFFFFF  # in place of a file: there is no such buffer
 ALIGN = 64
 MAX_FILES = 64  # of a record
 MAX_TIMES = 64  # so many times as many bytes as a record and its files its buffers have at most
+DIGITS = {32: 9, 64: 18, 128: 38, 256: 76}  # of decimal numbers, by bits
 NOTHING = pa.py_buffer(b"")
 
 
@@ -90,6 +91,8 @@ def _kind(t: pa.DataType) -> tuple[str, int, list[pa.DataType]]:
         return "none", 0, [t.value_type]
     if types.is_struct(t):
         return "none", 0, [f.type for f in t]
+    if types.is_decimal(t) and abs(t.scale) > DIGITS[t.bit_width]:
+        raise TypeError(f"columns of type {t} are not sent: it has more digits behind the point than there can be")
     try:
         return "bits", t.bit_width, []
     except ValueError:

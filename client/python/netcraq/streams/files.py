@@ -26,6 +26,8 @@ from netcraq.node.engine import configure
 from netcraq.streams.columns import MAX_FILES, Encoder, Piece, decode
 from netcraq.streams.memory import Garbage
 
+MAX_ANSWER = 1 << 20  # bytes that the server says at once
+MAX_DESCRIPTORS = 128  # that have come, and belong to no answer yet
 KEPT = 128
 """How many rewritable files of others a program keeps mapped: those that it read last."""
 LET_GO, LET_GO_BYTES = 16, 32 << 20
@@ -217,11 +219,11 @@ class Files:
             raise node.Unavailable(f"{func}: {e}") from None
         if "error" in answer:
             raise node.errors.error_of(answer["error"])
-        told = answer["data"]
+        told = answer.get("data", {})
         n = told.get("descriptors", 0)
-        fds, self._fds = self._fds[:n], self._fds[n:]
-        if len(fds) != n:
+        if not isinstance(n, int) or not 0 <= n <= len(self._fds):
             raise Garbage("what answers is no node server that passes memory")
+        fds, self._fds = self._fds[:n], self._fds[n:]
         return self._last, told, fds
 
     def _connect(self) -> None:
@@ -255,8 +257,15 @@ class Files:
             if not data:
                 raise ConnectionResetError("the node's server ended the connection")
             self._buffer += data
+            if len(self._buffer) > MAX_ANSWER or len(self._fds) > MAX_DESCRIPTORS:
+                raise ValueError("an answer without an end")
         line, _, self._buffer = self._buffer.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer = json.loads(line)
+        except RecursionError as e:
+            raise ValueError(str(e)) from None
+        if not isinstance(answer, dict) or not all(isinstance(answer.get(of, {}), dict) for of in ("data", "error")):
+            raise ValueError("what answers is no node server")
         return answer
 
     def _over(self, request: int, generation: int) -> None:

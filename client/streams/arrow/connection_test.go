@@ -1,0 +1,98 @@
+package streamsarrow
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	api "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+// TestHostileServer: a server that answers what nobody has asked, with descriptors or without an
+// end, is left. Nothing of it stays open.
+func TestHostileServer(t *testing.T) {
+	for name, send := range map[string]func(nc *net.UnixConn, fd int) error{
+		"descriptors for nobody": func(nc *net.UnixConn, fd int) error {
+			_, _, err := nc.WriteMsgUnix([]byte(`{"id":1000}`+"\n"), unix.UnixRights(fd, fd), nil)
+			return err
+		},
+		"descriptors of what does not end": func(nc *net.UnixConn, fd int) error {
+			_, _, err := nc.WriteMsgUnix([]byte(" "), unix.UnixRights(fd, fd), nil)
+			return err
+		},
+		"an answer without an end": func(nc *net.UnixConn, _ int) error {
+			_, err := nc.Write([]byte(strings.Repeat(" ", 4096)))
+			return err
+		},
+		"more descriptors than come": func(nc *net.UnixConn, _ int) error {
+			_, err := nc.Write([]byte(`{"id":1,"data":{"descriptors":2}}` + "\n"))
+			return err
+		},
+		"no JSON": func(nc *net.UnixConn, _ int) error {
+			_, err := nc.Write([]byte("HTTP/1.1 400 Bad Request\n"))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "s")
+			l, err := net.Listen("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			file, err := os.Open(os.DevNull)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			before := open(t)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				nc, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer nc.Close()
+				var request struct{ ID uint64 }
+				_ = json.NewDecoder(nc).Decode(&request)
+				for range 1000 {
+					if send(nc.(*net.UnixConn), int(file.Fd())) != nil {
+						return
+					}
+				}
+				_, _ = io.Copy(io.Discard, nc) // until it is left
+			}()
+			files := NewFiles(FilesConfig{Socket: socket})
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if _, err := files.Make(ctx, 1); node.CodeOf(err) != api.CodeUnavailable {
+				t.Errorf("it is %v", err)
+			}
+			files.Close()
+			<-ended
+			poll.Until(t, patience, "its descriptors to be closed", func() bool { return open(t) <= before },
+				func() string { return fmt.Sprintf("%d are open, and were %d", open(t), before) })
+		})
+	}
+}
+
+// open is how many descriptors this process has.
+func open(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}

@@ -1,0 +1,59 @@
+// netcraq-pipelets copies records between stores, as pipelets say (docs/pipelets.md).
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "netcraq-pipelets:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "netcraq-pipelets",
+		Short:         "copies records between stores, as pipelets say",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	cfg := run.Config{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	start := &cobra.Command{
+		Use:   "run FILE...",
+		Short: "runs the pipelets of files until it is told to end",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, files []string) error {
+			all, err := run.Load(c.Context(), files)
+			if err != nil {
+				return err
+			}
+			return run.Run(c.Context(), cfg, all)
+		},
+	}
+	start.Flags().StringVar(&cfg.Secrets, "secrets", "/run/secrets/netcraq-pipelets",
+		"the folder with a folder for each secret")
+	check := &cobra.Command{
+		Use:   "check FILE...",
+		Short: "says what is wrong with the pipelets of files",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, files []string) error {
+			_, err := run.Load(c.Context(), files)
+			return err
+		},
+	}
+	root.AddCommand(start, check)
+	return root
+}

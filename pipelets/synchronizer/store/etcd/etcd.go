@@ -1,0 +1,376 @@
+// Package etcd has the keys of an etcd, by prefix, as a source and as a destination.
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	api "github.com/netcraq/netcraq/api/pipelet"
+	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+)
+
+// StatePrefix is where a destination keeps what it knows of pipelets.
+const StatePrefix = "netcraq.io/pipelets/"
+
+// maxRows is how many rows a transaction takes: etcd's default of 128 operations, without that of
+// the state.
+const maxRows = 127
+
+const callTimeout = 5 * time.Second
+
+// connect makes a client. Secrets are folders in a folder, by their names.
+func connect(spec api.Etcd, secrets string) (*clientv3.Client, error) {
+	cfg := clientv3.Config{
+		Endpoints:            spec.Endpoints,
+		DialTimeout:          callTimeout,
+		DialKeepAliveTime:    5 * time.Second,
+		DialKeepAliveTimeout: 5 * time.Second,
+		Logger:               zap.NewNop(),
+	}
+	if spec.Secret != "" {
+		if err := credentials(&cfg, filepath.Join(secrets, spec.Secret)); err != nil {
+			return nil, core.Errorf(core.Refused, "the secret %s: %w", spec.Secret, err)
+		}
+	}
+	return clientv3.New(cfg)
+}
+
+func credentials(cfg *clientv3.Config, dir string) error {
+	text := func(name string) (string, error) {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if errors.Is(err, os.ErrNotExist) {
+			return "", nil
+		}
+		return strings.TrimRight(string(b), "\n"), err
+	}
+	files := map[string]string{}
+	for _, name := range []string{"ca.crt", "tls.crt", "tls.key", "username", "password"} {
+		var err error
+		if files[name], err = text(name); err != nil {
+			return err
+		}
+	}
+	cfg.Username, cfg.Password = files["username"], files["password"]
+	if files["ca.crt"] == "" && files["tls.crt"] == "" {
+		return nil
+	}
+	cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	if files["ca.crt"] != "" {
+		cfg.TLS.RootCAs = x509.NewCertPool()
+		if !cfg.TLS.RootCAs.AppendCertsFromPEM([]byte(files["ca.crt"])) {
+			return errors.New("ca.crt has no certificate")
+		}
+	}
+	if files["tls.crt"] != "" {
+		pair, err := tls.X509KeyPair([]byte(files["tls.crt"]), []byte(files["tls.key"]))
+		if err != nil {
+			return err
+		}
+		cfg.TLS.Certificates = []tls.Certificate{pair}
+	}
+	return nil
+}
+
+// fault says what an error of etcd's means.
+func fault(err error, what string) error {
+	if err == nil {
+		return nil
+	}
+	kind := core.Temporary
+	switch code := status.Code(err); {
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return core.Errorf(core.Refused, "%s: the etcd's disk quota is used up: %w", what, err)
+	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge):
+		kind = core.TooLarge
+	case code == codes.PermissionDenied, code == codes.Unauthenticated, code == codes.InvalidArgument,
+		errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrAuthFailed),
+		errors.Is(err, rpctypes.ErrUserEmpty):
+		kind = core.Refused
+	default:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return core.Errorf(kind, "%s: %w", what, err)
+}
+
+// Source reads what is there, and then what changes. Records are in the order of their revisions,
+// those of one revision by key. What was overtaken before the first read does not come; nor does
+// what was overtaken in history that is compacted when it is read.
+type Source struct {
+	spec   api.Etcd
+	client *clientv3.Client
+	watch  clientv3.WatchChan
+	cancel context.CancelFunc
+	epoch  string        // the cluster's id
+	at     core.Position // how far the records were given away
+	queue  []record      // what comes behind it
+	// Bytes are those of keys and values that came from the etcd.
+	Bytes uint64
+}
+
+type record struct {
+	store.Record
+	at core.Position
+}
+
+// NewSource makes a source.
+func NewSource(spec api.Etcd, secrets string) (*Source, error) {
+	c, err := connect(spec, secrets)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{spec: spec, client: c}, nil
+}
+
+// Close ends it.
+func (s *Source) Close() error {
+	s.stop()
+	return s.client.Close()
+}
+
+func (s *Source) stop() {
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.watch, s.cancel, s.queue = nil, nil, nil
+}
+
+// Read is store.Source's.
+func (s *Source) Read(ctx context.Context, from core.Position, most int) ([]store.Record, core.Position, error) {
+	if s.watch == nil || s.at != from {
+		s.stop()
+		if err := s.begin(ctx, from); err != nil {
+			s.stop()
+			return nil, from, err
+		}
+	}
+	for len(s.queue) == 0 {
+		select {
+		case r, ok := <-s.watch:
+			err := r.Err()
+			if !ok && err == nil {
+				err = errors.New("it has ended")
+			}
+			if err != nil {
+				compacted := r.CompactRevision != 0
+				s.stop()
+				if compacted {
+					return nil, from, s.list(ctx, from, false)
+				}
+				return nil, from, fault(err, "watching the source")
+			}
+			s.take(r.Events, from)
+		case <-ctx.Done():
+			return nil, from, nil
+		}
+	}
+	n := min(most, len(s.queue))
+	out := make([]store.Record, n)
+	for i, r := range s.queue[:n] {
+		out[i] = r.Record
+	}
+	s.at = s.queue[n-1].at
+	s.queue = s.queue[n:]
+	return out, s.at, nil
+}
+
+// begin reads on from a position: from the first by what is there, from others by history.
+func (s *Source) begin(ctx context.Context, from core.Position) error {
+	if from == (core.Position{}) {
+		return s.list(ctx, from, true)
+	}
+	if err := s.checkCluster(ctx, from); err != nil {
+		return err
+	}
+	s.epoch = from.Epoch
+	s.follow(from)
+	return nil
+}
+
+// checkCluster fails where a position is another cluster's.
+func (s *Source) checkCluster(ctx context.Context, from core.Position) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := s.client.Get(ctx, s.spec.Prefix, clientv3.WithCountOnly())
+	if err != nil {
+		return fault(err, "reading the source")
+	}
+	if id := strconv.FormatUint(r.Header.ClusterId, 16); id != from.Epoch {
+		return core.Errorf(core.Refused, "the source is the etcd cluster %s, and what the destination has is of the "+
+			"cluster %s: give the pipelet another name to begin anew", id, from.Epoch)
+	}
+	return nil
+}
+
+// follow watches from a position on.
+func (s *Source) follow(from core.Position) {
+	ctx, cancel := context.WithCancel(context.Background())
+	revision := int64(from.Seq)
+	if from.Sub == "" {
+		revision++
+	}
+	s.watch = s.client.Watch(clientv3.WithRequireLeader(ctx), s.spec.Prefix, clientv3.WithPrefix(),
+		clientv3.WithRev(revision))
+	s.cancel, s.at = cancel, from
+}
+
+// list takes what is there now and is newer than the position, and watches behind it.
+func (s *Source) list(ctx context.Context, from core.Position, fresh bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 6*callTimeout)
+	defer cancel()
+	oldest := int64(from.Seq)
+	if from.Sub == "" {
+		oldest++
+	}
+	r, err := s.client.Get(ctx, s.spec.Prefix, clientv3.WithPrefix(), clientv3.WithMinModRev(oldest))
+	if err != nil {
+		return fault(err, "listing the source")
+	}
+	epoch := strconv.FormatUint(r.Header.ClusterId, 16)
+	if !fresh && epoch != from.Epoch {
+		return core.Errorf(core.Refused, "the source is another etcd cluster than it was")
+	}
+	events := make([]*clientv3.Event, 0, len(r.Kvs))
+	for _, kv := range r.Kvs {
+		events = append(events, &clientv3.Event{Type: mvccpb.PUT, Kv: kv})
+	}
+	s.epoch = epoch
+	s.follow(core.Position{Epoch: epoch, Seq: uint64(r.Header.Revision)})
+	s.take(events, from)
+	s.at = from
+	return nil
+}
+
+// take puts events behind a position into the queue.
+func (s *Source) take(events []*clientv3.Event, from core.Position) {
+	slices.SortFunc(events, func(a, b *clientv3.Event) int {
+		return cmp.Or(cmp.Compare(a.Kv.ModRevision, b.Kv.ModRevision), cmp.Compare(string(a.Kv.Key), string(b.Kv.Key)))
+	})
+	for i, e := range events {
+		s.Bytes += uint64(len(e.Kv.Key) + len(e.Kv.Value))
+		r := record{at: core.Position{Epoch: s.epoch, Seq: uint64(e.Kv.ModRevision)}}
+		if i+1 < len(events) && events[i+1].Kv.ModRevision == e.Kv.ModRevision {
+			r.at.Sub = string(e.Kv.Key)
+		}
+		if r.at.Seq == from.Seq && (from.Sub == "" || string(e.Kv.Key) <= from.Sub) || r.at.Seq < from.Seq {
+			continue
+		}
+		r.Record = store.Record{
+			Key:     strings.TrimPrefix(string(e.Kv.Key), s.spec.Prefix),
+			Value:   e.Kv.Value,
+			Deleted: e.Type == mvccpb.DELETE,
+			Version: uint64(e.Kv.ModRevision),
+		}
+		s.queue = append(s.queue, r)
+	}
+}
+
+// Sink writes rows as keys. Of rows of one batch with the same key the last one is written.
+type Sink struct {
+	spec     api.Etcd
+	client   *clientv3.Client
+	key      string
+	eoio     bool
+	revision int64 // of the state, when it was read or written
+}
+
+// NewSink makes a destination. name is the pipelet's and its source's.
+func NewSink(spec api.Etcd, secrets, name string, eoio bool) (*Sink, error) {
+	c, err := connect(spec, secrets)
+	if err != nil {
+		return nil, err
+	}
+	return &Sink{spec: spec, client: c, key: StatePrefix + name, eoio: eoio}, nil
+}
+
+// Close ends it.
+func (s *Sink) Close() error { return s.client.Close() }
+
+// Open is store.Sink's.
+func (s *Sink) Open(ctx context.Context) (state core.State, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := s.client.Get(ctx, s.key)
+	if err != nil {
+		return state, fault(err, "reading the position in the destination")
+	}
+	s.revision = 0
+	if len(r.Kvs) == 0 {
+		return state, nil
+	}
+	s.revision = r.Kvs[0].ModRevision
+	if err := json.Unmarshal(r.Kvs[0].Value, &state); err != nil {
+		return state, core.Errorf(core.Refused, "what the destination has under %s is no position: %w", s.key, err)
+	}
+	return state, nil
+}
+
+// Commit is store.Sink's. The state's revision is what is compared: it is one to one with was.
+func (s *Sink) Commit(ctx context.Context, _, next core.State, rows []store.Row) error {
+	last := make(map[string]int, len(rows))
+	for i, r := range rows {
+		last[r.Key] = i
+	}
+	if len(last) > maxRows {
+		return core.Errorf(core.TooLarge, "%d keys are to be written at once, and a transaction of an etcd takes %d",
+			len(last), maxRows)
+	}
+	ops := make([]clientv3.Op, 0, len(last)+1) // whoever watches gets them in this order
+	for i, r := range rows {
+		switch key := s.spec.Prefix + r.Key; {
+		case last[r.Key] != i:
+		case r.Deleted:
+			ops = append(ops, clientv3.OpDelete(key))
+		default:
+			ops = append(ops, clientv3.OpPut(key, string(r.Value)))
+		}
+	}
+	text, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	state := clientv3.OpPut(s.key, string(text))
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if !s.eoio { // first the rows: what is written twice is better than what is not
+		if _, err := s.client.Txn(ctx).Then(ops...).Commit(); err != nil {
+			return fault(err, "writing to the destination")
+		}
+		_, err := s.client.Txn(ctx).Then(state).Commit()
+		return fault(err, "writing the position to the destination")
+	}
+	r, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(s.key), "=", s.revision)).
+		Then(append(ops, state)...).Commit()
+	switch {
+	case err != nil:
+		return fault(err, "writing to the destination")
+	case !r.Succeeded:
+		return core.Errorf(core.Conflict, "another worker has written for this pipelet")
+	}
+	s.revision = r.Header.Revision
+	return nil
+}
+
+// Overlap says whether two stores have keys in common, as far as their addresses tell.
+func Overlap(a, b api.Etcd) bool {
+	same := slices.ContainsFunc(a.Endpoints, func(e string) bool { return slices.Contains(b.Endpoints, e) })
+	return same && (strings.HasPrefix(a.Prefix, b.Prefix) || strings.HasPrefix(b.Prefix, a.Prefix))
+}

@@ -1,0 +1,41 @@
+// Package store says what the synchronizer needs of a store.
+package store
+
+import (
+	"context"
+
+	"github.com/netcraq/netcraq/pipelets/core"
+)
+
+// Record is one that was read.
+type Record struct {
+	Key     string // without the source's prefix
+	Value   []byte
+	Deleted bool
+	Version uint64 // the source's: a revision, an offset
+}
+
+// Row is one that is to be written.
+type Row struct {
+	Key     string // without the destination's prefix
+	Value   []byte
+	Deleted bool
+}
+
+// Source is read in an order that is the same each time, from any position in it.
+type Source interface {
+	// Read gives records behind a position, and the position of the last one. It waits until there
+	// are some, or until ctx ends, with which there are none.
+	Read(ctx context.Context, from core.Position, most int) ([]Record, core.Position, error)
+	Close() error
+}
+
+// Sink is a destination, for one pipelet and one of its sources.
+type Sink interface {
+	// Open says what the destination knows of the pipelet.
+	Open(ctx context.Context) (core.State, error)
+	// Commit writes rows and the state that comes with them. Where the pipelet asks for exactly
+	// once, both in one transaction, and only if the state is what it was.
+	Commit(ctx context.Context, was, next core.State, rows []Row) error
+	Close() error
+}
