@@ -97,6 +97,8 @@ prefixes:
 	}
 	blue, green := in("blue", blueUID), in("green", greenUID)
 	blue.ask(open(1, "/prices/"), `"made":true`)
+	// What is two records ahead is refused, so the first one is waited for before the second is.
+	blue.ask(`{"id":2,"func":"read","data":{"stream":"s1","from":"earliest","waitMs":15000}}`, `"offset":0`)
 	blue.ask(`{"id":2,"func":"read","data":{"stream":"s1","offset":1,"waitMs":15000}}`, `\"key\":\"/prices/a\"`)
 	blue.ask(open(3, "/secrets/"), `"code":"permission_denied"`)
 	blue.ask(open(4, "/price"), `"code":"permission_denied"`)
