@@ -53,6 +53,14 @@ type Spec struct {
 type Store struct {
 	// +optional
 	Etcd *Etcd `json:"etcd,omitempty"`
+	// +optional
+	PostgreSQL *PostgreSQL `json:"postgresql,omitempty"`
+	// +optional
+	Parquet *Parquet `json:"parquet,omitempty"`
+	// +optional
+	Chain *Chain `json:"chain,omitempty"`
+	// +optional
+	Stream *Stream `json:"stream,omitempty"`
 }
 
 // Etcd is the keys of an etcd that begin with a prefix.
@@ -68,4 +76,41 @@ type Etcd struct {
 	// Secret has ca.crt, and tls.crt with tls.key or username with password, as far as they are
 	// needed.
 	Secret string `json:"secret,omitempty"`
+}
+
+// PostgreSQL is a table of a database.
+type PostgreSQL struct {
+	// Address is HOST:PORT.
+	Address string `json:"address"`
+	// Database is its name.
+	Database string `json:"database"`
+	// Table is its name, with its schema's and a dot before it if that is not public.
+	// +kubebuilder:validation:MaxLength=127
+	Table string `json:"table"`
+	// Append: of a destination: each row is inserted, that of a deleted key with a NULL value.
+	// Without it, a row takes the place of the one with its key.
+	Append bool `json:"append,omitempty"`
+	// Secret has username, password, and ca.crt or tls.crt with tls.key, as far as they are needed.
+	Secret string `json:"secret,omitempty"`
+}
+
+// Parquet is a folder with files of Apache Parquet, one for each batch.
+type Parquet struct {
+	// Path is the folder's, on the machine that runs the pipelet.
+	// +kubebuilder:validation:MinLength=1
+	Path string `json:"path"`
+}
+
+// Chain is the keys of NetCRAQ's chains that begin with a prefix.
+type Chain struct {
+	// Namespace is that of the keys.
+	Namespace string `json:"namespace"`
+	// Prefix is what the keys begin with, and the flow's do not.
+	Prefix string `json:"prefix"`
+}
+
+// Stream is a stream of the node that runs the pipelet.
+type Stream struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
 }

@@ -40,7 +40,8 @@ func command() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return run.Run(c.Context(), cfg, all)
+			run.Run(c.Context(), cfg, all)
+			return nil
 		},
 	}
 	start.Flags().StringVar(&cfg.Secrets, "secrets", "/run/secrets/netcraq-pipelets",

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"regexp"
 
@@ -15,7 +14,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/stores"
 )
 
 // name is what Kubernetes takes as a name of an object.
@@ -68,15 +67,22 @@ func Check(ctx context.Context, p *api.Pipelet) error {
 	case p.Spec.Interval < 0 || p.Spec.Interval > 86400:
 		return errors.New("spec.interval: 0 to 86400 seconds")
 	}
+	known := map[string]int{}
 	for i, s := range p.Spec.Src {
-		if err := checkStore(s); err != nil {
+		if err := stores.Check(s, false); err != nil {
 			return fmt.Errorf("spec.src[%d]: %w", i, err)
 		}
+		name := stores.Name(s)
+		if other, ok := known[name]; ok { // a destination would take one's position for the other's
+			return fmt.Errorf("spec.src[%d]: it has the same name (%s) as spec.src[%d] has, by which a destination "+
+				"knows how far it was read: make two pipelets of them", i, name, other)
+		}
+		known[name] = i
 		for j, d := range p.Spec.Dst {
-			if err := checkStore(d); err != nil {
+			if err := stores.Check(d, true); err != nil {
 				return fmt.Errorf("spec.dst[%d]: %w", j, err)
 			}
-			if etcd.Overlap(*s.Etcd, *d.Etcd) {
+			if stores.Overlap(s, d) {
 				return fmt.Errorf("spec.dst[%d]: it has keys of spec.src[%d]: the pipelet would feed itself", j, i)
 			}
 		}
@@ -89,22 +95,4 @@ func Check(ctx context.Context, p *api.Pipelet) error {
 		return fmt.Errorf("spec.flow: %w", err)
 	}
 	return f.Close()
-}
-
-func checkStore(s api.Store) error {
-	if s.Etcd == nil {
-		return errors.New("it names no kind of store: etcd")
-	}
-	if len(s.Etcd.Endpoints) == 0 || s.Etcd.Prefix == "" {
-		return errors.New("etcd: endpoints and prefix are needed")
-	}
-	for _, e := range s.Etcd.Endpoints {
-		if u, err := url.Parse(e); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return fmt.Errorf("etcd.endpoints: %q is not http://HOST:PORT or https://HOST:PORT", e)
-		}
-	}
-	if s.Etcd.Secret != "" && !name.MatchString(s.Etcd.Secret) {
-		return fmt.Errorf("etcd.secret: %q is no name", s.Etcd.Secret)
-	}
-	return nil
 }

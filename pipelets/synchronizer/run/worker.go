@@ -6,15 +6,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"log/slog"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/stores"
 )
 
 // idle is how long a worker waits for records before it looks whether all is well.
@@ -27,8 +26,8 @@ type Config struct {
 }
 
 // Run runs pipelets until ctx ends.
-func Run(ctx context.Context, cfg Config, all []api.Pipelet) error {
-	group, ctx := errgroup.WithContext(ctx)
+func Run(ctx context.Context, cfg Config, all []api.Pipelet) {
+	var group sync.WaitGroup
 	for _, p := range all {
 		if p.Spec.Suspend {
 			cfg.Log.Info("suspended", "pipelet", p.Namespace+"/"+p.Name)
@@ -36,29 +35,49 @@ func Run(ctx context.Context, cfg Config, all []api.Pipelet) error {
 		}
 		for i := range p.Spec.Src {
 			for j := range p.Spec.Dst {
-				group.Go(func() error { return cfg.worker(ctx, p, i, j) })
+				group.Go(func() { cfg.keep(ctx, p, i, j) })
 			}
 		}
 	}
-	return group.Wait()
+	group.Wait()
+}
+
+// longest is the longest pause between two tries.
+const longest = 10 * time.Second
+
+// keep has a worker until ctx ends. One that cannot begin, for a secret that is not there, say, is
+// tried again: it ends no others.
+func (cfg Config) keep(ctx context.Context, p api.Pipelet, i, j int) {
+	log := cfg.Log.With("pipelet", p.Namespace+"/"+p.Name, "src", i, "dst", j)
+	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, longest) {
+		err := cfg.worker(ctx, p, i, j, log)
+		if err == nil {
+			return
+		}
+		log.Info("condition", "ready", false, "reason", core.KindOf(err).String(), "message", err.Error())
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // StateName is under which name a destination knows a pipelet's source. Neither the flow nor the
 // addresses are in it: they may change, and the pipelet goes on where it was.
 func StateName(p *api.Pipelet, src, dst int) string {
-	text, _ := json.Marshal([]string{p.Spec.Src[src].Etcd.Prefix, p.Spec.Dst[dst].Etcd.Prefix})
+	text, _ := json.Marshal([]string{stores.Name(p.Spec.Src[src]), stores.Name(p.Spec.Dst[dst])})
 	sum := sha256.Sum256(text)
 	return p.Namespace + "/" + p.Name + "/" + hex.EncodeToString(sum[:8])
 }
 
-// worker copies from one source to one destination.
-func (cfg Config) worker(ctx context.Context, p api.Pipelet, i, j int) error {
-	source, err := etcd.NewSource(*p.Spec.Src[i].Etcd, cfg.Secrets)
+// worker copies from one source to one destination. It fails where it cannot begin.
+func (cfg Config) worker(ctx context.Context, p api.Pipelet, i, j int, log *slog.Logger) error {
+	source, err := stores.NewSource(p.Spec.Src[i], cfg.Secrets)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	sink, err := etcd.NewSink(*p.Spec.Dst[j].Etcd, cfg.Secrets, StateName(&p, i, j), p.Spec.EOIO)
+	sink, err := stores.NewSink(p.Spec.Dst[j], cfg.Secrets, StateName(&p, i, j), p.Spec.EOIO)
 	if err != nil {
 		return err
 	}
@@ -81,9 +100,9 @@ func (cfg Config) worker(ctx context.Context, p api.Pipelet, i, j int) error {
 		Max:      100,
 		Interval: time.Duration(p.Spec.Interval * float64(time.Second)),
 		First:    50 * time.Millisecond,
-		Longest:  10 * time.Second,
+		Longest:  longest,
 	})
-	Drive(ctx, m, source, sink, run, cfg.Log.With("pipelet", p.Namespace+"/"+p.Name, "src", i, "dst", j))
+	Drive(ctx, m, source, sink, run, log)
 	return nil
 }
 

@@ -12,7 +12,8 @@ type Record struct {
 	Key     string // without the source's prefix
 	Value   []byte
 	Deleted bool
-	Version uint64 // the source's: a revision, an offset
+	Version uint64        // the source's: a revision, an offset
+	At      core.Position // of this record: who reads behind it gets the next one
 }
 
 // Row is one that is to be written.

@@ -4,13 +4,10 @@ package etcd
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,6 +34,19 @@ const maxRows = 127
 
 const callTimeout = 5 * time.Second
 
+// Check says what is wrong with a specification.
+func Check(spec api.Etcd) error {
+	if len(spec.Endpoints) == 0 || spec.Prefix == "" {
+		return errors.New("etcd: endpoints and prefix are needed")
+	}
+	for _, e := range spec.Endpoints {
+		if u, err := url.Parse(e); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return fmt.Errorf("etcd.endpoints: %q is not http://HOST:PORT or https://HOST:PORT", e)
+		}
+	}
+	return nil
+}
+
 // connect makes a client. Secrets are folders in a folder, by their names.
 func connect(spec api.Etcd, secrets string) (*clientv3.Client, error) {
 	cfg := clientv3.Config{
@@ -47,47 +57,13 @@ func connect(spec api.Etcd, secrets string) (*clientv3.Client, error) {
 		Logger:               zap.NewNop(),
 	}
 	if spec.Secret != "" {
-		if err := credentials(&cfg, filepath.Join(secrets, spec.Secret)); err != nil {
-			return nil, core.Errorf(core.Refused, "the secret %s: %w", spec.Secret, err)
+		c, err := store.ReadSecret(secrets, spec.Secret)
+		if err != nil {
+			return nil, err
 		}
+		cfg.Username, cfg.Password, cfg.TLS = c.Username, c.Password, c.TLS
 	}
 	return clientv3.New(cfg)
-}
-
-func credentials(cfg *clientv3.Config, dir string) error {
-	text := func(name string) (string, error) {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if errors.Is(err, os.ErrNotExist) {
-			return "", nil
-		}
-		return strings.TrimRight(string(b), "\n"), err
-	}
-	files := map[string]string{}
-	for _, name := range []string{"ca.crt", "tls.crt", "tls.key", "username", "password"} {
-		var err error
-		if files[name], err = text(name); err != nil {
-			return err
-		}
-	}
-	cfg.Username, cfg.Password = files["username"], files["password"]
-	if files["ca.crt"] == "" && files["tls.crt"] == "" {
-		return nil
-	}
-	cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-	if files["ca.crt"] != "" {
-		cfg.TLS.RootCAs = x509.NewCertPool()
-		if !cfg.TLS.RootCAs.AppendCertsFromPEM([]byte(files["ca.crt"])) {
-			return errors.New("ca.crt has no certificate")
-		}
-	}
-	if files["tls.crt"] != "" {
-		pair, err := tls.X509KeyPair([]byte(files["tls.crt"]), []byte(files["tls.key"]))
-		if err != nil {
-			return err
-		}
-		cfg.TLS.Certificates = []tls.Certificate{pair}
-	}
-	return nil
 }
 
 // fault says what an error of etcd's means.
@@ -119,16 +95,11 @@ type Source struct {
 	client *clientv3.Client
 	watch  clientv3.WatchChan
 	cancel context.CancelFunc
-	epoch  string        // the cluster's id
-	at     core.Position // how far the records were given away
-	queue  []record      // what comes behind it
+	epoch  string         // the cluster's id
+	at     core.Position  // how far the records were given away
+	queue  []store.Record // what comes behind it
 	// Bytes are those of keys and values that came from the etcd.
 	Bytes uint64
-}
-
-type record struct {
-	store.Record
-	at core.Position
 }
 
 // NewSource makes a source.
@@ -183,11 +154,8 @@ func (s *Source) Read(ctx context.Context, from core.Position, most int) ([]stor
 		}
 	}
 	n := min(most, len(s.queue))
-	out := make([]store.Record, n)
-	for i, r := range s.queue[:n] {
-		out[i] = r.Record
-	}
-	s.at = s.queue[n-1].at
+	out := slices.Clone(s.queue[:n])
+	s.at = out[n-1].At
 	s.queue = s.queue[n:]
 	return out, s.at, nil
 }
@@ -266,20 +234,20 @@ func (s *Source) take(events []*clientv3.Event, from core.Position) {
 	})
 	for i, e := range events {
 		s.Bytes += uint64(len(e.Kv.Key) + len(e.Kv.Value))
-		r := record{at: core.Position{Epoch: s.epoch, Seq: uint64(e.Kv.ModRevision)}}
+		at := core.Position{Epoch: s.epoch, Seq: uint64(e.Kv.ModRevision)}
 		if i+1 < len(events) && events[i+1].Kv.ModRevision == e.Kv.ModRevision {
-			r.at.Sub = string(e.Kv.Key)
+			at.Sub = string(e.Kv.Key)
 		}
-		if r.at.Seq == from.Seq && (from.Sub == "" || string(e.Kv.Key) <= from.Sub) || r.at.Seq < from.Seq {
+		if at.Seq == from.Seq && (from.Sub == "" || string(e.Kv.Key) <= from.Sub) || at.Seq < from.Seq {
 			continue
 		}
-		r.Record = store.Record{
+		s.queue = append(s.queue, store.Record{
 			Key:     strings.TrimPrefix(string(e.Kv.Key), s.spec.Prefix),
 			Value:   e.Kv.Value,
 			Deleted: e.Type == mvccpb.DELETE,
 			Version: uint64(e.Kv.ModRevision),
-		}
-		s.queue = append(s.queue, r)
+			At:      at,
+		})
 	}
 }
 

@@ -1,0 +1,55 @@
+// Package stores opens a store by what a pipelet says of it.
+package stores
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+
+	api "github.com/netcraq/netcraq/api/pipelet"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"
+)
+
+// secretName is what Kubernetes takes as a name of an object.
+var secretName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
+
+// Check says what is wrong with a store as a source, or as a destination.
+func Check(s api.Store, destination bool) error {
+	n, secret := 0, ""
+	var err error
+	if s.Etcd != nil {
+		n, secret, err = n+1, s.Etcd.Secret, etcd.Check(*s.Etcd)
+	}
+	switch {
+	case n != 1:
+		return errors.New("it is to name one kind of store: etcd")
+	case err != nil:
+		return err
+	case secret != "" && !secretName.MatchString(secret):
+		return fmt.Errorf("secret: %q is no name", secret)
+	}
+	return nil
+}
+
+// Name is by what a destination knows a source, or which of its parts is written. An address is no
+// part of it: it may change.
+func Name(s api.Store) string {
+	return s.Etcd.Prefix
+}
+
+// Overlap says whether a source has what is written to a destination, as far as their addresses
+// tell.
+func Overlap(src, dst api.Store) bool {
+	return src.Etcd != nil && dst.Etcd != nil && etcd.Overlap(*src.Etcd, *dst.Etcd)
+}
+
+// NewSource makes a source.
+func NewSource(s api.Store, secrets string) (store.Source, error) {
+	return etcd.NewSource(*s.Etcd, secrets)
+}
+
+// NewSink makes a destination. name is the pipelet's and its source's.
+func NewSink(s api.Store, secrets, name string, eoio bool) (store.Sink, error) {
+	return etcd.NewSink(*s.Etcd, secrets, name, eoio)
+}
