@@ -9,6 +9,7 @@ import (
 	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store/postgresql"
 )
 
 // secretName is what Kubernetes takes as a name of an object.
@@ -21,9 +22,15 @@ func Check(s api.Store, destination bool) error {
 	if s.Etcd != nil {
 		n, secret, err = n+1, s.Etcd.Secret, etcd.Check(*s.Etcd)
 	}
+	if s.PostgreSQL != nil {
+		n, secret, err = n+1, s.PostgreSQL.Secret, postgresql.Check(*s.PostgreSQL)
+		if err == nil && s.PostgreSQL.Append && !destination {
+			err = errors.New("postgresql.append: it is for destinations")
+		}
+	}
 	switch {
 	case n != 1:
-		return errors.New("it is to name one kind of store: etcd")
+		return errors.New("it is to name one kind of store: etcd or postgresql")
 	case err != nil:
 		return err
 	case secret != "" && !secretName.MatchString(secret):
@@ -35,21 +42,33 @@ func Check(s api.Store, destination bool) error {
 // Name is by what a destination knows a source, or which of its parts is written. An address is no
 // part of it: it may change.
 func Name(s api.Store) string {
-	return s.Etcd.Prefix
+	if s.PostgreSQL != nil {
+		return "postgresql:" + s.PostgreSQL.Database + "/" + s.PostgreSQL.Table
+	}
+	return s.Etcd.Prefix // without its kind: destinations of the first version have it so
 }
 
 // Overlap says whether a source has what is written to a destination, as far as their addresses
 // tell.
 func Overlap(src, dst api.Store) bool {
+	if a, b := src.PostgreSQL, dst.PostgreSQL; a != nil && b != nil {
+		return a.Address == b.Address && a.Database == b.Database && a.Table == b.Table
+	}
 	return src.Etcd != nil && dst.Etcd != nil && etcd.Overlap(*src.Etcd, *dst.Etcd)
 }
 
 // NewSource makes a source.
 func NewSource(s api.Store, secrets string) (store.Source, error) {
+	if s.PostgreSQL != nil {
+		return postgresql.NewSource(*s.PostgreSQL, secrets)
+	}
 	return etcd.NewSource(*s.Etcd, secrets)
 }
 
 // NewSink makes a destination. name is the pipelet's and its source's.
 func NewSink(s api.Store, secrets, name string, eoio bool) (store.Sink, error) {
+	if s.PostgreSQL != nil {
+		return postgresql.NewSink(*s.PostgreSQL, secrets, name, eoio)
+	}
 	return etcd.NewSink(*s.Etcd, secrets, name, eoio)
 }

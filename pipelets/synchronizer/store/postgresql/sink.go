@@ -1,0 +1,233 @@
+package postgresql
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	api "github.com/netcraq/netcraq/api/pipelet"
+	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+)
+
+// Sink writes rows into a table with the columns key and value.
+type Sink struct {
+	link
+	name  string
+	eoio  bool
+	known string // the state's text, as the table has it; "": there is none
+	table string // quoted
+	state string // quoted
+	cast  string // of the column value
+	bytes bool   // the column value is bytea
+}
+
+// NewSink makes a destination. name is the pipelet's and its source's.
+func NewSink(spec api.PostgreSQL, secrets, name string, eoio bool) (*Sink, error) {
+	id := identifier(spec.Table)
+	return &Sink{
+		link:  link{spec: spec, secrets: secrets},
+		name:  name,
+		eoio:  eoio,
+		table: id.Sanitize(),
+		state: pgx.Identifier{id[0], StateTable}.Sanitize(),
+	}, nil
+}
+
+// Close ends it.
+func (s *Sink) Close() error {
+	s.lose()
+	return nil
+}
+
+// Open is store.Sink's. It makes the table of positions if that is not there.
+func (s *Sink) Open(ctx context.Context) (state core.State, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
+	defer cancel()
+	defer func() {
+		if err != nil {
+			s.lose()
+		}
+	}()
+	// A commit of which the outcome is not known may still be on its way on the connection of
+	// before. It is known to have ended when that one has, or when its row can be locked.
+	s.lose()
+	c, _, err := s.get(ctx)
+	if err != nil {
+		return state, err
+	}
+	if err := s.look(ctx, c); err != nil {
+		return state, err
+	}
+	var there bool
+	if err := c.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", s.state).Scan(&there); err != nil {
+		return state, fault(err, "looking for the table of positions")
+	}
+	if !there {
+		_, err := c.Exec(ctx, "CREATE TABLE IF NOT EXISTS "+s.state+
+			" (name text PRIMARY KEY, state text NOT NULL, written timestamptz NOT NULL DEFAULT now())")
+		if err != nil {
+			return state, fault(err, "making the table of positions "+s.state)
+		}
+	}
+	// The lock waits for a transaction that another worker, or this one before, has under way.
+	s.known = ""
+	err = c.QueryRow(ctx, "SELECT state FROM "+s.state+" WHERE name = $1 FOR UPDATE", s.name).Scan(&s.known)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return state, nil
+	}
+	if err != nil {
+		return state, fault(err, "reading the position in the destination")
+	}
+	if err := json.Unmarshal([]byte(s.known), &state); err != nil {
+		return state, core.Errorf(core.Refused, "what %s has under %s is no position: %w", s.state, s.name, err)
+	}
+	return state, nil
+}
+
+// look learns what the table is like.
+func (s *Sink) look(ctx context.Context, c *pgx.Conn) error {
+	kinds := map[string]string{}
+	rows, err := c.Query(ctx, `SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
+		WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`, s.table)
+	if err != nil {
+		return fault(err, "looking at the table "+s.table)
+	}
+	var name, kind string
+	_, err = pgx.ForEachRow(rows, []any{&name, &kind}, func() error {
+		kinds[name] = kind
+		return nil
+	})
+	switch {
+	case err != nil:
+		return fault(err, "looking at the table "+s.table)
+	case kinds["key"] == "" || kinds["value"] == "":
+		return core.Errorf(core.Refused, "there is no table %s with the columns key and value: make it by "+
+			"CREATE TABLE %s (key text PRIMARY KEY, value text)", s.table, s.table)
+	}
+	s.bytes, s.cast = kinds["value"] == "bytea", kinds["value"]
+	return nil
+}
+
+// Commit is store.Sink's.
+func (s *Sink) Commit(ctx context.Context, _, next core.State, rows []store.Row) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
+	defer cancel()
+	c, fresh, err := s.get(ctx)
+	if err != nil {
+		return core.Errorf(core.Temporary, "%w", err)
+	}
+	if fresh { // nothing was sent yet; the table may have become another one meanwhile
+		if err := s.look(ctx, c); err != nil {
+			return core.Errorf(core.KindOf(err), "%w", err)
+		}
+	}
+	defer func() {
+		if err != nil && core.KindOf(err) != core.TooLarge {
+			s.lose() // whatever is under way ends with its connection
+		}
+	}()
+	text, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	b := &pgx.Batch{}
+	for _, r := range rows {
+		if err := s.queue(b, r); err != nil {
+			return err
+		}
+	}
+	if !s.eoio {
+		// First the rows, without a condition: what is written twice is better than what is not.
+		if err := s.send(ctx, c, b); err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		b.Queue("INSERT INTO "+s.state+" (name, state) VALUES ($1, $2) "+
+			"ON CONFLICT (name) DO UPDATE SET state = excluded.state, written = now()", s.name, string(text))
+		if err := s.send(ctx, c, b); err != nil {
+			return err
+		}
+		s.known = string(text)
+		return nil
+	}
+	tx, err := c.Begin(ctx)
+	if err != nil {
+		return fault(err, "beginning a transaction")
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	var n int64
+	if s.known == "" {
+		tag, err := tx.Exec(ctx, "INSERT INTO "+s.state+" (name, state) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
+			s.name, string(text))
+		if err != nil {
+			return fault(err, "writing the position to the destination")
+		}
+		n = tag.RowsAffected()
+	} else {
+		tag, err := tx.Exec(ctx, "UPDATE "+s.state+" SET state = $3, written = now() WHERE name = $1 AND state = $2",
+			s.name, s.known, string(text))
+		if err != nil {
+			return fault(err, "writing the position to the destination")
+		}
+		n = tag.RowsAffected()
+	}
+	if n != 1 {
+		return core.Errorf(core.Conflict, "another worker has written for this pipelet")
+	}
+	if b.Len() > 0 {
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return fault(err, "writing to "+s.table)
+		}
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fault(err, "writing to "+s.table)
+	}
+	s.known = string(text)
+	return nil
+}
+
+// send runs statements as one transaction.
+func (s *Sink) send(ctx context.Context, c *pgx.Conn, b *pgx.Batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
+	return fault(c.SendBatch(ctx, b).Close(), "writing to "+s.table)
+}
+
+// queue adds what writes a row.
+func (s *Sink) queue(b *pgx.Batch, r store.Row) error {
+	if !utf8.ValidString(r.Key) || strings.Contains(r.Key, "\x00") {
+		return core.Errorf(core.Refused, "the key %q is no text of PostgreSQL's", r.Key)
+	}
+	var value any
+	cast := s.cast
+	switch {
+	case r.Deleted && !s.spec.Append:
+		b.Queue("DELETE FROM "+s.table+" WHERE key = $1", r.Key)
+		return nil
+	case r.Deleted:
+	case s.bytes:
+		value = r.Value
+	case !utf8.Valid(r.Value) || strings.Contains(string(r.Value), "\x00"):
+		return core.Errorf(core.Refused, "the value of %q is no text, and the column value of %s is: make it bytea, "+
+			"or give the pipelet a flow that makes text of it", r.Key, s.table)
+	default:
+		value = string(r.Value)
+	}
+	expr := "$2"
+	if !s.bytes {
+		expr = "$2::text::" + cast
+	}
+	q := fmt.Sprintf("INSERT INTO %s (key, value) VALUES ($1, %s)", s.table, expr)
+	if !s.spec.Append {
+		q += " ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+	}
+	b.Queue(q, r.Key, value)
+	return nil
+}
