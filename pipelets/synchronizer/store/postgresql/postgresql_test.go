@@ -84,7 +84,7 @@ func TestSink(t *testing.T) {
 		}
 	}
 	s.Do("ALTER TABLE dst RENAME value TO amount")
-	err = a.Commit(ctx, state(4), state(5), one)
+	err := a.Commit(ctx, state(4), state(5), one)
 	if core.KindOf(err) != core.Refused || !strings.Contains(err.Error(), "CREATE TABLE") {
 		t.Errorf("a table that is another: %v", err)
 	}
