@@ -75,7 +75,8 @@ func TestDurable(t *testing.T) {
 	start := func() (c *exec.Cmd, dial func() *asking) {
 		t.Helper()
 		said := new(syncbuffer.Buffer)
-		c = exec.Command(binary, "--listen", "unix://"+socket, "--admin", url, "--node", "h1", "--namespace", shop,
+		c = exec.Command(binary, "--listen", "unix://"+socket, "--admin", url, "--token-file", "",
+			"--node", "h1", "--namespace", shop,
 			"--policy", policy, "--endpoints", strings.Join(etcd.Endpoints(), ","))
 		c.Stdout, c.Stderr = said, said
 		if err := c.Start(); err != nil {

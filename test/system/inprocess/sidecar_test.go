@@ -40,7 +40,7 @@ func TestSidecar(t *testing.T) {
 	sidecar := func(more ...string) (*exec.Cmd, *syncbuffer.Buffer, chan error) {
 		t.Helper()
 		out := new(syncbuffer.Buffer)
-		c := exec.Command(binary, append([]string{"--listen", "unix://" + path, "--admin", url, "--node", "h1",
+		c := exec.Command(binary, append([]string{"--listen", "unix://" + path, "--admin", url, "--token-file", "", "--node", "h1",
 			"--namespace", shop}, more...)...)
 		c.Stdout, c.Stderr = out, out
 		if err := c.Start(); err != nil {
