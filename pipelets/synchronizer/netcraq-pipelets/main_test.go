@@ -25,6 +25,10 @@ func TestMain(m *testing.M) {
 		main()
 		os.Exit(0)
 	}
+	if spec := os.Getenv("NETCRAQ_PIPELETS_TEST_ETCD"); spec != "" {
+		serve(spec)
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

@@ -96,8 +96,12 @@ func (cfg Config) worker(ctx context.Context, p api.Pipelet, i, j int, log *slog
 		defer f.Close()
 		run = f.Run
 	}
+	most := 100
+	if b, ok := sink.(store.Batcher); ok {
+		most = b.Most()
+	}
 	m := core.New(core.Config{
-		Max:      100,
+		Max:      most,
 		Interval: time.Duration(p.Spec.Interval * float64(time.Second)),
 		First:    50 * time.Millisecond,
 		Longest:  longest,

@@ -40,3 +40,9 @@ type Sink interface {
 	Commit(ctx context.Context, was, next core.State, rows []Row) error
 	Close() error
 }
+
+// Batcher is a destination that takes batches of another size than others do.
+type Batcher interface {
+	// Most is how many records a batch has at most.
+	Most() int
+}

@@ -4,11 +4,13 @@ package stores
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
 
 	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store/parquet"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store/postgresql"
 )
 
@@ -28,9 +30,12 @@ func Check(s api.Store, destination bool) error {
 			err = errors.New("postgresql.append: it is for destinations")
 		}
 	}
+	if s.Parquet != nil {
+		n, err = n+1, parquet.Check(*s.Parquet)
+	}
 	switch {
 	case n != 1:
-		return errors.New("it is to name one kind of store: etcd or postgresql")
+		return errors.New("it is to name one kind of store: etcd, parquet or postgresql")
 	case err != nil:
 		return err
 	case secret != "" && !secretName.MatchString(secret):
@@ -45,6 +50,9 @@ func Name(s api.Store) string {
 	if s.PostgreSQL != nil {
 		return "postgresql:" + s.PostgreSQL.Database + "/" + s.PostgreSQL.Table
 	}
+	if s.Parquet != nil {
+		return "parquet:" + filepath.Clean(s.Parquet.Path)
+	}
 	return s.Etcd.Prefix // without its kind: destinations of the first version have it so
 }
 
@@ -54,6 +62,9 @@ func Overlap(src, dst api.Store) bool {
 	if a, b := src.PostgreSQL, dst.PostgreSQL; a != nil && b != nil {
 		return a.Address == b.Address && a.Database == b.Database && a.Table == b.Table
 	}
+	if a, b := src.Parquet, dst.Parquet; a != nil && b != nil {
+		return parquet.Overlap(*a, *b)
+	}
 	return src.Etcd != nil && dst.Etcd != nil && etcd.Overlap(*src.Etcd, *dst.Etcd)
 }
 
@@ -62,6 +73,9 @@ func NewSource(s api.Store, secrets string) (store.Source, error) {
 	if s.PostgreSQL != nil {
 		return postgresql.NewSource(*s.PostgreSQL, secrets)
 	}
+	if s.Parquet != nil {
+		return parquet.NewSource(*s.Parquet)
+	}
 	return etcd.NewSource(*s.Etcd, secrets)
 }
 
@@ -69,6 +83,9 @@ func NewSource(s api.Store, secrets string) (store.Source, error) {
 func NewSink(s api.Store, secrets, name string, eoio bool) (store.Sink, error) {
 	if s.PostgreSQL != nil {
 		return postgresql.NewSink(*s.PostgreSQL, secrets, name, eoio)
+	}
+	if s.Parquet != nil {
+		return parquet.NewSink(*s.Parquet, name)
 	}
 	return etcd.NewSink(*s.Etcd, secrets, name, eoio)
 }

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/duckdb/duckdb-go/v2"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/syncbuffer"
+)
+
+// workers are processes of the command, which are started and killed at random: two at most, so
+// that there are such as overtake each other.
+type workers struct {
+	t       *testing.T
+	file    string
+	out     *syncbuffer.Buffer
+	running []*exec.Cmd
+	kills   int
+}
+
+func newWorkers(t *testing.T, file string) *workers {
+	w := &workers{t: t, file: file, out: &syncbuffer.Buffer{}}
+	t.Cleanup(func() {
+		for _, c := range w.running {
+			c.Process.Kill()
+			c.Wait()
+		}
+	})
+	return w
+}
+
+// step starts one more, or kills one.
+func (w *workers) step() {
+	if len(w.running) == 0 || len(w.running) == 1 && rand.IntN(2) == 0 {
+		w.running = append(w.running, begin(w.t, w.out, "run", w.file))
+		return
+	}
+	k := rand.IntN(len(w.running))
+	w.running[k].Process.Kill()
+	w.running[k].Wait()
+	w.running = append(w.running[:k], w.running[k+1:]...)
+	w.kills++
+}
+
+// settle has at least one, which is not killed any more.
+func (w *workers) settle() {
+	if len(w.running) == 0 {
+		w.step()
+	}
+}
+
+// number puts numbered records into an etcd, some in one transaction, until ctx ends, and says how
+// many there are. Its server may be killed: of what it does not know it asks.
+func number(ctx context.Context, s *server, prefix string) (n int) {
+	for ctx.Err() == nil {
+		var ops []clientv3.Op
+		some := 1 + rand.IntN(100)
+		for i := range some {
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("%s%08d", prefix, n+i), fmt.Sprint(n+i)))
+		}
+		absent := clientv3.Compare(clientv3.CreateRevision(fmt.Sprintf("%s%08d", prefix, n)), "=", 0)
+		for done := false; !done; { // a try of before may have been done, and may be done yet
+			c, cancel := context.WithTimeout(context.Background(), time.Second)
+			_, err := s.Client.Txn(c).If(absent).Then(ops...).Commit()
+			cancel()
+			done = err == nil
+		}
+		n += some
+		time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
+	}
+	return n
+}
+
+// torment steps workers and kills servers, until the time is over.
+func torment(t *testing.T, all []*workers, servers []*server) (killed int) {
+	for end := time.Now().Add(killsFor(t)); time.Now().Before(end); {
+		for _, w := range all {
+			if rand.IntN(2) == 0 {
+				w.step()
+			}
+		}
+		if rand.IntN(6) == 0 {
+			s := servers[rand.IntN(len(servers))]
+			s.Kill()
+			s.Start()
+			killed++
+		}
+		time.Sleep(time.Duration(50+rand.IntN(900)) * time.Millisecond)
+	}
+	for _, w := range all {
+		w.settle()
+	}
+	return killed
+}
+
+// arrivals reads keys in the order of their creation, and fails where one is written twice.
+func arrivals(t *testing.T, s *server, prefix string) (keys []string) {
+	t.Helper()
+	poll.Nil(t, time.Minute, "the destination's keys", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		r, err := s.Client.Get(ctx, prefix, clientv3.WithPrefix(),
+			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+		if err != nil {
+			return err
+		}
+		keys = keys[:0]
+		for _, kv := range r.Kvs {
+			if kv.Version != 1 {
+				t.Fatalf("%s was written %d times", kv.Key, kv.Version)
+			}
+			keys = append(keys, strings.TrimPrefix(string(kv.Key), prefix)+"="+string(kv.Value))
+		}
+		return nil
+	})
+	return keys
+}
+
+// Numbered records go from an etcd to another one, and through files of Parquet to a third one.
+// Workers and servers are killed at random. Each record arrives once everywhere, in order.
+func TestKillParquet(t *testing.T) {
+	from, direct, to := newServer(t), newServer(t), newServer(t)
+	lake := t.TempDir()
+	const head = "apiVersion: netcraq.io/v1alpha1\nkind: Pipelet\nmetadata: {name: %s}\nspec:\n  eoio: true\n"
+	const flow = "  flow: SELECT key, value FROM src WHERE value::BIGINT %% 2 = 0\n"
+	first := newWorkers(t, file(t, head+flow+`
+  src: [{etcd: {endpoints: [%q], prefix: load/}}]
+  dst: [{etcd: {endpoints: [%q], prefix: out/}}, {parquet: {path: %q}}]
+`, "p1", from.Endpoint, direct.Endpoint, lake))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	written := make(chan int, 1)
+	go func() { written <- number(ctx, from, "load/") }()
+	var folder string
+	first.step()
+	poll.Until(t, 30*time.Second, "the first file", func() bool {
+		all, _ := filepath.Glob(filepath.Join(lake, "default", "p1", "*"))
+		if len(all) > 0 {
+			folder = all[0]
+		}
+		return folder != ""
+	})
+	second := newWorkers(t, file(t, head+`
+  src: [{parquet: {path: %q}}]
+  dst: [{etcd: {endpoints: [%q], prefix: out/}}]
+`, "p2", folder, to.Endpoint))
+	killed := torment(t, []*workers{first, second}, []*server{from, direct, to})
+	cancel()
+	n := <-written
+	want := (n + 1) / 2
+	check := func(where string, got []string) error {
+		for i, k := range got {
+			if w := fmt.Sprintf("%08d=%d", 2*i, 2*i); k != w {
+				t.Fatalf("%s: record %d is %s, want %s", where, i, k, w)
+			}
+		}
+		if len(got) != want {
+			return fmt.Errorf("%s: %d of %d arrived", where, len(got), want)
+		}
+		return nil
+	}
+	logs := func() string { return first.out.String() + second.out.String() }
+	for where, s := range map[string]*server{"etcd": direct, "etcd behind Parquet": to} {
+		poll.Nil(t, time.Minute, where, func() error { return check(where, arrivals(t, s, "out/")) }, logs)
+	}
+	db, err := sql.Open("duckdb", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	rows, err := db.Query(fmt.Sprintf(`SELECT key || '=' || value FROM read_parquet('%s/**/*.parquet', filename = true,
+		file_row_number = true) ORDER BY filename, file_row_number`, lake))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var got []string
+	for rows.Next() {
+		var k string
+		if err := rows.Scan(&k); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, k)
+	}
+	if err := check("Parquet by DuckDB", got); err != nil {
+		t.Error(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(folder, "*.parquet"))
+	t.Logf("%d records, %d to each of three destinations, %d files; workers killed %d and %d times, servers %d times",
+		n, want, len(files), first.kills, second.kills, killed)
+	if first.kills == 0 || second.kills == 0 || killed == 0 || n < 100 {
+		t.Error("too little happened")
+	}
+}
