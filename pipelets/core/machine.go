@@ -123,7 +123,7 @@ type Condition struct {
 // Config says how a machine works.
 type Config struct {
 	Max      int           // records of a batch at most
-	Interval time.Duration // from the beginning of one batch to the next one's; 0: as records come
+	Interval time.Duration // from the beginning of a batch that is not full to the next one's; 0: none
 	First    time.Duration // the pause after a first failure, doubled with each one to Longest
 	Longest  time.Duration
 }
@@ -139,6 +139,7 @@ type Machine struct {
 	failures int
 	begun    time.Duration
 	waited   bool
+	full     bool // the batch that was read has as many records as were asked for
 	pause    time.Duration
 	cond     Condition
 }
@@ -200,7 +201,7 @@ func (m *Machine) Done(a Action, r Result) {
 			m.well()
 			return
 		}
-		m.read = r
+		m.read, m.full = r, r.Records >= a.Max
 		m.do = Flow
 	case Flow:
 		m.rows = r.Rows
@@ -209,7 +210,7 @@ func (m *Machine) Done(a Action, r Result) {
 		m.known = a.Next
 		m.max = min(m.cfg.Max, 2*m.max)
 		m.do = Read
-		m.waited = false
+		m.waited = m.full // where more came than a batch takes, the rest does not wait
 		m.well()
 	}
 }

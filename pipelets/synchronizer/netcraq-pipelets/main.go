@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/netcraq/netcraq/pipelets/synchronizer/plan"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
 )
 
 func main() {
@@ -31,6 +34,7 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	cfg := run.Config{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	alone, output := false, "text"
 	start := &cobra.Command{
 		Use:   "run FILE...",
 		Short: "runs the pipelets of files until it is told to end",
@@ -40,10 +44,14 @@ func command() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if !alone {
+				cfg.Shared = share.New()
+			}
 			run.Run(c.Context(), cfg, all)
 			return nil
 		},
 	}
+	start.Flags().BoolVar(&alone, "no-consolidation", false, "have each worker read its source for itself")
 	start.Flags().StringVar(&cfg.Secrets, "secrets", "/run/secrets/netcraq-pipelets",
 		"the folder with a folder for each secret")
 	check := &cobra.Command{
@@ -55,6 +63,27 @@ func command() *cobra.Command {
 			return err
 		},
 	}
-	root.AddCommand(start, check)
+	explain := &cobra.Command{
+		Use:   "explain FILE...",
+		Short: "says which workers the pipelets of files need, and which of them share a reader and a flow",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, files []string) error {
+			all, err := run.Load(c.Context(), files)
+			if err != nil {
+				return err
+			}
+			switch output {
+			case "text":
+				return plan.Print(c.OutOrStdout(), plan.Of(all))
+			case "json":
+				e := json.NewEncoder(c.OutOrStdout())
+				e.SetIndent("", "  ")
+				return e.Encode(plan.Of(all))
+			}
+			return fmt.Errorf("--output %q: it is text or json", output)
+		},
+	}
+	explain.Flags().StringVarP(&output, "output", "o", output, "text or json")
+	root.AddCommand(start, check, explain)
 	return root
 }

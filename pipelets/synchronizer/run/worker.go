@@ -11,7 +11,8 @@ import (
 
 	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/pipelets/core"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/plan"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/stores"
 )
@@ -22,6 +23,7 @@ const idle = 5 * time.Second
 // Config says how pipelets are run.
 type Config struct {
 	Secrets string // the folder with a folder for each secret
+	Shared  *share.Groups // nil: each worker reads its source for itself
 	Log     *slog.Logger
 }
 
@@ -72,41 +74,28 @@ func StateName(p *api.Pipelet, src, dst int) string {
 
 // worker copies from one source to one destination. It fails where it cannot begin.
 func (cfg Config) worker(ctx context.Context, p api.Pipelet, i, j int, log *slog.Logger) error {
-	source, err := stores.NewSource(p.Spec.Src[i], cfg.Secrets)
-	if err != nil {
-		return err
-	}
-	defer source.Close()
 	sink, err := stores.NewSink(p.Spec.Dst[j], cfg.Secrets, StateName(&p, i, j), p.Spec.EOIO)
 	if err != nil {
 		return err
 	}
 	defer sink.Close()
-	run := func(_ context.Context, records []store.Record) (rows []store.Row, err error) {
-		for _, r := range records {
-			rows = append(rows, store.Row{Key: r.Key, Value: r.Value, Deleted: r.Deleted})
-		}
-		return rows, nil
+	interval := time.Duration(p.Spec.Interval * float64(time.Second))
+	open := func() (store.Source, error) { return stores.NewSource(p.Spec.Src[i], cfg.Secrets) }
+	groups, key := cfg.Shared, plan.Key(&p, i)
+	if groups == nil { // a group of one
+		groups = share.New()
 	}
-	if p.Spec.Flow != "" {
-		f, err := flow.Compile(ctx, p.Spec.Flow)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		run = f.Run
+	source, err := groups.Join(ctx, key, interval, plan.Query(p.Spec.Flow), open)
+	if err != nil {
+		return err
 	}
+	defer source.Close()
 	most := 100
 	if b, ok := sink.(store.Batcher); ok {
 		most = b.Most()
 	}
-	m := core.New(core.Config{
-		Max:      most,
-		Interval: time.Duration(p.Spec.Interval * float64(time.Second)),
-		First:    50 * time.Millisecond,
-		Longest:  longest,
-	})
-	Drive(ctx, m, source, sink, run, log)
+	m := core.New(core.Config{Max: most, First: 50 * time.Millisecond, Longest: longest}) // the group keeps the interval
+	Drive(ctx, m, source, sink, source.Run, log)
 	return nil
 }
 

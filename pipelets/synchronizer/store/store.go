@@ -23,6 +23,14 @@ type Row struct {
 	Deleted bool
 }
 
+// Rows are records as they are.
+func Rows(records []Record) (rows []Row) {
+	for _, r := range records {
+		rows = append(rows, Row{Key: r.Key, Value: r.Value, Deleted: r.Deleted})
+	}
+	return rows
+}
+
 // Source is read in an order that is the same each time, from any position in it.
 type Source interface {
 	// Read gives records behind a position, and the position of the last one. It waits until there
@@ -36,7 +44,8 @@ type Sink interface {
 	// Open says what the destination knows of the pipelet.
 	Open(ctx context.Context) (core.State, error)
 	// Commit writes rows and the state that comes with them. Where the pipelet asks for exactly
-	// once, both in one transaction, and only if the state is what it was.
+	// once, both in one transaction, and only if the state is what it was. The rows are not the
+	// destination's own: others may have them, too.
 	Commit(ctx context.Context, was, next core.State, rows []Row) error
 	Close() error
 }

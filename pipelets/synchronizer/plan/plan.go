@@ -1,0 +1,134 @@
+// Package plan says which workers pipelets need, and what those share.
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	api "github.com/netcraq/netcraq/api/pipelet"
+)
+
+// Reader reads a source for all workers below it.
+type Reader struct {
+	Source   string  `json:"source"`
+	Interval float64 `json:"interval"` // seconds
+	Flows    []Flow  `json:"flows"`
+}
+
+// Flow is computed once for all workers below it.
+type Flow struct {
+	Query   string   `json:"query"` // "": none
+	Workers []Worker `json:"workers"`
+}
+
+// Worker writes to a destination.
+type Worker struct {
+	Pipelet     string `json:"pipelet"`
+	Src         int    `json:"src"`
+	Dst         int    `json:"dst"`
+	Destination string `json:"destination"`
+}
+
+// Key is the same for sources of pipelets that may share a reader: it is the same store, read at the
+// same interval. What a Secret opens is for its own namespace's pipelets.
+func Key(p *api.Pipelet, src int) string {
+	s := p.Spec.Src[src]
+	key := []any{s, p.Spec.Interval}
+	if s.Etcd != nil && s.Etcd.Secret != "" || s.PostgreSQL != nil && s.PostgreSQL.Secret != "" {
+		key = append(key, p.Namespace)
+	}
+	text, _ := json.Marshal(key) // of strings, lists and numbers: it does not fail
+	return string(text)
+}
+
+// Query is a flow's text, as far as it counts.
+func Query(flow string) string { return strings.TrimRight(strings.TrimSpace(flow), "; \n\t") }
+
+// Of is the plan for pipelets. What is suspended is not in it.
+func Of(all []api.Pipelet) (readers []*Reader) {
+	known := map[string]*Reader{}
+	for i := range all {
+		p := &all[i]
+		if p.Spec.Suspend {
+			continue
+		}
+		for s := range p.Spec.Src {
+			key := Key(p, s)
+			r := known[key]
+			if r == nil {
+				r = &Reader{Source: describe(p.Spec.Src[s]), Interval: p.Spec.Interval}
+				known[key] = r
+				readers = append(readers, r)
+			}
+			f := r.flow(Query(p.Spec.Flow))
+			for d := range p.Spec.Dst {
+				f.Workers = append(f.Workers, Worker{p.Namespace + "/" + p.Name, s, d, describe(p.Spec.Dst[d])})
+			}
+		}
+	}
+	return readers
+}
+
+func (r *Reader) flow(query string) *Flow {
+	for i := range r.Flows {
+		if r.Flows[i].Query == query {
+			return &r.Flows[i]
+		}
+	}
+	r.Flows = append(r.Flows, Flow{Query: query})
+	return &r.Flows[len(r.Flows)-1]
+}
+
+// describe is a store in a few words.
+func describe(s api.Store) string {
+	switch {
+	case s.Etcd != nil:
+		return "etcd " + strings.Join(s.Etcd.Endpoints, ",") + " " + s.Etcd.Prefix
+	case s.PostgreSQL != nil:
+		return "postgresql " + s.PostgreSQL.Address + "/" + s.PostgreSQL.Database + " " + s.PostgreSQL.Table
+	case s.Parquet != nil:
+		return "parquet " + s.Parquet.Path
+	case s.Chain != nil:
+		return "chain " + s.Chain.Namespace + " " + s.Chain.Prefix
+	case s.Stream != nil:
+		return "stream " + s.Stream.Namespace + "/" + s.Stream.Name
+	}
+	return "no store"
+}
+
+// Print says a plan in words.
+func Print(w io.Writer, readers []*Reader) error {
+	flows, workers := 0, 0
+	for _, r := range readers {
+		flows += len(r.Flows)
+		for _, f := range r.Flows {
+			workers += len(f.Workers)
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "readers %d, flows %d, workers %d\n", len(readers), flows, workers)
+	for _, r := range readers {
+		fmt.Fprintf(&b, "%s, %s\n", r.Source, every(r.Interval))
+		for _, f := range r.Flows {
+			query := "as they are"
+			if f.Query != "" {
+				query = strings.Join(strings.Fields(f.Query), " ")
+			}
+			fmt.Fprintf(&b, "  %s\n", query)
+			for _, k := range f.Workers {
+				fmt.Fprintf(&b, "    %s to %s\n", k.Pipelet, k.Destination)
+			}
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func every(interval float64) string {
+	if interval == 0 {
+		return "as records come"
+	}
+	return fmt.Sprintf("every %v s", interval)
+}

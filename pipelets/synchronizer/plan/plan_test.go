@@ -1,0 +1,63 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	api "github.com/netcraq/netcraq/api/pipelet"
+)
+
+func etcd(endpoint, prefix, secret string) api.Store {
+	return api.Store{Etcd: &api.Etcd{Endpoints: []string{endpoint}, Prefix: prefix, Secret: secret}}
+}
+
+func pipelet(name, flow string, interval float64, src api.Store, dst ...api.Store) api.Pipelet {
+	namespace, name, _ := strings.Cut(name, "/")
+	return api.Pipelet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: api.Spec{Src: []api.Store{src}, Dst: dst, Flow: flow, Interval: interval}}
+}
+
+func TestOf(t *testing.T) {
+	lake := api.Store{Parquet: &api.Parquet{Path: "/lake"}}
+	load := etcd("http://a:1", "load/", "")
+	suspended := pipelet("a/gone", "", 0, load, lake)
+	suspended.Spec.Suspend = true
+	all := []api.Pipelet{
+		pipelet("a/p1", "SELECT key, value FROM src", 0, load, lake, etcd("http://b:1", "x/", "")),
+		pipelet("b/p2", "\nSELECT key, value FROM src;\n", 0, load, lake), // the same flow
+		pipelet("a/p3", "SELECT key, 1 AS value FROM src", 0, load, lake),
+		pipelet("a/p4", "", 2.5, load, lake), // another interval
+		pipelet("a/p5", "", 0, etcd("http://a:1", "load/", "s"), lake),
+		pipelet("b/p6", "", 0, etcd("http://a:1", "load/", "s"), lake), // the other namespace's secret
+		pipelet("b/p7", "", 0, etcd("http://a:1", "load/", "s"), lake),
+		suspended,
+	}
+	var b strings.Builder
+	if err := Print(&b, Of(all)); err != nil {
+		t.Fatal(err)
+	}
+	const want = `readers 4, flows 5, workers 8
+etcd http://a:1 load/, as records come
+  SELECT key, value FROM src
+    a/p1 to parquet /lake
+    a/p1 to etcd http://b:1 x/
+    b/p2 to parquet /lake
+  SELECT key, 1 AS value FROM src
+    a/p3 to parquet /lake
+etcd http://a:1 load/, every 2.5 s
+  as they are
+    a/p4 to parquet /lake
+etcd http://a:1 load/, as records come
+  as they are
+    a/p5 to parquet /lake
+etcd http://a:1 load/, as records come
+  as they are
+    b/p6 to parquet /lake
+    b/p7 to parquet /lake
+`
+	if b.String() != want {
+		t.Errorf("the plan is\n%s, want\n%s", b.String(), want)
+	}
+}

@@ -1,0 +1,191 @@
+package share
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+)
+
+// idle is how long a read of the source waits for records before it looks whether all is well.
+const idle = 5 * time.Second
+
+// session reads a source from a position on, until it fails, or all have left. Records have numbers
+// here, from 0 on.
+type session struct {
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	changed chan struct{}            // is closed when something below changes
+	after   map[core.Position]uint64 // the number of the record behind a position, for those that are kept
+	first   uint64                   // the number of records[0]
+	before  core.Position            // of records[0]
+	records []store.Record
+	ends    []uint64 // of the batches in which they came
+	bytes   int
+	taken   uint64 // behind what the fastest worker has
+	err     error  // with which it has ended
+}
+
+func begin(open func() (store.Source, error), interval time.Duration, from core.Position) *session {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &session{cancel: cancel, changed: make(chan struct{}), before: from, after: map[core.Position]uint64{from: 0}}
+	go s.run(ctx, open, interval, from)
+	return s
+}
+
+func (s *session) stop() { s.cancel() }
+
+func (s *session) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err != nil
+}
+
+// change wakes whoever waits. The caller has the lock.
+func (s *session) change() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// run reads the source.
+func (s *session) run(ctx context.Context, open func() (store.Source, error), interval time.Duration, at core.Position) {
+	err := s.follow(ctx, open, interval, at)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+	s.change()
+}
+
+func (s *session) follow(ctx context.Context, open func() (store.Source, error), interval time.Duration,
+	at core.Position) error {
+	source, err := open()
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	for pause := time.Duration(0); ; {
+		if err := s.room(ctx); err != nil {
+			return err
+		}
+		if pause > 0 {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		begun := time.Now()
+		until, cancel := context.WithTimeout(ctx, idle)
+		records, to, err := source.Read(until, at, most)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return err
+		}
+		pause = 0
+		if len(records) > 0 {
+			s.add(records, to)
+			at = to
+			if len(records) < most {
+				pause = interval - time.Since(begun)
+			}
+		}
+	}
+}
+
+// room waits until the fastest worker has taken half of what is kept: who reads from the source does
+// not run away from all.
+func (s *session) room(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		ahead := 0
+		for _, r := range s.records[s.taken-s.first:] {
+			ahead += size(r)
+		}
+		full := ahead > ringBytes/2 || len(s.records)-int(s.taken-s.first) > ringRecords/2
+		changed := s.changed
+		s.mu.Unlock()
+		if !full {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func size(r store.Record) int { return len(r.Key) + len(r.Value) }
+
+// add puts a batch into the ring, and lets go of the oldest ones. Slices of records that workers
+// have stay what they are: the ring is never written in place.
+func (s *session) add(records []store.Record, to core.Position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range records {
+		s.records = append(s.records, r)
+		s.after[r.At] = s.first + uint64(len(s.records))
+		s.bytes += size(r)
+	}
+	s.after[to] = s.first + uint64(len(s.records))
+	s.ends = append(s.ends, s.after[to])
+	for len(s.ends) > 1 && (s.bytes > ringBytes || len(s.records) > ringRecords) {
+		n := int(s.ends[0] - s.first)
+		delete(s.after, s.before)
+		for i, r := range s.records[:n] {
+			if s.bytes -= size(r); i < n-1 {
+				delete(s.after, r.At)
+			}
+		}
+		s.before = s.records[n-1].At
+		s.first, s.ends = s.ends[0], s.ends[1:]
+		s.records = append([]store.Record(nil), s.records[n:]...)
+		s.taken = max(s.taken, s.first)
+	}
+	s.change()
+}
+
+// read gives what is behind a position, and says whether the session has that. A worker that is
+// behind gets several batches as one.
+func (s *session) read(ctx context.Context, from core.Position, n int) (_ []store.Record, to core.Position, here bool, err error) {
+	for {
+		s.mu.Lock()
+		changed := s.changed
+		at, ok := s.after[from]
+		end := s.first + uint64(len(s.records))
+		switch {
+		case ok && at < end:
+			to := min(end, at+uint64(n))
+			for _, e := range s.ends { // whole batches, so that others have the same ones
+				if e > at && e <= at+uint64(n) {
+					to = e
+				}
+			}
+			out := s.records[at-s.first : to-s.first : to-s.first]
+			if to > s.taken {
+				s.taken = to
+				s.change()
+			}
+			s.mu.Unlock()
+			return out, out[len(out)-1].At, true, nil
+		case s.err != nil:
+			defer s.mu.Unlock()
+			return nil, from, true, s.err
+		}
+		s.mu.Unlock()
+		if !ok {
+			return nil, from, false, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, from, true, nil
+		}
+	}
+}

@@ -1,0 +1,266 @@
+// Package share has workers with the same source read it once.
+//
+// Workers whose pipelets name the same source at the same interval are a group ([Groups.Join]). It
+// reads the source in one session, and keeps what was read last in a ring. A worker is at a
+// position of its own, which its destination has; if that is in the ring, the next batch is taken
+// from there. If it is not, because the worker has just begun, or was too slow for the ring, it
+// reads for itself, until it is at a record that the ring has. So nothing of what is promised rests
+// on this package but that it gives the records behind a position, in order: positions are compared
+// for equality, never guessed.
+//
+// What flows make of a batch is shared, too: the batch is loaded into one DuckDB for all of them,
+// and equal flows over equal batches are run once.
+package share
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+)
+
+const (
+	// ringBytes bounds the keys and values that a group keeps, and ringRecords their number.
+	ringBytes   = 16 << 20
+	ringRecords = 32 << 10
+	// most is how many records are read from a source at once.
+	most = 100
+	// slow is the longest that a flow may take to be run in the group's DuckDB.
+	slow = 100 * time.Millisecond
+	// keptResults bounds what is kept of a flow that several workers have.
+	keptResults = 16
+)
+
+// Groups are those of a process.
+type Groups struct {
+	mu  sync.Mutex
+	all map[string]*group
+}
+
+// New makes groups.
+func New() *Groups { return &Groups{all: map[string]*group{}} }
+
+// group is the workers with one source.
+type group struct {
+	groups   *Groups
+	key      string
+	interval time.Duration
+	open     func() (store.Source, error)
+	members  int // guarded by groups.mu
+
+	mu      sync.Mutex
+	session *session
+	engine  *flow.Engine
+	flows   map[string]*shared
+}
+
+// shared is a flow with the workers that have it.
+type shared struct {
+	flow    *flow.Flow
+	members int
+	alone   bool // it is slow: each worker runs it for itself
+	results map[string]*result
+	order   []string // of the results, the oldest first
+}
+
+// result is what a flow makes of a batch.
+type result struct {
+	done chan struct{}
+	rows []store.Row
+	err  error
+}
+
+// Member is one worker's part of a group. It is a store.Source, for one goroutine.
+type Member struct {
+	group *group
+	query string
+	own   store.Source // open while the worker reads for itself
+	alone *flow.Flow   // while the flow is slow
+	batch string       // the name of the batch that was read last
+	// Own counts the records that the worker has read for itself.
+	Own uint64
+}
+
+// Join makes a worker a member of the group with a key, whose source is opened by open. query is
+// its flow, or empty.
+func (g *Groups) Join(ctx context.Context, key string, interval time.Duration, query string,
+	open func() (store.Source, error)) (*Member, error) {
+	g.mu.Lock()
+	gr := g.all[key]
+	if gr == nil {
+		gr = &group{groups: g, key: key, interval: interval, open: open, flows: map[string]*shared{}}
+		g.all[key] = gr
+	}
+	gr.members++
+	g.mu.Unlock()
+	m := &Member{group: gr}
+	if query == "" {
+		return m, nil
+	}
+	if err := gr.compile(ctx, query); err != nil {
+		m.Close()
+		return nil, err
+	}
+	m.query = query
+	return m, nil
+}
+
+// compile adds a worker to those that have a flow.
+func (g *group) compile(ctx context.Context, query string) (err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.engine == nil {
+		if g.engine, err = flow.Open(ctx); err != nil {
+			return err
+		}
+	}
+	f := g.flows[query]
+	if f == nil {
+		f = &shared{results: map[string]*result{}}
+		if f.flow, err = g.engine.Compile(ctx, query); err != nil {
+			return err
+		}
+		g.flows[query] = f
+	}
+	f.members++
+	return nil
+}
+
+// Close leaves the group. The last one ends it.
+func (m *Member) Close() error {
+	var errs []error
+	if m.own != nil {
+		errs = append(errs, m.own.Close())
+	}
+	if m.alone != nil {
+		errs = append(errs, m.alone.Close())
+	}
+	g := m.group
+	g.mu.Lock()
+	if f := g.flows[m.query]; m.query != "" && f != nil {
+		if f.members--; f.members == 0 {
+			delete(g.flows, m.query)
+		}
+	}
+	g.mu.Unlock()
+	g.groups.mu.Lock()
+	g.members--
+	last := g.members == 0
+	if last {
+		delete(g.groups.all, g.key)
+	}
+	g.groups.mu.Unlock()
+	if !last {
+		return errors.Join(errs...)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.session != nil {
+		g.session.stop()
+	}
+	if g.engine != nil {
+		errs = append(errs, g.engine.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Read is store.Source's.
+func (m *Member) Read(ctx context.Context, from core.Position, n int) ([]store.Record, core.Position, error) {
+	records, to, here, err := m.group.at(from).read(ctx, from, n)
+	if here {
+		if m.own != nil {
+			m.own.Close()
+			m.own = nil
+		}
+	} else {
+		if m.own == nil {
+			if m.own, err = m.group.open(); err != nil {
+				m.own = nil
+				return nil, from, err
+			}
+		}
+		records, to, err = m.own.Read(ctx, from, n)
+		m.Own += uint64(len(records))
+	}
+	m.batch = fmt.Sprintf("%q %q", position(from), position(to))
+	return records, to, err
+}
+
+func position(p core.Position) string { return fmt.Sprintf("%q %d %q", p.Epoch, p.Seq, p.Sub) }
+
+// at is the session that is under way. If there is none, one begins at a position.
+func (g *group) at(from core.Position) *session {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.session == nil || g.session.ended() {
+		g.session = begin(g.open, g.interval, from)
+	}
+	return g.session
+}
+
+// Run makes rows of the records that were read last. They are others' rows, too: nobody may change
+// them.
+func (m *Member) Run(ctx context.Context, records []store.Record) (rows []store.Row, err error) {
+	if m.query == "" {
+		return store.Rows(records), nil
+	}
+	if m.alone != nil {
+		return m.alone.Run(ctx, records)
+	}
+	g := m.group
+	g.mu.Lock()
+	f := g.flows[m.query]
+	if f.alone {
+		g.mu.Unlock()
+		if m.alone, err = flow.Compile(ctx, m.query); err != nil {
+			m.alone = nil
+			return nil, err
+		}
+		return m.alone.Run(ctx, records)
+	}
+	r := f.results[m.batch]
+	if r == nil || f.members == 1 {
+		r = &result{done: make(chan struct{})}
+		f.keep(m.batch, r)
+		g.mu.Unlock()
+		g.run(ctx, f, m.batch, records, r)
+	} else {
+		g.mu.Unlock()
+	}
+	select {
+	case <-r.done:
+		return r.rows, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// keep keeps a result for the others that have the flow.
+func (f *shared) keep(batch string, r *result) {
+	if f.members == 1 {
+		return
+	}
+	f.results[batch] = r
+	if f.order = append(f.order, batch); len(f.order) > keptResults {
+		delete(f.results, f.order[0])
+		f.order = f.order[1:]
+	}
+}
+
+// run runs a flow over a batch. What fails is not kept: it may be the worker that ends.
+func (g *group) run(ctx context.Context, f *shared, batch string, records []store.Record, r *result) {
+	defer close(r.done)
+	took := time.Duration(0)
+	r.rows, took, r.err = f.flow.RunBatch(ctx, batch, records)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f.alone = f.alone || took > slow
+	if r.err != nil && f.results[batch] == r {
+		delete(f.results, batch)
+	}
+}
