@@ -122,10 +122,9 @@ type Condition struct {
 
 // Config says how a machine works.
 type Config struct {
-	Max      int           // records of a batch at most
-	Interval time.Duration // from the beginning of a batch that is not full to the next one's; 0: none
-	First    time.Duration // the pause after a first failure, doubled with each one to Longest
-	Longest  time.Duration
+	Max     int           // records of a batch at most
+	First   time.Duration // the pause after a first failure, doubled with each one to Longest
+	Longest time.Duration
 }
 
 // Machine is a worker's state: of one pipelet, one source and one destination.
@@ -137,16 +136,13 @@ type Machine struct {
 	rows     int
 	max      int
 	failures int
-	begun    time.Duration
-	waited   bool
-	full     bool // the batch that was read has as many records as were asked for
 	pause    time.Duration
 	cond     Condition
 }
 
 // New makes a machine. It begins by asking the destination.
 func New(cfg Config) *Machine {
-	return &Machine{cfg: cfg, max: cfg.Max, waited: true, cond: Condition{Reason: "Starting"}}
+	return &Machine{cfg: cfg, max: cfg.Max, cond: Condition{Reason: "Starting"}}
 }
 
 // Condition is how it is.
@@ -155,17 +151,13 @@ func (m *Machine) Condition() Condition { return m.cond }
 // Known is the destination's state as far as the machine knows it.
 func (m *Machine) Known() State { return m.known }
 
-// Next is what is to be done at a time.
-func (m *Machine) Next(now time.Duration) Action {
+// Next is what is to be done.
+func (m *Machine) Next() Action {
 	if m.pause > 0 {
 		return Action{Do: Wait, For: m.pause}
 	}
 	switch m.do {
 	case Read:
-		if rest := m.begun + m.cfg.Interval - now; m.cfg.Interval > 0 && !m.waited && rest > 0 {
-			return Action{Do: Wait, For: rest}
-		}
-		m.waited, m.begun = true, now
 		return Action{Do: Read, From: m.known.Position, Max: m.max}
 	case Commit:
 		return Action{Do: Commit, Was: m.known, Next: m.next()}
@@ -182,7 +174,6 @@ func (m *Machine) next() State {
 func (m *Machine) Done(a Action, r Result) {
 	if a.Do == Wait {
 		m.pause = 0
-		m.waited = true
 		return
 	}
 	if r.Err != nil {
@@ -201,7 +192,7 @@ func (m *Machine) Done(a Action, r Result) {
 			m.well()
 			return
 		}
-		m.read, m.full = r, r.Records >= a.Max
+		m.read = r
 		m.do = Flow
 	case Flow:
 		m.rows = r.Rows
@@ -210,7 +201,6 @@ func (m *Machine) Done(a Action, r Result) {
 		m.known = a.Next
 		m.max = min(m.cfg.Max, 2*m.max)
 		m.do = Read
-		m.waited = m.full // where more came than a batch takes, the rest does not wait
 		m.well()
 	}
 }

@@ -31,7 +31,6 @@ type worker struct {
 	m    *Machine
 	from int
 	n    int
-	now  time.Duration
 }
 
 func (w *world) worker() *worker {
@@ -42,8 +41,7 @@ var errLost = errors.New("the connection is lost")
 
 // step lets a worker do one thing, and something go wrong with it: false says that it is dead.
 func (w *world) step(x *worker, faults bool) bool {
-	a := x.m.Next(x.now)
-	x.now++
+	a := x.m.Next()
 	dice := 100
 	if faults {
 		dice = w.rng.IntN(20)
@@ -159,7 +157,7 @@ func TestConditions(t *testing.T) {
 		m := New(Config{Max: 1, First: time.Second, Longest: 5 * time.Second})
 		var waits []time.Duration
 		for n := 0; len(waits) < 4 && n < 100; n++ {
-			a := m.Next(0)
+			a := m.Next()
 			switch {
 			case a.Do == Wait:
 				waits = append(waits, a.For)
@@ -176,34 +174,5 @@ func TestConditions(t *testing.T) {
 		if want := []time.Duration{1e9, 2e9, 4e9, 5e9}; !slices.Equal(waits, want) {
 			t.Errorf("%v: waits %v, want %v", c.err, waits, want)
 		}
-	}
-}
-
-// With an interval the next batch begins that long after the last.
-func TestInterval(t *testing.T) {
-	m := New(Config{Max: 10, Interval: time.Second})
-	now := time.Duration(0)
-	var reads []time.Duration
-	for range 20 {
-		a := m.Next(now)
-		switch a.Do {
-		case Read:
-			reads = append(reads, now)
-			now += 100 * time.Millisecond
-			m.Done(a, Result{Records: 1, To: Position{Seq: uint64(len(reads))}})
-		case Wait:
-			now += a.For
-			m.Done(a, Result{})
-		default:
-			m.Done(a, Result{Rows: 1})
-		}
-	}
-	for i, at := range reads {
-		if at != time.Duration(i)*time.Second {
-			t.Fatalf("read at %v", reads)
-		}
-	}
-	if len(reads) < 4 {
-		t.Fatalf("read %d times", len(reads))
 	}
 }

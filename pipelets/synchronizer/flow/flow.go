@@ -230,8 +230,8 @@ func (f *Flow) Run(ctx context.Context, records []store.Record) (rows []store.Ro
 	return rows, err
 }
 
-// RunBatch is Run over a batch that has a name: it is not loaded again for the next flow over it. It
-// says how long it took when it was its turn.
+// RunBatch is Run over a batch that has a name: it is not loaded again for the next flow over it.
+// It says how long it took when it was its turn.
 func (f *Flow) RunBatch(ctx context.Context, name string, records []store.Record) (rows []store.Row,
 	took time.Duration, err error) {
 	e := f.engine

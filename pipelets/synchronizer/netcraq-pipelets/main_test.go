@@ -265,3 +265,23 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+func TestExplain(t *testing.T) {
+	name := file(t, pipelet, "http://a:1", "http://b:1")
+	for _, c := range []struct{ format, want string }{
+		{"text", "readers 1, flows 1, workers 1\netcd http://a:1 load/, as records come\n  SELECT 'even/'"},
+		{"json", `"source": "etcd http://a:1 load/"`},
+		{"xml", "it is text or json"},
+	} {
+		var out bytes.Buffer
+		cmd := command()
+		cmd.SetArgs([]string{"explain", "--output", c.format, name})
+		cmd.SetOut(&out)
+		if err := cmd.ExecuteContext(t.Context()); err != nil {
+			fmt.Fprint(&out, err)
+		}
+		if !strings.Contains(out.String(), c.want) {
+			t.Errorf("%s: %s, want %q", c.format, &out, c.want)
+		}
+	}
+}

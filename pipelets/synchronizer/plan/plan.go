@@ -31,8 +31,8 @@ type Worker struct {
 	Destination string `json:"destination"`
 }
 
-// Key is the same for sources of pipelets that may share a reader: it is the same store, read at the
-// same interval. What a Secret opens is for its own namespace's pipelets.
+// Key is the same for sources of pipelets that may share a reader: it is the same store, read at
+// the same interval. What a Secret opens is for its own namespace's pipelets.
 func Key(p *api.Pipelet, src int) string {
 	s := p.Spec.Src[src]
 	key := []any{s, p.Spec.Interval}

@@ -22,7 +22,7 @@ const idle = 5 * time.Second
 
 // Config says how pipelets are run.
 type Config struct {
-	Secrets string // the folder with a folder for each secret
+	Secrets string        // the folder with a folder for each secret
 	Shared  *share.Groups // nil: each worker reads its source for itself
 	Log     *slog.Logger
 }
@@ -85,16 +85,16 @@ func (cfg Config) worker(ctx context.Context, p api.Pipelet, i, j int, log *slog
 	if groups == nil { // a group of one
 		groups = share.New()
 	}
-	source, err := groups.Join(ctx, key, interval, plan.Query(p.Spec.Flow), open)
-	if err != nil {
-		return err
-	}
-	defer source.Close()
 	most := 100
 	if b, ok := sink.(store.Batcher); ok {
 		most = b.Most()
 	}
-	m := core.New(core.Config{Max: most, First: 50 * time.Millisecond, Longest: longest}) // the group keeps the interval
+	source, err := groups.Join(ctx, key, interval, plan.Query(p.Spec.Flow), most, open)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	m := core.New(core.Config{Max: most, First: 50 * time.Millisecond, Longest: longest})
 	Drive(ctx, m, source, sink, source.Run, log)
 	return nil
 }
@@ -104,9 +104,9 @@ func Drive(ctx context.Context, m *core.Machine, source store.Source, sink store
 	run func(context.Context, []store.Record) ([]store.Row, error), log *slog.Logger) {
 	var records []store.Record
 	var rows []store.Row
-	begin, said := time.Now(), core.Condition{}
+	said := core.Condition{}
 	for ctx.Err() == nil {
-		a := m.Next(time.Since(begin))
+		a := m.Next()
 		var r core.Result
 		switch a.Do {
 		case core.Open:

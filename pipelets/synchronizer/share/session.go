@@ -15,6 +15,7 @@ const idle = 5 * time.Second
 // session reads a source from a position on, until it fails, or all have left. Records have numbers
 // here, from 0 on.
 type session struct {
+	ctx    context.Context
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
@@ -23,25 +24,44 @@ type session struct {
 	first   uint64                   // the number of records[0]
 	before  core.Position            // of records[0]
 	records []store.Record
-	ends    []uint64 // of the batches in which they came
+	last    core.Position // how far the source was read
+	ends    []uint64      // of the batches in which they came
 	bytes   int
 	taken   uint64 // behind what the fastest worker has
-	err     error  // with which it has ended
+	running bool
+	err     error // with which it has stopped
 }
 
-func begin(open func() (store.Source, error), interval time.Duration, from core.Position) *session {
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &session{cancel: cancel, changed: make(chan struct{}), before: from, after: map[core.Position]uint64{from: 0}}
-	go s.run(ctx, open, interval, from)
+func newSession(from core.Position) *session {
+	s := &session{changed: make(chan struct{}), before: from, last: from, after: map[core.Position]uint64{from: 0}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
 func (s *session) stop() { s.cancel() }
 
-func (s *session) ended() bool {
+// barren says that it has stopped before it had read anything. Another worker's position may do.
+func (s *session) barren() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.err != nil
+	return s.err != nil && s.first+uint64(len(s.records)) == 0
+}
+
+// start has it read, if it does not.
+func (s *session) start(open func() (store.Source, error), interval time.Duration, most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running {
+		return
+	}
+	s.running, s.err = true, nil
+	go func() {
+		err := s.follow(open, interval, most)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.running, s.err = false, err
+		s.change()
+	}()
 }
 
 // change wakes whoever waits. The caller has the lock.
@@ -50,57 +70,45 @@ func (s *session) change() {
 	s.changed = make(chan struct{})
 }
 
-// run reads the source.
-func (s *session) run(ctx context.Context, open func() (store.Source, error), interval time.Duration, at core.Position) {
-	err := s.follow(ctx, open, interval, at)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.err = err
-	s.change()
-}
-
-func (s *session) follow(ctx context.Context, open func() (store.Source, error), interval time.Duration,
-	at core.Position) error {
+// follow reads the source.
+func (s *session) follow(open func() (store.Source, error), interval time.Duration, most int) error {
 	source, err := open()
 	if err != nil {
 		return err
 	}
 	defer source.Close()
 	for pause := time.Duration(0); ; {
-		if err := s.room(ctx); err != nil {
+		if err := s.room(); err != nil {
 			return err
 		}
 		if pause > 0 {
 			select {
 			case <-time.After(pause):
-			case <-ctx.Done():
-				return ctx.Err()
+			case <-s.ctx.Done():
 			}
 		}
 		begun := time.Now()
-		until, cancel := context.WithTimeout(ctx, idle)
-		records, to, err := source.Read(until, at, most)
+		until, cancel := context.WithTimeout(s.ctx, idle)
+		records, to, err := source.Read(until, s.last, most)
 		cancel()
 		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
+		case s.ctx.Err() != nil:
+			return s.ctx.Err()
 		case err != nil:
 			return err
 		}
 		pause = 0
 		if len(records) > 0 {
-			s.add(records, to)
-			at = to
-			if len(records) < most {
+			if s.add(records, to); len(records) < most { // where more came, the rest does not wait
 				pause = interval - time.Since(begun)
 			}
 		}
 	}
 }
 
-// room waits until the fastest worker has taken half of what is kept: who reads from the source does
-// not run away from all.
-func (s *session) room(ctx context.Context) error {
+// room waits until the fastest worker has taken half of what is kept: who reads from the source
+// does not run away from all.
+func (s *session) room() error {
 	for {
 		s.mu.Lock()
 		ahead := 0
@@ -115,8 +123,8 @@ func (s *session) room(ctx context.Context) error {
 		}
 		select {
 		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-s.ctx.Done():
+			return s.ctx.Err()
 		}
 	}
 }
@@ -133,6 +141,7 @@ func (s *session) add(records []store.Record, to core.Position) {
 		s.after[r.At] = s.first + uint64(len(s.records))
 		s.bytes += size(r)
 	}
+	s.last = to
 	s.after[to] = s.first + uint64(len(s.records))
 	s.ends = append(s.ends, s.after[to])
 	for len(s.ends) > 1 && (s.bytes > ringBytes || len(s.records) > ringRecords) {
@@ -153,7 +162,8 @@ func (s *session) add(records []store.Record, to core.Position) {
 
 // read gives what is behind a position, and says whether the session has that. A worker that is
 // behind gets several batches as one.
-func (s *session) read(ctx context.Context, from core.Position, n int) (_ []store.Record, to core.Position, here bool, err error) {
+func (s *session) read(ctx context.Context, from core.Position, n int) (_ []store.Record, to core.Position,
+	here bool, err error) {
 	for {
 		s.mu.Lock()
 		changed := s.changed

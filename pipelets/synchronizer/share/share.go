@@ -28,8 +28,6 @@ const (
 	// ringBytes bounds the keys and values that a group keeps, and ringRecords their number.
 	ringBytes   = 16 << 20
 	ringRecords = 32 << 10
-	// most is how many records are read from a source at once.
-	most = 100
 	// slow is the longest that a flow may take to be run in the group's DuckDB.
 	slow = 100 * time.Millisecond
 	// keptResults bounds what is kept of a flow that several workers have.
@@ -53,7 +51,10 @@ type group struct {
 	open     func() (store.Source, error)
 	members  int // guarded by groups.mu
 
+	compiling sync.Mutex // is held while a flow is compiled
+
 	mu      sync.Mutex
+	most    int // records of a batch, of the worker that takes the most
 	session *session
 	engine  *flow.Engine
 	flows   map[string]*shared
@@ -87,8 +88,8 @@ type Member struct {
 }
 
 // Join makes a worker a member of the group with a key, whose source is opened by open. query is
-// its flow, or empty.
-func (g *Groups) Join(ctx context.Context, key string, interval time.Duration, query string,
+// its flow, or empty; most is how many records it takes at once.
+func (g *Groups) Join(ctx context.Context, key string, interval time.Duration, query string, most int,
 	open func() (store.Source, error)) (*Member, error) {
 	g.mu.Lock()
 	gr := g.all[key]
@@ -98,6 +99,9 @@ func (g *Groups) Join(ctx context.Context, key string, interval time.Duration, q
 	}
 	gr.members++
 	g.mu.Unlock()
+	gr.mu.Lock()
+	gr.most = max(gr.most, most)
+	gr.mu.Unlock()
 	m := &Member{group: gr}
 	if query == "" {
 		return m, nil
@@ -112,22 +116,29 @@ func (g *Groups) Join(ctx context.Context, key string, interval time.Duration, q
 
 // compile adds a worker to those that have a flow.
 func (g *group) compile(ctx context.Context, query string) (err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.compiling.Lock()
+	defer g.compiling.Unlock()
 	if g.engine == nil {
 		if g.engine, err = flow.Open(ctx); err != nil {
 			return err
 		}
 	}
+	g.mu.Lock()
 	f := g.flows[query]
-	if f == nil {
-		f = &shared{results: map[string]*result{}}
-		if f.flow, err = g.engine.Compile(ctx, query); err != nil {
-			return err
-		}
-		g.flows[query] = f
+	if f != nil {
+		f.members++
 	}
-	f.members++
+	g.mu.Unlock()
+	if f != nil {
+		return nil
+	}
+	compiled, err := g.engine.Compile(ctx, query)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.flows[query] = &shared{flow: compiled, members: 1, results: map[string]*result{}}
 	return nil
 }
 
@@ -193,13 +204,15 @@ func (m *Member) Read(ctx context.Context, from core.Position, n int) ([]store.R
 
 func position(p core.Position) string { return fmt.Sprintf("%q %d %q", p.Epoch, p.Seq, p.Sub) }
 
-// at is the session that is under way. If there is none, one begins at a position.
+// at is the session. If there is none, or one that never read anything, one begins at a position;
+// one that failed goes on where it was.
 func (g *group) at(from core.Position) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.session == nil || g.session.ended() {
-		g.session = begin(g.open, g.interval, from)
+	if g.session == nil || g.session.barren() {
+		g.session = newSession(from)
 	}
+	g.session.start(g.open, g.interval, g.most)
 	return g.session
 }
 
@@ -252,11 +265,11 @@ func (f *shared) keep(batch string, r *result) {
 	}
 }
 
-// run runs a flow over a batch. What fails is not kept: it may be the worker that ends.
+// run runs a flow over a batch. What fails is not kept.
 func (g *group) run(ctx context.Context, f *shared, batch string, records []store.Record, r *result) {
 	defer close(r.done)
-	took := time.Duration(0)
-	r.rows, took, r.err = f.flow.RunBatch(ctx, batch, records)
+	var took time.Duration
+	r.rows, took, r.err = f.flow.RunBatch(context.WithoutCancel(ctx), batch, records) // others may wait for it
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f.alone = f.alone || took > slow

@@ -1,0 +1,408 @@
+package share
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+)
+
+// log is a source with numbered records, which grows.
+type log struct {
+	mu      sync.Mutex
+	n       uint64
+	changed chan struct{}
+	value   string
+	broken  atomic.Bool
+	reads   atomic.Uint64 // records that were given, to all
+	opened  atomic.Uint64
+}
+
+func newLog() *log { return &log{changed: make(chan struct{})} }
+
+func (l *log) grow(n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n += n
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+var errBroken = errors.New("the source is broken")
+
+func (l *log) open() (store.Source, error) {
+	l.opened.Add(1)
+	if l.broken.Load() {
+		return nil, errBroken
+	}
+	return &cursor{l}, nil
+}
+
+type cursor struct{ *log }
+
+func (c *cursor) Close() error { return nil }
+
+func (c *cursor) Read(ctx context.Context, from core.Position, most int) (all []store.Record, to core.Position,
+	err error) {
+	for {
+		c.mu.Lock()
+		n, changed := c.n, c.changed
+		c.mu.Unlock()
+		if c.broken.Load() {
+			return nil, from, errBroken
+		}
+		if n > from.Seq {
+			for i := from.Seq + 1; i <= min(n, from.Seq+uint64(most)); i++ {
+				all = append(all, store.Record{Key: fmt.Sprint(i), Value: []byte(fmt.Sprint(i) + c.value), Version: i,
+					At: core.Position{Epoch: "e", Seq: i}})
+			}
+			c.reads.Add(uint64(len(all)))
+			return all, all[len(all)-1].At, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, from, nil
+		}
+	}
+}
+
+// follow reads as a worker does, and says each record's number.
+func follow(ctx context.Context, m *Member, from core.Position, most int, each func(n uint64)) (core.Position, error) {
+	c, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	records, to, err := m.Read(c, from, most)
+	if err != nil {
+		return from, err
+	}
+	for i, r := range records {
+		if r.Version != from.Seq+1+uint64(i) {
+			return from, fmt.Errorf("record %d behind %v is %d", i, from, r.Version)
+		}
+	}
+	rows, err := m.Run(ctx, records)
+	if err != nil {
+		return from, err
+	}
+	for _, r := range rows {
+		var n uint64
+		if _, err := fmt.Sscan(r.Key, &n); err != nil {
+			return from, err
+		}
+		each(n)
+	}
+	return to, nil
+}
+
+// Workers that are fast, slow, that end and come back where they were, while the source fails now
+// and then: each gets each record once, in order.
+func TestEachOnce(t *testing.T) {
+	const records, workers = 30000, 12
+	l := newLog()
+	groups := New()
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(w)))
+			query, step := "", uint64(1)
+			if w%3 > 0 {
+				query, step = "SELECT key, value FROM src WHERE version % 2 = 0", 2
+			}
+			var at core.Position
+			next := step
+			var m *Member
+			for at.Seq < records {
+				var err error
+				if m == nil {
+					if m, err = groups.Join(t.Context(), "k", 0, query, 100, l.open); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				most := 100
+				if rng.IntN(10) == 0 {
+					most = 1 + rng.IntN(100)
+				}
+				to, err := follow(t.Context(), m, at, most, func(n uint64) {
+					if n != next {
+						t.Errorf("worker %d got %d, want %d", w, n, next)
+					}
+					next = n + step
+				})
+				switch {
+				case errors.Is(err, errBroken):
+					time.Sleep(time.Duration(rng.IntN(10)) * time.Millisecond)
+				case err != nil:
+					t.Errorf("worker %d: %v", w, err)
+					return
+				}
+				at = to
+				if rng.IntN(200) == 0 {
+					m.Close()
+					m = nil
+				}
+				if w == 0 {
+					time.Sleep(time.Millisecond)
+				} else if rng.IntN(500) == 0 {
+					time.Sleep(200 * time.Millisecond)
+				}
+			}
+			if next != records+step {
+				t.Errorf("worker %d is at %d", w, next)
+			}
+			if m != nil {
+				m.Close()
+			}
+		})
+	}
+	rng := rand.New(rand.NewPCG(2, 2))
+	for n := uint64(0); n < records; {
+		some := min(uint64(1+rng.IntN(300)), records-n)
+		l.grow(some)
+		n += some
+		if rng.IntN(50) == 0 {
+			l.broken.Store(true)
+			time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
+			l.broken.Store(false)
+		}
+		time.Sleep(time.Duration(rng.IntN(4)) * time.Millisecond)
+	}
+	all.Wait()
+	if len(groups.all) != 0 {
+		t.Errorf("%d groups are left", len(groups.all))
+	}
+	t.Logf("%d records to %d workers: %.2f times were read", records, workers, float64(l.reads.Load())/records)
+}
+
+// Workers that begin together read the source once, a batch is loaded once for their flows, and
+// equal flows are run once.
+func TestOnce(t *testing.T) {
+	const workers, batches = 20, 50
+	l := newLog()
+	groups := New()
+	members := make([]*Member, workers)
+	at := make([]core.Position, workers)
+	for w := range members {
+		query := fmt.Sprintf("SELECT key, %d AS value FROM src", w%4)
+		var err error
+		if members[w], err = groups.Join(t.Context(), "k", 0, query, 100, l.open); err != nil {
+			t.Fatal(err)
+		}
+		defer members[w].Close()
+	}
+	engine := members[0].group.engine
+	loads, runs := engine.Loads.Load(), engine.Runs.Load()
+	for range batches {
+		l.grow(10)
+		var all sync.WaitGroup
+		for w, m := range members {
+			all.Go(func() {
+				begin := at[w]
+				for at[w] == begin && !t.Failed() {
+					to, err := follow(t.Context(), m, at[w], 100, func(uint64) {})
+					if err != nil {
+						t.Error(err)
+					}
+					at[w] = to
+				}
+			})
+		}
+		all.Wait()
+	}
+	if n := l.reads.Load(); n != 10*batches {
+		t.Errorf("%d records were read, want %d", n, 10*batches)
+	}
+	if n := engine.Loads.Load() - loads; n != batches {
+		t.Errorf("%d batches were loaded, want %d", n, batches)
+	}
+	if n := engine.Runs.Load() - runs; n != 4*batches {
+		t.Errorf("flows were run %d times, want %d", n, 4*batches)
+	}
+	if n := l.opened.Load(); n != 1 {
+		t.Errorf("the source was opened %d times", n)
+	}
+}
+
+// A worker that is too slow for the ring reads for itself, and comes back to the others. The ring
+// is bounded, and so is how far the source is read ahead of all.
+func TestSlow(t *testing.T) {
+	l := newLog()
+	l.value = string(make([]byte, 10<<10))
+	groups := New()
+	join := func() *Member {
+		m, err := groups.Join(t.Context(), "k", 0, "", 100, l.open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	fast, lame := join(), join()
+	var a, b core.Position
+	step := func(m *Member, at *core.Position) {
+		t.Helper()
+		to, err := follow(t.Context(), m, *at, 100, func(uint64) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		*at = to
+	}
+	l.grow(100)
+	step(fast, &a)
+	step(lame, &b)
+	const records = 4 * ringBytes / (10 << 10)
+	l.grow(records)
+	// Nobody reads: the source is not read to its end.
+	time.Sleep(100 * time.Millisecond)
+	if n := l.reads.Load(); n > 100+records/4 {
+		t.Errorf("%d of %d records were read ahead of all", n, records)
+	}
+	for a.Seq < records+100 {
+		step(fast, &a)
+	}
+	s := fast.group.session
+	s.mu.Lock()
+	if s.bytes > ringBytes+(1<<20) || len(s.after) > len(s.records)+1 {
+		t.Errorf("the ring has %d bytes, %d records, %d positions", s.bytes, len(s.records), len(s.after))
+	}
+	s.mu.Unlock()
+	for b.Seq < records+100 {
+		step(lame, &b)
+	}
+	if lame.Own == 0 || lame.Own > records || lame.own != nil {
+		t.Errorf("it has read %d records for itself of %d (and still does: %v)", lame.Own, records, lame.own != nil)
+	}
+	if fast.Own != 0 {
+		t.Errorf("the other one has read %d for itself", fast.Own)
+	}
+	own := lame.Own
+	l.grow(10)
+	step(lame, &b)
+	if lame.Own != own {
+		t.Error("it does not come back to the others")
+	}
+}
+
+// A flow that is slow holds up the others once.
+func TestSlowFlow(t *testing.T) {
+	l := newLog()
+	groups := New()
+	join := func(query string) *Member {
+		m, err := groups.Join(t.Context(), "k", 0, query, 100, l.open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	const heavy = `SELECT key, (SELECT sum(a.range * b.range % 7) FROM range(20000) a, range(2000) b) AS value FROM src`
+	slow1, quick := join("SELECT key, value FROM ("+heavy+") WHERE value IS NOT NULL"), join("SELECT key, value FROM src")
+	var a, b core.Position
+	l.grow(1)
+	var err error
+	if a, err = follow(t.Context(), slow1, a, 100, func(uint64) {}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = follow(t.Context(), quick, b, 100, func(uint64) {}); err != nil {
+		t.Fatal(err)
+	}
+	l.grow(1)
+	done := make(chan time.Duration)
+	go func() {
+		begin := time.Now()
+		if _, err := follow(t.Context(), slow1, a, 100, func(uint64) {}); err != nil {
+			t.Error(err)
+		}
+		done <- time.Since(begin)
+	}()
+	time.Sleep(20 * time.Millisecond)
+	begin := time.Now()
+	if _, err := follow(t.Context(), quick, b, 100, func(uint64) {}); err != nil {
+		t.Fatal(err)
+	}
+	took, other := time.Since(begin), <-done
+	if slow1.alone == nil || took > other/2 {
+		t.Errorf("alone %v; the quick one took %v beside %v", slow1.alone != nil, took, other)
+	}
+}
+
+// A position that the source refuses holds up nobody but who has it.
+func TestRefused(t *testing.T) {
+	l := newLog()
+	groups := New()
+	open := func() (store.Source, error) { return &picky{cursor{l}}, nil }
+	join := func() *Member {
+		m, err := groups.Join(t.Context(), "k", 0, "", 100, open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	bad, good := join(), join()
+	l.grow(5)
+	for range 3 {
+		if _, _, err := bad.Read(t.Context(), core.Position{Epoch: "other", Seq: 3}, 100); core.KindOf(err) != core.Refused {
+			t.Fatalf("%v", err)
+		}
+	}
+	var at core.Position
+	poll.Until(t, 5*time.Second, "the other one's records", func() bool {
+		at, _ = follow(t.Context(), good, at, 100, func(uint64) {})
+		return at.Seq == 5
+	})
+}
+
+type picky struct{ cursor }
+
+func (p *picky) Read(ctx context.Context, from core.Position, most int) ([]store.Record, core.Position, error) {
+	if from.Epoch == "other" {
+		return nil, from, core.Errorf(core.Refused, "another cluster")
+	}
+	return p.cursor.Read(ctx, from, most)
+}
+
+// With an interval, batches are that far apart, but for those that are full.
+func TestInterval(t *testing.T) {
+	l := newLog()
+	m, err := New().Join(t.Context(), "k", 200*time.Millisecond, "", 100, l.open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	l.grow(250)
+	var at core.Position
+	var when []time.Duration
+	begin := time.Now()
+	for at.Seq < 280 {
+		before := at
+		if at, err = follow(t.Context(), m, at, 100, func(uint64) {}); err != nil {
+			t.Fatal(err)
+		}
+		if at != before {
+			when = append(when, time.Since(begin))
+			if at.Seq >= 250 {
+				l.grow(10)
+				time.Sleep(20 * time.Millisecond)
+				l.grow(5)
+			}
+		}
+	}
+	// 100, 100, 50 | 15 | 15
+	if len(when) < 4 || len(when) > 5 || when[0] > 150*time.Millisecond {
+		t.Fatalf("batches at %v", when)
+	}
+	for i := len(when) - 2; i < len(when); i++ {
+		if d := when[i] - when[i-1]; d < 120*time.Millisecond || d > 600*time.Millisecond {
+			t.Errorf("batches at %v", when)
+		}
+	}
+}
