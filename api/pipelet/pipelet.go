@@ -1,8 +1,21 @@
 // Package pipelet has the resource Pipelet, by which an operator declares what is to be copied from
-// where to where. The definition for a cluster is made of it when there is an operator for it.
+// where to where.
+//
+// zz_generated.deepcopy.go and the definition (pipelets/deploy/crd) are made from the comments here
+// by go generate.
+//
+// +kubebuilder:object:generate=true
+// +groupName=netcraq.io
+// +versionName=v1alpha1
 package pipelet
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+//go:generate go tool -modfile=../kubernetes/generate/go.mod controller-gen object crd:maxDescLen=400,allowDangerousTypes=true paths=. output:crd:dir=../../pipelets/deploy/crd
 
 // APIVersion and Kind are what a Pipelet says that it is.
 const (
@@ -10,17 +23,93 @@ const (
 	Kind       = "Pipelet"
 )
 
+// GroupVersion is that of the kinds here.
+var GroupVersion = schema.GroupVersion{Group: "netcraq.io", Version: "v1alpha1"}
+
+// AddToScheme has a scheme know the kinds here.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &Pipelet{}, &PipeletList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}
+
 // Pipelet says what is to be copied.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=pl,categories=netcraq
+// +kubebuilder:printcolumn:name=State,type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name=Lag,type=string,JSONPath=`.status.lag`
+// +kubebuilder:printcolumn:name=Records/s,type=string,JSONPath=`.status.rate`
+// +kubebuilder:printcolumn:name=Rows,type=integer,JSONPath=`.status.rows`
+// +kubebuilder:printcolumn:name=Message,type=string,JSONPath=`.status.lastError`,priority=1
+// +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 type Pipelet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +required
 	Spec Spec `json:"spec"`
+	// +optional
+	Status Status `json:"status,omitempty"`
+}
+
+// PipeletList is several of them.
+//
+// +kubebuilder:object:root=true
+type PipeletList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Pipelet `json:"items"`
+}
+
+// What Status.State says.
+const (
+	Starting  = "Starting"
+	Running   = "Running"
+	Failing   = "Failing"   // a worker cannot go on; it tries again
+	Invalid   = "Invalid"   // what is asked for is wrong
+	Suspended = "Suspended" // as it was told
+)
+
+// Ready is the condition's type: all workers run.
+const Ready = "Ready"
+
+// Status is how a pipelet is.
+type Status struct {
+	// State is Starting, Running, Failing, Invalid or Suspended.
+	State string `json:"state,omitempty"`
+	// Lag is for how long there have been records that the slowest worker has not written, in
+	// seconds. 0: all that it knows of is written.
+	Lag string `json:"lag,omitempty"`
+	// Rate is how many records all workers have written, of each second of the last ten or so.
+	Rate string `json:"rate,omitempty"`
+	// Rows were written by all workers, since the pipelet is there.
+	Rows int64 `json:"rows,omitempty"`
+	// LastError is what last went wrong, also if it is well again.
+	LastError string `json:"lastError,omitempty"`
+	// ObservedGeneration is of which specification this is said.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	Workers    []Worker           `json:"workers,omitempty"`
+}
+
+// Worker is from one source to one destination.
+type Worker struct {
+	Src int32 `json:"src"`
+	Dst int32 `json:"dst"`
+	// State is as the pipelet's.
+	State string `json:"state"`
+	// Reason and Message say why it does not run.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Offset is how far the source was read: its life, a revision or an offset, and the last record
+	// of those that have it.
+	Offset string `json:"offset,omitempty"`
+	Rows   int64  `json:"rows"`
+	Lag    string `json:"lag,omitempty"`
 }
 
 // Spec is what is asked for.

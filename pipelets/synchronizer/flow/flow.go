@@ -23,6 +23,9 @@ import (
 // runTimeout bounds a flow's run over a batch.
 const runTimeout = 10 * time.Second
 
+// compileTimeout bounds a flow's run over nothing.
+const compileTimeout = 3 * time.Second
+
 // settings keep a flow to its batch: no files, no networks, no extensions, and no way back.
 var settings = []string{
 	"SET threads = 1",
@@ -155,6 +158,8 @@ func (e *Engine) Compile(ctx context.Context, query string) (_ *Flow, err error)
 		return nil, err
 	}
 	f := &Flow{engine: e, query: query}
+	ctx, cancel := context.WithTimeout(ctx, compileTimeout)
+	defer cancel()
 	_, err = f.Run(ctx, nil)
 	return f, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/plan"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 )
 
 func main() {
@@ -34,7 +35,7 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	cfg := run.Config{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
-	alone, output := false, "text"
+	alone, output, secrets := false, "text", ""
 	start := &cobra.Command{
 		Use:   "run FILE...",
 		Short: "runs the pipelets of files until it is told to end",
@@ -44,6 +45,7 @@ func command() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			cfg.Secrets = func(string) store.Secrets { return store.Folder(secrets) }
 			if !alone {
 				cfg.Shared = share.New()
 			}
@@ -52,7 +54,7 @@ func command() *cobra.Command {
 		},
 	}
 	start.Flags().BoolVar(&alone, "no-consolidation", false, "have each worker read its source for itself")
-	start.Flags().StringVar(&cfg.Secrets, "secrets", "/run/secrets/netcraq-pipelets",
+	start.Flags().StringVar(&secrets, "secrets", "/run/secrets/netcraq-pipelets",
 		"the folder with a folder for each secret")
 	check := &cobra.Command{
 		Use:   "check FILE...",
@@ -84,6 +86,6 @@ func command() *cobra.Command {
 		},
 	}
 	explain.Flags().StringVarP(&output, "output", "o", output, "text or json")
-	root.AddCommand(start, check, explain)
+	root.AddCommand(start, check, explain, operate())
 	return root
 }

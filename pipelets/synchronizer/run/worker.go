@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"log/slog"
-	"sync"
 	"time"
 
 	api "github.com/netcraq/netcraq/api/pipelet"
@@ -22,26 +21,12 @@ const idle = 5 * time.Second
 
 // Config says how pipelets are run.
 type Config struct {
-	Secrets string        // the folder with a folder for each secret
+	// Secrets are those of a namespace.
+	Secrets func(namespace string) store.Secrets
 	Shared  *share.Groups // nil: each worker reads its source for itself
 	Log     *slog.Logger
-}
-
-// Run runs pipelets until ctx ends.
-func Run(ctx context.Context, cfg Config, all []api.Pipelet) {
-	var group sync.WaitGroup
-	for _, p := range all {
-		if p.Spec.Suspend {
-			cfg.Log.Info("suspended", "pipelet", p.Namespace+"/"+p.Name)
-			continue
-		}
-		for i := range p.Spec.Src {
-			for j := range p.Spec.Dst {
-				group.Go(func() { cfg.keep(ctx, p, i, j) })
-			}
-		}
-	}
-	group.Wait()
+	// Changed is told of a pipelet of which a worker's condition is another one now; it may be nil.
+	Changed func(namespace, name string)
 }
 
 // longest is the longest pause between two tries.
@@ -49,14 +34,13 @@ const longest = 10 * time.Second
 
 // keep has a worker until ctx ends. One that cannot begin, for a secret that is not there, say, is
 // tried again: it ends no others.
-func (cfg Config) keep(ctx context.Context, p api.Pipelet, i, j int) {
-	log := cfg.Log.With("pipelet", p.Namespace+"/"+p.Name, "src", i, "dst", j)
+func (cfg Config) keep(ctx context.Context, p *api.Pipelet, w *worker) {
 	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, longest) {
-		err := cfg.worker(ctx, p, i, j, log)
+		err := cfg.work(ctx, p, w)
 		if err == nil {
 			return
 		}
-		log.Info("condition", "ready", false, "reason", core.KindOf(err).String(), "message", err.Error())
+		w.is(core.Condition{Reason: core.KindOf(err).String(), Message: err.Error()})
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -72,16 +56,18 @@ func StateName(p *api.Pipelet, src, dst int) string {
 	return p.Namespace + "/" + p.Name + "/" + hex.EncodeToString(sum[:8])
 }
 
-// worker copies from one source to one destination. It fails where it cannot begin.
-func (cfg Config) worker(ctx context.Context, p api.Pipelet, i, j int, log *slog.Logger) error {
-	sink, err := stores.NewSink(p.Spec.Dst[j], cfg.Secrets, StateName(&p, i, j), p.Spec.EOIO)
+// work copies from one source to one destination. It fails where it cannot begin.
+func (cfg Config) work(ctx context.Context, p *api.Pipelet, w *worker) error {
+	i, j := w.Src, w.Dst
+	secrets := cfg.Secrets(p.Namespace)
+	sink, err := stores.NewSink(p.Spec.Dst[j], secrets, StateName(p, i, j), p.Spec.EOIO)
 	if err != nil {
 		return err
 	}
 	defer sink.Close()
 	interval := time.Duration(p.Spec.Interval * float64(time.Second))
-	open := func() (store.Source, error) { return stores.NewSource(p.Spec.Src[i], cfg.Secrets) }
-	groups, key := cfg.Shared, plan.Key(&p, i)
+	open := func() (store.Source, error) { return stores.NewSource(p.Spec.Src[i], secrets) }
+	groups, key := cfg.Shared, plan.Key(p, i)
 	if groups == nil { // a group of one
 		groups = share.New()
 	}
@@ -95,16 +81,15 @@ func (cfg Config) worker(ctx context.Context, p api.Pipelet, i, j int, log *slog
 	}
 	defer source.Close()
 	m := core.New(core.Config{Max: most, First: 50 * time.Millisecond, Longest: longest})
-	Drive(ctx, m, source, sink, source.Run, log)
+	drive(ctx, m, source, sink, source.Run, w)
 	return nil
 }
 
-// Drive does what a machine says, until ctx ends.
-func Drive(ctx context.Context, m *core.Machine, source store.Source, sink store.Sink,
-	run func(context.Context, []store.Record) ([]store.Row, error), log *slog.Logger) {
+// drive does what a machine says, until ctx ends.
+func drive(ctx context.Context, m *core.Machine, source store.Source, sink store.Sink,
+	run func(context.Context, []store.Record) ([]store.Row, error), w *worker) {
 	var records []store.Record
 	var rows []store.Row
-	said := core.Condition{}
 	for ctx.Err() == nil {
 		a := m.Next()
 		var r core.Result
@@ -131,10 +116,6 @@ func Drive(ctx context.Context, m *core.Machine, source store.Source, sink store
 			break
 		}
 		m.Done(a, r)
-		if c := m.Condition(); c != said {
-			said = c
-			log.Info("condition", "ready", c.Ready, "reason", c.Reason, "message", c.Message, "rows", m.Known().Rows)
-		}
+		w.did(a, r, m, len(records))
 	}
-	log.Info("stopped", "rows", m.Known().Rows)
 }

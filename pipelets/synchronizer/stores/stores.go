@@ -69,7 +69,7 @@ func Overlap(src, dst api.Store) bool {
 }
 
 // NewSource makes a source.
-func NewSource(s api.Store, secrets string) (store.Source, error) {
+func NewSource(s api.Store, secrets store.Secrets) (store.Source, error) {
 	if s.PostgreSQL != nil {
 		return postgresql.NewSource(*s.PostgreSQL, secrets)
 	}
@@ -80,7 +80,7 @@ func NewSource(s api.Store, secrets string) (store.Source, error) {
 }
 
 // NewSink makes a destination. name is the pipelet's and its source's.
-func NewSink(s api.Store, secrets, name string, eoio bool) (store.Sink, error) {
+func NewSink(s api.Store, secrets store.Secrets, name string, eoio bool) (store.Sink, error) {
 	if s.PostgreSQL != nil {
 		return postgresql.NewSink(*s.PostgreSQL, secrets, name, eoio)
 	}

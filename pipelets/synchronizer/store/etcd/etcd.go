@@ -47,8 +47,8 @@ func Check(spec api.Etcd) error {
 	return nil
 }
 
-// connect makes a client. Secrets are folders in a folder, by their names.
-func connect(spec api.Etcd, secrets string) (*clientv3.Client, error) {
+// connect makes a client.
+func connect(spec api.Etcd, secrets store.Secrets) (*clientv3.Client, error) {
 	cfg := clientv3.Config{
 		Endpoints:            spec.Endpoints,
 		DialTimeout:          callTimeout,
@@ -57,7 +57,9 @@ func connect(spec api.Etcd, secrets string) (*clientv3.Client, error) {
 		Logger:               zap.NewNop(),
 	}
 	if spec.Secret != "" {
-		c, err := store.ReadSecret(secrets, spec.Secret)
+		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+		defer cancel()
+		c, err := store.ReadSecret(ctx, secrets, spec.Secret)
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +105,7 @@ type Source struct {
 }
 
 // NewSource makes a source.
-func NewSource(spec api.Etcd, secrets string) (*Source, error) {
+func NewSource(spec api.Etcd, secrets store.Secrets) (*Source, error) {
 	c, err := connect(spec, secrets)
 	if err != nil {
 		return nil, err
@@ -261,7 +263,7 @@ type Sink struct {
 }
 
 // NewSink makes a destination. name is the pipelet's and its source's.
-func NewSink(spec api.Etcd, secrets, name string, eoio bool) (*Sink, error) {
+func NewSink(spec api.Etcd, secrets store.Secrets, name string, eoio bool) (*Sink, error) {
 	c, err := connect(spec, secrets)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func identifier(table string) pgx.Identifier {
 // link is a connection that is made when it is needed, and anew when it was lost.
 type link struct {
 	spec    api.PostgreSQL
-	secrets string
+	secrets store.Secrets
 	conn    *pgx.Conn
 }
 
@@ -82,7 +82,7 @@ func (l *link) get(ctx context.Context) (conn *pgx.Conn, fresh bool, err error) 
 		"search_path":                         "pg_catalog",
 	}
 	if l.spec.Secret != "" {
-		c, err := store.ReadSecret(l.secrets, l.spec.Secret)
+		c, err := store.ReadSecret(ctx, l.secrets, l.spec.Secret)
 		if err != nil {
 			return nil, false, err
 		}

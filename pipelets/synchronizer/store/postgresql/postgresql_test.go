@@ -26,7 +26,7 @@ const sourceTable = `CREATE TABLE src (key text NOT NULL, value text, seq bigint
 
 func sink(t *testing.T, s *pgtest.Server, table string, eoio bool) *postgresql.Sink {
 	t.Helper()
-	out, err := postgresql.NewSink(api.PostgreSQL{Address: s.Address, Database: "postgres", Table: table}, "", "default/p/x", eoio)
+	out, err := postgresql.NewSink(api.PostgreSQL{Address: s.Address, Database: "postgres", Table: table}, nil, "default/p/x", eoio)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestLateCommit(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do(sourceTable)
 	ctx := t.Context()
-	source, err := postgresql.NewSource(api.PostgreSQL{Address: s.Address, Database: "postgres", Table: "src"}, "")
+	source, err := postgresql.NewSource(api.PostgreSQL{Address: s.Address, Database: "postgres", Table: "src"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestRefused(t *testing.T) {
 		{api.PostgreSQL{Database: "postgres", Table: `d"; DROP TABLE dst; --`}, "CREATE TABLE"},
 	} {
 		c.spec.Address = s.Address
-		out, err := postgresql.NewSink(c.spec, secrets, "default/p/x", true)
+		out, err := postgresql.NewSink(c.spec, store.Folder(secrets), "default/p/x", true)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ type Sink struct {
 }
 
 // NewSink makes a destination. name is the pipelet's and its source's.
-func NewSink(spec api.PostgreSQL, secrets, name string, eoio bool) (*Sink, error) {
+func NewSink(spec api.PostgreSQL, secrets store.Secrets, name string, eoio bool) (*Sink, error) {
 	id := identifier(spec.Table)
 	return &Sink{
 		link:  link{spec: spec, secrets: secrets},

@@ -32,7 +32,7 @@ type Source struct {
 }
 
 // NewSource makes a source.
-func NewSource(spec api.PostgreSQL, secrets string) (*Source, error) {
+func NewSource(spec api.PostgreSQL, secrets store.Secrets) (*Source, error) {
 	return &Source{link: link{spec: spec, secrets: secrets}, table: identifier(spec.Table).Sanitize()}, nil
 }
 

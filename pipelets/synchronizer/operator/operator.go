@@ -1,0 +1,172 @@
+// Package operator runs the Pipelets of a Kubernetes cluster.
+//
+// Several replicas may run. One of them, which has the Lease, has all workers; each checks Pipelets
+// for the API server before they are stored (webhook.go). When a leader is cut off it ends, and so
+// do its workers; should they overlap with the next one's, the destinations' positions see to it
+// that nothing arrives twice.
+//
+// What a Pipelet may do is what its namespace may: a Secret is looked up in it, and the operator has
+// the right to read only those that a Role there names; Parquet files are in a folder of the
+// namespace's. By network a Pipelet reaches what the operator's pod does.
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	api "github.com/netcraq/netcraq/api/pipelet"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+)
+
+// Name is that of the operator's Lease, of its webhook, and of the Service that this is reached by.
+const Name = "netcraq-pipelets"
+
+// Options are what an operator needs to know.
+type Options struct {
+	Config      *rest.Config // of the API server
+	Namespace   string       // the operator's own
+	Lake        string       // the folder for Parquet files; "": there are none
+	WebhookPort int          // 0: none
+	// WebhookHosts are addresses that the webhook is reached by, besides its Service's.
+	WebhookHosts []string
+	CertDir      string // for the webhook's certificate
+	Metrics      string // an address; "0": none
+	Health       string // an address; "0": none
+	Alone        bool   // each worker reads its source for itself
+	Log          *slog.Logger
+}
+
+// Scheme has the kinds of objects that are read and written here.
+func Scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(s), admissionregistration.AddToScheme(s), api.AddToScheme(s)); err != nil {
+		return nil, fmt.Errorf("the kinds of objects: %w", err)
+	}
+	return s, nil
+}
+
+// Run runs the operator until ctx ends. It fails where it is the leader no longer.
+func Run(ctx context.Context, o Options) error {
+	libraries := slog.New(o.Log.Handler())
+	ctrl.SetLogger(logr.FromSlogHandler(libraries.Handler()))
+	klog.SetSlogLogger(libraries)
+	scheme, err := Scheme()
+	if err != nil {
+		return err
+	}
+	lease, renew, retry := 15*time.Second, 10*time.Second, 2*time.Second
+	options := manager.Options{
+		Scheme:                        scheme,
+		Metrics:                       metricsserver.Options{BindAddress: o.Metrics},
+		HealthProbeBindAddress:        o.Health,
+		LeaderElection:                true,
+		LeaderElectionID:              Name,
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &lease, RenewDeadline: &renew, RetryPeriod: &retry,
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{},
+			&admissionregistration.ValidatingWebhookConfiguration{}}}},
+	}
+	if o.WebhookPort > 0 {
+		options.WebhookServer = webhook.NewServer(webhook.Options{Port: o.WebhookPort, CertDir: o.CertDir})
+	}
+	mgr, err := ctrl.NewManager(o.Config, options)
+	if err != nil {
+		return fmt.Errorf("the API server: %w", err)
+	}
+	rules := &rules{lake: o.Lake}
+	ready := healthz.Ping
+	if o.WebhookPort > 0 {
+		certs := &certificates{client: mgr.GetClient(), namespace: o.Namespace, dir: o.CertDir, also: o.WebhookHosts,
+			log: o.Log}
+		if err := certs.keep(ctx); err != nil {
+			return err
+		}
+		if err := errors.Join(mgr.Add(certs), setupWebhook(mgr, rules)); err != nil {
+			return fmt.Errorf("the webhook: %w", err)
+		}
+		ready = mgr.GetWebhookServer().StartedChecker()
+	}
+	r := newReconciler(mgr.GetClient(), rules, o.Log)
+	cfg := run.Config{
+		Secrets: func(namespace string) store.Secrets { return secrets{mgr.GetClient(), namespace} },
+		Log:     o.Log,
+		Changed: r.changed,
+	}
+	if !o.Alone {
+		cfg.Shared = share.New()
+	}
+	r.runner = run.NewRunner(cfg)
+	if err := errors.Join(r.setup(mgr), mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("webhook", ready)); err != nil {
+		return err
+	}
+	defer r.runner.Close()
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("the operator has to end: %w", err)
+	}
+	return nil
+}
+
+// secrets are a namespace's.
+type secrets struct {
+	client    client.Client
+	namespace string
+}
+
+// Read is store.Secrets'.
+func (s secrets) Read(ctx context.Context, name string) (map[string][]byte, error) {
+	var found corev1.Secret
+	err := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &found)
+	if apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("the operator may not read it. Who may grant that: kubectl -n %s create role %s-%s "+
+			"--verb=get --resource=secrets --resource-name=%s, and bind it to the operator's service account (%w)",
+			s.namespace, Name, name, name, err)
+	}
+	return found.Data, err
+}
+
+// rules say what a Pipelet may be.
+type rules struct{ lake string }
+
+// check says what is wrong with a Pipelet.
+func (r *rules) check(ctx context.Context, p *api.Pipelet) error {
+	p = p.DeepCopy()
+	p.APIVersion, p.Kind = api.APIVersion, api.Kind // a client leaves them out
+	for field, stores := range map[string][]api.Store{"src": p.Spec.Src, "dst": p.Spec.Dst} {
+		for i, s := range stores {
+			if s.Parquet == nil {
+				continue
+			}
+			at := fmt.Sprintf("spec.%s[%d].parquet.path", field, i)
+			if r.lake == "" {
+				return fmt.Errorf("%s: the operator has no folder for Parquet files: start it with --lake", at)
+			}
+			own := filepath.Join(r.lake, p.Namespace)
+			if path := filepath.Clean(s.Parquet.Path); path != own && !strings.HasPrefix(path, own+"/") {
+				return fmt.Errorf("%s: the files of this namespace are in %s", at, own)
+			}
+		}
+	}
+	return run.Check(ctx, p)
+}

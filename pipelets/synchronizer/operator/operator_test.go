@@ -1,0 +1,373 @@
+package operator_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	api "github.com/netcraq/netcraq/api/pipelet"
+	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	"github.com/netcraq/netcraq/internal/kubetest"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/syncbuffer"
+	"github.com/netcraq/netcraq/internal/testport"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/operator"
+)
+
+const namespace = "netcraq-pipelets"
+
+// world is an API server with the operator's manifests, and an operator that has no more rights
+// than those give it.
+type world struct {
+	*kubetest.Server
+	t       *testing.T
+	admin   client.Client
+	own     client.Client // as the operator
+	lake    string
+	webhook string // HOST:PORT
+	metrics string
+	log     *syncbuffer.Buffer
+	stop    func()
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{Server: kubetest.Start(t, kubetest.Options{}), t: t, lake: t.TempDir(), webhook: testport.Free(t),
+		metrics: testport.Free(t), log: &syncbuffer.Buffer{}}
+	for _, name := range []string{"namespace.yaml", "crd/netcraq.io_pipelets.yaml", "rbac.yaml", "webhook.yaml"} {
+		w.Kubectl(t, kubetest.Options{}, "apply", "-f", filepath.Join("../../deploy", name))
+	}
+	w.Kubectl(t, kubetest.Options{}, "wait", "--for=condition=Established", "--timeout=60s", "crd", "pipelets.netcraq.io")
+	// The Deployment, too, as far as an API server without a kubelet can tell.
+	w.Kubectl(t, kubetest.Options{}, "apply", "--dry-run=server", "-f", "../../deploy/operator.yaml")
+	scheme, err := operator.Scheme()
+	must(t, err)
+	token := w.Token(t, namespace, "netcraq-pipelets", "n1")
+	w.admin, err = client.New(w.Config, client.Options{Scheme: scheme})
+	must(t, err)
+	w.own, err = client.New(w.As(token), client.Options{Scheme: scheme})
+	must(t, err)
+	// There is nobody here who carries out Services.
+	var hooks admissionregistration.ValidatingWebhookConfiguration
+	must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: operator.Name}, &hooks))
+	url := "https://" + w.webhook + *hooks.Webhooks[0].ClientConfig.Service.Path
+	hooks.Webhooks[0].ClientConfig.URL, hooks.Webhooks[0].ClientConfig.Service = &url, nil
+	must(t, w.admin.Update(t.Context(), &hooks))
+	_, port, err := net.SplitHostPort(w.webhook)
+	must(t, err)
+	n, err := strconv.Atoi(port)
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- operator.Run(ctx, operator.Options{Config: w.As(token), Namespace: namespace, Lake: w.lake, WebhookPort: n,
+			WebhookHosts: []string{"127.0.0.1"}, CertDir: t.TempDir(), Metrics: w.metrics, Health: "0",
+			Log: slog.New(slog.NewTextHandler(w.log, nil))})
+	}()
+	var once sync.Once
+	w.stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("the operator: %v\n%s", err, w.log)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		w.stop()
+		if t.Failed() {
+			t.Log(w.log)
+		}
+	})
+	poll.Nil(t, 30*time.Second, "the webhook", func() error {
+		c, err := tls.Dial("tcp", w.webhook, &tls.Config{InsecureSkipVerify: true})
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+	return w
+}
+
+func etcd(t *testing.T) (string, *clientv3.Client) {
+	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogLevel: "error"})
+	must(t, err)
+	t.Cleanup(s.Close)
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Logger: zap.NewNop()})
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	return s.Endpoint(), c
+}
+
+func pipelet(name, from, to, flow string) *api.Pipelet {
+	return &api.Pipelet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: api.Spec{
+			Src:  []api.Store{{Etcd: &api.Etcd{Endpoints: []string{from}, Prefix: "load/"}}},
+			Dst:  []api.Store{{Etcd: &api.Etcd{Endpoints: []string{to}, Prefix: name + "/"}}},
+			Flow: flow, EOIO: true,
+		},
+	}
+}
+
+// is waits until a Pipelet's status is as it should be.
+func (w *world) is(name, state, message string) (p api.Pipelet) {
+	w.t.Helper()
+	poll.Nil(w.t, 40*time.Second, name+" is "+state+" "+message, func() error {
+		if err := w.admin.Get(w.t.Context(), client.ObjectKey{Namespace: "default", Name: name}, &p); err != nil {
+			return err
+		}
+		text := ""
+		for _, c := range p.Status.Conditions {
+			text += c.Message
+		}
+		if p.Status.State != state || !strings.Contains(text, message) || p.Status.ObservedGeneration != p.Generation {
+			return fmt.Errorf("it is %+v", p.Status)
+		}
+		return nil
+	})
+	return p
+}
+
+func has(t *testing.T, c *clientv3.Client, key, want string) {
+	t.Helper()
+	poll.Nil(t, 30*time.Second, key, func() error {
+		r, err := c.Get(t.Context(), key)
+		switch {
+		case err != nil:
+			return err
+		case len(r.Kvs) == 1 && string(r.Kvs[0].Value) == want, len(r.Kvs) == 0 && want == "":
+			return nil
+		}
+		return fmt.Errorf("it is %v, want %q", r.Kvs, want)
+	})
+}
+
+// The life of a Pipelet: applied, changed, suspended, deleted; and what is wrong is refused.
+func TestLife(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	from, source := etcd(t)
+	to, dest := etcd(t)
+	put := func(key, value string) {
+		t.Helper()
+		if _, err := source.Put(ctx, "load/"+key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("a", "1")
+
+	// The API server refuses what is wrong, with its place.
+	for _, c := range []struct {
+		change func(*api.Pipelet)
+		want   string
+	}{
+		{func(p *api.Pipelet) { p.Spec.Flow = "SELECT key,\n valu FROM src" }, "LINE 2"},
+		{func(p *api.Pipelet) { p.Spec.Flow = "DROP TABLE src" }, "to be a SELECT"},
+		{func(p *api.Pipelet) { p.Spec.Dst[0].Etcd.Endpoints = []string{"x"} }, "spec.dst[0]"},
+		{func(p *api.Pipelet) { p.Spec.Dst = nil }, "spec.dst"},
+		{func(p *api.Pipelet) { p.Spec.Interval = -1 }, "spec.interval"},
+		{func(p *api.Pipelet) { p.Spec.Dst[0].Parquet = &api.Parquet{Path: w.lake + "/default"} }, "spec.dst"},
+		{func(p *api.Pipelet) { p.Spec.Dst = []api.Store{{Parquet: &api.Parquet{Path: "/etc"}}} }, w.lake + "/default"},
+		{func(p *api.Pipelet) {
+			p.Spec.Dst = []api.Store{{Parquet: &api.Parquet{Path: w.lake + "/default/../other"}}}
+		}, "of this namespace"},
+		{func(p *api.Pipelet) { p.Spec.Dst[0].Etcd = &api.Etcd{Endpoints: []string{from}, Prefix: "load/x"} }, "feed itself"},
+	} {
+		p := pipelet("p1", from, to, "")
+		c.change(p)
+		if err := w.admin.Create(ctx, p); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+
+	p := pipelet("p1", from, to, "")
+	must(t, w.admin.Create(ctx, p))
+	has(t, dest, "p1/a", "1")
+	found := w.is("p1", api.Running, "")
+	if len(found.Status.Workers) != 1 || found.Status.Conditions[0].Status != metav1.ConditionTrue {
+		t.Errorf("%+v", found.Status)
+	}
+	change := func(f func(*api.Spec)) error {
+		t.Helper()
+		was := found.DeepCopy()
+		f(&found.Spec)
+		return w.admin.Patch(ctx, &found, client.MergeFrom(was))
+	}
+	if err := change(func(s *api.Spec) { s.Flow = "SELECT key FROM src" }); err == nil || !strings.Contains(err.Error(), "one column value") {
+		t.Errorf("a change: %v", err)
+	}
+	must(t, change(func(s *api.Spec) { s.Flow = "SELECT key, 10 * value::INT AS value FROM src" }))
+	put("b", "2")
+	has(t, dest, "p1/b", "20")
+	has(t, dest, "p1/a", "1") // as it was
+
+	put("c", "x") // the flow cannot work with that: it stops there, and says so
+	found = w.is("p1", api.Failing, "Could not convert string 'x'")
+	if found.Status.Workers[0].Reason != "FlowFails" || found.Status.LastError == "" {
+		t.Errorf("%+v", found.Status)
+	}
+	put("d", "4")
+	must(t, change(func(s *api.Spec) { s.Flow = "SELECT key, 10 * TRY_CAST(value AS INT) AS value FROM src" }))
+	has(t, dest, "p1/d", "40")
+
+	must(t, change(func(s *api.Spec) { s.Suspend = true }))
+	found = w.is("p1", api.Suspended, "")
+	put("e", "5")
+	time.Sleep(500 * time.Millisecond)
+	has(t, dest, "p1/e", "")
+	must(t, change(func(s *api.Spec) { s.Suspend = false }))
+	has(t, dest, "p1/e", "50")
+	found = w.is("p1", api.Running, "")
+	table := w.Kubectl(t, kubetest.Options{}, "get", "pl")
+	for _, want := range []string{"STATE", "LAG", "RECORDS/S", "ROWS", "Running"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("kubectl get pl says\n%s", table)
+		}
+	}
+	poll.Nil(t, 30*time.Second, "the metrics", func() error {
+		r, err := http.Get("http://" + w.metrics + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer r.Body.Close()
+		b, _ := io.ReadAll(r.Body)
+		if want := `netcraq_pipelet_ready{dst="0",namespace="default",pipelet="p1",src="0"} 1`; !bytes.Contains(b, []byte(want)) {
+			return fmt.Errorf("there is no %s", want)
+		}
+		return nil
+	})
+	must(t, w.admin.Delete(ctx, &found))
+	poll.Until(t, 20*time.Second, "its worker has ended", func() bool {
+		return strings.Count(w.log.String(), "msg=stopped") == 5
+	})
+	put("f", "6")
+	time.Sleep(300 * time.Millisecond)
+	has(t, dest, "p1/f", "")
+	// Whoever makes it again goes on where it was: the destination knows.
+	must(t, w.admin.Create(ctx, pipelet("p1", from, to, "")))
+	has(t, dest, "p1/f", "6")
+	has(t, dest, "p1/a", "1")
+	w.stop()
+}
+
+// The operator reads a Secret that it was granted, and no other; what it needs is said.
+func TestSecrets(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	from, source := etcd(t)
+	to, dest := etcd(t)
+	if _, err := source.Put(ctx, "load/a", "1"); err != nil {
+		t.Fatal(err)
+	}
+	p := pipelet("p1", from, to, "")
+	p.Spec.Dst[0].Etcd.Secret = "second"
+	must(t, w.admin.Create(ctx, p))
+	w.is("p1", api.Failing, "kubectl -n default create role")
+	must(t, w.admin.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other"}}))
+	must(t, w.admin.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "second"},
+		StringData: map[string]string{"ca.crt": "no certificate"}}))
+	w.Kubectl(t, kubetest.Options{}, "create", "role", "pipelets-second", "--verb=get", "--resource=secrets", "--resource-name=second")
+	w.Kubectl(t, kubetest.Options{}, "create", "rolebinding", "pipelets-second", "--role=pipelets-second",
+		"--serviceaccount=netcraq-pipelets:netcraq-pipelets")
+	w.is("p1", api.Failing, "ca.crt has no certificate")
+	var s corev1.Secret
+	must(t, w.admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: "second"}, &s))
+	s.Data = nil
+	must(t, w.admin.Update(ctx, &s))
+	has(t, dest, "p1/a", "1")
+	w.is("p1", api.Running, "")
+
+	// What its rights are not.
+	forbidden := func(what string, err error) {
+		t.Helper()
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	forbidden("another Secret", w.own.Get(ctx, client.ObjectKey{Namespace: "default", Name: "other"}, &s))
+	forbidden("all Secrets", w.own.List(ctx, &corev1.SecretList{}))
+	forbidden("its namespace's Secrets", w.own.List(ctx, &corev1.SecretList{}, client.InNamespace(namespace)))
+	forbidden("making a Pipelet", w.own.Create(ctx, pipelet("p2", from, to, "")))
+	must(t, w.own.Get(ctx, client.ObjectKeyFromObject(p), p))
+	p.Spec.Suspend = true
+	forbidden("changing a Pipelet", w.own.Update(ctx, p))
+	forbidden("other webhooks", w.own.Get(ctx, client.ObjectKey{Name: "other"}, &admissionregistration.ValidatingWebhookConfiguration{}))
+	forbidden("pods", w.own.List(ctx, &corev1.PodList{}))
+}
+
+// Whoever gets at the webhook gets an answer, or none, and ends nobody.
+func TestHostileWebhook(t *testing.T) {
+	w := newWorld(t)
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: 20 * time.Second}
+	url := "https://" + w.webhook + "/validate-netcraq-io-v1alpha1-pipelet"
+	for _, body := range []string{"", "{", "null", `{"request":null}`, `{"request":{"uid":"1"}}`,
+		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE","object":{"spec":{"src":[null]}}}}`,
+		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE","object":{"spec":{"src":[{"etcd":null}],"dst":[{}]}}}}`,
+		strings.Repeat("[", 1<<20), strings.Repeat(" ", 16<<20)} {
+		r, err := c.Post(url, "application/json", strings.NewReader(body))
+		if err != nil {
+			continue // it may end a connection
+		}
+		b, _ := io.ReadAll(r.Body)
+		r.Body.Close()
+		if strings.Contains(string(b), `"allowed":true`) {
+			t.Errorf("%.100s is allowed", body)
+		}
+	}
+	// Flows that compute without end hold up the API server for seconds, and a good one goes through.
+	const heavy = "SELECT 'a' AS key, (SELECT sum(a.range * b.range % 7) FROM range(1000000) a, range(1000000) b) AS value"
+	var group sync.WaitGroup
+	for i := range 3 {
+		group.Go(func() {
+			err := w.admin.Create(t.Context(), pipelet(fmt.Sprint("heavy", i), "http://127.0.0.1:1", "http://127.0.0.1:2", heavy))
+			if err == nil {
+				t.Error("a flow that computes without end is taken")
+			}
+		})
+	}
+	group.Wait()
+	begin := time.Now()
+	must(t, w.admin.Create(t.Context(), pipelet("good", "http://127.0.0.1:1", "http://127.0.0.1:2", "SELECT key, value FROM src")))
+	if d := time.Since(begin); d > 5*time.Second {
+		t.Errorf("a good one takes %v behind them", d)
+	}
+	w.is("good", api.Failing, "")
+}
+
+// The definition in the manifests is what the Go types say: make generate was not forgotten.
+func TestDefinition(t *testing.T) {
+	b, err := os.ReadFile("../../deploy/crd/netcraq.io_pipelets.yaml")
+	must(t, err)
+	for _, want := range []string{"postgresql:", "parquet:", "chain:", "stream:", "suspend:", "lastError:", "jsonPath: .status.lag"} {
+		if !bytes.Contains(b, []byte(want)) {
+			t.Errorf("it has no %s", want)
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	api "github.com/netcraq/netcraq/api/pipelet"
+	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
+)
+
+const (
+	// statusEvery is how often a status is written while nothing but numbers change: each writing
+	// costs the API server's etcd.
+	statusEvery = 10 * time.Second
+)
+
+// reconciler has the runner do what Pipelets ask for, and writes how they are.
+type reconciler struct {
+	client client.Client
+	rules  *rules
+	runner *run.Runner
+	log    *slog.Logger
+	events chan event.TypedGenericEvent[*api.Pipelet]
+
+	mu    sync.Mutex
+	known map[client.ObjectKey]*known
+}
+
+// known is what is remembered of a Pipelet.
+type known struct {
+	generation int64 // that was checked
+	wrong      error // what is wrong with it
+	written    uint64
+	at         time.Time // when written was so
+}
+
+func newReconciler(c client.Client, rules *rules, log *slog.Logger) *reconciler {
+	return &reconciler{client: c, rules: rules, log: log, known: map[client.ObjectKey]*known{},
+		events: make(chan event.TypedGenericEvent[*api.Pipelet], 1024)}
+}
+
+// changed has a Pipelet's status written soon. It waits for nobody: one that is passed by is written
+// at its time.
+func (r *reconciler) changed(namespace, name string) {
+	p := &api.Pipelet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	select {
+	case r.events <- event.TypedGenericEvent[*api.Pipelet]{Object: p}:
+	default:
+	}
+}
+
+func (r *reconciler) setup(mgr ctrl.Manager) error {
+	if err := metrics.Registry.Register(&collector{r}); err != nil {
+		if _, twice := err.(prometheus.AlreadyRegisteredError); !twice { // another operator of this process, in a test
+			return err
+		}
+	}
+	skip := true // a name that is taken is another operator's of this process, in a test
+	return ctrl.NewControllerManagedBy(mgr).Named(Name).
+		For(&api.Pipelet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Channel(r.events, &handler.TypedEnqueueRequestForObject[*api.Pipelet]{})).
+		WithOptions(controller.Options{SkipNameValidation: &skip}).
+		Complete(r)
+}
+
+// Reconcile is controller-runtime's: once for each change, and every statusEvery.
+func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var p api.Pipelet
+	err := r.client.Get(ctx, req.NamespacedName, &p)
+	if apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp != nil {
+		r.runner.Remove(req.Namespace, req.Name)
+		r.mu.Lock()
+		delete(r.known, req.NamespacedName)
+		r.mu.Unlock()
+		return ctrl.Result{}, nil
+	}
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	r.mu.Lock()
+	k := r.known[req.NamespacedName]
+	if k == nil {
+		k = &known{}
+		r.known[req.NamespacedName] = k
+	}
+	r.mu.Unlock()
+	if k.generation != p.Generation {
+		// It was checked before it was stored, if the webhook was there; and the rules may have changed.
+		k.wrong = r.rules.check(ctx, &p)
+		if ctx.Err() != nil {
+			return ctrl.Result{}, ctx.Err()
+		}
+		k.generation = p.Generation
+	}
+	if k.wrong != nil {
+		r.runner.Remove(p.Namespace, p.Name)
+	} else {
+		r.runner.Apply(&p)
+	}
+	was := p.DeepCopy()
+	if k.status(&p, r.runner.Progress(p.Namespace, p.Name), time.Now()) {
+		if err := r.client.Status().Patch(ctx, &p, client.MergeFrom(was)); client.IgnoreNotFound(err) != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	return ctrl.Result{RequeueAfter: statusEvery}, nil
+}
+
+// status makes a Pipelet's status of its workers' progress. It says whether it is to be written: it
+// is not where only numbers have changed since a moment ago.
+func (k *known) status(p *api.Pipelet, workers []run.Progress, now time.Time) bool {
+	was := p.Status
+	s := &p.Status
+	s.ObservedGeneration = p.Generation
+	s.Workers, s.Rows = nil, 0
+	state, reason, message := api.Running, "Running", ""
+	worst := func(st, re, me string) {
+		rank := map[string]int{api.Running: 0, api.Starting: 1, api.Failing: 2}
+		if rank[st] > rank[state] {
+			state, reason, message = st, re, me
+		}
+	}
+	var lag time.Duration
+	var written uint64
+	for _, w := range workers {
+		out := api.Worker{Src: int32(w.Src), Dst: int32(w.Dst), State: api.Running, Reason: w.Condition.Reason,
+			Message: clip(w.Condition.Message), Offset: offset(w.State.Position), Rows: int64(w.State.Rows), Lag: "0"}
+		switch {
+		case w.Condition.Ready:
+			out.Reason = ""
+		case w.Condition.Message == "":
+			out.State = api.Starting
+		default:
+			out.State = api.Failing
+		}
+		worst(out.State, w.Condition.Reason, fmt.Sprintf("src[%d] to dst[%d]: %s", w.Src, w.Dst, out.Message))
+		if !w.Behind.IsZero() {
+			behind := now.Sub(w.Behind)
+			lag, out.Lag = max(lag, behind), seconds(behind)
+		}
+		if w.LastError != "" && out.State == api.Failing || s.LastError == "" {
+			s.LastError = clip(w.LastError)
+		}
+		s.Rows += out.Rows
+		written += w.Written
+		s.Workers = append(s.Workers, out)
+	}
+	switch {
+	case k.wrong != nil:
+		state, reason, message = api.Invalid, "Invalid", clip(k.wrong.Error())
+		s.LastError = message
+	case p.Spec.Suspend:
+		state, reason, message = api.Suspended, "Suspended", "spec.suspend is set"
+	}
+	s.State, s.Lag = state, seconds(lag)
+	if state == api.Invalid || state == api.Suspended {
+		s.Lag = ""
+	}
+	if written < k.written { // they began anew
+		k.written, k.at = 0, time.Time{}
+	}
+	if d := now.Sub(k.at); k.at.IsZero() || d >= statusEvery/2 {
+		s.Rate = "0"
+		if !k.at.IsZero() && d > 0 {
+			s.Rate = fmt.Sprintf("%.4g", float64(written-k.written)/d.Seconds())
+		}
+		k.written, k.at = written, now
+	}
+	ready := metav1.ConditionFalse
+	if state == api.Running {
+		ready = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: api.Ready, Status: ready, Reason: reason,
+		Message: message, ObservedGeneration: p.Generation})
+	return changed(&was, s)
+}
+
+func changed(a, b *api.Status) bool {
+	x, y := a.DeepCopy(), b.DeepCopy()
+	return fmt.Sprintf("%+v", x) != fmt.Sprintf("%+v", y)
+}
+
+// clip bounds what is put into a status.
+func clip(text string) string {
+	const most = 1024
+	if len(text) > most {
+		return text[:most] + "..."
+	}
+	return text
+}
+
+func seconds(d time.Duration) string {
+	if d < 100*time.Millisecond {
+		return "0"
+	}
+	return fmt.Sprintf("%.1f", d.Seconds())
+}
+
+func offset(p core.Position) string {
+	if p == (core.Position{}) {
+		return ""
+	}
+	text := fmt.Sprintf("%s/%d", p.Epoch, p.Seq)
+	if p.Sub != "" {
+		text += fmt.Sprintf("/%q", p.Sub)
+	}
+	return text
+}
+
+// collector has the workers' numbers for Prometheus.
+type collector struct{ r *reconciler }
+
+var (
+	labels    = []string{"namespace", "pipelet", "src", "dst"}
+	rowsDesc  = prometheus.NewDesc("netcraq_pipelet_rows_total", "Rows written, since the pipelet is there.", labels, nil)
+	readDesc  = prometheus.NewDesc("netcraq_pipelet_records_total", "Records written, since the worker began.", labels, nil)
+	lagDesc   = prometheus.NewDesc("netcraq_pipelet_lag_seconds", "Since when there are records that are not written.", labels, nil)
+	readyDesc = prometheus.NewDesc("netcraq_pipelet_ready", "1: the worker runs.", labels, nil)
+)
+
+// Describe is prometheus.Collector's.
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{rowsDesc, readDesc, lagDesc, readyDesc} {
+		out <- d
+	}
+}
+
+// Collect is prometheus.Collector's.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	c.r.mu.Lock()
+	var keys []client.ObjectKey
+	for key := range c.r.known {
+		keys = append(keys, key)
+	}
+	c.r.mu.Unlock()
+	for _, key := range keys {
+		for _, w := range c.r.runner.Progress(key.Namespace, key.Name) {
+			at := []string{key.Namespace, key.Name, fmt.Sprint(w.Src), fmt.Sprint(w.Dst)}
+			lag, ready := 0.0, 0.0
+			if !w.Behind.IsZero() {
+				lag = time.Since(w.Behind).Seconds()
+			}
+			if w.Condition.Ready {
+				ready = 1
+			}
+			out <- prometheus.MustNewConstMetric(rowsDesc, prometheus.CounterValue, float64(w.State.Rows), at...)
+			out <- prometheus.MustNewConstMetric(readDesc, prometheus.CounterValue, float64(w.Written), at...)
+			out <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, lag, at...)
+			out <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, ready, at...)
+		}
+	}
+}

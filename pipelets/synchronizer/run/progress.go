@@ -1,0 +1,73 @@
+package run
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/pipelets/core"
+)
+
+// Progress is how a worker is doing.
+type Progress struct {
+	Src, Dst  int
+	Condition core.Condition
+	State     core.State // of the destination, as far as it is known
+	Written   uint64     // records that were read and written, since the worker began
+	Behind    time.Time  // since when there has been something to write; zero: there is nothing
+	LastError string     // also if it is well again
+}
+
+// worker is from one source to one destination of a pipelet.
+type worker struct {
+	Src, Dst int
+	log      *slog.Logger
+	changed  func()
+
+	mu sync.Mutex
+	p  Progress
+}
+
+// Progress is how it is doing.
+func (w *worker) Progress() Progress {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.p
+}
+
+// is takes and tells its condition.
+func (w *worker) is(c core.Condition) {
+	w.mu.Lock()
+	was := w.p.Condition
+	w.p.Condition = c
+	if c.Message != "" {
+		w.p.LastError = c.Message
+	}
+	if !c.Ready && w.p.Behind.IsZero() {
+		w.p.Behind = time.Now()
+	}
+	rows := w.p.State.Rows
+	w.mu.Unlock()
+	if c != was {
+		w.log.Info("condition", "ready", c.Ready, "reason", c.Reason, "message", c.Message, "rows", rows)
+		w.changed()
+	}
+}
+
+// did takes what a step has changed.
+func (w *worker) did(a core.Action, r core.Result, m *core.Machine, records int) {
+	w.mu.Lock()
+	w.p.State = m.Known()
+	switch {
+	case r.Err != nil || a.Do == core.Wait:
+	case a.Do == core.Read && r.Records > 0 && w.p.Behind.IsZero():
+		w.p.Behind = time.Now()
+	case a.Do == core.Commit:
+		w.p.Written += uint64(records)
+		w.p.Behind = time.Time{}
+	case a.Do == core.Read && r.Records == 0, a.Do == core.Open && m.Condition().Ready:
+		w.p.Behind = time.Time{}
+	}
+	w.mu.Unlock()
+	w.is(m.Condition())
+}

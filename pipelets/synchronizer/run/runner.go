@@ -1,0 +1,117 @@
+package run
+
+import (
+	"context"
+	"reflect"
+	"sync"
+
+	api "github.com/netcraq/netcraq/api/pipelet"
+)
+
+// Runner has the workers of pipelets that come, change and go.
+type Runner struct {
+	cfg Config
+
+	mu  sync.Mutex
+	all map[string]*running
+}
+
+// running is a pipelet with its workers.
+type running struct {
+	spec    api.Spec
+	cancel  context.CancelFunc
+	group   sync.WaitGroup
+	workers []*worker
+}
+
+// NewRunner makes a runner without pipelets.
+func NewRunner(cfg Config) *Runner { return &Runner{cfg: cfg, all: map[string]*running{}} }
+
+// Apply has a pipelet run as it is asked for: begun, changed or suspended. It returns when what is
+// no longer asked for has ended.
+func (r *Runner) Apply(p *api.Pipelet) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := p.Namespace + "/" + p.Name
+	if old := r.all[key]; old != nil {
+		if reflect.DeepEqual(old.spec, p.Spec) {
+			return
+		}
+		r.end(key)
+	}
+	p = p.DeepCopy()
+	ctx, cancel := context.WithCancel(context.Background())
+	n := &running{spec: p.Spec, cancel: cancel}
+	r.all[key] = n
+	if p.Spec.Suspend {
+		r.cfg.Log.Info("suspended", "pipelet", key)
+		return
+	}
+	for i := range p.Spec.Src {
+		for j := range p.Spec.Dst {
+			w := &worker{Src: i, Dst: j, p: Progress{Src: i, Dst: j}, changed: func() {},
+				log: r.cfg.Log.With("pipelet", key, "src", i, "dst", j)}
+			if r.cfg.Changed != nil {
+				w.changed = func() { r.cfg.Changed(p.Namespace, p.Name) }
+			}
+			n.workers = append(n.workers, w)
+			n.group.Go(func() { r.cfg.keep(ctx, p, w) })
+		}
+	}
+}
+
+// Remove ends a pipelet's workers.
+func (r *Runner) Remove(namespace, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end(namespace + "/" + name)
+}
+
+// end ends a pipelet's workers. A batch that one is writing is written, or it is not: the next one
+// asks its destination.
+func (r *Runner) end(key string) {
+	n := r.all[key]
+	if n == nil {
+		return
+	}
+	n.cancel()
+	n.group.Wait()
+	delete(r.all, key)
+	for _, w := range n.workers {
+		w.log.Info("stopped", "rows", w.Progress().State.Rows)
+	}
+}
+
+// Progress is how a pipelet's workers are doing.
+func (r *Runner) Progress(namespace, name string) (all []Progress) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := r.all[namespace+"/"+name]; n != nil {
+		for _, w := range n.workers {
+			all = append(all, w.Progress())
+		}
+	}
+	return all
+}
+
+// Close ends all workers.
+func (r *Runner) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.all {
+		n.cancel()
+	}
+	for key := range r.all {
+		r.end(key)
+	}
+}
+
+// Run runs pipelets until ctx ends.
+func Run(ctx context.Context, cfg Config, all []api.Pipelet) {
+	r := NewRunner(cfg)
+	for i := range all {
+		r.Apply(&all[i])
+	}
+	<-ctx.Done()
+	r.Close()
+}
