@@ -45,6 +45,9 @@ OWN = {
 go.mod pins.
 """
 
+STATIC = '-s -w -linkmode external -extldflags "-static"'
+"""A static binary with C++ in it: DuckDB, which is in a Go module of its own."""
+
 Say = Callable[[str], None]
 
 
@@ -117,6 +120,17 @@ def own(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, package in OWN.items():
         go(["build", "-ldflags", "-s -w", "-o", str(folder / name), package], settings.ROOT)
+    pipelets = [
+        "build",
+        "-tags",
+        "duckdb_arrow,netgo,osusergo",
+        "-ldflags",
+        STATIC,
+        "-o",
+        f"{folder}/",
+        "./netcraq-pipelets",
+    ]
+    go(pipelets, settings.ROOT / "pipelets" / "synchronizer", CGO_ENABLED="1")
     return folder
 
 

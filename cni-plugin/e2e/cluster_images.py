@@ -17,6 +17,7 @@ TESTPOD = "netcraq.test/testpod:1"
 """The image of the tests' pods."""
 
 DEPLOY = settings.ROOT / "cni-plugin" / "deploy"
+PIPELETS = settings.ROOT / "pipelets" / "deploy"
 
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
 """Images that only control-plane nodes need."""
@@ -50,7 +51,8 @@ def project() -> list[tuple[Path, str]]:
     """The project's Containerfiles, and the names by which the manifests call what they make."""
     return [
         (path, f"localhost/netcraq/{path.suffix.removeprefix('.')}:dev")
-        for path in sorted(DEPLOY.glob("Containerfile.*"))
+        for folder in (DEPLOY, PIPELETS)
+        for path in sorted(folder.glob("Containerfile.*"))
     ]
 
 

@@ -141,7 +141,13 @@ func (s *Server) Token(t testing.TB, namespace, account, node string) string {
 	pod, err := k.CoreV1().Pods(namespace).Create(ctx,
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-", Namespace: namespace},
 			Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node,
-				Containers: []corev1.Container{{Name: "main", Image: "none"}}}}, metav1.CreateOptions{})
+				SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true),
+					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+				// So that namespaces that ask for it take the pod.
+				Containers: []corev1.Container{{Name: "main", Image: "none", SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: new(false),
+					Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}}}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

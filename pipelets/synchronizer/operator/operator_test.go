@@ -224,6 +224,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("a change: %v", err)
 	}
 	must(t, change(func(s *api.Spec) { s.Flow = "SELECT key, 10 * value::INT AS value FROM src" }))
+	found = w.is("p1", api.Running, "")
 	put("b", "2")
 	has(t, dest, "p1/b", "20")
 	has(t, dest, "p1/a", "1") // as it was
@@ -265,7 +266,7 @@ func TestLife(t *testing.T) {
 	})
 	must(t, w.admin.Delete(ctx, &found))
 	poll.Until(t, 20*time.Second, "its worker has ended", func() bool {
-		return strings.Count(w.log.String(), "msg=stopped") == 5
+		return strings.Count(w.log.String(), "msg=stopped") == 4
 	})
 	put("f", "6")
 	time.Sleep(300 * time.Millisecond)

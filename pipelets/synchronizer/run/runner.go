@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	api "github.com/netcraq/netcraq/api/pipelet"
+	"github.com/netcraq/netcraq/pipelets/core"
 )
 
 // Runner has the workers of pipelets that come, change and go.
@@ -49,7 +50,8 @@ func (r *Runner) Apply(p *api.Pipelet) {
 	}
 	for i := range p.Spec.Src {
 		for j := range p.Spec.Dst {
-			w := &worker{Src: i, Dst: j, p: Progress{Src: i, Dst: j}, changed: func() {},
+			w := &worker{Src: i, Dst: j, changed: func() {},
+				p:   Progress{Src: i, Dst: j, Condition: core.Condition{Reason: "Starting"}},
 				log: r.cfg.Log.With("pipelet", key, "src", i, "dst", j)}
 			if r.cfg.Changed != nil {
 				w.changed = func() { r.cfg.Changed(p.Namespace, p.Name) }
