@@ -121,9 +121,9 @@ def state(kubectl: Kubectl, name: str) -> str:
 
 
 def pipelets(cluster: Cluster) -> str:
-    """Sums arrive in a second cluster's etcd each second. Edited, they change; suspended, they stop;
-    deleted, it ends; a wrong flow is refused. The operator's leader is killed, and each record
-    arrives once, in order.
+    """Sums arrive in a second cluster's etcd each second. Edited, they change; suspended, they
+    stop; deleted, it ends; a wrong flow is refused. The operator's leader is killed, and each
+    record arrives once, in order.
     """
     kubectl, node = cluster.kubectl, cluster.first
     kubectl("apply", "-k", str(DEPLOY))

@@ -5,8 +5,8 @@
 // do its workers; should they overlap with the next one's, the destinations' positions see to it
 // that nothing arrives twice.
 //
-// What a Pipelet may do is what its namespace may: a Secret is looked up in it, and the operator has
-// the right to read only those that a Role there names; Parquet files are in a folder of the
+// What a Pipelet may do is what its namespace may: a Secret is looked up in it, and the operator
+// has the right to read only those that a Role there names; Parquet files are in a folder of the
 // namespace's. By network a Pipelet reaches what the operator's pod does.
 package operator
 

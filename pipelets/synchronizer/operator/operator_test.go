@@ -86,8 +86,8 @@ func newWorld(t *testing.T) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- operator.Run(ctx, operator.Options{Config: w.As(token), Namespace: namespace, Lake: w.lake, WebhookPort: n,
-			WebhookHosts: []string{"127.0.0.1"}, CertDir: t.TempDir(), Metrics: w.metrics, Health: "0",
+		done <- operator.Run(ctx, operator.Options{Config: w.As(token), Namespace: namespace, Lake: w.lake,
+			WebhookPort: n, WebhookHosts: []string{"127.0.0.1"}, CertDir: t.TempDir(), Metrics: w.metrics, Health: "0",
 			Log: slog.New(slog.NewTextHandler(w.log, nil))})
 	}()
 	var once sync.Once
@@ -326,7 +326,8 @@ func TestSecrets(t *testing.T) {
 // Whoever gets at the webhook gets an answer, or none, and ends nobody.
 func TestHostileWebhook(t *testing.T) {
 	w := newWorld(t)
-	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: 20 * time.Second}
+	c := &http.Client{Timeout: 20 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	url := "https://" + w.webhook + "/validate-netcraq-io-v1alpha1-pipelet"
 	for _, body := range []string{"", "{", "null", `{"request":null}`, `{"request":{"uid":"1"}}`,
 		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE","object":{"spec":{"src":[null]}}}}`,
@@ -342,7 +343,7 @@ func TestHostileWebhook(t *testing.T) {
 			t.Errorf("%.100s is allowed", body)
 		}
 	}
-	// Flows that compute without end hold up the API server for seconds, and a good one goes through.
+	// Flows that compute without end hold others up for seconds, and a good one goes through.
 	const heavy = "SELECT 'a' AS key, (SELECT sum(a.range * b.range % 7) FROM range(1000000) a, range(1000000) b) AS value"
 	var group sync.WaitGroup
 	for i := range 3 {

@@ -57,8 +57,8 @@ func newReconciler(c client.Client, rules *rules, log *slog.Logger) *reconciler 
 		events: make(chan event.TypedGenericEvent[*api.Pipelet], 1024)}
 }
 
-// changed has a Pipelet's status written soon. It waits for nobody: one that is passed by is written
-// at its time.
+// changed has a Pipelet's status written soon. It waits for nobody: one that is passed by is
+// written at its time.
 func (r *reconciler) changed(namespace, name string) {
 	p := &api.Pipelet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	select {
@@ -103,7 +103,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	r.mu.Unlock()
 	if k.generation != p.Generation {
-		// It was checked before it was stored, if the webhook was there; and the rules may have changed.
+		// The webhook has checked it, if it was there. The rules may be others now.
 		k.wrong = r.rules.check(ctx, &p)
 		if ctx.Err() != nil {
 			return ctrl.Result{}, ctx.Err()

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// certificateLeft is what a certificate has left when the next one is made; it lives for a year.
+	// certificateLeft is what a certificate has left when the next one is made. It has a year.
 	certificateLeft = 60 * 24 * time.Hour
 	certificateLook = time.Minute
 	// compiling bounds how many flows are compiled at once: each may compute for seconds.
@@ -68,9 +68,9 @@ func (v *validator) ValidateDelete(context.Context, runtime.Object) (admission.W
 	return nil, nil
 }
 
-// certificates keep the webhook's certificate. It is in a Secret, so that all replicas have the same
-// one, and the API server is told to trust it. The Secret is made with the operator's manifests,
-// empty: so the operator needs no right to make Secrets.
+// certificates keep the webhook's certificate. It is in a Secret, so that all replicas have the
+// same one, and the API server is told to trust it. The Secret is made with the operator's
+// manifests, empty: so the operator needs no right to make Secrets.
 type certificates struct {
 	client    client.Client
 	namespace string
