@@ -81,11 +81,11 @@ class Writer(threading.Thread):
 
     def __init__(self, etcd: Etcd) -> None:
         super().__init__(daemon=True)
-        self._etcd, self._stop, self.written = etcd, threading.Event(), 0
+        self._etcd, self._told, self.written = etcd, threading.Event(), 0
 
     def run(self) -> None:
         """Write."""
-        while not self._stop.is_set():
+        while not self._told.is_set():
             batch = range(self.written, self.written + 5)
             self._etcd.put(*((f"load/{n:06d}", json.dumps({"k": "xy"[n % 2], "n": n})) for n in batch))
             self.written += 5
@@ -93,7 +93,7 @@ class Writer(threading.Thread):
 
     def end(self) -> int:
         """Stop; how many there are."""
-        self._stop.set()
+        self._told.set()
         self.join()
         return self.written
 
