@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -148,9 +148,9 @@ test-jetstream: deps ## build the sidecar with NATS JetStream as a source of str
 	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) build -o $(CURDIR)/bin/ ./cmd/... && $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -count 1 ./...
 
 test-pipelets: deps ## build the synchronizer of pipelets, a module of its own that has DuckDB, into bin/, and test it
-	@cd pipelets/synchronizer && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] && $(if $(filter go,$(GO)),go,$(abspath $(GO))) vet -tags duckdb_arrow ./... && \
-	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) build -tags duckdb_arrow -o $(CURDIR)/bin/ ./netcraq-pipelets && \
-	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -tags duckdb_arrow -count 1 ./...
+	@cd pipelets/synchronizer && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] && $(if $(filter go,$(GO)),go,$(abspath $(GO))) vet ./... && \
+	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) build -o $(CURDIR)/bin/ ./netcraq-pipelets && \
+	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -count 1 ./...
 
 test-slow: build ## the Go tests that take minutes where races are looked for
 	@nice -n 5 $(GO) test -vet=off -timeout 20m -run '^($(WITHOUT_RACE))$$' ./etcd-monitor/guarded ./etcd-monitor/cmd/etcd-monitor ./nodeapi/coordination
@@ -267,6 +267,11 @@ bench-streams: build bin/netcraq-bench-jetstream ## streams by push, by pull and
 
 bench-arrow: build $(VENV)/.requirements-arrow ## batches of Arrow by files of a node and by Arrow IPC over sockets: 1 to 16 consumers, chains of 1 to 8 steps, the cache of what was decoded: tables, out/bench-arrow*
 	@$(PYTHON) experiments/bench_arrow.py $(if $(QUICK),--quick)
+
+bench-pipelets: deps ## records from a source to 100 clients: by polling, by pipelets that each read for themselves, and by merged ones: a table, out/bench-pipelets*
+	@cd pipelets/synchronizer && $(if $(filter go,$(GO)),go,$(abspath $(GO))) build -o $(CURDIR)/bin/ ./netcraq-pipelets
+	$(call compile,bin/,experiments/cmd/netcraq-bench-pipelets)
+	@$(PYTHON) experiments/bench_pipelets.py $(if $(QUICK),--quick)
 
 .PHONY: bin/netcraq-bench-jetstream
 bin/netcraq-bench-jetstream: deps # JetStream and its loads: of the module that has NATS

@@ -123,7 +123,7 @@ def own(folder: Path) -> Path:
     pipelets = [
         "build",
         "-tags",
-        "duckdb_arrow,netgo,osusergo",
+        "netgo,osusergo",
         "-ldflags",
         STATIC,
         "-o",

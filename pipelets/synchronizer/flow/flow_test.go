@@ -2,6 +2,7 @@ package flow
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,9 @@ func TestRun(t *testing.T) {
 		  GROUP BY 1 ORDER BY 1`, "x=5 y=5"},
 		{"SELECT key, bytes AS value FROM src WHERE key >= 'd'", "d- e=\xff\x00"},
 		{"SELECT key, version AS value FROM src WHERE false", ""},
+		{"WITH x AS (SELECT * FROM src) SELECT encode(key) AS key, version > 9 AS value, 1 AS n FROM x -- last",
+			"b=false a=false c=false d=true e=true"},
+		{"SELECT key, [version, 1] AS value FROM src WHERE key = 'a'", "a=[8, 1]"},
 	} {
 		f, err := Compile(t.Context(), c.query)
 		if err != nil {
@@ -99,5 +103,95 @@ func TestWrongRecord(t *testing.T) {
 	rows, err := f.Run(t.Context(), []store.Record{{Key: "a", Value: []byte("41")}})
 	if err != nil || len(rows) != 1 || string(rows[0].Value) != "42" {
 		t.Errorf("%v, %v", rows, err)
+	}
+}
+
+// The table is made anew now and then, and a DuckDB after an error: flows go on.
+func TestLasts(t *testing.T) {
+	e, err := Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	sum, err := e.Compile(t.Context(), "SELECT 'sum' AS key, sum(value::INT) AS value FROM src")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := e.Compile(t.Context(), "SELECT key, key AS value FROM src ORDER BY version DESC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * renew {
+		records := []store.Record{{Key: "a", Value: fmt.Append(nil, i), Version: 1}, {Key: "b", Value: []byte("1"), Version: 2}}
+		rows, _, err := sum.RunBatch(t.Context(), fmt.Sprint(i), records)
+		if err != nil || len(rows) != 1 || string(rows[0].Value) != fmt.Sprint(i+1) {
+			t.Fatalf("%d: %v, %v", i, rows, err)
+		}
+		rows, _, err = names.RunBatch(t.Context(), fmt.Sprint(i), nil) // it is loaded
+		if err != nil || len(rows) != 2 || rows[0].Key != "b" {
+			t.Fatalf("%d: %v, %v", i, rows, err)
+		}
+		if i%100 == 0 {
+			if _, err := sum.Run(t.Context(), []store.Record{{Key: "a", Value: []byte("x")}}); core.KindOf(err) != core.Wrong ||
+				!strings.Contains(err.Error(), "LINE 1: SELECT 'sum'") {
+				t.Fatalf("%d: %v", i, err)
+			}
+		}
+	}
+}
+
+// A statement that is prepared once says of each batch what one says that is made for it.
+func TestPlansAgree(t *testing.T) {
+	e, err := Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	var flows []*Flow
+	for _, q := range []string{
+		"SELECT key, value FROM src WHERE version < 50",
+		"SELECT key, value FROM src WHERE key >= 'k5' AND value IS NOT NULL ORDER BY version DESC",
+		"SELECT key, count(*) AS value FROM src GROUP BY key ORDER BY key",
+		"SELECT DISTINCT value AS key, deleted AS value FROM src WHERE value IS NOT NULL ORDER BY 1, 2",
+		"SELECT a.key, b.version AS value FROM src a JOIN src b USING (key) ORDER BY 1, a.version, 2",
+		"SELECT key, rank() OVER (PARTITION BY deleted ORDER BY key, version) AS value FROM src ORDER BY version",
+		"SELECT 'n' AS key, sum(TRY_CAST(value AS BIGINT)) AS value FROM src HAVING count(*) > 3",
+		"SELECT key, value FROM src WHERE key IN (SELECT key FROM src WHERE deleted) ORDER BY version LIMIT 5",
+		"SELECT key, octet_length(bytes) AS value FROM src WHERE bytes <> ''::BLOB ORDER BY version",
+		"SELECT key, value FROM src WHERE version = (SELECT max(version) FROM src)",
+		"(SELECT key, '1' AS value FROM src WHERE NOT deleted) EXCEPT (SELECT key, '1' FROM src WHERE value > '7') ORDER BY 1",
+		"SELECT key, min(version) || '-' || max(version) AS value FROM src WHERE version > 10 GROUP BY ALL ORDER BY 1",
+	} {
+		f, err := e.Compile(t.Context(), q)
+		if err != nil {
+			t.Fatalf("%s: %v", q, err)
+		}
+		flows = append(flows, f)
+	}
+	rng := rand.New(rand.NewPCG(3, 3))
+	for batch := range 100 {
+		var records []store.Record
+		for i := range rng.IntN(1 + []int{3, 30, 300}[rng.IntN(3)]) {
+			r := store.Record{Key: fmt.Sprint("k", rng.IntN(1+rng.IntN(20))), Version: uint64(batch + i),
+				Deleted: rng.IntN(5) == 0}
+			if !r.Deleted {
+				r.Value = [][]byte{fmt.Append(nil, rng.IntN(1<<(1+rng.IntN(60)))), []byte("x"), nil, {0xff}}[rng.IntN(4)]
+			}
+			records = append(records, r)
+		}
+		for _, f := range flows {
+			got, _, err := f.RunBatch(t.Context(), fmt.Sprint(batch), records)
+			if err != nil {
+				t.Fatalf("%s: %v", f.query, err)
+			}
+			anew := &Flow{engine: e, query: f.query}
+			want, err := anew.Run(t.Context(), records)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Fatalf("batch %d, %s:\n%v, want\n%v", batch, f.query, got, want)
+			}
+		}
 	}
 }

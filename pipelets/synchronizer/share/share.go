@@ -8,7 +8,7 @@
 // on this package but that it gives the records behind a position, in order: positions are compared
 // for equality, never guessed.
 //
-// What flows make of a batch is shared, too: the batch is loaded into one DuckDB for all of them,
+// What flows make of a batch is shared, too: the batch is loaded into a DuckDB for several of them,
 // and equal flows over equal batches are run once.
 package share
 
@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -30,6 +31,8 @@ const (
 	ringRecords = 32 << 10
 	// slow is the longest that a flow may take to be run in the group's DuckDB.
 	slow = 100 * time.Millisecond
+	// A group has a DuckDB for so many flows, but no more of them than there are processors.
+	manyFlows, maxEngines = 8, 4
 	// keptResults bounds what is kept of a flow that several workers have.
 	keptResults = 16
 )
@@ -56,7 +59,7 @@ type group struct {
 	mu      sync.Mutex
 	most    int // records of a batch, of the worker that takes the most
 	session *session
-	engine  *flow.Engine
+	engines []*flow.Engine // guarded by compiling, too
 	flows   map[string]*shared
 }
 
@@ -118,12 +121,8 @@ func (g *Groups) Join(ctx context.Context, key string, interval time.Duration, q
 func (g *group) compile(ctx context.Context, query string) (err error) {
 	g.compiling.Lock()
 	defer g.compiling.Unlock()
-	if g.engine == nil {
-		if g.engine, err = flow.Open(ctx); err != nil {
-			return err
-		}
-	}
 	g.mu.Lock()
+	n := len(g.flows)
 	f := g.flows[query]
 	if f != nil {
 		f.members++
@@ -132,7 +131,16 @@ func (g *group) compile(ctx context.Context, query string) (err error) {
 	if f != nil {
 		return nil
 	}
-	compiled, err := g.engine.Compile(ctx, query)
+	if len(g.engines) == 0 || n >= manyFlows*len(g.engines) && len(g.engines) < min(maxEngines, runtime.GOMAXPROCS(0)) {
+		e, err := flow.Open(ctx)
+		if err != nil {
+			return err
+		}
+		g.mu.Lock()
+		g.engines = append(g.engines, e)
+		g.mu.Unlock()
+	}
+	compiled, err := g.engines[n%len(g.engines)].Compile(ctx, query)
 	if err != nil {
 		return err
 	}
@@ -174,8 +182,8 @@ func (m *Member) Close() error {
 	if g.session != nil {
 		g.session.stop()
 	}
-	if g.engine != nil {
-		errs = append(errs, g.engine.Close())
+	for _, e := range g.engines {
+		errs = append(errs, e.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -198,7 +198,7 @@ func TestOnce(t *testing.T) {
 		}
 		defer members[w].Close()
 	}
-	engine := members[0].group.engine
+	engine := members[0].group.engines[0]
 	loads, runs := engine.Loads.Load(), engine.Runs.Load()
 	for range batches {
 		l.grow(10)

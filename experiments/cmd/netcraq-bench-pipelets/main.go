@@ -87,7 +87,8 @@ func serve(dir string) {
 }
 
 func dial(endpoint string) (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop(), DialTimeout: 5 * time.Second})
+	return clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop(),
+		DialTimeout: 5 * time.Second})
 }
 
 // processes are those that a run has begun.
@@ -180,7 +181,8 @@ type record struct {
 const left = 100
 
 // measure makes one run.
-func measure(way string, every time.Duration, clients int, rate float64, size int, seconds float64, pipelets string) (*Result, error) {
+func measure(way string, every time.Duration, clients int, rate float64, size int, seconds float64,
+	pipelets string) (*Result, error) {
 	dir, err := os.MkdirTemp("", "bench-pipelets-")
 	if err != nil {
 		return nil, err
@@ -277,8 +279,8 @@ func measure(way string, every time.Duration, clients int, rate float64, size in
 	for limit := time.Now().Add(time.Minute); w.arrived() < expected && time.Now().Before(limit); {
 		time.Sleep(20 * time.Millisecond)
 	}
-	r := &Result{Way: way, Clients: clients, Records: n - first, Expected: expected, Bytes: bytes.Load(), CPU: map[string]float64{},
-		Seconds: time.Since(begin).Seconds()}
+	r := &Result{Way: way, Clients: clients, Records: n - first, Expected: expected, Bytes: bytes.Load(),
+		CPU: map[string]float64{}, Seconds: time.Since(begin).Seconds()}
 	if way == "poll" {
 		r.Way = fmt.Sprintf("poll %v", every)
 	}
