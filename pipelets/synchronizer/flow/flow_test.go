@@ -132,8 +132,8 @@ func TestLasts(t *testing.T) {
 			t.Fatalf("%d: %v, %v", i, rows, err)
 		}
 		if i%100 == 0 {
-			if _, err := sum.Run(t.Context(), []store.Record{{Key: "a", Value: []byte("x")}}); core.KindOf(err) != core.Wrong ||
-				!strings.Contains(err.Error(), "LINE 1: SELECT 'sum'") {
+			_, err := sum.Run(t.Context(), []store.Record{{Key: "a", Value: []byte("x")}})
+			if core.KindOf(err) != core.Wrong || !strings.Contains(err.Error(), "LINE 1: SELECT 'sum'") {
 				t.Fatalf("%d: %v", i, err)
 			}
 		}

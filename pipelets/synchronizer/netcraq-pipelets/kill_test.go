@@ -61,7 +61,7 @@ func (w *workers) settle() {
 
 // number puts numbered records into an etcd, some in one transaction, until ctx ends, and says how
 // many there are. Its server may be killed: of what it does not know it asks.
-func number(ctx context.Context, s *server, prefix string) (n int) {
+func number(ctx context.Context, s *etcdServer, prefix string) (n int) {
 	for ctx.Err() == nil {
 		var ops []clientv3.Op
 		some := 1 + rand.IntN(100)
@@ -82,7 +82,7 @@ func number(ctx context.Context, s *server, prefix string) (n int) {
 }
 
 // torment steps workers and kills servers, until the time is over.
-func torment(t *testing.T, all []*workers, servers []*server) (killed int) {
+func torment(t *testing.T, all []*workers, servers []*etcdServer) (killed int) {
 	for end := time.Now().Add(killsFor(t)); time.Now().Before(end); {
 		for _, w := range all {
 			if rand.IntN(2) == 0 {
@@ -104,7 +104,7 @@ func torment(t *testing.T, all []*workers, servers []*server) (killed int) {
 }
 
 // arrivals reads keys in the order of their creation, and fails where one is written twice.
-func arrivals(t *testing.T, s *server, prefix string) (keys []string) {
+func arrivals(t *testing.T, s *etcdServer, prefix string) (keys []string) {
 	t.Helper()
 	poll.Nil(t, time.Minute, "the destination's keys", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -154,7 +154,7 @@ func TestKillParquet(t *testing.T) {
   src: [{parquet: {path: %q}}]
   dst: [{etcd: {endpoints: [%q], prefix: out/}}]
 `, "p2", folder, to.Endpoint))
-	killed := torment(t, []*workers{first, second}, []*server{from, direct, to})
+	killed := torment(t, []*workers{first, second}, []*etcdServer{from, direct, to})
 	cancel()
 	n := <-written
 	want := (n + 1) / 2
@@ -170,7 +170,7 @@ func TestKillParquet(t *testing.T) {
 		return nil
 	}
 	logs := func() string { return first.out.String() + second.out.String() }
-	for where, s := range map[string]*server{"etcd": direct, "etcd behind Parquet": to} {
+	for where, s := range map[string]*etcdServer{"etcd": direct, "etcd behind Parquet": to} {
 		poll.Nil(t, time.Minute, where, func() error { return check(where, arrivals(t, s, "out/")) }, logs)
 	}
 	db, err := sql.Open("duckdb", "")

@@ -20,8 +20,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testport"
 )
 
-// server is an etcd in a process of its own, which can be killed and started again.
-type server struct {
+// etcdServer is an etcd in a process of its own, which can be killed and started again.
+type etcdServer struct {
 	t        *testing.T
 	spec     string // what the process is told: its folder and its addresses
 	Endpoint string
@@ -29,10 +29,10 @@ type server struct {
 	process  *exec.Cmd
 }
 
-func newServer(t *testing.T) *server {
+func newServer(t *testing.T) *etcdServer {
 	t.Helper()
 	addr := testport.Free(t)
-	s := &server{t: t, spec: filepath.Join(t.TempDir(), "etcd") + " " + addr + " " + testport.Free(t), Endpoint: "http://" + addr}
+	s := &etcdServer{t: t, spec: filepath.Join(t.TempDir(), "etcd") + " " + addr + " " + testport.Free(t), Endpoint: "http://" + addr}
 	s.Start()
 	t.Cleanup(s.Kill)
 	var err error
@@ -51,7 +51,7 @@ func newServer(t *testing.T) *server {
 }
 
 // Start starts it. It may take a second until it answers.
-func (s *server) Start() {
+func (s *etcdServer) Start() {
 	s.t.Helper()
 	s.process = exec.Command(os.Args[0])
 	s.process.Env = append(os.Environ(), "NETCRAQ_PIPELETS_TEST_ETCD="+s.spec)
@@ -62,7 +62,7 @@ func (s *server) Start() {
 }
 
 // Kill kills it.
-func (s *server) Kill() {
+func (s *etcdServer) Kill() {
 	s.process.Process.Kill()
 	s.process.Wait()
 }

@@ -155,6 +155,10 @@ func (r *rules) check(ctx context.Context, p *api.Pipelet) error {
 	p.APIVersion, p.Kind = api.APIVersion, api.Kind // a client leaves them out
 	for field, stores := range map[string][]api.Store{"src": p.Spec.Src, "dst": p.Spec.Dst} {
 		for i, s := range stores {
+			if s.Chain != nil || s.Stream != nil { // the node API takes the operator's pod for who asks
+				return fmt.Errorf("spec.%s[%d]: chains and streams are a node's: run this Pipelet there, by "+
+					"netcraq-pipelets run", field, i)
+			}
 			if s.Parquet == nil {
 				continue
 			}

@@ -129,7 +129,7 @@ func (s *session) room() error {
 	}
 }
 
-func size(r store.Record) int { return len(r.Key) + len(r.Value) }
+func size(r store.Record) int { return len(r.Key) + len(r.Value) + len(r.At.Sub) }
 
 // add puts a batch into the ring, and lets go of the oldest ones. Slices of records that workers
 // have stay what they are: the ring is never written in place.

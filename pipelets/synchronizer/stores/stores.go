@@ -9,9 +9,11 @@ import (
 
 	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store/chain"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store/parquet"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store/postgresql"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store/stream"
 )
 
 // secretName is what Kubernetes takes as a name of an object.
@@ -33,9 +35,15 @@ func Check(s api.Store, destination bool) error {
 	if s.Parquet != nil {
 		n, err = n+1, parquet.Check(*s.Parquet)
 	}
+	if s.Chain != nil {
+		n, err = n+1, chain.Check(*s.Chain)
+	}
+	if s.Stream != nil {
+		n, err = n+1, stream.Check(*s.Stream)
+	}
 	switch {
 	case n != 1:
-		return errors.New("it is to name one kind of store: etcd, parquet or postgresql")
+		return errors.New("it is to name one kind of store: chain, etcd, parquet, postgresql or stream")
 	case err != nil:
 		return err
 	case secret != "" && !secretName.MatchString(secret):
@@ -53,6 +61,12 @@ func Name(s api.Store) string {
 	if s.Parquet != nil {
 		return "parquet:" + filepath.Clean(s.Parquet.Path)
 	}
+	if s.Chain != nil {
+		return "chain:" + s.Chain.Namespace + "/" + s.Chain.Prefix
+	}
+	if s.Stream != nil {
+		return "stream:" + s.Stream.Namespace + "/" + s.Stream.Name
+	}
 	return s.Etcd.Prefix // without its kind: destinations of the first version have it so
 }
 
@@ -65,6 +79,12 @@ func Overlap(src, dst api.Store) bool {
 	if a, b := src.Parquet, dst.Parquet; a != nil && b != nil {
 		return parquet.Overlap(*a, *b)
 	}
+	if a, b := src.Chain, dst.Chain; a != nil && b != nil {
+		return chain.Overlap(*a, *b)
+	}
+	if a, b := src.Stream, dst.Stream; a != nil && b != nil {
+		return *a == *b
+	}
 	return src.Etcd != nil && dst.Etcd != nil && etcd.Overlap(*src.Etcd, *dst.Etcd)
 }
 
@@ -76,6 +96,12 @@ func NewSource(s api.Store, secrets store.Secrets) (store.Source, error) {
 	if s.Parquet != nil {
 		return parquet.NewSource(*s.Parquet)
 	}
+	if s.Chain != nil {
+		return chain.NewSource(*s.Chain)
+	}
+	if s.Stream != nil {
+		return stream.NewSource(*s.Stream)
+	}
 	return etcd.NewSource(*s.Etcd, secrets)
 }
 
@@ -86,6 +112,12 @@ func NewSink(s api.Store, secrets store.Secrets, name string, eoio bool) (store.
 	}
 	if s.Parquet != nil {
 		return parquet.NewSink(*s.Parquet, name)
+	}
+	if s.Chain != nil {
+		return chain.NewSink(*s.Chain, name)
+	}
+	if s.Stream != nil {
+		return stream.NewSink(*s.Stream, name)
 	}
 	return etcd.NewSink(*s.Etcd, secrets, name, eoio)
 }

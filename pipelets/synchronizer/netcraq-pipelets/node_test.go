@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	nodeapi "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/nodeapi/server"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/streams/broker"
+)
+
+// door is a node API's server over a store in memory and streams in a folder, which outlive it.
+type door struct {
+	t      *testing.T
+	socket string
+	store  *store.Memory
+	dir    string
+
+	mu     sync.Mutex
+	server *server.Server
+	done   chan struct{}
+}
+
+// newDoor starts one, and has programs of this test find it.
+func newDoor(t *testing.T) *door {
+	d := &door{t: t, socket: filepath.Join(t.TempDir(), "s"), store: store.NewMemory(1024), dir: t.TempDir()}
+	t.Setenv("NETCRAQ_NODE_SOCKET", d.socket)
+	d.start()
+	t.Cleanup(d.kill)
+	return d
+}
+
+func (d *door) start() {
+	d.t.Helper()
+	_ = os.Remove(d.socket)
+	l, err := net.Listen("unix", d.socket)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	d.server = server.New(server.Config{Store: d.store, Name: "test", Node: "here", Namespace: "default",
+		Streams: &broker.Options{Dir: d.dir}})
+	d.done = make(chan struct{})
+	go func(s *server.Server, done chan struct{}) {
+		defer close(done)
+		_ = s.Serve(l)
+	}(d.server, d.done)
+}
+
+// kill ends it with all that it knows but its store and its folder.
+func (d *door) kill() {
+	_ = d.server.Close()
+	<-d.done
+}
+
+func (d *door) connect() *node.Client {
+	d.t.Helper()
+	c, err := node.Connect(d.t.Context(), node.Config{})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = c.Close(context.Background()) })
+	return c
+}
+
+// versions counts how often each key was written, and in which order keys were written first.
+type versions struct {
+	mu    sync.Mutex
+	n     map[string]int
+	order []string
+}
+
+// count follows a store's keys by each change.
+func count(t *testing.T, s *store.Memory, prefix string) *versions {
+	v := &versions{n: map[string]int{}}
+	go func() {
+		_ = s.Watch(t.Context(), store.Watch{Namespace: "default", Prefix: &prefix}, func(all []store.Change) {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			for _, c := range all {
+				if v.n[c.Key.Name] += 1 + int(c.Overtaken); v.n[c.Key.Name] == 1 {
+					v.order = append(v.order, c.Key.Name)
+				}
+			}
+		})
+	}()
+	return v
+}
+
+var prefixed = []clientv3.OpOption{clientv3.WithPrefix()}
+
+const head = "apiVersion: netcraq.io/v1alpha1\nkind: Pipelet\nmetadata: {name: %s}\nspec:\n  eoio: true\n"
+
+// Numbered records go from an etcd into a chain's keys and into a stream, and from that stream into
+// another etcd. Workers, the etcds and the node API's server are killed. Each arrives once.
+func TestKillNode(t *testing.T) {
+	from, to, d := newServer(t), newServer(t), newDoor(t)
+	c := d.connect()
+	if _, err := c.OpenStream(t.Context(), "s", &nodeapi.StreamConfig{Objects: 1024}); err != nil {
+		t.Fatal(err)
+	}
+	written := count(t, d.store, "out/")
+	const flow = "  flow: SELECT key, value FROM src WHERE value::BIGINT %% 2 = 0\n"
+	first := newWorkers(t, file(t, head+flow+`
+  src: [{etcd: {endpoints: [%q], prefix: load/}}]
+  dst: [{chain: {namespace: default, prefix: out/}}, {stream: {namespace: default, name: s}}]
+`, "p1", from.Endpoint))
+	second := newWorkers(t, file(t, head+`
+  src: [{stream: {namespace: default, name: s}}]
+  dst: [{etcd: {endpoints: [%q], prefix: out/}}]
+`, "p2", to.Endpoint))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	numbered := make(chan int, 1)
+	go func() { numbered <- number(ctx, from, "load/") }()
+	servers, doors := 0, 0
+	for end := time.Now().Add(killsFor(t)); time.Now().Before(end); {
+		first.step()
+		second.step()
+		switch rand.IntN(6) {
+		case 0:
+			d.kill()
+			d.start()
+			doors++
+		case 1:
+			s := []*etcdServer{from, to}[rand.IntN(2)]
+			s.Kill()
+			s.Start()
+			servers++
+		}
+		time.Sleep(time.Duration(50+rand.IntN(900)) * time.Millisecond)
+	}
+	cancel()
+	first.settle()
+	second.settle()
+	n := <-numbered
+	want := (n + 1) / 2
+	logs := func() string { return first.out.String() + second.out.String() }
+	poll.Nil(t, 90*time.Second, "the chain's keys", func() error {
+		written.mu.Lock()
+		defer written.mu.Unlock()
+		if len(written.n) != want {
+			return fmt.Errorf("%d of %d", len(written.n), want)
+		}
+		return nil
+	}, logs)
+	poll.Nil(t, 90*time.Second, "the etcd behind the stream", func() error {
+		got := arrivals(t, to, "out/")
+		for i, k := range got {
+			if w := fmt.Sprintf("%020d=%d", i, 2*i); k != w {
+				t.Fatalf("record %d is %s, want %s", i, k, w)
+			}
+		}
+		if len(got) != want {
+			return fmt.Errorf("%d of %d", len(got), want)
+		}
+		return nil
+	}, logs)
+	written.mu.Lock()
+	defer written.mu.Unlock()
+	for i, key := range written.order {
+		name := fmt.Sprintf("out/%08d", 2*i)
+		if key != name || written.n[name] != 1 {
+			t.Fatalf("key %d is %s, written %d times, want %s", i, key, written.n[key], name)
+		}
+		if i%97 == 0 {
+			it, err := c.Get(t.Context(), name)
+			if err != nil || string(it.Value) != fmt.Sprint(2*i) {
+				t.Fatalf("%s: %v, %v", name, it, err)
+			}
+		}
+	}
+	t.Logf("%d records; workers killed %d and %d times, etcds %d, the node API %d", n, first.kills, second.kills, servers, doors)
+	if first.kills == 0 || second.kills == 0 || doors == 0 || n < 100 {
+		t.Error("too little happened")
+	}
+}
+
+// A chain's keys arrive as they change, also what changed and went while nobody looked.
+func TestChainAsSource(t *testing.T) {
+	to, d := newServer(t), newDoor(t)
+	c := d.connect()
+	text := fmt.Sprintf(head+`
+  src: [{chain: {namespace: default, prefix: conf/}}]
+  dst: [{etcd: {endpoints: [%q], prefix: out/}}]
+`, "p1", to.Endpoint)
+	put := func(key, value string) {
+		t.Helper()
+		if _, err := c.Put(t.Context(), "conf/"+key, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(want string) {
+		t.Helper()
+		poll.Nil(t, 30*time.Second, want, func() error {
+			r, err := to.Client.Get(t.Context(), "out/", prefixed...)
+			if err != nil {
+				return err
+			}
+			var got []string
+			for _, kv := range r.Kvs {
+				got = append(got, fmt.Sprintf("%s=%s(%d)", strings.TrimPrefix(string(kv.Key), "out/"), kv.Value, kv.Version))
+			}
+			if g := strings.Join(got, " "); g != want {
+				return fmt.Errorf("it is %s", g)
+			}
+			return nil
+		})
+	}
+	put("a", "1")
+	put("b", "1")
+	put("gone", "1")
+	w := newWorkers(t, file(t, "%s", text))
+	w.step()
+	is("a=1(1) b=1(1) gone=1(1)")
+	put("a", "2")
+	is("a=2(2) b=1(1) gone=1(1)")
+	for len(w.running) > 0 {
+		w.running[0].Process.Kill()
+		w.running[0].Wait()
+		w.running = w.running[1:]
+	}
+	if _, _, err := c.Delete(t.Context(), "conf/gone"); err != nil {
+		t.Fatal(err)
+	}
+	put("b", "2")
+	put("new", "1")
+	d.kill()
+	d.start()
+	w.step()
+	is("a=2(2) b=2(2) new=1(1)") // a is not written again
+}
+
+// Without eoio a record arrives at least once: a worker that dies between the rows and the position
+// has the next one write them again. The chain's own protocol has no such moment, so it is etcd's.
+func TestAtLeastOnce(t *testing.T) {
+	from, to := newServer(t), newServer(t)
+	w := newWorkers(t, file(t, strings.Replace(head, "true", "false", 1)+`
+  src: [{etcd: {endpoints: [%q], prefix: load/}}]
+  dst: [{etcd: {endpoints: [%q], prefix: out/}}]
+`, "p1", from.Endpoint, to.Endpoint))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	numbered := make(chan int, 1)
+	go func() { numbered <- number(ctx, from, "load/") }()
+	for range 40 {
+		w.step()
+		time.Sleep(time.Duration(50+rand.IntN(150)) * time.Millisecond)
+	}
+	cancel()
+	w.settle()
+	n := <-numbered
+	again := int64(0)
+	poll.Nil(t, time.Minute, "all records", func() error {
+		r, err := to.Client.Get(t.Context(), "out/", prefixed...)
+		if err != nil {
+			return err
+		}
+		if again = 0; len(r.Kvs) != n {
+			return fmt.Errorf("%d of %d", len(r.Kvs), n)
+		}
+		for _, kv := range r.Kvs {
+			again += kv.Version - 1
+		}
+		return nil
+	}, w.out.String)
+	t.Logf("%d records, none missing; %d were written again, with %d kills", n, again, w.kills)
+}
