@@ -36,7 +36,8 @@ type door struct {
 
 // newDoor starts one, and has programs of this test find it.
 func newDoor(t *testing.T) *door {
-	d := &door{t: t, socket: filepath.Join(t.TempDir(), "s"), store: store.NewMemory(1024), dir: t.TempDir()}
+	d := &door{t: t, socket: filepath.Join(t.TempDir(), "s"), store: store.NewMemory(1024),
+		dir: filepath.Join(t.TempDir(), "streams")}
 	t.Setenv("NETCRAQ_NODE_SOCKET", d.socket)
 	d.start()
 	t.Cleanup(d.kill)
@@ -109,7 +110,7 @@ const head = "apiVersion: netcraq.io/v1alpha1\nkind: Pipelet\nmetadata: {name: %
 func TestKillNode(t *testing.T) {
 	from, to, d := newServer(t), newServer(t), newDoor(t)
 	c := d.connect()
-	if _, err := c.OpenStream(t.Context(), "s", &nodeapi.StreamConfig{Objects: 1024}); err != nil {
+	if _, err := c.OpenStream(t.Context(), "s", &nodeapi.StreamConfig{ObjectBytes: 16 << 10, Objects: 1024}); err != nil {
 		t.Fatal(err)
 	}
 	written := count(t, d.store, "out/")
@@ -245,7 +246,7 @@ func TestChainAsSource(t *testing.T) {
 }
 
 // Without eoio a record arrives at least once: a worker that dies between the rows and the position
-// has the next one write them again. The chain's own protocol has no such moment, so it is etcd's.
+// has the next one write them again, and two that run at once write each for itself.
 func TestAtLeastOnce(t *testing.T) {
 	from, to := newServer(t), newServer(t)
 	w := newWorkers(t, file(t, strings.Replace(head, "true", "false", 1)+`

@@ -37,7 +37,8 @@ func Check(spec api.Chain) error {
 
 // Overlap says whether two stores have keys in common.
 func Overlap(a, b api.Chain) bool {
-	return a.Namespace == b.Namespace && (strings.HasPrefix(a.Prefix, b.Prefix) || strings.HasPrefix(b.Prefix, a.Prefix))
+	nested := strings.HasPrefix(a.Prefix, b.Prefix) || strings.HasPrefix(b.Prefix, a.Prefix)
+	return a.Namespace == b.Namespace && nested
 }
 
 // link is a client that is made when it is needed.

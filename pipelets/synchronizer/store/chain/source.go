@@ -54,7 +54,8 @@ func (s *Source) stop() {
 }
 
 // Read is store.Source's. Of a position, Sub has the versions of the keys, in JSON.
-func (s *Source) Read(ctx context.Context, from core.Position, most int) (out []store.Record, to core.Position, err error) {
+func (s *Source) Read(ctx context.Context, from core.Position, most int) (out []store.Record,
+	to core.Position, err error) {
 	if s.watch == nil || s.at != from {
 		if err := s.begin(ctx, from); err != nil {
 			if ctx.Err() != nil {

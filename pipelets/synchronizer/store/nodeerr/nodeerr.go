@@ -15,7 +15,8 @@ func Fault(err error, what string) error {
 		return nil
 	}
 	switch node.CodeOf(err) {
-	case node.CodePermissionDenied, node.CodeInvalidArgument, node.CodeQuotaExceeded, node.CodeNoRoom, node.CodeTooLarge:
+	case node.CodePermissionDenied, node.CodeInvalidArgument, node.CodeQuotaExceeded, node.CodeNoRoom,
+		node.CodeTooLarge:
 		return core.Errorf(core.Refused, "%s: %w", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)

@@ -3,7 +3,7 @@
 // A destination is one partition that nobody else appends to. The rows that a pipelet makes are a
 // sequence, and so are a partition's records: so a row's number says at which offset it has to be,
 // and an append that asks for that offset is done once, whatever dies. How far the source was read
-// is in a second stream, NAME.pipelets-HASH, which has one record before each batch: what the
+// is in a second stream, pipelets-HASH, which has one record before each batch: what the
 // position was, what it will be, and where the batch's rows begin.
 package stream
 
@@ -143,8 +143,8 @@ func (s *Source) Read(ctx context.Context, from core.Position, most int) ([]stor
 	return nil, from, nil
 }
 
-// Sink appends rows' values to a stream of one partition; their keys are let go of, and what deletes
-// a key is not appended.
+// Sink appends rows' values to a stream of one partition; their keys are let go of, and what
+// deletes a key is not appended.
 type Sink struct {
 	link
 	name string // of the stream with the positions
@@ -167,7 +167,7 @@ type saved struct {
 // NewSink makes a destination. name is the pipelet's and its source's.
 func NewSink(spec api.Stream, name string) (*Sink, error) {
 	sum := sha256.Sum256([]byte(name))
-	return &Sink{link: link{spec: spec}, name: spec.Name + ".pipelets-" + hex.EncodeToString(sum[:8])}, nil
+	return &Sink{link: link{spec: spec}, name: "pipelets-" + hex.EncodeToString(sum[:8])}, nil
 }
 
 // Open is store.Sink's. It makes the stream with the positions.
@@ -205,7 +205,9 @@ func (s *Sink) Open(ctx context.Context) (state core.State, err error) {
 		return state, core.Errorf(core.Refused, "the stream %s was made anew since the pipelet has written to it: delete the "+
 			"stream %s, too, to begin anew", s.spec.Name, s.name)
 	}
-	if s.there >= found.Offset+found.Rows {
+	// What is behind the batch, or is there of it, a worker has written that was cut off: they are
+	// the rows that come next.
+	if s.next = found.Offset + found.Rows; s.there >= s.next {
 		return found.Next, nil
 	}
 	s.next = found.Offset
@@ -241,7 +243,7 @@ func (s *Sink) Commit(ctx context.Context, was, next core.State, rows []store.Ro
 		return err
 	}
 	s.log++
-	if done := s.there - s.next; done < n {
+	if done := s.there - s.next; done < n { // else they are there already
 		if err := s.append(ctx, c, s.spec.Name, s.there, values[done:]); err != nil {
 			return err
 		}
