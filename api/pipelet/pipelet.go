@@ -129,6 +129,9 @@ type Spec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	Interval float64 `json:"interval,omitempty"`
+	// Rate bounds how many records a second a worker reads, over a while. 0: nothing does.
+	// +kubebuilder:validation:Minimum=0
+	Rate float64 `json:"rate,omitempty"`
 	// EOIO: each record arrives exactly once, in order. Without it, at least once.
 	EOIO bool `json:"eoio,omitempty"`
 	// Suspend stops it. It goes on where it was.

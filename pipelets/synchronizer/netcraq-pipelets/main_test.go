@@ -285,3 +285,36 @@ func TestExplain(t *testing.T) {
 		}
 	}
 }
+
+// A rate bounds how many records arrive over a while; all of them do.
+func TestRate(t *testing.T) {
+	from, source := cluster(t)
+	to, dest := cluster(t)
+	for i := range 3 {
+		var ops []clientv3.Op
+		for k := range 100 {
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("load/%d/%02d", i, k), "1"))
+		}
+		if _, err := source.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := &syncbuffer.Buffer{}
+	begun := time.Now()
+	text := strings.Split(pipelet, "  flow:")[0] + "  eoio: true\n  rate: 100\n"
+	c := begin(t, out, "run", file(t, text, from, to))
+	defer func() {
+		c.Process.Kill()
+		c.Wait()
+	}()
+	poll.Nil(t, 30*time.Second, "300 records", func() error {
+		r, err := dest.Get(t.Context(), "c1/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err == nil && r.Count != 300 {
+			err = fmt.Errorf("%d", r.Count)
+		}
+		return err
+	})
+	if d := time.Since(begun); d < 1800*time.Millisecond { // 100 at once, 100 in each second
+		t.Errorf("300 records took %v with 100 a second", d)
+	}
+}

@@ -64,6 +64,8 @@ func Check(ctx context.Context, p *api.Pipelet) error {
 		return fmt.Errorf("metadata: %q in %q is no name", p.Name, p.Namespace)
 	case len(p.Spec.Src) == 0 || len(p.Spec.Dst) == 0:
 		return errors.New("spec: src and dst need one store at least")
+	case p.Spec.Rate < 0:
+		return errors.New("spec.rate: records a second, or 0: as many as there are")
 	case p.Spec.Interval < 0 || p.Spec.Interval > 86400:
 		return errors.New("spec.interval: 0 to 86400 seconds")
 	}

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/plan"
@@ -81,13 +83,17 @@ func (cfg Config) work(ctx context.Context, p *api.Pipelet, w *worker) error {
 	}
 	defer source.Close()
 	m := core.New(core.Config{Max: most, First: 50 * time.Millisecond, Longest: longest})
-	drive(ctx, m, source, sink, source.Run, w)
+	limit := rate.NewLimiter(rate.Inf, most)
+	if p.Spec.Rate > 0 {
+		limit.SetLimit(rate.Limit(p.Spec.Rate))
+	}
+	drive(ctx, m, source, sink, source.Run, limit, w)
 	return nil
 }
 
 // drive does what a machine says, until ctx ends.
 func drive(ctx context.Context, m *core.Machine, source store.Source, sink store.Sink,
-	run func(context.Context, []store.Record) ([]store.Row, error), w *worker) {
+	run func(context.Context, []store.Record) ([]store.Row, error), limit *rate.Limiter, w *worker) {
 	var records []store.Record
 	var rows []store.Row
 	for ctx.Err() == nil {
@@ -101,6 +107,9 @@ func drive(ctx context.Context, m *core.Machine, source store.Source, sink store
 			records, r.To, r.Err = source.Read(until, a.From, a.Max)
 			r.Records = len(records)
 			cancel()
+			if err := limit.WaitN(ctx, r.Records); err != nil && ctx.Err() == nil {
+				r.Err = err
+			}
 		case core.Flow:
 			rows, r.Err = run(ctx, records)
 			r.Rows = len(rows)

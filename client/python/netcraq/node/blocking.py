@@ -302,15 +302,20 @@ class Client:
         partition: int = 0,
         at: int | None = None,
         files: Sequence[str] = (),
+        marks: Sequence[int] = (),
         timeout: float | None = None,
         namespace: str = "",
     ) -> tuple[int, int]:
         """Append records to a partition of a stream: the offset of the first, and how many were
         appended. Where consumers are slow it may be fewer than there are. at: only if this is the
-        offset that the first gets. files: the names of those that each of them refers to.
+        offset that the first gets. files: the names of those that each of them refers to. marks:
+        the producer's own numbers, one for each, of 64 bits.
         """
         data: dict[str, Any] = {"stream": stream, "partition": partition}
         data["records"] = [json.loads("{" + value_json(v)[1:] + "}") for v in values]
+        if marks:
+            for record, mark in zip(data["records"], marks, strict=True):
+                record["mark"] = mark
         if files:
             for record in data["records"]:
                 record["files"] = list(files)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of pipelets in Python: what is in one stream goes through a function into another one.
+
+    from netcraq.streams import step
+
+    def priced(record):                 # its data, mark and time
+        yield bytes(record.data).upper()
+
+    step.run("orders", "priced", priced)
+
+A pipelet brings records into the first stream, and another one takes them from the second
+(docs/pipelets.md). The records are read where they lie in the node's memory. Each is worked on
+once, in order, as far as anybody sees: a record of the second stream has as its mark which record
+of the first it was made of, and is appended at its offset or not at all, so that whoever takes over
+from a process that died knows what is done. It asks of the function that it makes the same of a
+record each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from netcraq import node
+from netcraq.streams.memory import Record
+from netcraq.streams.reader import Batch, Overrun, read
+
+Function = Callable[[Record], Iterable[bytes | str]]
+
+MOST = 64
+"""Rows that a function may make of one record."""
+
+PAUSE = 0.2
+"""Seconds from a failure to the next try."""
+
+LOOK = 0.5
+"""Seconds from one look at ``stop`` to the next, where there are no records."""
+
+OFFSET_BITS = 48
+"""Of a mark. Those above them say of which incarnation of the first stream it is."""
+
+
+class StepError(Exception):
+    """A step that cannot go on: somebody has to change something."""
+
+
+def run(
+    source: str,
+    destination: str,
+    function: Function,
+    *,
+    socket: str | os.PathLike[str] | None = None,
+    namespace: str = "",
+    pull: bool = False,
+    stop: threading.Event | None = None,
+) -> None:
+    """Read ``source``, and append what ``function`` makes of each record, ``MOST`` rows at most, to
+    ``destination``; until ``stop`` is set. Both are streams of one partition that are there, and
+    nobody else appends to the second. Raises StepError where records were overwritten before they
+    were read, or a stream was made anew, and whatever the function raises.
+
+    socket, namespace, pull: as of :func:`netcraq.streams.read`.
+    """
+    stop = stop or threading.Event()
+    while not stop.is_set():
+        try:
+            with node.connect(socket, namespace=namespace) as client:
+                _follow(client, source, destination, function, socket, namespace, pull, stop)
+        except (node.PermissionDenied, node.QuotaExceeded, node.NoRoom, node.TooLarge):
+            raise
+        except (node.NodeError, Overrun):  # the server is gone, or another process has appended: look again
+            stop.wait(PAUSE)
+
+
+def _one(client: node.Client, stream: str) -> tuple[dict[str, Any], str]:
+    """The only partition of a stream, and the stream's incarnation."""
+    found = client.open_stream(stream)
+    if len(found["partitions"]) != 1:
+        raise StepError(f"the stream {stream} has {len(found['partitions'])} partitions, and a step takes one")
+    return found["partitions"][0], found["incarnation"]
+
+
+def _life(incarnation: str) -> int:
+    return int.from_bytes(hashlib.sha256(incarnation.encode()).digest()[:2], "big") << OFFSET_BITS
+
+
+def _done(client: node.Client, destination: str) -> tuple[int, int, int]:
+    """Where the next record goes, the mark of the last one, and how many have that."""
+    state, _ = _one(client, destination)
+    oldest, following = int(state["oldest"]), int(state["next"])
+    marks: list[int] = []
+    at = max(oldest, following - MOST)
+    while at < following:
+        answer = client.read_stream(destination, offset=at, maxRecords=following - at)
+        at = int(answer["next"])
+        marks += [int(record.get("mark", 0)) for record in answer["records"]]
+    if not marks:
+        return following, 0, 0
+    same = 0
+    while same < len(marks) and marks[-1 - same] == marks[-1]:
+        same += 1
+    return following, marks[-1], same
+
+
+def _follow(
+    client: node.Client,
+    source: str,
+    destination: str,
+    function: Function,
+    socket: str | os.PathLike[str] | None,
+    namespace: str,
+    pull: bool,
+    stop: threading.Event,
+) -> None:
+    following, mark, same = _done(client, destination)
+    _, incarnation = _one(client, source)
+    life = _life(incarnation)
+    if mark and mark >> OFFSET_BITS << OFFSET_BITS != life:
+        raise StepError(f"the stream {source} was made anew since {destination} was written: name another destination")
+    begun = (mark & ((1 << OFFSET_BITS) - 1)) - 1 if mark else -1
+    how: dict[str, Any] = {"start": "earliest"}
+    if begun >= 0:
+        how = {"partitions": [0], "offsets": [begun], "incarnation": incarnation}
+    with read(source, socket=socket, namespace=namespace, pull=pull, **how) as reader:
+        first = True
+        while not stop.is_set():
+            try:
+                batch = reader.next(LOOK)
+            except node.Timeout:
+                continue
+            if batch.missed and not (first and begun < 0):
+                raise StepError(f"{batch.missed} records of {source} were overwritten before they were read")
+            first = False
+            rows = _rows(batch, function, life, begun, same)
+            while rows:
+                values, marks = zip(*rows[:1024], strict=True)
+                _, appended = client.append(destination, values, at=following, marks=marks)
+                following += appended
+                rows = rows[appended:]
+                if not appended:  # its consumers are slow
+                    time.sleep(PAUSE)
+
+
+def _rows(batch: Batch, function: Function, life: int, begun: int, same: int) -> list[tuple[bytes | str, int]]:
+    """What is to be appended of a batch, with its marks."""
+    rows: list[tuple[bytes | str, int]] = []
+    for offset, record in batch:
+        made = list(function(record))
+        if len(made) > MOST:
+            raise StepError(f"{len(made)} rows of record {offset}: a step may make {MOST} of one")
+        if offset == begun:
+            made = made[same:]
+        rows += [(row, life | (offset + 1)) for row in made]
+    return rows
