@@ -187,19 +187,27 @@ func (s *Sink) Open(ctx context.Context) (state core.State, err error) {
 	if err != nil {
 		return state, nodeerr.Fault(err, "making the stream with the positions, "+s.name)
 	}
-	s.incarnation, s.there = rows.Incarnation, rows.State[0].Next
-	s.next, s.log = s.there, positions.State[0].Next
-	if s.log == 0 {
-		return state, nil
-	}
-	at := s.log - 1
-	a, err := c.Read(ctx, nodeapi.ReadData{StreamData: nodeapi.StreamData{Stream: s.name}, Offset: &at, MaxRecords: 1})
-	if err != nil {
-		return state, nodeerr.Fault(err, "reading the position in "+s.name)
-	}
 	var found saved
-	if len(a.Records) != 1 || a.Records[0].Value == nil || json.Unmarshal([]byte(*a.Records[0].Value), &found) != nil {
-		return state, core.Errorf(core.Refused, "the last record of the stream %s is no position", s.name)
+	if s.log = positions.State[0].Next; s.log > 0 {
+		at := s.log - 1
+		a, err := c.Read(ctx, nodeapi.ReadData{StreamData: nodeapi.StreamData{Stream: s.name}, Offset: &at,
+			MaxRecords: 1})
+		if err != nil {
+			return state, nodeerr.Fault(err, "reading the position in "+s.name)
+		}
+		if len(a.Records) != 1 || a.Records[0].Value == nil ||
+			json.Unmarshal([]byte(*a.Records[0].Value), &found) != nil {
+			return state, core.Errorf(core.Refused, "the last record of the stream %s is no position", s.name)
+		}
+	}
+	// Only now: what another worker has appended since the position was read, it has said so first,
+	// and this one's next word in that stream comes too late.
+	if _, rows, err = s.open(ctx); err != nil {
+		return state, err
+	}
+	s.incarnation, s.there = rows.Incarnation, rows.State[0].Next
+	if s.next = s.there; s.log == 0 {
+		return state, nil
 	}
 	if found.Incarnation != s.incarnation || found.Offset > s.there {
 		return state, core.Errorf(core.Refused, "the stream %s was made anew since the pipelet has written to it: delete the "+
