@@ -60,11 +60,16 @@ def test_containerfiles(tmp_path):
         "portmap",
         "bandwidth",
         "etcd-monitor",
+        "netcraq-pipelets",
     )
     for name in names:
         (tmp_path / name).write_bytes(name.encode())
     found = {tag: oci_archive.from_containerfile(path, tag, tmp_path) for path, tag in cluster_images.project()}
-    assert set(found) == {"localhost/netcraq/netcraq-agent:dev", "localhost/netcraq/etcd-monitor:dev"}
+    assert set(found) == {
+        "localhost/netcraq/netcraq-agent:dev",
+        "localhost/netcraq/etcd-monitor:dev",
+        "localhost/netcraq/pipelets:dev",
+    }
     assert found["localhost/netcraq/etcd-monitor:dev"].files == {
         "usr/local/bin/etcd-monitor": tmp_path / "etcd-monitor"
     }
