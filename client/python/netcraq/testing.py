@@ -8,9 +8,12 @@ happening at once.
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import socket
 import socketserver
+import subprocess
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -315,3 +318,31 @@ class RefController:
                 self.closed.append(lease)
                 return 200, None
         return not_found
+
+
+class StreamServer:
+    """memserver, with a folder in which streams survive it."""
+
+    patience = 60.0
+    """Seconds that a busy machine may take."""
+
+    def __init__(self, program: str, place: str) -> None:
+        self.path, self.kept, self.program = os.path.join(place, "s"), os.path.join(place, "streams"), program
+        self.start()
+
+    def start(self) -> None:
+        with_path = [self.program, "--socket", self.path, "--streams", self.kept]
+        self.process = subprocess.Popen(with_path, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.strip() == "listening":
+                return
+        raise AssertionError("memserver did not start")
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(self.patience)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        if os.path.exists(self.path):
+            os.unlink(self.path)

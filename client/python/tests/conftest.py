@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from netcraq.testing import CHAIN, RefChain, RefController
+from netcraq import node
+from netcraq.testing import CHAIN, RefChain, RefController, StreamServer
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -58,3 +60,17 @@ def memserver_program(tmp_path_factory: pytest.TempPathFactory) -> str:
     program = tmp_path_factory.mktemp("memserver") / "memserver"
     subprocess.run([go, "build", "-o", program, "./nodeapi/internal/memserver"], cwd=ROOT, check=True)
     return str(program)
+
+
+@pytest.fixture()
+def server(memserver_program: str) -> Iterator[StreamServer]:
+    with tempfile.TemporaryDirectory() as place:
+        made = StreamServer(memserver_program, place)
+        yield made
+        made.kill()
+
+
+@pytest.fixture()
+def client(server: StreamServer) -> Iterator[node.Client]:
+    with node.connect(server.path, timeout=server.patience) as made:
+        yield made

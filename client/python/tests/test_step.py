@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from netcraq import node
 from netcraq.streams import step
-from test_streams import PATIENCE, Server, client, server  # noqa: F401
+from netcraq.testing import StreamServer
 
 PROGRAM = """
 import sys
@@ -49,7 +49,7 @@ def open_both(by: node.Client, **config: int) -> None:
         by.open_stream(name, {"objects": 512, "objectBytes": 16384, **config})
 
 
-def test_step_killed(server: Server, client: node.Client) -> None:  # noqa: F811
+def test_step_killed(server: StreamServer, client: node.Client) -> None:
     """Two processes with the same step, killed at random, and the server, too."""
     open_both(client)
     running: list[subprocess.Popen] = []
@@ -74,7 +74,7 @@ def test_step_killed(server: Server, client: node.Client) -> None:  # noqa: F811
     if not running:
         running.append(subprocess.Popen([sys.executable, "-c", PROGRAM, server.path]))
     want = expected(range(written))
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + server.patience
     while len(made(client, "out")) < len(want) and time.monotonic() < deadline:
         time.sleep(0.1)
     for process in running:
@@ -92,7 +92,7 @@ def stop() -> Iterator[threading.Event]:
     event.set()
 
 
-def test_step_goes_on_within_a_record(server: Server, client: node.Client, stop: threading.Event) -> None:  # noqa: F811
+def test_step_goes_on_within_a_record(server: StreamServer, client: node.Client, stop: threading.Event) -> None:
     """A process that died between two rows of one record."""
     open_both(client)
     client.append("in", ["0", "1", "2", "3"])
@@ -109,7 +109,7 @@ def test_step_goes_on_within_a_record(server: Server, client: node.Client, stop:
     assert made(client, "out") == [f"{n}/{k}" for n in range(4) for k in range(3)]
 
 
-def test_step_refuses(server: Server, client: node.Client) -> None:  # noqa: F811
+def test_step_refuses(server: StreamServer, client: node.Client) -> None:
     """A source that was made anew, more rows than it may make, partitions."""
     open_both(client)
     client.append("in", ["0"])
@@ -123,7 +123,7 @@ def test_step_refuses(server: Server, client: node.Client) -> None:  # noqa: F81
         step.run("in", "wide", lambda record: [], socket=server.path)
 
 
-def test_step_says_what_was_overwritten(server: Server, client: node.Client, stop: threading.Event) -> None:  # noqa: F811
+def test_step_says_what_was_overwritten(server: StreamServer, client: node.Client, stop: threading.Event) -> None:
     """Records that are gone before they are read."""
     open_both(client, objects=4, objectBytes=1024)
     life = step._life(client.open_stream("in")["incarnation"])

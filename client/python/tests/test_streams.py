@@ -7,10 +7,8 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -20,48 +18,10 @@ from typing import Any
 import pytest
 from netcraq import node, streams
 from netcraq.streams import aio
+from netcraq.testing import StreamServer
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0
-
-
-class Server:
-    """memserver, with a folder in which streams survive it."""
-
-    def __init__(self, program: str, place: str) -> None:
-        self.path, self.kept, self.program = os.path.join(place, "s"), os.path.join(place, "streams"), program
-        self.start()
-
-    def start(self) -> None:
-        with_path = [self.program, "--socket", self.path, "--streams", self.kept]
-        self.process = subprocess.Popen(with_path, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.strip() == "listening":
-                return
-        raise AssertionError("memserver did not start")
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(PATIENCE)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        if os.path.exists(self.path):
-            os.unlink(self.path)
-
-
-@pytest.fixture()
-def server(memserver_program: str) -> Iterator[Server]:
-    with tempfile.TemporaryDirectory() as place:
-        made = Server(memserver_program, place)
-        yield made
-        made.kill()
-
-
-@pytest.fixture()
-def client(server: Server) -> Iterator[node.Client]:
-    with node.connect(server.path, timeout=PATIENCE) as made:
-        yield made
 
 
 both = pytest.mark.parametrize("pull", [False, True], ids=["push", "pull"])
@@ -120,7 +80,7 @@ def take(reader: Any, n: int, first: int = 0) -> list[bytes]:
 
 
 @both
-def test_read(server: Server, client: node.Client, read: Read, pull: bool) -> None:
+def test_read(server: StreamServer, client: node.Client, read: Read, pull: bool) -> None:
     with pytest.raises(node.InvalidArgument):
         read("s", socket=server.path, pull=pull)
     client.open_stream("s", {"objectBytes": 1024, "objects": 8})
@@ -147,7 +107,7 @@ def test_read(server: Server, client: node.Client, read: Read, pull: bool) -> No
 
 
 @both
-def test_server_killed(server: Server, client: node.Client, read: Read, pull: bool) -> None:
+def test_server_killed(server: StreamServer, client: node.Client, read: Read, pull: bool) -> None:
     client.open_stream("s", {"partitions": 2})
     client.append("s", ["a", "b"], at=0)
     client.append("s", ["x"], partition=1)
@@ -173,7 +133,7 @@ def test_server_killed(server: Server, client: node.Client, read: Read, pull: bo
         assert got == {0: [b"a", b"b", b"c"], 1: [b"x", b"y"]}
 
 
-def test_slow(server: Server, client: node.Client, read: Read) -> None:
+def test_slow(server: StreamServer, client: node.Client, read: Read) -> None:
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "stallMs": 3_600_000})
     text = "x" * 400  # two in an object
     with read("s", socket=server.path) as reader:
@@ -193,7 +153,7 @@ def test_slow(server: Server, client: node.Client, read: Read) -> None:
         assert batch.following == client.open_stream("s")["partitions"][0]["next"]
 
 
-def test_overrun(server: Server, client: node.Client, read: Read) -> None:
+def test_overrun(server: StreamServer, client: node.Client, read: Read) -> None:
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "slow": "skip"})
     client.append("s", ["x" * 400])
     with read("s", socket=server.path) as reader:
@@ -212,7 +172,7 @@ def test_overrun(server: Server, client: node.Client, read: Read) -> None:
         assert batch.following == total
 
 
-def test_leaks(server: Server, client: node.Client) -> None:
+def test_leaks(server: StreamServer, client: node.Client) -> None:
     client.open_stream("s", {})
     code = """
 import os, sys
@@ -229,7 +189,7 @@ assert count() == before, (before, count())
 
 
 @both
-def test_canceled(server: Server, client: node.Client, pull: bool) -> None:
+def test_canceled(server: StreamServer, client: node.Client, pull: bool) -> None:
     """Who gives up waiting loses nothing, holds up nobody, and can be closed while it waits."""
     client.open_stream("s", {"partitions": 2})
 
@@ -267,7 +227,7 @@ def test_canceled(server: Server, client: node.Client, pull: bool) -> None:
     gone()
 
 
-def test_opening_is_given_up(server: Server) -> None:
+def test_opening_is_given_up(server: StreamServer) -> None:
     """Where there is no server, who has waited long enough leaves nothing behind."""
 
     async def go() -> None:
@@ -282,11 +242,12 @@ def test_opening_is_given_up(server: Server) -> None:
     gone()
 
 
-def test_a_program_ends_that_closes_nothing(server: Server, client: node.Client) -> None:
+def test_a_program_ends_that_closes_nothing(server: StreamServer, client: node.Client) -> None:
     client.open_stream("s", {})
     code = """
 import asyncio, sys
 from netcraq.streams import aio
+from netcraq.testing import StreamServer
 async def go():
     reader = await aio.read("s", socket=sys.argv[1])
     try:
