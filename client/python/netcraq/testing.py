@@ -331,6 +331,7 @@ class StreamServer:
         self.start()
 
     def start(self) -> None:
+        """Start it, where it was before."""
         with_path = [self.program, "--socket", self.path, "--streams", self.kept]
         self.process = subprocess.Popen(with_path, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
@@ -340,6 +341,7 @@ class StreamServer:
         raise AssertionError("memserver did not start")
 
     def kill(self) -> None:
+        """Kill it."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(self.patience)
         assert self.process.stdout is not None
