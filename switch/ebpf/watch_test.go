@@ -10,18 +10,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/switch/ebpf/attach"
+	"github.com/netcraq/netcraq/internal/netdump"
 )
 
 // TestFeatures asks for a veth's XDP features: natively it always runs programs, and it takes
 // frames from them once its peer has a program.
 func TestFeatures(t *testing.T) {
 	sw, _ := inNamespace(t)
-	f, err := attach.XDPFeatures(sw.Attrs().Index)
+	f, err := netdump.XDPFeatures(sw.Attrs().Index)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f&attach.RunsXDP == 0 || f&attach.TakesXDP != 0 {
+	if f&netdump.RunsXDP == 0 || f&netdump.TakesXDP != 0 {
 		t.Errorf("a veth without programs has the features %#x", f)
 	}
 }

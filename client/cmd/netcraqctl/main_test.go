@@ -223,7 +223,8 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 func ctl(t *testing.T, env map[string]string, stdin string, args ...string) (out, errs string, code int) {
 	t.Helper()
 	var o, e bytes.Buffer
-	code = run(t.Context(), args, streams{strings.NewReader(stdin), &o, &e}, func(k string) string { return env[k] })
+	code = run(t.Context(), append([]string{"netcraqctl"}, args...), streams{strings.NewReader(stdin), &o, &e},
+		func(k string) string { return env[k] })
 	return o.String(), e.String(), code
 }
 
@@ -569,7 +570,8 @@ func TestAdmin(t *testing.T) {
 	} {
 		shown = ""
 		var out, complaint bytes.Buffer
-		code := run(t.Context(), c.args, streams{strings.NewReader(""), &out, &complaint}, func(k string) string {
+		args := append([]string{"netcraqctl"}, c.args...)
+		code := run(t.Context(), args, streams{strings.NewReader(""), &out, &complaint}, func(k string) string {
 			return c.env[k]
 		})
 		if c.fails != "" {

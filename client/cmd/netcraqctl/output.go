@@ -74,6 +74,9 @@ var kinds = []struct {
 }
 
 func (c *cli) printError(err error) {
+	if ill := (unwell{}); c.output == "json" && errors.As(err, &ill) {
+		return // the report has said it
+	}
 	if c.output != "json" {
 		fmt.Fprintf(c.std.err, "netcraqctl: %v\n", err)
 		return

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,6 +27,8 @@ type streams struct {
 // cli is one run of the command: the flags that all verbs share.
 type cli struct {
 	std        streams
+	args       []string
+	plugin     *plugin // where the command was started as kubectl netcraq
 	servers    []string
 	services   []string
 	admin      string
@@ -51,7 +54,8 @@ Answers are taken from the addresses that are asked, and from the chain's servic
 
 The controller lets in root, and its own user, by its Unix socket (its --admin-users and --admin-group: others); over TCP it asks for a token.
 
-Exit codes: 0 done, 1 error, 2 wrong usage, 3 the key (or chain, switch, lease) is not there, 4 compare and swap failed.`
+Exit codes: 0 done, 1 error, 2 wrong usage, 3 the key (or chain, switch, lease) is not there, 4 compare and swap failed,
+5 doctor has found a problem.`
 
 func (c *cli) root(getenv func(string) string) *cobra.Command {
 	root := &cobra.Command{
@@ -79,9 +83,15 @@ func (c *cli) root(getenv func(string) string) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
+	if c.plugin != nil {
+		root.Use, root.Long = pluginName, pluginHelp+rootHelp
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl netcraq"}
+		root.Example = strings.ReplaceAll(root.Example, "  netcraqctl ", "  kubectl netcraq ")
+		c.plugin.flags(f)
+	}
 	root.AddCommand(c.getCommand(), c.putCommand(), c.deleteCommand(), c.casCommand(), c.benchCommand(),
 		c.chainCommand(), c.switchCommand(),
-		c.placementCommand(), c.sessionCommand(), c.eventsCommand(), c.pageCommand())
+		c.placementCommand(), c.sessionCommand(), c.eventsCommand(), c.pageCommand(), c.doctorCommand())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	usage(root)
 	return root
@@ -137,5 +147,12 @@ func (c *cli) prepare(cmd *cobra.Command, getenv func(string) string) error {
 		c.tokenFile = getenv(tokenVariable)
 	}
 	c.api = api.NewClient(c.admin, api.TokenFile(c.tokenFile))
+	if c.plugin != nil && !cmd.HasSubCommands() && !c.adminGiven && len(c.servers) == 0 {
+		code, err := c.plugin.run(cmd.Context(), c.plugin.arguments(c.args), c.std, cmd.Name() == "page")
+		if err == nil {
+			err = ranElsewhere{code}
+		}
+		return err
+	}
 	return nil
 }

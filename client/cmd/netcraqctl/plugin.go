@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// pluginName is what the command is called by kubectl netcraq: kubectl looks for it on the PATH.
+const pluginName = "kubectl-netcraq"
+
+// isPlugin says whether the command was started by this name.
+func isPlugin(argv0 string) bool {
+	return strings.TrimSuffix(filepath.Base(argv0), ".exe") == pluginName
+}
+
+// plugin is how kubectl netcraq reaches a cluster: by kubectl, in the container of an agent.
+type plugin struct {
+	kubectl    string // the program
+	kubeconfig string
+	context    string
+	namespace  string
+	node       string
+}
+
+// agentsLabel selects the agents; those with the second run where a controller may.
+const (
+	agentsLabel = "app.kubernetes.io/name=netcraq-agent"
+	leadsLabel  = agentsLabel + ",app.kubernetes.io/component=control-plane"
+)
+
+const pluginHelp = `kubectl netcraq is netcraqctl, run by kubectl in the container of an agent of the cluster: whoever may exec there may ask the controller. By default it is one on a
+control-plane node; --node names another, whose machine doctor then looks at. With --admin or --server (or $NETCRAQ_ADMIN) it runs here, as netcraqctl does.
+
+`
+
+func (p *plugin) flags(f *pflag.FlagSet) {
+	f.StringVar(&p.kubeconfig, "kubeconfig", "", "kubectl's `FILE` that says where the API server is")
+	f.StringVar(&p.context, "context", "", "kubectl's `CONTEXT` of that file")
+	f.StringVar(&p.namespace, "namespace", "netcraq-system", "`NAMESPACE` of the agents")
+	f.StringVar(&p.node, "node", "", "the `NODE` in whose agent the command runs (default: a control-plane node that is ready)")
+}
+
+// pluginFlags are those that the command in the container does not know.
+var pluginFlags = []string{"kubeconfig", "context", "namespace", "node"}
+
+// arguments are a command line without the plugin's own flags. It has been parsed without an error.
+func (p *plugin) arguments(args []string) (out []string) {
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		if a == "--" {
+			return append(out, args[i:]...)
+		}
+		name, isLong := strings.CutPrefix(a, "--")
+		name, _, inline := strings.Cut(name, "=")
+		switch {
+		case isLong && slices.Contains(pluginFlags, name):
+			if !inline {
+				i++
+			}
+		default:
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// run runs the command in an agent's container, and gives its exit code. Of a command that answers
+// with the page's link it says how to follow that from here.
+func (p *plugin) run(ctx context.Context, args []string, std streams, page bool) (int, error) {
+	for _, a := range args {
+		if strings.HasPrefix(a, "@") && a != "@-" {
+			return 0, usageError{fmt.Errorf("%s would be a file in the agent's container: give the value on standard input, as @-", a)}
+		}
+	}
+	pod, err := p.pod(ctx)
+	if err != nil {
+		return 0, err
+	}
+	cmd := p.command(ctx, append([]string{"exec", "-i", "-n", p.namespace, pod, "-c", "agent", "--", "netcraqctl"}, args...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = std.in, std.out, std.err
+	err = cmd.Run()
+	var ended *exec.ExitError
+	if errors.As(err, &ended) && ended.ExitCode() > 0 {
+		return ended.ExitCode(), nil // it has said why
+	}
+	if err != nil {
+		return 0, fmt.Errorf("running kubectl: %w", err)
+	}
+	if page {
+		fmt.Fprintf(std.err, "the page is on that node: kubectl -n %s port-forward %s 20036 brings it here\n", p.namespace, pod)
+	}
+	return exitOK, nil
+}
+
+// pod is the name of the agent's that is asked.
+func (p *plugin) pod(ctx context.Context) (string, error) {
+	args := []string{"get", "pods", "-n", p.namespace, "-l", leadsLabel}
+	what := "on a control-plane node"
+	if p.node != "" {
+		args = []string{"get", "pods", "-n", p.namespace, "-l", agentsLabel, "--field-selector", "spec.nodeName=" + p.node}
+		what = "on the node " + p.node
+	}
+	args = append(args, "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
+	var errs strings.Builder
+	cmd := p.command(ctx, args...)
+	cmd.Stderr = &errs
+	found, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("looking for an agent in the namespace %s: kubectl: %s: %w", p.namespace, strings.TrimSpace(errs.String()), err)
+	}
+	first := ""
+	for line := range strings.Lines(string(found)) {
+		name, ready, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if ready == "True" {
+			return name, nil
+		}
+		if first == "" {
+			first = name
+		}
+	}
+	if first == "" {
+		return "", fmt.Errorf("no agent runs %s, in the namespace %s: is NetCRAQ installed there? --namespace gives another one, --node another node", what, p.namespace)
+	}
+	return first, nil // not ready, which is what doctor is for
+}
+
+// command is kubectl with what says which cluster.
+func (p *plugin) command(ctx context.Context, args ...string) *exec.Cmd {
+	var which []string
+	if p.kubeconfig != "" {
+		which = append(which, "--kubeconfig", p.kubeconfig)
+	}
+	if p.context != "" {
+		which = append(which, "--context", p.context)
+	}
+	cmd := exec.CommandContext(ctx, p.kubectl, append(which, args...)...)
+	cmd.Env = os.Environ()
+	return cmd
+}
