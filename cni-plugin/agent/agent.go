@@ -49,7 +49,7 @@ type Agent struct {
 	store *store
 
 	mu      sync.Mutex
-	records map[string]*agentapi.Record // by the node's interface
+	records map[string]*agentapi.Record // by hostName
 	ready   bool
 	reason  string        // why not
 	changes chan struct{} // closed at the next change of the records
@@ -83,6 +83,17 @@ func New(opts Options) (*Agent, error) {
 // all of NetCRAQ: a container would come to them under the node's address, and with the node's
 // rights.
 var podRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort, Untagged: true}
+
+// chainedRules are the same at interfaces of another plugin's, for whose tagged frames the node may
+// have a use: NetCRAQ's packets are looked for behind the tags.
+var chainedRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort}
+
+func rulesOf(r *agentapi.Record) ingressfilter.Rules {
+	if r.Chained {
+		return chainedRules
+	}
+	return podRules
+}
 
 // noSwitch is where there is none.
 type noSwitch struct{}
@@ -156,19 +167,19 @@ func (a *Agent) Reconcile() error {
 	}
 	var failed []string
 	for name, r := range records {
-		l, err := linkByName(name)
+		l, err := linkOf(r)
 		switch {
 		case err == nil && r.State == agentapi.Ready:
-			if err = ingressfilter.Attach(l.Attrs().Index, podRules); err == nil {
-				err = a.opts.Switch.AddPort(r.Port, name)
+			if err = ingressfilter.Attach(l.Attrs().Index, rulesOf(r)); err == nil {
+				err = a.opts.Switch.AddPort(r.Port, r.Host.Name)
 			}
 			a.records[name] = r
 		case err == nil || isNotFound(err):
-			a.log.Info("an attachment that was not finished, or whose container has gone", "attachment", r.Attachment, "iface", name, "state", r.State)
+			a.log.Info("an attachment that was not finished, or whose container has gone", "attachment", r.Attachment, "iface", r.Host.Name, "state", r.State)
 			err = a.undo(r)
 		}
 		if err != nil {
-			failed = append(failed, fmt.Sprintf("%s (%s): %v", name, r.Attachment, err))
+			failed = append(failed, fmt.Sprintf("%s (%s): %v", r.Host.Name, r.Attachment, err))
 		}
 	}
 	a.changed()

@@ -196,13 +196,17 @@ func (a *Agent) undo(r *agentapi.Record) error {
 	if r.Port != 0 {
 		_ = a.opts.Switch.RemovePort(r.Port) // it may not have become one
 	}
-	if err := removeLink(r.Host.Name); err != nil {
+	remove := func() error { return removeLink(r.Host.Name) }
+	if r.Chained {
+		remove = func() error { return unfilter(r) }
+	}
+	if err := remove(); err != nil {
 		return err
 	}
-	if err := a.store.remove(r.Host.Name); err != nil {
+	if err := a.store.remove(r.Attachment); err != nil {
 		return err
 	}
-	delete(a.records, r.Host.Name)
+	delete(a.records, hostName(r.Attachment))
 	a.changed()
 	return nil
 }

@@ -30,8 +30,12 @@ func (a *Agent) Check(req *agentapi.Check) error {
 	defer space.close()
 	var wrong []string
 	note := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
-	a.checkHost(r, req, note)
-	space.check(r, req, note)
+	if r.Chained {
+		a.checkChained(r, req, space, note)
+	} else {
+		a.checkHost(r, req, note)
+		space.check(r, req, note)
+	}
 	if len(wrong) > 0 {
 		return &agentapi.Error{Code: agentapi.CodeNotAsItWas, Message: req.Attachment.String() +
 			" is not as it was made", Details: strings.Join(wrong, "; ")}

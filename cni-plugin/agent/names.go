@@ -13,7 +13,8 @@ import (
 // hostPrefix begins the names of the nodes' ends. Interfaces called so are the agent's.
 const hostPrefix = "ncq"
 
-// hostName is the name of the node's end of an attachment: the prefix and 55 bits of a hash of what
+// hostName is the name of the node's end of an attachment that the agent makes, and of the record
+// of any: the prefix and 55 bits of a hash of what
 // names the attachment. Names have at most 15 characters.
 func hostName(a agentapi.Attachment) string {
 	sum := sha256.Sum256([]byte(a.Network + "\x00" + a.ContainerID + "\x00" + a.IfName))

@@ -20,6 +20,7 @@ func (a *Agent) Handler() http.Handler {
 	mux := http.NewServeMux()
 	prefix := fmt.Sprintf("/v%d/", agentapi.Version)
 	mux.HandleFunc("POST "+prefix+"attach", serve(a.Attach))
+	mux.HandleFunc("POST "+prefix+"chain", serve(func(r *agentapi.Chain) (struct{}, error) { return struct{}{}, a.Chain(r) }))
 	mux.HandleFunc("POST "+prefix+"detach", serve(func(r *agentapi.Attachment) (struct{}, error) {
 		return struct{}{}, a.Detach(*r)
 	}))

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// store keeps records: one file for each attachment, called by the interface at the node. Its
+// store keeps records: one file for each attachment, called by what hostName makes of it. Its
 // folder belongs where files go with the machine's restart (/run), as interfaces do; so nothing is
 // forced to a disk, and a file is whole because it is renamed into its place.
 type store struct{ dir string }
@@ -40,14 +40,14 @@ func (s *store) all() (map[string]*agentapi.Record, error) {
 		if err == nil {
 			err = json.Unmarshal(b, r)
 		}
-		if name := strings.TrimSuffix(filepath.Base(f), recordSuffix); err == nil && name != r.Host.Name {
-			err = fmt.Errorf("it is about %q", r.Host.Name)
+		if name := strings.TrimSuffix(filepath.Base(f), recordSuffix); err == nil && name != hostName(r.Attachment) {
+			err = fmt.Errorf("it is about %s", r.Attachment)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("the record %s: %w", f, err))
 			continue
 		}
-		records[r.Host.Name] = r
+		records[hostName(r.Attachment)] = r
 	}
 	return records, errors.Join(errs...)
 }
@@ -57,7 +57,7 @@ func (s *store) put(r *agentapi.Record) error {
 	if err != nil {
 		return fmt.Errorf("writing the record of %s: %w", r.Attachment, err)
 	}
-	path := filepath.Join(s.dir, r.Host.Name+recordSuffix)
+	path := filepath.Join(s.dir, hostName(r.Attachment)+recordSuffix)
 	temporary := path + ".new"
 	if err := errors.Join(os.WriteFile(temporary, b, 0o600), os.Rename(temporary, path)); err != nil {
 		return fmt.Errorf("writing the record of %s: %w", r.Attachment, err)
@@ -65,8 +65,8 @@ func (s *store) put(r *agentapi.Record) error {
 	return nil
 }
 
-func (s *store) remove(host string) error {
-	if err := os.Remove(filepath.Join(s.dir, host+recordSuffix)); err != nil && !errors.Is(err, os.ErrNotExist) {
+func (s *store) remove(a agentapi.Attachment) error {
+	if err := os.Remove(filepath.Join(s.dir, hostName(a)+recordSuffix)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing a record: %w", err)
 	}
 	return nil

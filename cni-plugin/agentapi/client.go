@@ -46,7 +46,13 @@ func (c *Client) Attach(ctx context.Context, r *Attach) (*Attached, error) {
 	return call[Attached](ctx, c, "attach", r)
 }
 
-// Detach takes it away.
+// Chain makes an interface that another plugin made a port.
+func (c *Client) Chain(ctx context.Context, r *Chain) error {
+	_, err := call[struct{}](ctx, c, "chain", r)
+	return err
+}
+
+// Detach takes either away.
 func (c *Client) Detach(ctx context.Context, a Attachment) error {
 	_, err := call[struct{}](ctx, c, "detach", a)
 	return err

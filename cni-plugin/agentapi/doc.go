@@ -2,7 +2,8 @@
 // a Unix socket that only root can open.
 //
 //	POST /v1/attach   Attach            give a container an interface at the node's switch    Attached
-//	POST /v1/detach   Attachment        take it away; there being none is success             {}
+//	POST /v1/chain    Chain             make an interface that another plugin made a port     {}
+//	POST /v1/detach   Attachment        take either away; there being none is success         {}
 //	POST /v1/check    Check             is it as it was made?                                 {}
 //	POST /v1/gc       Collect           take all away of a network but the ones listed        Collected
 //	GET  /v1/status   -                 can the agent attach containers?                      Status
@@ -104,6 +105,15 @@ type Attach struct {
 	Routes    []Route   `json:"routes,omitempty"`
 }
 
+// Chain asks for the switch's port at an interface that the plugin before in the list has made. The
+// agent finds the node's end of it by itself: no name is taken from a result.
+type Chain struct {
+	Attachment
+	Pod       Pod       `json:"pod,omitzero"`
+	Namespace string    `json:"namespace"` // path of the container's network namespace
+	Addresses []Address `json:"addresses"` // that the interface must have
+}
+
 // Interface is one end of the pair.
 type Interface struct {
 	Name string `json:"name"`
@@ -155,6 +165,11 @@ const (
 // Record is what the agent knows of an attachment, on disk and on request.
 type Record struct {
 	Attachment
+	// Chained: the interfaces are another plugin's. The agent has put a port and an ingress filter
+	// there, and takes nothing else away.
+	Chained bool `json:"chained,omitempty"`
+	// Index of the node's interface, of one that is another plugin's: names may come again.
+	Index     int       `json:"index,omitempty"`
 	Pod       Pod       `json:"pod,omitzero"`
 	State     string    `json:"state"`
 	Namespace string    `json:"namespace"`

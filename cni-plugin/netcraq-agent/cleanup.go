@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/cniconf"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/masquerade"
@@ -15,7 +16,7 @@ import (
 // cleanUpCommand takes NetCRAQ off a node, after its agent has ended. Pods that are there keep
 // their interfaces until they end, but reach the other nodes' no more.
 func cleanUpCommand() *cobra.Command {
-	var confDir string
+	var confDir, stateDir string
 	c := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Take NetCRAQ off a node whose agent has ended",
@@ -26,11 +27,13 @@ the node's own end at the switch or its routes to those of a fabric. Interfaces 
 with the pods: drain the node before.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.Join(cniconf.Remove(confDir), podroutes.RemovePeerLinks(nil), podroutes.Remove(),
+			return errors.Join(cniconf.Remove(confDir), agent.ReleaseRecorded(stateDir),
+				podroutes.RemovePeerLinks(nil), podroutes.Remove(),
 				masquerade.Remove(), nodeswitch.DisconnectHost(), ingressfilter.RemoveSwitch(),
 				podroutes.RemoveServices())
 		},
 	}
 	c.Flags().StringVar(&confDir, "cni-conf-dir", "/etc/cni/net.d", "`FOLDER` where the container runtime looks for its network's configuration")
+	c.Flags().StringVar(&stateDir, "state-dir", "/run/netcraq/attachments", "`FOLDER` with the agent's records of attachments")
 	return c
 }

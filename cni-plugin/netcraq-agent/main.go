@@ -45,6 +45,7 @@ type options struct {
 	node      string
 	routes    podroutes.Mode
 	masks     bool
+	chained   bool
 	logLevel  slog.Level
 	kube      kubeOptions
 }
@@ -112,6 +113,7 @@ choose one of themselves that runs the controller (docs/kubernetes.md):
 	f.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "`NAME` of this node in the file, or of its Node ($NODE_NAME)")
 	f.Var(&o.routes, "routes", "how pods of other nodes are reached: directly where nodes share a link, or through VXLAN; `auto|direct|vxlan`")
 	f.BoolVar(&o.masks, "masquerade", true, "have pods reach what is outside of the cluster under the node's address (nftables)")
+	f.BoolVar(&o.chained, "chained", false, "another plugin makes the pods' network: put the switch's ports at its interfaces, and make no routes to pods, addresses or masquerading (docs/kubernetes.md)")
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error; `LEVEL`")
 	o.kube.flags(f)
 	cmd.AddCommand(cleanUpCommand())
@@ -138,7 +140,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	var cluster *cluster
 	if o.nodes != "" {
-		if cluster, err = readCluster(o.nodes, o.node); err != nil {
+		if cluster, err = readCluster(o.nodes, o.node, o.chained); err != nil {
 			return badInput{err}
 		}
 	}
@@ -149,9 +151,11 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return badInput{err}
 	}
-	mtu, err := podMTU(o, cluster)
-	if err != nil {
-		return err
+	mtu := 0
+	if !o.chained {
+		if mtu, err = podMTU(o, cluster); err != nil {
+			return err
+		}
 	}
 	listener, err := agent.Listen(o.socket)
 	if err != nil {
@@ -174,11 +178,20 @@ func run(ctx context.Context, o *options) error {
 	go func() { ended <- server.Serve(listener) }()
 	defer server.Close()
 
-	if err := agent.EnableForwarding(); err != nil {
-		return err
+	if !o.chained {
+		if err := agent.EnableForwarding(); err != nil {
+			return err
+		}
 	}
 	route := func() {
 		if cluster == nil {
+			return
+		}
+		if o.chained {
+			err := errors.Join(podroutes.ApplyTunnels(cluster.self, cluster.others), masquerade.Remove())
+			if err != nil {
+				log.Error("the switches of other nodes are not reached", "err", err)
+			}
 			return
 		}
 		// This node is ready all the same: else one node that is not would take all others with it.
@@ -219,7 +232,7 @@ func run(ctx context.Context, o *options) error {
 			if o.nodes == "" {
 				continue
 			}
-			next, err := readCluster(o.nodes, o.node)
+			next, err := readCluster(o.nodes, o.node, o.chained)
 			if err != nil {
 				log.Error("the file of nodes is not taken", "err", err)
 				continue

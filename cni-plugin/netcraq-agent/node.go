@@ -114,7 +114,8 @@ type cluster struct {
 	others []podroutes.Node
 }
 
-func readCluster(path, name string) (*cluster, error) {
+// readCluster reads it. Without pods' prefixes it is one where another plugin has them.
+func readCluster(path, name string, chained bool) (*cluster, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the file of nodes: %w", err)
@@ -135,6 +136,9 @@ func readCluster(path, name string) (*cluster, error) {
 	}
 	if c.self.Name == "" {
 		return nil, fmt.Errorf("the node %q is not in %s: give its name there with --node", name, path)
+	}
+	if chained && c.self.Address.Is4() {
+		return c, nil
 	}
 	if err := c.self.Check(); err != nil {
 		return nil, fmt.Errorf("the file of nodes %s: %w", path, err)

@@ -22,10 +22,15 @@ import (
 //	  "mtu": 1450,                           bytes; the agent's without it
 //	  "ipam": {"type": "host-local", ...}    any IPAM plugin
 //	}
+//
+// Behind another plugin, whose interfaces it makes ports of the switch:
+//
+//	{"type": "netcraq-cni", "chained": true, "socket": ...}
 type config struct {
 	types.PluginConf
-	Socket string `json:"socket,omitempty"`
-	MTU    int    `json:"mtu,omitempty"`
+	Socket  string `json:"socket,omitempty"`
+	MTU     int    `json:"mtu,omitempty"`
+	Chained bool   `json:"chained,omitempty"`
 }
 
 // readConfig reads what the runtime writes to stdin.
@@ -37,8 +42,11 @@ func readConfig(stdin []byte) (*config, error) {
 	if c.Socket == "" {
 		c.Socket = agentapi.DefaultSocket
 	}
-	if c.IPAM.Type == "" {
-		return nil, types.NewError(types.ErrInvalidNetworkConfig, "the network "+c.Name+" has no ipam section: name an IPAM plugin, such as host-local", "")
+	switch {
+	case c.Chained && (c.IPAM.Type != "" || c.MTU != 0):
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, "netcraq-cni of the network "+c.Name+" is chained, so addresses and MTU are the other plugin's: leave ipam and mtu out, or chained", "")
+	case !c.Chained && c.IPAM.Type == "":
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, "the network "+c.Name+" has no ipam section: name an IPAM plugin, such as host-local, or behind another plugin give \"chained\": true", "")
 	}
 	if err := version.ParsePrevResult(&c.PluginConf); err != nil {
 		return nil, types.NewError(types.ErrDecodingFailure, "prevResult cannot be read", err.Error())

@@ -46,8 +46,11 @@ func add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return err
 	}
+	if c.Chained {
+		return addChained(c, args)
+	}
 	if c.PrevResult != nil {
-		return types.NewError(types.ErrInvalidNetworkConfig, "netcraq-cni makes the container's interface: it has to be the first plugin of its list", "")
+		return types.NewError(types.ErrInvalidNetworkConfig, "netcraq-cni makes the container's interface: it has to be the first plugin of its list; behind another one it takes \"chained\": true", "")
 	}
 	ctx := context.Background()
 	// Ask first: without the agent no address need be taken.
@@ -115,7 +118,11 @@ func del(args *skel.CmdArgs) error {
 		return err
 	}
 	ctx := context.Background()
-	if err := c.agent().Detach(ctx, attachment(c, args)); err != nil {
+	err = c.agent().Detach(ctx, attachment(c, args))
+	if c.Chained {
+		return delChained(err)
+	}
+	if err != nil {
 		return asCNI(err, types.ErrTryAgainLater)
 	}
 	if err := invoke.DelegateDel(ctx, c.IPAM.Type, args.StdinData, nil); err != nil {
@@ -130,6 +137,9 @@ func check(args *skel.CmdArgs) error {
 	c, err := readConfig(args.StdinData)
 	if err != nil {
 		return err
+	}
+	if c.Chained {
+		return checkChained(c, args)
 	}
 	if c.PrevResult == nil {
 		return types.NewError(types.ErrInvalidNetworkConfig, "CHECK needs the result of ADD (prevResult)", "")
@@ -185,6 +195,9 @@ func status(args *skel.CmdArgs) error {
 	if !s.Ready {
 		return types.NewError(types.ErrPluginNotAvailable, "the node agent is not ready: "+s.Reason, "")
 	}
+	if c.Chained {
+		return nil
+	}
 	return invoke.DelegateStatus(ctx, c.IPAM.Type, args.StdinData, nil)
 }
 
@@ -204,6 +217,9 @@ func collect(args *skel.CmdArgs) error {
 	removed, err := c.agent().Collect(ctx, req)
 	if err != nil {
 		return asCNI(err, types.ErrTryAgainLater)
+	}
+	if c.Chained {
+		return nil
 	}
 	var errs []error
 	for _, a := range removed.Removed {

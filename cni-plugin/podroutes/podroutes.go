@@ -126,6 +126,15 @@ func Remove() error {
 	return errors.Join(removeTunnel(), replaceRoutes(Protocol, nil), ingressfilter.RemoveTunnels())
 }
 
+// ApplyTunnels is what of Apply the switches' tunnels need where another plugin makes the ways to
+// pods: it says who may send in tunnels, and routes and tunnels for pods, of an agent before, go.
+func ApplyTunnels(self Node, others []Node) error {
+	if !self.Address.Is4() {
+		return self.Check()
+	}
+	return errors.Join(filterTunnels(self, others), removeTunnel(), replaceRoutes(Protocol, nil))
+}
+
 // filterTunnels has the node take VXLAN from the other nodes alone, each in its own tunnels.
 func filterTunnels(self Node, others []Node) error {
 	out, err := sourceLink(self.Address)

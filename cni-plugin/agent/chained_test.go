@@ -1,0 +1,512 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/cni-plugin/agent"
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// bridgePlugin and ptpPlugin are the CNI project's, as the plugin before netcraq-cni.
+func (n *node) bridgePlugin() map[string]any {
+	return map[string]any{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": n.hostLocal()}
+}
+
+func (n *node) ptpPlugin() map[string]any {
+	return map[string]any{"type": "ptp", "ipam": n.hostLocal()}
+}
+
+func (n *node) hostLocal() map[string]any {
+	return map[string]any{"type": "host-local", "dataDir": filepath.Join(n.dir, "addresses"),
+		"ranges": [][]map[string]string{{{"subnet": n.cidr.String()}}}, "routes": []map[string]string{{"dst": "0.0.0.0/0"}}}
+}
+
+// chainedPlugin is netcraq-cni behind another one.
+func (n *node) chainedPlugin() map[string]any {
+	return map[string]any{"type": "netcraq-cni", "chained": true, "socket": n.socket()}
+}
+
+// others are the plugins whose interfaces are shared.
+var others = map[string]func(*node) map[string]any{"bridge": (*node).bridgePlugin, "ptp": (*node).ptpPlugin}
+
+// underlay makes ways between the nodes' pods, as whoever makes the pods' network would.
+func underlay(t *testing.T, nodes []*node) {
+	t.Helper()
+	for i, n := range nodes {
+		sh(t, "ip", "netns", "exec", n.space, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+		for j, m := range nodes {
+			if i != j {
+				sh(t, "ip", "-n", n.space, "route", "add", m.cidr.String(), "via", fmt.Sprintf("192.168.0.%d", j+1))
+			}
+		}
+	}
+}
+
+// mustAddTo is ADD of a list.
+func (n *node) mustAddTo(t testing.TB, l *libcni.NetworkConfigList) *pod {
+	t.Helper()
+	p := n.newPod(t)
+	_, err := n.add(t, l, p)
+	check(t, err)
+	return p
+}
+
+// TestBehind forms a chain over the switches of two nodes whose pods' network is another plugin's.
+// Pods talk as before, and to the chain; what they forge does not get in; a restart, DEL, CHECK and
+// GC leave the other's work as it is.
+func TestBehind(t *testing.T) {
+	for other, before := range others {
+		for _, engine := range []string{"ebpf", "interp"} {
+			t.Run(other+" "+engine, func(t *testing.T) { chained(t, before, engine) })
+		}
+	}
+}
+
+func chained(t *testing.T, before func(*node) map[string]any, engine string) {
+	nodes := lan(t, 2, false, "--engine", engine, "--services", "10.0.254.0/24", "--chained")
+	a, b := nodes[0], nodes[1]
+	a.args, b.args = append(a.args, "--peer", "1@node2"), append(b.args, "--peer", "1@node1")
+	underlay(t, nodes)
+	alone := a.list(before(a))
+	old := a.mustAddTo(t, alone) // before there was an agent
+	a.start()
+	b.start()
+	la, lb := a.list(before(a), a.chainedPlugin()), b.list(before(b), b.chainedPlugin())
+	p, q, r := a.mustAddTo(t, la), b.mustAddTo(t, lb), a.mustAddTo(t, la)
+	control := startController(t, nodes, p, q)
+	added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
+	check(t, err)
+	key := wire.Key(added.KeyID)
+	fromP, fromQ := newClient(t, p.space), newClient(t, q.space)
+	expect(t, "a pod at the head", fromP, key, "alice")
+	expect(t, "a pod at the tail", fromQ, key, "alice")
+	put(t, control, fromQ, key, "bob")
+	expect(t, "a pod at the head", fromP, key, "bob")
+	expect(t, "a process of the node", newClient(t, a.space), key, "bob")
+	allTalk := func() {
+		t.Helper()
+		for _, pair := range [][2]*pod{{p, q}, {q, p}, {p, r}, {old, p}, {q, old}} { // beside it, all else
+			check(t, talk(t, pair[0].space, pair[1].space, netip.AddrPortFrom(pair[1].ip, 80)))
+		}
+		check(t, talk(t, a.space, q.space, netip.AddrPortFrom(q.ip, 80)))
+	}
+	allTalk()
+
+	forged := wire.Packet{Op: wire.Ack, Key: key, Epoch: 1, Version: wire.MakeVersion(1, 1000), Value: []byte("mallory")}
+	for _, how := range []forgery{{}, {options: true}, {fragment: true}} {
+		for _, to := range []netip.AddrPort{service, netip.MustParseAddrPort("10.0.255.1:20035"), netip.MustParseAddrPort("10.0.255.2:20035")} {
+			how.send(t, p, netip.AddrPortFrom(p.ip, 20035), to, forged)
+		}
+	}
+	nothing(t, control, "s1", r.space, key)
+	forgedReplies(t, p, r)
+	contained(t, nodes, p)
+	forgedFabric(t, nodes, p, forged, map[string]*client.Client{"a pod at the head": fromP, "a pod at the tail": fromQ})
+
+	// The agent is killed: the other's network is there as before, and no pod's packet gets past.
+	host := hostEnd(t, a, p)
+	a.kill()
+	allTalk()
+	if seen(t, b.space, "eth0", p.ip, wire.Port, false, func() {
+		forgery{}.send(t, p, netip.AddrPortFrom(p.ip, 20035), netip.AddrPortFrom(q.ip, 20035), forged)
+	}) {
+		t.Error("without a switch a pod's NetCRAQ packets leave the node")
+	}
+	late := a.newPod(t)
+	_, err = a.add(t, la, late)
+	expectCode(t, "ADD without an agent", err, types.ErrTryAgainLater)
+	check(t, a.del(t, la, late)) // as runtimes do then
+	check(t, a.del(t, la, r))    // which the other plugin's pods need no agent for
+	a.start()
+	for _, pair := range [][2]*pod{{p, q}, {old, q}} {
+		check(t, talk(t, pair[0].space, pair[1].space, netip.AddrPortFrom(pair[1].ip, 80)))
+	}
+	check(t, a.check(t, la, p))
+	there, err := agentapi.NewClient(a.socket()).Attachments(t.Context())
+	check(t, err)
+	if len(there) != 1 || there[0].ContainerID != p.rt.ContainerID || there[0].Host.Name != host {
+		t.Errorf("after a restart and a DEL meanwhile there are %+v", there)
+	}
+
+	check(t, a.del(t, la, p))
+	check(t, a.del(t, la, p))
+	check(t, a.del(t, alone, old))
+	check(t, b.del(t, lb, q))
+	a.expectOnlyTheirs(t)
+}
+
+// expectOnlyTheirs is expectNothingLeft but for what is the node's own, and the bridge's route.
+func (n *node) expectOnlyTheirs(t testing.TB) {
+	t.Helper()
+	for _, l := range n.left(t) {
+		if !strings.Contains(l, "interface ncqnode") && !strings.Contains(l, "interface ncqf") && l != "route to "+n.cidr.String() {
+			t.Errorf("left: %s", l)
+		}
+	}
+}
+
+// withoutIPv6 keeps the kernel from giving interfaces addresses while the test looks.
+func (n *node) withoutIPv6() {
+	n.t.Helper()
+	sh(n.t, "ip", "netns", "exec", n.space, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6")
+}
+
+// picture is all that can be seen of the node's network: interfaces, addresses, routes, bridges'
+// ports, disciplines, filters, and programs at tcx, by their identifiers.
+func picture(t testing.TB, n *node) string {
+	t.Helper()
+	var out strings.Builder
+	for _, c := range []string{"ip -d link", "ip -d addr", "ip -4 route show table all", "ip -6 route show table all", "ip rule",
+		"bridge -d link", "tc qdisc", "nft list ruleset"} {
+		f := append([]string{"netns", "exec", n.space}, strings.Fields(c)...)
+		b, err := exec.Command("ip", f...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", c, err, b)
+		}
+		out.WriteString("# " + c + "\n" + string(b))
+	}
+	_, err := inside(t, n.space, func() (struct{}, error) {
+		links, err := net.Interfaces()
+		if err != nil {
+			return struct{}{}, err
+		}
+		for _, l := range links {
+			for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+				q, err := link.QueryPrograms(link.QueryOptions{Target: l.Index, Attach: at})
+				if err != nil {
+					return struct{}{}, err
+				}
+				for _, p := range q.Programs {
+					fmt.Fprintf(&out, "# %s %v program %d\n", l.Name, at, p.ID)
+				}
+			}
+			b, err := exec.Command("tc", "-s", "filter", "show", "dev", l.Name, "ingress").CombinedOutput()
+			if err != nil && !bytes.Contains(b, []byte("Parent Qdisc doesn't exists")) {
+				return struct{}{}, fmt.Errorf("%w: %s", err, b)
+			}
+			fmt.Fprintf(&out, "# %s filters %s\n", l.Name, b)
+		}
+		return struct{}{}, nil
+	})
+	check(t, err)
+	// what clocks and conntrack count
+	return regexp.MustCompile(`(valid_lft|expires|used|gc_timer|hello_timer|tcn_timer|topology_change_timer|message_age_timer|forward_delay_timer|hold_timer) +[0-9.a-z]+`).
+		ReplaceAllString(out.String(), "$1")
+}
+
+// TestChainedLeavesNoTrace: with the port, by DEL, GC and removal, what the other plugin has made
+// is as it was before.
+func TestChainedLeavesNoTrace(t *testing.T) {
+	for other, before := range others {
+		t.Run(other, func(t *testing.T) {
+			n := newNode(t, "10.244.1.0/24", "--chained")
+			n.withoutIPv6()
+			alone := n.list(before(n))
+			p, q := n.mustAddTo(t, alone), n.mustAddTo(t, alone)
+			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
+			atFirst := picture(t, n)
+			n.start()
+			was := picture(t, n)
+			client := agentapi.NewClient(n.socket())
+			chain := func(p *pod) agentapi.Attachment {
+				t.Helper()
+				at := agentapi.Attachment{Network: "pods", ContainerID: p.rt.ContainerID, IfName: "eth0"}
+				check(t, client.Chain(t.Context(), &agentapi.Chain{Attachment: at, Namespace: p.rt.NetNS,
+					Addresses: []agentapi.Address{{Prefix: netip.PrefixFrom(p.ip, n.cidr.Bits())}}}))
+				return at
+			}
+			same := func(after string) {
+				t.Helper()
+				if now := picture(t, n); now != was {
+					t.Errorf("after %s the node's network is\n%s\nand was\n%s", after, now, was)
+				}
+			}
+			at := chain(p)
+			if picture(t, n) == was {
+				t.Fatal("a port cannot be seen: the test means nothing")
+			}
+			check(t, client.Detach(t.Context(), at))
+			same("DEL")
+			chain(p)
+			chain(q)
+			_, err := client.Collect(t.Context(), &agentapi.Collect{Network: "pods", Valid: []agentapi.Attachment{}})
+			check(t, err)
+			same("GC")
+			chain(p)
+			chain(q)
+			n.kill()
+			n.start()
+			if there, err := client.Attachments(t.Context()); err != nil || len(there) != 2 {
+				t.Errorf("after a restart: %+v, %v", there, err)
+			}
+			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
+			n.kill()
+			sh(t, "ip", "netns", "exec", n.space, filepath.Join(n.bin, "netcraq-agent"), "cleanup",
+				"--cni-conf-dir", t.TempDir(), "--state-dir", n.state())
+			if now := picture(t, n); now != atFirst {
+				t.Errorf("after cleanup the node's network is\n%s\nand was\n%s", now, atFirst)
+			}
+		})
+	}
+}
+
+// TestChainedResult: what goes on in the list is what came, whatever is in it.
+func TestChainedResult(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24", "--chained")
+	n.start()
+	p := n.mustAddTo(t, n.list(n.bridgePlugin()))
+	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
+		family := ""
+		if version[0] == '0' {
+			family = `"version":"4",`
+		}
+		result := fmt.Sprintf(`{"cniVersion":%q, "x-of-theirs": [1.50, {"b":1,"a":2}],
+			"interfaces": [{"name": "cni0"}, {"name": "lie0", "mac": "00:00:00:00:00:01"}, {"name":"eth0","sandbox":%q,"pciID":"none"}],
+			"ips": [{%s"interface":2,"address":"%s/24","gateway":"10.244.1.1"}], "dns": {"nameservers":["192.0.2.53"]}}`, version, p.rt.NetNS, family, p.ip)
+		out, err := n.plug(t, p, "ADD", n.chained(version, result))
+		check(t, err)
+		if out != result {
+			t.Errorf("CNI %s: the result is\n%s\nand was\n%s", version, out, result)
+		}
+		_, err = n.plug(t, p, "DEL", n.chained(version, result))
+		check(t, err)
+	}
+}
+
+// chained is what a runtime gives the plugin.
+func (n *node) chained(version, result string) string {
+	prev := ""
+	if result != "" {
+		prev = `"prevResult":` + result + ","
+	}
+	return fmt.Sprintf(`{"cniVersion":%q,"name":"pods",%s"type":"netcraq-cni","chained":true,"socket":%q}`, version, prev, n.socket())
+}
+
+// plug runs the plugin as a runtime does.
+func (n *node) plug(t testing.TB, p *pod, command, stdin string) (string, error) {
+	t.Helper()
+	c := exec.Command("ip", "netns", "exec", n.space, filepath.Join(n.bin, "netcraq-cni"))
+	c.Env = []string{"CNI_COMMAND=" + command, "CNI_CONTAINERID=" + p.rt.ContainerID, "CNI_NETNS=" + p.rt.NetNS, "CNI_IFNAME=" + p.rt.IfName, "CNI_PATH=" + n.bin}
+	c.Stdin = strings.NewReader(stdin)
+	out, err := c.Output()
+	if err != nil {
+		e := &types.Error{}
+		if json.Unmarshal(out, e) == nil && e.Code != 0 {
+			return "", e
+		}
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return string(out), nil
+}
+
+// TestChainedLies has results that say what is not so, lists in a wrong order, and namespaces that
+// are not the pod's. What the kernel says counts; nothing is left of what was refused.
+func TestChainedLies(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24", "--chained")
+	n.withoutIPv6()
+	n.start()
+	control := agentapi.NewClient(n.socket())
+	l := n.list(n.bridgePlugin(), n.chainedPlugin())
+	alone := n.list(n.bridgePlugin())
+	victim := n.mustAddTo(t, l)
+	p := n.mustAddTo(t, alone)
+	there := func(want int) []agentapi.Record {
+		t.Helper()
+		r, err := control.Attachments(t.Context())
+		check(t, err)
+		if len(r) != want {
+			t.Errorf("%d attachments, not %d: %+v", len(r), want, r)
+		}
+		return r
+	}
+	theirs := hostEnd(t, n, victim)
+	result := func(interfaces, ips string) string {
+		return fmt.Sprintf(`{"cniVersion":"1.0.0","interfaces":[%s],"ips":[%s]}`, interfaces, ips)
+	}
+	inside := func(name, sandbox string) string { return fmt.Sprintf(`{"name":%q,"sandbox":%q}`, name, sandbox) }
+	ip := func(a netip.Addr, i int) string { return fmt.Sprintf(`{"address":"%s/24","interface":%d}`, a, i) }
+	refused := func(name string, p *pod, stdin string, code uint, says string) {
+		t.Helper()
+		was := picture(t, n)
+		_, err := n.plug(t, p, "ADD", stdin)
+		if code != 0 || err == nil {
+			expectCode(t, name, err, code)
+		}
+		if err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: it says %q, not %q", name, err, says)
+		}
+		there(1)
+		if now := picture(t, n); now != was {
+			t.Errorf("%s: the node's network is\n%s\nand was\n%s", name, now, was)
+		}
+	}
+	const invalid, space = types.ErrInvalidNetworkConfig, types.ErrInvalidNetNS
+
+	refused("first in the list", p, n.chained("1.0.0", ""), invalid, "nothing is before it")
+	refused("no address", p, n.chained("1.0.0", result(inside("eth0", p.rt.NetNS), "")), invalid, "has no address of eth0")
+	refused("another's sandbox", p, n.chained("1.0.0", result(inside("eth0", victim.rt.NetNS), ip(p.ip, 0))), invalid, "has no address of eth0")
+	refused("another interface of the pod", p, n.chained("1.0.0", result(inside("net1", p.rt.NetNS), ip(p.ip, 0))), invalid, "has no address of eth0")
+	refused("an interface that is not in the list", p, n.chained("1.0.0", result(inside("eth0", p.rt.NetNS), ip(p.ip, 7))), 0, "")
+	refused("another's address", p, n.chained("1.0.0", result(inside("eth0", p.rt.NetNS), ip(victim.ip, 0))), invalid, "does not have the address "+victim.ip.String())
+	refused("an ipam section, too", p, strings.Replace(n.chained("1.0.0", result(inside("eth0", p.rt.NetNS), ip(p.ip, 0))), `"chained"`, `"ipam":{"type":"host-local"},"chained"`, 1), invalid, "leave ipam and mtu out")
+	good := n.chained("1.0.0", result(inside("eth0", p.rt.NetNS), ip(p.ip, 0)))
+	host := *p
+	rt := *p.rt
+	host.rt = &rt
+	host.rt.NetNS = "/var/run/netns/" + n.space
+	refused("the node's own namespace", &host, strings.ReplaceAll(good, p.rt.NetNS, host.rt.NetNS), space, "is the node's own network namespace")
+	host.rt.NetNS = "/dev/null"
+	refused("no namespace", &host, strings.ReplaceAll(good, p.rt.NetNS, host.rt.NetNS), 0, "")
+
+	// A pair whose other end is in a third namespace: a pod in a pod.
+	third, nested := namespace(t, "third"), n.newPod(t)
+	nested.ip = netip.MustParseAddr("10.244.1.200")
+	sh(t, "ip", "-n", third, "link", "add", "x", "type", "veth", "peer", "name", "eth0", "netns", nested.space)
+	sh(t, "ip", "-n", nested.space, "addr", "add", "10.244.1.200/24", "dev", "eth0")
+	refused("the other end is elsewhere", nested, n.chained("1.0.0", result(inside("eth0", nested.rt.NetNS), ip(nested.ip, 0))), space, "is not in the node's network namespace")
+	// Both ends in the pod, the second with an index that an interface of the node has.
+	own := n.newPod(t)
+	sh(t, "ip", "-n", own.space, "link", "add", "eth0", "type", "veth", "peer", "name", "y")
+	sh(t, "ip", "-n", own.space, "addr", "add", "10.244.1.201/24", "dev", "eth0")
+	refused("both ends in the pod", own, n.chained("1.0.0", result(inside("eth0", own.rt.NetNS), ip(netip.MustParseAddr("10.244.1.201"), 0))), space, "is not in the node's network namespace")
+	noPair := n.newPod(t)
+	sh(t, "ip", "-n", noPair.space, "link", "add", "eth0", "type", "bridge")
+	sh(t, "ip", "-n", noPair.space, "addr", "add", "10.244.1.202/24", "dev", "eth0")
+	refused("no pair", noPair, n.chained("1.0.0", result(inside("eth0", noPair.rt.NetNS), ip(netip.MustParseAddr("10.244.1.202"), 0))), invalid, "of the type bridge")
+	// A pod that has given itself another's address.
+	thief := n.mustAddTo(t, alone)
+	sh(t, "ip", "-n", thief.space, "addr", "add", victim.ip.String()+"/24", "dev", "eth0")
+	refused("another's address, taken", thief, n.chained("1.0.0", result(inside("eth0", thief.rt.NetNS), ip(victim.ip, 0))), invalid, "is that of "+victim.rt.ContainerID)
+
+	// Names that lie mislead nobody: the port is at the pod's own interface.
+	lie := n.chained("1.0.0", result(fmt.Sprintf(`{"name":%q},%s`, theirs, inside("eth0", p.rt.NetNS)), ip(p.ip, 1)))
+	_, err := n.plug(t, p, "ADD", lie)
+	check(t, err)
+	there(2)
+	if got := hostEnd(t, n, p); got == theirs {
+		t.Errorf("the port is at %s, which is another pod's", got)
+	}
+	check(t, n.check(t, l, victim))
+	_, err = n.plug(t, p, "ADD", lie)
+	expectCode(t, "a second time", err, agentapi.CodeExists)
+	rt2 := *p.rt
+	rt2.ContainerID += "-other"
+	_, err = n.plug(t, &pod{space: p.space, rt: &rt2}, "ADD", lie)
+	expectCode(t, "under another name", err, invalid)
+	there(2)
+	_, err = n.plug(t, p, "DEL", lie)
+	check(t, err)
+
+	// Twice in one list: the second says so, and the runtime's DEL leaves nothing.
+	twice := n.list(n.bridgePlugin(), n.chainedPlugin(), n.chainedPlugin())
+	d := n.newPod(t)
+	_, err = n.add(t, twice, d)
+	expectCode(t, "twice in the list", err, agentapi.CodeExists)
+	if err != nil && !strings.Contains(err.Error(), "is netcraq-cni twice in the list") {
+		t.Errorf("twice in the list: %v", err)
+	}
+	check(t, n.del(t, twice, d))
+	there(1)
+	first := n.list(n.chainedPlugin(), n.bridgePlugin())
+	_, err = n.add(t, first, n.newPod(t))
+	expectCode(t, "first in the list", err, invalid)
+	unchained := map[string]any{"type": "netcraq-cni", "socket": n.socket(), "ipam": n.hostLocal()}
+	_, err = n.add(t, n.list(n.bridgePlugin(), unchained), n.newPod(t))
+	expectCode(t, "not chained, behind another", err, invalid)
+	check(t, n.check(t, l, victim))
+	check(t, talk(t, victim.space, p.space, netip.AddrPortFrom(p.ip, 80)))
+}
+
+// TestChainedCheck has somebody change what CHECK is to find, and what is the other's to find.
+func TestChainedCheck(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24", "--chained")
+	n.start()
+	l := n.list(n.ptpPlugin(), n.chainedPlugin())
+	for _, c := range []struct {
+		name   string
+		tamper func(p *pod, host string)
+		says   string
+	}{
+		{"nothing", func(*pod, string) {}, ""},
+		{"the filter", func(_ *pod, host string) { n.onHost(t, host, ingressfilter.Detach) }, "no ingress filter"},
+		{"the Ethernet address", func(p *pod, _ string) {
+			sh(t, "ip", "-n", p.space, "link", "set", "eth0", "address", "02:00:00:00:00:01")
+		}, "Ethernet address"},
+		{"the interface", func(p *pod, host string) { sh(t, "ip", "-n", n.space, "link", "del", host) }, "no interface eth0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := n.mustAddTo(t, l)
+			c.tamper(p, hostEnd(t, n, p))
+			_, err := n.plug(t, p, "CHECK", n.chained("1.0.0", `{"cniVersion":"1.0.0","ips":[]}`))
+			switch {
+			case c.says == "":
+				check(t, err)
+			case err == nil || !strings.Contains(err.Error(), c.says):
+				t.Errorf("CHECK says %v, not %q", err, c.says)
+			default:
+				expectCode(t, "CHECK", err, agentapi.CodeNotAsItWas)
+			}
+			check(t, n.del(t, l, p))
+		})
+	}
+	n.expectNothingLeft(t)
+}
+
+// TestChainedKilledInAdd kills the agent before each step. The runtime's DEL, which the other
+// plugin's pod needs no agent for, and the next agent leave nothing.
+func TestChainedKilledInAdd(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24", "--chained")
+	l := n.list(n.bridgePlugin(), n.chainedPlugin())
+	for _, step := range agent.ChainedSteps {
+		t.Run(step, func(t *testing.T) {
+			n.startMortal(step)
+			p := n.newPod(t)
+			_, err := n.add(t, l, p)
+			expectCode(t, "ADD", err, types.ErrTryAgainLater)
+			n.died()
+			check(t, n.del(t, l, p))
+			n.start()
+			if records := filesIn(t, n.state()); len(records) != 0 {
+				t.Errorf("records: %v", records)
+			}
+			_, err = n.add(t, l, p)
+			check(t, err)
+			check(t, n.check(t, l, p))
+			check(t, n.del(t, l, p))
+			n.expectOnlyTheirs(t)
+			n.kill()
+		})
+	}
+}
+
+// onHost does something to an interface of the node.
+func (n *node) onHost(t testing.TB, iface string, do func(ifindex int) error) {
+	t.Helper()
+	check(t, n.run(t, func(context.Context) error {
+		l, err := net.InterfaceByName(iface)
+		if err != nil {
+			return err
+		}
+		return errors.Join(do(l.Index))
+	}))
+}

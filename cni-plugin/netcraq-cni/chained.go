@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+)
+
+// Behind another plugin the interface, its addresses and its routes are that one's. What is added
+// is the switch's port, and the result is the other's, unchanged.
+
+// addChained: ADD. The result goes on as it came, fields that nobody here knows included.
+func addChained(c *config, args *skel.CmdArgs) error {
+	if c.PrevResult == nil {
+		return types.NewError(types.ErrInvalidNetworkConfig, "netcraq-cni is chained, but nothing is before it in the list of "+c.Name+": put it behind the plugin that makes the interface, or leave chained out", "")
+	}
+	result, err := current.NewResultFromResult(c.PrevResult)
+	if err != nil {
+		return types.NewError(types.ErrDecodingFailure, "prevResult cannot be read", err.Error())
+	}
+	req := &agentapi.Chain{Attachment: attachment(c, args), Pod: podOf(args.Args), Namespace: args.Netns}
+	if req.Addresses, err = own(result, args); err != nil {
+		return err
+	}
+	if err := c.agent().Chain(context.Background(), req); err != nil {
+		return asCNI(err, types.ErrTryAgainLater)
+	}
+	var raw struct {
+		PrevResult json.RawMessage `json:"prevResult"`
+	}
+	if err := json.Unmarshal(args.StdinData, &raw); err != nil {
+		return types.NewError(types.ErrDecodingFailure, "prevResult cannot be read", err.Error())
+	}
+	if _, err := os.Stdout.Write(raw.PrevResult); err != nil {
+		return types.NewError(types.ErrIOFailure, "writing the result", err.Error())
+	}
+	return nil
+}
+
+// own are a result's addresses of the interface that this call is about. Results name the
+// container's interface, or, as some plugins', no interface in the container at all.
+func own(r *current.Result, args *skel.CmdArgs) ([]agentapi.Address, error) {
+	mine := func(i *int) bool {
+		if i == nil {
+			return true
+		}
+		if *i < 0 || *i >= len(r.Interfaces) {
+			return false
+		}
+		f := r.Interfaces[*i]
+		return f.Sandbox == "" || f.Name == args.IfName && f.Sandbox == args.Netns
+	}
+	var out []agentapi.Address
+	for _, ip := range r.IPs {
+		if !mine(ip.Interface) {
+			continue
+		}
+		p, err := prefix(ip.Address)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, agentapi.Address{Prefix: p, Gateway: address(ip.Gateway)})
+	}
+	if len(out) == 0 {
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("the result of the plugins before (prevResult) has no address of %s in %s", args.IfName, args.Netns), "")
+	}
+	return out, nil
+}
+
+// delChained: DEL. Where no agent runs there is nothing that would have to be undone now: the
+// switch's program went with its agent, the filter goes with the interface, which the other plugin
+// is to take away, and the next agent forgets the record. So another plugin's pods end whether or
+// not there is an agent.
+func delChained(err error) error {
+	if errors.Is(err, agentapi.ErrNotThere) {
+		return nil
+	}
+	return asCNI(err, types.ErrTryAgainLater)
+}
+
+// checkChained: CHECK. What the other plugin has made is its own to check.
+func checkChained(c *config, args *skel.CmdArgs) error {
+	return asCNI(c.agent().Check(context.Background(), &agentapi.Check{Attachment: attachment(c, args),
+		Namespace: args.Netns}), types.ErrTryAgainLater)
+}
