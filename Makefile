@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python test-jetstream test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python chart test-chart test-jetstream test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -151,6 +151,19 @@ test-pipelets: deps ## build the synchronizer of pipelets, a module of its own t
 	@cd pipelets/synchronizer && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] && $(if $(filter go,$(GO)),go,$(abspath $(GO))) vet ./... && \
 	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) build -o $(CURDIR)/bin/ ./netcraq-pipelets && \
 	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -count 1 ./...
+
+# Helm and kustomize, which make test does not pay for: that compares hashes of the manifests with those that the chart came from.
+CHARTGEN := cd cni-plugin/deploy/chartgen && $(if $(filter go,$(GO)),go,$(abspath $(GO)))
+
+chart: deps ## write the Helm chart anew from the manifests in cni-plugin/deploy
+	@$(CHARTGEN) run . -write
+
+test-chart: deps ## test that the Helm chart and the manifests make the same objects, and what each value does; helm into bin/
+	@cd cni-plugin/deploy/chartgen && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ]
+	@$(CHARTGEN) vet .
+	@$(CHARTGEN) build -o $(CURDIR)/bin/ helm.sh/helm/v3/cmd/helm
+	@$(CHARTGEN) test -count 1 .
+	@bin/helm lint cni-plugin/deploy/chart && bin/helm template netcraq cni-plugin/deploy/chart --kube-version 1.34.0 >/dev/null
 
 test-slow: build ## the Go tests that take minutes where races are looked for
 	@nice -n 5 $(GO) test -vet=off -timeout 20m -run '^($(WITHOUT_RACE))$$' ./etcd-monitor/guarded ./etcd-monitor/cmd/etcd-monitor ./nodeapi/coordination

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/resmap"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+// namespace is the one of the manifests; the chart's objects are in the release's.
+const namespace = "netcraq-system"
+
+// header begins what is generated.
+const header = "{{- /* Generated from cni-plugin/deploy by `make chart`: change the manifests there. */ -}}\n"
+
+// sums is the file with the hashes of what the chart was generated from, for who has no Helm.
+const sums = "sources.sha256"
+
+// fileOf is the template for objects of a kind; other kinds have other.yaml.
+var fileOf = map[string]string{
+	"DaemonSet": "agents.yaml", "Deployment": "deployments.yaml",
+	"ServiceAccount": "access.yaml", "ClusterRole": "access.yaml", "Role": "access.yaml",
+	"ClusterRoleBinding": "access.yaml", "RoleBinding": "access.yaml",
+	"ValidatingAdmissionPolicy": "admission.yaml", "ValidatingAdmissionPolicyBinding": "admission.yaml",
+}
+
+// build is what kustomize makes of a folder.
+func build(folder string) (resmap.ResMap, error) {
+	options := krusty.MakeDefaultOptions()
+	return krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), folder)
+}
+
+// generate gives the generated files by their names in the chart.
+func generate(deploy string) (map[string]string, error) {
+	built, err := build(deploy)
+	if err != nil {
+		return nil, fmt.Errorf("building the manifests: %w", err)
+	}
+	files := map[string]string{}
+	for _, r := range built.Resources() {
+		object, err := r.Map()
+		if err != nil {
+			return nil, err
+		}
+		switch kind := r.GetKind(); kind {
+		case "Namespace": // the release's is there before
+		case "CustomResourceDefinition":
+			text, err := yaml.Marshal(object)
+			if err != nil {
+				return nil, err
+			}
+			files["crds/"+r.GetName()+".yaml"] = string(text)
+		default:
+			text, err := template(object)
+			if err != nil {
+				return nil, fmt.Errorf("%s %s: %w", kind, r.GetName(), err)
+			}
+			name := "templates/other.yaml"
+			if f, ok := fileOf[kind]; ok {
+				name = "templates/" + f
+			}
+			if files[name] == "" {
+				files[name] = header
+			}
+			files[name] += "---\n" + text
+		}
+	}
+	files[sums], err = sourceSums(deploy)
+	return files, err
+}
+
+// sourceSums are the SHA-256 of the manifests, as sha256sum writes them.
+func sourceSums(deploy string) (string, error) {
+	var lines []string
+	err := filepath.WalkDir(deploy, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(deploy, path)
+		if d.IsDir() {
+			if name == "chart" || name == "chartgen" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(name) != ".yaml" {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		lines = append(lines, fmt.Sprintf("%x  %s\n", sha256.Sum256(b), filepath.ToSlash(name)))
+		return err
+	})
+	slices.Sort(lines)
+	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[66:], b[66:]) })
+	return strings.Join(lines, ""), err
+}
+
+// template is an object in YAML, with directives of Helm's where values stand.
+func template(object map[string]any) (string, error) {
+	if object["kind"] == "DaemonSet" {
+		if err := agent(object); err != nil {
+			return "", err
+		}
+	}
+	b, err := yaml.Marshal(object)
+	if err != nil {
+		return "", err
+	}
+	text := string(b)
+	if strings.Contains(text, "{{") {
+		return "", errors.New("the manifest contains {{, which Helm would take for its own")
+	}
+	text = strings.ReplaceAll(text, namespace, "{{ .Release.Namespace }}")
+	return fill(text), nil
+}
+
+var (
+	blockLine = regexp.MustCompile(`(?m)^( *)(?:- )?['"]?⟦([a-zA-Z]+)⟧['"]?(?:: .*)?\n`)
+	inline    = regexp.MustCompile(`['"]?⟦=([^⟧]*)⟧['"]?`)
+)
+
+// fill puts directives into the places that were marked for them: whole lines by the name of a
+// block, and values by what they are.
+func fill(text string) string {
+	text = blockLine.ReplaceAllStringFunc(text, func(line string) string {
+		m := blockLine.FindStringSubmatch(line)
+		var out strings.Builder
+		for l := range strings.Lines(blocks[m[2]]) {
+			out.WriteString(m[1] + l)
+		}
+		return out.String()
+	})
+	return inline.ReplaceAllString(text, "{{ $1 }}")
+}
+
+// differ says what of the chart is not as it should be.
+func differ(chart string, files map[string]string) error {
+	var errs []error
+	for name, want := range files {
+		if got, err := os.ReadFile(filepath.Join(chart, name)); err != nil || string(got) != want {
+			errs = append(errs, fmt.Errorf("%s is not what the manifests say: make chart", filepath.Join(chart, name)))
+		}
+	}
+	old, err := oldFiles(chart, files)
+	for _, name := range old {
+		errs = append(errs, fmt.Errorf("%s comes from no manifest any more: make chart", name))
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// oldFiles are those that were generated once and are not any more.
+func oldFiles(chart string, files map[string]string) (old []string, err error) {
+	for _, folder := range []string{"templates", "crds"} {
+		found, err := filepath.Glob(filepath.Join(chart, folder, "*.yaml"))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range found {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			name, _ := filepath.Rel(chart, path)
+			if files[name] == "" && (folder == "crds" || strings.HasPrefix(string(b), header)) {
+				old = append(old, path)
+			}
+		}
+	}
+	return old, nil
+}
+
+func removeOld(chart string, files map[string]string) error {
+	old, err := oldFiles(chart, files)
+	for _, path := range old {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// This file says where in the agents' DaemonSets which value of the chart stands. A place that is
+// not found is an error: the manifests have changed, and this has to follow.
+
+// blocks are whole lines of templates, by their names. Without a value of the operator's they are
+// what the manifest has.
+var blocks = map[string]string{
+	"etcd": "- --etcd={{ join \",\" .Values.etcd.endpoints }}\n",
+	"gateway": `{{- with .Values.gateway }}
+- --gateway={{ . }}
+{{- end }}
+`,
+	"prometheus": `{{- with .Values.prometheus }}
+- --prometheus={{ . }}
+{{- end }}
+`,
+	// what every agent may be told besides
+	"options": `{{- if ne .Values.cni.version "1.0.0" }}
+- --cni-version={{ .Values.cni.version }}
+{{- end }}
+{{- if ne .Values.routes "auto" }}
+- --routes={{ .Values.routes }}
+{{- end }}
+{{- with .Values.services }}
+- --services={{ . }}
+{{- end }}
+{{- with .Values.switches }}
+- --switches={{ . }}
+{{- end }}
+{{- if ne (int .Values.ports.p4runtime) 9559 }}
+- --p4runtime-port={{ .Values.ports.p4runtime }}
+{{- end }}
+{{- if ne (int .Values.ports.agent) 9560 }}
+- --agent-port={{ .Values.ports.agent }}
+{{- end }}
+{{- if ne (int .Values.ports.health) 9561 }}
+- --health-port={{ .Values.ports.health }}
+{{- end }}
+{{- with .Values.nodeAPI.streamsMiB }}
+- --node-api-streams={{ . }}
+{{- end }}
+{{- range .Values.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+`,
+	// ... and those that may lead
+	"leaderOptions": `{{- if ne (int .Values.podRate) 20000 }}
+- --pod-rate={{ .Values.podRate }}
+{{- end }}
+{{- with .Values.adminUsers }}
+- --admin-users={{ join "," . }}
+{{- end }}
+{{- range .Values.controlPlane.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+`,
+	"pullSecrets": `{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+{{- toYaml . | nindent 6 }}
+{{- end }}
+`,
+}
+
+// hostPaths are the chart's values for the host's side of volumes.
+var hostPaths = map[string]string{
+	"cni-bin": ".Values.cni.binDir", "cni-conf": ".Values.cni.confDir",
+	"etcd-ca": ".Values.etcd.ca", "client-crt": ".Values.etcd.cert", "client-key": ".Values.etcd.key",
+}
+
+const image = `⟦=include "netcraq.image" .⟧`
+
+// agent marks the places in a DaemonSet of agents; others are left alone.
+func agent(object map[string]any) error {
+	pod, ok := dig(object, "spec", "template", "spec")
+	if !ok {
+		return errors.New("it has no template of pods")
+	}
+	containers, _ := pod["containers"].([]any)
+	var of map[string]any
+	for _, c := range containers {
+		if c, _ := c.(map[string]any); c["name"] == "agent" {
+			of = c
+		}
+	}
+	if of == nil {
+		return nil
+	}
+	of["image"], of["imagePullPolicy"] = image, "⟦=.Values.image.pullPolicy⟧"
+	if err := arguments(of); err != nil {
+		return err
+	}
+	pod["priorityClassName"] = "⟦=.Values.priorityClassName⟧"
+	pod["⟦pullSecrets⟧"] = ""
+	if _, ok := of["resources"]; !ok {
+		return errors.New("the agent has no resources")
+	}
+	of["resources"] = "⟦=toJson .Values.resources⟧"
+	if _, ok := pod["nodeSelector"]; ok {
+		pod["nodeSelector"] = "⟦=toJson .Values.controlPlane.nodeSelector⟧"
+	}
+	for _, probe := range []string{"startupProbe", "livenessProbe", "readinessProbe"} {
+		get, ok := dig(of, probe, "httpGet")
+		if !ok || fmt.Sprint(get["port"]) != "9561" {
+			return fmt.Errorf("the agent's %s does not ask the port 9561", probe)
+		}
+		get["port"] = "⟦=.Values.ports.health⟧"
+	}
+	volumes, _ := pod["volumes"].([]any)
+	for _, v := range volumes {
+		v, _ := v.(map[string]any)
+		name, _ := v["name"].(string)
+		if value, ok := hostPaths[name]; ok {
+			host, ok := dig(v, "hostPath")
+			if !ok {
+				return fmt.Errorf("the volume %s is no path of the host's", name)
+			}
+			host["path"] = "⟦=" + value + "⟧"
+		}
+	}
+	return nil
+}
+
+// arguments marks those that values are for, and adds the places for others.
+func arguments(container map[string]any) error {
+	args, _ := container["args"].([]any)
+	if len(args) == 0 {
+		return errors.New("the agent has no arguments")
+	}
+	leads := false
+	for i, a := range args {
+		name, _, _ := strings.Cut(fmt.Sprint(a), "=")
+		switch name {
+		case "--etcd", "--gateway", "--prometheus":
+			args[i] = "⟦" + strings.TrimPrefix(name, "--") + "⟧"
+			leads = true
+		}
+	}
+	args = append(args, "⟦options⟧")
+	if leads {
+		args = append(args, "⟦leaderOptions⟧")
+	}
+	container["args"] = args
+	return nil
+}
+
+// dig follows keys down.
+func dig(in map[string]any, keys ...string) (map[string]any, bool) {
+	for _, k := range keys {
+		next, ok := in[k].(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		in = next
+	}
+	return in, true
+}
