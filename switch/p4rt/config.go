@@ -194,6 +194,7 @@ func (s *Server) replace(cfg *p4v1.ForwardingPipelineConfig) error {
 	return nil
 }
 
+// goLive makes c what P4Runtime's requests refer to; nil where the program has no P4Info.
 func (s *Server) goLive(c *config) {
 	if s.live != nil {
 		for _, d := range s.live.digestStates {
@@ -201,6 +202,7 @@ func (s *Server) goLive(c *config) {
 		}
 	}
 	s.live, s.saved = c, nil
+	s.source, s.loaded, s.loadedSource = nil, nil, nil
 	s.current.Store(c)
 }
 
@@ -232,6 +234,7 @@ func (s *Server) save(cfg *p4v1.ForwardingPipelineConfig) error {
 		return err
 	}
 	s.saved = c
+	s.loaded, s.loadedSource = nil, nil
 	return nil
 }
 

@@ -46,6 +46,12 @@ type Server struct {
 	live  *config // what the device runs; nil before the first
 	saved *config // VERIFY_AND_SAVE without COMMIT yet: reads and writes refer to it
 
+	// What others than P4Runtime's controllers have set (see Local).
+	source        []byte          // the BMv2 JSON of a program that runs without a P4Info
+	loaded        target.Pipeline // prepared and not yet swapped in; nil for none
+	loadedSource  []byte
+	onReplication func(target.Pipeline)
+
 	current atomic.Pointer[config] // live, for the packet paths, which take no lock
 	dropped atomic.Uint64          // packet-ins and digests that nobody could take
 }

@@ -29,6 +29,7 @@ func (s *Server) Write(_ context.Context, req *p4v1.WriteRequest) (*p4v1.WriteRe
 	for i, u := range req.Updates {
 		outcome[i] = c.write(u)
 	}
+	s.toldOfReplication(c, req.Updates)
 	// What has been acknowledged counts for every packet from then on: a controller takes a
 	// member's role away so that it commits nothing more.
 	if err := c.pipe.Barrier(); err != nil {

@@ -22,6 +22,8 @@ var (
 	ErrNoPipeline  = errors.New("no pipeline is set") // nothing has been committed yet
 	// register, counter or meter index beyond the array
 	ErrOutOfRange = errors.New("index out of range")
+	// no program has been prepared that could be swapped in
+	ErrNothingLoaded = errors.New("no program has been loaded that could be swapped in")
 )
 
 // FieldMatch is the match on one key of a table, in the table's key order. Which fields count

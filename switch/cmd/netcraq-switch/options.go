@@ -36,6 +36,7 @@ type options struct {
 	logLevel   slog.Level
 	logOff     bool
 
+	thrift   thriftOptions
 	grpc     grpcOptions
 	cpuPort  uint32 // 0: none
 	dropPort uint32
@@ -54,6 +55,22 @@ type grpcOptions struct {
 	requireClientCert bool
 }
 
+// thriftOptions are of the Thrift server.
+type thriftOptions struct {
+	port         uint16 // 0: there is none
+	addr         string
+	swapDisabled bool
+}
+
+// listen makes the server's listener.
+func (o *thriftOptions) listen() (net.Listener, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(o.addr, strconv.Itoa(int(o.port))))
+	if err != nil {
+		return nil, fmt.Errorf("listening for Thrift (--thrift-port): %w", err)
+	}
+	return l, nil
+}
+
 type portSpec struct {
 	number uint32
 	iface  string
@@ -61,6 +78,7 @@ type portSpec struct {
 
 const (
 	defaultAddr        = "127.0.0.1:9559"
+	defaultThriftAddr  = "127.0.0.1"
 	defaultDropPort    = 511
 	defaultConnections = 64
 )
@@ -80,7 +98,6 @@ var foreign = []struct {
 	hasValue bool
 	why      string
 }{
-	{"thrift-port", true, "there is no Thrift server; use P4Runtime"},
 	{"nanolog", true, "there is no nanomsg log; use --log-console or --log-file"},
 	{"notifications-addr", true, "there are no nanomsg notifications; digests come over P4Runtime"},
 	{"debugger", false, "there is no debugger"},
@@ -99,8 +116,7 @@ var foreignTarget = []struct {
 	hasValue bool
 	why      string
 }{
-	{"disable-swap", false, "a new program is committed at once"},
-	{"enable-swap", false, "a new program is committed at once"},
+	{"enable-swap", false, "a new program can always be swapped in"},
 	{"dp-grpc-server-addr", true, "frames come from interfaces only"},
 	{"priority-queues", true,
 		"there are no queues: a frame is sent when the program is done with it"},
@@ -263,6 +279,10 @@ func newFlagSets(o *options) *flagSets {
 	o.maxConnections = defaultConnections
 	m.Var(decimal[int]{&o.maxConnections}, "max-connections",
 		"serve P4Runtime to `N` connections at a time; more are refused, or take the place of those that make no call")
+	m.Var(decimal[uint16]{&o.thrift.port}, "thrift-port",
+		"serve Thrift on TCP port `N`, for simple_switch_CLI and p4-utils; without it there is no Thrift")
+	m.StringVar(&o.thrift.addr, "thrift-addr", defaultThriftAddr,
+		"address on which Thrift is served, `HOST`. There is no authentication in Thrift: whoever reaches the port can\nchange everything. BMv2's default is every address of the machine: give 0.0.0.0 for it")
 	m.BoolVar(&o.logConsole, "log-console", false, "log to stdout")
 	m.StringVar(&o.logFile, "log-file", "", "log to `FILE`")
 	m.StringVarP(&f.level, "log-level", "L", "info",
@@ -301,6 +321,8 @@ func newFlagSets(o *options) *flagSets {
 	t.Var(decimal[uint32]{&o.dropPort}, "drop-port", "egress port `N` that means drop")
 	t.Var(decimal[int]{&o.dump}, "dump-packet-data", "")
 	_ = t.MarkHidden("dump-packet-data")
+	t.BoolVar(&o.thrift.swapDisabled, "disable-swap", false,
+		"refuse programs that come over Thrift")
 	for _, x := range foreignTarget {
 		addForeign(t, x.name, x.hasValue)
 	}

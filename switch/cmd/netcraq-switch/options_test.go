@@ -25,16 +25,23 @@ var forms = []struct {
 		"build/basic.json --log-console --thrift-port 9090 -- --grpc-server-addr 0.0.0.0:50051 --cpu-port " +
 		"510 --priority-queues 8",
 		want: options{ports: []portSpec{{1, "s1-eth1"}, {2, "s1-eth2"}}, pcap: "/var/pcaps",
-			json: "build/basic.json", logConsole: true, cpuPort: 510,
+			thrift: thriftOptions{port: 9090}, json: "build/basic.json", logConsole: true, cpuPort: 510,
 			grpc: grpcOptions{addr: "0.0.0.0:50051"}}},
 	{line: "-i 1@s1-eth1 --pcap=pcap --thrift-port 9090 --nanolog ipc:///tmp/bm-1-log.ipc --device-id 1 " +
 		"l2.json --debugger --log-console -- --grpc-server-addr 0.0.0.0:9559",
 		want: options{ports: []portSpec{{1, "s1-eth1"}}, pcap: "pcap", deviceID: 1, json: "l2.json",
-			logConsole: true, grpc: grpcOptions{addr: "0.0.0.0:9559"}}},
+			thrift: thriftOptions{port: 9090}, logConsole: true, grpc: grpcOptions{addr: "0.0.0.0:9559"}}},
 	{line: "--device-id 1 -i 1@s1-eth1 --thrift-port 44321 --notifications-addr ipc:///tmp/bmv2-1.ipc " +
 		"--log-console -Lwarn --no-p4 -- --cpu-port 255 --grpc-server-addr 0.0.0.0:50001",
 		want: options{ports: []portSpec{{1, "s1-eth1"}}, deviceID: 1, noP4: true, logConsole: true,
-			cpuPort: 255, grpc: grpcOptions{addr: "0.0.0.0:50001"}}},
+			thrift: thriftOptions{port: 44321}, cpuPort: 255, grpc: grpcOptions{addr: "0.0.0.0:50001"}}},
+
+	{line: "--thrift-port 9091 p.json", want: options{thrift: thriftOptions{port: 9091},
+		json: "p.json"}},
+	{line: "--thrift-port 9091 --thrift-addr 0.0.0.0 p.json -- --disable-swap", ours: true,
+		want: options{thrift: thriftOptions{port: 9091, addr: "0.0.0.0", swapDisabled: true},
+			json: "p.json"}},
+	{line: "--thrift-port 65536 p.json", refused: "it is too large", ours: true},
 
 	{line: "--pcap dir p.json", want: options{pcap: "dir", json: "p.json"}},
 	{line: "--pcap=dir p.json", want: options{pcap: "dir", json: "p.json"}},
@@ -60,7 +67,7 @@ var forms = []struct {
 		want: options{logFile: "log", json: "p.json"}},
 	{line: "--debugger-addr ipc:///tmp/x p.json", want: options{json: "p.json"}},
 	{line: "p.json -- --disable-swap --max-mc-groups 5 --max-l1-entries 5 --max-l2-entries 5 --dp-grpc-server-addr 0.0.0.0:1",
-		want: options{json: "p.json"}},
+		want: options{json: "p.json", thrift: thriftOptions{swapDisabled: true}}},
 	{line: "-h", want: options{help: true}, ours: true}, // as the test asks BMv2 with --help
 	{line: "--no-p4 -v", want: options{version: true, noP4: true}},
 	{line: "--json-version", want: options{jsonVer: true}},
@@ -106,6 +113,9 @@ func TestCommandLines(t *testing.T) {
 		}
 		if want.grpc.addr == "" {
 			want.grpc.addr = defaultAddr
+		}
+		if want.thrift.addr == "" {
+			want.thrift.addr = defaultThriftAddr
 		}
 		if want.dropPort == 0 {
 			want.dropPort = defaultDropPort

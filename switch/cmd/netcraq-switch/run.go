@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/netcraq/netcraq/switch/bmthrift"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf"
 	"github.com/netcraq/netcraq/switch/engineselect"
@@ -152,6 +153,13 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer listener.Close()
+	var forThrift net.Listener
+	if o.thrift.port != 0 {
+		if forThrift, err = o.thrift.listen(); err != nil {
+			return err
+		}
+		defer forThrift.Close()
+	}
 
 	dev, err := startEngine(o, log, popts)
 	if err != nil {
@@ -159,7 +167,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	}
 	defer dev.Close()
 	server := p4rt.New(dev, p4rt.Options{DeviceID: o.deviceID, Log: log})
-	if err := program.load(dev, server); err != nil {
+	if err := program.load(server); err != nil {
 		return err
 	}
 	for _, p := range o.ports {
@@ -174,6 +182,13 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	failed := make(chan error, 1)
 	go func() { failed <- gs.Serve(connections.Listen(listener)) }()
 	defer gs.Stop()
+	if forThrift != nil {
+		ts := bmthrift.New(dev, server.Local(), bmthrift.Options{DeviceID: o.deviceID,
+			SwapDisabled: o.thrift.swapDisabled, Log: log})
+		go func() { _ = ts.Serve(forThrift) }()
+		defer ts.Close()
+		log.Info("Thrift is served", "address", forThrift.Addr())
+	}
 	if o.grpc.addr == defaultAddr {
 		log.Info(
 			"P4Runtime is served on this machine only; give --grpc-server-addr after -- for others")
@@ -257,6 +272,7 @@ func portOptions(o *options, log *slog.Logger) (ports.Options, func(), error) {
 // startProgram is the program that the switch starts with; nil parts where there is none.
 type startProgram struct {
 	prog   *bmv2json.Program
+	json   []byte                         // of prog
 	config *p4v1.ForwardingPipelineConfig // with a P4Info
 }
 
@@ -273,7 +289,7 @@ func readProgram(o *options) (*startProgram, error) {
 		return nil, fmt.Errorf("the program %s: %w", o.json, err)
 	}
 	if o.p4info == "" {
-		return &startProgram{prog: prog}, nil
+		return &startProgram{prog: prog, json: data}, nil
 	}
 	text, err := os.ReadFile(o.p4info)
 	if err != nil {
@@ -286,11 +302,11 @@ func readProgram(o *options) (*startProgram, error) {
 			return nil, fmt.Errorf("%s is no P4Info: %w", o.p4info, textErr)
 		}
 	}
-	return &startProgram{prog: prog, config: &p4v1.ForwardingPipelineConfig{P4Info: info,
+	return &startProgram{prog: prog, json: data, config: &p4v1.ForwardingPipelineConfig{P4Info: info,
 		P4DeviceConfig: data}}, nil
 }
 
-func (p *startProgram) load(dev target.Device, server *p4rt.Server) error {
+func (p *startProgram) load(server *p4rt.Server) error {
 	switch {
 	case p.prog == nil:
 		return nil
@@ -299,7 +315,7 @@ func (p *startProgram) load(dev target.Device, server *p4rt.Server) error {
 			return fmt.Errorf("loading the program: %w", err)
 		}
 	default:
-		if err := dev.Commit(p.prog); err != nil {
+		if err := server.Start(p.prog, p.json); err != nil {
 			return fmt.Errorf("loading the program: %w", err)
 		}
 	}

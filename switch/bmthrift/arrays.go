@@ -1,0 +1,461 @@
+package bmthrift
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// maxCells is how many cells of a register are read or written by one call.
+const maxCells = 1 << 22
+
+func counterFailure(err error) error {
+	if err == nil {
+		return nil
+	}
+	code := arrayFailure(err, standard.CounterCode_INVALID_COUNTER_NAME,
+		standard.CounterCode_INVALID_INDEX, standard.CounterCode_ERROR)
+	return &explained{&standard.CounterError{Code: code}, err.Error()}
+}
+
+func countOf(v *standard.CounterValue) (target.CounterData, error) {
+	if v == nil || v.Packets < 0 || v.Bytes < 0 {
+		return target.CounterData{}, fmt.Errorf("a count is not negative: %w", target.ErrInvalid)
+	}
+	return target.CounterData{Packets: uint64(v.Packets), Bytes: uint64(v.Bytes)}, nil
+}
+
+func counted64(d target.CounterData) *standard.CounterValue {
+	return &standard.CounterValue{Bytes: int64(min(d.Bytes, math.MaxInt64)),
+		Packets: int64(min(d.Packets, math.MaxInt64))}
+}
+
+// BmCounterRead implements the call of that name.
+func (h *handler) BmCounterRead(_ context.Context, cxt int32, name string,
+	index int32) (out *standard.CounterValue, err error) {
+	err = h.read(cxt, func(p target.Pipeline) error {
+		d, err := p.ReadCounter(name, int(index))
+		out = counted64(d)
+		return counterFailure(err)
+	})
+	return out, h.refused("bm_counter_read", err)
+}
+
+// BmCounterWrite implements the call of that name.
+func (h *handler) BmCounterWrite(_ context.Context, cxt int32, name string, index int32,
+	value *standard.CounterValue) error {
+	return h.refused("bm_counter_write", h.write(cxt, func(p target.Pipeline) error {
+		d, err := countOf(value)
+		if err == nil {
+			err = p.WriteCounter(name, int(index), d)
+		}
+		return counterFailure(err)
+	}))
+}
+
+// BmCounterResetAll implements the call of that name.
+func (h *handler) BmCounterResetAll(_ context.Context, cxt int32, name string) error {
+	return h.refused("bm_counter_reset_all", h.write(cxt, func(p target.Pipeline) error {
+		c := h.prog.Counter(name)
+		if c == nil || c.Direct {
+			return counterFailure(fmt.Errorf("counter array %q: %w", name, target.ErrNotFound))
+		}
+		for i := range c.Size {
+			if err := p.WriteCounter(name, i, target.CounterData{}); err != nil {
+				return counterFailure(err)
+			}
+		}
+		return nil
+	}))
+}
+
+// counting finds an entry of a table with direct counters.
+func (h *handler) counting(p target.Pipeline, table string,
+	handle standard.Handle) (*target.TableEntry, error) {
+	t, hs, i, err := h.entry(p, table, handle)
+	if err != nil {
+		return nil, err
+	}
+	if !t.WithCounters {
+		return nil, tableError(standard.TableCode_COUNTERS_DISABLED,
+			"table %s has no direct counters", table)
+	}
+	return &hs.slots[i].entry, nil
+}
+
+// BmMtReadCounter implements the call of that name.
+func (h *handler) BmMtReadCounter(_ context.Context, cxt int32, table string,
+	handle standard.Handle) (out *standard.CounterValue, err error) {
+	err = h.read(cxt, func(p target.Pipeline) error {
+		e, err := h.counting(p, table, handle)
+		if err != nil {
+			return err
+		}
+		d, err := p.DirectCounter(table, e)
+		out = counted64(d)
+		return tableFailure(err, standard.TableCode_INVALID_HANDLE, standard.TableCode_ERROR)
+	})
+	return out, h.refused("bm_mt_read_counter", err)
+}
+
+// BmMtWriteCounter implements the call of that name.
+func (h *handler) BmMtWriteCounter(_ context.Context, cxt int32, table string,
+	handle standard.Handle, value *standard.CounterValue) error {
+	return h.refused("bm_mt_write_counter", h.write(cxt, func(p target.Pipeline) error {
+		e, err := h.counting(p, table, handle)
+		if err != nil {
+			return err
+		}
+		d, err := countOf(value)
+		if err == nil {
+			err = p.SetDirectCounter(table, e, d)
+		}
+		return tableFailure(err, standard.TableCode_INVALID_HANDLE, standard.TableCode_ERROR)
+	}))
+}
+
+// BmMtResetCounters implements the call of that name.
+func (h *handler) BmMtResetCounters(_ context.Context, cxt int32, table string) error {
+	return h.refused("bm_mt_reset_counters", h.write(cxt, func(p target.Pipeline) error {
+		t, _, all, err := h.entries(p, table)
+		if err != nil {
+			return err
+		}
+		if !t.WithCounters {
+			return tableError(standard.TableCode_COUNTERS_DISABLED,
+				"table %s has no direct counters", table)
+		}
+		for i := range all {
+			err := p.SetDirectCounter(table, &all[i], target.CounterData{})
+			if err != nil {
+				return tableFailure(err, standard.TableCode_ERROR, standard.TableCode_ERROR)
+			}
+		}
+		return nil
+	}))
+}
+
+// Mistakes in the rates of a meter.
+var (
+	errRatesList = errors.New("a meter takes two rates, the committed and the peak one")
+	errRate      = errors.New("a rate is a number of units in a microsecond, not negative")
+	errBurst     = errors.New("a burst is not negative")
+)
+
+// ratesOf reads the rates of a meter. None at all means that every packet is green.
+func ratesOf(m *bmv2json.Meter, rates []*standard.MeterRate) (*target.MeterConfig, error) {
+	want := 2
+	if m != nil && m.Rates > 0 {
+		want = m.Rates
+	}
+	if len(rates) == 0 {
+		return nil, nil
+	}
+	if len(rates) != want || len(rates) > 2 {
+		return nil, errRatesList
+	}
+	var out [2]target.MeterRate
+	for i, r := range rates {
+		perSecond := math.Round(r.UnitsPerMicros * 1e6)
+		switch {
+		case !(perSecond >= 0 && perSecond < math.MaxInt64): // NaN is neither
+			return nil, errRate
+		case r.BurstSize < 0:
+			return nil, errBurst
+		}
+		out[i] = target.MeterRate{PerSecond: uint64(perSecond), Burst: uint64(r.BurstSize)}
+	}
+	if len(rates) == 1 {
+		out[1] = out[0]
+	}
+	return &target.MeterConfig{Committed: out[0], Peak: out[1]}, nil
+}
+
+func rated(c *target.MeterConfig) []*standard.MeterRate {
+	out := []*standard.MeterRate{}
+	if c == nil {
+		return out
+	}
+	for _, r := range []target.MeterRate{c.Committed, c.Peak} {
+		out = append(out, &standard.MeterRate{UnitsPerMicros: float64(r.PerSecond) / 1e6,
+			BurstSize: int32(min(r.Burst, math.MaxInt32))})
+	}
+	return out
+}
+
+func meterFailure(err error) error {
+	if err == nil {
+		return nil
+	}
+	code := arrayFailure(err, standard.MeterCode_INVALID_METER_NAME,
+		standard.MeterCode_INVALID_INDEX, standard.MeterCode_ERROR)
+	switch {
+	case errors.Is(err, errRatesList):
+		code = standard.MeterCode_BAD_RATES_LIST
+	case errors.Is(err, errRate):
+		code = standard.MeterCode_INVALID_INFO_RATE_VALUE
+	case errors.Is(err, errBurst):
+		code = standard.MeterCode_INVALID_BURST_SIZE_VALUE
+	}
+	return &explained{&standard.MeterError{Code: code}, err.Error()}
+}
+
+// setRates sets the rates of count meters of an array from first on; of all if count is negative.
+func (h *handler) setRates(p target.Pipeline, name string, first, count int,
+	rates []*standard.MeterRate) error {
+	m := h.prog.Meter(name)
+	if m == nil || m.Direct {
+		return meterFailure(fmt.Errorf("meter array %q: %w", name, target.ErrNotFound))
+	}
+	if count < 0 {
+		count = m.Size
+	}
+	c, err := ratesOf(m, rates)
+	for i := first; i < first+count && err == nil; i++ {
+		err = p.WriteMeter(name, i, c)
+	}
+	return meterFailure(err)
+}
+
+// BmMeterArraySetRates implements the call of that name.
+func (h *handler) BmMeterArraySetRates(_ context.Context, cxt int32, name string,
+	rates []*standard.MeterRate) error {
+	return h.refused("bm_meter_array_set_rates", h.write(cxt, func(p target.Pipeline) error {
+		return h.setRates(p, name, 0, -1, rates)
+	}))
+}
+
+// BmMeterSetRates implements the call of that name.
+func (h *handler) BmMeterSetRates(_ context.Context, cxt int32, name string, index int32,
+	rates []*standard.MeterRate) error {
+	return h.refused("bm_meter_set_rates", h.write(cxt, func(p target.Pipeline) error {
+		return h.setRates(p, name, int(index), 1, rates)
+	}))
+}
+
+// BmMeterGetRates implements the call of that name.
+func (h *handler) BmMeterGetRates(_ context.Context, cxt int32, name string,
+	index int32) (out []*standard.MeterRate, err error) {
+	err = h.read(cxt, func(p target.Pipeline) error {
+		c, err := p.ReadMeter(name, int(index))
+		out = rated(c)
+		return meterFailure(err)
+	})
+	return out, h.refused("bm_meter_get_rates", err)
+}
+
+// metered finds an entry of a table with direct meters.
+func (h *handler) metered(p target.Pipeline, table string,
+	handle standard.Handle) (*bmv2json.Table, *target.TableEntry, error) {
+	t, hs, i, err := h.entry(p, table, handle)
+	if err != nil {
+		return nil, nil, err
+	}
+	if t.DirectMeter == nil {
+		return nil, nil, tableError(standard.TableCode_METERS_DISABLED,
+			"table %s has no direct meters", table)
+	}
+	return t, &hs.slots[i].entry, nil
+}
+
+// BmMtSetMeterRates implements the call of that name.
+func (h *handler) BmMtSetMeterRates(_ context.Context, cxt int32, table string,
+	handle standard.Handle, rates []*standard.MeterRate) error {
+	return h.refused("bm_mt_set_meter_rates", h.write(cxt, func(p target.Pipeline) error {
+		t, e, err := h.metered(p, table, handle)
+		if err != nil {
+			return err
+		}
+		c, err := ratesOf(t.DirectMeter, rates)
+		if err != nil {
+			return tableError(standard.TableCode_INVALID_METER_OPERATION, "%v", err)
+		}
+		return tableFailure(p.SetDirectMeter(table, e, c), standard.TableCode_INVALID_HANDLE,
+			standard.TableCode_ERROR)
+	}))
+}
+
+// BmMtGetMeterRates implements the call of that name.
+func (h *handler) BmMtGetMeterRates(_ context.Context, cxt int32, table string,
+	handle standard.Handle) (out []*standard.MeterRate, err error) {
+	err = h.read(cxt, func(p target.Pipeline) error {
+		_, e, err := h.metered(p, table, handle)
+		if err != nil {
+			return err
+		}
+		c, err := p.DirectMeter(table, e)
+		out = rated(c)
+		return tableFailure(err, standard.TableCode_INVALID_HANDLE, standard.TableCode_ERROR)
+	})
+	return out, h.refused("bm_mt_get_meter_rates", err)
+}
+
+func registerFailure(err error) error {
+	if err == nil {
+		return nil
+	}
+	code := arrayFailure(err, standard.RegisterCode_INVALID_REGISTER_NAME,
+		standard.RegisterCode_INVALID_INDEX, standard.RegisterCode_ERROR)
+	return &explained{&standard.RegisterError{Code: code}, err.Error()}
+}
+
+// register finds a register array.
+func (h *handler) register(name string) (*bmv2json.Register, error) {
+	r := h.prog.Register(name)
+	if r == nil {
+		return nil, registerFailure(fmt.Errorf("register %q: %w", name, target.ErrNotFound))
+	}
+	return r, nil
+}
+
+// numberOf is the value of a cell. What 64 bits cannot say is an error, and never a part of it.
+func numberOf(r *bmv2json.Register, b []byte) (int64, error) {
+	for len(b) > 8 {
+		if b[0] != 0 {
+			return 0, registerFailure(fmt.Errorf(
+				"a value of register %s has more than 64 bits, which Thrift has no number for; read it over P4Runtime",
+				r.Name))
+		}
+		b = b[1:]
+	}
+	var wide [8]byte
+	copy(wide[8-len(b):], b)
+	v := binary.BigEndian.Uint64(wide[:])
+	if r.Signed && r.Width < 64 {
+		return int64(v<<(64-r.Width)) >> (64 - r.Width), nil
+	}
+	return int64(v), nil
+}
+
+// cellOf is a number as a cell of the register has it: its lowest bits, as in BMv2.
+func cellOf(r *bmv2json.Register, v int64) []byte {
+	out := make([]byte, bytesOf(r.Width))
+	sign := byte(0)
+	if v < 0 {
+		sign = 0xff
+	}
+	for i := range out {
+		if shift := 8 * (len(out) - 1 - i); shift < 64 {
+			out[i] = byte(v >> shift)
+		} else {
+			out[i] = sign
+		}
+	}
+	if spare := len(out)*8 - r.Width; spare > 0 {
+		out[0] &= 0xff >> spare
+	}
+	return out
+}
+
+// BmRegisterRead implements the call of that name.
+func (h *handler) BmRegisterRead(_ context.Context, cxt int32, name string,
+	index int32) (v int64, err error) {
+	err = h.read(cxt, func(p target.Pipeline) error {
+		r, err := h.register(name)
+		if err != nil {
+			return err
+		}
+		b, err := p.ReadRegister(name, int(index))
+		if err != nil {
+			return registerFailure(err)
+		}
+		v, err = numberOf(r, b)
+		return err
+	})
+	return v, h.refused("bm_register_read", err)
+}
+
+// BmRegisterReadAll implements the call of that name.
+func (h *handler) BmRegisterReadAll(_ context.Context, cxt int32, name string) (out []int64,
+	err error) {
+	out = []int64{}
+	err = h.read(cxt, func(p target.Pipeline) error {
+		r, err := h.register(name)
+		if err != nil {
+			return err
+		}
+		if err := few(r, r.Size); err != nil {
+			return err
+		}
+		const chunk = 1 << 16
+		for first := 0; first < r.Size; first += chunk {
+			cells, err := p.ReadRegisters(name, first, min(chunk, r.Size-first))
+			if err != nil {
+				return registerFailure(err)
+			}
+			for _, b := range cells {
+				v, err := numberOf(r, b)
+				if err != nil {
+					return err
+				}
+				out = append(out, v)
+			}
+		}
+		return nil
+	})
+	return out, h.refused("bm_register_read_all", err)
+}
+
+// few refuses calls that would take too long or too much.
+func few(r *bmv2json.Register, cells int) error {
+	if cells > maxCells {
+		return registerFailure(fmt.Errorf(
+			"%d cells of register %s are more than the %d that one call takes", cells, r.Name,
+			maxCells))
+	}
+	return nil
+}
+
+// BmRegisterWrite implements the call of that name.
+func (h *handler) BmRegisterWrite(_ context.Context, cxt int32, name string, index int32,
+	value int64) error {
+	return h.refused("bm_register_write", h.write(cxt, func(p target.Pipeline) error {
+		r, err := h.register(name)
+		if err != nil {
+			return err
+		}
+		return registerFailure(p.WriteRegister(name, int(index), cellOf(r, value)))
+	}))
+}
+
+// BmRegisterWriteRange implements the call of that name: the range ends before its end.
+func (h *handler) BmRegisterWriteRange(_ context.Context, cxt int32, name string,
+	first, end int32, value int64) error {
+	return h.refused("bm_register_write_range", h.write(cxt, func(p target.Pipeline) error {
+		r, err := h.register(name)
+		if err != nil {
+			return err
+		}
+		if first < 0 || end < first || int(end) > r.Size {
+			return registerFailure(fmt.Errorf("cells %d to %d of register %s, which has %d: %w",
+				first, end, name, r.Size, target.ErrOutOfRange))
+		}
+		if err := few(r, int(end-first)); err != nil {
+			return err
+		}
+		cell := cellOf(r, value)
+		for i := first; i < end; i++ {
+			if err := p.WriteRegister(name, int(i), cell); err != nil {
+				return registerFailure(err)
+			}
+		}
+		return nil
+	}))
+}
+
+// BmRegisterReset implements the call of that name.
+func (h *handler) BmRegisterReset(_ context.Context, cxt int32, name string) error {
+	return h.refused("bm_register_reset", h.write(cxt, func(p target.Pipeline) error {
+		r, err := h.register(name)
+		if err != nil {
+			return err
+		}
+		return registerFailure(p.FillRegister(name, cellOf(r, 0)))
+	}))
+}

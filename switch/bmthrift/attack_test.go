@@ -1,0 +1,170 @@
+package bmthrift_test
+
+import (
+	"encoding/binary"
+	"io"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+)
+
+// header begins a call of the service "standard".
+func header(name string) []byte {
+	name = "standard:" + name
+	b := []byte{0x80, 1, 0, 1}
+	b = binary.BigEndian.AppendUint32(b, uint32(len(name)))
+	b = append(b, name...)
+	return binary.BigEndian.AppendUint32(b, 1)
+}
+
+// field begins a field of a struct.
+func field(kind byte, id uint16, rest ...byte) []byte {
+	return append([]byte{kind, byte(id >> 8), byte(id)}, rest...)
+}
+
+const (
+	kindI32, kindString, kindStruct, kindList = 8, 11, 12, 15
+)
+
+func join(parts ...[]byte) (out []byte) {
+	for _, p := range parts {
+		out = append(out, p...)
+	}
+	return out
+}
+
+// TestAttackers sends what no client sends. Each connection is ended or answered, nobody waits
+// for it, and no more memory is taken than what has been sent.
+func TestAttackers(t *testing.T) {
+	w := newWorld(t)
+	good := w.dial(t)
+	size := func(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+	deep := field(kindStruct, 1)
+	for range 500 {
+		deep = append(deep, field(kindStruct, 1)...)
+	}
+	random := make([]byte, 4096)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range random {
+		random[i] = byte(r.Uint32())
+	}
+	for what, sent := range map[string][]byte{
+		"HTTP":                        []byte("GET / HTTP/1.1\r\nHost: switch\r\n\r\n"),
+		"TLS":                         {22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3},
+		"random":                      random,
+		"zeros":                       make([]byte, 1<<16),
+		"ones":                        {255, 255, 255, 255, 255, 255, 255, 255},
+		"a name of 2 GB":              {0x80, 1, 0, 1, 0x7f, 255, 255, 255, 'x'},
+		"a negative name":             {0x80, 1, 0, 1, 255, 255, 255, 255, 'x'},
+		"an unversioned name of 2 GB": {0x7f, 255, 255, 255},
+		"no service":                  join([]byte{0x80, 1, 0, 1}, size(4), []byte("ping"), size(1), []byte{0}),
+		"another service": join([]byte{0x80, 1, 0, 1}, size(9), []byte("root:ping"), size(1),
+			[]byte{0}),
+		"a string of 2 GB": join(header("bm_load_new_config"),
+			field(kindString, 1, 0x7f, 255, 255, 255), []byte("{")),
+		"a string of 15 MB and its beginning": join(header("bm_load_new_config"),
+			field(kindString, 1), size(15<<20), []byte("{")),
+		"a list of 2 G fields": join(header("bm_mt_add_entry"),
+			field(kindList, 3, kindStruct, 0x7f, 255, 255, 255)),
+		"a list of 16 M fields": join(header("bm_mt_add_entry"),
+			field(kindList, 3, kindStruct, 1, 0, 0, 0)),
+		"a list of -1 fields": join(header("bm_mt_add_entry"),
+			field(kindList, 3, kindStruct, 255, 255, 255, 255)),
+		"structs in structs": join(header("bm_swap_configs"), deep),
+		"another type": join(header("bm_mt_get_num_entries"),
+			field(kindString, 1), size(1), []byte("x"), []byte{0}),
+		"an unknown type": join(header("bm_mt_get_num_entries"), field(99, 1, 1, 2, 3, 4)),
+		"an answer":       join([]byte{0x80, 1, 0, 2}, size(11), []byte("standard:x0"), size(1)),
+	} {
+		t.Run(what, func(t *testing.T) {
+			before := allocated()
+			c, err := net.Dial("tcp", w.thrift)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+			_, _ = c.Write(sent)
+			_ = c.(*net.TCPConn).CloseWrite()
+			_, err = io.Copy(io.Discard, c)
+			if e, ok := err.(net.Error); ok && e.Timeout() {
+				t.Error("the connection is open, and nothing comes")
+			}
+			if took := int64(allocated()) - int64(before); took > 8<<20 {
+				t.Errorf("%d bytes were allocated for the %d that were sent", took, len(sent))
+			}
+			if _, err := good.BmMtGetNumEntries(t.Context(), 0, "MyIngress.forward"); err != nil {
+				t.Errorf("another client: %v", err)
+			}
+		})
+	}
+}
+
+// allocated is how many bytes have been allocated so far.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
+}
+
+// TestManyConnections opens more connections than there may be: those that say nothing make room,
+// and one that has just been used stays.
+func TestManyConnections(t *testing.T) {
+	w := newWorld(t)
+	for range 3 {
+		var open []net.Conn
+		for range 100 {
+			c, err := net.Dial("tcp", w.thrift)
+			if err != nil {
+				t.Fatal(err)
+			}
+			open = append(open, c)
+			_, _ = c.Write(header("bm_swap_configs")[:10]) // the beginning of a message
+		}
+		c := w.dial(t)
+		if _, err := c.BmMtGetEntries(t.Context(), 0, "MyIngress.fixed"); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range open {
+			_ = c.Close()
+		}
+		if _, err := c.BmMtGetEntries(t.Context(), 0, "MyIngress.fixed"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestUnreadAnswers leaves answers unread: whoever does so holds nobody up.
+func TestUnreadAnswers(t *testing.T) {
+	w := newWorld(t)
+	c, err := net.Dial("tcp", w.thrift)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const array = "MyIngress.objects" // an answer of half a megabyte
+	call := join(header("bm_register_read_all"), field(kindI32, 1, 0, 0, 0, 0),
+		field(kindString, 2, 0, 0, 0, byte(len(array))), []byte(array), []byte{0})
+	_ = c.SetWriteDeadline(time.Now().Add(2 * time.Second))
+	for range 64 {
+		if _, err := c.Write(call); err != nil {
+			break // the server reads no more of it
+		}
+	}
+	good := w.dial(t)
+	began := time.Now()
+	if err := good.BmRegisterWrite(t.Context(), 0, "MyIngress.narrow", 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := good.BmMtAddEntry(t.Context(), 0, "MyIngress.forward",
+		standard.MatchKey{exact(mac...)}, "MyIngress.drop", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("another client waited %v", took)
+	}
+}

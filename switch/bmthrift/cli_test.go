@@ -1,0 +1,129 @@
+package bmthrift_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestCLI gives the files in testdata to BMv2's own simple_switch_CLI and bm_CLI. Each is a
+// conversation: commands, and below a command what must be in the answer, one thing to a line.
+func TestCLI(t *testing.T) {
+	for name := range conversations(t) {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(w *world) { w.noP4 = true })
+			commands, want := conversation(t, name)
+			answers := converse(t, name, w.thrift, commands)
+			for i, c := range commands {
+				for _, x := range want[i] {
+					if !strings.Contains(answers[i], x) {
+						t.Errorf("%s:\n%s\nwithout %q", c, answers[i], x)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestCLILikeBMv2 has the conversations with BMv2's simple_switch too: the answers are the same.
+func TestCLILikeBMv2(t *testing.T) {
+	binary, err := exec.LookPath("simple_switch")
+	if err != nil {
+		t.Skipf("BMv2 is not installed: %v", err)
+	}
+	for name := range conversations(t) {
+		t.Run(name, func(t *testing.T) {
+			l := listen(t)
+			address := l.Addr().String()
+			_ = l.Close()
+			_, port, _ := net.SplitHostPort(address)
+			ctx, cancel := context.WithCancel(t.Context())
+			cmd := exec.CommandContext(ctx, binary, "--thrift-port", port, "--device-id", "1",
+				"--notifications-addr", "ipc://"+t.TempDir()+"/notifications", program+".json",
+				"--", "--enable-swap")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { cancel(); _ = cmd.Wait() }()
+			for range 200 {
+				c, err := net.Dial("tcp", address)
+				if err == nil {
+					_ = c.Close()
+					break
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			commands, _ := conversation(t, name)
+			want := converse(t, name, address, commands)
+			w := newWorld(t, func(w *world) { w.noP4 = true })
+			for i, got := range converse(t, name, w.thrift, commands) {
+				if got != want[i] {
+					t.Errorf("%s:\n%s\nBMv2 says\n%s", commands[i], got, want[i])
+				}
+			}
+		})
+	}
+}
+
+// conversations are the files, by name.
+func conversations(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no conversations: %v", err)
+	}
+	out := map[string]string{}
+	for _, f := range files {
+		out[strings.TrimSuffix(filepath.Base(f), ".txt")] = f
+	}
+	return out
+}
+
+// conversation reads a file: its commands, and what each answer must have.
+func conversation(t *testing.T, name string) (commands []string, want [][]string) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + name + ".txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		if c, ok := strings.CutPrefix(line, "> "); ok {
+			commands, want = append(commands, c), append(want, nil)
+		} else if len(want) > 0 {
+			want[len(want)-1] = append(want[len(want)-1], strings.TrimSpace(line))
+		}
+	}
+	return commands, want
+}
+
+// converse gives commands to the CLI and returns its answers.
+func converse(t *testing.T, name, address string, commands []string) []string {
+	t.Helper()
+	cli := "simple_switch_CLI"
+	if strings.HasPrefix(name, "bm_CLI") {
+		cli = "bm_CLI"
+	}
+	binary, err := exec.LookPath(cli)
+	if err != nil {
+		t.Skipf("%s is not installed: %v", cli, err)
+	}
+	_, port, _ := net.SplitHostPort(address)
+	ctx, cancel := context.WithTimeout(t.Context(), 120*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "--thrift-port", port)
+	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cli, err, out)
+	}
+	answers := strings.Split(string(out), "RuntimeCmd: ")
+	if len(answers) < len(commands)+1 {
+		t.Fatalf("%d answers to %d commands:\n%s", len(answers)-1, len(commands), out)
+	}
+	return answers[1 : len(commands)+1]
+}

@@ -1,0 +1,27 @@
+// Package bmthrift serves the Thrift interface of BMv2's simple_switch over any [target.Device],
+// for what talks to BMv2 so: simple_switch_CLI, bm_CLI, p4-utils' controllers. The interface is
+// described in idl; `go generate` makes gen of it, and needs thrift-compiler.
+//
+// The state behind it is that of P4Runtime (see p4rt.Local). What BMv2 gives a handle (entries,
+// members, groups, nodes of multicast groups) gets one here, wherever it came from:
+//
+//   - an entry the lowest number that is free in its table, with a count of how often the number
+//     has been used in the bits above 24, as in BMv2;
+//   - a member or a group its id in P4Runtime less one: ids begin at 1 there, handles at 0 here;
+//   - a node of a group that P4Runtime made: one for each replication id in it.
+//
+// Priorities are turned round: the smallest wins here, the largest in P4Runtime. 2147483647 less
+// the one is the other, as in BMv2.
+//
+// The interface knows codes for errors, and no text; what was wrong is logged.
+//
+// Whoever can connect can do everything, as in BMv2: there is no authentication in the protocol. So
+// the server listens on the loopback address unless it is told otherwise. It bounds connections,
+// messages, lists and the time that a message may take (see [Server]).
+package bmthrift
+
+//go:generate thrift --gen go:package_prefix=github.com/netcraq/netcraq/switch/bmthrift/gen/,skip_remote -out gen idl/standard.thrift
+//go:generate thrift --gen go:package_prefix=github.com/netcraq/netcraq/switch/bmthrift/gen/,skip_remote -out gen idl/simple_pre.thrift
+//go:generate thrift --gen go:package_prefix=github.com/netcraq/netcraq/switch/bmthrift/gen/,skip_remote -out gen idl/simple_pre_lag.thrift
+//go:generate thrift --gen go:package_prefix=github.com/netcraq/netcraq/switch/bmthrift/gen/,skip_remote -out gen idl/simple_switch.thrift
+//go:generate gofmt -w gen

@@ -1,0 +1,68 @@
+package bmthrift
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// explained is an error of the protocol, a code, with the text that it has no room for.
+type explained struct {
+	error // the exception, as it is sent
+	why   string
+}
+
+func (e *explained) Error() string { return e.why }
+func (e *explained) Unwrap() error { return e.error }
+
+func tableError(code standard.TableCode, format string, args ...any) error {
+	return &explained{&standard.TableError{Code: code}, fmt.Sprintf(format, args...)}
+}
+
+// tableCodes are the codes of what engines report, where a call has none of its own.
+var tableCodes = []struct {
+	err  error
+	code standard.TableCode
+}{
+	{target.ErrFull, standard.TableCode_TABLE_FULL},
+	{target.ErrExists, standard.TableCode_DUPLICATE_ENTRY},
+	{target.ErrImmutable, standard.TableCode_IMMUTABLE_TABLE_ENTRIES},
+}
+
+// tableFailure makes the exception for err. notFound and invalid are the codes of what an engine
+// calls so.
+func tableFailure(err error, notFound, invalid standard.TableCode) error {
+	if err == nil {
+		return nil
+	}
+	var own *standard.TableError
+	if errors.As(err, &own) {
+		return err
+	}
+	code := standard.TableCode_ERROR
+	switch {
+	case errors.Is(err, target.ErrNotFound):
+		code = notFound
+	case errors.Is(err, target.ErrInvalid):
+		code = invalid
+	}
+	for _, c := range tableCodes {
+		if errors.Is(err, c.err) {
+			code = c.code
+		}
+	}
+	return &explained{&standard.TableError{Code: code}, err.Error()}
+}
+
+// arrayFailure picks the code of a failure at a counter, meter or register.
+func arrayFailure[C any](err error, name, index, other C) C {
+	switch {
+	case errors.Is(err, target.ErrNotFound):
+		return name
+	case errors.Is(err, target.ErrOutOfRange):
+		return index
+	}
+	return other
+}

@@ -1,0 +1,179 @@
+package bmthrift
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// handler answers calls. What it keeps beside the device's state is guarded by the state's own
+// lock: it is touched in State.Read and State.Write alone.
+type handler struct {
+	dev   target.Device
+	state State
+	opts  Options
+	log   *slog.Logger
+	port  int
+	began time.Time // when the device's clock was 0
+
+	prog    *bmv2json.Program // to which the following belongs
+	handles map[string]*handles
+	mc      *multicast
+}
+
+func newHandler(dev target.Device, state State, opts Options, log *slog.Logger) *handler {
+	h := &handler{dev: dev, state: state, opts: opts, log: log,
+		began: time.Now().Add(-dev.Now())}
+	state.OnReplication(func(p target.Pipeline) {
+		if h.prog == p.Program() {
+			h.mc.follow(p)
+		}
+	})
+	return h
+}
+
+// refused ends a call: with its error as the protocol has it, and its text in the log.
+func (h *handler) refused(call string, err error) error {
+	if err == nil {
+		return nil
+	}
+	h.log.Info("Thrift call refused", "call", call, "err", err)
+	var e *explained
+	if errors.As(err, &e) {
+		return e.error
+	}
+	return thrift.NewTApplicationException(thrift.INTERNAL_ERROR, call+": "+err.Error())
+}
+
+// errContext is what is said of contexts that there are not.
+var errContext = errors.New("a switch has one context, which is 0")
+
+// read calls f with the pipeline, in step with what other protocols do.
+func (h *handler) read(cxt int32, f func(target.Pipeline) error) error {
+	if cxt != 0 {
+		return errContext
+	}
+	return h.state.Read(h.bound(f))
+}
+
+// write is read for changes.
+func (h *handler) write(cxt int32, f func(target.Pipeline) error) error {
+	if cxt != 0 {
+		return errContext
+	}
+	return h.state.Write(h.bound(f))
+}
+
+// bound drops what belongs to a program that is no more.
+func (h *handler) bound(f func(target.Pipeline) error) func(target.Pipeline) error {
+	return func(p target.Pipeline) error {
+		if prog := p.Program(); prog != h.prog {
+			h.prog, h.handles, h.mc = prog, map[string]*handles{}, newMulticast()
+		}
+		return f(p)
+	}
+}
+
+// table finds a table and the handles of its entries.
+func (h *handler) table(name string) (*bmv2json.Table, *handles, error) {
+	t := h.prog.Table(name)
+	if t == nil {
+		return nil, nil, tableError(standard.TableCode_INVALID_TABLE_NAME, "there is no table %q",
+			name)
+	}
+	if h.handles[name] == nil {
+		h.handles[name] = newHandles()
+	}
+	return t, h.handles[name], nil
+}
+
+// entries are a table's entries, each with a handle.
+func (h *handler) entries(p target.Pipeline, name string) (*bmv2json.Table, *handles,
+	[]target.TableEntry, error) {
+	t, hs, err := h.table(name)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	all, err := p.Entries(name)
+	if err != nil {
+		return nil, nil, nil, tableFailure(err, standard.TableCode_INVALID_TABLE_NAME,
+			standard.TableCode_ERROR)
+	}
+	hs.sync(all, func(e *target.TableEntry) int {
+		if !e.IsConst {
+			return len(t.ConstEntries)
+		}
+		return slices.IndexFunc(t.ConstEntries, func(c bmv2json.ConstEntry) bool {
+			return sameMatch(t, c.Match, e)
+		})
+	})
+	return t, hs, all, nil
+}
+
+// sameMatch says whether an entry of the engine is one that the program has.
+func sameMatch(t *bmv2json.Table, match []bmv2json.KeyValue, e *target.TableEntry) bool {
+	for i, k := range t.Keys {
+		c, m := match[i], e.Match[i]
+		value := slices.Clone(c.Value)
+		switch k.Kind {
+		case bmv2json.MatchLPM:
+			clearBelow(value, k.Width-c.PrefixLen)
+		case bmv2json.MatchTernary, bmv2json.MatchOptional:
+			for j := range value {
+				value[j] &= c.Mask[j]
+			}
+		}
+		if !slices.Equal(value, m.Value) || !slices.Equal(c.Mask, m.Mask) ||
+			c.PrefixLen != m.PrefixLen {
+			return false
+		}
+	}
+	return true
+}
+
+// entry is the match of the entry with a handle.
+func (h *handler) entry(p target.Pipeline, name string,
+	handle standard.Handle) (*bmv2json.Table, *handles, int, error) {
+	t, hs, err := h.table(name)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	i, code := hs.find(handle)
+	if code != 0 { // it may be one that another protocol has added
+		if _, _, _, err := h.entries(p, name); err != nil {
+			return nil, nil, 0, err
+		}
+		i, code = hs.find(handle)
+	}
+	if code != 0 {
+		return nil, nil, 0, tableError(code, "table %s has no entry with handle %d", name, handle)
+	}
+	return t, hs, i, nil
+}
+
+// direct refuses the calls for tables with actions of their own at others, and the other way round.
+func direct(t *bmv2json.Table, want bool) error {
+	if (t.Kind == bmv2json.TableSimple) == want {
+		return nil
+	}
+	if want {
+		return tableError(standard.TableCode_WRONG_TABLE_TYPE,
+			"table %s has an action profile: its entries name members or groups, not actions",
+			t.Name)
+	}
+	return tableError(standard.TableCode_WRONG_TABLE_TYPE,
+		"table %s has no action profile: its entries name actions", t.Name)
+}
+
+// unsupported is the error of what this switch does not have.
+func unsupported(format string, args ...any) error {
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), target.ErrUnsupported)
+}

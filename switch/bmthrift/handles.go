@@ -1,0 +1,128 @@
+package bmthrift
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+const (
+	indexBits  = 24 // of a handle; above them is how often the index has been used before
+	indexMask  = 1<<indexBits - 1
+	maxVersion = 1<<7 - 1 // a handle is not negative
+)
+
+// handles are the handles of one table's entries.
+type handles struct {
+	slots []slot
+	free  []int // indices that are free, in no order
+	byKey map[string]int
+}
+
+// slot is what an index stands for.
+type slot struct {
+	used    bool
+	version int
+	// match and priority alone
+	entry target.TableEntry
+	// numbers the syncs in which the entry was there
+	seen int
+}
+
+func newHandles() *handles { return &handles{byKey: map[string]int{}} }
+
+// keyOf tells the entries of a table apart.
+func keyOf(e *target.TableEntry) string {
+	b := binary.BigEndian.AppendUint32(nil, uint32(e.Priority))
+	for _, m := range e.Match {
+		b = binary.BigEndian.AppendUint32(b, uint32(m.PrefixLen))
+		b = append(b, m.Value...)
+		b = append(b, m.Mask...)
+	}
+	return string(b)
+}
+
+func (h *handles) handleAt(i int) standard.Handle {
+	return standard.Handle(h.slots[i].version<<indexBits | i)
+}
+
+// add gives an entry its handle, or finds the one that it has.
+func (h *handles) add(e *target.TableEntry) standard.Handle {
+	k := keyOf(e)
+	if i, ok := h.byKey[k]; ok {
+		return h.handleAt(i)
+	}
+	var i int
+	if len(h.free) > 0 {
+		lowest := 0
+		for j, f := range h.free {
+			if f < h.free[lowest] {
+				lowest = j
+			}
+		}
+		i = h.free[lowest]
+		h.free = slices.Delete(h.free, lowest, lowest+1)
+	} else {
+		h.slots = append(h.slots, slot{})
+		i = len(h.slots) - 1
+	}
+	s := &h.slots[i]
+	s.used, s.entry = true, target.TableEntry{Match: e.Match, Priority: e.Priority}
+	h.byKey[k] = i
+	return h.handleAt(i)
+}
+
+// remove frees the handle of an entry that is gone.
+func (h *handles) remove(i int) {
+	s := &h.slots[i]
+	delete(h.byKey, keyOf(&s.entry))
+	*s = slot{version: (s.version + 1) & maxVersion}
+	h.free = append(h.free, i)
+}
+
+// find returns the index behind a handle, or the code of what is wrong with it.
+func (h *handles) find(handle standard.Handle) (int, standard.TableCode) {
+	i := int(handle) & indexMask
+	switch {
+	case handle < 0 || i >= len(h.slots) || !h.slots[i].used:
+		return 0, standard.TableCode_INVALID_HANDLE
+	case h.slots[i].version != int(handle)>>indexBits:
+		return 0, standard.TableCode_EXPIRED_HANDLE
+	}
+	return i, 0
+}
+
+// sync learns what other protocols have added and removed. Constant entries come in the order in
+// which the program has them, and rank says which that is.
+func (h *handles) sync(entries []target.TableEntry, rank func(*target.TableEntry) int) {
+	var unknown []int
+	now := 0
+	for i := range h.slots {
+		now = max(now, h.slots[i].seen)
+	}
+	now++
+	for n := range entries {
+		if i, ok := h.byKey[keyOf(&entries[n])]; ok {
+			h.slots[i].seen = now
+		} else {
+			unknown = append(unknown, n)
+		}
+	}
+	for i := range h.slots {
+		if h.slots[i].used && h.slots[i].seen != now {
+			h.remove(i)
+		}
+	}
+	// The engine gives entries in no order, and handles should not depend on chance.
+	slices.SortFunc(unknown, func(a, b int) int {
+		return cmp.Or(cmp.Compare(rank(&entries[a]), rank(&entries[b])),
+			cmp.Compare(keyOf(&entries[a]), keyOf(&entries[b])))
+	})
+	for _, n := range unknown {
+		i := int(h.add(&entries[n])) & indexMask
+		h.slots[i].seen = now
+	}
+}

@@ -1,0 +1,285 @@
+package bmthrift
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/netcraq/netcraq/switch/bmthrift/gen/simplepre"
+	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleprelag"
+	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleswitch"
+	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// Bounds of what a client can ask for.
+const (
+	// maxMessage is the largest message that is taken, in bytes. The largest that is meant is a
+	// program's JSON.
+	maxMessage = 16 << 20
+	// maxElements is how many elements a list in a message may have: the library makes room for all
+	// of them when it has read their number.
+	maxElements = 1 << 14
+	// A message of more than smallMessage bytes waits until it is one of bigMessages.
+	smallMessage = 1 << 20
+	bigMessages  = 2
+	// messageTime is how long a message may take from its first byte to its last, and an answer to
+	// be taken.
+	messageTime = 20 * time.Second
+	// maxConnections at a time. One more takes the place of the one that has been silent for the
+	// longest.
+	maxConnections = 64
+)
+
+// State is what a server serves: p4rt.Local.
+type State interface {
+	// Read calls f with the pipeline that calls refer to, and nothing is written meanwhile; Write
+	// does so and makes the changes final.
+	Read(f func(target.Pipeline) error) error
+	Write(f func(target.Pipeline) error) error
+	// Load prepares a program from its JSON beside the running one, Swap makes it the running one,
+	// Reset begins the running one anew.
+	Load(json []byte) error
+	Swap() error
+	Reset() error
+	// Source is the JSON of the program that calls refer to.
+	Source() []byte
+	// OnReplication sets who is told of groups and sessions that others have changed.
+	OnReplication(f func(target.Pipeline))
+}
+
+// Options configure a Server.
+type Options struct {
+	DeviceID uint64
+	// SwapDisabled refuses new programs.
+	SwapDisabled bool
+	// Notifications and EventLog are the addresses that clients are told of; "" for none.
+	Notifications, EventLog string
+	// Log receives what a person running the switch should know. nil means slog.Default().
+	Log *slog.Logger
+}
+
+// Server is a Thrift server for one device.
+type Server struct {
+	opts      Options
+	log       *slog.Logger
+	processor thrift.TProcessor
+	handler   *handler
+	conf      *thrift.TConfiguration
+	big       chan struct{} // has a token for each message that may be large
+
+	mu    sync.Mutex
+	open  map[*conn]struct{}
+	ended bool
+	wg    sync.WaitGroup
+}
+
+// New makes a server of dev, whose state is state.
+func New(dev target.Device, state State, opts Options) *Server {
+	s := &Server{opts: opts, log: opts.Log, open: map[*conn]struct{}{},
+		big: make(chan struct{}, bigMessages),
+		conf: &thrift.TConfiguration{MaxMessageSize: maxMessage, MaxFrameSize: maxMessage,
+			MaxContainerSize: maxElements}}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	h := newHandler(dev, state, opts, s.log)
+	s.handler = h
+	p := thrift.NewTMultiplexedProcessor()
+	p.RegisterProcessor("standard", standard.NewStandardProcessor(h))
+	p.RegisterProcessor("simple_pre", simplepre.NewSimplePreProcessor(simplePre{h}))
+	p.RegisterProcessor("simple_pre_lag", simpleprelag.NewSimplePreLAGProcessor(simplePreLAG{h}))
+	p.RegisterProcessor("simple_switch", simpleswitch.NewSimpleSwitchProcessor(h))
+	s.processor = p
+	return s
+}
+
+// Serve serves the connections of l until Close. The port that clients are told is l's.
+func (s *Server) Serve(l net.Listener) error {
+	if a, ok := l.Addr().(*net.TCPAddr); ok {
+		s.handler.port = a.Port
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			s.mu.Lock()
+			ended := s.ended
+			s.mu.Unlock()
+			if ended || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			s.log.Warn("Thrift: no connection could be taken", "err", err)
+			time.Sleep(100 * time.Millisecond) // no file descriptor is left, for example
+			continue
+		}
+		if k := s.admit(c); k != nil {
+			go s.serve(k)
+		}
+	}
+}
+
+// Close ends all connections. The listener is its owner's to close.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.ended = true
+	for k := range s.open {
+		_ = k.Close()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// admit makes room for a connection, or closes it.
+func (s *Server) admit(c net.Conn) *conn {
+	k := &conn{Conn: c, s: s, since: time.Now()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		_ = c.Close()
+		return nil
+	}
+	if len(s.open) >= maxConnections {
+		var oldest *conn
+		for o := range s.open {
+			if !o.busy && (oldest == nil || o.since.Before(oldest.since)) {
+				oldest = o
+			}
+		}
+		if oldest == nil {
+			s.log.Warn("Thrift: a connection is refused, as all are in use", "of", c.RemoteAddr(),
+				"connections", maxConnections)
+			_ = c.Close()
+			return nil
+		}
+		s.log.Warn("Thrift: a connection makes room for another", "of", oldest.RemoteAddr(),
+			"connections", maxConnections)
+		delete(s.open, oldest)
+		_ = oldest.Close()
+	}
+	s.open[k] = struct{}{}
+	s.wg.Add(1)
+	return k
+}
+
+func (s *Server) serve(k *conn) {
+	defer s.wg.Done()
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("Thrift: a call failed in the server", "panic", fmt.Sprint(p))
+		}
+		k.release()
+		_ = k.Close()
+		s.mu.Lock()
+		delete(s.open, k)
+		s.mu.Unlock()
+	}()
+	socket := thrift.NewTSocketFromConnConf(k, s.conf)
+	protocol := thrift.NewTBinaryProtocolConf(thrift.NewTBufferedTransport(socket, 8192), s.conf)
+	in := &counted{protocol, k}
+	for {
+		k.release()
+		ok, err := s.processor.Process(context.Background(), in, protocol)
+		var unknown thrift.TApplicationException
+		if errors.As(err, &unknown) && unknown.TypeId() == thrift.UNKNOWN_METHOD {
+			continue // it has been answered so
+		}
+		if !ok {
+			return
+		}
+	}
+}
+
+// counted tells the connection when a message is whole: what is done with it then is no client's
+// doing.
+type counted struct {
+	thrift.TProtocol
+	k *conn
+}
+
+// ReadMessageEnd implements thrift.TProtocol.
+func (c *counted) ReadMessageEnd(ctx context.Context) error {
+	err := c.TProtocol.ReadMessageEnd(ctx)
+	c.k.whole()
+	return err
+}
+
+// conn bounds what comes and goes by a connection.
+type conn struct {
+	net.Conn
+	s *Server
+
+	busy  bool      // a call is being made; guarded by s.mu
+	since time.Time // of the last change of busy
+
+	// of the message that is being read
+	bytes int
+	token bool
+}
+
+var errTooLarge = fmt.Errorf("a message of more than %d bytes", maxMessage)
+
+// Read implements net.Conn.
+func (k *conn) Read(b []byte) (int, error) {
+	if k.bytes == 0 { // between messages: as long as the client likes
+		if err := k.SetReadDeadline(time.Time{}); err != nil {
+			return 0, err
+		}
+	}
+	n, err := k.Conn.Read(b)
+	if n == 0 {
+		return n, err
+	}
+	if k.bytes == 0 {
+		if err := k.SetReadDeadline(time.Now().Add(messageTime)); err != nil {
+			return 0, err
+		}
+	}
+	if k.bytes += n; k.bytes > maxMessage {
+		k.s.log.Warn("Thrift: a connection is ended", "of", k.RemoteAddr(), "err", errTooLarge)
+		return 0, errTooLarge
+	}
+	if k.bytes > smallMessage && !k.token {
+		t := time.NewTimer(messageTime)
+		defer t.Stop()
+		select {
+		case k.s.big <- struct{}{}:
+			k.token = true
+		case <-t.C:
+			return 0, errors.New("too many large messages at a time")
+		}
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (k *conn) Write(b []byte) (int, error) {
+	if err := k.SetWriteDeadline(time.Now().Add(messageTime)); err != nil {
+		return 0, err
+	}
+	return k.Conn.Write(b)
+}
+
+// whole marks the message as read.
+func (k *conn) whole() { k.mark(true) }
+
+// release begins with the next message.
+func (k *conn) release() {
+	k.mark(false)
+	k.bytes = 0
+	if k.token {
+		k.token = false
+		<-k.s.big
+	}
+}
+
+func (k *conn) mark(busy bool) {
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	k.busy, k.since = busy, time.Now()
+}
