@@ -261,10 +261,18 @@ bench: build ## measure the switch: round trips and queries a second, beside BMv
 
 # ---- The evaluation: every measurement is kept, so a run that was interrupted goes on ----
 
-figures: build ## measure the evaluation on every engine, five times each, with etcd, Redis and memcached beside it; out/report.html shows it
+# What the evaluation has beside NetCRAQ. What cannot be had is left out, and the report names it.
+PEERS := redis-server memcached
+define peers
+@( $(call install,$(PEERS)) ) || echo "not all of $(PEERS) could be installed: what is missing is left out"
+endef
+
+figures: build ## measure the evaluation on every engine, on one CPU and on all, with etcd, Redis and memcached beside it; out/report.html shows it
+	$(peers)
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) -m experiments.figures
 
-figures-quick: build ## a look at the same in a few minutes: one short repetition, in the kernel
+figures-quick: build ## a look at the same in a few minutes: few short slices, in the kernel
+	$(peers)
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) -m experiments.figures --quick
 
 bench-etcd: build ## the gateway with placed keys against plain etcd, three members with TLS: a table, and out/bench-etcd.json

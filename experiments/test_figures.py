@@ -2,9 +2,14 @@
 """What the figures are made of, without a network: the store, the ratios, the report."""
 
 import csv
+import math
+import os
+import random
+
+import pytest
 
 from experiments import timeline_run
-from experiments.figures import failover, peers, plots, report
+from experiments.figures import failover, pairs, peers, plots, processors, report
 from experiments.figures.__main__ import points
 from experiments.figures.definitions import FIGURES, Options, attainable
 from experiments.figures.store import Point, Store
@@ -27,14 +32,69 @@ def test_a_run_goes_on_where_it_was_but_not_under_other_conditions(tmp_path):
     assert Store.last(tmp_path / "none").get(point) is None
 
 
-def test_ratios_are_of_the_same_repetition(tmp_path):
+def test_ratios_are_of_the_same_pair_and_place(tmp_path):
     store = Store(tmp_path / "m", {})
-    for repetition, (ours, theirs) in enumerate([(400, 100), (900, 300), (1000, 200)]):
-        measured(store, "NetCRAQ", 3.0, repetition, ours)
-        measured(store, "NetChain", 3.0, repetition, theirs)
-    measured(store, "NetCRAQ", 3.0, 3, 1e9)  # NetChain gave no figure
-    [row] = plots.ratios(DISTANCE, store)
-    assert (row["measured"], row["lowest"], row["highest"], row["repetitions"], row["met"]) == (4.0, 3.0, 5.0, 3, False)
+    ours = [400, 810, 400, 410, 420, 4100, 430]
+    theirs = [100, 200, 100, 100, 100, 1000, 100]  # the machine was twice, and ten times, as fast
+    for repetition in range(7):
+        measured(store, "NetCRAQ", 3.0, repetition, ours[repetition])
+        measured(store, "NetChain", 3.0, repetition, theirs[repetition])
+    measured(store, "NetCRAQ", 3.0, 7, 1e9)  # NetChain gave no figure
+    for system, y in (("NetCRAQ", 300), ("NetChain", 100)):
+        store.add(Point("distance", system, "ebpf tc", 4, 3.0, 0, "all"), {"y": y, "cpu_us": 10 / y})
+    one, every = plots.ratios(DISTANCE, store)
+    assert (one["cpus"], one["pairs"], one["valid"], one["met"]) == ("one", 7, True, True)
+    assert (one["measured"], one["lowest"], one["highest"]) == (4.1, 4.0, 4.3)
+    assert one["cpu"]["measured"] is None
+    # one pair has no interval
+    assert (every["cpus"], every["measured"], every["valid"], every["met"]) == ("all", 3.0, False, False)
+    assert every["cpu"]["measured"] == pytest.approx(3.0)
+    assert report.said(every) == "not measured (3.00 to 3.00, 1 pairs)"
+
+
+def test_slices_take_turns_so_that_what_drifts_cancels_out():
+    order = [system for pair in range(4) for system in pairs.turn(pair, ("A", "B"))]
+    assert "".join(order) == "ABBAABBA"
+    # B is twice as fast as A, and the machine loses 2 % with each slice
+    rates = {"A": {}, "B": {}}
+    for at, system in enumerate(order):
+        rates[system][at // 2] = (1 if system == "A" else 2) * (1 - 0.02 * at)
+    assert pairs.ratio(rates["B"], rates["A"]).middle == pytest.approx(2, rel=0.002)
+
+
+def test_an_interval_has_the_median_in_it_as_often_as_it_says():
+    """The ranks are those of the tables of the binomial distribution; and they are tried out."""
+    assert [pairs.rank(n) for n in (1, 5, 6, 8, 9, 20, 40)] == [None, None, 1, 1, 2, 6, 14]
+    pick, inside = random.Random(1), 0
+    for _ in range(2000):
+        # nothing like a normal distribution: the median of it is e
+        of = pairs.estimate([math.exp(pick.expovariate(math.log(2))) for _ in range(20)])
+        inside += of.low <= math.e <= of.high
+    assert 0.94 < inside / 2000 < 0.98
+
+
+def test_what_is_too_wide_or_too_few_is_not_measured():
+    assert pairs.estimate([1.0, 1.01, 1.02, 0.99, 1.0, 1.03]).measured
+    assert not pairs.estimate([1.0, 1.01, 1.02, 0.99, 1.0]).measured
+    wide = pairs.estimate([0.8, 1.0, 1.0, 1.0, 1.0, 1.2])
+    assert (wide.low, wide.high, wide.measured) == (0.8, 1.2, False)
+    assert pairs.ratio({1: 2.0}, {2: 1.0}) is None
+    assert pairs.ratio({1: 2.0}, {1: 0.0}) is None
+
+
+def test_what_is_started_in_one_place_has_one_cpu():
+    before = os.sched_getaffinity(0)
+    with processors.placed(processors.ONE) as cpus:
+        assert cpus == [max(before)]
+        assert os.sched_getaffinity(0) == set(cpus)
+    assert os.sched_getaffinity(0) == before
+    with processors.placed(processors.ALL) as cpus:
+        assert cpus == sorted(before)
+
+
+def test_the_runs_of_programs_are_those_between_two_looks():
+    before, after = {3: (100, 2), 4: (7, 1)}, {3: (400, 5), 4: (7, 1), 9: (50, 1)}
+    assert processors.run_between(before, after) == (350, 4)
 
 
 def test_the_report_shows_what_falls_short_why_and_what_gave_no_figure(tmp_path):
@@ -71,7 +131,7 @@ def test_a_distribution_is_drawn_from_what_another_figure_measured(tmp_path):
         )
         store.add(Point("latency", "NetCRAQ", "ebpf tc", 4, 0.0, repetition), {"y": 1.0, "quantiles": [[50, 77.0]]})
     assert plots.series(store, figure) == {("NetCRAQ", "ebpf tc"): {50: [1.0, 2.0], 99: [9.0, 9.0]}}
-    assert not points([figure], ["ebpf tc"], 1)
+    assert not points([figure], ["ebpf tc"], 1, 1, ["one"])
     assert all(path.stat().st_size > 1000 for path in plots.draw(figure, store, {}, tmp_path))
 
 
@@ -83,27 +143,61 @@ def test_peers_are_compared_repetition_by_repetition(tmp_path):
     [row] = peers.ratios(store)
     assert (row["measured"], row["lowest"], row["highest"], row["aim"], row["met"]) == (25.0, 10.0, 40.0, 20.0, True)
     peers.draw(store, tmp_path)
-    assert "aim" in report.peers_section(tmp_path, [row])
+    assert "aim" in report.peers_section(tmp_path, [row], {})
+
+
+def test_a_peer_that_is_absent_is_a_line_of_the_report_and_no_failure(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    absent = peers.missing()
+    assert set(absent) == {peers.REDIS, peers.MEMCACHED}
+    assert "redis-server" in absent[peers.REDIS]
+    store = Store(tmp_path / "m", {})
+    store.add(Point(peers.NAME, peers.SOCKET, peers.ENGINE, 4, 0.0, 0), {"y": 5})
+    for system in peers.SYSTEMS:
+        for x in peers.MEASURES:
+            store.add(Point(peers.NAME, system, peers.ENGINE, 4, float(x), 0), {"y": 5})
+    assert peers.measure(store, 1, 0.1, lambda what: None) == []
+    peers.draw(store, tmp_path)
+    assert "Left out: Redis: there is no redis-server" in report.peers_section(tmp_path, [], absent)
 
 
 def test_the_attainable_rate_is_the_highest_and_says_at_what_latency():
-    rates = {1: 100.0, 8: 500.0, 32: 450.0}
+    # one slice with 32 was lucky
+    rates = {1: [100.0] * 3, 8: [500.0, 510.0, 490.0, 505.0], 32: [450.0, 900.0, 455.0]}
 
     class Net:
+        def __init__(self):
+            self.best = {}
+
         def load(self, host, *, writes, outstanding, seconds, dirty_ttl):
             assert (host, writes, seconds, dirty_ttl) == ("h1", 25, 0.1, 0)
             return {
-                "queriesPerSecond": rates[outstanding],
+                "queriesPerSecond": rates[outstanding].pop(0),
                 "latencyMicros": {"p50": outstanding},
-                "outstanding": outstanding,
+                "cpuMicros": 1.5,
             }
 
-    assert attainable(Net(), "h1", 25, Options(0.1, (1, 8, 32))) == {"y": 500.0, "p50_us": 8, "outstanding": 8}
+        def program_time(self, host, *, writes, outstanding, seconds):
+            assert (host, writes, outstanding, seconds) == ("h1", 25, 8, 0.05)
+            return 800.0, 2.0
+
+    options = Options(0.1, (1, 8, 32))
+    assert attainable(Net(), "h1", 25, options) == {
+        "y": 505.0,
+        "p50_us": 8,
+        "outstanding": 8,
+        "cpu_us": 1.5,
+        "program_ns": 800.0,
+        "program_runs": 2.0,
+    }
 
 
-def test_the_systems_take_turns_in_being_first():
-    first = {point.repetition: point.system for point in reversed(points([DISTANCE], ["interp"], 2))}
-    assert first == {0: "NetCRAQ", 1: "NetChain"}
+def test_both_systems_are_asked_in_turn_at_each_place():
+    order = [(p.x, p.repetition, p.system) for p in points([DISTANCE], ["interp"], 2, 2, ["one"])]
+    assert order[:4] == [(0.0, 0, "NetCRAQ"), (0.0, 0, "NetChain"), (0.0, 1, "NetChain"), (0.0, 1, "NetCRAQ")]
+    assert {repetition for _, repetition, _ in order} == {0, 1, 2, 3}
+    counted = next(figure for figure in FIGURES if figure.name == "packets")
+    assert {p.repetition for p in points([counted], ["interp"], 2, 8, ["one"])} == {0, 8}
 
 
 def test_a_failover_is_drawn_from_its_time_series(tmp_path):

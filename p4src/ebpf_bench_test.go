@@ -43,12 +43,14 @@ func BenchmarkKernel(b *testing.B) {
 	}
 }
 
-// benchmarked are the packets of BenchmarkKernel, as a line of a scenario says them: what the
-// switch answers or starts, and what passes it.
-var benchmarked = []struct {
+type benchmarkedPacket struct {
 	name, port, op string
 	fields         map[string]string
-}{
+}
+
+// benchmarked are the packets of BenchmarkKernel, as a line of a scenario says them: what the
+// switch answers or starts, and what passes it.
+var benchmarked = []benchmarkedPacket{
 	{"READ", "1", "READ", nil},
 	{"WRITE", "1", "WRITE", nil},
 	{"READ_passing", "1", "READ", map[string]string{"to": "10.0.200.3:20035"}},
@@ -58,13 +60,53 @@ var benchmarked = []struct {
 	{"UDP_passing", "1", "READ", map[string]string{"to": "10.0.200.3:4000", "from": "10.0.1.1:4001"}},
 }
 
-func benchmarkKernel(b *testing.B, hook string, profile int, packet struct {
-	name, port, op string
-	fields         map[string]string
-}) {
+// BenchmarkProfile prints where the time goes: for each node of the program's control flow that a
+// packet comes by, what it takes until there and what it takes there, in nanoseconds.
+func BenchmarkProfile(b *testing.B) {
+	if err := ebpf.Probe(); err != nil {
+		b.Skipf("eBPF is not available: %v", err)
+	}
+	for _, hook := range []string{"tc", "xdp"} {
+		for _, profile := range []int{128, 8192} {
+			for _, p := range benchmarked[:2] {
+				b.Run(fmt.Sprintf("%s/%d/%s", hook, profile, p.name), func(b *testing.B) {
+					k, frame := benchmarkedSwitch(b, profile, p)
+					defer k.device.Close()
+					steps, err := ebpf.ProfileOf(k.device, hook == "xdp", uint32(number(p.port)), frame,
+						max(b.N, 20_000))
+					if err != nil {
+						b.Fatal(err)
+					}
+					if b.N == 1 { // which is to find out how often to run
+						return
+					}
+					before, text := 0.0, ""
+					for _, s := range steps {
+						text += fmt.Sprintf("\n%7.1f %+6.1f  %s", s.Until, s.Until-before, s.Name)
+						before = s.Until
+					}
+					fmt.Println(text)
+				})
+			}
+		}
+	}
+}
+
+func benchmarkKernel(b *testing.B, hook string, profile int, packet benchmarkedPacket) {
+	k, frame := benchmarkedSwitch(b, profile, packet)
+	defer k.device.Close()
+	b.ResetTimer()
+	each, err := ebpf.Benchmark(k.device, hook == "xdp", uint32(number(packet.port)), frame, b.N)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(each)/float64(time.Nanosecond), "ns/packet")
+}
+
+// benchmarkedSwitch is the head of a chain, and a packet for it.
+func benchmarkedSwitch(b *testing.B, profile int, packet benchmarkedPacket) (*kernel, []byte) {
 	t := &testing.T{}
 	k := newKernel(t, profile, ebpf.HookAuto)
-	defer k.device.Close()
 	s := &scenario{open: func(*testing.T, int) device { return k }}
 	for _, line := range []string{fmt.Sprintf("switch profile=%d", profile), "port 1 host principal=1 address=10.0.1.1", "port 2 fabric", "address 10.0.100.1",
 		"chain 1 role=HEAD epoch=1 head=10.0.200.2 next=10.0.200.3 tail=10.0.200.3 service=10.0.100.1",
@@ -79,10 +121,5 @@ func benchmarkKernel(b *testing.B, hook string, profile int, packet struct {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.ResetTimer()
-	each, err := ebpf.Benchmark(k.device, hook == "xdp", uint32(number(packet.port)), frame, b.N)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportMetric(float64(each)/float64(time.Nanosecond), "ns/packet")
+	return k, frame
 }

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -30,28 +30,30 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  
 from rich.table import Table  # noqa: E402
 
 from experiments.bench import ENGINES, ceiling, versions  # noqa: E402
-from experiments.figures import failover, peers, plots, report  # noqa: E402
+from experiments.figures import failover, pairs, peers, plots, processors, report  # noqa: E402
 from experiments.figures.definitions import FIGURES, Figure, Options  # noqa: E402
 from experiments.figures.store import Point, Store  # noqa: E402
-from experiments.figures.systems import BITS, SYSTEMS, Failed, network  # noqa: E402
+from experiments.figures.systems import BITS, SYSTEMS, Failed, both  # noqa: E402
 from topologies.nodes import NodeError  # noqa: E402
 
 
-def points(figures: list[Figure], engines: list[str], repetitions: int) -> list[Point]:
-    """All measurements, those on one network beside each other, the systems in turn."""
+def points(figures: list[Figure], engines: list[str], rounds: int, slices: int, cpus: Sequence[str]) -> list[Point]:
+    """All measurements: for each time that a network is brought up, at each place the slices of
+    both systems in turn (:mod:`experiments.figures.pairs`).
+    """
     measured = [figure for figure in figures if not figure.curve]
-    out = []
-    for repetition in range(repetitions):
-        for engine in engines:
-            for nodes in sorted({nodes for figure in measured for nodes, _ in figure.places}):
-                for system in SYSTEMS if repetition % 2 == 0 else SYSTEMS[::-1]:
-                    out += [
-                        Point(figure.name, system, engine, nodes, x, repetition)
-                        for figure in measured
-                        for n, x in figure.places
-                        if n == nodes
-                    ]
-    return out
+    return [
+        Point(figure.name, system, engine, nodes, x, number * slices + of, where)
+        for number in range(rounds)
+        for engine in engines
+        for where in cpus
+        for nodes in sorted({nodes for figure in measured for nodes, _ in figure.places})
+        for figure in measured
+        for n, x in figure.places
+        if n == nodes
+        for of in range(1 if figure.counted else slices)
+        for system in pairs.turn(of, SYSTEMS)
+    ]
 
 
 def reflector(engine: str, seconds: float) -> float:
@@ -63,31 +65,39 @@ def reflector(engine: str, seconds: float) -> float:
 
 
 def measure(
-    todo: list[Point], store: Store, figures: dict[str, Figure], options: Options, step: Callable[[str], None]
+    todo: list[Point],
+    slices: int,
+    store: Store,
+    figures: dict[str, Figure],
+    options: Options,
+    step: Callable[[str], None],
 ) -> list[str]:
-    """Measure what is not there yet. Returns what gave no figure."""
+    """Measure what is not there yet; of a pair both, where one is missing. Returns what gave no
+    figure.
+    """
     failures = []
-    for (system, engine, nodes, repetition), group in groupby(
-        todo, key=lambda p: (p.system, p.engine, p.nodes, p.repetition)
+    for (number, engine, where, nodes), group in groupby(
+        todo, key=lambda p: (p.repetition // slices, p.engine, p.cpus, p.nodes)
     ):
         same = list(group)
-        wanted = [point for point in same if store.get(point) is None]
+        missing = {(p.figure, p.x, p.repetition) for p in same if store.get(p) is None}
+        wanted = [p for p in same if (p.figure, p.x, p.repetition) in missing]
         for _ in range(len(same) - len(wanted)):
             step("")
         if not wanted:
             continue
+        name = f"{engine}, {nodes} switches, {where} CPU"
         try:
-            with network(system, engine, nodes) as net:
+            with both(engine, nodes, where) as nets:
                 for point in wanted:
-                    step(f"{point.figure}: {system} on {engine}, {nodes} switches, at {point.x:g}, {repetition + 1}.")
+                    step(f"{point.figure}: {point.system} on {name}, at {point.x:g}, {number + 1}.")
                     try:
-                        store.add(point, figures[point.figure].measure(net, nodes, point.x, options))
+                        values = figures[point.figure].measure(nets[point.system], nodes, point.x, options)
+                        store.add(point, values)
                     except Failed as failure:
-                        failures.append(
-                            f"{point.figure}, {system}, {engine}, {nodes} switches, at {point.x:g}: {failure}"
-                        )
+                        failures.append(f"{point.figure}, {point.system}, {name}, at {point.x:g}: {failure}")
         except (Failed, NodeError) as failure:
-            failures.append(f"{system} on {engine}, {nodes} switches: {failure}")
+            failures.append(f"{name}: {failure}")
     return failures
 
 
@@ -96,22 +106,29 @@ def write_csv(path: Path, store: Store, name: str) -> bool:
     is none.
     """
     rows = sorted(
-        store.rows(name), key=lambda row: (row[0].system, row[0].engine, row[0].nodes, row[0].x, row[0].repetition)
+        store.rows(name, None),
+        key=lambda row: (row[0].system, row[0].engine, row[0].cpus, row[0].nodes, row[0].x, row[0].repetition),
     )
     if not rows:
         return False
     fields = sorted({field for _, values in rows for field in values})
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["system", "engine", "nodes", "x", "repetition", *fields, *store.conditions])
+        writer.writerow(["system", "engine", "cpus", "nodes", "x", "repetition", *fields, *store.conditions])
         for point, values in rows:
-            named = [point.system, point.engine, point.nodes, point.x, point.repetition]
+            named = [point.system, point.engine, point.cpus, point.nodes, point.x, point.repetition]
             writer.writerow([*named, *(values.get(field, "") for field in fields), *store.conditions.values()])
     return True
 
 
 def write(
-    out: Path, figures: list[Figure], beside: list[str], store: Store, limits: dict[str, float], failures: list[str]
+    out: Path,
+    figures: list[Figure],
+    beside: list[str],
+    store: Store,
+    limits: dict[str, float],
+    absent: dict[str, str],
+    failures: list[str],
 ) -> dict[str, Any]:
     """CSV, plots, ratios and the report. ``beside`` are the names of what is no :class:`Figure`.
     Returns what is in ``figures.json``.
@@ -127,7 +144,7 @@ def write(
     if peers.NAME in beside and write_csv(folder / "peers.csv", store, peers.NAME):
         peers.draw(store, folder)
         against = peers.ratios(store)
-        sections.append(report.peers_section(folder, against))
+        sections.append(report.peers_section(folder, against, absent))
     if failover.NAME in beside and failover.write_csv(store, folder):
         failover.draw(store, folder)
         sections.append(failover.section(store, folder))
@@ -138,6 +155,7 @@ def write(
         "reflector": limits,
         "ratios": ratios,
         "peers": against,
+        "absent": absent,
         "failures": failures,
     }
     (out / "figures.json").write_text(json.dumps(result, indent=2) + "\n")
@@ -155,7 +173,7 @@ def arguments() -> argparse.ArgumentParser:
         prog="experiments/figures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--quick", action="store_true", help="one short repetition on one engine: a look, not a measurement"
+        "--quick", action="store_true", help="few short slices on one engine, once: a look, not a measurement"
     )
     parser.add_argument(
         "--engines",
@@ -168,8 +186,16 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--compare", action="store_true", help="NetChain against NetCRAQ alone: no etcd, Redis, memcached"
     )
-    parser.add_argument("--repetitions", type=int, default=5, help="of everything (default: 5)")
-    parser.add_argument("--seconds", type=float, default=0.4, help="of each load (default: 0.4)")
+    parser.add_argument(
+        "--cpus",
+        default="one,all",
+        help="with commas, what everything that forwards may use: one CPU, or all (default: one,all)",
+    )
+    parser.add_argument(
+        "--repetitions", type=int, default=5, help="how often the networks are brought up anew (default: 5)"
+    )
+    parser.add_argument("--slices", type=int, default=8, help="of each system at each place, each time (default: 8)")
+    parser.add_argument("--seconds", type=float, default=0.15, help="of each slice (default: 0.15)")
     parser.add_argument(
         "--redraw", action="store_true", help="measure nothing: draw what was measured last, under whatever conditions"
     )
@@ -188,9 +214,18 @@ def main() -> int:
     if unknown := [name for name in engines if name not in ENGINES] + [name for name in only if name not in names]:
         sys.exit(f"there is no engine or figure {', '.join(unknown)}: see --help")
     console = Console() if sys.stdout.isatty() else Console(width=150)
+    cpus = options.cpus.split(",")
+    if unknown := [place for place in cpus if place not in processors.PLACES]:
+        sys.exit(f"--cpus {', '.join(unknown)}: there are {', '.join(processors.PLACES)}")
     load = Options(options.seconds)
     if options.quick:
-        engines, options.repetitions, load = engines[:1], 1, Options(min(options.seconds, 0.25), (8, 32))
+        engines, cpus, options.repetitions, options.slices = engines[:1], cpus[:1], 1, min(options.slices, 6)
+        load = Options(min(options.seconds, 0.1), (8, 32), 1)
+    if processors.ONE in cpus and processors.steering():
+        sys.exit(
+            "the kernel hands received frames to other CPUs (net.core.rps_default_mask is not 0): nothing stays on one. "
+            "Set it to 0, or ask for --cpus all"
+        )
     if "BMv2" in engines and not shutil.which("simple_switch_grpc"):
         engines.remove("BMv2")
         console.print("BMv2 is left out: there is no simple_switch_grpc on PATH")
@@ -208,17 +243,19 @@ def main() -> int:
             "value bits": BITS,
             "seconds": load.seconds,
             "outstanding": " ".join(map(str, load.outstanding)),
+            "slices": options.slices,
         },
     )
     if options.redraw:
         before = options.out / "figures.json"
         limits = json.loads(before.read_text())["reflector"] if before.exists() else {}
         show(
-            console, write(options.out, figures, [name for name in BESIDE if name in only], Store.last(raw), limits, [])
+            console,
+            write(options.out, figures, [name for name in BESIDE if name in only], Store.last(raw), limits, {}, []),
         )
         return 0
     began = time.monotonic()
-    todo = points(figures, engines, options.repetitions)
+    todo = points(figures, engines, options.repetitions, options.slices, cpus)
     columns = (
         TextColumn("[progress.percentage]{task.percentage:3.0f}%"),
         BarColumn(24),
@@ -233,11 +270,12 @@ def main() -> int:
             progress.update(task, advance=1, description=what)
 
         limits = {engine: reflector(engine, load.seconds) for engine in engines if engine.startswith("ebpf")}
-        failures = measure(todo, store, {figure.name: figure for figure in figures}, load, step)
+        failures = measure(todo, options.slices, store, {figure.name: figure for figure in figures}, load, step)
         failures += failover.measure(runs, store, step)
         if peers.NAME in only:
-            failures += peers.measure(store, options.repetitions, load.seconds, step)
-    result = write(options.out, figures, [name for name in BESIDE if name in only], store, limits, failures)
+            failures += peers.measure(store, options.repetitions, max(load.seconds, 0.25), step)
+    absent = peers.missing() if peers.NAME in only else {}
+    result = write(options.out, figures, [name for name in BESIDE if name in only], store, limits, absent, failures)
     show(console, result)
     console.print(
         f"  {time.monotonic() - began:.0f} s; open {options.out / 'report.html'} in a browser; every measurement is in {raw}"
@@ -246,26 +284,36 @@ def main() -> int:
 
 
 def show(console: Console, result: dict[str, Any]) -> None:
-    """The ratios, and what gave no figure."""
-    for title, against, rows in (
-        ("NetCRAQ over NetChain", "the paper", result["ratios"]),
-        ("NetCRAQ against etcd with three members", "the aim", result["peers"]),
-    ):
-        table = Table(title=title)
-        for column in ("", "engine", against, "measured", "spread"):
-            table.add_column(column)
-        for row in rows:
-            measured = f"[{'green' if row['met'] else 'yellow'}]{row['measured']:.2f}[/]"
-            wanted = row.get("paper", row.get("aim"))
-            table.add_row(
-                row["what"],
-                row.get("engine", peers.ENGINE),
-                f"{wanted:.2f}" if wanted else "",
-                measured,
-                f"{row['lowest']:.2f} to {row['highest']:.2f}",
-            )
-        if rows:
-            console.print(table)
+    """The ratios, what is not there, and what gave no figure."""
+    table = Table(title="NetCRAQ over NetChain: medians of pairs of slices, with their interval of 95 %")
+    for column in ("", "engine", "CPUs", "the paper", "queries a second", "CPU time a query", "programs' time"):
+        table.add_column(column)
+    for row in result["ratios"]:
+        table.add_row(
+            row["what"],
+            row["engine"],
+            row["cpus"],
+            f"{row['paper']:.2f}",
+            report.said(row, f"[{'green' if row['met'] else 'yellow'}]", "[/]"),
+            report.said(row["cpu"]),
+            report.said(row["program"]),
+        )
+    if result["ratios"]:
+        console.print(table)
+    table = Table(title="NetCRAQ against etcd with three members")
+    for column in ("", "the aim", "measured", "spread"):
+        table.add_column(column)
+    for row in result["peers"]:
+        table.add_row(
+            row["what"],
+            f"{row['aim']:.2f}" if row["aim"] else "",
+            f"[{'green' if row['met'] else 'yellow'}]{row['measured']:.2f}[/]",
+            f"{row['lowest']:.2f} to {row['highest']:.2f}",
+        )
+    if result["peers"]:
+        console.print(table)
+    for system, why in result["absent"].items():
+        console.print(f"  [yellow]left out[/yellow] {system}: {why}", highlight=False)
     for failure in result["failures"]:
         console.print(f"  [red]no figure[/red] {failure}", highlight=False)
 

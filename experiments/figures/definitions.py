@@ -32,6 +32,8 @@ class Options:
     seconds: float = 0.4
     outstanding: Sequence[int] = (2, 8, 32)
     """Queries on their way at a time. BMv2 drops bursts of more than 32 frames a port."""
+    looks: int = 3
+    """Slices at each number of queries on their way, to find the best one."""
 
 
 Measure = Callable[[Network, int, float, Options], dict[str, Any]]
@@ -62,24 +64,49 @@ class Figure:
     log: bool = False
     why: Callable[[Store, str], str] | None = None
     """Says for an engine, from what was measured, why a ratio falls short of the paper's."""
+    counted: bool = False
+    """What is counted is the same each time: once for each network is enough."""
 
 
 def attainable(net: Network, host: str, writes: int, options: Options, dirty_ttl: int = 0) -> dict[str, Any]:
-    """The attainable response rate: more and more queries on their way, until more of them are
-    answered no faster.
+    """One slice at the attainable response rate: with as many queries on their way as are answered
+    fastest, which is looked for once for each network and load.
 
     A closed loop has a query answered for each that is sent, so replies never fall behind; what
-    rises then is latency. The highest rate counts.
+    rises then is latency.
     """
-    best: dict[str, Any] | None = None
+    same = (host, writes, dirty_ttl)
+    if same not in net.best:
+        net.best[same] = most_attainable(net, host, writes, options, dirty_ttl)
+    outstanding = net.best[same]
+    report = net.load(host, writes=writes, outstanding=outstanding, seconds=options.seconds, dirty_ttl=dirty_ttl)
+    out = {"y": report["queriesPerSecond"], "p50_us": report["latencyMicros"]["p50"], "outstanding": outstanding}
+    if "cpuMicros" in report:
+        out["cpu_us"] = report["cpuMicros"]
+    if not dirty_ttl:
+        took = net.program_time(host, writes=writes, outstanding=outstanding, seconds=options.seconds / 2)
+        if took:
+            out["program_ns"], out["program_runs"] = took
+    return out
+
+
+def most_attainable(net: Network, host: str, writes: int, options: Options, dirty_ttl: int) -> int:
+    """How many queries on their way are answered fastest: the median of a few slices each, so that
+    a lucky slice does not decide.
+    """
+    best, highest = options.outstanding[0], 0.0
     for outstanding in options.outstanding:
-        report = net.load(host, writes=writes, outstanding=outstanding, seconds=options.seconds, dirty_ttl=dirty_ttl)
-        if best is None or report["queriesPerSecond"] > best["queriesPerSecond"]:
-            best = report
-        elif report["queriesPerSecond"] < 0.9 * best["queriesPerSecond"]:
+        rate = statistics.median(
+            net.load(host, writes=writes, outstanding=outstanding, seconds=options.seconds, dirty_ttl=dirty_ttl)[
+                "queriesPerSecond"
+            ]
+            for _ in range(options.looks)
+        )
+        if rate > highest:
+            best, highest = outstanding, rate
+        elif rate < 0.9 * highest:
             break
-    assert best is not None
-    return {"y": best["queriesPerSecond"], "p50_us": best["latencyMicros"]["p50"], "outstanding": best["outstanding"]}
+    return best
 
 
 def by_distance(net: Network, nodes: int, x: float, options: Options) -> dict[str, Any]:
@@ -110,8 +137,9 @@ def by_length(net: Network, _: int, __: float, options: Options) -> dict[str, An
 def by_writes(net: Network, _: int, x: float, options: Options) -> dict[str, Any]:
     """``x`` % writes, at the head."""
     out = attainable(net, "h1", int(x), options)
-    if net.system == "NetCRAQ":
-        out["dirty_keys"] = net.dirty_keys(writes=int(x), seconds=options.seconds)
+    if net.system == "NetCRAQ" and ("dirty", x) not in net.best:  # once for each network
+        net.best["dirty", x] = 1
+        out["dirty_keys"] = net.dirty_keys(writes=int(x), seconds=0.4)
     return out
 
 
@@ -122,7 +150,6 @@ def by_congestion(net: Network, nodes: int, x: float, options: Options) -> dict[
     That is the slowest client's, as many times as there are clients. The sum would count what a
     client at the tail takes while the others wait.
     """
-    net.load("h1", outstanding=1, seconds=0.05)  # the keys get their values
     loaded = round(nodes * x / 100)
     sustained, sums = [], []
     for hosts in itertools.combinations([f"h{n}" for n in range(1, nodes + 1)], loaded):
@@ -164,13 +191,13 @@ def on_the_wire(net: Network, host: str, writes: int, options: Options) -> tuple
     """Frames and bytes that switches and hosts send for a query, on all links together: counted at
     the interfaces.
     """
-    # the keys are written here, and at the next load again: as many frames both times
+    # a load begins with as many other frames both times
     net.load(host, writes=writes, outstanding=1, seconds=0.05)
-    before = net.net.sent()
+    before = net.sent()
     first = net.load(host, writes=writes, outstanding=1, seconds=0.05)
-    between = net.net.sent()
-    second = net.load(host, writes=writes, outstanding=1, seconds=options.seconds)
-    after = net.net.sent()
+    between = net.sent()
+    second = net.load(host, writes=writes, outstanding=1, seconds=max(options.seconds, 0.2))
+    after = net.sent()
     queries = second["queries"] - first["queries"]
     frames, size = (
         (getattr(after, kind) - getattr(between, kind)) - (getattr(between, kind) - getattr(before, kind))
@@ -416,6 +443,7 @@ FIGURES = (
         tuple((4, float(x)) for x in range(4)),
         packets_by_distance,
         "All frames that hosts and switches sent on all links, divided by the reads that were answered.",
+        counted=True,
     ),
     Figure(
         "packets-mixed",
@@ -426,6 +454,7 @@ FIGURES = (
         packets_by_writes,
         "The same for a client at the head that reads and writes. A write takes as many frames in both systems: NetCRAQ's reply to it is the "
         "acknowledgement for the switches that it passes.",
+        counted=True,
     ),
     Figure(
         "bytes",
@@ -438,6 +467,7 @@ FIGURES = (
         "packet; this one has room for eight, always. "
         "With a list of the chain's own length, its frames would be shorter by 4 bytes for each switch less than eight: a tenth of a frame at four "
         "switches.",
+        counted=True,
     ),
     Figure(
         "bytes-write",
@@ -447,5 +477,6 @@ FIGURES = (
         tuple((nodes, float(nodes)) for nodes in range(4, 9)),
         bytes_of_writes_by_length,
         "The same for writes.",
+        counted=True,
     ),
 )

@@ -214,8 +214,10 @@ def _answers(peer: Peer) -> bool:
 
 
 def measure(store: Store, repetitions: int, seconds: float, step: Callable[[str], None]) -> list[str]:
-    """Measure what is not there yet, and return what gave no figure."""
-    failures = [f"{TITLE}: {system}: {why}" for system, why in missing().items()]
+    """Measure what is not there yet, of the systems that this machine has, and return what gave no
+    figure.
+    """
+    failures = []
     systems = [system for system in SYSTEMS if system not in missing()]
     etcd: Path | None = None
     for repetition in range(repetitions):

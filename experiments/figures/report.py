@@ -35,54 +35,71 @@ class Described(Protocol):
         """What it shows, and how it was measured."""
 
 
+def said(row: dict[str, Any], before: str = "", after: str = "") -> str:
+    """A ratio for people, with its interval: ``1.84 (1.80 to 1.90)``. One whose interval is too
+    wide, or that has too few pairs for one, is not measured. The mark goes around a measured one.
+    """
+    if row["measured"] is None:
+        return ""
+    interval = f"{row['lowest']:.2f} to {row['highest']:.2f}"
+    if not row["valid"]:
+        return f"not measured ({interval}, {row['pairs']} pairs)"
+    return f"{before}{row['measured']:.2f}{after} ({interval})"
+
+
 def overview(rows: list[dict[str, Any]]) -> str:
-    """All ratios, an engine a column."""
-    engines = list(dict.fromkeys(row["engine"] for row in rows))
+    """All ratios, an engine on its CPUs a column."""
+    places = list(dict.fromkeys((row["engine"], row["cpus"]) for row in rows))
     parts = [
         "<table><tr><th>NetCRAQ over NetChain<th>the paper"
-        + "".join(f"<th>{html.escape(engine)}" for engine in engines)
+        + "".join(f"<th>{html.escape(engine)}, {cpus} CPU" for engine, cpus in places)
         + "</tr>"
     ]
     for what in dict.fromkeys(row["what"] for row in rows):
-        own = {row["engine"]: row for row in rows if row["what"] == what}
+        own = {(row["engine"], row["cpus"]): row for row in rows if row["what"] == what}
         first = next(iter(own.values()))
         cells = [
-            f"<td class='n{'' if own[engine]['met'] else ' short'}'>{own[engine]['measured']:.2f}"
-            if engine in own
+            f"<td class='n{'' if own[place]['met'] else ' short'}'>"
+            + (f"{own[place]['measured']:.2f}" if own[place]["valid"] else "not measured")
+            if place in own
             else "<td class=n>"
-            for engine in engines
+            for place in places
         ]
         parts.append(
             f"<tr><td><a href=#{first['figure']}>{html.escape(what)}</a><td class=n>{first['paper']:.2f}{''.join(cells)}</tr>"
         )
     parts.append(
-        "</table><p class=why>Medians; in this colour what is less than the paper has: the figure says why. The spread is there, too.</p>"
+        "</table><p class=why>Medians of pairs of slices; in this colour what is less than the paper has: the figure says why. "
+        "Where the interval of 95 % is wider than 15 % of the median, nothing was measured. The intervals are at the figures, too.</p>"
     )
     return "\n".join(parts)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """A figure's ratios beside the paper's, with why where one falls short."""
-    parts = ["<table><tr><th>NetCRAQ over NetChain<th>engine<th>the paper<th>measured<th>spread<th>runs</tr>"]
-    said: dict[str, str] = {}
+    parts = [
+        "<table><tr><th>NetCRAQ over NetChain<th>engine<th>CPUs<th>the paper<th>queries a second"
+        "<th>processor time a query<th>programs' time a query<th>pairs</tr>"
+    ]
+    whys: dict[str, str] = {}
     for row in rows:
         mark = "" if row["met"] else " class=short"
         parts.append(
-            f"<tr{mark}><td>{html.escape(row['what'])}<td>{html.escape(row['engine'])}<td class=n>{row['paper']:.2f}<td class=n>{row['measured']:.2f}"
-            f"<td class=n>{row['lowest']:.2f} to {row['highest']:.2f}<td class=n>{row['repetitions']}</tr>"
+            f"<tr{mark}><td>{html.escape(row['what'])}<td>{html.escape(row['engine'])}<td>{row['cpus']}<td class=n>{row['paper']:.2f}"
+            f"<td class=n>{said(row)}<td class=n>{said(row['cpu'])}<td class=n>{said(row['program'])}<td class=n>{row['pairs']}</tr>"
         )
         if row["why"]:
-            said.setdefault(row["engine"], row["why"])
+            whys.setdefault(row["engine"], row["why"])
     parts.append("</table>")
     parts += [
         f"<p class=why><b>Why less, on {html.escape(engine)}:</b> {html.escape(why)}</p>"
-        for engine, why in said.items()
+        for engine, why in whys.items()
     ]
     return "\n".join(parts)
 
 
-def peers_section(folder: Path, rows: list[dict[str, Any]]) -> str:
-    """NetCRAQ beside etcd, Redis and memcached."""
+def peers_section(folder: Path, rows: list[dict[str, Any]], absent: dict[str, str]) -> str:
+    """NetCRAQ beside etcd, Redis and memcached; which of them this machine has not, and why."""
     parts = [f"<h2 id={peers.NAME}>{peers.TITLE}</h2><p>{html.escape(peers.explanation)}</p>"]
     parts.append(
         f"<img alt='{peers.TITLE}' src='data:image/png;base64,{base64.b64encode((folder / f'{peers.NAME}.png').read_bytes()).decode()}'>"
@@ -95,6 +112,7 @@ def peers_section(folder: Path, rows: list[dict[str, Any]]) -> str:
             f"{row['highest']:.1f}<td class=n>{row['repetitions']}</tr>"
         )
     parts.append(f"</table><p class=why>Data: figures/{peers.NAME}.csv</p>")
+    parts += [f"<p class=why>Left out: {html.escape(system)}: {html.escape(why)}</p>" for system, why in absent.items()]
     return "\n".join(parts)
 
 
@@ -115,8 +133,9 @@ def write(
     ]
     parts.append(
         "<p>NetChain (NSDI 2018) replicates by a chain and reads at its tail. NetCRAQ reads at any switch whose copy is clean. "
-        "Both run on the same switches, links and load, one after the other, again for each repetition. "
-        "Lines are medians of the repetitions, the shade is their spread. "
+        "Both are up at once, on the same kind of switches, links and load, and are asked in turn in short slices (A, B, B, A). "
+        "What everything that forwards may use is one CPU, or all: plots are of one. "
+        "Lines are medians of the slices, the shade is their spread; a ratio is the median of the pairs' ratios. "
         "Every value that was read was compared with what was written; a run with a wrong value gives no figure and is named at the end.</p>"
         "<p>The switches of a chain share the CPUs of this one machine, so a frame costs the same wherever it is handled, and no switch is a "
         "bottleneck of its own. "

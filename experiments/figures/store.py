@@ -15,7 +15,8 @@ from typing import Any
 @dataclass(frozen=True)
 class Point:
     """One thing that is measured once: of a figure, a system on an engine, ``nodes`` switches, at
-    ``x``, for the ``repetition``-th time.
+    ``x``, for the ``repetition``-th time. The two systems' points of one number are a
+    pair, measured one after the other.
     """
 
     figure: str
@@ -24,6 +25,8 @@ class Point:
     nodes: int
     x: float
     repetition: int
+    cpus: str = "one"
+    """What everything that forwards could use (:data:`experiments.figures.processors.PLACES`)."""
 
 
 class Store:
@@ -58,6 +61,10 @@ class Store:
         with self.path.open("a") as file:
             file.write(json.dumps({"point": asdict(point), "values": values, "conditions": self.conditions}) + "\n")
 
-    def rows(self, figure: str) -> Iterator[tuple[Point, dict[str, Any]]]:
-        """The measurements of a figure."""
-        return ((point, values) for point, values in self._rows.items() if point.figure == figure)
+    def rows(self, figure: str, cpus: str | None = "one") -> Iterator[tuple[Point, dict[str, Any]]]:
+        """The measurements of a figure in one place; None: in all."""
+        return (
+            (point, values)
+            for point, values in self._rows.items()
+            if point.figure == figure and cpus in (None, point.cpus)
+        )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetCRAQ and NetChain, brought up on the same switches and links, under the same load made in the
-kernel.
+"""NetCRAQ and NetChain, brought up on the same switches and links, both at once, under the same
+load made in the kernel.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.bench import CPU, ENGINES, ROOT, topology
+from experiments.bench import ENGINES, ROOT, topology
+from experiments.figures import processors
 from topologies import network_namespaces
 from topologies.controller import declaration
-from topologies.network import ChainNetwork
+from topologies.network import ChainNetwork, Sent
 from topologies.nodes import DIE_WITH_PARENT
 
 KEYS = 256
@@ -38,15 +39,37 @@ class Network:
     the head.
     """
 
-    def __init__(self, system: str, net: ChainNetwork, file: Path) -> None:
+    def __init__(self, system: str, net: ChainNetwork, file: Path, cpus: Sequence[int]) -> None:
         self.system = system
         self.net = net
+        self.cpus = cpus
+        self.best: dict[tuple[Any, ...], int] = {}
+        """Queries on their way at which a load had the highest rate, by what the load was."""
         self._file = file
+        self._filled = False
+        self._home = os.readlink("/proc/thread-self/ns/net")
+        self._processes = [switch.process.pid for switch in net.switches.values() if switch.process]
+        self._in_kernel = net.running_engine.startswith("ebpf")
+
+    def sent(self) -> Sent:
+        """What left all switch ports, and what hosts sent into them, since they were made."""
+        if os.readlink("/proc/thread-self/ns/net") == self._home:
+            return self.net.sent()
+        with network_namespaces.entered(self._processes[0]):  # switches are where the network is
+            return self.net.sent()
 
     def _command(
-        self, *, writes: int, outstanding: int, seconds: float, cpu: str = CPU, dirty_ttl: int = 0, **flags: Any
+        self,
+        *,
+        writes: int,
+        outstanding: int,
+        seconds: float,
+        cpus: Sequence[int] | None = None,
+        dirty_ttl: int = 0,
+        **flags: Any,
     ) -> list[str]:
-        common = ["-n", str(outstanding), "--duration", f"{seconds}s", "--cpu", cpu]
+        common = ["-n", str(outstanding), "--duration", f"{seconds}s"]
+        common += ["--cpu", ",".join(map(str, self.cpus if cpus is None else cpus))]
         common += [f"--{name.replace('_', '-')}={str(value).lower()}" for name, value in flags.items()]
         if self.system == "NetCRAQ":
             mix = f"get={100 - writes},put={writes}"
@@ -72,31 +95,63 @@ class Network:
         self, host: str, *, writes: int = 0, outstanding: int = 32, seconds: float = 0.5, dirty_ttl: int = 0
     ) -> dict[str, Any]:
         """Put load on the chain from a host and return the report of the load:
-        ``queriesPerSecond``, ``latencyMicros`` and more.
+        ``queriesPerSecond``, ``latencyMicros``, ``cpuMicros`` and more. The latter is the processor
+        time of a query: what the CPUs took for software interrupts where the switches are in the
+        kernel, else what the switches' processes took (in which those run that they cause).
 
         ``writes`` of 100 queries are writes. With ``dirty_ttl``, :data:`DIRTY_KEYS` keys are kept
         dirty by writes that live for so many hops; NetChain knows nothing of that kind. Failed
         where a value was wrong, or an answer was an error.
         """
-        command = self._command(writes=writes, outstanding=outstanding, seconds=seconds, dirty_ttl=dirty_ttl)
+        self.fill()
+        if dirty_ttl and self.system == "NetCRAQ":
+            self._filled = False  # they stay dirty
+        command = self._command(
+            writes=writes, outstanding=outstanding, seconds=seconds, dirty_ttl=dirty_ttl, fill=bool(dirty_ttl)
+        )
+        before = self._used()
         done = self.net.execute(host, command, timeout=seconds + 60, check=False)
-        return self._report(command, done.returncode, done.stdout, done.stderr)
+        used = self._used() - before
+        report = self._report(command, done.returncode, done.stdout, done.stderr)
+        if report["queries"] and used > 0:
+            report["cpuMicros"] = 1e6 * used / report["queries"]
+        return report
+
+    def _used(self) -> float:
+        return processors.softirq(self.cpus) if self._in_kernel else processors.seconds(self._processes)
+
+    def fill(self) -> None:
+        """Give the keys values that a load can check, if they have not got them."""
+        if not self._filled:
+            command = self._command(writes=0, outstanding=1, seconds=0.02)
+            done = self.net.execute("h1", command, timeout=60, check=False)
+            self._report(command, done.returncode, done.stdout, done.stderr)
+            self._filled = True
+
+    def program_time(self, host: str, *, writes: int, outstanding: int, seconds: float) -> tuple[float, float] | None:
+        """What the switches' eBPF programs take for a query, in nanoseconds, and how often they run
+        for it, as the kernel counts it. None where there are none, or the kernel does not count.
+        """
+        with processors.counted_programs() as counted:
+            if not counted or not (before := processors.programs(self._processes)):
+                return None
+            report = self.load(host, writes=writes, outstanding=outstanding, seconds=seconds)
+            ns, runs = processors.run_between(before, processors.programs(self._processes))
+        return ns / report["queries"], runs / report["queries"]
 
     def load_together(
         self, hosts: Sequence[str], *, outstanding: int = 32, seconds: float = 0.5
     ) -> list[dict[str, Any]]:
-        """Let several hosts read at once, and return their reports. The keys have their values from
-        an earlier load.
-        """
-        begin = int(1000 * (time.time() + 0.2 + 0.1 * len(hosts)))
-        cpus = sorted(os.sched_getaffinity(0))
+        """Let several hosts read at once, and return their reports."""
+        self.fill()
+        begin = int(1000 * (time.time() + 0.3 + 0.2 * len(hosts)))
         running = []
         for number, host in enumerate(hosts):
             command = self._command(
                 writes=0,
                 outstanding=outstanding,
                 seconds=seconds,
-                cpu=str(cpus[number % len(cpus)]),
+                cpus=[self.cpus[number % len(self.cpus)]],
                 fill=False,
                 begin_at=begin,
             )
@@ -125,7 +180,8 @@ class Network:
         """How many of the keys are dirty at the head at a time, under such a load from ``h1``: as
         often as there is time, one key is looked at.
         """
-        command = self._command(writes=writes, outstanding=32, seconds=seconds + 0.5)
+        self.fill()
+        command = self._command(writes=writes, outstanding=32, seconds=seconds + 0.5, fill=False)
         pick = random.Random(writes)
         with self.net.spawn("h1", command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             time.sleep(0.5)  # the keys get their values first
@@ -145,9 +201,18 @@ DIRTY_KEYS = 16
 
 
 @contextlib.contextmanager
-def network(system: str, engine: str, nodes: int) -> Iterator[Network]:
+def both(engine: str, nodes: int, where: str = processors.ONE) -> Iterator[dict[str, Network]]:
+    """Bring both systems up at once, each in a network namespace of its own, on the processors of a
+    place.
+    """
+    with processors.placed(where) as cpus, contextlib.ExitStack() as stack:
+        yield {system: stack.enter_context(network(system, engine, nodes, cpus)) for system in SYSTEMS}
+
+
+@contextlib.contextmanager
+def network(system: str, engine: str, nodes: int, cpus: Sequence[int] = (0,)) -> Iterator[Network]:
     """Bring a system up on ``nodes`` switches of an engine (a key of
-    :data:`experiments.bench.ENGINES`).
+    :data:`experiments.bench.ENGINES`). Loads begin on ``cpus``, in turn.
     """
     checked = topology(nodes, BITS)
     # With all CPUs taken by the load, the controller's renewals come late; a lease that runs out is
@@ -164,11 +229,11 @@ def network(system: str, engine: str, nodes: int) -> Iterator[Network]:
                 added = net.admin.add_keys(checked.chains[0].name, {f"/figures/{i}": None for i in range(KEYS)})
                 if refused := [key["error"] for key in added if key.get("error")]:
                     raise Failed(f"{len(refused)} of {KEYS} keys could not be placed: {refused[0]}")
-                yield Network(system, net, file)
+                yield Network(system, net, file, cpus)
                 return
             file.write_text(json.dumps(declaration(checked), indent=2) + "\n")
             with _netchain(file) as _:
-                yield Network(system, net, file)
+                yield Network(system, net, file, cpus)
 
 
 @contextlib.contextmanager

@@ -13,9 +13,10 @@
 // that a value of another key, or a torn one, is noticed: it is counted as wrong.
 //
 // Who works where: a frame over a veth pair is handled on the CPU that sent it. So with a switch in
-// the kernel the whole round trip runs on the one CPU that sent the first queries (Config.CPU),
-// generator and switch together: one core in all. A switch in a process works on the CPU that it
-// runs on, and the generator's part of each query is done there, when it sends the answer.
+// the kernel the whole round trip runs on the one CPU that sent the first query (Config.CPUs),
+// generator and switch together: one core in all for each of Config.CPUs. A switch in a process
+// works on the CPU that it runs on, and the generator's part of each query is done there, when it
+// sends the answer.
 package kernelload
 
 import (
@@ -75,11 +76,12 @@ type Config struct {
 	FirstPort    uint16 // of the slots' UDP ports
 	// the first queries wait until then, so that several loads begin together; zero: they do not
 	// wait
-	Begin     time.Time
-	Duration  time.Duration
-	Resend    time.Duration // what is not answered by then is sent again
-	CPU       int           // on which the first queries are sent; -1: any
-	Reflected bool          // answers are the queries themselves, with the addresses swapped
+	Begin    time.Time
+	Duration time.Duration
+	Resend   time.Duration // what is not answered by then is sent again
+	// on which the first queries are sent, one slot's after the other's in turn; none: on any
+	CPUs      []int
+	Reflected bool // answers are the queries themselves, with the addresses swapped
 	Seed      uint64
 }
 
@@ -187,8 +189,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if cfg.CPU >= 0 {
-		back, err := pin(cfg.CPU)
+	if len(cfg.CPUs) > 0 {
+		back, err := pin(cfg.CPUs[0])
 		if err != nil {
 			return nil, err
 		}
@@ -363,7 +365,13 @@ func (l *load) drawer(r *rand.Rand) func() wire.Key {
 	}
 }
 
+// send sends a slot's query, from the CPU that is the slot's.
 func (l *load) send(slot int) error {
+	if n := len(l.cfg.CPUs); n > 1 {
+		if _, err := pin(l.cfg.CPUs[slot%n]); err != nil {
+			return err
+		}
+	}
 	frame, err := l.query(slot)
 	if err != nil {
 		return err

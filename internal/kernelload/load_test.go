@@ -58,7 +58,7 @@ func config() Config {
 		Target: netip.MustParseAddrPort("10.0.0.2:20035"), Gateway: [6]byte{2, 0, 0, 0, 0, 2},
 		Profile: 128,
 		Keys:    []wire.Key{0x01000001, 0x01000002, 0x01000003}, Outstanding: 8, FirstPort: 40000,
-		Duration: 200 * time.Millisecond, Resend: 20 * time.Millisecond, CPU: -1, Seed: 1}
+		Duration: 200 * time.Millisecond, Resend: 20 * time.Millisecond, Seed: 1}
 }
 
 func TestReflected(t *testing.T) {

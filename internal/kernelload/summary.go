@@ -21,7 +21,7 @@ type Summary struct {
 	Keys          int           `json:"keys"`
 	ValueBits     int           `json:"valueBits"`
 	Generator     string        `json:"generator"`
-	CPU           int           `json:"cpu"`
+	CPUs          []int         `json:"cpus"`
 }
 
 // Op is what became of one operation.
@@ -59,7 +59,7 @@ func (r *Report) Summary(cfg *Config) Summary {
 		Queries: r.Read.Answered + r.Write.Answered, Wrong: r.Wrong, Stray: r.Stray,
 		Retransmitted: r.Resent, Latency: latencyOf(&all), Ops: map[string]Op{},
 		Outstanding: cfg.Outstanding, Keys: len(cfg.Keys),
-		ValueBits: 8 * cfg.protocol().Shape().ValueBytes, Generator: "kernel", CPU: cfg.CPU}
+		ValueBits: 8 * cfg.protocol().Shape().ValueBytes, Generator: "kernel", CPUs: cfg.CPUs}
 	for name, o := range map[string]*OpReport{"get": &r.Read, "put": &r.Write} {
 		if o.Answered == 0 {
 			continue

@@ -72,7 +72,7 @@ func (c *cli) benchCommand() *cobra.Command {
 	f.Uint64Var(&b.seed, "seed", 0, "of the choice of operations and keys (default: a random one)")
 	f.BoolVar(&b.kernel.on, "kernel", false, "make the queries in the kernel")
 	f.StringVar(&b.kernel.ceiling, "ceiling", "", "make them in the kernel, for a program at `tc|xdp` that only swaps addresses")
-	f.IntVar(&b.kernel.cpu, "cpu", -1, "with --kernel: the CPU on which the first queries are sent (default: any)")
+	f.IntSliceVar(&b.kernel.cpus, "cpu", nil, "with --kernel: the CPU on which the first queries are sent, or several with commas that take turns (default: any)")
 	f.BoolVar(&b.kernel.fill, "fill", true, "with --kernel: give the keys values first; without, they must have those of an earlier run")
 	f.Int64Var(&b.kernel.beginAt, "begin-at", 0, "with --kernel: when to begin, in `ms` since 1970, so that several loads begin together (default: at once)")
 	f.IntVar(&b.kernel.dirtyTTL, "dirty-ttl", 0, "with --kernel: keep the keys dirty by writes that live for so many hops")

@@ -22,7 +22,7 @@ import (
 type kernelFlags struct {
 	on      bool
 	ceiling string // tc or xdp: a reflector is measured, not a switch
-	cpu     int
+	cpus    []int
 	bits    int // of the reflector's frames
 
 	fill     bool
@@ -52,7 +52,7 @@ func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {
 	}
 	cfg := kernelload.Config{Outstanding: b.outstanding, WritePercent: 100 * mix.Put / (mix.Get + mix.Put),
 		FirstPort: 40000, Duration: b.duration,
-		Resend: max(c.retransmit, 20*time.Millisecond), CPU: b.kernel.cpu, Seed: b.seed}
+		Resend: max(c.retransmit, 20*time.Millisecond), CPUs: b.kernel.cpus, Seed: b.seed}
 	if b.serial {
 		cfg.Outstanding = 1
 	}

@@ -164,7 +164,7 @@ func (c *common) bench() *cobra.Command {
 	f.IntVar(&puts, "puts", 0, "how many of 100 queries are writes")
 	f.BoolVar(&fill, "fill", true, "give the keys values first; without, they must have those of an earlier run")
 	f.Int64Var(&beginAt, "begin-at", 0, "when to begin, in `ms` since 1970, so that several loads begin together (default: at once)")
-	f.IntVar(&cfg.CPU, "cpu", -1, "where the first queries are sent; -1: anywhere")
+	f.IntSliceVar(&cfg.CPUs, "cpu", nil, "the CPU on which the first queries are sent, or several with commas that take turns (default: any)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cl, err := c.client()
 		if err != nil {

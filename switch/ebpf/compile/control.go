@@ -170,6 +170,7 @@ func (t *translator) runPipeline(name string) {
 			following = label(order[i+1])
 		}
 		t.Bind(label(n))
+		t.mark(n.NodeName())
 		switch n := n.(type) {
 		case *bmv2json.Conditional:
 			t.Where = n.Path

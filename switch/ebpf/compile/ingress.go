@@ -11,6 +11,7 @@ func (t *translator) entry() {
 	drop := "ingress.drop"
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
 	t.restoreFrame()
+	t.mark(markEntry)
 	if t.hook == TC && t.maps.Resume != 0 {
 		t.resumeFromXDP("ingress.done", "ingress.deparse", "ingress.leave", "ingress.send")
 	}
@@ -22,15 +23,20 @@ func (t *translator) entry() {
 	t.hostFilter()
 	t.lookupPHV(drop)
 
+	t.mark("(the PHV)")
 	t.startPacket(reinjects, drop)
+	t.mark("(a packet begins)")
 	t.loadFrame(drop)
+	t.mark("(the frame is read)")
 	t.parse()
+	t.mark("(parsed)")
 	if reinjects {
 		t.afterParsing("clone.copies")
 	}
 	t.verifyChecksums()
 
 	t.runPipeline("ingress")
+	t.mark("(ingress is over)")
 	t.Bind("ingress.done")
 	t.afterIngress()
 	t.resumePoints(drop)

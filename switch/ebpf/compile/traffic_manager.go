@@ -150,7 +150,9 @@ func (t *translator) egress() {
 	t.setStandardConstant(t.std.egressSpec, t.DropPort+1)
 	t.Load(asm.R1, code.PHV, phvLength, 4)
 	t.setStandard(t.std.packetLength, asm.R1)
+	t.mark("(egress begins)")
 	t.runPipeline("egress")
+	t.mark("(egress is over)")
 	t.finishEgress("egress.drop")
 }
 
@@ -162,7 +164,13 @@ func (t *translator) finishEgress(drop string) {
 	t.Load(asm.R1, code.PHV, spec.Off, spec.Size)
 	t.Emit(asm.JEq.Imm(asm.R1, int32(t.DropPort), drop))
 	t.updateChecksums()
+	if t.Name == "egress" {
+		t.mark("(checksums are updated)")
+	}
 	t.deparse(drop)
+	if t.Name == "egress" {
+		t.mark("(headers are written)")
+	}
 	t.afterDeparsing(drop)
 	t.Emit(asm.Mov.Imm(asm.R0, verdictSend), asm.Return())
 	t.Bind(drop)

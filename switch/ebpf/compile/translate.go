@@ -36,6 +36,9 @@ type Maps struct {
 	// Replay, where it is not 0, is a map with ReplayBytes bytes that the frame is set to first:
 	// for a program that is run again and again on one frame.
 	Replay, ReplayBytes int
+
+	// Profile, where it is not nil, makes the program one that is measured in parts.
+	Profile *Profile
 }
 
 // Settings are what a program is compiled for, besides its hook.
