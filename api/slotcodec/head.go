@@ -6,7 +6,7 @@ import (
 )
 
 // Sealed is set in the first byte of a slot that a gateway has written: what follows its head can
-// be opened by gateways only (etcd-monitor/seal).
+// be opened by gateways only (client/etcd/seal).
 const Sealed = 0x80
 
 // SealOverhead is how many bytes sealing adds to a cell: 5 for the number of the key, 12 for the

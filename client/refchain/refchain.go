@@ -138,6 +138,9 @@ func (c *Chain) Close() {
 	c.readers.Wait()
 }
 
+// ValueBytes is how many bytes a value has at most.
+func (c *Chain) ValueBytes() int { return c.cfg.Profile.ValueBytes() }
+
 // Addresses are the service address and the members' own.
 func (c *Chain) Addresses() []netip.AddrPort {
 	var out []netip.AddrPort

@@ -25,8 +25,8 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/etcd-monitor/seal"
-	"github.com/netcraq/netcraq/etcd-monitor/slotclient"
+	"github.com/netcraq/netcraq/client/etcd/seal"
+	"github.com/netcraq/netcraq/client/etcd/slotclient"
 	"github.com/netcraq/netcraq/wire"
 )
 

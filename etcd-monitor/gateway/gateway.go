@@ -29,8 +29,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/netcraq/netcraq/client/etcd/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
-	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
 
 // etcd's limits and defaults (etcd's embed package; its grpcOverheadBytes).

@@ -19,12 +19,12 @@ import (
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/etcd/guarded"
+	"github.com/netcraq/netcraq/client/etcd/guardedshell"
+	"github.com/netcraq/netcraq/client/etcd/reserved"
+	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/etcd-monitor/guarded"
-	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
-	"github.com/netcraq/netcraq/etcd-monitor/reserved"
-	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/wire"
 )
 

@@ -2,27 +2,14 @@ package gateway
 
 import (
 	"strings"
-	"sync/atomic"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/netcraq/netcraq/client/etcd/guardedshell"
 )
 
-// Newest is the newest revision of etcd's store that was seen in an answer. It never goes back. The
-// zero value has seen none.
-type Newest struct{ revision atomic.Int64 }
-
-// Revision is the newest revision seen, 0 before any.
-func (n *Newest) Revision() int64 { return n.revision.Load() }
-
-// Saw takes note of a revision.
-func (n *Newest) Saw(revision int64) {
-	for {
-		now := n.revision.Load()
-		if revision <= now || n.revision.CompareAndSwap(now, revision) {
-			return
-		}
-	}
-}
+// Newest is the newest revision of etcd's store that was seen in an answer.
+type Newest = guardedshell.Newest
 
 // ofEtcd says whether a method is of a service whose answers begin with etcd's ResponseHeader.
 func ofEtcd(method string) bool {

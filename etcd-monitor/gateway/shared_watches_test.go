@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/netcraq/netcraq/client/etcd/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 	"github.com/netcraq/netcraq/internal/poll"
 )
 

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/netcraq/netcraq/etcd-monitor/readsource"
+	"github.com/netcraq/netcraq/client/etcd/readsource"
 )
 
 // Config is what a run does.

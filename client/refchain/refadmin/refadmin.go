@@ -148,7 +148,7 @@ func (c *Controller) chain(name string) api.Chain {
 	at := func(a netip.AddrPort) string { return a.String() }
 	all := c.chains[name].Addresses()
 	out := api.Chain{Name: name, ID: c.ids[name], ServiceAddress: at(all[0]), Ready: true,
-		ValueBytes: 16, Slots: c.slots}
+		ValueBytes: c.chains[name].ValueBytes(), Slots: c.slots}
 	for i, a := range all[1:] {
 		out.Members = append(out.Members, api.Member{Switch: fmt.Sprint("s", i+1), Address: at(a)})
 	}

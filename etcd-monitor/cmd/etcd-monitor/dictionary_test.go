@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/etcd/service"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testport"
@@ -74,7 +76,7 @@ func TestNewDictionary(t *testing.T) {
 	loaded, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		readDictionaries(ctx, etcd, library, loaded, slog.New(slog.DiscardHandler))
+		service.FollowDictionaries(ctx, etcd, library, loaded, slog.New(slog.DiscardHandler))
 	}()
 	defer func() { cancel(); <-done }()
 	<-loaded
@@ -83,7 +85,7 @@ func TestNewDictionary(t *testing.T) {
 		if code != exitOK {
 			t.Fatalf("exit code %d", code)
 		}
-		poll.Until(t, dictionariesEvery/4, fmt.Sprintf("the newest dictionary is %d", want), func() bool {
+		poll.Until(t, 15*time.Second, fmt.Sprintf("the newest dictionary is %d", want), func() bool {
 			return library.Codec().Newest() == want
 		})
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -14,36 +13,18 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/etcd/service"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
-	"github.com/netcraq/netcraq/etcd-monitor/guarded"
-	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
-	"github.com/netcraq/netcraq/etcd-monitor/seal"
-	"github.com/netcraq/netcraq/etcd-monitor/slotclient"
 )
 
-const (
-	directoryWait     = 5 * time.Second  // for one attempt to read from etcd which keys are placed
-	dictionariesEvery = time.Minute      // it is looked for new dictionaries
-	patience          = 10 * time.Second // for a write of a placed key whose client waits longer
+const etcdTxnOps = 128 // embed.DefaultMaxTxnOps, without etcd's server
 
-	etcdTxnOps = 128 // embed.DefaultMaxTxnOps, without etcd's server
-)
-
-// network is the key-value service with placed keys read from the network, and what it works with.
+// network is the key-value service with placed keys read from the network, and its connections.
 type network struct {
-	server    *guarded.Server
-	etcd      *clientv3.Client // under the gateway's own name, if it has one
-	nobody    *clientv3.Client // under none
-	follower  *placement.Follower
-	chains    *slotclient.Chains
-	sessions  *guardedshell.Leases
-	everybody *guardedshell.Everybody
-	runtime   *guardedshell.Goroutines
-	stop      context.CancelFunc
-	work      sync.WaitGroup
+	*service.Service
+	etcd   *clientv3.Client // under the gateway's own name, if it has one
+	nobody *clientv3.Client // under none
 }
 
 // openNetwork makes the key-value service. It waits for etcd: without knowing which keys are placed
@@ -60,15 +41,25 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	if err != nil {
 		return nil, err
 	}
-	n := &network{nobody: nobody}
-	var seals *seal.Keys
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unnamed"
+	}
+	cfg := service.Config{
+		Nobody: nobody, Etcd: gateway.Forward(upstream, metrics), Newest: newest, Observer: metrics,
+		Prefix: o.prefix, Reserved: o.controllers,
+		Controller: api.NewClient(o.controller, api.TokenFile(o.token)),
+		Owner:      fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()),
+		RoundTrip:  metrics.Network, Keeper: true, SealAge: o.sealAge, Log: log, Detail: detail,
+	}
+	if o.ownEtcd { // which takes more
+		cfg.MaxTxnOps, cfg.MaxRequestBytes = etcdTxnOps, int(o.maxRequestBytes)
+	}
 	for said := false; ; said = true {
-		if err = n.directory(ctx, upstream, o.user, o.secret, o.prefix, detail); err == nil {
-			if seals, err = ensureSeals(ctx, n.etcd, o.prefix); err == nil {
-				break
-			}
-			n.follower.Close()
-			n.etcd.Close()
+		n, err := o.tryNetwork(ctx, upstream, cfg)
+		if err == nil {
+			n.nobody = nobody
+			return n, nil
 		}
 		if ctx.Err() != nil {
 			nobody.Close()
@@ -82,103 +73,29 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		case <-time.After(time.Second):
 		}
 	}
-	library := slotcodec.NewLibrary(n.etcd, o.prefix)
-	ctx, n.stop = context.WithCancel(ctx)
-	loaded := make(chan struct{})
-	n.work.Go(func() { readDictionaries(ctx, n.etcd, library, loaded, log) })
-	<-loaded
-	n.work.Go(func() { seals.Follow(ctx, n.etcd, o.sealAge, log) })
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unnamed"
-	}
-	slots := slotclient.NewNetwork(metrics.Network)
-	n.chains = slotclient.Follow(api.NewClient(o.controller, api.TokenFile(o.token)), slots,
-		fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()), log)
-	n.sessions = guardedshell.NewLeases(n.etcd, o.prefix, 0, detail)
-	n.everybody = guardedshell.NewEverybody(nobody, o.prefix, newest)
-	n.runtime = guardedshell.NewGoroutines()
-	cfg := guarded.Config{
-		Etcd: gateway.Forward(upstream, metrics), Slots: slots, Directory: n.follower, Sessions: n.sessions,
-		Newest: newest, Codec: library, Seals: seals, Runtime: n.runtime,
-		Observer: metrics, Evictor: n.chains, Prefix: o.prefix, Reserved: o.controllers, Patience: patience,
-		Open: n.everybody.Open,
-	}
-	if o.ownEtcd { // which takes more
-		cfg.MaxTxnOps, cfg.MaxRequestBytes = etcdTxnOps, int(o.maxRequestBytes)
-	}
-	n.server = guarded.New(cfg)
-	n.work.Go(func() { n.server.Warm(ctx) })
-	n.work.Go(func() { reseal(ctx, n.server, seals, log) })
-	return n, nil
 }
 
-// readDictionaries reads the dictionaries, says that it has tried, and reads them again when one
-// has come, and from time to time.
-func readDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slotcodec.Library,
-	loaded chan<- struct{}, log *slog.Logger) {
-	var news clientv3.WatchChan
-	for said := ""; ctx.Err() == nil; {
-		if news == nil {
-			news = etcd.Watch(ctx, library.Prefix(), clientv3.WithPrefix())
-		}
-		try, cancel := context.WithTimeout(ctx, directoryWait)
-		err := library.Load(try)
-		cancel()
-		if loaded != nil {
-			close(loaded)
-			loaded = nil
-		}
-		if now := fmt.Sprint(err); err != nil && ctx.Err() == nil && now != said {
-			log.Warn("dictionaries for values: those that were read before are used", "error", err)
-			said = now
-		}
-		again := time.After(dictionariesEvery)
-		select {
-		case <-ctx.Done():
-		case <-again:
-		case _, open := <-news:
-			if !open { // etcd has ended it
-				news = nil
-				select {
-				case <-ctx.Done():
-				case <-again:
-				}
-			}
-		}
-	}
-	if loaded != nil {
-		close(loaded)
-	}
-}
-
-// directory reads which keys are placed, and follows it.
-func (n *network) directory(ctx context.Context, upstream *gateway.Upstream, user, password, prefix string,
-	log *zap.Logger) error {
-	ctx, cancel := context.WithTimeout(ctx, directoryWait)
+// tryNetwork asks etcd once for what the service needs to begin.
+func (o *options) tryNetwork(ctx context.Context, upstream *gateway.Upstream, cfg service.Config) (
+	*network, error) {
+	connecting, cancel := context.WithTimeout(ctx, etcdWait)
 	defer cancel()
-	etcd, err := upstream.NewClient(ctx, user, password)
+	etcd, err := upstream.NewClient(connecting, o.user, o.secret)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if n.follower, err = placement.Follow(ctx, etcd, prefix, log); err != nil {
+	cfg.Own = etcd
+	s, err := service.Open(ctx, cfg)
+	if err != nil {
 		etcd.Close()
-		return err
+		return nil, err
 	}
-	n.etcd = etcd
-	return nil
+	return &network{Service: s, etcd: etcd}, nil
 }
 
-// Close ends what goes on beside requests, which must have ended. Guards that are still held are
-// broken by others.
+// Close ends what goes on beside requests, which must have ended.
 func (n *network) Close() {
-	n.stop()
-	n.work.Wait()
-	n.runtime.Close()
-	n.everybody.Close()
-	n.sessions.Close()
-	n.chains.Close()
-	n.follower.Close()
+	n.Service.Close()
 	n.etcd.Close()
 	n.nobody.Close()
 }

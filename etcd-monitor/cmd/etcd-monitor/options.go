@@ -21,10 +21,10 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/client/etcd/reserved"
+	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
-	"github.com/netcraq/netcraq/etcd-monitor/reserved"
-	"github.com/netcraq/netcraq/etcd-monitor/seal"
 )
 
 // options are the command line's.

@@ -8,8 +8,8 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 
+	"github.com/netcraq/netcraq/client/etcd/guarded"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
-	"github.com/netcraq/netcraq/etcd-monitor/guarded"
 )
 
 // startEmbedded starts the etcd in this process. What it logs goes to a file: at its end it logs

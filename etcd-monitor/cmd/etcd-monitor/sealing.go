@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -13,15 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
-	"github.com/netcraq/netcraq/etcd-monitor/guarded"
-	"github.com/netcraq/netcraq/etcd-monitor/seal"
-)
-
-const (
-	resealEvery = time.Hour       // all slots are looked at for what is sealed with an old key
-	resealSoon  = 5 * time.Second // it is looked whether there is a new key
-	resealAgain = time.Minute     // between two times, however many new keys there are
 )
 
 // sealing is the command for what cells of placed keys are sealed with.
@@ -132,44 +124,4 @@ func (o *options) withEtcd(ctx context.Context, what func(context.Context, *clie
 	}
 	defer etcd.Close()
 	return what(ctx, etcd)
-}
-
-// reseal seals anew what is sealed with old keys, and drops those that are not needed any more,
-// until ctx ends.
-func reseal(ctx context.Context, server *guarded.Server, keys *seal.Keys, log *slog.Logger) {
-	var done uint32    // the key that everything was seen to be sealed with
-	var last time.Time // when that was tried
-	for pause(ctx, resealSoon); ctx.Err() == nil; pause(ctx, resealSoon) {
-		primary, _ := keys.Ring().Primary()
-		if since := time.Since(last); since < resealAgain || primary == done && since < resealEvery {
-			continue
-		}
-		last = time.Now()
-		used, whole := server.Reseal(ctx)
-		if !whole {
-			continue
-		}
-		done = primary
-		try, cancel := context.WithTimeout(ctx, etcdWait)
-		err := keys.Prune(try, used, time.Now())
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			log.Warn("dropping old keys that cells were sealed with", "error", err)
-		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
-
-// ensureSeals reads the keys that cells are sealed with, and makes the first one.
-func ensureSeals(ctx context.Context, etcd *clientv3.Client, prefix string) (*seal.Keys, error) {
-	ctx, cancel := context.WithTimeout(ctx, directoryWait)
-	defer cancel()
-	keys := seal.NewKeys(etcd, prefix)
-	return keys, keys.Ensure(ctx)
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testport"
 )
@@ -32,8 +32,8 @@ func TestSealCommands(t *testing.T) {
 			t.Errorf("%v before there are any: %q, %q, exit code %d", args, out, errs, code)
 		}
 	}
-	keys, err := ensureSeals(t.Context(), etcd, placement.DefaultPrefix)
-	if err != nil {
+	keys := seal.NewKeys(etcd, placement.DefaultPrefix)
+	if err := keys.Ensure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -21,9 +21,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/netcraq/netcraq/client/etcd/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
-	"github.com/netcraq/netcraq/etcd-monitor/reserved"
 )
 
 const (
@@ -100,8 +100,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 			return err
 		}
 		defer n.Close()
-		own, asSelf, enabling = o.reserved(), n.etcd, n.everybody.Enabling
-		keys, where = n.server, where+", and placed keys as the controller at "+o.controller+" says"
+		own, asSelf, enabling = o.reserved(), n.etcd, n.Enabling
+		keys, where = n.Server, where+", and placed keys as the controller at "+o.controller+" says"
 	}
 	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics,
 		Log: log, Registry: registry,

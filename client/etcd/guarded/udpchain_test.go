@@ -8,8 +8,8 @@ import (
 
 	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/client/etcd/slotclient"
 	"github.com/netcraq/netcraq/client/refchain"
-	"github.com/netcraq/netcraq/etcd-monitor/slotclient"
 	"github.com/netcraq/netcraq/wire"
 )
 

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/etcd-monitor/reserved"
-	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/client/etcd/reserved"
+	"github.com/netcraq/netcraq/client/etcd/seal"
 )
 
 // What the controllers keep, and something else that is no client's.

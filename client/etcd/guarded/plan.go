@@ -7,7 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	"github.com/netcraq/netcraq/etcd-monitor/reserved"
+	"github.com/netcraq/netcraq/client/etcd/reserved"
 )
 
 // span is the keys in [Key, End), as in etcd's requests.

@@ -10,7 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
+	"github.com/netcraq/netcraq/client/etcd/guardedshell"
 	"github.com/netcraq/netcraq/wire"
 )
 

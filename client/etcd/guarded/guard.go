@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/wire"
@@ -113,6 +116,9 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 			g.unknown = false // nothing can be executed on a slot that is gone
 			return err
 		}
+		if isDenied(err) && !g.unknown {
+			return s.denied(g, err)
+		}
 		if err != nil {
 			d := p.next(s.Runtime, longest)
 			s.Runtime.Wait(ctx, nil, d)
@@ -167,10 +173,20 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 			return nil
 		case isGone(err):
 			return err
+		case isDenied(err) && !g.unknown:
+			return s.denied(g, err)
 		case !isChanged(err):
 			g.unknown, g.was = true, now.version
 		}
 	}
+}
+
+// denied is the end of a write whose slot the switches do not let this gateway change. A right may
+// have been taken away between two copies of one CAS, of which the first was executed: then there
+// is a guard of this session, which others can break when the session is gone.
+func (s *Server) denied(g *guard, why error) error {
+	s.Sessions.GiveUp(g.lease)
+	return status.Errorf(codes.PermissionDenied, "etcd-monitor: the switches do not let this host change the slot of %q, which is in the network, so it cannot be written from here: grant its principal the realm of etcd's keys, or write through a gateway; nothing was written: %v", g.key.Name, why)
 }
 
 // finishGuards does something to each guard, and waits for it as long as the network answers.

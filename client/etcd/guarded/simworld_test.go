@@ -16,7 +16,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/wire"
 )
 

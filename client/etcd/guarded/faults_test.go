@@ -19,8 +19,8 @@ import (
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/etcd/guardedshell"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
 	"github.com/netcraq/netcraq/wire"
 )
 

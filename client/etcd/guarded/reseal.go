@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/client/etcd/seal"
 )
 
 // resealPause is between two slots that Reseal looks at.

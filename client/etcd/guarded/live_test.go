@@ -18,10 +18,10 @@ import (
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/etcd/guardedshell"
+	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/etcd-monitor/guardedshell"
-	"github.com/netcraq/netcraq/etcd-monitor/seal"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )

@@ -212,7 +212,7 @@ var templates = map[string]func() *tinkpb.KeyTemplate{
 }
 
 // BenchmarkOpen and BenchmarkSeal say what a cell costs by the profile of the chain that it fills:
-// go test ./etcd-monitor/seal -bench .
+// go test ./client/etcd/seal -bench .
 func BenchmarkOpen(b *testing.B) { bench(b, false) }
 func BenchmarkSeal(b *testing.B) { bench(b, true) }
 

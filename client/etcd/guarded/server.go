@@ -15,8 +15,8 @@ import (
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/etcd-monitor/reserved"
-	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/client/etcd/reserved"
+	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/wire"
 )
 

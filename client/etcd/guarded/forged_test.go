@@ -19,7 +19,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/etcd-monitor/seal"
+	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -463,7 +463,7 @@ func TestRotation(t *testing.T) {
 }
 
 // BenchmarkRead says what a read of a placed key costs the gateway beside the network: go test
-// ./etcd-monitor/guarded -run xxx -bench Read
+// ./client/etcd/guarded -run xxx -bench Read
 func BenchmarkRead(b *testing.B) {
 	for _, bytes := range []int{128, 512, 1024} {
 		b.Run(fmt.Sprint(bytes), func(b *testing.B) {

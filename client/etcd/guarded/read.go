@@ -9,7 +9,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/etcd-monitor/readsource"
+	"github.com/netcraq/netcraq/client/etcd/readsource"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -23,6 +23,7 @@ const (
 	reasonHeader   = "header"   // etcd has not answered anything yet, so it is not known who it is
 	reasonGone     = "gone"     // the slot is not there
 	reasonSilent   = "silent"   // the slot did not answer in time
+	reasonDenied   = "denied"   // the switches do not let this gateway read it
 	reasonFormat   = "unreadable"
 	reasonForged   = "forged" // the slot has what no gateway has written
 	reasonKey      = "key"    // it is sealed with a key that is not known here: etcd is asked for it
@@ -123,6 +124,9 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 	switch {
 	case isGone(err):
 		s.miss(ctx, reasonGone)
+		return nil, nil
+	case isDenied(err):
+		s.miss(ctx, reasonDenied)
 		return nil, nil
 	case err != nil:
 		s.miss(ctx, reasonSilent)

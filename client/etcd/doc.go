@@ -1,0 +1,37 @@
+// Package etcd is etcd's Go client without a gateway in between: reads of placed keys are answered
+// by the switches, by UDP from this process, and all else goes to etcd. A program changes one line:
+//
+//	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
+//	n, err := etcd.Use(ctx, c, etcd.Config{Controller: "10.0.0.1:20036"})
+//
+// From there on c's KV and Watcher are this package's, and so is what stands on them (Txn, Do,
+// packages concurrency, namespace, mirror). Answers are those of a gateway, by the same code
+// (package guarded): linearizable, conditional where a write is conditional, and weaker than etcd's
+// only in what docs/etcd.md names. Watches and leases are etcd's.
+//
+// # Who may
+//
+// Such a program is a gateway to itself, and has a gateway's authority. It needs
+//
+//   - of etcd: to read and write the gateways' prefix (/netcraq/gateway/). There it reads which keys
+//     are placed, the dictionaries, and the keys that cells are sealed with, and keeps its session.
+//     Who may read those keys can read and forge every placed key's cell, whatever etcd would let
+//     him read otherwise. So this is for programs that are trusted with all placed keys; others use
+//     a gateway, which keeps the keys to itself.
+//   - of the controller: its admin API, with its token, to learn where the chains are and to lease
+//     the sessions that slots are written with.
+//   - of the switches: the principal of the program's port must be granted reading and writing in
+//     the realm of etcd's keys (their names in the controller's directory begin with "etcd:"), and a
+//     path by UDP to the chain's service address.
+//
+// New says which of the first two it lacks, and does not begin. A write that the switches refuse is
+// refused with PermissionDenied, and nothing was written; a read that they refuse is etcd's (Stats
+// counts it as "denied").
+//
+// Where the client has a user's name etcd may look at who asks, and no read is answered by the
+// network. Without one it is found out four times a second whether etcd lets everybody read, as
+// gateways do. Writes take guards in either case.
+//
+// All writers of placed keys have to be gateways or programs of this package: a program that writes
+// one by clientv3 alone goes past the guards.
+package etcd

@@ -1,0 +1,255 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/client/etcd/guardedshell"
+	"github.com/netcraq/netcraq/client/etcd/reserved"
+	"github.com/netcraq/netcraq/client/etcd/service"
+	"github.com/netcraq/netcraq/internal/etcderrors"
+)
+
+// DefaultControllers is what the names of the controllers' own keys in etcd begin with, if they
+// were not told otherwise (netcraq-controller's --etcd-prefix).
+const DefaultControllers = "/netcraq/"
+
+// askWait is how long the controller is waited for at the beginning.
+const askWait = 3 * time.Second
+
+// Config says what a Client works with. Controller is needed; the rest may be left out.
+type Config struct {
+	// Controller is where the controllers' admin API is: a URL, HOST:PORT, unix:///PATH, or several
+	// of them with commas. It says where the chains are, and leases the sessions that slots are
+	// written with.
+	Controller string
+	// Token is the file with the token that the controller asks for, which is read again for each
+	// request; "": none.
+	Token string
+	// Prefix is that of the gateways' own keys in etcd; "": placement.DefaultPrefix. All gateways
+	// and programs of a cluster have the same one.
+	Prefix string
+	// Controllers are what the names of the controllers' own keys begin with; nil:
+	// DefaultControllers alone.
+	Controllers []string
+	// Owner is the name under which the controller has this program's sessions; "": made of the
+	// names of the host and the program.
+	Owner string
+	// Observer is told of each read and write as a gateway's metrics are; nil: nobody is. Stats
+	// counts without one, too.
+	Observer Observer
+	// Log is told what goes wrong beside requests; nil: nobody is.
+	Log *slog.Logger
+}
+
+// Client is clientv3's KV and Watcher, with placed keys read from the network and written under
+// their guards. It is safe for concurrent use. Close is also its Watcher's.
+type Client struct {
+	clientv3.KV
+
+	service *service.Service
+	own     *clientv3.Client // for the service's own business
+	watcher clientv3.Watcher
+	counts  *counts
+	close   func() error
+}
+
+var (
+	_ clientv3.KV      = (*Client)(nil)
+	_ clientv3.Watcher = (*Client)(nil)
+)
+
+// Use has an etcd client read placed keys from the network from now on: it makes a Client and puts
+// it in the place of c's KV and Watcher, where c.Close ends it. It is to be called before others
+// use c, and before c's KV is wrapped in anything else (such as clientv3's package namespace).
+func Use(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
+	n, err := New(ctx, c, cfg)
+	if err != nil {
+		return nil, err
+	}
+	former := c.Watcher
+	end := n.close
+	n.close = func() error { return errors.Join(former.Close(), end()) }
+	c.KV, c.Watcher = n, n
+	return n, nil
+}
+
+// New makes a Client that asks etcd by c's connection, under c's name, and leaves c as it is. It
+// fails where this program lacks a right that it needs (the package's comment has them), or etcd
+// does not answer in ctx's time, which bounds only the beginning. Close it before c.
+func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
+	if c.ActiveConnection() == nil {
+		return nil, errors.New("etcd: this client has no connection to etcd: give one that clientv3.New has made")
+	}
+	if cfg.Controller == "" {
+		return nil, errors.New("etcd: give the address of the controller (Config.Controller): it says where the chains are")
+	}
+	if cfg.Prefix == "" {
+		cfg.Prefix = placement.DefaultPrefix
+	}
+	if cfg.Controllers == nil {
+		cfg.Controllers = []string{DefaultControllers}
+	}
+	if cfg.Owner == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unnamed"
+		}
+		cfg.Owner = fmt.Sprintf("client/etcd %s %d", host, os.Getpid())
+	}
+	controller := api.NewClient(cfg.Controller, api.TokenFile(cfg.Token))
+	if err := mayAsk(ctx, controller); err != nil {
+		return nil, err
+	}
+	// What c's KV and Watcher are may be this very Client's, in a moment.
+	own := clientv3.NewCtxClient(context.Background())
+	own.KV, own.Lease, own.Watcher = clientv3.NewKV(c), clientv3.NewLease(c), clientv3.NewWatcher(c)
+	newest := new(guardedshell.Newest)
+	n := &Client{own: own, counts: &counts{next: cfg.Observer}}
+	sc := service.Config{
+		Own: own, Etcd: asked{clientv3.RetryKVClient(c)}, Newest: newest, Observer: n.counts,
+		Prefix: cfg.Prefix, Reserved: cfg.Controllers, Controller: controller, Owner: cfg.Owner, Log: cfg.Log,
+	}
+	if c.Username == "" {
+		sc.Nobody = asNobody{own.KV}
+	}
+	var err error
+	if n.service, err = service.Open(ctx, sc); err != nil {
+		own.Close()
+		return nil, refused(c, cfg.Prefix, err)
+	}
+	n.KV = clientv3.NewKVFromKVClient(keys{n.service.Server}, c)
+	n.watcher = clientv3.NewWatchFromWatchClient(&watching{
+		next:   pb.NewWatchClient(c.ActiveConnection()),
+		hidden: reserved.With(append([]string{cfg.Prefix}, cfg.Controllers...)...),
+		newest: newest,
+	}, c)
+	n.close = sync.OnceValue(func() error {
+		err := n.watcher.Close()
+		n.service.Close()
+		own.Close()
+		return err
+	})
+	return n, nil
+}
+
+// mayAsk finds out whether the controller takes this program's questions. One that does not answer
+// is no reason not to begin: etcd answers meanwhile.
+func mayAsk(ctx context.Context, controller *api.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	_, err := controller.Chains(ctx)
+	var said *api.Error
+	if errors.As(err, &said) && (said.Status == http.StatusUnauthorized || said.Status == http.StatusForbidden) {
+		return fmt.Errorf("etcd: the controller does not let this program ask where the chains are, nor lease sessions (Config.Token is the file with the token that it wants): %w", err)
+	}
+	return nil
+}
+
+// refused says what a program lacks to which etcd does not tell what it has to know.
+func refused(c *clientv3.Client, prefix string, err error) error {
+	switch etcderrors.Code(err) {
+	case codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated:
+		who := "who has no name"
+		if c.Username != "" {
+			who = "user " + c.Username
+		}
+		return fmt.Errorf("etcd: etcd refuses %s what a program without a gateway needs: to read and write the keys under %s, among them the keys that cells are sealed with (etcdctl role grant-permission ROLE readwrite %s --prefix; who has them can read and write all placed keys, so use a gateway where that is too much): %w", who, prefix, prefix, err)
+	}
+	return fmt.Errorf("etcd: %w", err)
+}
+
+// Close ends it: guards that it holds are broken by others, its session in etcd ends. Requests that
+// are under way fail, and later ones are not to be made.
+func (n *Client) Close() error { return n.close() }
+
+// Watch implements clientv3.Watcher.
+func (n *Client) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	return n.watcher.Watch(ctx, key, opts...)
+}
+
+// RequestProgress implements clientv3.Watcher.
+func (n *Client) RequestProgress(ctx context.Context) error { return n.watcher.RequestProgress(ctx) }
+
+// Stats says how many reads of one key the network has answered, and why not the others.
+func (n *Client) Stats() Stats { return n.counts.stats() }
+
+// keys is the guarded service as the client of a key-value service, as clientv3 wants it.
+type keys struct{ server pb.KVServer }
+
+func (k keys) Range(ctx context.Context, r *pb.RangeRequest, o ...grpc.CallOption) (*pb.RangeResponse, error) {
+	return k.server.Range(withOptions(ctx, o), r)
+}
+
+func (k keys) Put(ctx context.Context, r *pb.PutRequest, o ...grpc.CallOption) (*pb.PutResponse, error) {
+	return k.server.Put(withOptions(ctx, o), r)
+}
+
+func (k keys) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest, o ...grpc.CallOption) (
+	*pb.DeleteRangeResponse, error) {
+	return k.server.DeleteRange(withOptions(ctx, o), r)
+}
+
+func (k keys) Txn(ctx context.Context, r *pb.TxnRequest, o ...grpc.CallOption) (*pb.TxnResponse, error) {
+	return k.server.Txn(withOptions(ctx, o), r)
+}
+
+func (k keys) Compact(ctx context.Context, r *pb.CompactionRequest, o ...grpc.CallOption) (
+	*pb.CompactionResponse, error) {
+	return k.server.Compact(withOptions(ctx, o), r)
+}
+
+// options is where a request's context has the options that clientv3 makes its calls with (how
+// large messages may be), for when etcd is asked.
+type options struct{}
+
+func withOptions(ctx context.Context, o []grpc.CallOption) context.Context {
+	return context.WithValue(ctx, options{}, o)
+}
+
+// asked is etcd, asked as clientv3 asks it.
+type asked struct{ next pb.KVClient }
+
+func of(ctx context.Context, o []grpc.CallOption) []grpc.CallOption {
+	of, ok := ctx.Value(options{}).([]grpc.CallOption)
+	if !ok { // of nobody's request: what etcd answers may be as large as it likes
+		of = []grpc.CallOption{grpc.MaxCallRecvMsgSize(math.MaxInt32)}
+	}
+	return append(of[:len(of):len(of)], o...)
+}
+
+func (a asked) Range(ctx context.Context, r *pb.RangeRequest, o ...grpc.CallOption) (*pb.RangeResponse, error) {
+	return a.next.Range(ctx, r, of(ctx, o)...)
+}
+
+func (a asked) Put(ctx context.Context, r *pb.PutRequest, o ...grpc.CallOption) (*pb.PutResponse, error) {
+	return a.next.Put(ctx, r, of(ctx, o)...)
+}
+
+func (a asked) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest, o ...grpc.CallOption) (
+	*pb.DeleteRangeResponse, error) {
+	return a.next.DeleteRange(ctx, r, of(ctx, o)...)
+}
+
+func (a asked) Txn(ctx context.Context, r *pb.TxnRequest, o ...grpc.CallOption) (*pb.TxnResponse, error) {
+	return a.next.Txn(ctx, r, of(ctx, o)...)
+}
+
+func (a asked) Compact(ctx context.Context, r *pb.CompactionRequest, o ...grpc.CallOption) (
+	*pb.CompactionResponse, error) {
+	return a.next.Compact(ctx, r, of(ctx, o)...)
+}

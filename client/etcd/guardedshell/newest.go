@@ -1,0 +1,20 @@
+package guardedshell
+
+import "sync/atomic"
+
+// Newest is the newest revision of etcd's store that was seen in an answer. It never goes back. The
+// zero value has seen none.
+type Newest struct{ revision atomic.Int64 }
+
+// Revision is the newest revision seen, 0 before any.
+func (n *Newest) Revision() int64 { return n.revision.Load() }
+
+// Saw takes note of a revision.
+func (n *Newest) Saw(revision int64) {
+	for {
+		now := n.revision.Load()
+		if revision <= now || n.revision.CompareAndSwap(now, revision) {
+			return
+		}
+	}
+}

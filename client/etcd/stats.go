@@ -1,0 +1,97 @@
+package etcd
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/netcraq/netcraq/client/etcd/guarded"
+)
+
+// Observer is told of what happens to each request; see package guarded.
+type Observer = guarded.Observer
+
+// Stats is what a Client has done since it was made.
+type Stats struct {
+	// Network is how many reads of one key the switches have answered.
+	Network uint64
+	// Missed is how many reads of placed keys etcd had to answer, by the reason: the slot was clear,
+	// guarded, silent ... (docs/etcd.md, "A read").
+	Missed map[string]uint64
+	// Forwarded is how many reads the switches were not asked for, by the reason: the key is not
+	// placed, etcd looks at who asks ...
+	Forwarded map[string]uint64
+	// Writes is how many writes of placed keys have ended, by how: done, refused, again, unknown.
+	Writes map[string]uint64
+}
+
+// counts is the Observer of a Client.
+type counts struct {
+	next    Observer // nil: nobody
+	network atomic.Uint64
+
+	mu                        sync.Mutex
+	missed, forwarded, writes map[string]uint64
+}
+
+func (c *counts) add(to *map[string]uint64, what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if *to == nil {
+		*to = map[string]uint64{}
+	}
+	(*to)[what]++
+}
+
+func (c *counts) stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Stats{c.network.Load(), maps.Clone(c.missed), maps.Clone(c.forwarded), maps.Clone(c.writes)}
+}
+
+// Hit implements Observer.
+func (c *counts) Hit() {
+	c.network.Add(1)
+	if c.next != nil {
+		c.next.Hit()
+	}
+}
+
+// Miss implements Observer.
+func (c *counts) Miss(reason string) {
+	c.add(&c.missed, reason)
+	if c.next != nil {
+		c.next.Miss(reason)
+	}
+}
+
+// Forwarded implements Observer.
+func (c *counts) Forwarded(reason string) {
+	c.add(&c.forwarded, reason)
+	if c.next != nil {
+		c.next.Forwarded(reason)
+	}
+}
+
+// GuardWait implements Observer.
+func (c *counts) GuardWait(d time.Duration) {
+	if c.next != nil {
+		c.next.GuardWait(d)
+	}
+}
+
+// GuardedWrite implements Observer.
+func (c *counts) GuardedWrite(result string) {
+	c.add(&c.writes, result)
+	if c.next != nil {
+		c.next.GuardedWrite(result)
+	}
+}
+
+// Forged implements Observer.
+func (c *counts) Forged() {
+	if c.next != nil {
+		c.next.Forged()
+	}
+}

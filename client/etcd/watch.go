@@ -1,0 +1,109 @@
+package etcd
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+
+	"github.com/netcraq/netcraq/client/etcd/guardedshell"
+	"github.com/netcraq/netcraq/client/etcd/reserved"
+)
+
+// watching is etcd's watch service without the keys that are no client's, as gateways have it: a
+// watch of them alone is refused, and in others they are left out. The revision in each answer is
+// taken note of, so that a read from the network is never of an older one than what a watch has
+// told.
+type watching struct {
+	next   pb.WatchClient
+	hidden reserved.Keys
+	newest *guardedshell.Newest
+}
+
+// Watch implements pb.WatchClient.
+func (w *watching) Watch(ctx context.Context, o ...grpc.CallOption) (pb.Watch_WatchClient, error) {
+	s, err := w.next.Watch(ctx, o...)
+	if err != nil {
+		return nil, err
+	}
+	return &watchStream{Watch_WatchClient: s, watching: w, begun: map[int64]bool{}}, nil
+}
+
+// watchStream is a stream of watches.
+type watchStream struct {
+	pb.Watch_WatchClient
+	*watching
+
+	mu     sync.Mutex
+	denied []bool // of the requests for watches that have no answer yet, in their order
+
+	begun map[int64]bool // of the goroutine that receives: watches of which a part of an answer was told
+}
+
+// Send implements pb.Watch_WatchClient. A request for a watch of hidden keys alone becomes one for a
+// range without keys, which etcd refuses: so the answer comes in its turn.
+func (s *watchStream) Send(r *pb.WatchRequest) error {
+	q := r.GetCreateRequest()
+	if q == nil {
+		return s.Watch_WatchClient.Send(r)
+	}
+	key := string(q.Key)
+	if key == "" { // etcd takes it for the first one
+		key = "\x00"
+	}
+	denied := len(s.hidden.Without(key, string(q.RangeEnd))) == 0
+	if denied {
+		other := *q
+		other.Key, other.RangeEnd = []byte("a"), []byte("a")
+		r = &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &other}}
+	}
+	s.mu.Lock()
+	s.denied = append(s.denied, denied)
+	s.mu.Unlock()
+	return s.Watch_WatchClient.Send(r)
+}
+
+// Recv implements pb.Watch_WatchClient.
+func (s *watchStream) Recv() (*pb.WatchResponse, error) {
+	for {
+		r, err := s.Watch_WatchClient.Recv()
+		if err != nil {
+			return r, err
+		}
+		s.newest.Saw(r.GetHeader().GetRevision())
+		if r.Created {
+			s.answered(r)
+		}
+		had := len(r.Events)
+		r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool {
+			return e.Kv != nil && s.hidden.Has(string(e.Kv.Key))
+		})
+		// An answer that has lost all its events would be taken for one that tells how far the watch
+		// is. The end of what was told in parts is told all the same.
+		if had > 0 && len(r.Events) == 0 && !r.Canceled && !s.begun[r.WatchId] {
+			continue
+		}
+		if r.Fragment {
+			s.begun[r.WatchId] = true
+		} else {
+			delete(s.begun, r.WatchId)
+		}
+		return r, nil
+	}
+}
+
+// answered says, in the answer to a request for a watch, why it is refused.
+func (s *watchStream) answered(r *pb.WatchResponse) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.denied) == 0 {
+		return
+	}
+	if s.denied[0] && r.Canceled {
+		r.CancelReason = s.hidden.Denied().Error()
+	}
+	s.denied = s.denied[1:]
+}
