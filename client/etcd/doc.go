@@ -13,16 +13,16 @@
 //
 // Such a program is a gateway to itself, and has a gateway's authority. It needs
 //
-//   - of etcd: to read and write the gateways' prefix (/netcraq/gateway/). There it reads which keys
-//     are placed, the dictionaries, and the keys that cells are sealed with, and keeps its session.
-//     Who may read those keys can read and forge every placed key's cell, whatever etcd would let
+//   - of etcd: to read and write the gateways' prefix (/netcraq/gateway/). There it reads which
+//     keys are placed, the dictionaries, and the keys that cells are sealed with, and keeps its
+//     session. Who may read those keys can read and forge every placed key's cell, whatever etcd would let
 //     him read otherwise. So this is for programs that are trusted with all placed keys; others use
 //     a gateway, which keeps the keys to itself.
 //   - of the controller: its admin API, with its token, to learn where the chains are and to lease
 //     the sessions that slots are written with.
 //   - of the switches: the principal of the program's port must be granted reading and writing in
-//     the realm of etcd's keys (their names in the controller's directory begin with "etcd:"), and a
-//     path by UDP to the chain's service address.
+//     the realm of etcd's keys (their names in the controller's directory begin with "etcd:"),
+//     and a path by UDP to the chain's service address.
 //
 // New says which of the first two it lacks, and does not begin. A write that the switches refuse is
 // refused with PermissionDenied, and nothing was written; a read that they refuse is etcd's (Stats

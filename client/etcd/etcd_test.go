@@ -281,7 +281,8 @@ func TestRefused(t *testing.T) {
 	// With the right it begins, and etcd, which looks at who asks, answers its reads.
 	admin := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{w.endpoint}, Username: "root", Password: "r"})
 	if _, err := admin.RoleGrantPermission(ctx, "app", placement.DefaultPrefix,
-		clientv3.GetPrefixRangeEnd(placement.DefaultPrefix), clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
+		clientv3.GetPrefixRangeEnd(placement.DefaultPrefix),
+		clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
 		t.Fatal(err)
 	}
 	w.store.KV = admin
@@ -396,8 +397,9 @@ func TestMixed(t *testing.T) {
 	}
 	gateway := func() *way {
 		c := connect()
-		s, err := service.Open(t.Context(), service.Config{Own: c, Nobody: c, Etcd: pb.NewKVClient(c.ActiveConnection()),
-			Newest: new(guardedshell.Newest), Prefix: placement.DefaultPrefix,
+		s, err := service.Open(t.Context(), service.Config{Own: c, Nobody: c,
+			Etcd: pb.NewKVClient(c.ActiveConnection()), Newest: new(guardedshell.Newest),
+			Prefix:     placement.DefaultPrefix,
 			Controller: api.NewClient(w.controller.URL()), Owner: "gateway", Keeper: true})
 		if err != nil {
 			t.Fatal(err)

@@ -16,8 +16,8 @@ type Observer = guarded.Observer
 type Stats struct {
 	// Network is how many reads of one key the switches have answered.
 	Network uint64
-	// Missed is how many reads of placed keys etcd had to answer, by the reason: the slot was clear,
-	// guarded, silent ... (docs/etcd.md, "A read").
+	// Missed is how many reads of placed keys etcd had to answer, by the reason: the slot was
+	// clear, guarded, silent ... (docs/etcd.md, "A read").
 	Missed map[string]uint64
 	// Forwarded is how many reads the switches were not asked for, by the reason: the key is not
 	// placed, etcd looks at who asks ...

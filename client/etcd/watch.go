@@ -43,8 +43,8 @@ type watchStream struct {
 	begun map[int64]bool // of the goroutine that receives: watches of which a part of an answer was told
 }
 
-// Send implements pb.Watch_WatchClient. A request for a watch of hidden keys alone becomes one for a
-// range without keys, which etcd refuses: so the answer comes in its turn.
+// Send implements pb.Watch_WatchClient. A request for a watch of hidden keys alone becomes one for
+// a range without keys, which etcd refuses: so the answer comes in its turn.
 func (s *watchStream) Send(r *pb.WatchRequest) error {
 	q := r.GetCreateRequest()
 	if q == nil {
@@ -81,8 +81,8 @@ func (s *watchStream) Recv() (*pb.WatchResponse, error) {
 		r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool {
 			return e.Kv != nil && s.hidden.Has(string(e.Kv.Key))
 		})
-		// An answer that has lost all its events would be taken for one that tells how far the watch
-		// is. The end of what was told in parts is told all the same.
+		// An answer that has lost all its events would be taken for one that tells how far the
+		// watch is. The end of what was told in parts is told all the same.
 		if had > 0 && len(r.Events) == 0 && !r.Canceled && !s.begun[r.WatchId] {
 			continue
 		}

@@ -180,8 +180,8 @@ func isGone(err error) bool { return errors.Is(err, core.ErrNotFound) }
 // isChanged says whether an error of a slot means that it has another version than was expected.
 func isChanged(err error) bool { return errors.Is(err, core.ErrCASFailed) }
 
-// isDenied says whether an error of a slot means that the switches do not let this gateway's host do
-// that: trying again does not help, and it says nothing of the slot.
+// isDenied says whether an error of a slot means that the switches do not let this gateway's host
+// do that: trying again does not help, and it says nothing of the slot.
 func isDenied(err error) bool { return errors.Is(err, core.ErrDenied) }
 
 // stillPlaced says whether a placement is, as far as is known, the key's present one.

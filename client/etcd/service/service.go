@@ -40,8 +40,8 @@ type Config struct {
 	// Own is for the service's own business in etcd: its KV, Lease and Watcher are used, past any
 	// guarded service. It stays the caller's to close, after the Service.
 	Own *clientv3.Client
-	// Nobody reads in etcd as who has no name: see [guardedshell.NewEverybody]. nil: no read is answered by the
-	// network.
+	// Nobody reads in etcd as who has no name: see [guardedshell.NewEverybody]. nil: no read is
+	// answered by the network.
 	Nobody clientv3.KV
 	// Etcd, Newest, Observer, Prefix, Reserved, MaxTxnOps and MaxRequestBytes are
 	// [guarded.Config]'s.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/spf13/cobra"
 
+	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/experiments/peers"
 	"github.com/netcraq/netcraq/internal/zipf"
 )
@@ -37,7 +39,6 @@ type flags struct {
 	zipf       float64
 	cacert     string
 	controller string
-	etcd       []string
 	cfg        peers.Config
 }
 
@@ -51,8 +52,7 @@ back is compared with what was written to its key; a wrong one ends the run with
 	p := root.PersistentFlags()
 	p.StringSliceVar(&f.endpoints, "endpoints", nil, "HOST:PORT of the server, or of etcd's members")
 	p.StringVar(&f.cacert, "cacert", "", "etcd: certificates that the server's must be signed by (PEM); makes the connection TLS")
-	p.StringVar(&f.controller, "controller", "", "native: the controller's admin API, unix:///PATH (default: where it is on this machine)")
-	p.StringSliceVar(&f.etcd, "etcd", nil, "native: etcd's own endpoints: what cells are sealed with is not read through a gateway")
+	p.StringVar(&f.controller, "controller", "", "direct: the controller's admin API, unix:///PATH (default: where it is on this machine)")
 	p.StringVar(&f.mix, "mix", "get=1", "operations and their shares: get=95,put=5")
 	p.BoolVar(&f.fill, "fill", true, "write every key first")
 	p.IntVarP(&f.cfg.Outstanding, "outstanding", "n", 64, "queries on their way at once")
@@ -67,19 +67,8 @@ back is compared with what was written to its key; a wrong one ends the run with
 		open        func(context.Context) (peers.Peer, error)
 	}{
 		{"etcd", "linearizable Get and Put through etcd's client", func(ctx context.Context) (peers.Peer, error) { return peers.NewEtcd(ctx, f.endpoints, f.cacert) }},
-		{"native", "etcd's keys, those that are placed read from the switches; --endpoints is a gateway", func(ctx context.Context) (peers.Peer, error) {
-			if len(f.etcd) == 0 {
-				return nil, errors.New("--etcd says where etcd itself is: HOST:PORT; the keys that cells are sealed with are not read through a gateway")
-			}
-			gateway, err := peers.NewEtcd(ctx, f.endpoints, f.cacert)
-			if err != nil {
-				return nil, err
-			}
-			etcd, err := peers.NewEtcd(ctx, f.etcd, f.cacert)
-			if err != nil {
-				return nil, errors.Join(err, gateway.Close())
-			}
-			return peers.NewNative(ctx, gateway, etcd, f.controller)
+		{"direct", "etcd through client/etcd: placed keys from the switches, without a gateway", func(ctx context.Context) (peers.Peer, error) {
+			return peers.NewDirect(ctx, f.endpoints, f.cacert, cmp.Or(f.controller, api.DefaultSocket()))
 		}},
 		{"redis", "GET and SET", func(ctx context.Context) (peers.Peer, error) {
 			return peers.NewRedis(ctx, f.endpoints[0], f.cfg.Outstanding)
@@ -120,13 +109,32 @@ func (f *flags) run(ctx context.Context, open func(context.Context) (peers.Peer,
 			return err
 		}
 	}
+	hits := func() uint64 { return 0 }
+	if d, ok := p.(*peers.Direct); ok {
+		hits = d.Network
+	}
+	before, hitsBefore := processor(), hits()
 	r, err := peers.Run(ctx, p, f.cfg)
 	if err != nil {
 		return err
 	}
+	said := report(f.cfg, r)
+	said["cpuMicrosPerQuery"] = float64((processor() - before).Microseconds()) / float64(max(r.Get.Queries+r.Put.Queries, 1))
+	if _, ok := p.(*peers.Direct); ok {
+		said["network"] = hits() - hitsBefore
+	}
 	out := json.NewEncoder(os.Stdout)
 	out.SetIndent("", "  ")
-	return out.Encode(report(f.cfg, r))
+	return out.Encode(said)
+}
+
+// processor is the processor time that this process has used, its system calls with it.
+func processor() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func parseMix(s string) (gets, puts int, err error) {
