@@ -12,7 +12,7 @@ HOOK   ?= auto
 KEYS   ?=
 PROFILE ?= 8192
 KEEP   ?=
-# ---- and of `make survive`, `make gateways`, `make nodeapi-histories` and `make crashes` ----
+# ---- and of `make survive`, `make overload`, `make gateways`, `make nodeapi-histories` and `make crashes` ----
 SURVIVE ?= interp,tc,xdp,bmv2
 SECONDS ?= 60
 SLOTS   ?= 16384
@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python chart test-chart test-jetstream test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python chart test-chart test-jetstream test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive overload gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -213,6 +213,10 @@ survive: deps ## on each engine for SECONDS, on bad cables and under load: kill 
 	@mkdir -p out
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_SURVIVE_ENGINES=$(SURVIVE) NETCRAQ_SURVIVE_SECONDS=$(SECONDS) NETCRAQ_SURVIVE_KEYS=1000 NETCRAQ_SURVIVE_SLOTS=$(SLOTS) NETCRAQ_SURVIVE_OUT=$(CURDIR)/out \
 	  $(GO) test ./test/system/faults -run '^(TestSurvive|TestAdversary)$$' -count 1 -v -timeout $$((12 * $(SECONDS) + 3600))s
+
+overload: deps ## for SECONDS a machine has four times too much to do, by quota, by busy processes, and by busy ones that come first: members are lost and come back, nothing is lost
+	@$(SUDO) env PATH="$$PATH" NETCRAQ_OVERLOAD_SECONDS=$(SECONDS) NETCRAQ_OVERLOAD_ENGINES=interp,auto NETCRAQ_OVERLOAD_BY=quota,0,-10 \
+	  $(GO) test ./test/system/faults -run '^TestOverload$$' -count 1 -v -timeout $$((6 * $(SECONDS) + 1800))s
 
 gateways: deps ## kill gateways, switches and etcd members while keys move in and out of the network, for SECONDS; the histories must be linearizable
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_LINEARIZABLE=$(SECONDS)s $(GO) test ./test/system/faults -run '^TestGateways$$' -count 1 -v -timeout $$(($(SECONDS) + 600))s

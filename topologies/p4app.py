@@ -100,7 +100,7 @@ _SWITCH_IGNORED = {
 }
 _NETCRAQ_KEYS = {"profile", "chains", "realms", "hostRate"}
 _REALM_KEYS = {"name", "prefixes"}
-_CHAIN_KEYS = {"name", "id", "members", "service", "lease_ms", "slots"}
+_CHAIN_KEYS = {"name", "id", "members", "service", "lease_ms", "rejoin_ms", "slots"}
 
 # Names go into shell commands of Mininet, and NAME-ethPPP has to fit the 15 characters of a Linux
 # interface name.
@@ -235,6 +235,8 @@ class Chain:
     service: IPv4Address
     lease_ms: int = DEFAULT_LEASE_MS
     """0: the paper's fail-stop assumption."""
+    rejoin_ms: int | None = None
+    """For how long a member that was lost must be steady before it comes back by itself. 0: it does by hand only; None: the controller's default."""
     slots: int | None = None
     """None: an equal share of what the program has."""
 
@@ -936,11 +938,16 @@ class _Reader:
             lease = self.integer(
                 f"{where}.lease_ms", fields.get("lease_ms", DEFAULT_LEASE_MS), 0, 60_000, DEFAULT_LEASE_MS
             )
+            rejoin = (
+                None
+                if fields.get("rejoin_ms") is None
+                else self.integer(f"{where}.rejoin_ms", fields["rejoin_ms"], 0, 3_600_000, 0)
+            )
             slots = (
                 None if fields.get("slots") is None else self.integer(f"{where}.slots", fields["slots"], 1, 65536, 1)
             )
             if service is not None:
-                made.append(Chain(name, number, tuple(members), service, lease, slots))
+                made.append(Chain(name, number, tuple(members), service, lease, rejoin, slots))
         return made
 
     def members(self, where: str, value: Any, switches: list[str]) -> list[str]:

@@ -76,6 +76,21 @@ type Chain struct {
 	// the largest value that the switches' program holds (VALUE_BITS/8)
 	ValueBytes int      `json:"valueBytes"`
 	Members    []Member `json:"members"` // head first, tail last
+	// Length is how many members the chain is to have; where there are fewer it is short, and
+	// serves all the same. 0: the controller is of a version that does not say.
+	Length int `json:"length,omitempty"`
+	// Missing are the switches that are to be members and are none; empty where the chain is not
+	// short, or where who its members are is chosen among many (a Kubernetes cluster).
+	Missing []MissingMember `json:"missing,omitempty"`
+}
+
+// Short is how many members a chain lacks.
+func (c *Chain) Short() int { return max(0, c.Length-len(c.Members)) }
+
+// MissingMember is a switch that is to be a member of a chain and is none.
+type MissingMember struct {
+	Switch string `json:"switch"`
+	Why    string `json:"why"` // what it takes, for people
 }
 
 // Member is one switch's part in a chain.

@@ -21,9 +21,6 @@ const (
 	// leastMembers is how many members a chain is formed with at least: what one switch alone has
 	// acknowledged dies with it.
 	leastMembers = 2
-	// settle is how long a switch must have been ready before it is taken into a chain, the first
-	// time: one that comes and goes is worth nothing there (rejoin_delay.go).
-	settle = 3 * time.Second
 )
 
 // accept says which chains can be had together: the older of two wins. refused has the reasons of

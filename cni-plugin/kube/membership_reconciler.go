@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 	placementcontroller "github.com/netcraq/netcraq/controlplane/placement/controller"
 )
 
@@ -48,8 +49,7 @@ func (m *membershipReconciler) Reconcile(ctx context.Context, r reconcile.Reques
 	if err != nil || is == nil {
 		return reconcile.Result{}, err
 	}
-	steady := t.settled(ready)
-	s := next(&c.spec, is, nodes, t.load(t.wanted(), now), func(node string) bool { return steady(r.Name, node) })
+	s := next(&c.spec, is, nodes, t.load(t.wanted(), now), t.settled(is, nodes, ready))
 	if s != nil {
 		// The step ends with the term, which may be before the agent does.
 		err := t.take(t.Context(), h.Controller, r.Name, s)
@@ -79,7 +79,7 @@ func (t *term) wanted() (out []string) {
 // chainControl is what steps need of a controller.
 type chainControl interface {
 	Chain(ctx context.Context, name string) (*api.Chain, error)
-	Recover(ctx context.Context, chain, sw string) (*api.Chain, error)
+	BringIn(ctx context.Context, chain, sw string) (*api.Chain, error)
 	ChangeChain(ctx context.Context, chain string, change api.ChainChange) (*api.Chain, error)
 	RemoveKey(ctx context.Context, chain, key string) error
 }
@@ -105,16 +105,21 @@ func (t *term) take(ctx context.Context, c chainControl, chain string, s *step) 
 		_, err := c.ChangeChain(ctx, chain, change)
 		return err
 	}
+	candidate := rejoin.Candidate{Chain: chain, Switch: s.bringIn}
 	before, err := c.Chain(ctx, chain)
 	if err != nil {
 		return err
 	}
-	_, err = c.Recover(ctx, chain, s.bringIn)
+	_, err = c.BringIn(ctx, chain, s.bringIn)
+	after, failed := c.Chain(ctx, chain)
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	// What was refused at once costs nothing.
-	if after, failed := c.Chain(ctx, chain); err == nil || failed != nil || after.Epoch != before.Epoch {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.trials.tried(candidacy{chain, s.bringIn}, time.Now())
+	if err == nil || failed != nil || after.Epoch != before.Epoch {
+		t.back.Tried(time.Since(t.began), candidate)
+	}
+	if err != nil {
+		t.back.Again(time.Since(t.began), candidate)
 	}
 	return err
 }
@@ -162,25 +167,24 @@ func (t *term) empty(ctx context.Context, c chainControl, chain string) error {
 	return nil
 }
 
-// settled says whether a switch has been ready for long enough to be brought into a chain; ready
-// are those that are now.
-func (t *term) settled(ready map[string]bool) func(chain, node string) bool {
+// settled says of which nodes' switches have been ready for long enough to be brought into a chain:
+// ready are those that are now. For a member that is lost it begins anew.
+func (t *term) settled(is *api.Chain, nodes []node, ready map[string]bool) func(node string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for name := range t.steady {
-		if !ready[name] {
-			delete(t.steady, name)
+	now := time.Since(t.began)
+	for _, n := range nodes {
+		member := slices.ContainsFunc(is.Members, func(m api.Member) bool { return m.Switch == n.Name })
+		if c := (rejoin.Candidate{Chain: is.Name, Switch: n.Name}); ready[n.Name] && !member {
+			t.back.There(now, c)
+		} else {
+			t.back.Away(c)
 		}
 	}
-	for name := range ready {
-		if _, ok := t.steady[name]; !ok {
-			t.steady[name] = time.Now()
-		}
-	}
-	return func(chain, node string) bool {
+	return func(node string) bool {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		since, ok := t.steady[node]
-		return ok && time.Since(since) >= t.trials.wait(candidacy{chain, node}, time.Now())
+		due, ok := t.back.Due(now, rejoin.Candidate{Chain: is.Name, Switch: node})
+		return ok && due <= now
 	}
 }

@@ -62,9 +62,10 @@ func (a addressing) chains(chains []formedChain) (out []topology.ChainSpec, err 
 		if err != nil {
 			return nil, err
 		}
-		id, lease := int(c.spec.ID), int(c.spec.LeaseMillis)
+		id, lease, byHand := int(c.spec.ID), int(c.spec.LeaseMillis), 0 // the operator chooses the members
 		out = append(out, topology.ChainSpec{ID: &id, Name: c.name, Address: address.String(),
-			Members: c.members, LeaseMillis: &lease, Slots: int(c.spec.Slots)})
+			Members: c.members, LeaseMillis: &lease, Slots: int(c.spec.Slots),
+			Rejoin: &byHand, Length: int(c.spec.Length)})
 	}
 	return out, nil
 }

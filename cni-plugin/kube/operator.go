@@ -34,6 +34,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/leader"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/admin"
+	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 	"github.com/netcraq/netcraq/nodeapi/durable"
 	"github.com/netcraq/netcraq/nodeapi/durable/door"
@@ -264,8 +265,8 @@ type term struct {
 	plan      map[string]planned                   // by the chain's name; nil: the network was not looked at yet
 	recorded  map[string][]string                  // as the Term has them, without chains that are gone
 	inherited map[string]v1alpha1.NetcraqChainSpec // ... and those that run again
-	steady    map[string]time.Time                 // since when a switch has been ready
-	trials    rejoinDelays
+	back      *rejoin.Tracker                      // of switches that are no members
+	began     time.Time                            // the term
 }
 
 // planned is what the network's reconciler has decided about a chain.
@@ -288,7 +289,7 @@ func (p *operator) leading() *term {
 		p.term = nil
 	} else if p.term == nil || p.term.Term != t {
 		p.term = &term{Term: t, recorded: maps.Clone(t.Recorded), inherited: maps.Clone(t.Inherited),
-			steady: map[string]time.Time{}, trials: rejoinDelays{}}
+			back: rejoin.New(rejoin.Default()), began: time.Now()}
 	}
 	return p.term
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
 // TestWaker: what the leader hears of has a reconciler look at its objects, but for what failed and
@@ -82,7 +83,7 @@ func (f *fakeChains) Chain(context.Context, string) (*api.Chain, error) {
 	return &api.Chain{Epoch: f.epoch}, nil
 }
 
-func (f *fakeChains) Recover(context.Context, string, string) (*api.Chain, error) {
+func (f *fakeChains) BringIn(context.Context, string, string) (*api.Chain, error) {
 	f.epoch += map[bool]uint16{true: 2}[f.err == nil || f.err.Error() == "late"]
 	return nil, f.err
 }
@@ -97,11 +98,53 @@ func (f *fakeChains) RemoveKey(_ context.Context, _, key string) error {
 	return f.err
 }
 
+// TestSettled: a node's switch is brought in when it has been ready, and no member, for a while.
+func TestSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		settle := rejoin.Default().Settle
+		tm := &term{back: rejoin.New(rejoin.Default()), began: time.Now()}
+		nodes := cluster(3)
+		all := map[string]bool{}
+		for _, n := range nodes {
+			all[n.Name] = true
+		}
+		spare, lost := nodes[0].Name, nodes[1].Name
+		is := &api.Chain{Name: "main", Members: []api.Member{{Switch: lost}}}
+		look := func(ready map[string]bool, want ...string) {
+			t.Helper()
+			steady := tm.settled(is, nodes, ready)
+			var got []string
+			for _, n := range nodes[:2] {
+				if steady(n.Name) {
+					got = append(got, n.Name)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("after %v there are %v, not %v", time.Since(tm.began), got, want)
+			}
+		}
+		look(all)
+		time.Sleep(settle)
+		look(all, spare)
+		is.Members = nil // it is lost, and was ready all the while
+		look(all, spare)
+		time.Sleep(settle / 2)
+		look(all, spare)
+		look(map[string]bool{spare: true}, spare)
+		look(all, spare)
+		time.Sleep(settle / 2)
+		look(all, spare)
+		time.Sleep(settle / 2)
+		look(all, spare, lost)
+	})
+}
+
 // TestTake: a step is carried out, and a switch that was brought in, or has cost epochs for
 // nothing, has to be ready for longer the next time; one that was refused at once has not.
 func TestTake(t *testing.T) {
 	lease := 500
-	tm := &term{trials: rejoinDelays{}}
+	settle := rejoin.Default().Settle
+	tm := &term{back: rejoin.New(rejoin.Default()), began: time.Now()}
 	c := &fakeChains{}
 	for _, s := range []*step{{lease: &lease}, {members: []string{"a", "b"}}} {
 		if err := tm.take(t.Context(), c, "main", s); err != nil {
@@ -120,7 +163,7 @@ func TestTake(t *testing.T) {
 		if err := tm.take(t.Context(), c, "main", &step{bringIn: "s3"}); !errors.Is(err, x.err) {
 			t.Errorf("%v: %v", x.err, err)
 		}
-		if got := tm.trials.wait(candidacy{"main", "s3"}, time.Now()); got != x.wait {
+		if got := tm.back.Wait(time.Since(tm.began), rejoin.Candidate{Chain: "main", Switch: "s3"}); got != x.wait {
 			t.Errorf("after %v it has to be ready for %v, not %v", x.err, got, x.wait)
 		}
 	}

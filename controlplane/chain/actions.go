@@ -2,6 +2,7 @@ package chain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -55,6 +56,13 @@ type Redrive struct {
 // the SwitchUp that follows (Report.Fresh), or for EraseFailed. It must be refused where the switch
 // is a member of another chain.
 type Erase struct {
+	Switch string
+	Seq    uint64
+}
+
+// Rejoin asks for a switch to be brought in again, as an operator would ask for it, by Recover; and
+// for Rejoined with the same Seq.
+type Rejoin struct {
 	Switch string
 	Seq    uint64
 }
@@ -140,6 +148,9 @@ func (a Persist) String() string {
 	if a.Record.FenceLease > a.Record.Config.Lease {
 		s += fmt.Sprintf("; leases of %v may be live", a.Record.FenceLease)
 	}
+	if back := slices.DeleteFunc(slices.Clone(a.Record.Wanted), a.Record.Config.IsMember); len(back) > 0 {
+		s += "; to come back: " + strings.Join(back, ", ")
+	}
 	return s
 }
 func (a Install) String() string {
@@ -162,7 +173,8 @@ func (a Redrive) String() string {
 	}
 	return s
 }
-func (a Erase) String() string { return "erase " + a.Switch }
+func (a Rejoin) String() string { return "rejoin " + a.Switch }
+func (a Erase) String() string  { return "erase " + a.Switch }
 func (a Copy) String() string {
 	s := fmt.Sprintf("copy %s to %s, epoch %d", a.Donor, a.To, a.Epoch)
 	if a.Compare {

@@ -12,6 +12,9 @@ type Change struct {
 	Lease   *time.Duration
 	Frozen  *bool
 	Members []string
+	// Rest: who is left out of Members is so for a while. It stays one of those that are to be
+	// members, and comes back by Recover, or by itself (rejoin.go).
+	Rest bool
 }
 
 // Propose changes a running chain. Done comes when all members have the new configuration, or with
@@ -22,31 +25,49 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 		m.do(Done{op, err})
 		return
 	}
+	var wanted []string
+	if ch.Members != nil && !ch.Rest {
+		wanted = slices.Clone(next.Members)
+	}
 	same := slices.Equal(next.Members, m.cfg.Members) && next.Freeze == m.cfg.Freeze
 	switch {
 	case same && next.Lease == m.cfg.Lease:
+		m.settleFor(now, wanted)
 		m.do(Done{op, nil})
 	case reorder:
 		// Drain under the old order with the head frozen; then all members hold the same, and any
 		// order is as good as any other.
 		drain := m.next(m.cfg.Epoch, m.cfg.Members)
 		drain.Freeze = FreezeHead
-		m.begin(now, drain, &change{op: op, then: &next})
+		// Whom the new order leaves out is wanted until it is there.
+		m.begin(now, drain, &change{op: op, then: &next, after: wanted})
 	case same && next.Lease > 0 && next.Lease < m.cfg.Lease:
 		// No switch sees a difference: the length of a lease stands in each LEASE. Shorter ones
 		// take over as the longer ones run out. (Longer ones must be on record before the first is
 		// given, for a controller that comes after this one.)
 		m.shorten(now)
 		m.cfg.Lease = next.Lease
+		if wanted != nil {
+			m.wanted = wanted
+		}
 		m.save(now)
 		for _, v := range m.view {
 			v.lease.next = now
 		}
 		m.do(Done{op, nil})
 	default:
-		m.begin(now, next, &change{op: op})
+		m.begin(now, next, &change{op: op, wanted: wanted})
 	}
 	m.step(now)
+}
+
+// settleFor: the members are who is to be one; those that are missing are not waited for any more.
+func (m *Machine) settleFor(now Time, wanted []string) {
+	if wanted == nil || len(m.missing()) == 0 {
+		return
+	}
+	m.wanted, m.short = wanted, false
+	m.save(now)
 }
 
 // plan says which configuration a change leads to, and whether the chain must drain first.

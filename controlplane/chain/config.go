@@ -160,4 +160,19 @@ type Record struct {
 	// from before, where that is longer than Config's.
 	Fence      []string      `json:"fence,omitempty"`
 	FenceLease time.Duration `json:"fenceLease,omitempty"`
+	// Wanted is who is to be a member, whether it is one now or not: the members that were lost
+	// come back. Absent where a controller wrote it that knew of no such thing.
+	Wanted []string `json:"wanted,omitempty"`
+}
+
+// intended is who is to be a member by a record. Whom an earlier controller had given up, and whom
+// an operator had left out, it does not say if it does not say who is wanted.
+func (r *Record) intended() []string {
+	out := slices.Clone(r.Wanted)
+	for _, s := range r.Config.Members {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
 }

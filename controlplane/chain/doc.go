@@ -65,5 +65,7 @@
 //     as a shadow behind the tail, filled while the chain works; then compared with the tail while
 //     nobody takes a write; then it is the tail. Whatever fails meanwhile, what is on record is a
 //     chain that is right without it.
+//   - Members that were lost are brought in again when they have been steady for a while, later
+//     each time (rejoin.go, package rejoin); those that an operator has left out are not.
 //   - Keys enter tail first and leave head first.
 package chain

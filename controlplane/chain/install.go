@@ -25,6 +25,9 @@ type change struct {
 	// is. With a joiner there is no then.
 	joiner string
 	stage  stage
+	// wanted is who is to be a member from this configuration on, after from then on; nil: as
+	// before (Machine.wanted).
+	wanted, after []string
 }
 
 // begin starts a configuration: it is made durable first, and nobody is told before. op is who
@@ -72,7 +75,7 @@ func (m *Machine) overtaken(c *change) {
 func (m *Machine) persist(now Time) {
 	m.persisting.retryAt = 0
 	r := Record{Config: m.persisting.config, Fence: m.leavers(m.persisting.config), Blank: m.blank,
-		FenceLease: m.longest(now)}
+		FenceLease: m.longest(now), Wanted: m.intended(m.persisting)}
 	if len(r.Fence) > 0 || r.Config.Lease < m.cfg.Lease {
 		r.FenceLease = max(m.cfg.Lease, m.fenceMax, r.FenceLease)
 	}
@@ -84,7 +87,8 @@ func (m *Machine) persist(now Time) {
 // save makes the present state durable; nothing waits for it.
 func (m *Machine) save(now Time) {
 	m.seq++
-	m.do(Persist{Record{Config: m.cfg, Installed: m.installed, Blank: m.blank, FenceLease: m.longest(now)}, m.seq})
+	m.do(Persist{Record{Config: m.cfg, Installed: m.installed, Blank: m.blank, FenceLease: m.longest(now),
+		Wanted: slices.Clone(m.wanted)}, m.seq})
 }
 
 // leavers are the switches to fence before c: members that are not in it, and those that were not
@@ -138,11 +142,18 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 		if p.config.Lease < m.cfg.Lease {
 			m.shorten(now)
 		}
+		for _, s := range m.cfg.Members {
+			if !p.config.IsMember(s) {
+				m.back.Again(now, m.candidate(s))
+			}
+		}
+		m.wanted = m.intended(p)
 		m.wasFrozen = m.cfg.Freeze == FreezeAll
 		m.countEpochs(m.cfg.Epoch, p.config.Epoch)
 		m.cfg, m.installed, m.change = p.config, false, p
 		if p.joiner != "" { // from here on it is being filled: it has lost its values, but it is not empty
 			m.view[p.joiner].lost = false
+			m.rejoinCost = m.rejoinCost || p.joiner == m.rejoiner
 		}
 		m.redriving, m.redriveAt, m.redriveBad, m.copying = false, 0, false, 0
 		for _, v := range m.view {
@@ -247,6 +258,7 @@ func (m *Machine) step(now Time) {
 			m.redriveAt = now + sweepEvery
 		}
 	}
+	m.rejoin(now)
 	m.sendLeases(now)
 	m.enter(now)
 	m.check()
@@ -370,6 +382,10 @@ func (m *Machine) finish(now Time) {
 		m.unrecorded = m.seq
 	}
 	m.event("chain.installed", "", "%v", m.cfg)
+	if m.short && len(m.missing()) == 0 {
+		m.event("chain.full", "", "all %d members are there again", len(m.cfg.Members))
+	}
+	m.short = len(m.missing()) > 0
 	c := m.change
 	if c != nil && c.then != nil {
 		m.redriving = true
@@ -447,7 +463,7 @@ func (m *Machine) Redriven(now Time, epoch uint16, err error) {
 	case draining:
 		n := *c.then
 		n.Epoch = m.cfg.Epoch + 1
-		m.begin(now, n, &change{op: c.op})
+		m.begin(now, n, &change{op: c.op, wanted: c.after})
 	default:
 		m.redriveBad, m.redriveAt = false, now+sweepEvery
 	}

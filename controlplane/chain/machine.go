@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
 // The kinds of failure of an operation; errors wrap one of them and say what would help.
@@ -39,6 +41,11 @@ type Options struct {
 	// done by it: it may be an earlier one than the last, and a later epoch at any of them says so.
 	// 0: it is the last.
 	Doubt time.Duration
+	// Rejoin says when members that were lost are brought in again; the zero Policy: never.
+	Rejoin rejoin.Policy
+	// Length is how many members the chain is to have, where somebody else sees to it who they are;
+	// 0: as many as its operator has named.
+	Length int
 	// EpochFloor is an epoch that the chain's first is to be above, because slots that are its own
 	// now may hold versions with epochs up to that.
 	EpochFloor uint16
@@ -67,6 +74,7 @@ type view struct {
 	failed    bool   // the last Install failed; said in an event once
 	unleased  bool   // it may have a part in the chain that is not bound to a lease
 	leaving   bool   // it leaves the network: the chain is to go on without it
+	refused   string // why it was not brought in the last time; said in an event once
 	lease     leaseView
 }
 
@@ -94,6 +102,16 @@ type Machine struct {
 	change *change
 	// entered is the phase that the last input led to; only enter uses it.
 	entered Phase
+
+	// wanted is who is to be a member (rejoin.go): all of cfg's are.
+	wanted []string
+	back   *rejoin.Tracker
+	// rejoining is the sequence number of the Rejoin of rejoiner that is under way, 0: none;
+	// rejoinCost says that it has cost epochs.
+	rejoining  uint64
+	rejoiner   string
+	rejoinCost bool
+	short      bool // members are missing; that none is any more is said in an event
 
 	found     bool            // cfg came from the switches
 	stale     bool            // the record was an earlier one than the last: the switches decide
@@ -132,13 +150,14 @@ type Machine struct {
 // New makes the machine of a chain. Its times start at 0.
 func New(o Options) *Machine {
 	m := &Machine{o: o, view: map[string]*view{}, unjudged: map[string]bool{}, fence: map[string]bool{},
-		ops: map[OpID]*keyOp{}}
+		ops: map[OpID]*keyOp{}, back: rejoin.New(o.Rejoin)}
 	for _, s := range o.Switches {
 		m.view[s] = newView(o.PriorLeaseBound)
 	}
 	if r := o.Record; r != nil {
 		m.decided, m.cfg, m.installed, m.blank = true, r.Config, r.Installed && len(r.Fence) == 0, r.Blank
-		m.fenceMax = r.FenceLease
+		m.fenceMax, m.wanted = r.FenceLease, r.intended()
+		m.short = len(m.missing()) > 0
 		m.longer, m.longerUntil = r.FenceLease, margin(o.PriorLeaseBound+r.FenceLease)
 		for _, s := range r.Fence {
 			m.fence[s] = true
@@ -194,6 +213,10 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 		return
 	}
 	v.up, v.acks, v.keys, v.installs, v.failed, v.met = true, r.Assignment, r.Keys, 0, false, true
+	if m.back.There(now, m.candidate(sw)); r.Fresh {
+		m.back.Again(now, m.candidate(sw))
+	}
+	v.refused = ""
 	v.empty = r.Fresh || v.empty && (r.Assignment == nil || r.Assignment.Role == None)
 	v.unleased = r.Assignment != nil && r.Assignment.Role.Member() && !r.Assignment.LeaseRequired
 	v.lease.connected(now)
@@ -280,6 +303,7 @@ func (m *Machine) SwitchDown(now Time, sw string) {
 	if v.up {
 		v.downAt = now
 	}
+	m.back.Away(m.candidate(sw))
 	v.up, v.installs = false, 0
 	m.joinerDown(now, sw)
 	m.step(now)
@@ -330,8 +354,11 @@ func (m *Machine) lose(now Time, sw string) {
 		m.begin(now, m.next(m.cfg.Epoch, members), nil)
 		return
 	}
-	m.event("chain.lost-member", sw, "it has lost its values (it was restarted, or its configuration was deleted): the chain goes on without it; "+
-		"it can be brought back (recover)")
+	back := "it can be brought back (recover)"
+	if m.o.Rejoin.On() {
+		back = "it is taken in again when it has been steady for a while"
+	}
+	m.event("chain.lost-member", sw, "it has lost its values (it was restarted, or its configuration was deleted): the chain goes on without it; %s", back)
 	m.begin(now, m.next(m.cfg.Epoch, left), nil)
 }
 
@@ -414,6 +441,7 @@ func (m *Machine) decide(now Time) {
 		return
 	}
 	first := Config{Epoch: max(epoch, m.o.EpochFloor) + 1, Members: slices.Clone(m.o.Members), Lease: m.wantedLease()}
+	wanted := m.o.Members
 	// Whoever may have a part is fenced before another chain is installed.
 	before := slices.Clone(first.Members)
 	for _, s := range m.o.Switches {
@@ -440,7 +468,7 @@ func (m *Machine) decide(now Time) {
 		m.blank = true
 	default:
 		if first.Members, err = m.survivors(epoch, named); err == nil {
-			m.found, m.blank = true, false
+			m.found, m.blank, wanted = true, false, first.Members // whom an operator has left out is not known
 			m.event("chain.takeover", "", "the switches were left in the middle of a change (epoch %d): going on with "+
 				"%v", epoch, first.Members)
 		}
@@ -449,8 +477,8 @@ func (m *Machine) decide(now Time) {
 		m.wait("for an operator: " + err.Error())
 		return
 	}
-	m.decided, m.cfg = true, Config{Epoch: epoch, Members: before, Lease: first.Lease}
-	m.begin(now, first, nil)
+	m.decided, m.cfg, m.wanted = true, Config{Epoch: epoch, Members: before, Lease: first.Lease}, nil
+	m.begin(now, first, &change{wanted: wanted})
 }
 
 // wantedLease is the lease that a chain whose configuration was found in the switches is to have.
@@ -529,6 +557,7 @@ func (m *Machine) running(epoch uint16) (Config, bool) {
 func (m *Machine) adopt(now Time, c Config) {
 	lease := m.wantedLease()
 	m.decided, m.found, m.cfg, m.installed, m.blank = true, true, c, true, false
+	m.wanted = slices.Clone(c.Members) // whom an operator has left out is not known
 	m.event("chain.adopted", "", "the switches run %v", c)
 	for _, s := range c.Members {
 		m.view[s].everAcked = true
@@ -642,6 +671,11 @@ func (m *Machine) Next(now Time) (Time, bool) {
 		}
 		if at0, ok := m.givenUpAt(s); ok {
 			at(at0)
+		}
+	}
+	for _, s := range m.missing() {
+		if due, ok := m.back.Due(now, m.candidate(s)); ok && m.rejoining == 0 {
+			at(due)
 		}
 	}
 	at(m.redriveAt)

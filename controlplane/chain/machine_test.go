@@ -13,13 +13,16 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
 // TestScenarios runs the files in testdata. Each is a story: commands in, what the machine asks for
 // out. Around the machine is a world of simulated switches that remember what was installed in
 // them, and answer leases with a clock of their own. Commands:
 //
-//	network switches=(...) [members=(...)] [lease=D] [keys=N] [patience=D]   a new world and a controller without a record
+//	network switches=(...) [members=(...)] [lease=D] [keys=N] [patience=D] [settle=D] [length=N]   a new world and a controller without a record;
+//	                               members that are lost come back when they have been steady for settle
 //	controller [record=none|copied] [doubt=D] [members=(...)] [lease=D]   the controller is restarted, with the last record, with none, or with that of
 //	                               copy-record; with doubt it waits so long for the record's members
 //	copy-record                    the record as it is now is set aside
@@ -33,7 +36,7 @@ import (
 //	persist ok|fails    from now on
 //	run D [quiet]   time passes; switches that are connected answer leases (quiet: leases are not printed)
 //	keys N          the directory has so many keys
-//	propose OP [lease=D] [frozen=B] [members=(...)]
+//	propose OP [lease=D] [frozen=B] [members=(...)] [rest]
 //	add OP, remove OP, abandon OP
 //	take OP, put-back OP    operations on keys that move
 //	done OP [error=E] [again]   the running step of an operation on keys ends
@@ -41,6 +44,8 @@ import (
 //	recover OP S    bring a switch in
 //	erased S        a switch has been emptied, and is connected anew; erased S error=E: it was not
 //	copied [error=E]
+//	rejoins OP      the shell does what the last Rejoin asks for; rejoined [error=E]: it is done
+//	forget-wanted   the record is one of a controller that knew of no members to come back
 //	leases lost [S...]   from now on (these) switches do not answer leases
 //	alive S...      they have answered something that is no LEASE
 //	lease-reply S clock=US left=D [refused]
@@ -117,6 +122,7 @@ type world struct {
 	redrive  uint16
 	erase    uint64
 	copy     uint64
+	rejoin   Rejoin
 	unleased func(sw string) bool
 	seen     []Phase           // since they were last printed, the last of those before first
 	taken    map[[2]Phase]bool // of all scenarios
@@ -184,6 +190,12 @@ func (w *world) command(d *datadriven.TestData) {
 		}
 		if has("lease") {
 			w.o.Lease = dur(val("lease"))
+		}
+		if has("settle") {
+			w.o.Rejoin = rejoin.For(dur(val("settle")))
+		}
+		if has("length") {
+			w.o.Length = num(val("length"))
 		}
 		if has("keys") {
 			w.keys = num(val("keys"))
@@ -284,6 +296,7 @@ func (w *world) command(d *datadriven.TestData) {
 			f := val("frozen") == "true"
 			ch.Frozen = &f
 		}
+		ch.Rest = has("rest")
 		w.m.Propose(w.now, OpID(num(args[0])), ch)
 	case "add":
 		w.m.AddKeys(w.now, OpID(num(args[0])))
@@ -317,6 +330,14 @@ func (w *world) command(d *datadriven.TestData) {
 		}
 		*w.switches[args[0]] = simSwitch{born: w.now, connected: true}
 		w.m.SwitchUp(w.now, args[0], Report{Fresh: true})
+	case "rejoins":
+		w.m.Recover(w.now, OpID(num(args[0])), w.rejoin.Switch)
+	case "rejoined":
+		w.m.Rejoined(w.now, w.rejoin.Seq, failure())
+	case "forget-wanted":
+		r := *w.record
+		r.Wanted = nil
+		w.record = &r
 	case "copied":
 		w.m.Copied(w.now, w.copy, failure())
 	case "switches":
@@ -330,7 +351,7 @@ func (w *world) command(d *datadriven.TestData) {
 			}
 		}
 		if has("members") {
-			w.m.Want(vals("members"), w.o.FailureTimeout)
+			w.m.Want(vals("members"), w.o.FailureTimeout, w.o.Rejoin, w.o.Length)
 		}
 		w.m.SetSwitches(w.now, args, leaving)
 		w.drain()
@@ -357,6 +378,12 @@ func (w *world) command(d *datadriven.TestData) {
 		w.out.WriteString("\n")
 		for _, m := range s.Members {
 			fmt.Fprintf(&w.out, "  %s %v ready=%v lease=%v\n", m.Switch, m.Role, m.Ready, m.LeaseLive)
+		}
+		if len(s.Members) < s.Length {
+			fmt.Fprintf(&w.out, "  short: %d of %d\n", len(s.Members), s.Length)
+		}
+		for _, x := range s.Missing {
+			fmt.Fprintf(&w.out, "  %s is missing: %s\n", x.Switch, x.Why)
 		}
 	default:
 		d.Fatalf(w.t, "unknown command")
@@ -413,6 +440,8 @@ func (w *world) drain() {
 				w.erase = a.Seq
 			case Copy:
 				w.copy = a.Seq
+			case Rejoin:
+				w.rejoin = a
 			case InsertKeys:
 				w.running[a.Op] = a.Attempt
 			case DeleteKeys:

@@ -15,6 +15,10 @@ type Status struct {
 	Ready     bool
 	Reason    string // why it is not ready
 	Members   []MemberStatus
+	// Length is how many members the chain is to have, and Missing those that are to be members and
+	// are none; where somebody else sees to it who they are, it is empty.
+	Length  int
+	Missing []MissingMember
 }
 
 // MembersReady says whether there is a configuration, and every member has acknowledged it.
@@ -38,6 +42,13 @@ func (m *Machine) Status(now Time) Status {
 	s.Ready = p == Ready && m.recorded()
 	if !m.decided {
 		s.Config = Config{Members: m.o.Members, Lease: m.o.Lease}
+	}
+	s.Length = max(m.o.Length, len(s.Config.Members))
+	if m.o.Length == 0 && m.decided {
+		s.Length = max(len(m.wanted), len(s.Config.Members))
+		for _, sw := range m.missing() {
+			s.Missing = append(s.Missing, MissingMember{sw, m.whyMissing(now, sw)})
+		}
 	}
 	s.Reason = m.waiting
 	if s.Reason != "" {

@@ -3,6 +3,8 @@ package chain
 import (
 	"errors"
 	"slices"
+
+	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
 // Switches come and go while the machine runs. One that goes is not forgotten at once: as long as
@@ -12,8 +14,9 @@ import (
 
 // Want says what the topology asks for from now on; see Options. A chain that is there already
 // keeps its members.
-func (m *Machine) Want(members []string, patience Time) {
-	m.o.Members, m.o.FailureTimeout = members, patience
+func (m *Machine) Want(members []string, patience Time, back rejoin.Policy, length int) {
+	m.o.Members, m.o.FailureTimeout, m.o.Rejoin, m.o.Length = members, patience, back, length
+	m.back.SetPolicy(back)
 }
 
 // SetSwitches says which switches the network has, in order, and which of them are leaving it.
@@ -23,11 +26,15 @@ func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bo
 		if m.view[s] == nil {
 			m.view[s] = newView(m.o.PriorLeaseBound)
 		}
-		m.view[s].leaving = leaving[s]
+		if m.view[s].leaving = leaving[s]; leaving[s] {
+			m.unwant(s)
+		}
 	}
 	for s := range m.view {
 		if !slices.Contains(switches, s) {
 			delete(m.view, s)
+			m.unwant(s)
+			m.back.Forget(m.candidate(s))
 		}
 	}
 	m.o.Switches = slices.Clone(switches)

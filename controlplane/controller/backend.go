@@ -81,7 +81,7 @@ func (c *Controller) describeChain(ch *chainState) api.Chain {
 	out := api.Chain{
 		Name: ch.topo.Name, ID: ch.topo.ID, Epoch: s.Config.Epoch,
 		ServiceAddress: ch.topo.Address.String(), LeaseMillis: int(s.Config.Lease / time.Millisecond),
-		Frozen: s.Config.Freeze != chain.Thawed, Slots: ch.space.Count, Keys: c.dir.Count(ch.topo.ID),
+		Length: s.Length, Frozen: s.Config.Freeze != chain.Thawed, Slots: ch.space.Count, Keys: c.dir.Count(ch.topo.ID),
 		Ready: s.Ready, Reason: s.Reason,
 		ValueBytes: c.prog.profile.ValueBytes(), Members: []api.Member{},
 	}
@@ -90,6 +90,9 @@ func (c *Controller) describeChain(ch *chainState) api.Chain {
 			Switch: m.Switch, Role: m.Role.String(), Address: c.net().topo.Switch(m.Switch).Address.String(),
 			Ready: m.Ready, LeaseLive: m.LeaseLive,
 		})
+	}
+	for _, m := range s.Missing {
+		out.Missing = append(out.Missing, api.MissingMember{Switch: m.Switch, Why: m.Why})
 	}
 	return out
 }
@@ -113,7 +116,7 @@ func (c *Controller) ChangeChain(ctx context.Context, name string, ch api.ChainC
 
 // Recover brings a switch in behind a chain's tail, and returns when it is the tail.
 func (c *Controller) Recover(ctx context.Context, name, sw string) (*api.Chain, error) {
-	if err := c.recover(ctx, name, sw); err != nil {
+	if err := c.recoverByHand(ctx, name, sw); err != nil {
 		return nil, apiError(err)
 	}
 	return c.Chain(ctx, name)

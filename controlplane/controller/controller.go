@@ -95,6 +95,7 @@ type Controller struct {
 	letGo      chan struct{}        // closed then
 	led        func() boottime.Time // Options
 	leading    time.Duration
+	bringing   chan struct{}   // has room for one: who brings a switch in that was lost
 	ctx        context.Context // Run's
 	stopped    chan struct{}   // closed when Run ends
 }
@@ -120,6 +121,7 @@ func New(o Options) (*Controller, error) {
 		wanted: t, saved: saved != nil && !saved.Lost, knows: saved != nil, touched: map[*chainState]bool{},
 		gone: map[uint8]chain.Time{},
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led,
+		bringing: make(chan struct{}, 1),
 		leading:  o.Leading,
 		election: cmp.Or(o.ElectionID, p4rt.ElectionID{Low: uint64(time.Now().UnixNano())})}
 	c.watching.Store(&watchServers{})
@@ -390,6 +392,11 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		}()
 	case chain.Erase:
 		c.erase(ch, a)
+	case chain.Rejoin:
+		go func() {
+			err := c.bringIn(c.ctx, ch.topo.Name, a.Switch)
+			c.post(func() { c.touch(ch).Rejoined(c.now(), a.Seq, err) })
+		}()
 	case chain.Copy:
 		keys, records := ops.Reachable(c.dir.Chain(ch.topo.ID)), c.recordsToCopy()
 		go func() {

@@ -20,6 +20,7 @@ type metrics struct {
 	redriven prometheus.Counter
 	epoch    *prometheus.GaugeVec
 	members  *prometheus.GaugeVec
+	missing  *prometheus.GaugeVec
 	ready    *prometheus.GaugeVec
 	frozen   *prometheus.GaugeVec
 	shadow   *prometheus.GaugeVec
@@ -52,6 +53,7 @@ func newMetrics() *metrics {
 		redriven: prometheus.NewCounter(prometheus.CounterOpts{Name: "netcraq_controller_redriven_total", Help: "Writes that were sent down a chain again because a key was dirty."}),
 		epoch:    gauge("epoch", "The epoch of the chain's configuration."),
 		members:  gauge("members", "Members of the chain."),
+		missing:  gauge("missing_members", "Members that the chain is to have and has not: it is short until this is 0."),
 		ready:    gauge("ready", "1 where every member has the configuration and a live lease."),
 		frozen:   gauge("frozen", "1 where the chain takes no writes."),
 	}
@@ -71,7 +73,7 @@ func newMetrics() *metrics {
 		.005, .01, .025, .05, .1, .2, .3, .5, 1, 2, 5)
 	m.recovery = histogram("recovery", "From the request to bring a switch in to its being the tail.", .1, .25, .5, 1, 2.5, 5, 10, 25, 60)
 	m.pause = histogram("frozen", "How long a chain took no writes.", .0025, .005, .01, .02, .03, .05, .1, .2, .5, 1, 5)
-	m.registry.MustRegister(m.events, m.redriven, m.epoch, m.members, m.ready, m.frozen, m.shadow, m.lease,
+	m.registry.MustRegister(m.events, m.redriven, m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow, m.lease,
 		m.switches, m.copied, m.failover, m.recovery, m.pause)
 	return m
 }
@@ -129,6 +131,7 @@ func (m *metrics) chain(name string, s chain.Status) {
 	bit := map[bool]float64{true: 1}
 	m.epoch.WithLabelValues(name).Set(float64(s.Config.Epoch))
 	m.members.WithLabelValues(name).Set(float64(len(s.Config.Members)))
+	m.missing.WithLabelValues(name).Set(float64(max(0, s.Length-len(s.Config.Members))))
 	m.ready.WithLabelValues(name).Set(bit[s.Ready])
 	m.frozen.WithLabelValues(name).Set(bit[s.Config.Freeze != chain.Thawed])
 	m.shadow.WithLabelValues(name).Set(bit[s.Config.Shadow != ""])
@@ -165,7 +168,7 @@ func (m *metrics) forgetDevice(name string) {
 
 // forgetChain: a chain was removed. What was counted of it stays.
 func (m *metrics) forgetChain(name string) {
-	for _, g := range []*prometheus.GaugeVec{m.epoch, m.members, m.ready, m.frozen, m.shadow, m.lease} {
+	for _, g := range []*prometheus.GaugeVec{m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow, m.lease} {
 		g.DeletePartialMatch(prometheus.Labels{"chain": name})
 	}
 	m.mu.Lock()

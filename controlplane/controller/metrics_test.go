@@ -29,8 +29,11 @@ func TestMetrics(t *testing.T) {
 	at(3*time.Second, "chain.recovering")
 	at(3*time.Second, "chain.recovering")
 	config.Epoch, config.Members, config.Freeze, config.Shadow = 8, []string{"s1"}, chain.FreezeAll, "s2"
-	m.chain("main", chain.Status{Config: config, Members: members[:1]})
+	m.chain("main", chain.Status{Config: config, Members: members[:1], Length: 3})
 	frozen := metricsText(m)
+	if want := `netcraq_chain_missing_members{chain="main"} 2`; !strings.Contains(frozen, want+"\n") {
+		t.Errorf("no %s in:\n%s", want, frozen)
+	}
 	at(5*time.Second, "chain.installed")
 	config.Freeze, config.Shadow = chain.Thawed, ""
 	m.chain("main", chain.Status{Config: config, Members: members[:1]})

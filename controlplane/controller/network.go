@@ -8,6 +8,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
@@ -95,6 +96,7 @@ type chainState struct {
 
 func (c *Controller) newChain(ct *topology.Chain, space keyspace.Space, o chain.Options) *chainState {
 	o.Name, o.Members, o.Lease, o.FailureTimeout = ct.Name, ct.Members, ct.Lease, ct.Patience
+	o.Rejoin, o.Length = rejoin.For(ct.Rejoin), ct.Length
 	return &chainState{topo: ct, ops: c.procedures(ct), space: space, m: chain.New(o),
 		waiting: map[chain.OpID]chan error{}, operations: map[chain.OpID]*keyOperation{},
 		told: map[string]bool{}, untidy: map[string]bool{}}

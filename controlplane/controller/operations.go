@@ -67,6 +67,31 @@ func (c *Controller) recover(ctx context.Context, name, sw string) error {
 	return c.ask(ctx, name, func(m *chain.Machine, op chain.OpID) { m.Recover(c.now(), op, sw) })
 }
 
+// recoverByHand is recover for an operator. A switch that is being brought in by itself is waited
+// for, and need not be brought in then.
+func (c *Controller) recoverByHand(ctx context.Context, name, sw string) error {
+	waited, member := false, false
+	if err := c.waitWhile(ctx, func() (reason string, failed error) {
+		err := c.call(ctx, func() {
+			var ch *chainState
+			if ch, failed = c.findChain(name); failed != nil {
+				return
+			}
+			if ch.m.Rejoining() == sw {
+				waited, reason = true, "it is being brought in already: wait for that"
+			}
+			member = ch.m.Status(c.now()).Config.IsMember(sw)
+		})
+		return reason, errors.Join(err, failed)
+	}); err != nil {
+		return err
+	}
+	if waited && member {
+		return nil
+	}
+	return c.recover(ctx, name, sw)
+}
+
 // inCharge fails where another controller has taken over.
 func (c *Controller) inCharge() error {
 	if c.deposed != "" {

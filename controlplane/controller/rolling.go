@@ -308,7 +308,7 @@ func (c *Controller) leaveChains(ctx context.Context, d *device, owed *[]rolled)
 	for name, members := range without {
 		// Before it is tried: what is not known to have succeeded may have.
 		*owed = append(*owed, rolled{d.sw.Name, name})
-		if err := c.change(ctx, name, chain.Change{Members: members}); err != nil {
+		if err := c.change(ctx, name, chain.Change{Members: members, Rest: true}); err != nil {
 			return fmt.Errorf("leaving it out of chain %s: %w", name, err)
 		}
 	}

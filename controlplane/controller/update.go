@@ -11,6 +11,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
+	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -27,8 +28,8 @@ import (
 //   - Hosts, ports, links and prefixes may change at will.
 //   - Switches may come and go. One whose P4Runtime server is another is connected to anew; its
 //     address and MAC address stay for as long as it is there.
-//   - Chains may come. They may go when they hold no keys. Lease and patience of a chain may
-//     change; its id, address and slots may not. Its members are who it begins with, as in any
+//   - Chains may come. They may go when they hold no keys. Lease, patience and rejoin of a chain
+//     may change; its id, address and slots may not. Its members are who it begins with, as in any
 //     topology: from then on they are changed by ChangeChain and Recover, and a switch that leaves
 //     is taken out.
 //   - The program, the sessions, the controller's address and the certificates (other than by
@@ -195,7 +196,7 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 			}
 		}
 		ct := n.topo.Chain(ch.topo.Name)
-		m.Want(ct.Members, ct.Patience)
+		m.Want(ct.Members, ct.Patience, rejoin.For(ct.Rejoin), ct.Length)
 		m.SetSwitches(c.now(), n.switches(), n.left)
 	}
 	for _, d := range old.devices {

@@ -40,6 +40,7 @@ const (
 	HalfChanged     = "keys are worked on while the chain is half changed"
 	ToldEarly       = "told before it was committed"
 	NotTold         = "committed, and not told"
+	BroughtBack     = "brought in, and an operator has left it out"
 	UsedUp          = "a version that nobody can have written is on record"
 )
 

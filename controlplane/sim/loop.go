@@ -80,6 +80,7 @@ const (
 	diceTargets
 	diceDisk
 	diceWatch
+	diceRejoin
 )
 
 func newDice(seed, stream uint64) dice { return dice{rand.New(rand.NewPCG(seed, stream))} }

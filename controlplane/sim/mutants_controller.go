@@ -41,6 +41,8 @@ type removed struct {
 	dropsMoving      bool
 	tidyBusy         bool
 	watchesStay      bool
+	leftOut          bool
+	rejoin           bool
 }
 
 func init() {
@@ -86,6 +88,8 @@ func init() {
 		}},
 		&Mutant{ID: "TIDY_TOUCHES_BUSY", Rule: "entries of keys that are being changed are left alone when switches are tidied, and keys that are tidied are not changed", own: true, remove: func(r *removed) { r.tidyBusy = true }},
 		&Mutant{ID: "WATCHES_STAY", Rule: "watches are written anew for each configuration", own: true, remove: func(r *removed) { r.watchesStay = true }, shows: NotTold},
+		&Mutant{ID: "LEFT_OUT_COMES_BACK", Rule: "whom an operator has left out comes back only by an operator's word", own: true, remove: func(r *removed) { r.leftOut = true }, shows: BroughtBack},
+		&Mutant{ID: "NOBODY_COMES_BACK", Rule: "a member that was lost comes back when it has been steady for a while", own: true, remove: func(r *removed) { r.rejoin = true }, shows: NotSettled},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

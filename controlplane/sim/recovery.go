@@ -35,16 +35,24 @@ func (s *shell) redrive(a chain.Redrive) {
 	})
 }
 
-// recover asks the machine to bring a switch in.
+// recover is an operator's asking for a switch to be brought in.
 func (s *shell) recover(sw string) chain.OpID {
+	delete(s.w.leftOut, sw)
+	return s.bringIn(sw, func(chain.OpID) {})
+}
+
+// bringIn asks the machine to bring a switch in, by an operation that is named before; 0: not now.
+func (s *shell) bringIn(sw string, named func(chain.OpID)) chain.OpID {
 	moving := func(k keyspace.Key) bool { return k.State == keyspace.Moving }
 	if len(s.tidying) > 0 || slices.ContainsFunc(s.dir.Chain(chainID), moving) {
 		return 0
 	}
 	s.lastOp++
-	s.m.Recover(s.now(), s.lastOp, sw)
+	op := s.lastOp
+	named(op)
+	s.m.Recover(s.now(), op, sw)
 	s.flush()
-	return s.lastOp
+	return op
 }
 
 // erase loads the program anew, which empties everything.

@@ -47,6 +47,7 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	}
 	defer w.endTasks()
 	w.targets(seed)
+	w.comebacks(seed)
 	r := &Result{Seed: seed, Network: p.shape.name, Coverage: w.cover}
 	w.attacked = newDice(seed, diceHostile).chance(0.5)
 	if err := w.setUp(p.keys); err != nil {
@@ -172,6 +173,11 @@ func (w *world) settle() (out []Violation) {
 	w.loop.run(w.loop.now+longest, nil) // frames that are late yet
 	if !w.serving() {
 		fail(0, "the chain is not whole after %v: %s", readyWithin, w.controller().status.Reason)
+		return out
+	}
+	w.loop.run(w.loop.now+readyWithin, w.whole)
+	if !w.whole() {
+		fail(0, "the chain is short after %v: %v are missing", readyWithin, w.controller().status.Missing)
 		return out
 	}
 	for _, k := range w.store.dir.Keys {

@@ -20,7 +20,7 @@ import (
 // what the commands do to it, and nothing is left to chance. Keys are numbers, 1 to the number that
 // network says.
 //
-//	network SHAPE [keys=N] [lease=D] [patience=D] [without=MUTANT] [slow-store] [without-registers]    a new network (shapes.go), its chain formed and its keys placed, never written; with without-registers no switch shows its registers
+//	network SHAPE [keys=N] [lease=D] [patience=D] [settle=D] [without=MUTANT] [slow-store] [without-registers]    a new network (shapes.go), its chain formed and its keys placed, never written; with without-registers no switch shows its registers
 //	client C at=HOST [resend=D]    a client; it asks the service address first, then the switches in order
 //	write C key=N value=V | delete C key=N | read C key=N [eventual] | cas C key=N expected=E.S value=V     a call begins; all take [timeout=D] [to=S]
 //	run D [packets] [leases] [quiet]       time passes. Printed is what clients, controllers and operators do and what the network loses; with packets also what
@@ -281,6 +281,7 @@ func (s *scenario) network() {
 	}
 	s.w.lease = s.duration("lease", defaultLease)
 	s.w.patience = s.duration("patience", 0)
+	s.w.settleFor = s.duration("settle", 0)
 	if s.has("slow-store") {
 		s.w.slowDisk = 1
 	}

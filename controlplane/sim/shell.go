@@ -52,12 +52,16 @@ type shell struct {
 	operations map[chain.OpID]*operation
 	// begun are the additions and removals that have begun: some wait for the directory to be on
 	// record before the machine hears of them.
-	begun   map[*operation]bool
-	done    func(chain.OpID, error) // told of every operation's end
-	status  chain.Status            // after the last input
-	untidy  map[string]bool         // switches that have come up since they were tidied
-	tidying map[wire.Key]bool       // keys whose entries are being made or dropped for that
-	tidied  bool                    // switches and directory were compared
+	begun map[*operation]bool
+	// proposed is the members that operators' changes ask for, rejoins what the machine asked for,
+	// by operation.
+	proposed map[chain.OpID][]string
+	rejoins  map[chain.OpID]uint64
+	done     func(chain.OpID, error) // told of every operation's end
+	status   chain.Status            // after the last input
+	untidy   map[string]bool         // switches that have come up since they were tidied
+	tidying  map[wire.Key]bool       // keys whose entries are being made or dropped for that
+	tidied   bool                    // switches and directory were compared
 
 	watching map[wire.Key]string // names, by KEY_ID
 
@@ -122,6 +126,7 @@ func newShell(w *world, name string, election uint64) *shell {
 	s := &shell{w: w, name: name, election: election, alive: true, rate: w.clockRate(),
 		port:    30000 + uint16(w.control.IntN(20000)),
 		waiting: map[uint16]*exchange{}, operations: map[chain.OpID]*operation{}, begun: map[*operation]bool{},
+		proposed: map[chain.OpID][]string{}, rejoins: map[chain.OpID]uint64{},
 		left:   map[string]bool{},
 		untidy: map[string]bool{}, forgotten: map[string]bool{}, pretended: map[string]uint16{}}
 	w.trace(name, "starts")
@@ -157,7 +162,7 @@ func (s *shell) begin() {
 		names = append(names, sw.Name)
 	}
 	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease,
-		FailureTimeout: w.patience, PriorLeaseBound: leading}
+		FailureTimeout: w.patience, PriorLeaseBound: leading, Rejoin: w.rejoinPolicy()}
 	if w.removed.before {
 		o.PriorLeaseBound = 0
 	}
@@ -279,6 +284,8 @@ func (s *shell) do(a chain.Action) {
 		s.install(a)
 	case chain.Redrive:
 		s.redrive(a)
+	case chain.Rejoin:
+		s.rejoin(a)
 	case chain.Erase:
 		s.erase(a)
 	case chain.Copy:
@@ -300,6 +307,11 @@ func (s *shell) do(a chain.Action) {
 	case chain.Done:
 		o := s.operations[a.Op]
 		delete(s.operations, a.Op)
+		s.leavesOut(a.Op, a.Err)
+		if seq, ok := s.rejoins[a.Op]; ok {
+			delete(s.rejoins, a.Op)
+			s.m.Rejoined(s.now(), seq, a.Err)
+		}
 		if o != nil && o.done != nil {
 			o.done(a.Err)
 		}
@@ -544,6 +556,10 @@ func (s *shell) propose(c chain.Change) chain.OpID {
 		return 0
 	}
 	s.lastOp++
+	if c.Members != nil {
+		s.proposed[s.lastOp] = slices.Clone(c.Members)
+	}
+	c.Rest = s.w.removed.leftOut
 	s.m.Propose(s.now(), s.lastOp, c)
 	s.flush()
 	return s.lastOp

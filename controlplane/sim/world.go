@@ -39,7 +39,9 @@ type world struct {
 	store       store
 	members     []string // as the topology file would want them
 	lease       time.Duration
-	patience    time.Duration // of controllers with members that are out of reach; 0: an operator gives them up
+	patience    time.Duration   // of controllers with members that are out of reach; 0: an operator gives them up
+	settleFor   time.Duration   // for how long members that were lost must be steady to come back; 0: they do not
+	leftOut     map[string]bool // by operators
 	// what was sent by connections that were given up comes so long after the network is whole; 0:
 	// chance decides when, and whether
 	late         time.Duration
@@ -79,6 +81,7 @@ func New(p *Program) *Simulator { return &Simulator{program: p} }
 // newWorld makes a network in which nothing has been started.
 func (s *Simulator) newWorld(sh *shape, seed uint64, onLine func(Line)) (*world, error) {
 	w := &world{program: s.program, removed: s.removed, shape: sh, onLine: onLine, cover: Coverage{},
+		leftOut:      map[string]bool{},
 		incarnations: map[wire.Key]incarnation{}, slotsSaid: map[wire.Key]*slotSaid{},
 		byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
 		base: sh.baseOf(s.program), members: sh.members(), lease: defaultLease, lastPort: 40000,

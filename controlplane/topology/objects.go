@@ -352,6 +352,13 @@ func (p *parser) addChain(i int, f *ChainSpec) {
 			p.add(path+".patienceMillis", f.Name, "%d ms: give up to 3600000, or 0 to have nobody taken out of the chain but by hand", *ms)
 		}
 	}
+	c.Rejoin, c.Length = DefaultRejoin, f.Length
+	if ms := f.Rejoin; ms != nil {
+		c.Rejoin = time.Duration(*ms) * time.Millisecond
+		if *ms < 0 || *ms > 3600_000 {
+			p.add(path+".rejoinMillis", f.Name, "%d ms: give up to 3600000, or 0 to have nobody brought in again but by hand", *ms)
+		}
+	}
 	if f.Slots < 0 {
 		p.add(path+".slots", f.Name, "%d slots: give a number above 0, or leave it out for an equal share of what the program has", f.Slots)
 	}

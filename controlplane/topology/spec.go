@@ -86,5 +86,8 @@ type ChainSpec struct {
 	Members     []string `yaml:"members"`
 	LeaseMillis *int     `yaml:"leaseMillis"`
 	Patience    *int     `yaml:"patienceMillis"`
+	Rejoin      *int     `yaml:"rejoinMillis"`
 	Slots       int      `yaml:"slots"`
+	// Length is for programs that choose a chain's members themselves (Chain.Length).
+	Length int `yaml:"-"`
 }

@@ -26,6 +26,10 @@ const (
 	MaxChains = 256 // the chain is the top byte of a KEY_ID
 )
 
+// DefaultRejoin is for how long a member that was lost must have been steady before it is brought
+// in again, unless the file gives another.
+const DefaultRejoin = 3 * time.Second
+
 // DefaultController is the controller's own address in the data plane unless the file gives
 // another: link-local (RFC 3927), so no host has it, and with the protocol's letters in it (78.67
 // is "NC").
@@ -141,7 +145,13 @@ type Chain struct {
 	// Patience is for how long a member may be out of the controller's reach before the chain goes
 	// on without it; 0: until somebody says so.
 	Patience time.Duration
-	Slots    int // how many key slots it may use; 0: a share of what the program has
+	// Rejoin is for how long a member that was lost must have been steady, the first time, before
+	// it is brought in again; 0: until somebody says so.
+	Rejoin time.Duration
+	// Length is how many members it is to have, where somebody else than the controller sees to it
+	// who they are; 0: as many as it was made with, and its operator has named since.
+	Length int
+	Slots  int // how many key slots it may use; 0: a share of what the program has
 }
 
 // Switch finds a switch by name, nil where there is none.
@@ -168,7 +178,7 @@ func (t *Topology) Equal(o *Topology) bool {
 		slices.EqualFunc(t.Chains, o.Chains, func(a, b *Chain) bool {
 			return a.Name == b.Name && a.ID == b.ID && a.Address == b.Address &&
 				slices.Equal(a.Members, b.Members) && a.Lease == b.Lease && a.Patience == b.Patience &&
-				a.Slots == b.Slots
+				a.Rejoin == b.Rejoin && a.Length == b.Length && a.Slots == b.Slots
 		})
 }
 

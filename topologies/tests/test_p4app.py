@@ -200,6 +200,7 @@ BAD_FILES = {
     "a chain number of nine bits": (set_chain(id=256), "256 is not in 0 to 255"),
     "a service address that is none": (set_chain(service="10.0.100"), '"10.0.100" is not an IPv4 address'),
     "a multicast service address": (set_chain(service="224.0.0.1"), "224.0.0.1 cannot be a node's address"),
+    "a comeback after two hours": (set_chain(rejoin_ms=7_200_000), "7200000 is not in 0 to 3600000"),
     "a lease of an hour": (set_chain(lease_ms=3_600_000), "3600000 is not in 0 to 60000"),
     "two chains of one number": (
         lambda data: data["netcraq"]["chains"].append(

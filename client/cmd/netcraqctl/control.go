@@ -152,6 +152,9 @@ func printChain(w io.Writer, ch *api.Chain) {
 	if !ch.Ready {
 		fmt.Fprint(w, ", NOT READY")
 	}
+	if ch.Short() > 0 {
+		fmt.Fprintf(w, ", SHORT: %d of %d members", len(ch.Members), ch.Length)
+	}
 	fmt.Fprintln(w)
 	rows := [][]string{{"  SWITCH", "ROLE", "ADDRESS", "READY", "LEASE"}}
 	for _, m := range ch.Members {
@@ -159,6 +162,9 @@ func printChain(w io.Writer, ch *api.Chain) {
 			map[bool]string{true: "live", false: "out"}[m.LeaseLive]})
 	}
 	table(w, rows)
+	for _, m := range ch.Missing {
+		fmt.Fprintf(w, "  %s is missing: %s\n", m.Switch, m.Why)
+	}
 }
 
 func (c *cli) chainKeys() *cobra.Command {
@@ -299,7 +305,7 @@ func (c *cli) chainSet() *cobra.Command {
 	var members []string
 	cmd := &cobra.Command{
 		Use: "set CHAIN", Short: "Change a running chain", Args: cobra.ExactArgs(1),
-		Long: "Change a running chain. --members may leave members out, head first; adding one is \"chain recover\".",
+		Long: "Change a running chain. --members may leave members out, head first; they stay out until \"chain recover\", which adds one, too.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var change api.ChainChange
 			if cmd.Flags().Changed("lease") {

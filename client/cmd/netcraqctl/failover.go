@@ -27,7 +27,7 @@ func (c *cli) chainFail() *cobra.Command {
 	var chain string
 	cmd := &cobra.Command{
 		Use: "fail SWITCH", Short: "Take a switch out of a chain, as if it had failed", Args: cobra.ExactArgs(1),
-		Long: "Take a switch out of a chain. It is fenced first, or its lease has run out. \"chain recover\" brings it back, filled anew.",
+		Long: "Take a switch out of a chain. It is fenced first, or its lease has run out. It stays out until \"chain recover\" brings it back, filled anew.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ch, err := c.chainOf(cmd.Context(), chain)
 			if err != nil {
@@ -68,7 +68,9 @@ func (c *cli) chainRecover() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "recover SWITCH", Short: "Fill a switch behind a chain's tail and make it the tail", Args: cobra.ExactArgs(1),
 		Long: "Fill a switch behind a chain's tail and make it the tail, while the chain is read and written. Writes wait for a moment at the end.\n" +
-			"A switch that holds values of before, because it was cut off and not restarted, is emptied first.",
+			"A switch that holds values of before, because it was cut off and not restarted, is emptied first.\n" +
+			"A member that was lost is brought in again by itself when it has been steady for a while (rejoinMillis in the topology file), later each\n" +
+			"time; this does it at once. One that was left out by hand comes back by this only.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ch, err := c.chainOf(cmd.Context(), chain)
 			if err != nil {

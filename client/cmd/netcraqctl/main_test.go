@@ -72,6 +72,12 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 	none := func(what string) error { return api.Errorf(api.CodeNotFound, "no such %s", what) }
 	handle("GET /v1/chains", func(*http.Request) (any, error) { return []api.Chain{c.info}, nil })
 	handle("GET /v1/chains/{chain}", func(r *http.Request) (any, error) {
+		if r.PathValue("chain") == "short" {
+			short := c.info
+			short.Name, short.Length = "short", 3
+			short.Missing = []api.MissingMember{{Switch: "s2", Why: "it is not connected"}, {Switch: "s3", Why: "it is there"}}
+			return short, nil
+		}
 		if r.PathValue("chain") != "main" {
 			return nil, none("chain")
 		}
@@ -244,6 +250,7 @@ func TestVerbs(t *testing.T) {
 		err   string
 	}{
 		{args: "chain show", out: `(?s)chain main \(1\): epoch 1, .*read lease 200 ms, values to 128 bytes, keys 0 of 100\n.*s1 +HEAD_TAIL .*yes +live`},
+		{args: "chain show short", out: `(?s)chain short .*, SHORT: 1 of 3 members\n.*s1 +HEAD_TAIL.*s2 is missing: it is not connected\n.*s3 is missing: it is there`},
 		{args: "chain add-key /a", out: `/a is 0x01000001 in chain main, slot 0`},
 		{args: "chain add-key /a", code: 1, err: `placed already`},
 		{args: "chain add-key --key-id 0x01000063 /b hex:00ff", out: `/b is 0x01000063`},

@@ -32,6 +32,11 @@ function showChains(chains) {
     const name = el("div", { class: "name" }, el("b", null, c.name), ` epoch ${c.epoch}, ${c.keys} of ${c.slots} slots`);
     const row = el("div", { class: "chain" }, name, ...members);
     if (!c.ready) row.append(el("span", { class: "reason" }, c.reason || "not ready"));
+    for (const m of c.missing || []) row.append(el("div", { class: "member out", title: m.why }, m.switch, el("small", null, "missing")));
+    if (c.length > members.length) {
+      const why = (c.missing || []).map((m) => `${m.switch}: ${m.why}`).join("; ");
+      row.append(el("span", { class: "reason" }, `short: ${members.length} of ${c.length} members${why && "; " + why}`));
+    }
     if (c.frozen) row.append(el("span", { class: "reason" }, "frozen"));
     return row;
   }));

@@ -38,6 +38,9 @@ func Main(m *testing.M) {
 		hostMain()
 		return
 	}
+	if os.Getenv(envBusy) != "" {
+		busyMain()
+	}
 	if does := os.Getenv(envNode); does != "" {
 		if err := nodeServerMain(does); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -121,6 +124,9 @@ type Chain struct {
 	Lease   int // milliseconds
 	// patience is in milliseconds; 0: nobody is taken out of the chain but by hand
 	Patience int
+	// Rejoin is for how many milliseconds a member that was lost must be steady before it comes
+	// back by itself; 0: it does by hand only
+	Rejoin int
 }
 
 // Line is n switches in a row and a chain over all of them.
@@ -317,6 +323,15 @@ func (nw *Network) KillSwitch(i int) {
 	nw.switches[i].Wait()
 }
 
+// PauseSwitch stops a switch's process (SIGSTOP), or has it go on.
+func (nw *Network) PauseSwitch(i int, pause bool) {
+	nw.T.Helper()
+	s := map[bool]syscall.Signal{true: syscall.SIGSTOP, false: syscall.SIGCONT}[pause]
+	if err := nw.switches[i].Process.Signal(s); err != nil {
+		nw.T.Fatal(err)
+	}
+}
+
 func (nw *Network) writeTopology(links [][]string) {
 	compiled, err := filepath.Abs("../../../p4src/compiled")
 	if err != nil {
@@ -331,7 +346,8 @@ func (nw *Network) writeTopology(links [][]string) {
 	}
 	for _, c := range nw.Layout.Chains {
 		chains = append(chains, m{"id": c.ID, "name": c.Name, "address": ServiceAddrOf(c.ID).String(),
-			"members": Names(c.Members), "leaseMillis": c.Lease, "patienceMillis": c.Patience})
+			"members": Names(c.Members), "leaseMillis": c.Lease, "patienceMillis": c.Patience,
+			"rejoinMillis": c.Rejoin})
 	}
 	profile := fmt.Sprint(int(nw.Layout.Profile))
 	program := filepath.Join(compiled, "netcraq-"+profile)

@@ -1,0 +1,109 @@
+// Package rejoin says when a switch that a chain has given up may be brought in again. It is pure:
+// what happens goes in with the time, on any clock that never goes back.
+//
+// A switch must have been steady for a while: to bring it in takes three of the 65,535 epochs that
+// a chain has (two, where it fails), and to lose it again one. One that comes and goes would use
+// them up in two weeks if it were brought in each time it has been there for three seconds. So each
+// time that it is brought in, or that it is tried, it takes twice as long as the last time. That
+// has a bound in the other direction, too: a switch has had trouble for longer than it waits, so a
+// chain is whole again within about the time that the trouble took.
+//
+// A chain's machine (package chain) brings in those that it has lost; an operator of a cluster
+// (cni-plugin/kube), who decides itself which nodes are members, asks the same Tracker.
+package rejoin
+
+import "time"
+
+// Policy is for how long a switch must have been steady.
+type Policy struct {
+	Settle   time.Duration // the first time; 0: nobody is brought in but by hand
+	Longest  time.Duration // at most
+	Forgiven time.Duration // after so long without being tried, it is as the first time
+}
+
+// Default is the policy where nothing else is said.
+func Default() Policy { return For(3 * time.Second) }
+
+// For is the policy with a time for the first time; 0: nobody is brought in but by hand.
+func For(settle time.Duration) Policy {
+	return Policy{Settle: settle, Longest: max(settle, time.Hour), Forgiven: 6 * max(settle, time.Hour)}
+}
+
+// On says whether anybody is brought in.
+func (p Policy) On() bool { return p.Settle > 0 }
+
+// Candidate is a switch in the eyes of a chain.
+type Candidate struct{ Chain, Switch string }
+
+// Tracker knows since when switches have been steady, and how often they were tried. It is not safe
+// for concurrent use.
+type Tracker struct {
+	p      Policy
+	steady map[Candidate]time.Duration
+	trials map[Candidate]trial
+}
+
+// trial is the last time that a switch was brought in, or that it was tried.
+type trial struct {
+	wait time.Duration // the next time
+	at   time.Duration
+}
+
+// New makes a tracker that knows nothing yet.
+func New(p Policy) *Tracker {
+	return &Tracker{p: p, steady: map[Candidate]time.Duration{}, trials: map[Candidate]trial{}}
+}
+
+// SetPolicy changes the policy. What is known of switches stays.
+func (t *Tracker) SetPolicy(p Policy) { t.p = p }
+
+// There: a switch is there from now on, if it was not before.
+func (t *Tracker) There(now time.Duration, c Candidate) {
+	if _, ok := t.steady[c]; !ok {
+		t.steady[c] = now
+	}
+}
+
+// Again: a switch that is there has only been steady from now on, because it was given up a moment
+// ago, or could not be brought in.
+func (t *Tracker) Again(now time.Duration, c Candidate) {
+	if _, ok := t.steady[c]; ok {
+		t.steady[c] = now
+	}
+}
+
+// Away: a switch is not there.
+func (t *Tracker) Away(c Candidate) { delete(t.steady, c) }
+
+// Forget: a switch has left the network, or the chain has.
+func (t *Tracker) Forget(c Candidate) {
+	delete(t.steady, c)
+	delete(t.trials, c)
+}
+
+// Wait is for how long a switch must have been steady.
+func (t *Tracker) Wait(now time.Duration, c Candidate) time.Duration {
+	if last, ok := t.trials[c]; ok && now-last.at < t.p.Forgiven {
+		return max(last.wait, t.p.Settle)
+	}
+	return t.p.Settle
+}
+
+// Due is when a switch may be brought in, if it stays; false: it is not there, or nobody is.
+func (t *Tracker) Due(now time.Duration, c Candidate) (time.Duration, bool) {
+	since, ok := t.steady[c]
+	if !ok || !t.p.On() {
+		return 0, false
+	}
+	return since + t.Wait(now, c), true
+}
+
+// Tried: a switch was brought in, or that has cost epochs. The next time takes longer.
+func (t *Tracker) Tried(now time.Duration, c Candidate) {
+	t.trials[c] = trial{min(2*t.Wait(now, c), t.p.Longest), now}
+	for other, last := range t.trials {
+		if now-last.at >= t.p.Forgiven {
+			delete(t.trials, other)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/controlplane/chain"
+)
+
+// Bringing switches in again that chains have lost: what a machine asks for by Rejoin, and who sees
+// to it himself who a chain's members are by BringIn.
+
+// probeTimeout bounds the question that a switch must answer before it is brought in. One that is
+// stopped keeps its connection, and a chain that fills it would wait for it.
+const probeTimeout = time.Second
+
+// BringIn brings a switch in as Recover does, in a chain that can do without it if that fails. One
+// that does not answer is refused at once. Where it holds values of before and is a member of other
+// chains, too, those do without it while it is emptied, if they can, and get it back.
+func (c *Controller) BringIn(ctx context.Context, name, sw string) (*api.Chain, error) {
+	if err := c.bringIn(ctx, name, sw); err != nil {
+		return nil, apiError(err)
+	}
+	return c.Chain(ctx, name)
+}
+
+// bringIn is BringIn. One switch is brought in at a time: they may share a machine that has too
+// much to do, and one that several chains have lost is emptied once.
+func (c *Controller) bringIn(ctx context.Context, name, sw string) error {
+	select {
+	case c.bringing <- struct{}{}:
+		defer func() { <-c.bringing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if there, err := c.isMember(ctx, name, sw); err != nil || there {
+		return err
+	}
+	if err := c.probe(ctx, sw); err != nil {
+		return err
+	}
+	others, err := c.othersOf(ctx, name, sw)
+	if err != nil {
+		return err
+	}
+	for other, members := range others {
+		if err := c.change(ctx, other, chain.Change{Members: members, Rest: true}); err != nil {
+			return fmt.Errorf("chain %s, which it is to be left out of while it is emptied: %w", other, err)
+		}
+	}
+	err = c.recover(ctx, name, sw)
+	for other := range others { // whatever has become of the one
+		if failed := c.recover(ctx, other, sw); failed != nil && err == nil {
+			err = fmt.Errorf("bringing it into chain %s again, which was without it meanwhile: %w", other, failed)
+		}
+	}
+	return err
+}
+
+// isMember says whether a switch is a member of a chain.
+func (c *Controller) isMember(ctx context.Context, name, sw string) (is bool, err error) {
+	var failed error
+	err = c.call(ctx, func() {
+		var ch *chainState
+		if ch, failed = c.findChain(name); failed == nil {
+			is = ch.m.Status(c.now()).Config.IsMember(sw)
+		}
+	})
+	return is, errors.Join(err, failed)
+}
+
+// probe asks a switch something.
+func (c *Controller) probe(ctx context.Context, sw string) error {
+	d, err := c.device(sw)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if _, err := d.client.ReadTable(ctx, "chain_config"); err != nil {
+		return fmt.Errorf("%w: it does not answer: %w", chain.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// othersOf is the other chains that a switch is a member of, each with its members without it, if
+// it must be emptied to be brought into one.
+func (c *Controller) othersOf(ctx context.Context, name, sw string) (others map[string][]string, err error) {
+	var failed error
+	err = c.call(ctx, func() {
+		var ch *chainState
+		if ch, failed = c.findChain(name); failed != nil || !ch.m.HoldsOld(sw) {
+			return
+		}
+		others = map[string][]string{}
+		for _, other := range c.net().chains {
+			st := other.m.Status(c.now())
+			if other == ch || !slices.Contains(st.Config.Learners(), sw) {
+				continue
+			}
+			if !st.Ready || !st.Config.IsMember(sw) || len(st.Config.Members) < 2 {
+				failed = fmt.Errorf("%w: it has values of before, and to empty it chain %s must do without it for a "+
+					"moment, which it cannot now", chain.ErrUnavailable, other.topo.Name)
+				return
+			}
+			without := func(m string) bool { return m == sw }
+			others[other.topo.Name] = slices.DeleteFunc(slices.Clone(st.Config.Members), without)
+		}
+	})
+	return others, errors.Join(err, failed)
+}
