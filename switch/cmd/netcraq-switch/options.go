@@ -50,6 +50,7 @@ type options struct {
 
 type grpcOptions struct {
 	addr              string
+	given             bool // the address was
 	tls               bool
 	ca, cert, key     string
 	requireClientCert bool
@@ -343,6 +344,7 @@ func addForeign(s *pflag.FlagSet, name string, hasValue bool) {
 
 // check turns what was given into what is meant.
 func (f *flagSets) check(o *options) error {
+	o.grpc.given = f.target.Changed("grpc-server-addr")
 	switch args := f.main.Args(); {
 	case len(args) > 1:
 		return usageError(

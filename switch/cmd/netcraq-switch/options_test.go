@@ -111,6 +111,7 @@ func TestCommandLines(t *testing.T) {
 		if want.engine == "" {
 			want.engine = "auto"
 		}
+		want.grpc.given = want.grpc.addr != ""
 		if want.grpc.addr == "" {
 			want.grpc.addr = defaultAddr
 		}

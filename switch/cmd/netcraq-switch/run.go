@@ -149,10 +149,18 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		return err
 	}
 	listener, err := listen(o.grpc.addr)
-	if err != nil {
+	switch {
+	case err == nil:
+		defer listener.Close()
+	case o.thrift.port != 0 && !o.grpc.given && errors.Is(err, syscall.EADDRINUSE):
+		// Scripts for BMv2's simple_switch start several, and say nothing of P4Runtime.
+		log.Warn(
+			"P4Runtime is not served: another has its port. Give --grpc-server-addr after --",
+			"err", err)
+		listener = nil
+	default:
 		return err
 	}
-	defer listener.Close()
 	var forThrift net.Listener
 	if o.thrift.port != 0 {
 		if forThrift, err = o.thrift.listen(); err != nil {
@@ -176,12 +184,16 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		}
 	}
 
-	connections := p4rt.NewConnections(o.maxConnections, log)
-	gs := grpc.NewServer(connections.ServerOptions(gopts...)...)
-	server.Register(gs)
 	failed := make(chan error, 1)
-	go func() { failed <- gs.Serve(connections.Listen(listener)) }()
-	defer gs.Stop()
+	p4runtime := "no address"
+	if listener != nil {
+		p4runtime = listener.Addr().String()
+		connections := p4rt.NewConnections(o.maxConnections, log)
+		gs := grpc.NewServer(connections.ServerOptions(gopts...)...)
+		server.Register(gs)
+		go func() { failed <- gs.Serve(connections.Listen(listener)) }()
+		defer gs.Stop()
+	}
 	if forThrift != nil {
 		ts := bmthrift.New(dev, server.Local(), bmthrift.Options{DeviceID: o.deviceID,
 			SwapDisabled: o.thrift.swapDisabled, Log: log})
@@ -189,15 +201,15 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		defer ts.Close()
 		log.Info("Thrift is served", "address", forThrift.Addr())
 	}
-	if o.grpc.addr == defaultAddr {
+	if o.grpc.addr == defaultAddr && listener != nil {
 		log.Info(
 			"P4Runtime is served on this machine only; give --grpc-server-addr after -- for others")
 	}
 	log.Info("ready", "device", o.deviceID, "ports", len(o.ports), "engine", dev.Engine(),
-		"p4runtime", listener.Addr())
+		"p4runtime", p4runtime)
 	name, _, _ := strings.Cut(dev.Engine(), ":")
 	fmt.Fprintf(stderr, "ready: device %d, %d ports, engine %s, P4Runtime on %s\n", o.deviceID,
-		len(o.ports), name, listener.Addr())
+		len(o.ports), name, p4runtime)
 	select {
 	case <-ctx.Done():
 		log.Info("ending")

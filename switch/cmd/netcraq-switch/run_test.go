@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// written is what a switch says, read while it runs.
+type written struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (w *written) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+func (w *written) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
+}
+
+// TestPortOfP4RuntimeTaken starts a switch where P4Runtime's default port is taken: one for Thrift
+// runs without it, as scripts for simple_switch start several; any other says what is wrong.
+func TestPortOfP4RuntimeTaken(t *testing.T) {
+	if l, err := net.Listen("tcp", defaultAddr); err == nil {
+		defer l.Close()
+	} // else somebody else has it
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	_ = free.Close()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	said := &written{}
+	code := make(chan int, 1)
+	go func() {
+		code <- mainWith(ctx, strings.Fields("--engine interp --no-p4 --thrift-port "+port), said,
+			said)
+	}()
+	for range 300 {
+		if strings.Contains(said.String(), "ready:") {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if !strings.Contains(said.String(), "P4Runtime on no address") ||
+		!strings.Contains(said.String(), "P4Runtime is not served") {
+		t.Errorf("the switch says %q", said)
+	}
+	c, err := net.Dial("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Errorf("Thrift: %v", err)
+	} else {
+		_ = c.Close()
+	}
+	cancel()
+	if got := <-code; got != exitOK {
+		t.Errorf("it ends with %d: %q", got, said)
+	}
+
+	said = &written{}
+	if got := mainWith(t.Context(), strings.Fields("--engine interp --no-p4"), said,
+		said); got != exitFailure || !strings.Contains(said.String(), "in use") {
+		t.Errorf("without Thrift it ends with %d: %q", got, said)
+	}
+}
