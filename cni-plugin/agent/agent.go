@@ -88,11 +88,20 @@ var podRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLAN
 // have a use: NetCRAQ's packets are looked for behind the tags.
 var chainedRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort}
 
+// rulesOf are those for an attachment. Where its IPv6 packets may come from is the other plugin's
+// business where there is one.
 func rulesOf(r *agentapi.Record) ingressfilter.Rules {
 	if r.Chained {
 		return chainedRules
 	}
-	return podRules
+	rules := podRules
+	rules.CheckSources = true
+	for _, a := range r.Addresses {
+		if ip := a.Prefix.Addr(); ip.Is6() {
+			rules.Sources = append(rules.Sources, ip)
+		}
+	}
+	return rules
 }
 
 // noSwitch is where there is none.

@@ -125,8 +125,15 @@ func complete(req *agentapi.Attach) error {
 	if req.MTU != 0 && (req.MTU < 68 || req.MTU > 65535) {
 		return invalid("an MTU of %d bytes", req.MTU)
 	}
+	six := 0
 	for i := range req.Addresses {
 		d := &req.Addresses[i]
+		if d.Prefix.IsValid() && d.Prefix.Addr().Is6() {
+			six++
+		}
+		if six > ingressfilter.MaxSources {
+			return invalid("it has more than %d IPv6 addresses", ingressfilter.MaxSources)
+		}
 		if !d.Prefix.IsValid() {
 			return invalid("address %d is none", i)
 		}
@@ -176,7 +183,7 @@ func (a *Agent) make(r *agentapi.Record, space *container) error {
 			host, err = netlink.LinkByName(r.Host.Name)
 			return err
 		}},
-		{stepFilter, func() error { return ingressfilter.Attach(host.Attrs().Index, podRules) }},
+		{stepFilter, func() error { return ingressfilter.Attach(host.Attrs().Index, rulesOf(r)) }},
 		{stepHost, func() error { return setUpHost(host, r) }},
 		{stepContainer, func() error { return space.setUp(r) }},
 		{stepRoutes, func() error { return eachRoute(host, r, netlink.RouteReplace) }},
@@ -326,17 +333,6 @@ func setSysctl(path, value string) error {
 }
 
 const sysctls = "/proc/sys"
-
-// EnableForwarding makes the node one that passes packets on.
-func EnableForwarding() error {
-	if err := setSysctl("ipv4/ip_forward", "1"); err != nil {
-		return err
-	}
-	if err := setSysctl("ipv6/conf/all/forwarding", "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
 
 // eachRoute does something with the node's routes to a container.
 func eachRoute(host netlink.Link, r *agentapi.Record, do func(*netlink.Route) error) error {

@@ -195,7 +195,8 @@ type node struct {
 	dir    string // the agent's files, host-local's and libcni's
 	bin    string
 	cidr   netip.Prefix
-	args   []string // of the agent
+	second netip.Prefix // of the other family; the zero one: pods have none
+	args   []string     // of the agent
 	agent  *exec.Cmd
 	output *syncbuffer.Buffer
 	cni    *libcni.CNIConfig
@@ -277,8 +278,24 @@ func (n *node) died() {
 
 // plugin is the plugin's own configuration.
 func (n *node) plugin() map[string]any {
-	return map[string]any{"type": "netcraq-cni", "socket": n.socket(), "ipam": map[string]any{"type": "host-local", "dataDir": filepath.Join(n.dir, "addresses"),
-		"ranges": [][]map[string]string{{{"subnet": n.cidr.String()}}}, "routes": []map[string]string{{"dst": "0.0.0.0/0"}}}}
+	var ranges [][]map[string]string
+	var routes []map[string]string
+	for _, p := range []netip.Prefix{n.cidr, n.second} {
+		if p.IsValid() {
+			ranges = append(ranges, []map[string]string{{"subnet": p.String()}})
+			routes = append(routes, map[string]string{"dst": netip.PrefixFrom(anyAddress(p.Addr()), 0).String()})
+		}
+	}
+	return map[string]any{"type": "netcraq-cni", "socket": n.socket(), "ipam": map[string]any{"type": "host-local",
+		"dataDir": filepath.Join(n.dir, "addresses"), "ranges": ranges, "routes": routes}}
+}
+
+// anyAddress is the unspecified address of another's family.
+func anyAddress(a netip.Addr) netip.Addr {
+	if a.Is6() {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
 }
 
 // list is a network of plugins; without any it is netcraq-cni alone.
@@ -305,7 +322,8 @@ type pod struct {
 	space  string
 	rt     *libcni.RuntimeConf
 	ip     netip.Addr
-	object *corev1.Pod // where there is an API server
+	ips    []netip.Addr // all of them, ip first
+	object *corev1.Pod  // where there is an API server
 }
 
 func (n *node) newPod(t testing.TB) *pod {
@@ -325,8 +343,12 @@ func (n *node) add(t testing.TB, l *libcni.NetworkConfigList, p *pod) (*current.
 	}
 	result, err := current.NewResultFromResult(r)
 	check(t, err)
-	p.ip, _ = netip.AddrFromSlice(result.IPs[0].Address.IP)
-	p.ip = p.ip.Unmap()
+	p.ips = nil
+	for _, ip := range result.IPs {
+		a, _ := netip.AddrFromSlice(ip.Address.IP)
+		p.ips = append(p.ips, a.Unmap())
+	}
+	p.ip = p.ips[0]
 	return result, nil
 }
 
@@ -387,9 +409,13 @@ func (n *node) left(t testing.TB) []string {
 				out = append(out, "interface "+l.Attrs().Name)
 			}
 		}
-		routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+		routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
 		for _, r := range routes {
-			if ip, ok := netip.AddrFromSlice(r.Dst.IP); ok && n.cidr.Contains(ip.Unmap()) {
+			if r.Dst == nil {
+				continue
+			}
+			ip, ok := netip.AddrFromSlice(r.Dst.IP)
+			if ok && (n.cidr.Contains(ip.Unmap()) || n.second.IsValid() && n.second.Contains(ip.Unmap())) {
 				out = append(out, "route to "+r.Dst.String())
 			}
 		}
@@ -410,10 +436,15 @@ func (n *node) expectNothingLeft(t testing.TB) {
 	}
 }
 
+// listen has a TCP server at a port of all addresses of a family.
+func listen(at netip.AddrPort) (net.Listener, error) {
+	return net.Listen("tcp", netip.AddrPortFrom(anyAddress(at.Addr()), at.Port()).String())
+}
+
 // talk has a TCP client in one namespace send a line to a server in another, and back.
 func talk(t testing.TB, from, to string, addr netip.AddrPort) error {
 	t.Helper()
-	l, err := inside(t, to, func() (net.Listener, error) { return net.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", addr.Port())) })
+	l, err := inside(t, to, func() (net.Listener, error) { return listen(addr) })
 	check(t, err)
 	defer l.Close()
 	go echo(l)

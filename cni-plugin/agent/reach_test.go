@@ -117,7 +117,7 @@ func TestAcrossNodes(t *testing.T) {
 // whoAsks has somebody in a namespace ask over TCP, and gives the address that it is seen by.
 func whoAsks(t testing.TB, from, at string, to netip.AddrPort) netip.Addr {
 	t.Helper()
-	l, err := inside(t, at, func() (net.Listener, error) { return net.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", to.Port())) })
+	l, err := inside(t, at, func() (net.Listener, error) { return listen(to) })
 	check(t, err)
 	defer l.Close()
 	seen := make(chan netip.Addr, 1)

@@ -291,7 +291,7 @@ func TestLegitimate(t *testing.T) {
 		{"tcp", "10.2.0.2:80"}, {"tcp", fmt.Sprintf("10.2.0.2:%d", netcraq)},
 		{"tcp", fmt.Sprintf("10.1.0.1:%d", vxlan)}, {"tcp", "[fd00:1::1]:80"},
 		{"udp", "10.2.0.2:53"}, {"udp", "10.2.0.2:4789"},
-		{"udp", fmt.Sprintf("[fd00:1::1]:%d", netcraq)},
+		{"udp", "[fd00:1::1]:53"}, {"udp", "[fd00:1::1]:4789"},
 	} {
 		server := r.victim
 		if !strings.HasPrefix(c.to, "10.2.") {

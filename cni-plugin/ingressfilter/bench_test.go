@@ -86,7 +86,7 @@ func BenchmarkStack(b *testing.B) {
 				}
 				routes[1].node.Do(func() error {
 					return errors.Join(ApplySwitch(netcraq, "ncqnode"),
-						ApplyTunnels(Tunnels{Port: vxlan, Address: nodeAddr, Uplink: "out"}))
+						ApplyTunnels(Tunnels{Port: vxlan, Ends: []TunnelEnd{{nodeAddr, "out"}}}))
 				})
 				for b.Loop() {
 					for i, r := range routes {

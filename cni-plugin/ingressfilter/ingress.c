@@ -1,14 +1,23 @@
 //go:build ignore
 
 // SPDX-License-Identifier: Apache-2.0
-#include "../../switch/udpmatch/udpmatch.h"
+#include "udp6match.h"
 
 const struct udp_rules rules = {};
+const struct ip6_rules ip6 = {};
 
 SEC("tc")
 int netcraq_ingress(struct __sk_buff *skb)
 {
-	return udpmatch(skb, 0, OPAQUE(&rules)) == UDP_PASS ? TCX_NEXT : TC_ACT_SHOT;
+	if (udpmatch(skb, 0, OPAQUE(&rules)) != UDP_PASS)
+		return TC_ACT_SHOT;
+	/* what most frames of most pods are needs no look at a tag */
+	__u16 type = htons(ETH_P_IP);
+	void *end = (void *)(long)skb->data_end;
+	__u8 *frame = (void *)(long)skb->data;
+	if ((void *)(frame + ETHER_TYPE + sizeof type) <= end && *(__u16 *)(frame + ETHER_TYPE) == type)
+		return TCX_NEXT;
+	return udp6match(skb, OPAQUE(&rules), OPAQUE(&ip6)) == UDP_PASS ? TCX_NEXT : TC_ACT_SHOT;
 }
 
 SEC("tc")

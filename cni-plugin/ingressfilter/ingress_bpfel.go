@@ -13,6 +13,17 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type ingressIp6Rules struct {
+	_       structs.HostLayout
+	Checked uint8
+	Count   uint8
+	_       [2]byte
+	Sources [4]struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+}
+
 type ingressUdpRules struct {
 	_        structs.HostLayout
 	Both     uint16
@@ -27,6 +38,7 @@ type ingressUdpRules struct {
 const (
 	ingressProgDropEverything = "drop_everything"
 	ingressProgNetcraqIngress = "netcraq_ingress"
+	ingressVarIp6             = "ip6"
 	ingressVarRules           = "rules"
 )
 
@@ -86,6 +98,7 @@ type ingressMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ingressVariableSpecs struct {
+	Ip6   *ebpf.VariableSpec `ebpf:"ip6"`
 	Rules *ebpf.VariableSpec `ebpf:"rules"`
 }
 
@@ -119,6 +132,7 @@ func (m *ingressMaps) Close() error {
 //
 // It can be passed to loadIngressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ingressVariables struct {
+	Ip6   *ebpf.Variable `ebpf:"ip6"`
 	Rules *ebpf.Variable `ebpf:"rules"`
 }
 

@@ -22,6 +22,7 @@ package ingressfilter
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -35,7 +36,7 @@ const name = ingressProgNetcraqIngress
 // is.
 const formerName = "netcraq_guard"
 
-// Rules say what is dropped of what comes in by an interface. UDP is that over IPv4.
+// Rules say what is dropped of what comes in by an interface. UDP is that over IPv4 and IPv6.
 type Rules struct {
 	// Everything: nothing at all gets past, since nobody but the switch uses the interface. The
 	// other rules say nothing then.
@@ -47,13 +48,30 @@ type Rules struct {
 	Destination uint16
 	// Untagged: frames with a tag (802.1Q, 802.1ad) are dropped, whatever is in them.
 	Untagged bool
+	// CheckSources: IPv6 packets from other addresses than Sources are dropped, but for those from
+	// a link-local address or from none, which stay on the link. (For IPv4 the kernel does it:
+	// rp_filter.)
+	CheckSources bool
+	// Sources are IPv6 addresses, MaxSources at most.
+	Sources []netip.Addr
 }
+
+// MaxSources is how many IPv6 addresses an interface's packets may come from.
+const MaxSources = 4
 
 // check says what is wrong with rules.
 func (r Rules) check() error {
 	if !r.Everything && r.Port == 0 && r.Destination == 0 {
 		return errors.New(
 			"an ingress filter without a UDP port has nothing to do: give Port or Destination, or Everything")
+	}
+	if len(r.Sources) > MaxSources {
+		return fmt.Errorf("an ingress filter knows %d IPv6 addresses at most, not %d", MaxSources, len(r.Sources))
+	}
+	for _, a := range r.Sources {
+		if !a.Is6() || a.Is4In6() {
+			return fmt.Errorf("an ingress filter checks IPv6 sources, and %s is none", a)
+		}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -12,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tables of the stack filter. Each is replaced as a whole, in one transaction: there is no moment
-// without it.
+// Tables of the stack filter, of each address family (ip and ip6). Each is replaced as a whole, in
+// one transaction: there is no moment without it.
 //
 //	table ip netcraq_tunnels {
-//	  set tunnels { who may send in which tunnel: IPv4 address . VNI }
+//	  set tunnels { who may send in which tunnel: address . VNI }
 //	  chain input   { udp dport PORT iifname UPLINK ip daddr ADDRESS ip saddr . VNI @tunnels accept; udp dport PORT drop }
 //	  chain forward { udp dport PORT drop }
 //	}
@@ -40,67 +41,120 @@ const (
 
 // Tunnel is one that another node may send in.
 type Tunnel struct {
-	Peer netip.Addr // the other node's address; IPv4
+	Peer netip.Addr // the other node's address, of either family
 	VNI  uint32     // the tunnel's network identifier, 24 bits
+}
+
+// TunnelEnd is where tunnels end on a node.
+type TunnelEnd struct {
+	Address netip.Addr // the node's, of either family
+	Uplink  string     // the interface by which they come
 }
 
 // Tunnels say what of VXLAN a node takes.
 type Tunnels struct {
-	Port    uint16     // the tunnels' UDP port
-	Address netip.Addr // the node's, IPv4, that they end at
-	Uplink  string     // the interface by which they come
-	From    []Tunnel
+	Port uint16      // the tunnels' UDP port
+	Ends []TunnelEnd // one of each family in which there are tunnels
+	From []Tunnel
 }
 
-// Offsets in bytes: in IPv4 (RFC 791), UDP (RFC 768), and VXLAN's identifier behind UDP's header
-// (RFC 7348), which is three bytes and a reserved one that is 0.
-const (
-	sourceOffset      = 12
-	destinationOffset = 16
-	sportOffset       = 0
-	dportOffset       = 2
-	vniOffset         = 8 + 4
+// family is an address family's, as nftables sees it: offsets and length in bytes.
+type family struct {
+	table       nftables.TableFamily
+	address     nftables.SetDatatype
+	source      uint32
+	destination uint32
+	length      uint32
+	// second is the register of a key's second part, behind an address in firstRegister.
+	second uint32
+}
+
+// Offsets of addresses in IPv4 (RFC 791) and IPv6 (RFC 8200). A register of 16 bytes is four of 32
+// bits, of which REG32_00 begins the first one and REG32_04 the next.
+var (
+	ipv4 = family{nftables.TableFamilyIPv4, nftables.TypeIPAddr, 12, 16, 4, unix.NFT_REG32_01}
+	ipv6 = family{nftables.TableFamilyIPv6, nftables.TypeIP6Addr, 8, 24, 16, unix.NFT_REG32_04}
 )
 
-// The registers of a key of two parts: the second four bytes of the first 16-byte register are the
-// 32-bit register 1.
-const (
-	firstRegister  = unix.NFT_REG_1
-	secondRegister = unix.NFT_REG32_01
-)
-
-// ApplyTunnels makes Tunnels the rule in the calling thread's network namespace.
-func ApplyTunnels(t Tunnels) error {
-	if !t.Address.Is4() || t.Uplink == "" || len(t.Uplink) >= unix.IFNAMSIZ {
-		return fmt.Errorf(
-			"filtering tunnels: they end at the IPv4 address of an interface, not at %s of %q (the uplink)", t.Address, t.Uplink)
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return ipv4
 	}
-	keys := map[Tunnel]bool{}
-	for _, f := range t.From {
-		if !f.Peer.Is4() || f.VNI >= 1<<24 {
-			return fmt.Errorf("filtering tunnels: there is none from %s with the identifier %d",
-				f.Peer, f.VNI)
+	return ipv6
+}
+
+// families are those that this kernel has. All Linux has IPv4.
+func families() []family {
+	if _, err := os.Stat("/proc/sys/net/ipv6"); errors.Is(err, os.ErrNotExist) {
+		return []family{ipv4}
+	}
+	return []family{ipv4, ipv6}
+}
+
+// Offsets in bytes: in UDP (RFC 768), and VXLAN's identifier behind UDP's header (RFC 7348), which
+// is three bytes and a reserved one that is 0.
+const (
+	sportOffset = 0
+	dportOffset = 2
+	vniOffset   = 8 + 4
+)
+
+const firstRegister = unix.NFT_REG_1
+
+// check says what is wrong with tunnels.
+func (t Tunnels) check() error {
+	ends := map[nftables.TableFamily]bool{}
+	for _, e := range t.Ends {
+		if !e.Address.IsValid() || e.Address.Is4In6() || e.Uplink == "" || len(e.Uplink) >= unix.IFNAMSIZ {
+			return fmt.Errorf(
+				"filtering tunnels: they end at the address of an interface, not at %s of %q (the uplink)", e.Address, e.Uplink)
 		}
-		keys[f] = true
+		f := familyOf(e.Address).table
+		if ends[f] {
+			return fmt.Errorf("filtering tunnels: they end at one address of a family, and %s is another", e.Address)
+		}
+		ends[f] = true
 	}
-	var elements []nftables.SetElement
-	for f := range keys {
-		elements = append(elements,
-			nftables.SetElement{Key: binary.BigEndian.AppendUint32(f.Peer.AsSlice(), f.VNI<<8)})
+	for _, f := range t.From {
+		if !f.Peer.IsValid() || f.Peer.Is4In6() || f.VNI >= 1<<24 || !ends[familyOf(f.Peer).table] {
+			return fmt.Errorf("filtering tunnels: there is none from %s with the identifier %d", f.Peer, f.VNI)
+		}
+	}
+	return nil
+}
+
+// ApplyTunnels makes Tunnels the rule in the calling thread's network namespace. In a family
+// without an end nothing is taken.
+func ApplyTunnels(t Tunnels) error {
+	if err := t.check(); err != nil {
+		return err
 	}
 	return replace(TunnelsTable, func(w *table) error {
-		set := &nftables.Set{Table: w.table, Name: "tunnels",
-			KeyType: nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInteger)}
-		if err := w.conn.AddSet(set, elements); err != nil {
-			return err
-		}
 		input := w.chain("input", nftables.ChainHookInput)
-		w.rule(input, expr.VerdictAccept, port(dportOffset, t.Port), iifname(t.Uplink),
-			network(destinationOffset, firstRegister), equal(t.Address.AsSlice()),
-			network(sourceOffset, firstRegister),
-			[]expr.Any{&expr.Payload{DestRegister: secondRegister,
-				Base: expr.PayloadBaseTransportHeader, Offset: vniOffset, Len: 4},
-				&expr.Lookup{SourceRegister: firstRegister, SetName: set.Name, SetID: set.ID}})
+		for _, e := range t.Ends {
+			if familyOf(e.Address) != w.family {
+				continue
+			}
+			keys := map[Tunnel]bool{}
+			var elements []nftables.SetElement
+			for _, f := range t.From {
+				if familyOf(f.Peer) == w.family && !keys[f] {
+					keys[f] = true
+					elements = append(elements,
+						nftables.SetElement{Key: binary.BigEndian.AppendUint32(f.Peer.AsSlice(), f.VNI<<8)})
+				}
+			}
+			set := &nftables.Set{Table: w.table, Name: "tunnels",
+				KeyType: nftables.MustConcatSetType(w.family.address, nftables.TypeInteger)}
+			if err := w.conn.AddSet(set, elements); err != nil {
+				return err
+			}
+			w.rule(input, expr.VerdictAccept, port(dportOffset, t.Port), iifname(e.Uplink),
+				w.network(w.family.destination), equal(e.Address.AsSlice()), w.network(w.family.source),
+				[]expr.Any{&expr.Payload{DestRegister: w.family.second,
+					Base: expr.PayloadBaseTransportHeader, Offset: vniOffset, Len: 4},
+					&expr.Lookup{SourceRegister: firstRegister, SetName: set.Name, SetID: set.ID}})
+		}
 		w.rule(input, expr.VerdictDrop, port(dportOffset, t.Port))
 		w.rule(w.chain("forward", nftables.ChainHookForward), expr.VerdictDrop,
 			port(dportOffset, t.Port))
@@ -109,18 +163,20 @@ func ApplyTunnels(t Tunnels) error {
 }
 
 // TunnelsFiltered reports whether ApplyTunnels has been called in the calling thread's network
-// namespace.
+// namespace, and by an agent that knows all families of this kernel.
 func TunnelsFiltered() (bool, error) {
 	conn, err := nftables.New()
 	if err != nil {
 		return false, fmt.Errorf("reaching nftables: %w", err)
 	}
-	_, err = conn.ListTableOfFamily(TunnelsTable, nftables.TableFamilyIPv4)
-	if errors.Is(err, unix.ENOENT) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("looking for the table %s: %w", TunnelsTable, err)
+	for _, f := range families() {
+		_, err = conn.ListTableOfFamily(TunnelsTable, f.table)
+		if errors.Is(err, unix.ENOENT) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("looking for the table %s: %w", TunnelsTable, err)
+		}
 	}
 	return true, nil
 }
@@ -153,21 +209,27 @@ func RemoveSwitch() error { return remove(SwitchTable) }
 
 // table is one that is being written.
 type table struct {
-	conn  *nftables.Conn
-	table *nftables.Table
+	conn   *nftables.Conn
+	table  *nftables.Table
+	family family
 }
 
-// replace writes a table in the place of the one of its name.
+// replace writes the tables of a name, of all families, in the place of those that are there.
 func replace(name string, write func(*table) error) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("reaching nftables: %w", err)
 	}
-	w := &table{conn, &nftables.Table{Family: nftables.TableFamilyIPv4, Name: name}}
-	conn.AddTable(w.table) // so that there is one to delete
-	conn.DelTable(w.table)
-	conn.AddTable(w.table)
-	if err = write(w); err == nil {
+	for _, f := range families() {
+		w := &table{conn, &nftables.Table{Family: f.table, Name: name}, f}
+		conn.AddTable(w.table) // so that there is one to delete
+		conn.DelTable(w.table)
+		conn.AddTable(w.table)
+		if err = write(w); err != nil {
+			break
+		}
+	}
+	if err == nil {
 		err = conn.Flush()
 	}
 	if err != nil {
@@ -178,15 +240,18 @@ func replace(name string, write func(*table) error) error {
 }
 
 func remove(name string) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("reaching nftables: %w", err)
+	var errs []error
+	for _, f := range families() {
+		conn, err := nftables.New()
+		if err != nil {
+			return fmt.Errorf("reaching nftables: %w", err)
+		}
+		conn.DelTable(&nftables.Table{Family: f.table, Name: name})
+		if err := conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("removing the table %s: %w", name, err))
+		}
 	}
-	conn.DelTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: name})
-	if err := conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("removing the table %s: %w", name, err)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // chain makes one that leaves alone what is not UDP, with a first rule: most packets of a node are
@@ -234,8 +299,8 @@ func port(offset uint32, number uint16) []expr.Any {
 		equal(binaryutil.BigEndian.PutUint16(number))...)
 }
 
-// network loads an address of the IPv4 header.
-func network(offset, register uint32) []expr.Any {
-	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader,
-		Offset: offset, Len: 4}}
+// network loads an address of the packet.
+func (w *table) network(offset uint32) []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: firstRegister, Base: expr.PayloadBaseNetworkHeader,
+		Offset: offset, Len: w.family.length}}
 }

@@ -1,6 +1,8 @@
 package ingressfilter
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 
@@ -18,9 +20,18 @@ func (r Rules) program() (*ebpf.Program, error) {
 	if r.Untagged {
 		rules.Untagged = 1
 	}
+	six := ingressIp6Rules{Count: uint8(len(r.Sources))}
+	if r.CheckSources {
+		six.Checked = 1
+	}
+	for i, a := range r.Sources {
+		for j := range six.Sources[i].Word {
+			six.Sources[i].Word[j] = binary.LittleEndian.Uint32(a.AsSlice()[4*j:])
+		}
+	}
 	spec, err := loadIngress()
 	if err == nil {
-		err = spec.Variables[ingressVarRules].Set(rules)
+		err = errors.Join(spec.Variables[ingressVarRules].Set(rules), spec.Variables[ingressVarIp6].Set(six))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the ingress filter: %w", err)

@@ -56,15 +56,18 @@ func TestSwitchStack(t *testing.T) {
 
 // TestBadTunnels: what cannot be is refused before anything is changed.
 func TestBadTunnels(t *testing.T) {
-	node := netip.MustParseAddr("192.168.0.1")
+	four := TunnelEnd{netip.MustParseAddr("192.168.0.1"), "eth0"}
+	six := TunnelEnd{netip.MustParseAddr("fd00::1"), "eth0"}
+	ends := func(e ...TunnelEnd) []TunnelEnd { return e }
 	for want, rules := range map[string]Tunnels{
-		"of an interface": {Port: vxlan, Address: node},
-		"not at fd00::1": {Port: vxlan, Address: netip.MustParseAddr("fd00::1"),
-			Uplink: "eth0"},
-		"none from fd00::2": {Port: vxlan, Address: node, Uplink: "eth0",
-			From: []Tunnel{{Peer: netip.MustParseAddr("fd00::2"), VNI: 1}}},
-		"with the identifier 167772": {Port: vxlan, Address: node, Uplink: "eth0",
-			From: []Tunnel{{Peer: node, VNI: 1 << 24}}},
+		"of an interface":      {Port: vxlan, Ends: ends(TunnelEnd{Address: four.Address})},
+		"not at invalid IP":    {Port: vxlan, Ends: ends(TunnelEnd{Uplink: "eth0"})},
+		"not at ::ffff:10.0.0": {Port: vxlan, Ends: ends(TunnelEnd{netip.MustParseAddr("::ffff:10.0.0.1"), "eth0"})},
+		"fd00::2 is another":   {Port: vxlan, Ends: ends(six, TunnelEnd{six.Address.Next(), "eth1"})},
+		"none from fd00::2":    {Port: vxlan, Ends: ends(four), From: []Tunnel{{Peer: netip.MustParseAddr("fd00::2"), VNI: 1}}},
+		"none from 10.0.0.1":   {Port: vxlan, Ends: ends(six), From: []Tunnel{{Peer: netip.MustParseAddr("10.0.0.1"), VNI: 1}}},
+		"with the identifier 167772": {Port: vxlan, Ends: ends(four, six),
+			From: []Tunnel{{Peer: six.Address, VNI: 1 << 24}}},
 	} {
 		if err := ApplyTunnels(rules); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, not %q", rules, err, want)

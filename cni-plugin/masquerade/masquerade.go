@@ -2,16 +2,16 @@
 // out under the node's address, because nobody out there has a way to a pod's. What stays in the
 // cluster keeps its source, so that who is asked sees who asks.
 //
-//	table ip netcraq {
+//	table ip netcraq {        (and the same of ip6)
 //	  set pods    { the prefixes of this node's pods }
 //	  set cluster { those of all nodes' pods, the nodes' addresses, multicast }
 //	  chain postrouting { type nat hook postrouting priority srcnat
 //	    ip saddr @pods ip daddr != @cluster masquerade }
 //	}
 //
-// The table is the package's own: [Apply] replaces it in one transaction, so there is no moment
-// without it, and connections that are there go on (the kernel's connection tracking has them). It
-// is made over netlink, so no nft or iptables need be installed.
+// The tables are the package's own: [Apply] replaces them in one transaction, so there is no moment
+// without them, and connections that are there go on (the kernel's connection tracking has them).
+// It is made over netlink, so no nft or iptables need be installed.
 package masquerade
 
 import (
@@ -27,18 +27,34 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// Table is the table's name.
+// Table is the tables' name.
 const Table = "netcraq"
 
-// multicast has no source that it could be answered to.
-var multicast = netip.MustParsePrefix("224.0.0.0/4")
+// family is an address family's, with offsets in its header and the length of an address, in bytes
+// (RFC 791, section 3.1; RFC 8200, section 3).
+type family struct {
+	table               nftables.TableFamily
+	address             nftables.SetDatatype
+	source, destination uint32
+	length              uint32
+	// near is what is never masqueraded: multicast has no source that it could be answered to, and
+	// link-local addresses are those of the link to the node.
+	near []netip.Prefix
+}
 
-// Offsets in an IPv4 header, and the length of an address there, in bytes (RFC 791, section 3.1).
-const (
-	sourceOffset      = 12
-	destinationOffset = 16
-	addressLength     = 4
+var (
+	ipv4 = family{nftables.TableFamilyIPv4, nftables.TypeIPAddr, 12, 16, 4,
+		[]netip.Prefix{netip.MustParsePrefix("224.0.0.0/4")}}
+	ipv6 = family{nftables.TableFamilyIPv6, nftables.TypeIP6Addr, 8, 24, 16,
+		[]netip.Prefix{netip.MustParsePrefix("ff00::/8"), netip.MustParsePrefix("fe80::/10")}}
 )
+
+func (f family) has(a netip.Addr) bool { return a.IsValid() && a.BitLen() == int(8*f.length) }
+
+// of are the prefixes of the family.
+func (f family) of(prefixes []netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool { return !f.has(p.Addr()) })
+}
 
 // Keep is Apply, or Remove where nothing is to be masqueraded.
 func Keep(masquerade bool, self podroutes.Node, others []podroutes.Node) error {
@@ -51,25 +67,48 @@ func Keep(masquerade bool, self podroutes.Node, others []podroutes.Node) error {
 // Apply has this node's pods masqueraded where they leave the cluster of these nodes. It works on
 // the calling thread's network namespace and can be called at any time.
 func Apply(self podroutes.Node, others []podroutes.Node) error {
-	cluster := []netip.Prefix{multicast}
+	var cluster []netip.Prefix
 	for _, n := range append([]podroutes.Node{self}, others...) {
 		cluster = append(cluster, n.PodCIDRs...)
-		if n.Address.Is4() {
-			cluster = append(cluster, netip.PrefixFrom(n.Address, n.Address.BitLen()))
+		for _, a := range []netip.Addr{n.Address, n.Second} {
+			if a.IsValid() {
+				cluster = append(cluster, netip.PrefixFrom(a, a.BitLen()))
+			}
 		}
 	}
 	c, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("reaching nftables: %w", err)
 	}
-	t := &nftables.Table{Family: nftables.TableFamilyIPv4, Name: Table}
+	for _, f := range []family{ipv4, ipv6} {
+		pods := f.of(self.PodCIDRs)
+		if len(pods) == 0 {
+			// In this family nothing is masqueraded, but something may have been.
+			if err := f.remove(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := f.write(c, pods, append(f.of(cluster), f.near...)); err != nil {
+			return err
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("writing the table %s with nftables: %w", Table, err)
+	}
+	return nil
+}
+
+// write has a table of the family written at the next Flush.
+func (f family) write(c *nftables.Conn, pods, cluster []netip.Prefix) error {
+	t := &nftables.Table{Family: f.table, Name: Table}
 	c.AddTable(t) // so that there is one to delete
 	c.DelTable(t)
 	c.AddTable(t)
-	sets := map[string][]netip.Prefix{"pods": self.PodCIDRs, "cluster": cluster}
+	sets := map[string][]netip.Prefix{"pods": pods, "cluster": cluster}
 	made := map[string]*nftables.Set{}
 	for _, name := range []string{"pods", "cluster"} {
-		made[name] = &nftables.Set{Table: t, Name: name, KeyType: nftables.TypeIPAddr, Interval: true}
+		made[name] = &nftables.Set{Table: t, Name: name, KeyType: f.address, Interval: true}
 		if err := c.AddSet(made[name], intervals(sets[name])); err != nil {
 			return fmt.Errorf("the set %s of the table %s: %w", name, Table, err)
 		}
@@ -77,35 +116,35 @@ func Apply(self podroutes.Node, others []podroutes.Node) error {
 	chain := c.AddChain(&nftables.Chain{Table: t, Name: "postrouting", Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 	address := func(offset uint32) expr.Any {
-		return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: addressLength}
+		return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.length}
 	}
 	c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: []expr.Any{
-		address(sourceOffset), &expr.Lookup{SourceRegister: 1, SetName: "pods", SetID: made["pods"].ID},
-		address(destinationOffset), &expr.Lookup{SourceRegister: 1, SetName: "cluster", SetID: made["cluster"].ID, Invert: true},
+		address(f.source), &expr.Lookup{SourceRegister: 1, SetName: "pods", SetID: made["pods"].ID},
+		address(f.destination), &expr.Lookup{SourceRegister: 1, SetName: "cluster", SetID: made["cluster"].ID, Invert: true},
 		&expr.Counter{},
 		&expr.Masq{},
 	}})
-	if err := c.Flush(); err != nil {
-		return fmt.Errorf("writing the table %s with nftables: %w", Table, err)
-	}
 	return nil
 }
 
-// Remove takes the table away.
-func Remove() error {
+// Remove takes the tables away.
+func Remove() error { return errors.Join(ipv4.remove(), ipv6.remove()) }
+
+func (f family) remove() error {
 	c, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("reaching nftables: %w", err)
 	}
-	c.DelTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: Table})
-	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+	c.DelTable(&nftables.Table{Family: f.table, Name: Table})
+	// a kernel without the family has none of its tables either
+	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
 		return fmt.Errorf("removing the table %s: %w", Table, err)
 	}
 	return nil
 }
 
-// intervals are IPv4 prefixes as an interval set wants them: where each begins and where it ends,
-// none in another.
+// intervals are prefixes of a family as an interval set wants them: where each begins and where it
+// ends, none in another.
 func intervals(prefixes []netip.Prefix) (out []nftables.SetElement) {
 	sorted := slices.Clone(prefixes)
 	slices.SortFunc(sorted, netip.Prefix.Compare)
@@ -125,10 +164,11 @@ func intervals(prefixes []netip.Prefix) (out []nftables.SetElement) {
 
 // after is the first address behind a prefix; false: there is none.
 func after(p netip.Prefix) (netip.Addr, bool) {
-	a := p.Masked().Addr().As4()
+	a := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < p.Addr().BitLen(); i++ {
 		a[i/8] |= 0x80 >> (i % 8)
 	}
-	next := netip.AddrFrom4(a).Next()
+	last, _ := netip.AddrFromSlice(a)
+	next := last.Next()
 	return next, next.IsValid()
 }

@@ -2,15 +2,27 @@ package podroutes
 
 import "fmt"
 
+// leastMTU6 is the least that a link with IPv6 has, in bytes (RFC 8200, section 5).
+const leastMTU6 = 1280
+
 // MTU is that of a node's pods, in bytes: what the interface with the node's address has, less what
-// a tunnel takes where there may be one.
+// a tunnel takes where there may be one. (A node of both families has tunnels over IPv4, but for
+// those to nodes that have none: there the kernel tells pods of 20 bytes less, as a router does.)
 func MTU(self Node, mode Mode) (int, error) {
-	l, err := sourceLink(self.Address)
+	address := self.In(false)
+	if !address.IsValid() {
+		address = self.Address
+	}
+	l, err := sourceLink(address)
 	if err != nil {
 		return 0, fmt.Errorf("finding the pods' MTU: %w", err)
 	}
-	if mode == Direct {
-		return l.Attrs().MTU, nil
+	mtu := l.Attrs().MTU
+	if mode != Direct {
+		mtu -= overhead(address)
 	}
-	return l.Attrs().MTU - VXLANOverhead, nil
+	if _, six := self.end(true); six && mtu < leastMTU6 {
+		return 0, fmt.Errorf("pods with IPv6 need an MTU of %d bytes, and %s leaves them %d: give it a larger one, or say --routes direct where all nodes share a link", leastMTU6, l.Attrs().Name, mtu)
+	}
+	return mtu, nil
 }

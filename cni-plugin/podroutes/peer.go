@@ -3,6 +3,7 @@ package podroutes
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base32"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -31,15 +32,19 @@ func PeerLink(self, peer Node) (string, error) {
 	if filtered, err := ingressfilter.TunnelsFiltered(); err != nil || !filtered {
 		return "", errors.Join(fmt.Errorf("there is no tunnel to node %s before podroutes.Apply has said who may send in it", peer.Name), err)
 	}
-	out, err := sourceLink(self.Address)
+	x, y, err := between(self, peer)
+	if err != nil {
+		return "", err
+	}
+	out, err := sourceLink(x)
 	if err != nil {
 		return "", err
 	}
 	name := PeerName(peer)
-	vni := PeerVNI(self.Address, peer.Address)
+	vni := PeerVNI(x, y)
 	l, err := netlink.LinkByName(name)
 	if v, ok := l.(*netlink.Vxlan); err == nil && ok && v.VxlanId == vni && v.Port == VXLANPort &&
-		v.SrcAddr.Equal(self.Address.AsSlice()) && v.Group.Equal(peer.Address.AsSlice()) {
+		v.SrcAddr.Equal(x.AsSlice()) && v.Group.Equal(y.AsSlice()) {
 		return name, nil
 	}
 	if err == nil {
@@ -48,9 +53,9 @@ func PeerLink(self, peer Node) (string, error) {
 		}
 	}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = name, out.Attrs().MTU-VXLANOverhead
+	attrs.Name, attrs.MTU = name, out.Attrs().MTU-overhead(x)
 	v := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: vni, VtepDevIndex: out.Attrs().Index,
-		SrcAddr: self.Address.AsSlice(), Group: peer.Address.AsSlice(), Port: VXLANPort}
+		SrcAddr: x.AsSlice(), Group: y.AsSlice(), Port: VXLANPort}
 	if err := netlink.LinkAdd(v); err != nil {
 		return "", fmt.Errorf("making the tunnel %s to node %s: %w", name, peer.Name, err)
 	}
@@ -78,18 +83,25 @@ func RemovePeerLinks(keep []Node) error {
 	return errors.Join(errs...)
 }
 
-// PeerName is the name of the interface of a tunnel to a node: the prefix and the other node's
-// address.
-func PeerName(peer Node) string { return fmt.Sprintf("%s%x", peerPrefix, peer.Address.As4()) }
+// PeerName is the name of the interface of a tunnel to a node: the prefix and the other node's IPv4
+// address, or 55 bits of a hash of its IPv6 address. Names have 15 characters at most.
+func PeerName(peer Node) string {
+	if four := peer.In(false); four.IsValid() {
+		return fmt.Sprintf("%s%x", peerPrefix, four.As4())
+	}
+	sum := sha256.Sum256(peer.Address.AsSlice())
+	return peerPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:11])
+}
 
-// PeerVNI is the tunnel's network identifier, 24 bits: the same at both ends, and hardly ever that
-// of another tunnel. Where it is, the kernel refuses the second one.
+// PeerVNI is the tunnel's network identifier, 24 bits: the same at both ends, whose addresses of
+// one family are given, and hardly ever that of another tunnel. Where it is, the kernel refuses the
+// second one.
 func PeerVNI(a, b netip.Addr) int {
-	x, y := a.As4(), b.As4()
-	if bytes.Compare(x[:], y[:]) > 0 {
+	x, y := a.AsSlice(), b.AsSlice()
+	if bytes.Compare(x, y) > 0 {
 		x, y = y, x
 	}
-	sum := sha256.Sum256(append(x[:], y[:]...))
+	sum := sha256.Sum256(append(x, y...))
 	vni := int(sum[0])<<16 | int(sum[1])<<8 | int(sum[2])
 	if vni == VNI || vni == 0 {
 		vni = VNI + 1

@@ -4,6 +4,10 @@
 //
 //	10.244.2.0/24 via 192.168.0.2            the node 192.168.0.2 is on a link of ours
 //	10.244.3.0/24 via 10.244.3.0 dev ncqvx   it is not: VXLAN to 192.168.7.3
+//	fd00:244:3::/64 via fd00:244:3:: dev ncqvx   so do its IPv6 pods, in the same tunnel
+//
+// Prefixes of both families go by one tunnel, over IPv4 where both nodes have it and over IPv6 (the
+// interface ncqvx6) where they have not.
 //
 // The routes carry a protocol number of their own. So what the package made is told from what
 // others made, and [Apply] can be called at any time, after a crash as well: it adds what is
@@ -14,6 +18,7 @@
 package podroutes
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -36,18 +41,51 @@ const (
 	VXLANPort = 20037
 	// VNI is the tunnels' network identifier, 24 bits.
 	VNI = 20035
-	// Device is the tunnels' interface.
-	Device = "ncqvx"
-	// VXLANOverhead is what a tunnel takes of the MTU, in bytes: Ethernet, VXLAN, UDP and IPv4
-	// headers.
-	VXLANOverhead = 14 + 8 + 8 + 20
+	// Device is the interface of tunnels over IPv4, Device6 that of those over IPv6.
+	Device  = "ncqvx"
+	Device6 = "ncqvx6"
+	// VXLANOverhead is what a tunnel over IPv4 takes of the MTU, in bytes: Ethernet, VXLAN, UDP and
+	// IPv4 headers. VXLANOverhead6 is the same over IPv6.
+	VXLANOverhead  = 14 + 8 + 8 + 20
+	VXLANOverhead6 = 14 + 8 + 8 + 40
 )
 
 // Node is one node of the cluster.
 type Node struct {
-	Name     string         `json:"name"`
-	Address  netip.Addr     `json:"address"`  // that other nodes reach it by; IPv4
-	PodCIDRs []netip.Prefix `json:"podCIDRs"` // IPv4
+	Name    string     `json:"name"`
+	Address netip.Addr `json:"address"` // that other nodes reach it by, IPv4 or IPv6
+	// Second is its address of the other family, where it has one.
+	Second   netip.Addr     `json:"secondAddress,omitzero"`
+	PodCIDRs []netip.Prefix `json:"podCIDRs"` // of either family, or both
+}
+
+// In is the node's address of a family; the zero Addr: it has none.
+func (n Node) In(six bool) netip.Addr {
+	for _, a := range []netip.Addr{n.Address, n.Second} {
+		if a.IsValid() && a.Is6() == six {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// between are the addresses of two nodes between which their tunnels are: of IPv4, which takes less
+// of each packet, if both have it.
+func between(a, b Node) (x, y netip.Addr, err error) {
+	for _, six := range []bool{false, true} {
+		if x, y = a.In(six), b.In(six); x.IsValid() && y.IsValid() {
+			return x, y, nil
+		}
+	}
+	return x, y, fmt.Errorf("it has no address of a family that this node has, too (%s and %s)", b.Address, a.Address)
+}
+
+// overhead is what a tunnel between addresses like this takes of the MTU, in bytes.
+func overhead(a netip.Addr) int {
+	if a.Is6() {
+		return VXLANOverhead6
+	}
+	return VXLANOverhead
 }
 
 // Mode says how other nodes' pods are reached.
@@ -87,33 +125,36 @@ func Apply(self Node, others []Node, mode Mode) error {
 	}
 	filtered := filterTunnels(self, others)
 	others, errs := fit(self, others)
-	var tunnels []Node
+	tunnels := map[bool][]Node{} // by whether they are over IPv6
 	want := map[netip.Prefix]*netlink.Route{}
 	for _, n := range others {
-		out, err := onLink(n.Address)
-		switch {
-		case mode == VXLAN || mode == Auto && err == nil && out == 0:
-			tunnels = append(tunnels, n)
-		case err != nil:
+		inTunnel, err := direct(self, n, mode, want)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("node %s: %w", n.Name, err))
-		case out == 0:
-			errs = append(errs, fmt.Errorf("node %s (%s) is on no link of this node, and the mode is %s: use auto or vxlan", n.Name, n.Address, mode))
-		default:
-			for _, p := range n.PodCIDRs {
-				want[p] = &netlink.Route{LinkIndex: out, Gw: n.Address.AsSlice(), Dst: ipNet(p), Protocol: Protocol}
-			}
+		} else if len(inTunnel) > 0 {
+			_, y, _ := between(self, n) // there is one: direct has asked
+			n.PodCIDRs = inTunnel
+			tunnels[y.Is6()] = append(tunnels[y.Is6()], n)
 		}
 	}
-	if len(tunnels) == 0 {
-		errs = append(errs, filtered, removeTunnel())
-	} else if filtered != nil {
-		errs = append(errs, filtered)
-	} else if index, err := tunnel(self, tunnels); err != nil {
-		errs = append(errs, err)
-	} else {
-		for _, n := range tunnels {
+	errs = append(errs, filtered)
+	for _, six := range []bool{false, true} {
+		if len(tunnels[six]) == 0 {
+			errs = append(errs, removeTunnel(device(six)))
+			continue
+		}
+		if filtered != nil {
+			continue
+		}
+		index, err := tunnel(self, tunnels[six], six)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, n := range tunnels[six] {
 			for _, p := range n.PodCIDRs {
-				want[p] = &netlink.Route{LinkIndex: index, Gw: n.end().AsSlice(), Dst: ipNet(p),
+				end, _ := n.end(p.Addr().Is6())
+				want[p] = &netlink.Route{LinkIndex: index, Gw: end.AsSlice(), Dst: ipNet(p),
 					Protocol: Protocol, Flags: int(netlink.FLAG_ONLINK)}
 			}
 		}
@@ -121,31 +162,71 @@ func Apply(self Node, others []Node, mode Mode) error {
 	return errors.Join(append(errs, replaceRoutes(Protocol, want))...)
 }
 
+// direct adds the routes to a node's pods that take no tunnel, and gives the prefixes that take
+// one: those for which the node has no address of their family on a link of this node.
+func direct(self, n Node, mode Mode, want map[netip.Prefix]*netlink.Route) (inTunnel []netip.Prefix, err error) {
+	for _, p := range n.PodCIDRs {
+		gateway, out := n.In(p.Addr().Is6()), 0
+		if gateway.IsValid() && mode != VXLAN {
+			if out, err = onLink(gateway); err != nil && mode == Direct {
+				return nil, err
+			}
+		}
+		if out != 0 {
+			want[p] = &netlink.Route{LinkIndex: out, Gw: gateway.AsSlice(), Dst: ipNet(p), Protocol: Protocol}
+			continue
+		}
+		if mode == Direct {
+			if !gateway.IsValid() {
+				return nil, fmt.Errorf("it has no address of the family of %s, and the mode is %s: use auto or vxlan", p, mode)
+			}
+			return nil, fmt.Errorf("it (%s) is on no link of this node, and the mode is %s: use auto or vxlan", gateway, mode)
+		}
+		inTunnel = append(inTunnel, p)
+	}
+	if len(inTunnel) == 0 {
+		return nil, nil
+	}
+	_, y, err := between(self, n)
+	if err == nil {
+		_, err = onLink(y) // is there any way to it?
+	}
+	return inTunnel, err
+}
+
 // Remove removes all that Apply has made, after RemovePeerLinks has removed the other tunnels.
 func Remove() error {
-	return errors.Join(removeTunnel(), replaceRoutes(Protocol, nil), ingressfilter.RemoveTunnels())
+	return errors.Join(removeTunnel(Device), removeTunnel(Device6), replaceRoutes(Protocol, nil),
+		ingressfilter.RemoveTunnels())
 }
 
 // ApplyTunnels is what of Apply the switches' tunnels need where another plugin makes the ways to
 // pods: it says who may send in tunnels, and routes and tunnels for pods, of an agent before, go.
 func ApplyTunnels(self Node, others []Node) error {
-	if !self.Address.Is4() {
-		return self.Check()
+	if err := self.checkAddresses(); err != nil {
+		return err
 	}
-	return errors.Join(filterTunnels(self, others), removeTunnel(), replaceRoutes(Protocol, nil))
+	return errors.Join(filterTunnels(self, others), removeTunnel(Device), removeTunnel(Device6),
+		replaceRoutes(Protocol, nil))
 }
 
 // filterTunnels has the node take VXLAN from the other nodes alone, each in its own tunnels.
 func filterTunnels(self Node, others []Node) error {
-	out, err := sourceLink(self.Address)
-	if err != nil {
-		return err
+	t := ingressfilter.Tunnels{Port: VXLANPort}
+	for _, a := range []netip.Addr{self.Address, self.Second} {
+		if !a.IsValid() {
+			continue
+		}
+		out, err := sourceLink(a)
+		if err != nil {
+			return err
+		}
+		t.Ends = append(t.Ends, ingressfilter.TunnelEnd{Address: a, Uplink: out.Attrs().Name})
 	}
-	t := ingressfilter.Tunnels{Port: VXLANPort, Address: self.Address, Uplink: out.Attrs().Name}
 	for _, n := range others {
-		if n.Address.Is4() && n.Address != self.Address {
-			t.From = append(t.From, ingressfilter.Tunnel{Peer: n.Address, VNI: VNI},
-				ingressfilter.Tunnel{Peer: n.Address, VNI: uint32(PeerVNI(self.Address, n.Address))})
+		if x, y, err := between(self, n); err == nil && x != y {
+			t.From = append(t.From, ingressfilter.Tunnel{Peer: y, VNI: VNI},
+				ingressfilter.Tunnel{Peer: y, VNI: uint32(PeerVNI(x, y))})
 		}
 	}
 	return ingressfilter.ApplyTunnels(t)
@@ -153,16 +234,29 @@ func filterTunnels(self Node, others []Node) error {
 
 // Check says what is wrong with what is known of a node.
 func (n Node) Check() error {
-	if !n.Address.Is4() {
-		return fmt.Errorf("node %s has no IPv4 address (%s)", n.Name, n.Address)
+	if err := n.checkAddresses(); err != nil {
+		return err
 	}
 	if len(n.PodCIDRs) == 0 {
 		return fmt.Errorf("node %s has no prefix for pods (yet)", n.Name)
 	}
 	for _, p := range n.PodCIDRs {
-		if !p.IsValid() || !p.Addr().Is4() || p != p.Masked() {
-			return fmt.Errorf("node %s: the prefix %s for pods is no IPv4 network", n.Name, p)
+		if !p.IsValid() || p.Addr().Is4In6() || p != p.Masked() {
+			return fmt.Errorf("node %s: the prefix %s for pods is no network", n.Name, p)
 		}
+	}
+	return nil
+}
+
+func (n Node) checkAddresses() error {
+	if !n.Address.IsValid() || n.Address.Is4In6() {
+		return fmt.Errorf("node %s has no IPv4 or IPv6 address (%s)", n.Name, n.Address)
+	}
+	if n.Address.Zone() != "" || n.Address.Is6() && n.Address.IsLinkLocalUnicast() {
+		return fmt.Errorf("node %s: the address %s is of one link alone", n.Name, n.Address)
+	}
+	if n.Second.IsValid() && (n.Second.Is4() == n.Address.Is4() || n.Second.Is4In6()) {
+		return fmt.Errorf("node %s: the second address, %s, is to be of the other family than %s", n.Name, n.Second, n.Address)
 	}
 	return nil
 }
@@ -211,7 +305,7 @@ func replaceRoutes(protocol int, want map[netip.Prefix]*netlink.Route) error {
 		}
 	}
 	have, err := netdump.Whole(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: netlink.RouteProtocol(protocol)},
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: netlink.RouteProtocol(protocol)},
 			netlink.RT_FILTER_PROTOCOL)
 	})
 	if err != nil {
@@ -230,56 +324,92 @@ func replaceRoutes(protocol int, want map[netip.Prefix]*netlink.Route) error {
 	return errors.Join(errs...)
 }
 
-// end is the address of a node's end of tunnels, in the tunnels.
-func (n Node) end() netip.Addr { return n.PodCIDRs[0].Addr() }
-
-// hardwareAddress is the Ethernet address of a node's end of tunnels: locally administered, and the
-// node's address.
-func (n Node) hardwareAddress() net.HardwareAddr {
-	a := n.Address.As4()
-	return append(net.HardwareAddr{2, 0x56}, a[:]...)
+// end is the address of a node's end of tunnels, in the tunnels; false: the node has no pods of
+// that family.
+func (n Node) end(six bool) (netip.Addr, bool) {
+	for _, p := range n.PodCIDRs {
+		if p.Addr().Is6() == six {
+			return p.Addr(), true
+		}
+	}
+	return netip.Addr{}, false
 }
 
-// tunnel makes the interface for tunnels to nodes, and gives its index.
-func tunnel(self Node, to []Node) (int, error) {
-	out, err := sourceLink(self.Address)
+// ends are all of them.
+func (n Node) ends() (out []netip.Addr) {
+	for _, six := range []bool{false, true} {
+		if a, ok := n.end(six); ok {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// hardwareAddress is the Ethernet address of a node's end of tunnels: locally administered, and the
+// node's IPv4 address, or a hash of what it has.
+func (n Node) hardwareAddress() net.HardwareAddr {
+	if four := n.In(false); four.IsValid() {
+		return append(net.HardwareAddr{2, 0x56}, four.AsSlice()...)
+	}
+	sum := sha256.Sum256(n.Address.AsSlice())
+	return append(net.HardwareAddr{6}, sum[:5]...)
+}
+
+func device(six bool) string {
+	if six {
+		return Device6
+	}
+	return Device
+}
+
+// tunnel makes the interface for tunnels to nodes over IPv4 or IPv6, and gives its index.
+func tunnel(self Node, to []Node, six bool) (int, error) {
+	source, name := self.In(six), device(six)
+	out, err := sourceLink(source)
 	if err != nil {
 		return 0, err
 	}
-	l, err := netlink.LinkByName(Device)
-	if old, ok := l.(*netlink.Vxlan); err == nil && (!ok || !old.SrcAddr.Equal(self.Address.AsSlice()) ||
+	mtu := out.Attrs().MTU - overhead(source)
+	l, err := netlink.LinkByName(name)
+	if old, ok := l.(*netlink.Vxlan); err == nil && (!ok || !old.SrcAddr.Equal(source.AsSlice()) ||
 		old.VxlanId != VNI || old.Port != VXLANPort) {
 		if err := netlink.LinkDel(l); err != nil {
-			return 0, fmt.Errorf("removing an old %s: %w", Device, err)
+			return 0, fmt.Errorf("removing an old %s: %w", name, err)
 		}
 		err = netlink.LinkNotFoundError{}
 		l = nil
 	}
 	if l == nil || err != nil {
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MTU, attrs.HardwareAddr = Device, out.Attrs().MTU-VXLANOverhead, self.hardwareAddress()
+		attrs.Name, attrs.MTU, attrs.HardwareAddr = name, mtu, self.hardwareAddress()
 		v := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: VNI, VtepDevIndex: out.Attrs().Index,
-			SrcAddr: self.Address.AsSlice(), Port: VXLANPort}
+			SrcAddr: source.AsSlice(), Port: VXLANPort}
 		if err := netlink.LinkAdd(v); err != nil {
-			return 0, fmt.Errorf("making %s: %w", Device, err)
+			return 0, fmt.Errorf("making %s: %w", name, err)
 		}
-		if l, err = netlink.LinkByName(Device); err != nil {
-			return 0, fmt.Errorf("making %s: %w", Device, err)
+		if l, err = netlink.LinkByName(name); err != nil {
+			return 0, fmt.Errorf("making %s: %w", name, err)
 		}
 	}
 	index := l.Attrs().Index
-	if err := netlink.AddrReplace(l, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(self.end(), 32))}); err != nil {
-		return 0, fmt.Errorf("the address %s of %s: %w", self.end(), Device, err)
+	for _, end := range self.ends() {
+		a := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(end, end.BitLen()))}
+		if end.Is6() {
+			a.Flags = unix.IFA_F_NODAD
+		}
+		if err := netlink.AddrReplace(l, a); err != nil {
+			return 0, fmt.Errorf("the address %s of %s: %w", end, name, err)
+		}
 	}
 	if err := netlink.LinkSetUp(l); err != nil {
-		return 0, fmt.Errorf("setting %s up: %w", Device, err)
+		return 0, fmt.Errorf("setting %s up: %w", name, err)
 	}
-	return index, neighbours(index, to)
+	return index, neighbours(index, to, six)
 }
 
 // sourceLink is the interface that has an address.
 func sourceLink(a netip.Addr) (netlink.Link, error) {
-	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
+	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("listing addresses: %w", err)
 	}
@@ -293,21 +423,26 @@ func sourceLink(a netip.Addr) (netlink.Link, error) {
 
 // neighbours says where the other nodes' ends are: which Ethernet address an end has, and to which
 // node frames to it go.
-func neighbours(index int, to []Node) error {
+func neighbours(index int, to []Node, six bool) error {
 	var want []netlink.Neigh
 	for _, n := range to {
-		want = append(want,
-			netlink.Neigh{LinkIndex: index, Family: netlink.FAMILY_V4, State: netlink.NUD_PERMANENT,
-				IP: n.end().AsSlice(), HardwareAddr: n.hardwareAddress()},
-			netlink.Neigh{LinkIndex: index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF,
-				State: netlink.NUD_PERMANENT, IP: n.Address.AsSlice(), HardwareAddr: n.hardwareAddress()})
+		for _, end := range n.ends() {
+			family := netlink.FAMILY_V4
+			if end.Is6() {
+				family = netlink.FAMILY_V6
+			}
+			want = append(want, netlink.Neigh{LinkIndex: index, Family: family, State: netlink.NUD_PERMANENT,
+				IP: end.AsSlice(), HardwareAddr: n.hardwareAddress()})
+		}
+		want = append(want, netlink.Neigh{LinkIndex: index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF,
+			State: netlink.NUD_PERMANENT, IP: n.In(six).AsSlice(), HardwareAddr: n.hardwareAddress()})
 	}
 	for i := range want {
 		if err := netlink.NeighSet(&want[i]); err != nil {
 			return fmt.Errorf("where %s is: %w", want[i].IP, err)
 		}
 	}
-	for _, family := range []int{netlink.FAMILY_V4, unix.AF_BRIDGE} {
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6, unix.AF_BRIDGE} {
 		have, err := netdump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(index, family) })
 		if err != nil {
 			return fmt.Errorf("listing the tunnels' neighbours: %w", err)
@@ -326,8 +461,8 @@ func neighbours(index int, to []Node) error {
 	return nil
 }
 
-func removeTunnel() error {
-	l, err := netlink.LinkByName(Device)
+func removeTunnel(name string) error {
+	l, err := netlink.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil
 	}
@@ -335,7 +470,7 @@ func removeTunnel() error {
 		err = netlink.LinkDel(l)
 	}
 	if err != nil {
-		return fmt.Errorf("removing %s: %w", Device, err)
+		return fmt.Errorf("removing %s: %w", name, err)
 	}
 	return nil
 }

@@ -30,8 +30,18 @@ struct xdp_md {
 
 enum { TCX_NEXT = -1, TC_ACT_SHOT = 2 };
 enum { XDP_DROP = 1, XDP_PASS = 2, XDP_TX = 3 };
-enum { ETH_P_IP = 0x0800, ETH_P_8021Q = 0x8100, ETH_P_8021AD = 0x88a8, ETH_P_QINQ1 = 0x9100 };
+enum { ETH_P_IP = 0x0800, ETH_P_8021Q = 0x8100, ETH_P_IPV6 = 0x86dd, ETH_P_8021AD = 0x88a8, ETH_P_QINQ1 = 0x9100 };
 enum { IPPROTO_UDP = 17 };
+enum { /* IPv6's extension headers */
+	IPPROTO_HOPOPTS = 0,
+	IPPROTO_ROUTING = 43,
+	IPPROTO_FRAGMENT = 44,
+	IPPROTO_AH = 51,
+	IPPROTO_DSTOPTS = 60,
+	IPPROTO_MH = 135,
+	IPPROTO_HIP = 139,
+	IPPROTO_SHIM6 = 140
+};
 
 static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static long (*const bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;

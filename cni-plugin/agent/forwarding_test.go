@@ -1,0 +1,66 @@
+package agent_test
+
+import (
+	"encoding/binary"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/cni-plugin/agent"
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+// advertise sends a Router Advertisement (RFC 4861, section 4.2) by an interface.
+func advertise(iface string) error {
+	l, err := net.InterfaceByName(iface)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255); err != nil {
+		return err
+	}
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, l.Index); err != nil {
+		return err
+	}
+	ra := make([]byte, 16)
+	ra[0], ra[4] = 134, 64
+	binary.BigEndian.PutUint16(ra[6:], 1800) // the router's lifetime, in seconds
+	to := unix.SockaddrInet6{ZoneId: uint32(l.Index)}
+	copy(to.Addr[:], net.IPv6linklocalallnodes)
+	return unix.Sendto(fd, ra, 0, &to)
+}
+
+// TestRouterAdvertisements: a node whose IPv6 default route comes from its router keeps it when it
+// becomes one that forwards, and hears of the router's next word.
+func TestRouterAdvertisements(t *testing.T) {
+	needs(t)
+	node, router := namespace(t, "node"), namespace(t, "router")
+	sh(t, "ip", "-n", node, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", router)
+	for _, space := range []string{node, router} {
+		sh(t, "ip", "-n", space, "link", "set", "eth0", "up")
+	}
+	route := func() string { return sh(t, "ip", "-n", node, "-6", "route", "show", "default") }
+	told := func() {
+		t.Helper()
+		poll.Until(t, 20*time.Second, "the router's word counts", func() bool {
+			_, err := inside(t, router, func() (struct{}, error) { return struct{}{}, advertise("eth0") })
+			return err == nil && strings.Contains(route(), "proto ra")
+		}, route)
+	}
+	told()
+	_, err := inside(t, node, func() (struct{}, error) { return struct{}{}, agent.EnableForwarding() })
+	check(t, err)
+	if r := route(); !strings.Contains(r, "proto ra") {
+		t.Errorf("when the node forwards its default route has gone: %q", r)
+	}
+	sh(t, "ip", "-n", node, "-6", "route", "del", "default")
+	told()
+}

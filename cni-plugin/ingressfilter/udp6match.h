@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+#include "../../switch/udpmatch/udpmatch.h"
+
+enum { SOURCES = 4, MAX_EXTENSIONS = 8 };
+
+struct ip6_address {
+	__u32 word[4];
+};
+
+/* What is dropped of IPv6, besides what udp_rules say of it. */
+struct ip6_rules {
+	__u8 checked; /* a source that is not among the first `count` is dropped, but for those of a link */
+	__u8 count;
+	struct ip6_address sources[SOURCES];
+};
+
+struct ip6_header {
+	__u32 version_class_label;
+	__u16 length;
+	__u8 next, hop_limit;
+	struct ip6_address source, destination;
+};
+
+/* Addresses that no router passes on: link-local ones, and none (before an interface has one). */
+static __always_inline int of_the_link(const struct ip6_address *a)
+{
+	return (a->word[0] & htonl(0xffc00000)) == htonl(0xfe800000) ||
+	       !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
+}
+
+static __always_inline int forged(const struct ip6_rules *r, const struct ip6_address *a)
+{
+	if (!r->checked || of_the_link(a))
+		return 0;
+	for (int i = 0; i < SOURCES; i++) {
+		const struct ip6_address *s = &r->sources[i];
+		if (i < r->count && a->word[0] == s->word[0] && a->word[1] == s->word[1] && a->word[2] == s->word[2] &&
+		    a->word[3] == s->word[3])
+			return 0;
+	}
+	return 1;
+}
+
+/* udp6match says what becomes of a frame that udpmatch lets pass: UDP over IPv6, tagged or not, behind
+ * extension headers or not, in fragments or not. No IPv6 packet is plain: the switch's program knows
+ * none. Linux takes no first fragment that ends before the UDP header (RFC 8200, section 4.5), and
+ * none that overlap, so later ones need not be looked at. */
+static __always_inline int udp6match(struct __sk_buff *skb, const struct udp_rules *r, const struct ip6_rules *six)
+{
+	__u32 at = ETHER_TYPE;
+	__u16 type;
+	for (int tags = 0;; tags++) {
+		if (bpf_skb_load_bytes(skb, at, &type, sizeof type))
+			return UDP_DROP;
+		at += sizeof type;
+		if (!is_tag(type))
+			break;
+		if (tags == MAX_TAGS)
+			return UDP_DROP;
+		at += sizeof type;
+	}
+	if (type != htons(ETH_P_IPV6))
+		return UDP_PASS;
+
+	struct ip6_header ip;
+	if (bpf_skb_load_bytes(skb, at, &ip, sizeof ip) || forged(six, &ip.source))
+		return UDP_DROP;
+	at += sizeof ip;
+	__u8 next = ip.next;
+	for (int i = 0; i < MAX_EXTENSIONS; i++) {
+		struct {
+			__u8 next, length;
+			__u16 fragment;
+		} extension;
+		switch (next) {
+		case IPPROTO_UDP:;
+			__u16 ports[2];
+			if (bpf_skb_load_bytes(skb, at, ports, sizeof ports))
+				return UDP_DROP;
+			return udp_ports(r, ports[0], ports[1], UDP_DROP);
+		case IPPROTO_HOPOPTS:
+		case IPPROTO_ROUTING:
+		case IPPROTO_DSTOPTS:
+		case IPPROTO_FRAGMENT:
+		case IPPROTO_AH:
+		case IPPROTO_MH:
+		case IPPROTO_HIP:
+		case IPPROTO_SHIM6:
+			break;
+		default:
+			return UDP_PASS;
+		}
+		if (bpf_skb_load_bytes(skb, at, &extension, sizeof extension))
+			return UDP_DROP;
+		if (next == IPPROTO_FRAGMENT) {
+			if (extension.fragment & htons(0xfff8))
+				return UDP_PASS;
+			at += 8;
+		} else if (next == IPPROTO_AH) {
+			at += (extension.length + 2) * 4;
+		} else {
+			at += (extension.length + 1) * 8;
+		}
+		next = extension.next;
+	}
+	return UDP_DROP;
+}
