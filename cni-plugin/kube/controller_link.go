@@ -149,7 +149,9 @@ func newAnswerer(conf *tls.Config, serve http.Handler, d *door.Door, log *slog.L
 }
 
 // follow answers exactly these nodes from now on, until ctx ends.
-func (a *answerer) follow(ctx context.Context, nodes []node) {
+//
+// hostOf is a node's address as a host of the network; without one it is not answered.
+func (a *answerer) follow(ctx context.Context, nodes []node, hostOf func(node) (netip.Addr, error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	wanted := map[string]bool{}
@@ -157,12 +159,16 @@ func (a *answerer) follow(ctx context.Context, nodes []node) {
 		if !n.there || n.status.Agent == "" {
 			continue
 		}
-		key := n.Name + " " + n.status.Agent + " " + n.Address.String()
+		host, err := hostOf(n)
+		if err != nil { // the network cannot be built either, which says why
+			continue
+		}
+		key := n.Name + " " + n.status.Agent + " " + host.String()
 		wanted[key] = true
 		if !a.tasks[key].running() {
 			t := newTask(ctx)
 			a.tasks[key] = t
-			go a.one(t.ctx, n.Name, n.status.Agent, n.Address)
+			go a.one(t.ctx, n.Name, n.status.Agent, host)
 		}
 	}
 	endOthers(a.tasks, wanted)

@@ -59,8 +59,8 @@ func TestControllerLink(t *testing.T) {
 		status: v1alpha1.NetcraqNodeStatus{Agent: l.Addr().String()}}}
 	for term := range 2 {
 		during, end := context.WithCancel(ctx)
-		leader.follow(during, nodes)
-		leader.follow(during, nodes)
+		leader.follow(during, nodes, ownAddress)
+		leader.follow(during, nodes, ownAddress)
 		poll.Nil(t, 20*time.Second, "the agent is answered", func() error {
 			_, err := c.Lookup(ctx, "node/blue/a/b")
 			return err

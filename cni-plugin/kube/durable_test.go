@@ -94,7 +94,7 @@ func TestDurableKeys(t *testing.T) {
 		during, end := context.WithCancel(ctx)
 		defer end()
 		newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), http.NotFoundHandler(), keys,
-			quiet).follow(during, nodes)
+			quiet).follow(during, nodes, ownAddress)
 		poll.Nil(t, 20*time.Second, "a durable key is written", func() error { return put("vault", "a", true) })
 		got, err := etcd.Get(ctx, "/netcraq.io/keys/vault/a")
 		if err != nil || len(got.Kvs) != 1 {
@@ -119,7 +119,7 @@ func TestDurableKeys(t *testing.T) {
 	during, end := context.WithCancel(ctx)
 	defer end()
 	newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), http.NotFoundHandler(), nil,
-		quiet).follow(during, nodes)
+		quiet).follow(during, nodes, ownAddress)
 	poll.Until(t, 20*time.Second, "the leader says that it has no gateway", func() bool {
 		nc, err := link.dialDurable(ctx, "")
 		if err == nil {

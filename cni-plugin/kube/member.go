@@ -2,8 +2,10 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"reflect"
 	"time"
 
@@ -28,8 +30,9 @@ type member struct {
 	silent bool // there is no switch on the node to speak of
 	log    *slog.Logger
 
-	route   func(self podroutes.Node, others []podroutes.Node) error // to the pods of other nodes
-	connect func(self podroutes.Node, peers map[uint32]podroutes.Node) error
+	route           func(self podroutes.Node, others []podroutes.Node) error // to the pods of other nodes
+	connect         func(self podroutes.Node, peers map[uint32]podroutes.Node) error
+	connectNumbered func(number int32) error // see attachment
 	// restart is called when something has changed that needs a new start.
 	restart func(error)
 
@@ -66,15 +69,23 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		return reconcile.Result{}, err
 	}
 	own, others := around(nodes, m.self.Name)
-	if own.there && own.Address.IsValid() && own.Address != m.self.Address {
-		m.restart(fmt.Errorf("this node's address was %s and is %s", m.self.Address, own.Address))
+	for _, a := range []struct{ was, is netip.Addr }{{m.self.Address, own.Address}, {m.self.Second, own.Second}} {
+		if own.there && own.Address.IsValid() && a.was != a.is {
+			m.restart(fmt.Errorf("this node's address was %s and is %s", a.was, a.is))
+			return reconcile.Result{}, nil
+		}
+	}
+	host := m.connectNumbered(own.number)
+	if errors.Is(host, errRenumbered) {
+		m.restart(host)
 		return reconcile.Result{}, nil
 	}
 	// One node that cannot be reached must not take all others with it: what can be done is done,
 	// and the rest is tried again.
 	again := reconcile.Result{RequeueAfter: lookAgain}
 	for _, did := range []bool{m.say("routes", "pods of some other nodes are not reached", m.route(m.self, others)),
-		m.say("peers", "the switches of some other nodes are not reached", m.connect(m.self, peers(nodes, m.self.Name)))} {
+		m.say("peers", "the switches of some other nodes are not reached", m.connect(m.self, peers(nodes, m.self.Name))),
+		m.say("host", "this node's own processes do not reach its switch", host)} {
 		if !did {
 			again.RequeueAfter = tryAgain
 		}

@@ -40,7 +40,8 @@ func TestMember(t *testing.T) {
 			slices.Sort(ports)
 			return nil
 		},
-		restart: func(err error) { restart = err }}
+		connectNumbered: func(int32) error { return nil },
+		restart:         func(err error) { restart = err }}
 	once(t, m)
 	if got := strings.Join(routes, ", "); got != "10.244.2.0/24 via 192.0.2.2, 10.244.3.0/24 via 192.0.2.3, 10.244.4.0/24 via 192.0.2.4" {
 		t.Errorf("routes: %s", got)
@@ -62,7 +63,7 @@ func TestMember(t *testing.T) {
 	if err := w.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
 		t.Fatal(err)
 	}
-	n.Status.Addresses[2].Address = "192.0.2.100"
+	n.Status.Addresses[1].Address = "192.0.2.100"
 	if err := w.Status().Update(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}

@@ -38,6 +38,20 @@ func (a addressing) ofSwitch(number int32) (netip.Addr, error) {
 	return nth(a.switches, uint32(number))
 }
 
+// ofNode is the address that a node itself has as a host of the network: its own IPv4 address, or,
+// where it has none, the one of the switches' prefix that is a fixed way behind its switch's.
+func (a addressing) ofNode(n node) (netip.Addr, error) {
+	if four := n.In(false); four.IsValid() {
+		return four, nil
+	}
+	return a.ofHost(n.number)
+}
+
+// ofHost is that address for a node with a number, and without an IPv4 address.
+func (a addressing) ofHost(number int32) (netip.Addr, error) {
+	return nth(a.switches, uint32(v1alpha1.MaxNodes+1+number))
+}
+
 // nth is an address of a prefix; the first and the last are nobody's.
 func nth(p netip.Prefix, n uint32) (netip.Addr, error) {
 	if size := uint64(1) << (32 - p.Bits()); uint64(n) >= size-1 {
@@ -105,7 +119,9 @@ func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[s
 		s := topology.SwitchSpec{Name: n.Name, P4Runtime: n.status.P4Runtime, Server: n.Name, DeviceID: &device,
 			Address: address.String()}
 		for _, p := range n.PodCIDRs {
-			s.Prefixes = append(s.Prefixes, p.String())
+			if p.Addr().Is4() { // pods without IPv4 are no hosts of the network
+				s.Prefixes = append(s.Prefixes, p.String())
+			}
 		}
 		spec.Switches = append(spec.Switches, s)
 		for _, m := range up[:i] {
@@ -135,15 +151,20 @@ func (a addressing) build(program topology.ProgramSpec, nodes []node, pods map[s
 	everywhere, unbounded := map[string]string{topology.DefaultRealm: "write", nodeRealm: "write"}, 0
 	spec.Realms = append(spec.Realms, topology.RealmSpec{Name: nodeRealm, Prefixes: []string{nodeapi.KeyPrefix}})
 	for _, n := range up {
-		if n.Address.Is4() {
-			host(topology.HostSpec{Name: "node@" + n.Name, Principal: fabric.System, Access: &everywhere, Rate: &unbounded},
-				n.Address, nodeswitch.HostMAC(n.Address).String(), n.Name, nodeswitch.HostPort)
+		address, err := a.ofNode(n)
+		if err != nil {
+			return spec, 0, err
 		}
+		host(topology.HostSpec{Name: "node@" + n.Name, Principal: fabric.System, Access: &everywhere, Rate: &unbounded},
+			address, nodeswitch.HostMAC(address).String(), n.Name, nodeswitch.HostPort)
 	}
 	for _, n := range up {
 		for _, p := range pods[n.Name] {
 			h := topology.HostSpec{Name: "pod@" + p.IP.String(), Access: &map[string]string{}}
 			namespace, ok := open[podOn{p.UID, n.Name}]
+			if p.IP.Is6() && !ok {
+				continue // it asks for nothing that takes IPv4
+			}
 			if ok {
 				// which may do everything in the realm of its name, and nothing else
 				h.Principal, h.Access = principalOf(namespace), nil

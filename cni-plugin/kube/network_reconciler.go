@@ -49,7 +49,7 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 	if n.o.Fabric == nil {
 		n.pods.follow(t.Context(), agentsOf(nodes))
 	}
-	n.operator.nodes.follow(t.Context(), nodes)
+	n.operator.nodes.follow(t.Context(), nodes, addressing{n.o.Services, n.o.Switches}.ofNode)
 	accepted, refused := accept(undeleted(list.Items))
 	load := t.load(namesOf(accepted), now)
 	leaving := map[string]bool{}
@@ -273,7 +273,8 @@ func (n *networkReconciler) spec(ctx context.Context, nodes []node, formed []for
 	}
 	spec, leftOut, err := a.build(n.program, nodes, n.pods.all(), open, n.o.Lead.PodRate, formed)
 	if leftOut > 0 && leftOut != n.leftOut {
-		n.log.Warn("some pods are no hosts of the network: their addresses are taken, or there are too many", "pods", leftOut)
+		n.log.Warn("some pods are no hosts of the network: they have no IPv4 address, theirs are taken, or there are too many",
+			"pods", leftOut)
 	}
 	n.leftOut = leftOut
 	return spec, err

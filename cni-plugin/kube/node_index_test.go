@@ -32,10 +32,10 @@ func world(t *testing.T, objects ...client.Object) client.Client {
 // kubeNode is the i-th node.
 func kubeNode(i int) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%02d", i)},
-		Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", i), "fd00::/64"}},
+		Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", i), fmt.Sprintf("fd00:0:0:%d::/64", i)}},
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "x"},
-			{Type: corev1.NodeInternalIP, Address: "fd00::1"},
-			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.0.2.%d", i)}}}}
+			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.0.2.%d", i)},
+			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("fd01::%d", i)}}}}
 }
 
 func numbered(name string, number int32, age time.Duration) *v1alpha1.NetcraqNode {

@@ -65,14 +65,18 @@ func listNumbers(ctx context.Context, r client.Reader) ([]node, []v1alpha1.Netcr
 // fromNode takes what is needed from a Node.
 func fromNode(n *corev1.Node) node {
 	out := node{Node: podroutes.Node{Name: n.Name}, labels: n.Labels, there: true, schedulable: !n.Spec.Unschedulable}
-	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && ip.Is4() {
+	for _, a := range n.Status.Addresses { // the node's primary one comes first
+		ip, err := netip.ParseAddr(a.Address)
+		switch {
+		case err != nil || a.Type != corev1.NodeInternalIP:
+		case !out.Address.IsValid():
 			out.Address = ip
-			break
+		case !out.Second.IsValid() && ip.Is4() != out.Address.Is4():
+			out.Second = ip
 		}
 	}
 	for _, s := range n.Spec.PodCIDRs {
-		if p, err := netip.ParsePrefix(s); err == nil && p.Addr().Is4() {
+		if p, err := netip.ParsePrefix(s); err == nil {
 			out.PodCIDRs = append(out.PodCIDRs, p.Masked())
 		}
 	}

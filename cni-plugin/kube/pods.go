@@ -48,18 +48,22 @@ type pod struct {
 	Port uint32     `json:"port"`
 }
 
-// podsOf is what is attached: its IPv4 addresses.
+// podsOf is what is attached: its IPv4 addresses, and those of pods that have no IPv4, for the
+// leader to say so of those that ask for the fast path.
 func podsOf(records []agentapi.Record) []pod {
 	out := []pod{}
 	for _, r := range records {
 		if r.State != agentapi.Ready {
 			continue
 		}
+		var ip netip.Addr // a port leads to one host
 		for _, a := range r.Addresses {
-			if a.Prefix.Addr().Is4() {
-				out = append(out, pod{r.Pod, a.Prefix.Addr(), r.Container.MAC, r.Port})
-				break // a port leads to one host
+			if !ip.IsValid() || ip.Is6() && a.Prefix.Addr().Is4() {
+				ip = a.Prefix.Addr()
 			}
+		}
+		if ip.IsValid() {
+			out = append(out, pod{r.Pod, ip, r.Container.MAC, r.Port})
 		}
 	}
 	return out

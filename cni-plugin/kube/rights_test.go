@@ -234,9 +234,10 @@ func TestRights(t *testing.T) {
 	member := func() error { // says where its switch is
 		var n v1alpha1.NetcraqNode
 		must(t, admin.Get(ctx, client.ObjectKey{Name: "n01"}, &n))
-		m := &member{client: worker, self: podroutes.Node{Name: "n01", Address: fromNode(kubeNode(1)).Address}, log: quiet,
-			route:   func(podroutes.Node, []podroutes.Node) error { return nil },
-			connect: func(podroutes.Node, map[uint32]podroutes.Node) error { return nil },
+		m := &member{client: worker, self: fromNode(kubeNode(1)).Node, log: quiet,
+			route:           func(podroutes.Node, []podroutes.Node) error { return nil },
+			connect:         func(podroutes.Node, map[uint32]podroutes.Node) error { return nil },
+			connectNumbered: func(int32) error { return nil },
 			status: v1alpha1.NetcraqNodeStatus{Agent: fmt.Sprintf("192.0.2.1:%d", 1+len(n.ResourceVersion)+int(
 				time.Now().UnixNano()%50000))}}
 		_, err := m.Reconcile(ctx, reconcile.Request{})

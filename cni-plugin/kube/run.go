@@ -218,7 +218,7 @@ func Run(told context.Context, o Options) error {
 
 	m := &member{client: mgr.GetClient(), self: self, log: o.Log, restart: func(err error) {
 		cancel(err)
-	}, connect: attached.connectPeers,
+	}, connect: attached.connectPeers, connectNumbered: attached.connectNumbered,
 		status: v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort),
 			Engine: attached.engine}, silent: o.Fabric != nil,
 		route: func(self podroutes.Node, others []podroutes.Node) error {

@@ -3,6 +3,7 @@ package kube
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net/netip"
 
 	"github.com/netcraq/netcraq/cni-plugin/agent"
@@ -12,12 +13,15 @@ import (
 
 // attachment is how a node is connected to the switches.
 type attachment struct {
-	sw           agent.Switch // nil: none on the node
-	engine       string       // what runs the program, for people
-	connectHost  func() error // the node itself
-	connectPeers func(self podroutes.Node, peers map[uint32]podroutes.Node) error
-	failed       <-chan error // gets an error if it ends by itself
-	close        func() error
+	sw          agent.Switch // nil: none on the node
+	engine      string       // what runs the program, for people
+	connectHost func() error // the node itself, if it has an IPv4 address
+	// connectNumbered connects the node itself if it has none, under an address that goes by its
+	// number. It is called again and again.
+	connectNumbered func(number int32) error
+	connectPeers    func(self podroutes.Node, peers map[uint32]podroutes.Node) error
+	failed          <-chan error // gets an error if it ends by itself
+	close           func() error
 }
 
 // attach starts the node's own switch, or attaches the node to those of the fabric.
@@ -29,8 +33,15 @@ func (o *Options) attach(self podroutes.Node, p4runtime string, conf *tls.Config
 		if err != nil {
 			return nil, err
 		}
-		connect := func() error { return errors.Join(nodeswitch.FilterStack(), sw.ConnectHost(self.Address, services)) }
-		return &attachment{sw: sw, engine: sw.Engine(), connectHost: connect, connectPeers: sw.ConnectPeers,
+		connect := func() error {
+			err := nodeswitch.FilterStack()
+			if four := self.In(false); err == nil && four.IsValid() {
+				err = sw.ConnectHost(four, services)
+			}
+			return err
+		}
+		return &attachment{sw: sw, engine: sw.Engine(), connectHost: connect,
+			connectNumbered: o.connectNumbered(self, sw, services), connectPeers: sw.ConnectPeers,
 			failed: sw.Failed(), close: sw.Close}, nil
 	}
 	h, err := o.Fabric.Host(self.Name)
@@ -46,5 +57,34 @@ func (o *Options) attach(self podroutes.Node, p4runtime string, conf *tls.Config
 		connectPeers: func(podroutes.Node, map[uint32]podroutes.Node) error { // somebody may have removed a route
 			return o.Fabric.Connect(h, []netip.Prefix{o.Services})
 		},
-		close: func() error { return nil }}, nil
+		connectNumbered: func(int32) error { return nil },
+		close:           func() error { return nil }}, nil
 }
+
+// connectNumbered is that of an attachment to the node's own switch. NetCRAQ's packets are IPv4
+// whatever the nodes have: they go from switch to switch in tunnels of their own. So a node without
+// IPv4 is a host of the network under an address of the switches' prefix, which it has at the
+// interface to its switch alone.
+func (o *Options) connectNumbered(self podroutes.Node, sw *nodeswitch.Switch, services []netip.Prefix) func(int32) error {
+	var connected netip.Addr
+	return func(number int32) error {
+		if self.In(false).IsValid() || number == 0 {
+			return nil
+		}
+		address, err := addressing{o.Services, o.Switches}.ofHost(number)
+		if err != nil || address == connected {
+			return err
+		}
+		if connected.IsValid() {
+			return fmt.Errorf("%w: the node's number is %d now", errRenumbered, number)
+		}
+		if err := sw.ConnectHost(address, services); err != nil {
+			return err
+		}
+		connected = address
+		return nil
+	}
+}
+
+// errRenumbered is for a node that has to begin anew under another address.
+var errRenumbered = errors.New("its own processes are to reach the switch under another address")

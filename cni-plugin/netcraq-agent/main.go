@@ -207,7 +207,7 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	if len(services) > 0 {
-		if err := sw.ConnectHost(cluster.self.Address, services); err != nil {
+		if err := sw.ConnectHost(cluster.self.In(false), services); err != nil {
 			return err
 		}
 	}

@@ -88,6 +88,9 @@ func parseServices(args []string, c *cluster) ([]netip.Prefix, error) {
 	if len(out) > 0 && c == nil {
 		return nil, errors.New("--services needs --nodes, to know this node's address")
 	}
+	if len(out) > 0 && !c.self.In(false).IsValid() {
+		return nil, fmt.Errorf("--services needs an IPv4 address of node %s, since NetCRAQ's packets are IPv4", c.self.Name)
+	}
 	return out, nil
 }
 

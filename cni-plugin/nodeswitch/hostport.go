@@ -7,10 +7,12 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/netdump"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -34,7 +36,8 @@ func HostMAC(node netip.Addr) net.HardwareAddr {
 }
 
 // ConnectHost makes the node with that IPv4 address a host at the switch's port HostPort, with
-// routes to service addresses. What is as it should be stays.
+// routes to service addresses. What is as it should be stays. A node that has the address nowhere
+// else gets it at the interface to the switch, for nothing but what goes there.
 func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 	if !node.Is4() {
 		return fmt.Errorf("connecting the node to its switch: %s is no IPv4 address", node)
@@ -63,6 +66,9 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 	if err := ingressfilter.Attach(ends[1].Attrs().Index, betweenSwitches); err != nil {
 		return err
 	}
+	if err := haveAddress(ends[0], node); err != nil {
+		return fmt.Errorf("connecting the node to its switch: %w", err)
+	}
 	for _, l := range ends {
 		if err := setUp(l); err != nil {
 			return fmt.Errorf("connecting the node to its switch: %w", err)
@@ -72,6 +78,34 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 		return fmt.Errorf("connecting the node to its switch: %w", err)
 	}
 	return podroutes.ApplyServices(ends[0].Attrs().Index, ends[1].Attrs().HardwareAddr, node, services)
+}
+
+// haveAddress gives the node's end an address that the node has at no other interface, and takes
+// others of an earlier call away.
+func haveAddress(l netlink.Link, node netip.Addr) error {
+	all, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
+	if err != nil {
+		return fmt.Errorf("listing addresses: %w", err)
+	}
+	elsewhere := false
+	for _, a := range all {
+		ip, _ := netip.AddrFromSlice(a.IP)
+		here := a.LinkIndex == l.Attrs().Index
+		if elsewhere = elsewhere || !here && ip.Unmap() == node; here && ip.Unmap() != node {
+			if err := netlink.AddrDel(l, &a); err != nil {
+				return fmt.Errorf("removing the address %s of %s: %w", ip.Unmap(), hostEnd, err)
+			}
+		}
+	}
+	if elsewhere {
+		return nil
+	}
+	// of the link alone, so that nobody takes it for the source of anything else
+	a := &netlink.Addr{IPNet: &net.IPNet{IP: node.AsSlice(), Mask: net.CIDRMask(32, 32)}, Scope: unix.RT_SCOPE_LINK}
+	if err := netlink.AddrReplace(l, a); err != nil {
+		return fmt.Errorf("the address %s of %s: %w", node, hostEnd, err)
+	}
+	return nil
 }
 
 func setUp(l netlink.Link) error {
