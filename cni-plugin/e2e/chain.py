@@ -39,7 +39,7 @@ PKI = (
 )
 
 
-ETCD = ("--endpoints=https://127.0.0.1:2379", *PKI)
+ETCD = ("--endpoints=https://localhost:2379", *PKI)
 
 
 def train(cluster: Cluster) -> None:

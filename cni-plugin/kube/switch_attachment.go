@@ -65,7 +65,9 @@ func (o *Options) attach(self podroutes.Node, p4runtime string, conf *tls.Config
 // whatever the nodes have: they go from switch to switch in tunnels of their own. So a node without
 // IPv4 is a host of the network under an address of the switches' prefix, which it has at the
 // interface to its switch alone.
-func (o *Options) connectNumbered(self podroutes.Node, sw *nodeswitch.Switch, services []netip.Prefix) func(int32) error {
+func (o *Options) connectNumbered(
+	self podroutes.Node, sw *nodeswitch.Switch, services []netip.Prefix,
+) func(number int32) error {
 	var connected netip.Addr
 	return func(number int32) error {
 		if self.In(false).IsValid() || number == 0 {

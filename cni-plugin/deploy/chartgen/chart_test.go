@@ -167,7 +167,7 @@ func TestValues(t *testing.T) {
 		look    func(pod object) any
 		want    any
 	}{
-		{values: `etcd: {endpoints: ["192.0.2.1:2379", "192.0.2.2:2379"]}`, leads: "--etcd=192.0.2.1:2379,192.0.2.2:2379", without: []string{"--etcd=127.0.0.1:2379"}},
+		{values: `etcd: {endpoints: ["192.0.2.1:2379", "192.0.2.2:2379"]}`, leads: "--etcd=192.0.2.1:2379,192.0.2.2:2379", without: []string{"--etcd=localhost:2379"}},
 		{values: `gateway: https://192.0.2.9:1`, leads: "--gateway=https://192.0.2.9:1"},
 		{values: `gateway: ""`, without: []string{"--gateway=https://127.0.0.1:23790"}},
 		{values: `prometheus: http://prometheus.monitoring:9090`, leads: "--prometheus=http://prometheus.monitoring:9090"},
