@@ -42,6 +42,7 @@ func AddToScheme(s *runtime.Scheme) error {
 // +kubebuilder:printcolumn:name=Lag,type=string,JSONPath=`.status.lag`
 // +kubebuilder:printcolumn:name=Records/s,type=string,JSONPath=`.status.rate`
 // +kubebuilder:printcolumn:name=Rows,type=integer,JSONPath=`.status.rows`
+// +kubebuilder:printcolumn:name=Replica,type=string,JSONPath=`.status.assigned`,priority=1
 // +kubebuilder:printcolumn:name=Message,type=string,JSONPath=`.status.lastError`,priority=1
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 type Pipelet struct {
@@ -79,6 +80,8 @@ const Ready = "Ready"
 type Status struct {
 	// State is Starting, Running, Failing, Invalid or Suspended.
 	State string `json:"state,omitempty"`
+	// Assigned is the replica of the operator that is to run it.
+	Assigned string `json:"assigned,omitempty"`
 	// Lag is for how long there have been records that the slowest worker has not written, in
 	// seconds. 0: all that it knows of is written.
 	Lag string `json:"lag,omitempty"`

@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/netcraq/netcraq/pipelets/synchronizer/plan"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
@@ -35,7 +33,7 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	cfg := run.Config{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
-	alone, output, secrets := false, "text", ""
+	alone, secrets := false, ""
 	start := &cobra.Command{
 		Use:   "run FILE...",
 		Short: "runs the pipelets of files until it is told to end",
@@ -65,27 +63,6 @@ func command() *cobra.Command {
 			return err
 		},
 	}
-	explain := &cobra.Command{
-		Use:   "explain FILE...",
-		Short: "says which workers the pipelets of files need, and which of them share a reader and a flow",
-		Args:  cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, files []string) error {
-			all, err := run.Load(c.Context(), files)
-			if err != nil {
-				return err
-			}
-			switch output {
-			case "text":
-				return plan.Print(c.OutOrStdout(), plan.Of(all))
-			case "json":
-				e := json.NewEncoder(c.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(plan.Of(all))
-			}
-			return fmt.Errorf("--output %q: it is text or json", output)
-		},
-	}
-	explain.Flags().StringVarP(&output, "output", "o", output, "text or json")
-	root.AddCommand(start, check, explain, operate())
+	root.AddCommand(start, check, explain(), operate())
 	return root
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/internal/syncbuffer"
 )
 
-// Two operators, one of which leads, are killed at random, and so are source and destination: each
-// numbered record arrives once, in order. A Lease takes 15 s to become another's, so this takes
-// 40 s at least.
+// Two replicas of the operator, which share two pipelets, are killed at random, and so are source
+// and destinations: each numbered record arrives once, in order, at both. A replica's Lease takes
+// 15 s to run out, so this takes 40 s at least.
 func TestKillOperator(t *testing.T) {
 	s := kubetest.Start(t, kubetest.Options{})
 	for _, name := range []string{"namespace.yaml", "crd/netcraq.io_pipelets.yaml", "rbac.yaml"} {
@@ -24,24 +25,39 @@ func TestKillOperator(t *testing.T) {
 	s.Kubectl(t, kubetest.Options{}, "wait", "--for=condition=Established", "--timeout=60s", "crd", "pipelets.netcraq.io")
 	config := s.Kubeconfig(t, s.As(s.Token(t, "netcraq-pipelets", "netcraq-pipelets", "n1")))
 	from, to := newServer(t), newServer(t)
-	s.Kubectl(t, kubetest.Options{}, "apply", "-f", file(t, head+`
+	const flow = "  flow: SELECT key, value FROM src WHERE value::BIGINT %% 2 = 0\n"
+	for name, more := range map[string]string{"p1": "", "p2": "  interval: 0.1\n"} {
+		s.Kubectl(t, kubetest.Options{}, "apply", "-f", file(t, head+flow+more+`
   src: [{etcd: {endpoints: [%q], prefix: load/}}]
-  dst: [{etcd: {endpoints: [%q], prefix: out/}}]
-  flow: SELECT key, value FROM src WHERE value::BIGINT %% 2 = 0
-`, "p1", from.Endpoint, to.Endpoint))
+  dst: [{etcd: {endpoints: [%q], prefix: %s/}}]
+`, name, from.Endpoint, to.Endpoint, name))
+	}
 	out := &syncbuffer.Buffer{}
-	operators := make([]*exec.Cmd, 2)
+	replicas := make([]*exec.Cmd, 2)
 	end := func(i int) {
-		if c := operators[i]; c != nil {
+		if c := replicas[i]; c != nil {
 			c.Process.Kill()
 			c.Wait()
 		}
+		replicas[i] = nil
 	}
 	t.Cleanup(func() { end(0); end(1) })
 	again := func(i int) {
 		end(i)
-		operators[i] = begin(t, out, "operator", "--kubeconfig", config, "--namespace", "netcraq-pipelets",
-			"--webhook-port", "0", "--metrics", "0", "--health", "0")
+		replicas[i] = begin(t, out, "operator", "--kubeconfig", config, "--namespace", "netcraq-pipelets",
+			"--replica", fmt.Sprint("r", i), "--webhook-port", "0", "--metrics", "0", "--health", "0")
+	}
+	assigned := func() string {
+		return s.Kubectl(t, kubetest.Options{}, "get", "pipelets", "-o", "jsonpath={.items[*].status.assigned}")
+	}
+	is := func(want ...string) {
+		t.Helper()
+		poll.Nil(t, time.Minute, fmt.Sprint("they are assigned to ", want), func() error {
+			if got := assigned(); !slices.Contains(want, got) {
+				return fmt.Errorf("they are to %q", got)
+			}
+			return nil
+		}, out.String)
 	}
 	again(0)
 	again(1)
@@ -49,18 +65,25 @@ func TestKillOperator(t *testing.T) {
 	defer cancel()
 	numbered := make(chan int, 1)
 	go func() { numbered <- number(ctx, from, "load/") }()
-	leader := func() string {
-		return s.Kubectl(t, kubetest.Options{}, "-n", "netcraq-pipelets", "get", "lease", "netcraq-pipelets", "-o",
-			"jsonpath={.spec.holderIdentity}")
-	}
-	was, led, kills, servers := "", 0, 0, 0
-	for end := time.Now().Add(max(40*time.Second, killsFor(t))); time.Now().Before(end); {
-		if now := leader(); now != was {
-			was, led = now, led+1
-			time.Sleep(time.Duration(1+rand.IntN(3)) * time.Second) // it gets something done
-			again(0)
-			again(1) // the leader is one of them
-			kills += 2
+	is("r0 r1", "r1 r0")
+	last := time.Now().Add(max(40*time.Second, killsFor(t)))
+	gone := rand.IntN(2) // one stays away until the other one has all
+	end(gone)
+	is([]string{"r1 r1", "r0 r0"}[gone])
+	again(gone)
+	is("r0 r1", "r1 r0")
+	was, taken, kills, servers := assigned(), 2, 1, 0
+	away := [2]time.Time{} // until when a replica stays away
+	for time.Now().Before(last) {
+		for i, c := range replicas {
+			switch {
+			case c == nil && time.Now().After(away[i]):
+				again(i)
+			case c != nil && rand.IntN(8) == 0:
+				end(i)
+				away[i] = time.Now().Add(time.Duration(rand.IntN(25)) * time.Second)
+				kills++
+			}
 		}
 		if rand.IntN(3) == 0 {
 			e := []*etcdServer{from, to}[rand.IntN(2)]
@@ -68,25 +91,36 @@ func TestKillOperator(t *testing.T) {
 			e.Start()
 			servers++
 		}
+		if now := assigned(); now != was {
+			was = now
+			taken++
+		}
 		time.Sleep(time.Second)
 	}
 	cancel()
+	for i, c := range replicas {
+		if c == nil {
+			again(i)
+		}
+	}
 	n := <-numbered
 	want := (n + 1) / 2
-	poll.Nil(t, 2*time.Minute, "all records", func() error {
-		got := arrivals(t, to, "out/")
-		for i, k := range got {
-			if w := fmt.Sprintf("%08d=%d", 2*i, 2*i); k != w {
-				t.Fatalf("record %d is %s, want %s", i, k, w)
+	for _, name := range []string{"p1", "p2"} {
+		poll.Nil(t, 2*time.Minute, "all records", func() error {
+			got := arrivals(t, to, name+"/")
+			for i, k := range got {
+				if w := fmt.Sprintf("%08d=%d", 2*i, 2*i); k != w {
+					t.Fatalf("%s: record %d is %s, want %s", name, i, k, w)
+				}
 			}
-		}
-		if len(got) != want {
-			return fmt.Errorf("%d of %d", len(got), want)
-		}
-		return nil
-	}, out.String)
-	t.Logf("%d records; %d leaders, operators killed %d times, servers %d", n, led, kills, servers)
-	if led < 2 || servers == 0 {
+			if len(got) != want {
+				return fmt.Errorf("%s: %d of %d", name, len(got), want)
+			}
+			return nil
+		}, out.String)
+	}
+	t.Logf("%d records; replicas killed %d times, assigned anew %d times, servers killed %d", n, kills, taken, servers)
+	if servers == 0 {
 		t.Error("too little happened")
 	}
 }

@@ -1,9 +1,10 @@
 // Package operator runs the Pipelets of a Kubernetes cluster.
 //
-// Several replicas may run. One of them, which has the Lease, has all workers; each checks Pipelets
-// for the API server before they are stored (webhook.go). When a leader is cut off it ends, and so
-// do its workers; should they overlap with the next one's, the destinations' positions see to it
-// that nothing arrives twice.
+// Several replicas may run. Each has a Lease of its own while it lives (members.go), runs the
+// Pipelets that are assigned to it (reconciler.go), and checks Pipelets for the API server before
+// they are stored (webhook.go). One of them leads: it assigns the Pipelets to those that live
+// (planner.go). A replica that is cut off ends, and so do its workers; should they overlap with the
+// next one's, the destinations' positions see to it that nothing arrives twice.
 //
 // What a Pipelet may do is what its namespace may: a Secret is looked up in it, and the operator
 // has the right to read only those that a Role there names; Parquet files are in a folder of the
@@ -17,17 +18,21 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/go-logr/logr"
 	admissionregistration "k8s.io/api/admissionregistration/v1"
+	coordination "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	klabels "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -46,6 +51,7 @@ const Name = "netcraq-pipelets"
 type Options struct {
 	Config      *rest.Config // of the API server
 	Namespace   string       // the operator's own
+	Replica     string       // this replica's name, of which there is one
 	Lake        string       // the folder for Parquet files; "": there are none
 	WebhookPort int          // 0: none
 	// WebhookHosts are addresses that the webhook is reached by, besides its Service's.
@@ -60,13 +66,19 @@ type Options struct {
 // Scheme has the kinds of objects that are read and written here.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(s), admissionregistration.AddToScheme(s), api.AddToScheme(s)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(s), admissionregistration.AddToScheme(s), coordination.AddToScheme(s),
+		api.AddToScheme(s)); err != nil {
 		return nil, fmt.Errorf("the kinds of objects: %w", err)
 	}
 	return s, nil
 }
 
-// Run runs the operator until ctx ends. It fails where it is the leader no longer.
+// requests is how many the API server gets of an operator in a second, and in a burst twice as
+// many: when a replica dies, each of its Pipelets is assigned anew.
+const requests = 200
+
+// Run runs the operator until ctx ends. It fails where it has lost its Lease, or led and does not
+// any more.
 func Run(ctx context.Context, o Options) error {
 	libraries := slog.New(o.Log.Handler())
 	ctrl.SetLogger(logr.FromSlogHandler(libraries.Handler()))
@@ -75,7 +87,12 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	lease, renew, retry := 15*time.Second, 10*time.Second, 2*time.Second
+	if !replicaName.MatchString(o.Replica) {
+		return fmt.Errorf("the replica's name %q is to be of small letters, digits, dashes and dots", o.Replica)
+	}
+	config := rest.CopyConfig(o.Config)
+	config.QPS, config.Burst = requests, 2*requests
+	lease, renew, retry := leaseFor, renewFor, renewRetry
 	options := manager.Options{
 		Scheme:                        scheme,
 		Metrics:                       metricsserver.Options{BindAddress: o.Metrics},
@@ -87,11 +104,13 @@ func Run(ctx context.Context, o Options) error {
 		LeaseDuration:                 &lease, RenewDeadline: &renew, RetryPeriod: &retry,
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{},
 			&admissionregistration.ValidatingWebhookConfiguration{}}}},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&coordination.Lease{}: {
+			Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: klabels.Set{leaseLabel: "true"}.AsSelector()}}}}},
 	}
 	if o.WebhookPort > 0 {
 		options.WebhookServer = webhook.NewServer(webhook.Options{Port: o.WebhookPort, CertDir: o.CertDir})
 	}
-	mgr, err := ctrl.NewManager(o.Config, options)
+	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {
 		return fmt.Errorf("the API server: %w", err)
 	}
@@ -108,7 +127,14 @@ func Run(ctx context.Context, o Options) error {
 		}
 		ready = mgr.GetWebhookServer().StartedChecker()
 	}
-	r := newReconciler(mgr.GetClient(), rules, o.Log)
+	leases, err := coordinationclient.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("the API server: %w", err)
+	}
+	m := &members{leases: leases, cache: mgr.GetCache(), client: mgr.GetClient(), namespace: o.Namespace,
+		self: o.Replica, log: o.Log, seen: map[string]sighting{},
+		changed: make(chan event.TypedGenericEvent[*api.Pipelet], 1)}
+	r := newReconciler(mgr.GetClient(), rules, m, o.Log)
 	cfg := run.Config{
 		Secrets: func(namespace string) store.Secrets { return secrets{mgr.GetClient(), namespace} },
 		Log:     o.Log,
@@ -118,7 +144,9 @@ func Run(ctx context.Context, o Options) error {
 		cfg.Shared = share.New()
 	}
 	r.runner = run.NewRunner(cfg)
-	if err := errors.Join(r.setup(mgr), mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("webhook", ready)); err != nil {
+	m.end = r.runner.Close
+	p := &planner{client: mgr.GetClient(), members: m, alone: o.Alone, log: o.Log}
+	if err := errors.Join(m.watch(ctx), mgr.Add(m), p.setup(mgr), r.setup(mgr), mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("webhook", ready)); err != nil {
 		return err
 	}
 	defer r.runner.Close()

@@ -86,7 +86,7 @@ func newWorld(t *testing.T) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- operator.Run(ctx, operator.Options{Config: w.As(token), Namespace: namespace, Lake: w.lake,
+		done <- operator.Run(ctx, operator.Options{Config: w.As(token), Namespace: namespace, Replica: "r1", Lake: w.lake,
 			WebhookPort: n, WebhookHosts: []string{"127.0.0.1"}, CertDir: t.TempDir(), Metrics: w.metrics, Health: "0",
 			Log: slog.New(slog.NewTextHandler(w.log, nil))})
 	}()

@@ -30,15 +30,19 @@ const (
 	// statusEvery is how often a status is written while nothing but numbers change: each writing
 	// costs the API server's etcd.
 	statusEvery = 10 * time.Second
+	// leaseLook is how often it is looked whether this replica has got its Lease.
+	leaseLook = 500 * time.Millisecond
 )
 
-// reconciler has the runner do what Pipelets ask for, and writes how they are.
+// reconciler has the runner do what the Pipelets ask for that are assigned to this replica, and
+// writes how they are.
 type reconciler struct {
-	client client.Client
-	rules  *rules
-	runner *run.Runner
-	log    *slog.Logger
-	events chan event.TypedGenericEvent[*api.Pipelet]
+	client  client.Client
+	rules   *rules
+	members *members
+	runner  *run.Runner
+	log     *slog.Logger
+	events  chan event.TypedGenericEvent[*api.Pipelet]
 
 	mu    sync.Mutex
 	known map[client.ObjectKey]*known
@@ -52,8 +56,8 @@ type known struct {
 	at         time.Time // when written was so
 }
 
-func newReconciler(c client.Client, rules *rules, log *slog.Logger) *reconciler {
-	return &reconciler{client: c, rules: rules, log: log, known: map[client.ObjectKey]*known{},
+func newReconciler(c client.Client, rules *rules, m *members, log *slog.Logger) *reconciler {
+	return &reconciler{client: c, rules: rules, members: m, log: log, known: map[client.ObjectKey]*known{},
 		events: make(chan event.TypedGenericEvent[*api.Pipelet], 1024)}
 }
 
@@ -74,10 +78,11 @@ func (r *reconciler) setup(mgr ctrl.Manager) error {
 		}
 	}
 	skip := true // a name that is taken is another operator's of this process, in a test
+	leads := false
 	return ctrl.NewControllerManagedBy(mgr).Named(Name).
-		For(&api.Pipelet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&api.Pipelet{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, reassigned))).
 		WatchesRawSource(source.Channel(r.events, &handler.TypedEnqueueRequestForObject[*api.Pipelet]{})).
-		WithOptions(controller.Options{SkipNameValidation: &skip}).
+		WithOptions(controller.Options{SkipNameValidation: &skip, NeedLeaderElection: &leads}).
 		Complete(r)
 }
 
@@ -85,7 +90,7 @@ func (r *reconciler) setup(mgr ctrl.Manager) error {
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var p api.Pipelet
 	err := r.client.Get(ctx, req.NamespacedName, &p)
-	if apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp != nil {
+	if apierrors.IsNotFound(err) || err == nil && (p.DeletionTimestamp != nil || p.Status.Assigned != r.members.self) {
 		r.runner.Remove(req.Namespace, req.Name)
 		r.mu.Lock()
 		delete(r.known, req.NamespacedName)
@@ -94,6 +99,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if !r.members.holds.Load() {
+		return ctrl.Result{RequeueAfter: leaseLook}, nil
 	}
 	r.mu.Lock()
 	k := r.known[req.NamespacedName]

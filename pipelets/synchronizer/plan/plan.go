@@ -13,7 +13,8 @@ import (
 // Reader reads a source for all workers below it.
 type Reader struct {
 	Source   string  `json:"source"`
-	Interval float64 `json:"interval"` // seconds
+	Replica  string  `json:"replica,omitempty"` // of the operator; "": nobody spreads them
+	Interval float64 `json:"interval"`          // seconds
 	Flows    []Flow  `json:"flows"`
 }
 
@@ -55,10 +56,10 @@ func Of(all []api.Pipelet) (readers []*Reader) {
 			continue
 		}
 		for s := range p.Spec.Src {
-			key := Key(p, s)
+			key := Key(p, s) + p.Status.Assigned // it has another one only until its replica is told
 			r := known[key]
 			if r == nil {
-				r = &Reader{Source: describe(p.Spec.Src[s]), Interval: p.Spec.Interval}
+				r = &Reader{Source: describe(p.Spec.Src[s]), Replica: p.Status.Assigned, Interval: p.Spec.Interval}
 				known[key] = r
 				readers = append(readers, r)
 			}
@@ -110,7 +111,7 @@ func Print(w io.Writer, readers []*Reader) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "readers %d, flows %d, workers %d\n", len(readers), flows, workers)
 	for _, r := range readers {
-		fmt.Fprintf(&b, "%s, %s\n", r.Source, every(r.Interval))
+		fmt.Fprintf(&b, "%s, %s%s\n", r.Source, every(r.Interval), on(r.Replica))
 		for _, f := range r.Flows {
 			query := "as they are"
 			if f.Query != "" {
@@ -131,4 +132,11 @@ func every(interval float64) string {
 		return "as records come"
 	}
 	return fmt.Sprintf("every %v s", interval)
+}
+
+func on(replica string) string {
+	if replica == "" {
+		return ""
+	}
+	return ", on " + replica
 }

@@ -13,8 +13,9 @@ import (
 type Runner struct {
 	cfg Config
 
-	mu  sync.Mutex
-	all map[string]*running
+	mu     sync.Mutex
+	all    map[string]*running
+	closed bool
 }
 
 // running is a pipelet with its workers.
@@ -33,6 +34,9 @@ func NewRunner(cfg Config) *Runner { return &Runner{cfg: cfg, all: map[string]*r
 func (r *Runner) Apply(p *api.Pipelet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
 	key := p.Namespace + "/" + p.Name
 	if old := r.all[key]; old != nil {
 		if reflect.DeepEqual(old.spec, p.Spec) {
@@ -96,10 +100,11 @@ func (r *Runner) Progress(namespace, name string) (all []Progress) {
 	return all
 }
 
-// Close ends all workers.
+// Close ends all workers. None begins after it.
 func (r *Runner) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.closed = true
 	for _, n := range r.all {
 		n.cancel()
 	}

@@ -1,0 +1,200 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	coordination "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	api "github.com/netcraq/netcraq/api/pipelet"
+)
+
+const (
+	// A replica's Lease runs out leaseFor after it was renewed last. A replica that cannot renew it
+	// for renewFor ends its workers, before another one takes them over.
+	leaseFor   = 15 * time.Second
+	renewFor   = 10 * time.Second
+	renewRetry = 2 * time.Second
+	// forget is for how long the Lease of a replica that died is kept to look at.
+	forget = 10 * time.Minute
+	// leaseLabel is on the replicas' Leases.
+	leaseLabel = "netcraq.io/pipelets-replica"
+	// leasePrefix is before the replica's name in that of its Lease.
+	leasePrefix = "replica-"
+)
+
+// replicaName is what a replica may be called: with the prefix, it is a Lease's name.
+var replicaName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,200}[a-z0-9])?$`)
+
+// members has this replica's Lease, and knows who else lives. Others' Leases are judged by when
+// they were seen to change, on this machine's clock: the clocks of others do not count.
+type members struct {
+	leases    coordinationclient.LeasesGetter
+	cache     cache.Cache
+	client    client.Client
+	namespace string
+	self      string
+	end       func() // ends the workers
+	log       *slog.Logger
+	changed   chan event.TypedGenericEvent[*api.Pipelet]
+	holds     atomic.Bool // this replica's own Lease
+
+	mu   sync.Mutex
+	seen map[string]sighting // by the replicas' names
+}
+
+// sighting is a Lease as it was seen.
+type sighting struct {
+	renewed string // when, by its own clock, and by whom
+	at      time.Time
+	lasts   time.Duration // 0: it was given back
+}
+
+// observe takes a Lease that was seen.
+func (m *members) observe(l *coordination.Lease, now time.Time) {
+	name, is := strings.CutPrefix(l.Name, leasePrefix)
+	if !is || l.Namespace != m.namespace {
+		return
+	}
+	s := sighting{at: now}
+	if l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" && l.Spec.LeaseDurationSeconds != nil {
+		s.lasts = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+	}
+	if l.Spec.RenewTime != nil {
+		s.renewed = fmt.Sprint(l.Spec.RenewTime.UnixMicro(), s.lasts)
+	}
+	m.mu.Lock()
+	old, known := m.seen[name]
+	if !known || old.renewed != s.renewed {
+		m.seen[name] = s
+	}
+	m.mu.Unlock()
+	if !known || old.lasts != s.lasts {
+		m.tell()
+	}
+}
+
+// gone takes that a Lease was deleted.
+func (m *members) gone(lease string) {
+	m.mu.Lock()
+	delete(m.seen, strings.TrimPrefix(lease, leasePrefix))
+	m.mu.Unlock()
+	m.tell()
+}
+
+// tell has the leader plan soon.
+func (m *members) tell() {
+	select {
+	case m.changed <- event.TypedGenericEvent[*api.Pipelet]{Object: &api.Pipelet{}}:
+	default:
+	}
+}
+
+// live has the replicas that live, and those that died long ago.
+func (m *members) live(now time.Time) (live, old []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, s := range m.seen {
+		switch since := now.Sub(s.at); {
+		case since < s.lasts:
+			live = append(live, name)
+		case since > forget:
+			old = append(old, name)
+		}
+	}
+	return live, old
+}
+
+// clean deletes the Leases of replicas that died long ago.
+func (m *members) clean(ctx context.Context, old []string) {
+	for _, name := range old {
+		l := &coordination.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: leasePrefix + name}}
+		if err := m.client.Delete(ctx, l); err != nil && !apierrors.IsNotFound(err) {
+			m.log.Warn("the Lease of a replica that died is not deleted", "replica", name, "error", err)
+			continue
+		}
+		m.gone(l.Name)
+	}
+}
+
+// watch has Leases observed, also before this replica leads: who leads then knows who lives.
+func (m *members) watch(ctx context.Context) error {
+	informer, err := m.cache.GetInformer(ctx, &coordination.Lease{})
+	if err != nil {
+		return err
+	}
+	see := func(obj any) {
+		if l, ok := obj.(*coordination.Lease); ok {
+			m.observe(l, time.Now())
+		}
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    see,
+		UpdateFunc: func(_, obj any) { see(obj) },
+		DeleteFunc: func(obj any) {
+			if d, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = d.Obj
+			}
+			if l, ok := obj.(*coordination.Lease); ok {
+				m.gone(l.Name)
+			}
+		},
+	})
+	return err
+}
+
+// NeedLeaderElection is manager.LeaderElectionRunnable's: each replica has a Lease.
+func (m *members) NeedLeaderElection() bool { return false }
+
+// Start is manager.Runnable's: it keeps this replica's Lease, and fails when that is lost. When ctx
+// ends it gives it back, as soon as the workers have ended: others need not wait for it to run out.
+func (m *members) Start(ctx context.Context) error {
+	kept, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	stop := context.AfterFunc(ctx, func() {
+		m.end()
+		release()
+	})
+	defer stop()
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		// A container that is started again is the same replica: it goes on at once.
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: m.namespace, Name: leasePrefix + m.self},
+			Client:     m.leases,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: m.self},
+			Labels:     map[string]string{leaseLabel: "true"},
+		},
+		Name:          leasePrefix + m.self,
+		LeaseDuration: leaseFor, RenewDeadline: renewFor, RetryPeriod: renewRetry,
+		ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { m.holds.Store(true) },
+			OnStoppedLeading: func() { m.holds.Store(false) },
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("the replica's Lease: %w", err)
+	}
+	elector.Run(kept)
+	if kept.Err() == nil {
+		m.end()
+		return errors.New("the replica's Lease could not be renewed: others take over what it had")
+	}
+	return nil
+}

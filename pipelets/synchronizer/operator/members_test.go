@@ -1,0 +1,72 @@
+package operator
+
+import (
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	coordination "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	api "github.com/netcraq/netcraq/api/pipelet"
+)
+
+// Who lives is judged by this machine's clock: a Lease counts from when it was seen to change,
+// whatever time is in it; one that was given back does not.
+func TestMembers(t *testing.T) {
+	m := &members{namespace: "n", self: "a", log: slog.Default(), seen: map[string]sighting{},
+		changed: make(chan event.TypedGenericEvent[*api.Pipelet], 1)}
+	now := time.Now()
+	lease := func(name, holder string, seconds int32, renewed time.Time) *coordination.Lease {
+		at := metav1.NewMicroTime(renewed)
+		return &coordination.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name},
+			Spec: coordination.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &at}}
+	}
+	is := func(what string, after time.Duration, want ...string) {
+		t.Helper()
+		live, _ := m.live(now.Add(after))
+		slices.Sort(live)
+		if !slices.Equal(live, want) {
+			t.Errorf("%s: %v live, want %v", what, live, want)
+		}
+	}
+	told := func(what string, want bool) {
+		t.Helper()
+		select {
+		case <-m.changed:
+			if !want {
+				t.Errorf("%s: the leader is told", what)
+			}
+		default:
+			if want {
+				t.Errorf("%s: the leader is not told", what)
+			}
+		}
+	}
+	m.observe(lease("replica-a", "a", 15, now), now)
+	told("a new one", true)
+	m.observe(lease("replica-b", "b", 15, now.Add(-24*time.Hour)), now) // its clock is a day late
+	<-m.changed
+	m.observe(lease("netcraq-pipelets", "b", 15, now), now) // the leader's
+	other := lease("replica-c", "c", 15, now)
+	other.Namespace = "other"
+	m.observe(other, now)
+	told("another's Lease", false)
+	is("two", time.Second, "a", "b")
+	m.observe(lease("replica-a", "a", 15, now.Add(2*time.Second)), now.Add(10*time.Second))
+	m.observe(lease("replica-b", "b", 15, now.Add(-24*time.Hour)), now.Add(10*time.Second)) // listed again, as it was
+	told("renewed", false)
+	is("one was renewed", 16*time.Second, "a")
+	m.observe(lease("replica-a", "", 1, now.Add(12*time.Second)), now.Add(12*time.Second))
+	told("given back", true)
+	is("it was given back", 12*time.Second, "b")
+	m.observe(lease("replica-b", "b", 15, now.Add(-23*time.Hour)), now.Add(20*time.Second))
+	is("it is back", 34*time.Second, "b")
+	if _, old := m.live(now.Add(30 * time.Second).Add(forget)); !slices.Contains(old, "a") {
+		t.Errorf("%v died long ago, and a did", old)
+	}
+	m.gone("replica-b")
+	is("it is deleted", 21*time.Second)
+}

@@ -1,0 +1,100 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	api "github.com/netcraq/netcraq/api/pipelet"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/plan"
+)
+
+// planEvery is how often the leader looks for replicas that died.
+const planEvery = time.Second
+
+// planner has the leader say which replica runs which Pipelet, in Status.Assigned.
+type planner struct {
+	client  client.Client
+	members *members
+	alone   bool
+	log     *slog.Logger
+}
+
+// setup has the planner run while this replica leads. All that happens is one request: look at all.
+func (p *planner) setup(mgr ctrl.Manager) error {
+	all := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
+	told := handler.TypedEnqueueRequestsFromMapFunc(
+		func(context.Context, *api.Pipelet) []reconcile.Request { return []reconcile.Request{{}} })
+	skip := true // a name that is taken is another operator's of this process, in a test
+	return ctrl.NewControllerManagedBy(mgr).Named(Name+"-plan").
+		Watches(&api.Pipelet{}, handler.EnqueueRequestsFromMapFunc(all),
+			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, reassigned))).
+		WatchesRawSource(source.Channel(p.members.changed, told)).
+		WithOptions(controller.Options{SkipNameValidation: &skip}).
+		Complete(p)
+}
+
+// reassigned lets pass that a Pipelet is another replica's now.
+var reassigned = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		was, ok := e.ObjectOld.(*api.Pipelet)
+		is, too := e.ObjectNew.(*api.Pipelet)
+		return ok && too && was.Status.Assigned != is.Status.Assigned
+	},
+}
+
+// Reconcile is controller-runtime's.
+func (p *planner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	var found api.PipeletList
+	if err := p.client.List(ctx, &found); err != nil {
+		return ctrl.Result{}, err
+	}
+	live, old := p.members.live(time.Now())
+	p.members.clean(ctx, old)
+	to := plan.Spread(found.Items, live, !p.alone)
+	for i := range found.Items {
+		x := &found.Items[i]
+		on := to[x.Namespace+"/"+x.Name]
+		if on == "" || on == x.Status.Assigned || x.DeletionTimestamp != nil {
+			continue
+		}
+		was := x.DeepCopy()
+		x.Status.Assigned = on
+		err := p.client.Status().Patch(ctx, x, client.MergeFrom(was))
+		if err != nil && !apierrors.IsNotFound(err) {
+			return ctrl.Result{}, err
+		}
+		p.log.Info("assigned", "pipelet", x.Namespace+"/"+x.Name, "replica", on, "was", was.Status.Assigned)
+	}
+	return ctrl.Result{RequeueAfter: planEvery}, nil
+}
+
+// List has a cluster's Pipelets, as they are assigned.
+func List(ctx context.Context, config *rest.Config) ([]api.Pipelet, error) {
+	scheme, err := Scheme()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("the API server: %w", err)
+	}
+	var found api.PipeletList
+	if err := c.List(ctx, &found); err != nil {
+		return nil, fmt.Errorf("listing Pipelets: %w", err)
+	}
+	return found.Items, nil
+}

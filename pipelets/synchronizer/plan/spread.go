@@ -1,0 +1,150 @@
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	api "github.com/netcraq/netcraq/api/pipelet"
+)
+
+// part is pipelets that stay together, as they share readers.
+type part struct {
+	pipelets []*api.Pipelet
+	weight   int // workers
+	on       string
+}
+
+// Spread says which replica is to run each pipelet, by NAMESPACE/NAME. Pipelets that share a reader
+// are on one replica, with those that share another reader with them. What a living replica has,
+// by Status.Assigned, it keeps, unless moving it takes a tenth of the mean off the most loaded one:
+// what moves stands still for a moment. Load is counted in workers. Of no replicas nothing is said.
+// The result depends on what is given alone. consolidate false: each pipelet is by itself.
+func Spread(all []api.Pipelet, replicas []string, consolidate bool) map[string]string {
+	if len(replicas) == 0 {
+		return nil
+	}
+	load := map[string]int{}
+	for _, r := range replicas {
+		load[r] = 0
+	}
+	parts := partition(all, consolidate)
+	for _, p := range parts {
+		if p.on = p.holder(load); p.on != "" {
+			load[p.on] += p.weight
+		}
+	}
+	for _, p := range parts { // the largest first
+		if p.on == "" {
+			p.on = least(load)
+			load[p.on] += p.weight
+		}
+	}
+	balance(parts, load)
+	out := map[string]string{}
+	for _, p := range parts {
+		for _, x := range p.pipelets {
+			out[id(x)] = p.on
+		}
+	}
+	return out
+}
+
+func id(p *api.Pipelet) string { return p.Namespace + "/" + p.Name }
+
+// partition finds the parts, the largest first.
+func partition(all []api.Pipelet, consolidate bool) (parts []*part) {
+	byKey := map[string]*part{} // a part that was joined to another one is in it
+	joined := map[*part]*part{}
+	root := func(p *part) *part {
+		for joined[p] != nil {
+			p = joined[p]
+		}
+		return p
+	}
+	for i := range all {
+		x := &all[i]
+		own := &part{pipelets: []*api.Pipelet{x}}
+		if !x.Spec.Suspend {
+			own.weight = len(x.Spec.Src) * len(x.Spec.Dst)
+		}
+		parts = append(parts, own)
+		if !consolidate {
+			continue
+		}
+		for s := range x.Spec.Src {
+			key := Key(x, s)
+			if other := byKey[key]; other != nil {
+				if a, b := root(other), root(own); a != b {
+					a.pipelets, a.weight = append(a.pipelets, b.pipelets...), a.weight+b.weight
+					joined[b] = a
+				}
+			}
+			byKey[key] = own
+		}
+	}
+	parts = slices.DeleteFunc(parts, func(p *part) bool { return joined[p] != nil })
+	for _, p := range parts {
+		slices.SortFunc(p.pipelets, func(a, b *api.Pipelet) int { return cmp.Compare(id(a), id(b)) })
+	}
+	slices.SortFunc(parts, func(a, b *part) int {
+		return cmp.Or(-cmp.Compare(a.weight, b.weight), cmp.Compare(id(a.pipelets[0]), id(b.pipelets[0])))
+	})
+	return parts
+}
+
+// holder is the living replica that has most of a part; "": none has any.
+func (p *part) holder(load map[string]int) (best string) {
+	votes := map[string]int{}
+	for _, x := range p.pipelets {
+		if _, lives := load[x.Status.Assigned]; lives {
+			votes[x.Status.Assigned] += 1 + len(x.Spec.Src)*len(x.Spec.Dst)
+		}
+	}
+	for _, r := range slices.Sorted(maps.Keys(votes)) {
+		if votes[r] > votes[best] {
+			best = r
+		}
+	}
+	return best
+}
+
+// least is the replica with the least load, and most the one with the most.
+func least(load map[string]int) string { return extreme(load, -1) }
+func most(load map[string]int) string  { return extreme(load, 1) }
+
+func extreme(load map[string]int, sign int) string {
+	names := slices.Sorted(maps.Keys(load))
+	best := names[0]
+	for _, r := range names {
+		if sign*load[r] > sign*load[best] {
+			best = r
+		}
+	}
+	return best
+}
+
+// balance moves parts from the most loaded replica to the least loaded one, while that is worth it.
+func balance(parts []*part, load map[string]int) {
+	total := 0
+	for _, n := range load {
+		total += n
+	}
+	for range parts {
+		from, to := most(load), least(load)
+		between := load[from] - load[to]
+		var move *part
+		gain := total / (10 * len(load))
+		for _, p := range parts {
+			if g := min(p.weight, between-p.weight); p.on == from && g > gain {
+				move, gain = p, g
+			}
+		}
+		if move == nil {
+			return
+		}
+		move.on = to
+		load[from] -= move.weight
+		load[to] += move.weight
+	}
+}
