@@ -116,6 +116,8 @@ type Worker struct {
 }
 
 // Spec is what is asked for.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.state) || has(self.flow)",message="a state is what a flow keeps, and there is no flow"
 type Spec struct {
 	// Src is where records come from. Each goes to each destination.
 	// +kubebuilder:validation:MinItems=1
@@ -128,7 +130,11 @@ type Spec struct {
 	// Flow is a SELECT of DuckDB over the table src. Without one, records arrive as they are.
 	// +kubebuilder:validation:MaxLength=16384
 	Flow string `json:"flow,omitempty"`
-	// Interval is from one batch to the next, in seconds. 0: as records come.
+	// State is a SELECT that makes of the tables src and state the next table state, which the flow
+	// sees. It is kept in the destination.
+	// +kubebuilder:validation:MaxLength=16384
+	State string `json:"state,omitempty"`
+	// Interval is how long a window is, in seconds: what comes in it is one batch. 0: as records come.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	Interval float64 `json:"interval,omitempty"`

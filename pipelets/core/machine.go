@@ -23,6 +23,20 @@ type State struct {
 	Position Position `json:"position"`
 	// Rows were written in all.
 	Rows uint64 `json:"rows"`
+	// Table is what the pipelet's flow keeps from batch to batch.
+	Table Table `json:"table,omitempty"`
+}
+
+// Table is JSON text. It can be compared, so that a State can.
+type Table string
+
+// MarshalJSON has the text be as it is.
+func (t Table) MarshalJSON() ([]byte, error) { return []byte(t), nil }
+
+// UnmarshalJSON takes any JSON.
+func (t *Table) UnmarshalJSON(b []byte) error {
+	*t = Table(b)
+	return nil
 }
 
 // Kind is what an error means for the worker.
@@ -86,7 +100,7 @@ const (
 	Open Do = iota
 	// Read reads records behind Action.From, Action.Max at most. It waits until there are some.
 	Read
-	// Flow makes rows of the records that were read.
+	// Flow makes rows of the records that were read, and of Action.Was.Table the next one.
 	Flow
 	// Commit writes the rows and Action.Next, if the destination's State is Action.Was.
 	Commit
@@ -109,11 +123,14 @@ type Result struct {
 	State   State    // Open
 	To      Position // Read: of the last record
 	Records int      // Read: 0: there were none until the worker stopped waiting
+	Part    bool     // Read: they are not all of their interval's
 	Rows    int      // Flow
+	Table   Table    // Flow
 	Err     error
 }
 
-// Condition says in words how a worker is.
+// Condition says in words how a worker is. One that is Ready has a message where something is to
+// be known.
 type Condition struct {
 	Ready   bool
 	Reason  string
@@ -134,6 +151,8 @@ type Machine struct {
 	known    State
 	read     Result
 	rows     int
+	table    Table
+	part     bool // the batch that was written last was
 	max      int
 	failures int
 	pause    time.Duration
@@ -159,6 +178,8 @@ func (m *Machine) Next() Action {
 	switch m.do {
 	case Read:
 		return Action{Do: Read, From: m.known.Position, Max: m.max}
+	case Flow:
+		return Action{Do: Flow, Was: m.known}
 	case Commit:
 		return Action{Do: Commit, Was: m.known, Next: m.next()}
 	default:
@@ -167,7 +188,7 @@ func (m *Machine) Next() Action {
 }
 
 func (m *Machine) next() State {
-	return State{Position: m.read.To, Rows: m.known.Rows + uint64(m.rows)}
+	return State{Position: m.read.To, Rows: m.known.Rows + uint64(m.rows), Table: m.table}
 }
 
 // Done takes how the last action went.
@@ -185,7 +206,7 @@ func (m *Machine) Done(a Action, r Result) {
 		m.known = r.State
 		m.do = Read
 		if m.failures == 0 {
-			m.cond = Condition{Ready: true, Reason: "Running"}
+			m.well()
 		}
 	case Read:
 		if r.Records == 0 { // until then the pipelet is idle, which is well
@@ -195,11 +216,12 @@ func (m *Machine) Done(a Action, r Result) {
 		m.read = r
 		m.do = Flow
 	case Flow:
-		m.rows = r.Rows
+		m.rows, m.table = r.Rows, r.Table
 		m.do = Commit
 	case Commit:
-		m.known = a.Next
-		m.max = min(m.cfg.Max, 2*m.max)
+		m.known, m.part = a.Next, m.read.Part
+		// Slowly: where a destination takes no more, a batch that does not fit is work in vain.
+		m.max = min(m.cfg.Max, m.max+m.max/8+1)
 		m.do = Read
 		m.well()
 	}
@@ -208,7 +230,14 @@ func (m *Machine) Done(a Action, r Result) {
 func (m *Machine) well() {
 	m.failures = 0
 	m.cond = Condition{Ready: true, Reason: "Running"}
+	if m.part {
+		m.cond.Reason, m.cond.Message = WindowSplit, "of the last interval came more records than a window has, or "+
+			"made more rows than the destination takes at once: the flow saw them in parts"
+	}
 }
+
+// WindowSplit is the reason of a worker that runs, and has a window in parts.
+const WindowSplit = "WindowSplit"
 
 // failed decides what becomes of a step that went wrong.
 func (m *Machine) failed(a Action, err error) {

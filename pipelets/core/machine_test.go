@@ -1,10 +1,12 @@
 package core
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -77,7 +79,8 @@ func (w *world) do(x *worker, a Action) Result {
 		x.n = 1 + w.rng.IntN(x.n) // a source gives what it has
 		return Result{Records: x.n, To: w.source[x.from+x.n-1]}
 	case Flow:
-		return Result{Rows: len(w.made(x))}
+		n, _ := strconv.Atoi(string(a.Was.Table))
+		return Result{Rows: len(w.made(x)), Table: Table(fmt.Sprint(n + x.n))}
 	case Commit:
 		rows := w.made(x)
 		switch {
@@ -124,6 +127,9 @@ func run(seed uint64) error {
 	}
 	if !slices.Equal(w.rows, want) {
 		return fmt.Errorf("seed %d: %v, want %v", seed, w.rows, want)
+	}
+	if got := fmt.Sprint(len(w.source)); string(w.state.Table) != got {
+		return fmt.Errorf("seed %d: the table has counted %s records, there are %s", seed, w.state.Table, got)
 	}
 	if w.state.Rows != uint64(len(want)) || !last.m.Condition().Ready {
 		return fmt.Errorf("seed %d: %d rows are counted, %d are there; %v", seed, w.state.Rows, len(want),
@@ -173,6 +179,43 @@ func TestConditions(t *testing.T) {
 		}
 		if want := []time.Duration{1e9, 2e9, 4e9, 5e9}; !slices.Equal(waits, want) {
 			t.Errorf("%v: waits %v, want %v", c.err, waits, want)
+		}
+	}
+}
+
+// A window in parts is said to be one, until one is whole, and the worker is well all the while.
+func TestParts(t *testing.T) {
+	m := New(Config{Max: 10, First: time.Second, Longest: time.Second})
+	step := func(r Result) { m.Done(m.Next(), r) }
+	batch := func(part bool) Condition {
+		step(Result{Records: 4, Part: part})
+		step(Result{Rows: 1})
+		step(Result{})
+		return m.Condition()
+	}
+	step(Result{})
+	for _, part := range []bool{false, true, true, false} {
+		c := batch(part)
+		if !c.Ready || (c.Reason == WindowSplit) != part || (c.Message != "") != part {
+			t.Errorf("part %v: %+v", part, c)
+		}
+		if step(Result{}); m.Condition() != c { // there are no records
+			t.Errorf("part %v, then nothing: %+v", part, m.Condition())
+		}
+	}
+}
+
+// What a State is, it is again when a destination has had it as JSON.
+func TestStateJSON(t *testing.T) {
+	for _, s := range []State{{}, {Rows: 2, Position: Position{Epoch: "e", Seq: 1, Sub: "<a>"}},
+		{Table: `{"a":"1","\u003cb\u003e":"\"x\""}`}} {
+		text, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got State
+		if err := json.Unmarshal(text, &got); err != nil || got != s {
+			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
 }

@@ -16,7 +16,8 @@ func TestMutants(t *testing.T) {
 		"unknown is taken for done": {`		m.do = Open
 	case a.Do == Commit || a.Do == Flow:`, `		m.known, m.do = a.Next, Read
 	case a.Do == Commit || a.Do == Flow:`},
-		"the position stays": {`State{Position: m.read.To,`, `State{Position: m.known.Position,`},
+		"the position stays":     {`State{Position: m.read.To,`, `State{Position: m.known.Position,`},
+		"the flow's table stays": {`Table: m.table}`, `Table: m.known.Table}`},
 		"it goes on from what it remembers": {`		m.known = r.State
 `, `		if m.known == (State{}) {
 			m.known = r.State

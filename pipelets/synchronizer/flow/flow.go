@@ -59,6 +59,8 @@ type Engine struct {
 	life   int    // how often it was opened
 	left   int    // batches that the table is good for
 	clear  *sql.Stmt
+	state  string // the SELECT that makes the next table state of it and of src; "": there is none
+	forget *sql.Stmt
 	// Loads and Runs count batches that were loaded and flows that were run.
 	Loads, Runs atomic.Uint64
 }
@@ -91,7 +93,13 @@ func (e *Engine) open(ctx context.Context) (err error) {
 	if _, err := e.conn.ExecContext(ctx, table); err != nil {
 		return err
 	}
-	e.clear, err = e.conn.PrepareContext(ctx, "DELETE FROM src")
+	if e.clear, err = e.conn.PrepareContext(ctx, "DELETE FROM src"); err != nil || e.state == "" {
+		return err
+	}
+	if _, err := e.conn.ExecContext(ctx, stateTable); err != nil {
+		return err
+	}
+	e.forget, err = e.conn.PrepareContext(ctx, "DELETE FROM state")
 	return err
 }
 
@@ -145,6 +153,7 @@ type Flow struct {
 	own    bool
 	query  string
 	made   *sql.Stmt // is of one life of the engine
+	next   *sql.Stmt // makes the table state; nil: there is none
 	life   int
 }
 
@@ -165,7 +174,7 @@ func Compile(ctx context.Context, query string) (*Flow, error) {
 
 // Compile checks a SELECT. What is wrong is said with its place.
 func (e *Engine) Compile(ctx context.Context, query string) (_ *Flow, err error) {
-	query = strings.TrimRight(strings.TrimSpace(query), "; \n\t")
+	query = trim(query)
 	if query == "" {
 		return nil, core.Errorf(core.Wrong, "the flow is to be a SELECT over the table src, and is empty")
 	}
@@ -210,6 +219,8 @@ func (e *Engine) why(ctx context.Context, query, tree string) error {
 	return core.Errorf(core.Wrong, "the flow is to be a SELECT over the table src")
 }
 
+func trim(query string) string { return strings.TrimRight(strings.TrimSpace(query), "; \n\t") }
+
 func wrong(err error) error { return core.Errorf(core.Wrong, "the flow: %w", err) }
 
 // Close ends it.
@@ -250,7 +261,7 @@ func (f *Flow) RunBatch(ctx context.Context, name string, records []store.Record
 	if err := f.prepare(ctx); err != nil {
 		return nil, 0, err
 	}
-	rows, err = f.rows(ctx)
+	rows, err = f.rows(ctx, f.made, f.query)
 	return rows, time.Since(begin), err
 }
 
@@ -260,14 +271,28 @@ func (f *Flow) prepare(ctx context.Context) error {
 	if f.made != nil && f.life == e.life {
 		return nil
 	}
-	out, err := e.conn.QueryContext(ctx, f.query)
+	made, err := e.prepare(ctx, f.query)
 	if err != nil {
-		return wrong(err)
+		return err
+	}
+	if e.state != "" {
+		if f.next, err = e.prepare(ctx, e.state); err != nil {
+			return stateFault(err)
+		}
+	}
+	f.made, f.life = made, e.life
+	return nil
+}
+
+func (e *Engine) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
+	out, err := e.conn.QueryContext(ctx, query)
+	if err != nil {
+		return nil, wrong(err)
 	}
 	defer out.Close()
 	types, err := out.ColumnTypes()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	column := func(name string) (expression string, err error) {
 		n := 0
@@ -286,23 +311,23 @@ func (f *Flow) prepare(ctx context.Context) error {
 	}
 	key, err := column("key")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	value, err := column("value")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out.Close()
-	if f.made, err = e.conn.PrepareContext(ctx, "SELECT "+key+", "+value+" FROM ("+f.query+"\n)"); err != nil {
-		return wrong(err)
+	made, err := e.conn.PrepareContext(ctx, "SELECT "+key+", "+value+" FROM ("+query+"\n)")
+	if err != nil {
+		return nil, wrong(err)
 	}
-	f.life = e.life
-	return nil
+	return made, nil
 }
 
-// rows runs the statement.
-func (f *Flow) rows(ctx context.Context) (rows []store.Row, err error) {
-	out, err := f.made.QueryContext(ctx)
+// rows runs a statement that was made of a query.
+func (f *Flow) rows(ctx context.Context, made *sql.Stmt, query string) (rows []store.Row, err error) {
+	out, err := made.QueryContext(ctx)
 	if err == nil {
 		defer out.Close()
 		for out.Next() {
@@ -321,7 +346,7 @@ func (f *Flow) rows(ctx context.Context) (rows []store.Row, err error) {
 		return rows, nil
 	}
 	if ctx.Err() == nil { // as it says where in the flow itself
-		again, said := f.engine.conn.QueryContext(ctx, f.query)
+		again, said := f.engine.conn.QueryContext(ctx, query)
 		if said == nil {
 			for again.Next() {
 			}

@@ -11,6 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	api "github.com/netcraq/netcraq/api/pipelet"
+	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 )
 
 // Who lives is judged by this machine's clock: a Lease counts from when it was seen to change,
@@ -69,4 +71,37 @@ func TestMembers(t *testing.T) {
 	}
 	m.gone("replica-b")
 	is("it is deleted", 21*time.Second)
+}
+
+// A status says the worst of its workers, and of one that runs what is to be known.
+func TestStatus(t *testing.T) {
+	split := core.Condition{Ready: true, Reason: core.WindowSplit, Message: "in parts"}
+	well := core.Condition{Ready: true, Reason: "Running"}
+	bad := core.Condition{Reason: "Refused", Message: "no such table"}
+	for _, c := range []struct {
+		workers        []core.Condition
+		state, reason  string
+		message, error string
+	}{
+		{[]core.Condition{well, well}, api.Running, "Running", "", ""},
+		{[]core.Condition{well, split}, api.Running, core.WindowSplit, "src[1] to dst[0]: in parts", ""},
+		{[]core.Condition{split, well}, api.Running, core.WindowSplit, "src[0] to dst[0]: in parts", ""},
+		{[]core.Condition{split, bad, well}, api.Failing, "Refused", "src[1] to dst[0]: no such table", "no such table"},
+		{[]core.Condition{well, {Reason: "Starting"}}, api.Starting, "Starting", "", ""},
+	} {
+		var p api.Pipelet
+		var all []run.Progress
+		for i, w := range c.workers {
+			all = append(all, run.Progress{Src: i, Condition: w})
+			if !w.Ready {
+				all[i].LastError = w.Message
+			}
+		}
+		(&known{}).status(&p, all, time.Now())
+		got := p.Status.Conditions[0]
+		if p.Status.State != c.state || got.Reason != c.reason || got.Message != c.message ||
+			(got.Status == "True") != (c.state == api.Running) || p.Status.LastError != c.error {
+			t.Errorf("%+v: %s, %+v, last error %q", c.workers, p.Status.State, got, p.Status.LastError)
+		}
+	}
 }

@@ -142,7 +142,7 @@ func (k *known) status(p *api.Pipelet, workers []run.Progress, now time.Time) bo
 	state, reason, message := api.Running, "Running", ""
 	worst := func(st, re, me string) {
 		rank := map[string]int{api.Running: 0, api.Starting: 1, api.Failing: 2}
-		if rank[st] > rank[state] {
+		if rank[st] > rank[state] || st == state && message == "" {
 			state, reason, message = st, re, me
 		}
 	}
@@ -152,14 +152,19 @@ func (k *known) status(p *api.Pipelet, workers []run.Progress, now time.Time) bo
 		out := api.Worker{Src: int32(w.Src), Dst: int32(w.Dst), State: api.Running, Reason: w.Condition.Reason,
 			Message: clip(w.Condition.Message), Offset: offset(w.State.Position), Rows: int64(w.State.Rows), Lag: "0"}
 		switch {
-		case w.Condition.Ready:
+		case w.Condition.Ready && w.Condition.Message == "":
 			out.Reason = ""
+		case w.Condition.Ready:
 		case w.Condition.Message == "":
 			out.State = api.Starting
 		default:
 			out.State = api.Failing
 		}
-		worst(out.State, w.Condition.Reason, fmt.Sprintf("src[%d] to dst[%d]: %s", w.Src, w.Dst, out.Message))
+		if out.Message != "" {
+			worst(out.State, w.Condition.Reason, fmt.Sprintf("src[%d] to dst[%d]: %s", w.Src, w.Dst, out.Message))
+		} else {
+			worst(out.State, w.Condition.Reason, "")
+		}
 		if !w.Behind.IsZero() {
 			behind := now.Sub(w.Behind)
 			lag, out.Lag = max(lag, behind), seconds(behind)

@@ -20,7 +20,8 @@ type Reader struct {
 
 // Flow is computed once for all workers below it.
 type Flow struct {
-	Query   string   `json:"query"` // "": none
+	Query   string   `json:"query"`           // "": none
+	State   string   `json:"state,omitempty"` // with one, it is computed for each worker
 	Workers []Worker `json:"workers"`
 }
 
@@ -63,7 +64,7 @@ func Of(all []api.Pipelet) (readers []*Reader) {
 				known[key] = r
 				readers = append(readers, r)
 			}
-			f := r.flow(Query(p.Spec.Flow))
+			f := r.flow(Query(p.Spec.Flow), Query(p.Spec.State))
 			for d := range p.Spec.Dst {
 				f.Workers = append(f.Workers, Worker{p.Namespace + "/" + p.Name, s, d, describe(p.Spec.Dst[d])})
 			}
@@ -72,13 +73,13 @@ func Of(all []api.Pipelet) (readers []*Reader) {
 	return readers
 }
 
-func (r *Reader) flow(query string) *Flow {
+func (r *Reader) flow(query, state string) *Flow {
 	for i := range r.Flows {
-		if r.Flows[i].Query == query {
+		if r.Flows[i].Query == query && r.Flows[i].State == state {
 			return &r.Flows[i]
 		}
 	}
-	r.Flows = append(r.Flows, Flow{Query: query})
+	r.Flows = append(r.Flows, Flow{Query: query, State: state})
 	return &r.Flows[len(r.Flows)-1]
 }
 
@@ -118,6 +119,9 @@ func Print(w io.Writer, readers []*Reader) error {
 				query = strings.Join(strings.Fields(f.Query), " ")
 			}
 			fmt.Fprintf(&b, "  %s\n", query)
+			if f.State != "" {
+				fmt.Fprintf(&b, "  with the state %s\n", strings.Join(strings.Fields(f.State), " "))
+			}
 			for _, k := range f.Workers {
 				fmt.Fprintf(&b, "    %s to %s\n", k.Pipelet, k.Destination)
 			}

@@ -66,6 +66,8 @@ func Check(ctx context.Context, p *api.Pipelet) error {
 		return errors.New("spec: src and dst need one store at least")
 	case p.Spec.Rate < 0:
 		return errors.New("spec.rate: records a second, or 0: as many as there are")
+	case p.Spec.State != "" && p.Spec.Flow == "":
+		return errors.New("spec.state: it is what a flow keeps, and there is no flow")
 	case p.Spec.Interval < 0 || p.Spec.Interval > 86400:
 		return errors.New("spec.interval: 0 to 86400 seconds")
 	}
@@ -84,6 +86,10 @@ func Check(ctx context.Context, p *api.Pipelet) error {
 			if err := stores.Check(d, true); err != nil {
 				return fmt.Errorf("spec.dst[%d]: %w", j, err)
 			}
+			if p.Spec.State != "" && (d.Chain != nil || d.Stream != nil) {
+				return fmt.Errorf("spec.dst[%d]: a flow's state is kept in etcd, parquet or postgresql: what a chain or a "+
+					"stream keeps of a pipelet has no room for it", j)
+			}
 			if stores.Overlap(s, d) {
 				return fmt.Errorf("spec.dst[%d]: it has keys of spec.src[%d]: the pipelet would feed itself", j, i)
 			}
@@ -92,7 +98,7 @@ func Check(ctx context.Context, p *api.Pipelet) error {
 	if p.Spec.Flow == "" {
 		return nil
 	}
-	f, err := flow.Compile(ctx, p.Spec.Flow)
+	f, err := flow.CompileStateful(ctx, p.Spec.Flow, p.Spec.State)
 	if err != nil {
 		return fmt.Errorf("spec.flow: %w", err)
 	}

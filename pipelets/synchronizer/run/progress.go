@@ -40,7 +40,7 @@ func (w *worker) is(c core.Condition) {
 	w.mu.Lock()
 	was := w.p.Condition
 	w.p.Condition = c
-	if c.Message != "" {
+	if c.Message != "" && !c.Ready {
 		w.p.LastError = c.Message
 	}
 	if !c.Ready && w.p.Behind.IsZero() {

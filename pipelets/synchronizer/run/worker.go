@@ -77,23 +77,37 @@ func (cfg Config) work(ctx context.Context, p *api.Pipelet, w *worker) error {
 	if b, ok := sink.(store.Batcher); ok {
 		most = b.Most()
 	}
-	source, err := groups.Join(ctx, key, interval, plan.Query(p.Spec.Flow), most, open)
+	source, err := groups.Join(ctx, key, interval, plan.Query(p.Spec.Flow), plan.Query(p.Spec.State), most, open)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	m := core.New(core.Config{Max: most, First: 50 * time.Millisecond, Longest: longest})
+	batch := most
+	if interval > 0 && p.Spec.Flow != "" { // what a flow makes of a window may be less
+		batch = share.WindowRecords
+	}
+	m := core.New(core.Config{Max: batch, First: 50 * time.Millisecond, Longest: longest})
 	limit := rate.NewLimiter(rate.Inf, most)
 	if p.Spec.Rate > 0 {
 		limit.SetLimit(rate.Limit(p.Spec.Rate))
 	}
-	drive(ctx, m, source, sink, source.Run, limit, w)
+	drive(ctx, m, source, sink, limit, w)
+	return nil
+}
+
+// wait waits until so many records may be written.
+func wait(ctx context.Context, limit *rate.Limiter, records int) error {
+	for ; records > 0; records -= limit.Burst() {
+		if err := limit.WaitN(ctx, min(records, limit.Burst())); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
 // drive does what a machine says, until ctx ends.
-func drive(ctx context.Context, m *core.Machine, source store.Source, sink store.Sink,
-	run func(context.Context, []store.Record) ([]store.Row, error), limit *rate.Limiter, w *worker) {
+func drive(ctx context.Context, m *core.Machine, source *share.Member, sink store.Sink, limit *rate.Limiter,
+	w *worker) {
 	var records []store.Record
 	var rows []store.Row
 	for ctx.Err() == nil {
@@ -105,13 +119,13 @@ func drive(ctx context.Context, m *core.Machine, source store.Source, sink store
 		case core.Read:
 			until, cancel := context.WithTimeout(ctx, idle)
 			records, r.To, r.Err = source.Read(until, a.From, a.Max)
-			r.Records = len(records)
+			r.Records, r.Part = len(records), source.Part()
 			cancel()
-			if err := limit.WaitN(ctx, r.Records); err != nil && ctx.Err() == nil {
+			if err := wait(ctx, limit, r.Records); err != nil && ctx.Err() == nil {
 				r.Err = err
 			}
 		case core.Flow:
-			rows, r.Err = run(ctx, records)
+			rows, r.Table, r.Err = source.Run(ctx, records, a.Was.Table)
 			r.Rows = len(rows)
 		case core.Commit:
 			r.Err = sink.Commit(ctx, a.Was, a.Next, rows)

@@ -25,15 +25,18 @@ type session struct {
 	before  core.Position            // of records[0]
 	records []store.Record
 	last    core.Position // how far the source was read
-	ends    []uint64      // of the batches in which they came
+	ends    []end         // of the batches in which they came
 	bytes   int
 	taken   uint64 // behind what the fastest worker has
 	running bool
 	err     error // with which it has stopped
+
+	interval time.Duration // of windows; 0: there are none
 }
 
-func newSession(from core.Position) *session {
-	s := &session{changed: make(chan struct{}), before: from, last: from, after: map[core.Position]uint64{from: 0}}
+func newSession(from core.Position, interval time.Duration) *session {
+	s := &session{changed: make(chan struct{}), before: from, last: from, after: map[core.Position]uint64{from: 0},
+		interval: interval}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -48,7 +51,7 @@ func (s *session) barren() bool {
 }
 
 // start has it read, if it does not.
-func (s *session) start(open func() (store.Source, error), interval time.Duration, most int) {
+func (s *session) start(open func() (store.Source, error), most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running {
@@ -56,7 +59,7 @@ func (s *session) start(open func() (store.Source, error), interval time.Duratio
 	}
 	s.running, s.err = true, nil
 	go func() {
-		err := s.follow(open, interval, most)
+		err := s.follow(open, most)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.running, s.err = false, err
@@ -71,37 +74,33 @@ func (s *session) change() {
 }
 
 // follow reads the source.
-func (s *session) follow(open func() (store.Source, error), interval time.Duration, most int) error {
+func (s *session) follow(open func() (store.Source, error), most int) error {
 	source, err := open()
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	for pause := time.Duration(0); ; {
+	take := func(records []store.Record, to core.Position) { s.add(records, end{position: to, full: true}) }
+	if s.interval > 0 {
+		w := newWindow(s)
+		defer w.close()
+		take = w.take
+	}
+	for at := s.last; ; {
 		if err := s.room(); err != nil {
 			return err
 		}
-		if pause > 0 {
-			select {
-			case <-time.After(pause):
-			case <-s.ctx.Done():
-			}
-		}
-		begun := time.Now()
 		until, cancel := context.WithTimeout(s.ctx, idle)
-		records, to, err := source.Read(until, s.last, most)
+		records, to, err := source.Read(until, at, most)
 		cancel()
 		switch {
 		case s.ctx.Err() != nil:
 			return s.ctx.Err()
 		case err != nil:
 			return err
-		}
-		pause = 0
-		if len(records) > 0 {
-			if s.add(records, to); len(records) < most { // where more came, the rest does not wait
-				pause = interval - time.Since(begun)
-			}
+		case len(records) > 0:
+			take(records, to)
+			at = to
 		}
 	}
 }
@@ -133,7 +132,7 @@ func size(r store.Record) int { return len(r.Key) + len(r.Value) + len(r.At.Sub)
 
 // add puts a batch into the ring, and lets go of the oldest ones. Slices of records that workers
 // have stay what they are: the ring is never written in place.
-func (s *session) add(records []store.Record, to core.Position) {
+func (s *session) add(records []store.Record, e end) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range records {
@@ -141,11 +140,12 @@ func (s *session) add(records []store.Record, to core.Position) {
 		s.after[r.At] = s.first + uint64(len(s.records))
 		s.bytes += size(r)
 	}
-	s.last = to
-	s.after[to] = s.first + uint64(len(s.records))
-	s.ends = append(s.ends, s.after[to])
+	e.number = s.first + uint64(len(s.records))
+	s.last = e.position
+	s.after[s.last] = e.number
+	s.ends = append(s.ends, e)
 	for len(s.ends) > 1 && (s.bytes > ringBytes || len(s.records) > ringRecords) {
-		n := int(s.ends[0] - s.first)
+		n := int(s.ends[0].number - s.first)
 		delete(s.after, s.before)
 		for i, r := range s.records[:n] {
 			if s.bytes -= size(r); i < n-1 {
@@ -153,7 +153,7 @@ func (s *session) add(records []store.Record, to core.Position) {
 			}
 		}
 		s.before = s.records[n-1].At
-		s.first, s.ends = s.ends[0], s.ends[1:]
+		s.first, s.ends = s.ends[0].number, s.ends[1:]
 		s.records = append([]store.Record(nil), s.records[n:]...)
 		s.taken = max(s.taken, s.first)
 	}
@@ -173,8 +173,8 @@ func (s *session) read(ctx context.Context, from core.Position, n int) (_ []stor
 		case ok && at < end:
 			to := min(end, at+uint64(n))
 			for _, e := range s.ends { // whole batches, so that others have the same ones
-				if e > at && e <= at+uint64(n) {
-					to = e
+				if e.number > at && e.number <= at+uint64(n) {
+					to = e.number
 				}
 			}
 			out := s.records[at-s.first : to-s.first : to-s.first]

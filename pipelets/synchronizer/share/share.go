@@ -83,17 +83,23 @@ type result struct {
 type Member struct {
 	group *group
 	query string
-	own   store.Source // open while the worker reads for itself
-	alone *flow.Flow   // while the flow is slow
-	batch string       // the name of the batch that was read last
+	// shares says that the flow is one of the group's.
+	shares bool
+	own    store.Source // open while the worker reads for itself
+	alone  *flow.Flow   // while the flow is slow, or if it has a state
+	batch  string       // the name of the batch that was read last
+	part   bool         // that is not all of its window
+
+	windows windows
 	// Own counts the records that the worker has read for itself.
 	Own uint64
 }
 
 // Join makes a worker a member of the group with a key, whose source is opened by open. query is
-// its flow, or empty; most is how many records it takes at once.
-func (g *Groups) Join(ctx context.Context, key string, interval time.Duration, query string, most int,
-	open func() (store.Source, error)) (*Member, error) {
+// its flow, or empty, and state that of what it keeps, or empty; most is how many records it takes
+// at once.
+func (g *Groups) Join(ctx context.Context, key string, interval time.Duration, query, state string, most int,
+	open func() (store.Source, error)) (_ *Member, err error) {
 	g.mu.Lock()
 	gr := g.all[key]
 	if gr == nil {
@@ -109,11 +115,20 @@ func (g *Groups) Join(ctx context.Context, key string, interval time.Duration, q
 	if query == "" {
 		return m, nil
 	}
+	if state != "" { // what others have is none of it, and what it makes depends on what it has kept
+		if m.alone, err = flow.CompileStateful(ctx, query, state); err != nil {
+			m.alone = nil
+			m.Close()
+			return nil, err
+		}
+		m.query = query
+		return m, nil
+	}
 	if err := gr.compile(ctx, query); err != nil {
 		m.Close()
 		return nil, err
 	}
-	m.query = query
+	m.query, m.shares = query, true
 	return m, nil
 }
 
@@ -156,12 +171,13 @@ func (m *Member) Close() error {
 	if m.own != nil {
 		errs = append(errs, m.own.Close())
 	}
+	m.rejoin()
 	if m.alone != nil {
 		errs = append(errs, m.alone.Close())
 	}
 	g := m.group
 	g.mu.Lock()
-	if f := g.flows[m.query]; m.query != "" && f != nil {
+	if f := g.flows[m.query]; m.shares && f != nil {
 		if f.members--; f.members == 0 {
 			delete(g.flows, m.query)
 		}
@@ -189,7 +205,11 @@ func (m *Member) Close() error {
 }
 
 // Read is store.Source's.
-func (m *Member) Read(ctx context.Context, from core.Position, n int) ([]store.Record, core.Position, error) {
+func (m *Member) Read(ctx context.Context, from core.Position, n int) (records []store.Record, to core.Position, err error) {
+	defer func() { m.batch = fmt.Sprintf("%q %q", position(from), position(to)) }()
+	if m.group.interval > 0 {
+		return m.readWindow(ctx, from, n)
+	}
 	records, to, here, err := m.group.at(from).read(ctx, from, n)
 	if here {
 		if m.own != nil {
@@ -206,9 +226,11 @@ func (m *Member) Read(ctx context.Context, from core.Position, n int) ([]store.R
 		records, to, err = m.own.Read(ctx, from, n)
 		m.Own += uint64(len(records))
 	}
-	m.batch = fmt.Sprintf("%q %q", position(from), position(to))
 	return records, to, err
 }
+
+// Part says that what was read last is not all of its interval's.
+func (m *Member) Part() bool { return m.part }
 
 func position(p core.Position) string { return fmt.Sprintf("%q %d %q", p.Epoch, p.Seq, p.Sub) }
 
@@ -218,21 +240,35 @@ func (g *group) at(from core.Position) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.session == nil || g.session.barren() {
-		g.session = newSession(from)
+		g.session = newSession(from, g.interval)
 	}
-	g.session.start(g.open, g.interval, g.most)
+	g.session.start(g.open, g.most)
 	return g.session
 }
 
-// Run makes rows of the records that were read last. They are others' rows, too: nobody may change
-// them.
-func (m *Member) Run(ctx context.Context, records []store.Record) (rows []store.Row, err error) {
-	if m.query == "" {
-		return store.Rows(records), nil
+// chunk is how many records are read from the source at once.
+func (g *group) chunk() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.most
+}
+
+// Run makes rows of the records that were read last, and of what the flow has kept the next table.
+// They are others' rows, too: nobody may change them.
+func (m *Member) Run(ctx context.Context, records []store.Record, was core.Table) (rows []store.Row, next core.Table,
+	err error) {
+	switch {
+	case m.query == "":
+		return store.Rows(records), "", nil
+	case m.alone != nil:
+		return m.alone.RunStateful(ctx, records, was)
 	}
-	if m.alone != nil {
-		return m.alone.Run(ctx, records)
-	}
+	rows, err = m.shared(ctx, records)
+	return rows, "", err
+}
+
+// shared runs a flow without a state.
+func (m *Member) shared(ctx context.Context, records []store.Record) (rows []store.Row, err error) {
 	g := m.group
 	g.mu.Lock()
 	f := g.flows[m.query]

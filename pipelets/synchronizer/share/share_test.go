@@ -88,7 +88,7 @@ func follow(ctx context.Context, m *Member, from core.Position, most int, each f
 			return from, fmt.Errorf("record %d behind %v is %d", i, from, r.Version)
 		}
 	}
-	rows, err := m.Run(ctx, records)
+	rows, _, err := m.Run(ctx, records, "")
 	if err != nil {
 		return from, err
 	}
@@ -122,7 +122,7 @@ func TestEachOnce(t *testing.T) {
 			for at.Seq < records {
 				var err error
 				if m == nil {
-					if m, err = groups.Join(t.Context(), "k", 0, query, 100, l.open); err != nil {
+					if m, err = groups.Join(t.Context(), "k", 0, query, "", 100, l.open); err != nil {
 						t.Error(err)
 						return
 					}
@@ -193,7 +193,7 @@ func TestOnce(t *testing.T) {
 	for w := range members {
 		query := fmt.Sprintf("SELECT key, %d AS value FROM src", w%4)
 		var err error
-		if members[w], err = groups.Join(t.Context(), "k", 0, query, 100, l.open); err != nil {
+		if members[w], err = groups.Join(t.Context(), "k", 0, query, "", 100, l.open); err != nil {
 			t.Fatal(err)
 		}
 		defer members[w].Close()
@@ -238,7 +238,7 @@ func TestSlow(t *testing.T) {
 	l.value = string(make([]byte, 10<<10))
 	groups := New()
 	join := func() *Member {
-		m, err := groups.Join(t.Context(), "k", 0, "", 100, l.open)
+		m, err := groups.Join(t.Context(), "k", 0, "", "", 100, l.open)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -296,7 +296,7 @@ func TestSlowFlow(t *testing.T) {
 	l := newLog()
 	groups := New()
 	join := func(query string) *Member {
-		m, err := groups.Join(t.Context(), "k", 0, query, 100, l.open)
+		m, err := groups.Join(t.Context(), "k", 0, query, "", 100, l.open)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +340,7 @@ func TestRefused(t *testing.T) {
 	groups := New()
 	open := func() (store.Source, error) { return &picky{cursor{l}}, nil }
 	join := func() *Member {
-		m, err := groups.Join(t.Context(), "k", 0, "", 100, open)
+		m, err := groups.Join(t.Context(), "k", 0, "", "", 100, open)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -368,41 +368,4 @@ func (p *picky) Read(ctx context.Context, from core.Position, most int) ([]store
 		return nil, from, core.Errorf(core.Refused, "another cluster")
 	}
 	return p.cursor.Read(ctx, from, most)
-}
-
-// With an interval, batches are that far apart, but for those that are full.
-func TestInterval(t *testing.T) {
-	l := newLog()
-	m, err := New().Join(t.Context(), "k", 200*time.Millisecond, "", 100, l.open)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	l.grow(250)
-	var at core.Position
-	var when []time.Duration
-	begin := time.Now()
-	for at.Seq < 280 {
-		before := at
-		if at, err = follow(t.Context(), m, at, 100, func(uint64) {}); err != nil {
-			t.Fatal(err)
-		}
-		if at != before {
-			when = append(when, time.Since(begin))
-			if at.Seq >= 250 {
-				l.grow(10)
-				time.Sleep(20 * time.Millisecond)
-				l.grow(5)
-			}
-		}
-	}
-	// 100, 100, 50 | 15 | 15
-	if len(when) < 4 || len(when) > 5 || when[0] > 150*time.Millisecond {
-		t.Fatalf("batches at %v", when)
-	}
-	for i := len(when) - 2; i < len(when); i++ {
-		if d := when[i] - when[i-1]; d < 120*time.Millisecond || d > 600*time.Millisecond {
-			t.Errorf("batches at %v", when)
-		}
-	}
 }

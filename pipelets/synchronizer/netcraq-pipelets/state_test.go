@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+// A flow's state is a running count and sum of numbered records. Workers and servers are killed at
+// random: in each file of Parquet, and in the etcd, it is what the records up to some one make, as
+// if nobody had been killed.
+func TestKillState(t *testing.T) {
+	from, to := newServer(t), newServer(t)
+	lake := t.TempDir()
+	w := newWorkers(t, file(t, head+`
+  interval: 0.1
+  state: |
+    SELECT 'n' AS key, count(*) + coalesce((SELECT value::BIGINT FROM state WHERE key = 'n'), 0) AS value FROM src
+    UNION ALL
+    SELECT 'sum', coalesce(sum(value::BIGINT), 0) + coalesce((SELECT value::BIGINT FROM state WHERE key = 'sum'), 0) FROM src
+  flow: |
+    SELECT 'total' AS key, (SELECT value FROM state WHERE key = 'n') || ' ' || (SELECT value FROM state WHERE key = 'sum')
+      || ' ' || (SELECT count(*) FROM src) AS value
+  src: [{etcd: {endpoints: [%q], prefix: load/}}]
+  dst: [{etcd: {endpoints: [%q], prefix: out/}}, {parquet: {path: %q}}]
+`, "p1", from.Endpoint, to.Endpoint, lake))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	numbered := make(chan int, 1)
+	go func() { numbered <- number(ctx, from, "load/") }()
+	killed := torment(t, []*workers{w}, []*etcdServer{from, to})
+	cancel()
+	n := <-numbered
+	want := fmt.Sprintf("%d %d ", n, n*(n-1)/2)
+	poll.Nil(t, time.Minute, "the etcd's total", func() error {
+		c, done := context.WithTimeout(t.Context(), 5*time.Second)
+		defer done()
+		r, err := to.Client.Get(c, "out/total")
+		if err == nil && (len(r.Kvs) == 0 || !strings.HasPrefix(string(r.Kvs[0].Value), want)) {
+			err = fmt.Errorf("%v, want %s", r.Kvs, want)
+		}
+		return err
+	}, w.out.String)
+	files := 0
+	poll.Nil(t, time.Minute, "Parquet's totals", func() error {
+		db, err := sql.Open("duckdb", "")
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		rows, err := db.Query(fmt.Sprintf(`SELECT value FROM read_parquet('%s/**/*.parquet', filename = true) ORDER BY filename`,
+			lake))
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		last := 0
+		for files = 0; rows.Next(); files++ {
+			var text string
+			if err := rows.Scan(&text); err != nil {
+				return err
+			}
+			var count, sum, window int
+			if _, err := fmt.Sscan(text, &count, &sum, &window); err != nil {
+				t.Fatal(err)
+			}
+			if count != last+window || sum != count*(count-1)/2 {
+				t.Fatalf("file %d says %s behind %d records: the sum is to be %d", files, text, last, count*(count-1)/2)
+			}
+			last = count
+		}
+		if last != n {
+			return fmt.Errorf("%d records are counted, there are %d", last, n)
+		}
+		return rows.Err()
+	}, w.out.String)
+	t.Logf("%d records in %d windows; workers killed %d times, servers %d", n, files, w.kills, killed)
+	if w.kills == 0 || killed == 0 || files < 10 {
+		t.Error("too little happened")
+	}
+}
+
+// What a pipelet's state may not be is said before it begins, and one that grows too large stops
+// the pipelet, with its condition, until the SELECT is put right. Nothing is lost.
+func TestStateTooLarge(t *testing.T) {
+	from, to := newServer(t), newServer(t)
+	text := func(state string) string {
+		return fmt.Sprintf(head+`
+  state: %s
+  flow: SELECT 'n' AS key, count(*) AS value FROM state
+  src: [{etcd: {endpoints: [%q], prefix: load/}}]
+  dst: [{etcd: {endpoints: [%q], prefix: out/}}]
+`, "p1", state, from.Endpoint, to.Endpoint)
+	}
+	put := func(key string, size int) {
+		t.Helper()
+		if _, err := from.Client.Put(t.Context(), "load/"+key, strings.Repeat("x", size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(want string) {
+		t.Helper()
+		poll.Nil(t, 30*time.Second, "out/n is "+want, func() error {
+			r, err := to.Client.Get(t.Context(), "out/n")
+			if err == nil && (len(r.Kvs) != 1 || string(r.Kvs[0].Value) != want) {
+				err = fmt.Errorf("%v", r.Kvs)
+			}
+			return err
+		})
+	}
+	w := newWorkers(t, file(t, "%s", text("SELECT key, value FROM state UNION ALL SELECT key, value FROM src")))
+	w.settle()
+	for i := range 3 {
+		put(fmt.Sprint(i), 20000)
+		is(strconv.Itoa(i + 1))
+	}
+	put("3", 20000)
+	poll.Until(t, 30*time.Second, "the condition", func() bool {
+		return strings.Contains(w.out.String(), "reason=FlowFails") && strings.Contains(w.out.String(), "65536 bytes")
+	})
+	is("3")
+	// A worker that leaves out what is not needed goes on where the other one stopped.
+	w.running[0].Process.Kill()
+	w.running[0].Wait()
+	w.running = nil
+	w.file = file(t, "%s", text("SELECT key, left(value, 10) AS value FROM (SELECT key, value FROM state UNION ALL SELECT key, value FROM src)"))
+	w.settle()
+	is("4")
+	r, err := to.Client.Get(t.Context(), "netcraq.io/pipelets/default/p1/", clientv3.WithPrefix())
+	if err != nil || len(r.Kvs) != 1 {
+		t.Fatal(r, err)
+	}
+	var state struct{ Table map[string]string }
+	if err := json.Unmarshal(r.Kvs[0].Value, &state); err != nil || len(state.Table) != 4 || state.Table["3"] != strings.Repeat("x", 10) {
+		t.Errorf("the destination has %s, %v", r.Kvs[0].Value, err)
+	}
+}

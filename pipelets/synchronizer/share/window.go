@@ -1,0 +1,217 @@
+package share
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+)
+
+// With an interval, what comes between two ticks is a window, and one batch. Ticks are at the
+// multiples of the interval since 1970, so all workers have the same ones, and one that is started
+// again does not put its window off.
+const (
+	// WindowRecords and windowBytes, of keys and values, bound a window. What is more is another
+	// part of it, which follows at once.
+	WindowRecords = 10000
+	windowBytes   = 4 << 20
+)
+
+// end is that of a batch in the ring.
+type end struct {
+	number   uint64 // of the record behind it
+	position core.Position
+	// tick is the one with which it has ended. full: it has not ended with one, but is as large as
+	// a batch may be. It is taken at once.
+	tick int64
+	full bool
+}
+
+// window gathers what a session reads until the next tick.
+type window struct {
+	s     *session
+	mu    sync.Mutex
+	all   []store.Record
+	to    core.Position
+	bytes int
+	timer *time.Timer // runs while there are records
+	over  bool
+}
+
+func newWindow(s *session) *window { return &window{s: s} }
+
+// take adds records that were read, up to a position.
+func (w *window) take(records []store.Record, to core.Position) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	bytes := 0
+	for _, r := range records {
+		bytes += size(r)
+	}
+	if len(w.all) > 0 && (len(w.all)+len(records) > WindowRecords || w.bytes+bytes > windowBytes) {
+		w.flush(end{full: true})
+	}
+	w.all, w.to, w.bytes = append(w.all, records...), to, w.bytes+bytes
+	if w.timer == nil {
+		tick, in := nextTick(time.Now(), w.s.interval)
+		w.timer = time.AfterFunc(in, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.timer = nil
+			if len(w.all) > 0 && !w.over {
+				w.flush(end{tick: tick})
+			}
+		})
+	}
+}
+
+// flush puts the window into the ring. The caller has the lock.
+func (w *window) flush(e end) {
+	e.position = w.to
+	w.s.add(w.all, e)
+	w.all, w.bytes = nil, 0
+}
+
+// close lets go of what was gathered: whoever reads on begins where the ring ends.
+func (w *window) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over = true; w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// nextTick is the next tick's number, and how long it is until then.
+func nextTick(now time.Time, interval time.Duration) (int64, time.Duration) {
+	n := now.UnixNano()/int64(interval) + 1
+	return n, time.Duration(n*int64(interval) - now.UnixNano())
+}
+
+// next gives the batch behind a position, and says whether the session has that. Of batches that
+// end with a tick up to last it gives no more than what comes after it: the rest of a window of
+// which the worker had its part comes with the next one, so that there is one with each tick.
+func (s *session) next(ctx context.Context, from core.Position, last int64) (_ []store.Record, e end, here bool, err error) {
+	for {
+		s.mu.Lock()
+		changed := s.changed
+		at, ok := s.after[from]
+		i := slices.IndexFunc(s.ends, func(e end) bool { return e.number > at && (e.full || e.tick > last) })
+		switch {
+		case ok && i >= 0:
+			e := s.ends[i]
+			out := s.records[at-s.first : e.number-s.first : e.number-s.first]
+			if e.number > s.taken {
+				s.taken = e.number
+				s.change()
+			}
+			s.mu.Unlock()
+			return out, e, true, nil
+		case s.err != nil:
+			defer s.mu.Unlock()
+			return nil, end{}, true, s.err
+		}
+		s.mu.Unlock()
+		if !ok {
+			return nil, end{}, false, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, end{}, true, nil
+		}
+	}
+}
+
+// windows are a member's.
+type windows struct {
+	tick int64    // with which the last one ended that was written
+	cut  bool     // ... or it has not ended yet: what follows is a part of it
+	own  *session // reads for this worker, while the group has not what it needs
+	// What is kept of the one that was read last: it may be written in parts, and tried again.
+	from    core.Position
+	records []store.Record
+	end     end
+}
+
+// behind has what is left of the window that was read last behind a position, and says whether the
+// position is in it.
+func (w *windows) behind(from core.Position) ([]store.Record, bool) {
+	if len(w.records) == 0 {
+		return nil, false
+	}
+	if from == w.from {
+		return w.records, true
+	}
+	for i := len(w.records) - 1; i >= 0; i-- {
+		if w.records[i].At == from {
+			return w.records[i+1:], true
+		}
+	}
+	return nil, false
+}
+
+// readWindow is Read where there is an interval: it gives a whole window, if that has no more
+// records than n.
+func (m *Member) readWindow(ctx context.Context, from core.Position, n int) (out []store.Record, to core.Position, err error) {
+	w := &m.windows
+	left, in := w.behind(from)
+	switch {
+	case in && len(left) == 0: // it was written
+		if w.cut = w.end.full; !w.cut {
+			w.tick = w.end.tick
+		}
+		w.records = nil
+	case !in && len(w.records) > 0: // the worker is somewhere else now
+		w.records, w.cut = nil, false
+	}
+	if len(left) == 0 {
+		if left, err = m.nextWindow(ctx, from); err != nil || len(left) == 0 {
+			return nil, from, err
+		}
+	}
+	out = left[:min(n, len(left)):min(n, len(left))]
+	m.part = m.query != "" && (w.cut || w.end.full || len(out) < len(w.records))
+	return out, out[len(out)-1].At, nil
+}
+
+// nextWindow reads the window behind a position, from what the group has or, where it has not that
+// position, for this worker alone.
+func (m *Member) nextWindow(ctx context.Context, from core.Position) ([]store.Record, error) {
+	w := &m.windows
+	records, e, here, err := m.group.at(from).next(ctx, from, w.tick)
+	if here {
+		m.rejoin()
+	} else {
+		if w.own == nil || !w.own.has(from) {
+			m.rejoin()
+			w.own = newSession(from, m.group.interval)
+		}
+		w.own.start(m.group.open, m.group.chunk())
+		records, e, _, err = w.own.next(ctx, from, w.tick)
+		m.Own += uint64(len(records))
+	}
+	if err != nil || len(records) == 0 {
+		return nil, err
+	}
+	w.from, w.records, w.end = from, records, e
+	return records, nil
+}
+
+// rejoin ends the session for this worker alone, if there is one.
+func (m *Member) rejoin() {
+	if w := &m.windows; w.own != nil {
+		w.own.stop()
+		w.own = nil
+	}
+}
+
+// has says whether a position is in the session.
+func (s *session) has(from core.Position) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.after[from]
+	return ok
+}
