@@ -77,7 +77,8 @@ func fault(err error, what string) error {
 	switch code := status.Code(err); {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return core.Errorf(core.Refused, "%s: the etcd's disk quota is used up: %w", what, err)
-	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge):
+	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge),
+		code == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max"): // the client says so itself
 		kind = core.TooLarge
 	case code == codes.PermissionDenied, code == codes.Unauthenticated, code == codes.InvalidArgument,
 		errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrAuthFailed),

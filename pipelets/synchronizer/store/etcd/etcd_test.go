@@ -1,0 +1,179 @@
+package etcd_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	api "github.com/netcraq/netcraq/api/pipelet"
+	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"
+)
+
+func start(t *testing.T, cfg embedded.Config) (string, *clientv3.Client) {
+	t.Helper()
+	if cfg.DataDir == "" {
+		cfg.DataDir = t.TempDir()
+	}
+	cfg.LogLevel = "fatal"
+	s, err := embedded.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return s.Endpoint(), c
+}
+
+func sink(t *testing.T, endpoint string) *etcd.Sink {
+	t.Helper()
+	s, err := etcd.NewSink(api.Etcd{Endpoints: []string{endpoint}, Prefix: "out/"}, nil, "default/p/x", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func state(n uint64) core.State {
+	return core.State{Position: core.Position{Epoch: "e", Seq: n}, Rows: n}
+}
+
+func rows(n, size int) (all []store.Row) {
+	for i := range n {
+		all = append(all, store.Row{Key: fmt.Sprint(i), Value: []byte(strings.Repeat("x", size))})
+	}
+	return all
+}
+
+// More rows, or more bytes, than a transaction takes are told to be too many; one that takes too
+// many by itself, too. Nothing of them is written.
+func TestTooLarge(t *testing.T) {
+	endpoint, c := start(t, embedded.Config{})
+	s := sink(t, endpoint)
+	if _, err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, batch := range [][]store.Row{rows(128, 1), rows(100, 20<<10), rows(100, 30<<10), rows(1, 3<<20)} {
+		err := s.Commit(t.Context(), state(0), state(1), batch)
+		if core.KindOf(err) != core.TooLarge {
+			t.Errorf("%d rows of %d bytes: %v", len(batch), len(batch[0].Value), err)
+		}
+	}
+	if r, err := c.Get(t.Context(), "", clientv3.WithPrefix()); err != nil || len(r.Kvs) > 0 {
+		t.Errorf("%v, %v", r, err)
+	}
+	if err := s.Commit(t.Context(), state(0), state(1), rows(127, 10)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A disk quota that is used up is said, and it goes on when there is room.
+func TestFullDisk(t *testing.T) {
+	endpoint, c := start(t, embedded.Config{Adjust: func(c *embed.Config) { c.QuotaBackendBytes = 4 << 20 }})
+	s := sink(t, endpoint)
+	if _, err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	n := uint64(0)
+	for ; err == nil && n < 100; n++ {
+		err = s.Commit(t.Context(), state(n), state(n+1), rows(10, 50<<10))
+	}
+	n--
+	if core.KindOf(err) != core.Refused || !strings.Contains(err.Error(), "disk quota is used up") {
+		t.Fatalf("after %d: %v", n, err)
+	}
+	// The transaction with which the quota is used up is done, and refused: whoever tries it again
+	// finds that the state is another one.
+	if err := s.Commit(t.Context(), state(n), state(n+1), nil); err == nil {
+		t.Error("a batch that was refused can be written twice")
+	}
+	got, err := s.Open(t.Context())
+	if err != nil || got != state(n) && got != state(n+1) {
+		t.Fatalf("%v, %v, want %v or the next one", got, err, state(n))
+	}
+	n = got.Rows
+	r, err := c.Get(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Compact(t.Context(), r.Header.Revision); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond) // what was compacted is let go of behind it
+	if _, err := c.Defragment(t.Context(), endpoint); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(t.Context(), state(n), state(n+1), rows(1, 10)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Who may not write is told so, and may be let in while it goes on.
+func TestRefused(t *testing.T) {
+	endpoint, c := start(t, embedded.Config{})
+	ctx := t.Context()
+	for _, err := range []error{
+		second(c.UserAdd(ctx, "root", "r")), second(c.UserGrantRole(ctx, "root", "root")),
+		second(c.UserAdd(ctx, "guest", "g")), second(c.RoleAdd(ctx, "guest")), second(c.UserGrantRole(ctx, "guest", "guest")),
+		second(c.RoleGrantPermission(ctx, "guest", etcd.StatePrefix, etcd.StatePrefix+"\xff", clientv3.PermissionType(clientv3.PermReadWrite))),
+		second(c.AuthEnable(ctx)),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	anonymous := sink(t, endpoint)
+	if _, err := anonymous.Open(ctx); core.KindOf(err) != core.Refused {
+		t.Errorf("without a name: %v", err)
+	}
+	guest, err := etcd.NewSink(api.Etcd{Endpoints: []string{endpoint}, Prefix: "out/", Secret: "s"},
+		secrets{"username": []byte("guest"), "password": []byte("g")}, "default/p/x", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guest.Close()
+	if _, err := guest.Open(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := guest.Commit(ctx, state(0), state(1), rows(1, 1)); core.KindOf(err) != core.Refused ||
+		!strings.Contains(err.Error(), "permission denied") {
+		t.Errorf("a guest: %v", err)
+	}
+	root, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Username: "root", Password: "r", Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if _, err := root.RoleGrantPermission(ctx, "guest", "out/", "out0", clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := guest.Open(ctx); err != nil || got != (core.State{}) {
+		t.Fatal(got, err)
+	}
+	if err := guest.Commit(ctx, state(0), state(1), rows(1, 1)); err != nil {
+		t.Error(err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+type secrets map[string][]byte
+
+func (s secrets) Read(context.Context, string) (map[string][]byte, error) { return s, nil }
