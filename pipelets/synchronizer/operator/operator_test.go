@@ -20,9 +20,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	admissionregistration "k8s.io/api/admissionregistration/v1"
+	coordination "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	api "github.com/netcraq/netcraq/api/pipelet"
@@ -40,14 +42,15 @@ const namespace = "netcraq-pipelets"
 // than those give it.
 type world struct {
 	*kubetest.Server
-	t       *testing.T
-	admin   client.Client
-	own     client.Client // as the operator
-	lake    string
-	webhook string // HOST:PORT
-	metrics string
-	log     *syncbuffer.Buffer
-	stop    func()
+	t        *testing.T
+	admin    client.Client
+	own      client.Client // as the operator
+	operator *rest.Config  // ... too
+	lake     string
+	webhook  string // HOST:PORT
+	metrics  string
+	log      *syncbuffer.Buffer
+	stop     func()
 }
 
 func must(t *testing.T, err error) {
@@ -71,7 +74,8 @@ func newWorld(t *testing.T) *world {
 	token := w.Token(t, namespace, "netcraq-pipelets", "n1")
 	w.admin, err = client.New(w.Config, client.Options{Scheme: scheme})
 	must(t, err)
-	w.own, err = client.New(w.As(token), client.Options{Scheme: scheme})
+	w.operator = w.As(token)
+	w.own, err = client.New(w.operator, client.Options{Scheme: scheme})
 	must(t, err)
 	// There is nobody here who carries out Services.
 	var hooks admissionregistration.ValidatingWebhookConfiguration
@@ -276,6 +280,83 @@ func TestLife(t *testing.T) {
 	has(t, dest, "p1/f", "6")
 	has(t, dest, "p1/a", "1")
 	w.stop()
+}
+
+// Replicas share the Pipelets, those with one source together. One that ends gives its own back at
+// once, and they go on elsewhere.
+func TestReplicas(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	from, source := etcd(t)
+	to, dest := etcd(t)
+	second := w.replica("r2")
+	defer second()
+	for i := range 4 {
+		p := pipelet(fmt.Sprint("p", i), from, to, "")
+		p.Spec.Src[0].Etcd.Prefix = fmt.Sprintf("load%d/", i/2) // p0 and p1, p2 and p3
+		must(t, w.admin.Create(ctx, p))
+	}
+	assigned := func() (all string) {
+		list, err := operator.List(ctx, w.Config)
+		must(t, err)
+		for _, p := range list {
+			all += p.Status.Assigned + " "
+		}
+		return all
+	}
+	poll.Until(t, 30*time.Second, "both have a part", func() bool {
+		got := assigned()
+		return got == "r1 r1 r2 r2 " || got == "r2 r2 r1 r1 "
+	}, assigned)
+	put := func(value string) {
+		t.Helper()
+		for i := range 2 {
+			if _, err := source.Put(ctx, fmt.Sprintf("load%d/a", i), value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 4 {
+			has(t, dest, fmt.Sprintf("p%d/a", i), value)
+		}
+	}
+	put("1")
+	for i := range 4 {
+		w.is(fmt.Sprint("p", i), api.Running, "")
+	}
+	if table := w.Kubectl(t, kubetest.Options{}, "get", "pl", "-o", "wide"); !strings.Contains(table, "REPLICA") ||
+		!strings.Contains(table, "r1") || !strings.Contains(table, "r2") {
+		t.Errorf("kubectl get pl -o wide says\n%s", table)
+	}
+	begin := time.Now()
+	second()
+	poll.Until(t, 30*time.Second, "the other one has all", func() bool { return assigned() == "r1 r1 r1 r1 " }, assigned)
+	if d := time.Since(begin); d > 12*time.Second { // less than a Lease takes to run out
+		t.Errorf("what was given back was taken after %v", d)
+	}
+	put("2")
+	var leases coordination.LeaseList
+	if err := w.own.List(ctx, &leases); !apierrors.IsForbidden(err) {
+		t.Errorf("all namespaces' Leases: %v", err)
+	}
+}
+
+// replica starts another operator; the function ends it.
+func (w *world) replica(name string) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- operator.Run(ctx, operator.Options{Config: w.operator, Namespace: namespace, Replica: name, Lake: w.lake,
+			Metrics: "0", Health: "0", Log: slog.New(slog.NewTextHandler(w.log, nil))})
+	}()
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				w.t.Errorf("the operator %s: %v", name, err)
+			}
+		})
+	}
 }
 
 // The operator reads a Secret that it was granted, and no other; what it needs is said.
