@@ -117,7 +117,7 @@ type Worker struct {
 
 // Spec is what is asked for.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.state) || has(self.flow)",message="a state is what a flow keeps, and there is no flow"
+// +kubebuilder:validation:XValidation:rule="has(self.flow)||!has(self.state)",message="no flow"
 type Spec struct {
 	// Src is where records come from. Each goes to each destination.
 	// +kubebuilder:validation:MinItems=1
@@ -134,7 +134,7 @@ type Spec struct {
 	// sees. It is kept in the destination.
 	// +kubebuilder:validation:MaxLength=16384
 	State string `json:"state,omitempty"`
-	// Interval is how long a window is, in seconds: what comes in it is one batch. 0: as records come.
+	// Interval is how long a window is, in seconds: what comes in it is one batch. 0: as they come.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	Interval float64 `json:"interval,omitempty"`

@@ -20,8 +20,8 @@ const MaxTable = 64 << 10
 const stateTable = "CREATE OR REPLACE TABLE state (key VARCHAR NOT NULL, value VARCHAR NOT NULL)"
 
 // CompileStateful checks two SELECTs and gives them an engine of their own: nobody else sees the
-// table state. state makes, of the tables src and state, the next table state, with the columns key
-// and value; a row whose value is NULL is left out. query is a flow's, over src and that next table.
+// table state. state makes, of the tables src and state, the next table state, with columns key
+// and value; a row whose value is NULL is left out. query is a flow's, over src and the next table.
 func CompileStateful(ctx context.Context, query, state string) (_ *Flow, err error) {
 	if state = trim(state); state == "" {
 		return Compile(ctx, query)

@@ -51,7 +51,8 @@ func TestState(t *testing.T) {
 	if table != `{"x":"3","y":"12"}` {
 		t.Errorf("the table is %s", table)
 	}
-	if _, _, err := f.RunStateful(t.Context(), []store.Record{{Value: []byte(`{"k":"x","n":"z"}`)}}, table); core.KindOf(err) != core.Wrong ||
+	odd := []store.Record{{Value: []byte(`{"k":"x","n":"z"}`)}}
+	if _, _, err := f.RunStateful(t.Context(), odd, table); core.KindOf(err) != core.Wrong ||
 		!strings.Contains(err.Error(), "the state: ") {
 		t.Errorf("a record that it cannot work with: %v", err)
 	}

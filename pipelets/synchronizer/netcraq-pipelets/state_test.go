@@ -132,7 +132,8 @@ func TestStateTooLarge(t *testing.T) {
 	w.running[0].Process.Kill()
 	w.running[0].Wait()
 	w.running = nil
-	w.file = file(t, "%s", text("SELECT key, left(value, 10) AS value FROM (SELECT key, value FROM state UNION ALL SELECT key, value FROM src)"))
+	w.file = file(t, "%s", text("SELECT key, left(value, 10) AS value "+
+		"FROM (SELECT key, value FROM state UNION ALL SELECT key, value FROM src)"))
 	w.settle()
 	is("4")
 	r, err := to.Client.Get(t.Context(), "netcraq.io/pipelets/default/p1/", clientv3.WithPrefix())
@@ -140,7 +141,8 @@ func TestStateTooLarge(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	var state struct{ Table map[string]string }
-	if err := json.Unmarshal(r.Kvs[0].Value, &state); err != nil || len(state.Table) != 4 || state.Table["3"] != strings.Repeat("x", 10) {
+	if err := json.Unmarshal(r.Kvs[0].Value, &state); err != nil || len(state.Table) != 4 ||
+		state.Table["3"] != strings.Repeat("x", 10) {
 		t.Errorf("the destination has %s, %v", r.Kvs[0].Value, err)
 	}
 }

@@ -92,6 +92,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	config := rest.CopyConfig(o.Config)
 	config.QPS, config.Burst = requests, 2*requests
+	ours := klabels.Set{leaseLabel: "true"}.AsSelector()
 	lease, renew, retry := leaseFor, renewFor, renewRetry
 	options := manager.Options{
 		Scheme:                        scheme,
@@ -105,7 +106,7 @@ func Run(ctx context.Context, o Options) error {
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{},
 			&admissionregistration.ValidatingWebhookConfiguration{}}}},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&coordination.Lease{}: {
-			Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: klabels.Set{leaseLabel: "true"}.AsSelector()}}}}},
+			Namespaces: map[string]cache.Config{o.Namespace: {LabelSelector: ours}}}}},
 	}
 	if o.WebhookPort > 0 {
 		options.WebhookServer = webhook.NewServer(webhook.Options{Port: o.WebhookPort, CertDir: o.CertDir})
@@ -146,7 +147,8 @@ func Run(ctx context.Context, o Options) error {
 	r.runner = run.NewRunner(cfg)
 	m.end = r.runner.Close
 	p := &planner{client: mgr.GetClient(), members: m, alone: o.Alone, log: o.Log}
-	if err := errors.Join(m.watch(ctx), mgr.Add(m), p.setup(mgr), r.setup(mgr), mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("webhook", ready)); err != nil {
+	if err := errors.Join(m.watch(ctx), mgr.Add(m), p.setup(mgr), r.setup(mgr),
+		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("webhook", ready)); err != nil {
 		return err
 	}
 	defer r.runner.Close()

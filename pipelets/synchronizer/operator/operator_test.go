@@ -197,6 +197,10 @@ func TestLife(t *testing.T) {
 		{func(p *api.Pipelet) { p.Spec.Dst[0].Etcd.Endpoints = []string{"x"} }, "spec.dst[0]"},
 		{func(p *api.Pipelet) { p.Spec.Dst = nil }, "spec.dst"},
 		{func(p *api.Pipelet) { p.Spec.Interval = -1 }, "spec.interval"},
+		{func(p *api.Pipelet) { p.Spec.State = "SELECT key, value FROM src" }, "no flow"},
+		{func(p *api.Pipelet) {
+			p.Spec.Flow, p.Spec.State = "SELECT key, value FROM state", "SELECT key,\n valu AS value FROM state"
+		}, "the state: the flow: Binder Error"},
 		{func(p *api.Pipelet) { p.Spec.Dst[0].Parquet = &api.Parquet{Path: w.lake + "/default"} }, "spec.dst"},
 		{func(p *api.Pipelet) { p.Spec.Dst = []api.Store{{Parquet: &api.Parquet{Path: "/etc"}}} }, w.lake + "/default"},
 		{func(p *api.Pipelet) {
@@ -329,7 +333,8 @@ func TestReplicas(t *testing.T) {
 	}
 	begin := time.Now()
 	second()
-	poll.Until(t, 30*time.Second, "the other one has all", func() bool { return assigned() == "r1 r1 r1 r1 " }, assigned)
+	all := func() bool { return assigned() == "r1 r1 r1 r1 " }
+	poll.Until(t, 30*time.Second, "the other one has all", all, assigned)
 	if d := time.Since(begin); d > 12*time.Second { // less than a Lease takes to run out
 		t.Errorf("what was given back was taken after %v", d)
 	}
@@ -345,8 +350,8 @@ func (w *world) replica(name string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- operator.Run(ctx, operator.Options{Config: w.operator, Namespace: namespace, Replica: name, Lake: w.lake,
-			Metrics: "0", Health: "0", Log: slog.New(slog.NewTextHandler(w.log, nil))})
+		done <- operator.Run(ctx, operator.Options{Config: w.operator, Namespace: namespace, Replica: name,
+			Lake: w.lake, Metrics: "0", Health: "0", Log: slog.New(slog.NewTextHandler(w.log, nil))})
 	}()
 	var once sync.Once
 	return func() {

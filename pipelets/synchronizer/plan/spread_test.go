@@ -34,7 +34,7 @@ func many(n int) (all []api.Pipelet) {
 	return all
 }
 
-// Replicas that come get their share, those of one that goes are taken over, and nothing else moves.
+// Replicas that come get their share, one that goes is taken over from, and nothing else moves.
 func TestSpread(t *testing.T) {
 	all := many(12)
 	step := func(want string, moves int, replicas ...string) {

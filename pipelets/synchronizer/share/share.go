@@ -205,7 +205,8 @@ func (m *Member) Close() error {
 }
 
 // Read is store.Source's.
-func (m *Member) Read(ctx context.Context, from core.Position, n int) (records []store.Record, to core.Position, err error) {
+func (m *Member) Read(ctx context.Context, from core.Position, n int) (records []store.Record, to core.Position,
+	err error) {
 	defer func() { m.batch = fmt.Sprintf("%q %q", position(from), position(to)) }()
 	if m.group.interval > 0 {
 		return m.readWindow(ctx, from, n)

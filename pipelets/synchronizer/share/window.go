@@ -93,7 +93,8 @@ func nextTick(now time.Time, interval time.Duration) (int64, time.Duration) {
 // next gives the batch behind a position, and says whether the session has that. Of batches that
 // end with a tick up to last it gives no more than what comes after it: the rest of a window of
 // which the worker had its part comes with the next one, so that there is one with each tick.
-func (s *session) next(ctx context.Context, from core.Position, last int64) (_ []store.Record, e end, here bool, err error) {
+func (s *session) next(ctx context.Context, from core.Position, last int64) (_ []store.Record, e end,
+	here bool, err error) {
 	for {
 		s.mu.Lock()
 		changed := s.changed
@@ -155,7 +156,8 @@ func (w *windows) behind(from core.Position) ([]store.Record, bool) {
 
 // readWindow is Read where there is an interval: it gives a whole window, if that has no more
 // records than n.
-func (m *Member) readWindow(ctx context.Context, from core.Position, n int) (out []store.Record, to core.Position, err error) {
+func (m *Member) readWindow(ctx context.Context, from core.Position, n int) (out []store.Record, to core.Position,
+	err error) {
 	w := &m.windows
 	left, in := w.behind(from)
 	switch {

@@ -125,6 +125,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+const readWrite = clientv3.PermissionType(clientv3.PermReadWrite)
+
 // Who may not write is told so, and may be let in while it goes on.
 func TestRefused(t *testing.T) {
 	endpoint, c := start(t, embedded.Config{})
@@ -132,7 +134,7 @@ func TestRefused(t *testing.T) {
 	for _, err := range []error{
 		second(c.UserAdd(ctx, "root", "r")), second(c.UserGrantRole(ctx, "root", "root")),
 		second(c.UserAdd(ctx, "guest", "g")), second(c.RoleAdd(ctx, "guest")), second(c.UserGrantRole(ctx, "guest", "guest")),
-		second(c.RoleGrantPermission(ctx, "guest", etcd.StatePrefix, etcd.StatePrefix+"\xff", clientv3.PermissionType(clientv3.PermReadWrite))),
+		second(c.RoleGrantPermission(ctx, "guest", etcd.StatePrefix, etcd.StatePrefix+"\xff", readWrite)),
 		second(c.AuthEnable(ctx)),
 	} {
 		if err != nil {
@@ -156,12 +158,13 @@ func TestRefused(t *testing.T) {
 		!strings.Contains(err.Error(), "permission denied") {
 		t.Errorf("a guest: %v", err)
 	}
-	root, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Username: "root", Password: "r", Logger: zap.NewNop()})
+	root, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Username: "root", Password: "r",
+		Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if _, err := root.RoleGrantPermission(ctx, "guest", "out/", "out0", clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
+	if _, err := root.RoleGrantPermission(ctx, "guest", "out/", "out0", readWrite); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := guest.Open(ctx); err != nil || got != (core.State{}) {
