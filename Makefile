@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python chart test-chart test-jetstream test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive overload gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python images images-check chart test-chart test-jetstream test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive overload gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -151,6 +151,18 @@ test-pipelets: deps ## build the synchronizer of pipelets, a module of its own t
 	@cd pipelets/synchronizer && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] && $(if $(filter go,$(GO)),go,$(abspath $(GO))) vet ./... && \
 	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) build -o $(CURDIR)/bin/ ./netcraq-pipelets && \
 	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -count 1 ./...
+
+# make images REGISTRY=registry.example/netcraq TAG=1.0 IMAGES=netcraq-agent ARCH=arm64
+REGISTRY ?= localhost/netcraq
+TAG      ?= dev
+IMAGES   ?=
+ARCH     ?=
+
+images: deps ## build the container images into out/images, each with its SBOM (REGISTRY= TAG= IMAGES= ARCH=)
+	@GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m images --registry "$(REGISTRY)" --tag "$(TAG)" --arch "$(ARCH)" $(IMAGES)
+
+images-check: deps ## build the images twice, and compare what comes out, byte for byte
+	@GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m images --registry "$(REGISTRY)" --tag "$(TAG)" --arch "$(ARCH)" --check $(IMAGES)
 
 # Helm and kustomize, which make test does not pay for: that compares hashes of the manifests with those that the chart came from.
 CHARTGEN := cd cni-plugin/deploy/chartgen && $(if $(filter go,$(GO)),go,$(abspath $(GO)))

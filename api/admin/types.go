@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -223,7 +224,35 @@ type Counters struct {
 	// p4src/include/events.p4, in lower case.
 	Events map[string]uint64 `json:"events"`
 	Slots  []SlotCounters    `json:"slots"` // the placed keys' slots, in their order
-	Ports  []Port            `json:"ports"`
+	// Chains are the sums of the slots, in the order of the chains' ids; with ?slots=0, in the
+	// place of Slots.
+	Chains []ChainCounters `json:"chains,omitempty"`
+	Ports  []Port          `json:"ports"`
+}
+
+// ChainCounters are the sums of a chain's slots at one switch, in packets.
+type ChainCounters struct {
+	ID       uint8  `json:"id"`
+	Reads    uint64 `json:"reads"`
+	Forwards uint64 `json:"forwards"`
+	Writes   uint64 `json:"writes"`
+}
+
+// ByChain sums the slots up by chain, in the order of their ids.
+func (c *Counters) ByChain() (out []ChainCounters) {
+	for _, s := range c.Slots {
+		id := uint8(s.KeyID >> 24)
+		i, found := slices.BinarySearchFunc(out, id, func(c ChainCounters, id uint8) int {
+			return int(c.ID) - int(id)
+		})
+		if !found {
+			out = slices.Insert(out, i, ChainCounters{ID: id})
+		}
+		out[i].Reads += s.Reads
+		out[i].Forwards += s.Forwards
+		out[i].Writes += s.Writes
+	}
+	return out
 }
 
 // SlotCounters are the three counters of one slot at one switch, in packets.

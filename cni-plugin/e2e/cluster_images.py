@@ -8,7 +8,8 @@ import shutil
 from pathlib import Path
 
 from e2e import settings
-from e2e.oci_archive import Image, ImageError, from_containerfile
+from images.archive import Image, ImageError, from_containerfile
+from images.build import containerfiles
 
 REGISTRY = "registry.k8s.io"
 """Where kubeadm says that its images come from. None is pulled: they are on the nodes before."""
@@ -49,11 +50,7 @@ def write(folder: Path, kubernetes: Path, own: Path) -> dict[str, Path]:
 
 def project() -> list[tuple[Path, str]]:
     """The project's Containerfiles, and the names by which the manifests call what they make."""
-    return [
-        (path, f"localhost/netcraq/{path.suffix.removeprefix('.')}:dev")
-        for folder in (DEPLOY, PIPELETS)
-        for path in sorted(folder.glob("Containerfile.*"))
-    ]
+    return [(path, f"localhost/netcraq/{name}:dev") for name, path in containerfiles().items()]
 
 
 def _kube_proxy(tag: str, kubernetes: Path) -> Image:

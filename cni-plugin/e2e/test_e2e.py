@@ -5,11 +5,8 @@ import json
 import re
 import subprocess
 import sys
-import tarfile
 
-import pytest
-
-from e2e import attacks, cluster_images, gateway, kubeadm, oci_archive, settings
+from e2e import attacks, cluster_images, gateway, kubeadm, settings
 from e2e.leaks import Traces
 
 METRICS = """\
@@ -31,57 +28,6 @@ def test_counts():
     assert found.key_reads == {'/registry/odd\\"name': 7}
     assert found.seconds == {"network_seconds_sum read": 0.003}
     assert (found - found).gets == 0
-
-
-def test_image(tmp_path):
-    program = tmp_path / "program"
-    program.write_bytes(b"\x7fELF")
-    wanted = oci_archive.Image("x.test/y:1", ["/program"], files={"program": program}, links={"/sbin/other": "program"})
-    wanted.write(tmp_path / "a.tar")
-    wanted.write(tmp_path / "b.tar")
-    assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
-    with tarfile.open(tmp_path / "a.tar") as archive:
-        manifest = json.load(archive.extractfile("manifest.json"))[0]
-        config = json.load(archive.extractfile(manifest["Config"]))
-        with tarfile.open(fileobj=archive.extractfile(manifest["Layers"][0])) as layer:
-            assert layer.extractfile("program").read() == b"\x7fELF"
-            assert layer.getmember("sbin/other").issym()
-    assert manifest["RepoTags"] == ["x.test/y:1"]
-    assert config["config"]["Entrypoint"] == ["/program"]
-
-
-def test_containerfiles(tmp_path):
-    names = (
-        "netcraq-agent",
-        "netcraqctl",
-        "netcraq-cni",
-        "loopback",
-        "host-local",
-        "portmap",
-        "bandwidth",
-        "etcd-monitor",
-        "netcraq-pipelets",
-    )
-    for name in names:
-        (tmp_path / name).write_bytes(name.encode())
-    found = {tag: oci_archive.from_containerfile(path, tag, tmp_path) for path, tag in cluster_images.project()}
-    assert set(found) == {
-        "localhost/netcraq/netcraq-agent:dev",
-        "localhost/netcraq/etcd-monitor:dev",
-        "localhost/netcraq/pipelets:dev",
-    }
-    assert found["localhost/netcraq/etcd-monitor:dev"].files == {
-        "usr/local/bin/etcd-monitor": tmp_path / "etcd-monitor"
-    }
-    for one in found.values():
-        assert one.entrypoint[0].lstrip("/") in one.files
-
-
-@pytest.mark.parametrize("line", ["RUN true", "COPY file /", "COPY --from=build /out/a /b"])
-def test_containerfile_not_understood(tmp_path, line):
-    (tmp_path / "Containerfile").write_text(f"FROM golang AS build\nRUN make\nFROM scratch\n{line}\n")
-    with pytest.raises(oci_archive.ImageError, match="understood"):
-        oci_archive.from_containerfile(tmp_path / "Containerfile", "x", tmp_path)
 
 
 def test_kubeadm():

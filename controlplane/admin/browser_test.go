@@ -73,6 +73,7 @@ func look[T any](ctx context.Context, t *testing.T, expression string) T {
 func TestPage(t *testing.T) {
 	f := func(x float64) *float64 { return &x }
 	const nasty = `/<img src=x onerror="document.title='taken'"><script>document.title='taken'</script>\xff`
+	const short = `/<img src=x onerror="document.ti…le='taken'</script>\xff`
 	b := &backend{events: []api.Event{{ID: 1, Type: "chain.ready", Chain: "main", Time: time.Now(),
 		Message: "all serve"}}, more: make(chan struct{})}
 	p := &places{shown: api.Placement{
@@ -94,7 +95,11 @@ func TestPage(t *testing.T) {
 				text, func() string { return fmt.Sprintf("%q", complaints()) })
 		}
 	}
-	shows("live, ", "main", "chain.ready", "all serve", nasty, "500", "score 497/s", "/cold", "worth a slot", "1235", "87.6 %", "42 µs", "1.2 ms", "http://127.0.0.1:9090")
+	shows("live, ", "main", "chain.ready", "all serve", short, "500", "score 497/s", "/cold", "worth a slot", "1235", "87.6 %", "42 µs", "1.2 ms", "http://127.0.0.1:9090")
+
+	if title := look[string](ctx, t, "document.querySelector('#placed .long').title"); title != nasty {
+		t.Errorf("the whole key is %q", title)
+	}
 
 	p.mu.Lock()
 	p.shown.Placed = append(p.shown.Placed, api.PlacementKey{Key: "/came/later", Chain: "main", Reads: f(3),

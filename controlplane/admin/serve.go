@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/controlplane/admin/page"
 )
 
 // What a server has for all who ask, together. It answers 503 beyond that, or lets connections
@@ -337,7 +338,7 @@ func local(r *http.Request) bool {
 
 // openPaths need no name: a kubelet, a Prometheus and other controllers ask for them, and the
 // page's files are in every copy of the program.
-var openPaths = []string{"/healthz", "/readyz", "/metrics", "/v1/alive", "/", "/page.js", "/page.css"}
+var openPaths = append([]string{"/healthz", "/readyz", "/metrics", "/v1/alive", "/"}, page.Paths()...)
 
 func refuse(w http.ResponseWriter, status int, code, format string, args ...any) {
 	e := api.Errorf(code, format, args...)

@@ -13,7 +13,7 @@
 //	PUT    /v1/watches                         GET    /v1/placement
 //	POST   /v1/sessions                        GET    /v1/placement/why
 //	GET    /                                   PUT    /v1/placement/rules
-//	GET    /page.js  /page.css                 POST   /v1/placement/evictions
+//	GET    /page.js and its like               POST   /v1/placement/evictions
 //
 // The first is a page for people, which shows the rest (package page).
 //
@@ -120,7 +120,7 @@ func handler(b Backend, p Placement, bounds *bodies) http.Handler {
 	})
 	handle("GET /v1/keys/{name}", func(r *http.Request) (any, error) { return b.Lookup(r.Context(), r.PathValue("name"), wantsState(r)) })
 	handle("GET /v1/switches", func(r *http.Request) (any, error) { return b.Switches(r.Context()) })
-	handle("GET /v1/switches/{switch}/counters", func(r *http.Request) (any, error) { return b.Counters(r.Context(), r.PathValue("switch")) })
+	handle("GET /v1/switches/{switch}/counters", s.counters)
 	handle("POST /v1/sessions", s.openSessions)
 	handle("PUT /v1/watches", s.watch)
 	handle("PUT /v1/sessions/{lease}", func(r *http.Request) (any, error) { return b.KeepSessions(r.Context(), r.PathValue("lease")) })
@@ -210,6 +210,17 @@ func fail(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.Status)
 	w.Write(api.MarshalError(e))
+}
+
+// counters answers with what a switch counts; with ?slots=0 the slots' sums by chain are enough.
+func (s *server) counters(r *http.Request) (any, error) {
+	c, err := s.b.Counters(r.Context(), r.PathValue("switch"))
+	if err != nil || r.URL.Query().Get("slots") != "0" {
+		return c, err
+	}
+	short := *c
+	short.Slots, short.Chains = nil, c.ByChain()
+	return &short, nil
 }
 
 func wantsState(r *http.Request) bool {

@@ -25,6 +25,11 @@ type backend struct {
 	err    error
 	events []api.Event
 	more   chan struct{}
+
+	// what there is in the place of one chain without anything
+	chains   []api.Chain
+	switches []api.Switch
+	counted  func(sw string) *api.Counters
 }
 
 func (b *backend) note(parts ...string) error {
@@ -35,7 +40,12 @@ func (b *backend) note(parts ...string) error {
 }
 
 func (b *backend) Chains(context.Context) ([]api.Chain, error) {
-	return []api.Chain{{Name: "main"}}, b.note("chains")
+	if err := b.note("chains"); err != nil || b.chains == nil {
+		return []api.Chain{{Name: "main"}}, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.chains, nil
 }
 func (b *backend) Chain(_ context.Context, c string) (*api.Chain, error) {
 	return &api.Chain{Name: c}, b.note("chain", c)
@@ -91,10 +101,16 @@ func (b *backend) RemoveUnused(_ context.Context, n string, v uint64) error {
 	return b.note("unused", n, strconv.FormatUint(v, 10))
 }
 func (b *backend) Switches(context.Context) ([]api.Switch, error) {
-	return []api.Switch{}, b.note("switches")
+	err := b.note("switches")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]api.Switch{}, b.switches...), err
 }
 func (b *backend) Counters(_ context.Context, s string) (*api.Counters, error) {
-	return &api.Counters{Switch: s}, b.note("counters", s)
+	if err := b.note("counters", s); err != nil || b.counted == nil {
+		return &api.Counters{Switch: s}, err
+	}
+	return b.counted(s), nil
 }
 func (b *backend) Watch(_ context.Context, r api.WatchRequest) (*api.Watch, error) {
 	return &api.Watch{TTLSeconds: 10, Refused: r.KeyIDs}, nil

@@ -367,7 +367,9 @@ func serveUnix(t *testing.T, path string, h http.Handler) {
 func TestSockets(t *testing.T) {
 	m := newMachine(t)
 	chains := `[{"name": "main", "ready": true, "leaseMillis": 200, "members": [{"switch": "s1", "ready": true, "leaseLive": true}, {"switch": "s2", "ready": true}]},
-		{"name": "b", "ready": true, "members": [{"switch": "s1", "ready": true}]}, {"name": "c", "reason": "installing", "members": []}]`
+		{"name": "b", "ready": true, "members": [{"switch": "s1", "ready": true}]}, {"name": "c", "reason": "installing", "members": []},
+		{"name": "d", "ready": true, "length": 3, "missing": [{"switch": "s3", "why": "it is out of reach"}],
+		"members": [{"switch": "s1", "ready": true}, {"switch": "s2", "ready": true}]}]`
 	serveUnix(t, strings.TrimPrefix(m.Admin, "unix://"), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, chains)
 	}))
@@ -391,6 +393,7 @@ func TestSockets(t *testing.T) {
 	wantFinding(t, all, Problem, nodeSocket, "nobody listens")
 	wantFinding(t, all, Warning, "chain main", "s2 may not answer", "switch list")
 	wantFinding(t, all, OK, "chain b", "s1")
+	wantFinding(t, all, Warning, "chain d", "2 of 3", "s3 (it is out of reach)")
 	wantFinding(t, all, Warning, "chain c", "being changed", "chain show c")
 
 	m = newMachine(t)

@@ -112,6 +112,13 @@ func (l *look) controller(ctx context.Context, address string) {
 		switch {
 		case len(silent) > 0:
 			l.warn(subject, "netcraqctl switch list says since when; look at those machines with netcraqctl doctor", "%s may not answer: no configuration, or no live lease", strings.Join(silent, ", "))
+		case ch.Short() > 0:
+			var lost []string
+			for _, m := range ch.Missing {
+				lost = append(lost, fmt.Sprintf("%s (%s)", m.Switch, m.Why))
+			}
+			l.warn(subject, "they come back by themselves when they are steady: look at those machines with netcraqctl doctor",
+				"%d of %d members: %s", len(ch.Members), ch.Length, strings.Join(lost, ", "))
 		case !ch.Ready:
 			l.warn(subject, "netcraqctl chain show "+ch.Name+", and events", "it is being changed")
 		default:

@@ -1,7 +1,7 @@
-// Package page is the web page that the controller serves at its admin address: the chains, the
-// placed keys with their heat, hit rate, latency, and events, live. It is plain HTML, CSS and
-// JavaScript, embedded here; it asks the admin API of the same address and nobody else, and changes
-// nothing.
+// Package page is the web page that the controller serves at its admin address: a drawing of
+// switches, links and chains with their rates, plots over time, the placed keys with their heat,
+// and events, live. It is plain HTML, CSS and JavaScript, embedded here; it asks the admin API of
+// the same address and nobody else, and changes nothing.
 package page
 
 import (
@@ -9,7 +9,7 @@ import (
 	"net/http"
 )
 
-//go:embed index.html page.js page.css
+//go:embed index.html *.js page.css
 var files embed.FS
 
 // policy lets the page load its own files and ask its own server, and nothing else.
@@ -26,6 +26,13 @@ func Handle(mux *http.ServeMux) {
 		})
 	}
 	serve("GET /{$}", "index.html")
-	serve("GET /page.js", "page.js")
-	serve("GET /page.css", "page.css")
+	for _, path := range Paths() {
+		serve("GET "+path, path[1:])
+	}
+}
+
+// Paths are those of the files that the page loads. They hold nothing that a browser would have to
+// show a token for.
+func Paths() []string {
+	return []string{"/page.css", "/page.js", "/dom.js", "/drawing.js", "/keys.js", "/plots.js", "/rates.js"}
 }

@@ -1,29 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page asks the admin API once a second, and follows its events. All text comes into the document as text, never as markup: keys are any bytes that somebody chose.
-"use strict";
-
-const at = (id) => document.getElementById(id);
-
-// el makes an element: attributes, then children, which are elements or text.
-function el(tag, attributes, ...children) {
-  const e = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) e.setAttribute(name, value);
-  e.append(...children);
-  return e;
-}
-
-async function ask(path) {
-  const answer = await fetch(path, { signal: AbortSignal.timeout(5000) });
-  const body = await answer.json();
-  if (!answer.ok) throw Object.assign(new Error(body.error.message), { code: body.error.code });
-  return body;
-}
+// The page asks the admin API once a second, what switches count every other second, and follows
+// the events. While it is not seen it asks nothing.
+import { ask, at, clock, el, micros, rate } from "./dom.js";
+import { Drawing } from "./drawing.js";
+import { rows } from "./keys.js";
+import { Plot } from "./plots.js";
+import { Rates } from "./rates.js";
 
 const keysShown = 200;
-
-const rate = (x) => (x === undefined ? "?" : x >= 100 ? x.toFixed(0) : x.toFixed(1));
-const micros = (s) => (s === undefined ? "?" : s < 0.001 ? (s * 1e6).toFixed(0) + " µs" : (s * 1e3).toFixed(1) + " ms");
-const clock = (t) => new Date(t).toLocaleTimeString();
 
 function showChains(chains) {
   at("chains").replaceChildren(...chains.map((c) => {
@@ -47,8 +31,8 @@ function figure(name, value) {
 }
 
 function reads(k, most) {
-  const cell = el("td", { class: "n" });
-  if (k.reads !== undefined) cell.append(el("meter", { max: most, value: k.reads }));
+  const cell = el("td", { class: "n", "data-label": "reads/s" });
+  if (k.reads !== undefined) cell.append(el("meter", { max: most, value: k.reads, "aria-hidden": "true" }));
   cell.append(rate(k.reads));
   return cell;
 }
@@ -66,10 +50,10 @@ function showPlacement(p) {
   const most = Math.max(1, ...p.placed.concat(p.others).map((k) => k.reads || 0));
   const more = p.placed.length - keysShown;
   at("more").textContent = more > 0 ? `and ${more} more, read less: netcraqctl placement show` : "";
-  at("placed").replaceChildren(...p.placed.slice(0, keysShown).map((k) => el("tr", null, el("td", { class: "key" }, k.key), el("td", null, k.chain), reads(k, most),
-    el("td", { class: "n" }, rate(k.writes)), el("td", null, clock(k.since)), el("td", { class: "faint" }, k.reason))));
-  at("others").replaceChildren(...p.others.slice(0, 25).map((k) => el("tr", null, el("td", { class: "key" }, k.key), reads(k, most),
-    el("td", { class: "n" }, rate(k.writes)), el("td", { class: "faint" }, k.reason))));
+  rows(at("placed"), p.placed.slice(0, keysShown), (k) => [el("td", { "data-label": "chain" }, k.chain || ""), reads(k, most),
+    el("td", { class: "n", "data-label": "writes/s" }, rate(k.writes)), el("td", { class: "since", "data-label": "since" }, clock(k.since)), el("td", { class: "faint why" }, k.reason)]);
+  rows(at("others"), p.others.slice(0, 25), (k) => [reads(k, most),
+    el("td", { class: "n", "data-label": "writes/s" }, rate(k.writes)), el("td", { class: "faint why" }, k.reason)]);
   at("placement").hidden = false;
 }
 
@@ -78,20 +62,59 @@ function state(text, live) {
   at("state").className = live ? "live" : "waiting";
 }
 
+const drawing = new Drawing();
+const counted = new Rates();
+const percent = (v) => (100 * v).toFixed(v > 0 && v < 0.1 ? 1 : 0) + " %";
+const plots = {
+  hits: new Plot("plot-hits", "Reads answered by the network", ["hit rate"], percent, { most: 1 }),
+  latency: new Plot("plot-latency", "Latency, median", ["network", "etcd"], micros),
+  queries: new Plot("plot-queries", "Queries a second", ["reads", "writes"], (v) => (v >= 1000 ? (v / 1000).toFixed(1) + "k" : rate(v))),
+  failovers: new Plot("plot-failovers", "Failovers", ["failovers"], (v) => v.toFixed(0), { bars: true }),
+};
+let placed; // what placement said last; undefined: there is none
+let askAgain = 0; // from when on, where there is none
+let drawn = 0; // when counters were asked for last
+
 async function refresh() {
   try {
-    showChains(await ask("/v1/chains"));
-    try {
-      showPlacement(await ask("/v1/placement"));
-    } catch (e) {
-      if (e.code !== "failed_precondition") throw e; // this controller has no placement
-      at("placement").hidden = true;
-    }
-    state("live, " + new Date().toLocaleTimeString(), true);
+    if (!document.hidden) await look();
   } catch (e) {
     state(e.code === "unauthenticated" ? "the controller does not know this browser: follow the link that netcraqctl page gives" : "the controller does not answer: " + e.message, false);
   }
   setTimeout(refresh, 1000);
+}
+
+async function look() {
+  const [chains, switches] = await Promise.all([ask("/v1/chains"), ask("/v1/switches")]);
+  showChains(chains);
+  if (placed || Date.now() > askAgain) await lookAtPlacement();
+  // Counters are read from the switches: seldom where there are many.
+  const now = Date.now() / 1000, every = switches.length > 16 ? 10 : 2;
+  if (now - drawn > every - 0.5) {
+    drawn = now;
+    await counted.ask(switches.filter((s) => s.connected).map((s) => s.name));
+    const heat = placed ? placed.heat : {};
+    plots.hits.add(now, heat.hitRatio);
+    plots.latency.add(now, heat.networkMedianSeconds, heat.etcdMedianSeconds);
+    plots.queries.add(now, counted.total("reads"), counted.total("committed"));
+    plots.failovers.add(now, 0);
+  }
+  drawing.update(chains, switches, counted.rates);
+  state("live, " + new Date().toLocaleTimeString(), true);
+}
+
+// lookAtPlacement asks for placed keys; a controller that has no placement is asked again a minute
+// later.
+async function lookAtPlacement() {
+  try {
+    placed = await ask("/v1/placement");
+    showPlacement(placed);
+  } catch (e) {
+    if (e.code !== "failed_precondition") throw e;
+    placed = undefined;
+    askAgain = Date.now() + 60000;
+    at("placement").hidden = true;
+  }
 }
 
 const eventsShown = 200;
@@ -100,6 +123,7 @@ let last = 0;
 function showEvent(e) {
   if (e.id <= last) return; // the stream was broken, and begins again
   last = e.id;
+  if (e.type === "chain.failover") plots.failovers.mark(Date.parse(e.time) / 1000);
   const list = at("events");
   list.prepend(el("tr", null, el("td", { class: "faint" }, clock(e.time)), el("td", null, e.type), el("td", null, [e.switch, e.chain].filter(Boolean).join(" ")), el("td", null, e.message)));
   while (list.rows.length > eventsShown) list.deleteRow(-1);

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a container image as an archive that ``ctr images import`` takes, without a builder or a
-registry.
+"""Write a container image as an archive, without a builder or a registry.
+
+The archive is an OCI image layout that is a docker-archive, too, as ``docker save`` writes it: each
+tool finds the one that it knows (``ctr images import``, ``podman load``, ``docker load``, ``skopeo
+copy oci-archive:``, ``crane push``). The same files give the same bytes.
 
 What goes into an image of the project's is said by its Containerfile; the last stage of that is
 carried out here (``FROM scratch``, ``COPY --from=build``, ``ENV``, ``USER``, ``ENTRYPOINT``), with
@@ -39,6 +42,9 @@ class Image:
     user: str = ""
     files: dict[str, Path] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    architecture: str = ""
+    """As Go names it; none: this machine's."""
 
     def add(self, source: Path, destination: str) -> None:
         """Copy a file, as executable."""
@@ -53,8 +59,52 @@ class Image:
         for path in re.findall(r"(/\S+) \(0x", listed):
             self.add(Path(path), path)
 
-    def write(self, archive: Path) -> None:
-        """Write the image as a docker-archive. The same content gives the same bytes."""
+    def write(self, archive: Path) -> str:
+        """Write the image. Its digest, which is that of its manifest (``sha256:...``)."""
+        blobs: dict[str, bytes] = {}
+
+        def blob(media: str, content: bytes) -> dict[str, object]:
+            digest = hashlib.sha256(content).hexdigest()
+            blobs[f"blobs/sha256/{digest}"] = content
+            return {"mediaType": media, "digest": f"sha256:{digest}", "size": len(content)}
+
+        layer = blob("application/vnd.oci.image.layer.v1.tar", self._layer())
+        run = {"Entrypoint": self.entrypoint or None, "Env": self.environment, "User": self.user}
+        if self.labels:
+            run["Labels"] = dict(sorted(self.labels.items()))
+        config = blob(
+            "application/vnd.oci.image.config.v1+json",
+            _json(
+                {
+                    "architecture": self.architecture or machine(),
+                    "os": "linux",
+                    "config": run,
+                    "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
+                    "history": [{}],
+                }
+            ),
+        )
+        media = "application/vnd.oci.image.manifest.v1+json"
+        manifest = blob(media, _json({"schemaVersion": 2, "mediaType": media, "config": config, "layers": [layer]}))
+        names = {
+            "io.containerd.image.name": self.tag,
+            "org.opencontainers.image.ref.name": self.tag.rpartition(":")[2],
+        }
+        index = {"schemaVersion": 2, "manifests": [{**manifest, "annotations": names}]}
+        docker = [{"Config": _path(config), "RepoTags": [self.tag], "Layers": [_path(layer)]}]
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
+            _add(tar, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}), 0o644)
+            _add(tar, "index.json", _json(index), 0o644)
+            _add(tar, "manifest.json", _json(docker), 0o644)
+            for path, content in sorted(blobs.items()):
+                _add(tar, path, content, 0o644)
+        return str(manifest["digest"])
+
+    def _layer(self) -> bytes:
+        """All files, as tar: owned by root, of the year 1970, in the order in which they were
+        added.
+        """
         layer = io.BytesIO()
         with tarfile.open(fileobj=layer, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for name, mode in (("tmp", 0o1777), ("etc", 0o755), ("var", 0o755), ("run", 0o755)):
@@ -68,22 +118,12 @@ class Image:
                 tar.addfile(link)
             for name, source in self.files.items():
                 _add(tar, name, source.read_bytes(), 0o755)
-        content = layer.getvalue()
-        digest = hashlib.sha256(content).hexdigest()
-        run = {"Entrypoint": self.entrypoint or None, "Env": self.environment, "User": self.user}
-        rootfs = {"type": "layers", "diff_ids": [f"sha256:{digest}"]}
-        machine = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
-        config = json.dumps(
-            {"architecture": machine, "os": "linux", "config": run, "rootfs": rootfs, "history": [{}]}
-        ).encode()
-        name = hashlib.sha256(config).hexdigest()
-        manifest = json.dumps(
-            [{"Config": f"{name}.json", "RepoTags": [self.tag], "Layers": [f"{digest}/layer.tar"]}]
-        ).encode()
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(archive, "w") as tar:
-            for path, data in ((f"{name}.json", config), ("manifest.json", manifest), (f"{digest}/layer.tar", content)):
-                _add(tar, path, data, 0o644)
+        return layer.getvalue()
+
+
+def machine() -> str:
+    """This machine's architecture, as images name it."""
+    return {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
 
 
 def from_containerfile(path: Path, tag: str, built: Path) -> Image:
@@ -115,6 +155,14 @@ def from_containerfile(path: Path, tag: str, built: Path) -> Image:
             case _:
                 raise ImageError(f"{path}: {line}: not understood")
     return image
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _path(blob: dict[str, object]) -> str:
+    return "blobs/" + str(blob["digest"]).replace(":", "/")
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes, mode: int) -> None:

@@ -1,0 +1,272 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+// busy is a network of four switches in a line under load: 1000 reads and 50 writes a second at
+// each, of the chain main; the chain side, over two of them, has nothing to do.
+func busy(links [][2]int) *backend {
+	start := time.Now()
+	member := func(i int, role string) api.Member {
+		return api.Member{Switch: fmt.Sprintf("s%d", i), Role: role, Ready: true, LeaseLive: true}
+	}
+	b := &backend{more: make(chan struct{}),
+		events: []api.Event{{ID: 1, Type: "chain.failover", Chain: "main", Switch: "s9",
+			Time: start.Add(-time.Minute), Message: "s9 is out"}},
+		chains: []api.Chain{
+			{Name: "main", ID: 1, Epoch: 7, Keys: 3, Slots: 100, Ready: true,
+				Members: []api.Member{member(1, "HEAD"), member(2, "REPLICA"), member(3, "REPLICA"), member(4, "TAIL")}},
+			{Name: "side", ID: 2, Epoch: 2, Slots: 50, Ready: true,
+				Members: []api.Member{member(3, "HEAD"), member(2, "TAIL")}},
+		}}
+	for i := range 4 {
+		b.switches = append(b.switches, api.Switch{Name: fmt.Sprintf("s%d", i+1), Connected: true, Ready: true,
+			Ports: []api.Port{{Number: 1, Trust: "host", LeadsTo: fmt.Sprintf("host h%d", i+1)}}})
+	}
+	for _, l := range links {
+		for _, way := range [][2]int{l, {l[1], l[0]}} {
+			s := &b.switches[way[0]-1]
+			s.Ports = append(s.Ports, api.Port{Number: uint32(len(s.Ports) + 1), Trust: "fabric",
+				LeadsTo: fmt.Sprintf("switch s%d port 9", way[1])})
+		}
+	}
+	b.counted = func(sw string) *api.Counters {
+		n := uint64(time.Since(start).Milliseconds())
+		write := map[string]string{"s1": "write_assigned", "s4": "write_committed"}[sw]
+		if write == "" {
+			write = "write_stored"
+		}
+		return &api.Counters{Switch: sw, Events: map[string]uint64{"read_clean": n, write: n / 20, "drop_ttl": 0},
+			Slots: []api.SlotCounters{{KeyID: 1 << 24, Writes: n / 40}, {Slot: 1, KeyID: 1<<24 | 1, Writes: n / 40},
+				{KeyID: 2 << 24}}}
+	}
+	return b
+}
+
+// screenshot writes what the page looks like into the folder that NETCRAQ_SCREENSHOTS names.
+func screenshot(ctx context.Context, t *testing.T, name string) {
+	t.Helper()
+	dir := os.Getenv("NETCRAQ_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// width makes the window as wide as a desktop's or a telephone's, in light or dark.
+func width(ctx context.Context, t *testing.T, pixels int64, scheme string) {
+	t.Helper()
+	_, err := chromedp.Call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+		Width: pixels, Height: 900, DeviceScaleFactor: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDrawing: the network in a real browser at two widths, light and dark: switches with their
+// roles and rates, links, chains, plots; by the keyboard alone; nothing wider than the window.
+func TestDrawing(t *testing.T) {
+	f := func(x float64) *float64 { return &x }
+	b := busy([][2]int{{1, 2}, {2, 3}, {3, 4}})
+	long := "/registry/services/endpoints/" + strings.Repeat("a-long-namespace-", 6) + "/the-service-at-the-end"
+	p := &places{shown: api.Placement{
+		Heat: api.PlacementHeat{Prometheus: "http://127.0.0.1:9090", Window: "1m", ReadsPerSecond: f(4000),
+			HitRatio: f(.9), NetworkMedianSeconds: f(42e-6), EtcdMedianSeconds: f(.0012)},
+		Placed: []api.PlacementKey{{Key: long, Chain: "main", Reads: f(500), Writes: f(1), Since: time.Now(), Reason: "score 497/s"},
+			{Key: "/registry/leases/kube-system/kube-scheduler", Chain: "main", Reads: f(300), Writes: f(.5), Since: time.Now(), Reason: "pinned"}},
+		Others: []api.PlacementKey{{Key: "/registry/events/default/" + strings.Repeat("x", 80), Reads: f(3), Reason: "excluded by a rule"}},
+	}}
+	s := httptest.NewServer(Handler(b, p))
+	defer s.Close()
+	defer s.CloseClientConnections()
+	ctx, complaints := browse(t, s.URL)
+	eval := func(js string) string { return look[string](ctx, t, js) }
+	until := func(what, js string) {
+		t.Helper()
+		poll.Until(t, 15*time.Second, what, func() bool { return look[bool](ctx, t, js) }, func() string {
+			return eval("document.querySelector('#network').textContent + document.body.innerText")
+		}, func() string { return fmt.Sprintf("%q", complaints()) })
+	}
+	for _, c := range []struct {
+		pixels int64
+		scheme string
+	}{{1280, "light"}, {1280, "dark"}, {390, "light"}, {390, "dark"}} {
+		width(ctx, t, c.pixels, c.scheme)
+		until("the drawing has the window's width", fmt.Sprintf("(w => w > %d && w <= %d)(Number(document.querySelector('#network svg')?.getAttribute('width')))", c.pixels*4/5, c.pixels))
+		until("s2 has its rates", "/s2: ready; REPLICA of main; TAIL of side; a second: (9[0-9][0-9]|1[01][0-9][0-9]) reads answered, .* 1 host/.test(document.querySelector('[data-switch=s2]').getAttribute('aria-label'))")
+		until("the way to the tail has the writes", "[...document.querySelectorAll('#network g.c0 > text')].some((e) => /^[45][0-9] w\\/s$/.test(e.textContent))")
+		until("the plots have lines", "document.querySelectorAll('#plots .series').length === 5 && document.querySelector('#plot-hits output').textContent === '90 %'")
+		if n := eval("String(document.querySelectorAll('.link').length) + ' ' + document.querySelectorAll('.chain-way').length + ' ' + document.querySelectorAll('.switch').length"); n != "3 4 4" {
+			t.Errorf("at %d: links, ways of chains, switches: %s", c.pixels, n)
+		}
+		if wide := look[int](ctx, t, "document.documentElement.scrollWidth"); int64(wide) > c.pixels {
+			t.Errorf("at %d the page is %d wide", c.pixels, wide)
+		}
+		// No two switches cover each other, and none leaves the drawing.
+		if bad := eval(`(() => { const all = [...document.querySelectorAll('.switch')].map((e) => e.getBoundingClientRect()), out = document.querySelector('#network').getBoundingClientRect();
+			return all.some((a, i) => a.left < out.left - 1 || a.right > out.right + 1 || all.some((b, j) => i < j && a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)) ? JSON.stringify(all) : ''; })()`); bad != "" {
+			t.Errorf("at %d switches lie over each other, or outside: %s", c.pixels, bad)
+		}
+		screenshot(ctx, t, fmt.Sprintf("line-%d-%s", c.pixels, c.scheme))
+	}
+	if out := eval("document.querySelector('#plot-failovers output').textContent"); out != "1" {
+		t.Errorf("failovers of before the page was opened: %s", out)
+	}
+
+	// By the keyboard alone: to the first switch, to the next one, to a plot and back in its time.
+	tab := func(js string) {
+		t.Helper()
+		for range 30 {
+			if err := chromedp.Do(ctx, chromedp.KeyEvent(kb.Tab)); err != nil {
+				t.Fatal(err)
+			}
+			if look[bool](ctx, t, js) {
+				return
+			}
+		}
+		t.Fatalf("Tab never comes to %s", js)
+	}
+	tab("document.activeElement.dataset.switch === 's1'")
+	until("s1 is told of", "document.querySelector('#told').textContent.startsWith('s1: ready; HEAD of main')")
+	if err := chromedp.Do(ctx, chromedp.KeyEvent(kb.ArrowRight)); err != nil {
+		t.Fatal(err)
+	}
+	until("s2 is told of", "document.querySelector('#told').textContent.startsWith('s2: ')")
+	time.Sleep(2500 * time.Millisecond) // the numbers change, the focus does not
+	if at := eval("document.activeElement.dataset.switch"); at != "s2" {
+		t.Errorf("the focus went from s2 to %s", at)
+	}
+	tab("document.activeElement.id === 'plot-latency'")
+	if err := chromedp.Do(ctx, chromedp.KeyEvent(kb.Home)); err != nil {
+		t.Fatal(err)
+	}
+	until("the first sample is told", "/: network 42 µs, etcd 1.2 ms$/.test(document.querySelector('#plot-latency output').textContent)")
+	if err := chromedp.Do(ctx, chromedp.KeyEvent(kb.Escape)); err != nil {
+		t.Fatal(err)
+	}
+	until("what is now is told", "document.querySelector('#plot-latency output').textContent === 'network 42 µs, etcd 1.2 ms'")
+
+	// A long key: short, whole on Enter, and whole on the clipboard.
+	tab("document.activeElement.title === " + fmt.Sprintf("%q", long))
+	if text := eval("document.activeElement.textContent"); len([]rune(text)) != 56 || !strings.HasSuffix(text, "the-service-at-the-end") || !strings.Contains(text, "…") {
+		t.Errorf("shortened it is %q", text)
+	}
+	if err := chromedp.Do(ctx, chromedp.KeyEvent(kb.Enter)); err != nil {
+		t.Fatal(err)
+	}
+	until("the key is whole", "document.activeElement.textContent === document.activeElement.title")
+	tab("document.activeElement.className === 'copy'")
+	if err := chromedp.Do(ctx, chromedp.KeyEvent(kb.Enter)); err != nil {
+		t.Fatal(err)
+	}
+	until("it is copied", "document.activeElement.textContent === 'copied'")
+
+	// A switch that is lost, in words and not by its colour alone.
+	b.mu.Lock()
+	b.switches[3].Connected = false
+	b.mu.Unlock()
+	until("s4 is said to be lost", "document.querySelector('[data-switch=s4]').classList.contains('out') && document.querySelector('[data-switch=s4] .state').textContent === 'not connected'")
+	if said := complaints(); len(said) > 0 {
+		t.Errorf("the browser says %q", said)
+	}
+}
+
+// TestLayouts draws other networks: all linked with all, and leaves below spines.
+func TestLayouts(t *testing.T) {
+	for name, links := range map[string][][2]int{
+		"mesh":       {{1, 2}, {1, 3}, {1, 4}, {2, 3}, {2, 4}, {3, 4}},
+		"leaf-spine": {{1, 3}, {1, 4}, {2, 3}, {2, 4}},
+		"no-links":   nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := busy(links)
+			if name == "leaf-spine" {
+				for i := range 2 {
+					b.switches[i].Ports = b.switches[i].Ports[1:]
+				}
+			}
+			s := httptest.NewServer(Handler(b, nil))
+			defer s.Close()
+			defer s.CloseClientConnections()
+			ctx, complaints := browse(t, s.URL)
+			for _, pixels := range []int64{1280, 390} {
+				width(ctx, t, pixels, "light")
+				poll.Until(t, 15*time.Second, "all is drawn inside of the window", func() bool {
+					return look[bool](ctx, t, fmt.Sprintf(`(() => { const all = [...document.querySelectorAll('.switch')].map((e) => e.getBoundingClientRect());
+						return all.length === 4 && document.querySelectorAll('.link').length === %d && Number(document.querySelector('#network svg').getAttribute('width')) <= %d &&
+						all.every((a, i) => a.left >= 0 && a.right <= %d && all.every((b, j) => i >= j || !(a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom))); })()`,
+						len(links), pixels, pixels))
+				}, func() string {
+					return look[string](ctx, t, `innerWidth + ' ' + document.documentElement.scrollWidth + ' ' + document.querySelector('#network').outerHTML`) + fmt.Sprintf("%q", complaints())
+				})
+				screenshot(ctx, t, fmt.Sprintf("%s-%d", name, pixels))
+			}
+			// There is no placement: that is asked once, not each second.
+			if said := complaints(); len(said) > 1 || len(said) == 1 && !strings.Contains(said[0], "412") {
+				t.Errorf("the browser says %q", said)
+			}
+		})
+	}
+}
+
+// TestCountersByChain sums slots up.
+func TestCountersByChain(t *testing.T) {
+	b := busy(nil)
+	s := httptest.NewServer(Handler(b, nil))
+	defer s.Close()
+	b.counted = func(sw string) *api.Counters {
+		return &api.Counters{Switch: sw, Slots: []api.SlotCounters{{KeyID: 2<<24 | 7, Reads: 5},
+			{KeyID: 1 << 24, Reads: 1, Writes: 2},
+			{KeyID: 2 << 24, Reads: 6, Forwards: 3, Writes: 4}}}
+	}
+	answer := get(t, s.URL+"/v1/switches/s1/counters?slots=0")
+	if want := `"slots":null,"chains":[{"id":1,"reads":1,"forwards":0,"writes":2},{"id":2,"reads":11,"forwards":3,"writes":4}]`; !strings.Contains(answer, want) {
+		t.Errorf("it answers %s, want %s", answer, want)
+	}
+	if answer = get(t, s.URL+"/v1/switches/s1/counters"); strings.Contains(answer, "chains") || strings.Count(answer, "keyId") != 3 {
+		t.Errorf("all of it is %s", answer)
+	}
+}
+
+// get asks for something by GET.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	answer, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	b, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
