@@ -7,6 +7,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"
 )
 
 // Runner has the workers of pipelets that come, change and go.
@@ -27,7 +28,12 @@ type running struct {
 }
 
 // NewRunner makes a runner without pipelets.
-func NewRunner(cfg Config) *Runner { return &Runner{cfg: cfg, all: map[string]*running{}} }
+func NewRunner(cfg Config) *Runner {
+	if cfg.Shared != nil {
+		cfg.hub = etcd.NewHub()
+	}
+	return &Runner{cfg: cfg, all: map[string]*running{}}
+}
 
 // Apply has a pipelet run as it is asked for: begun, changed or suspended. It returns when what is
 // no longer asked for has ended.

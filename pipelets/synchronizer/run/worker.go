@@ -15,6 +15,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/plan"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/stores"
 )
 
@@ -27,6 +28,7 @@ type Config struct {
 	Secrets func(namespace string) store.Secrets
 	Shared  *share.Groups // nil: each worker reads its source for itself
 	Log     *slog.Logger
+	hub     *etcd.Hub // nil: each worker writes for itself
 	// Changed is told of a pipelet of which a worker's condition is another one now; it may be nil.
 	Changed func(namespace, name string)
 }
@@ -62,7 +64,7 @@ func StateName(p *api.Pipelet, src, dst int) string {
 func (cfg Config) work(ctx context.Context, p *api.Pipelet, w *worker) error {
 	i, j := w.Src, w.Dst
 	secrets := cfg.Secrets(p.Namespace)
-	sink, err := stores.NewSink(p.Spec.Dst[j], secrets, StateName(p, i, j), p.Spec.EOIO)
+	sink, err := stores.NewSink(p.Spec.Dst[j], secrets, cfg.hub, StateName(p, i, j), p.Spec.EOIO)
 	if err != nil {
 		return err
 	}

@@ -105,8 +105,8 @@ func NewSource(s api.Store, secrets store.Secrets) (store.Source, error) {
 	return etcd.NewSource(*s.Etcd, secrets)
 }
 
-// NewSink makes a destination. name is the pipelet's and its source's.
-func NewSink(s api.Store, secrets store.Secrets, name string, eoio bool) (store.Sink, error) {
+// NewSink makes a destination. name is the pipelet's and its source's; hub may be nil.
+func NewSink(s api.Store, secrets store.Secrets, hub *etcd.Hub, name string, eoio bool) (store.Sink, error) {
 	if s.PostgreSQL != nil {
 		return postgresql.NewSink(*s.PostgreSQL, secrets, name, eoio)
 	}
@@ -119,5 +119,5 @@ func NewSink(s api.Store, secrets store.Secrets, name string, eoio bool) (store.
 	if s.Stream != nil {
 		return stream.NewSink(*s.Stream, name)
 	}
-	return etcd.NewSink(*s.Etcd, secrets, name, eoio)
+	return etcd.NewSink(*s.Etcd, secrets, hub, name, eoio)
 }

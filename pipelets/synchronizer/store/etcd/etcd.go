@@ -257,23 +257,24 @@ func (s *Source) take(events []*clientv3.Event, from core.Position) {
 // Sink writes rows as keys. Of rows of one batch with the same key the last one is written.
 type Sink struct {
 	spec     api.Etcd
-	client   *clientv3.Client
+	link     *link
+	client   *clientv3.Client // the link's
 	key      string
 	eoio     bool
 	revision int64 // of the state, when it was read or written
 }
 
-// NewSink makes a destination. name is the pipelet's and its source's.
-func NewSink(spec api.Etcd, secrets store.Secrets, name string, eoio bool) (*Sink, error) {
-	c, err := connect(spec, secrets)
+// NewSink makes a destination. name is the pipelet's and its source's; hub may be nil.
+func NewSink(spec api.Etcd, secrets store.Secrets, hub *Hub, name string, eoio bool) (*Sink, error) {
+	l, err := hub.connect(spec, secrets)
 	if err != nil {
 		return nil, err
 	}
-	return &Sink{spec: spec, client: c, key: StatePrefix + name, eoio: eoio}, nil
+	return &Sink{spec: spec, link: l, client: l.client, key: StatePrefix + name, eoio: eoio}, nil
 }
 
 // Close ends it.
-func (s *Sink) Close() error { return s.client.Close() }
+func (s *Sink) Close() error { return s.link.leave() }
 
 // Open is store.Sink's.
 func (s *Sink) Open(ctx context.Context) (state core.State, err error) {
@@ -328,15 +329,11 @@ func (s *Sink) Commit(ctx context.Context, _, next core.State, rows []store.Row)
 		_, err := s.client.Txn(ctx).Then(state).Commit()
 		return fault(err, "writing the position to the destination")
 	}
-	r, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(s.key), "=", s.revision)).
-		Then(append(ops, state)...).Commit()
-	switch {
-	case err != nil:
-		return fault(err, "writing to the destination")
-	case !r.Succeeded:
-		return core.Errorf(core.Conflict, "another worker has written for this pipelet")
+	after, err := s.link.do(ctx, &commit{state: s.key, revision: s.revision, ops: append(ops, state)})
+	if err != nil {
+		return err
 	}
-	s.revision = r.Header.Revision
+	s.revision = after
 	return nil
 }
 

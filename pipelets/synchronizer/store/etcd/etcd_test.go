@@ -39,7 +39,7 @@ func start(t *testing.T, cfg embedded.Config) (string, *clientv3.Client) {
 
 func sink(t *testing.T, endpoint string) *etcd.Sink {
 	t.Helper()
-	s, err := etcd.NewSink(api.Etcd{Endpoints: []string{endpoint}, Prefix: "out/"}, nil, "default/p/x", true)
+	s, err := etcd.NewSink(api.Etcd{Endpoints: []string{endpoint}, Prefix: "out/"}, nil, nil, "default/p/x", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("without a name: %v", err)
 	}
 	guest, err := etcd.NewSink(api.Etcd{Endpoints: []string{endpoint}, Prefix: "out/", Secret: "s"},
-		secrets{"username": []byte("guest"), "password": []byte("g")}, "default/p/x", true)
+		secrets{"username": []byte("guest"), "password": []byte("g")}, nil, "default/p/x", true)
 	if err != nil {
 		t.Fatal(err)
 	}
