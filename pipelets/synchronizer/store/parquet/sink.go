@@ -164,6 +164,9 @@ func (s *Sink) Commit(ctx context.Context, was, next core.State, rows []store.Ro
 	}
 	defer batch.Release()
 	unlock, err := s.hold(ctx)
+	if errors.Is(err, fs.ErrNotExist) { // another disk is mounted there, or none: Open says which
+		return core.Errorf(core.Conflict, "the pipelet's folder is gone: %w", err)
+	}
 	if err != nil {
 		return err
 	}
