@@ -230,7 +230,8 @@ func (l *link) together(all []*commit) {
 
 // alone writes one commit.
 func (l *link) alone(ctx context.Context, c *commit) (int64, error) {
-	r, err := l.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(c.state), "=", c.revision)).Then(c.ops...).Commit()
+	same := clientv3.Compare(clientv3.ModRevision(c.state), "=", c.revision)
+	r, err := l.client.Txn(ctx).If(same).Then(c.ops...).Commit()
 	switch {
 	case err != nil:
 		return 0, fault(err, "writing to the destination")
