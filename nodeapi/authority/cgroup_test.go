@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -139,19 +141,33 @@ func FuzzPodUID(f *testing.F) {
 	})
 }
 
-// TestKernelWritesIt puts a process into such control groups and reads what the kernel says.
+// TestKernelWritesIt puts a process into such control groups, of each version that this machine has,
+// and reads what the kernel says.
 func TestKernelWritesIt(t *testing.T) {
-	root := ""
-	for _, dir := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
-		if f, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0); err == nil {
-			f.Close()
-			root = dir
-			break
-		}
+	for name, dirs := range map[string][]string{
+		"version-1": {"/sys/fs/cgroup/pids"},
+		"version-2": {"/sys/fs/cgroup/unified", "/sys/fs/cgroup"}, // beside version 1, or alone
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, dir := range dirs {
+				var fs unix.Statfs_t
+				if unix.Statfs(dir, &fs) != nil || name == "version-2" && fs.Type != unix.CGROUP2_SUPER_MAGIC {
+					continue
+				}
+				if f, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0); err == nil {
+					f.Close()
+					kernelWrites(t, dir)
+					return
+				}
+			}
+			t.Skip("this machine has none, or this user may make none: what the kernel writes about them is not read")
+		})
 	}
-	if root == "" {
-		t.Skip("this user may make no control groups: what the kernel writes about them is not read")
-	}
+}
+
+// kernelWrites makes control groups as a pod's, and others in them as another pod's, below a root.
+func kernelWrites(t *testing.T, root string) {
+	t.Helper()
 	own := "netcraq-authority-test"
 	base := filepath.Join(root, own)
 	dir := filepath.Join(base, "kubepods/burstable/pod"+uidA, id)
@@ -187,5 +203,65 @@ func TestKernelWritesIt(t *testing.T) {
 		if got, err := (Cgroups{}).PodUID(file); err != nil || got != "" {
 			t.Errorf("without the prefix: %q, %v, want none of\n%s", got, err, file)
 		}
+	}
+}
+
+// TestKernelNamespace reads a process's control group from another pod's namespace of them, as an
+// agent in a container does with version 2: what the two have in common is not in it.
+func TestKernelNamespace(t *testing.T) {
+	root := ""
+	for _, dir := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+		var fs unix.Statfs_t
+		if unix.Statfs(dir, &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC && unix.Access(dir, unix.W_OK) == nil {
+			root = dir
+			break
+		}
+	}
+	if _, err := exec.LookPath("unshare"); root == "" || err != nil || os.Geteuid() != 0 {
+		t.Skip("it takes root, control groups of version 2, and unshare")
+	}
+	base := filepath.Join(root, "netcraq-namespace-test/kubepods/burstable")
+	looks, looked := filepath.Join(base, "pod"+uidB, id), filepath.Join(base, "pod"+uidA, id)
+	t.Cleanup(func() {
+		for _, d := range []string{looks, looked} {
+			for ; d != root; d = filepath.Dir(d) {
+				_ = os.Remove(d)
+			}
+		}
+	})
+	for _, d := range []string{looks, looked} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Skipf("this user may make no control groups: %v", err)
+		}
+	}
+	sleeper := exec.Command("sleep", "60")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = sleeper.Process.Kill()
+		_ = sleeper.Wait()
+	}()
+	err := os.WriteFile(filepath.Join(looked, "cgroup.procs"), []byte(itoa(sleeper.Process.Pid)), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "echo $$ > " + filepath.Join(looks, "cgroup.procs") + " && exec unshare --cgroup cat /proc/" +
+		itoa(sleeper.Process.Pid) + "/cgroup"
+	text, err := exec.Command("sh", "-c", script).CombinedOutput()
+	if err != nil {
+		t.Skipf("no namespaces of control groups here: %v: %s", err, text)
+	}
+	line := ""
+	for l := range strings.Lines(string(text)) {
+		if strings.HasPrefix(l, "0::") {
+			line = l
+		}
+	}
+	if want := "0::/../../pod" + uidA + "/" + id + "\n"; line != want {
+		t.Fatalf("the kernel writes %q, want %q, of\n%s", line, want, text)
+	}
+	if got, err := (Cgroups{}).PodUID(line); err != nil || got != uidA {
+		t.Errorf("%q, %v, want %q", got, err, uidA)
 	}
 }
