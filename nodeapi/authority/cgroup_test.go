@@ -141,8 +141,8 @@ func FuzzPodUID(f *testing.F) {
 	})
 }
 
-// TestKernelWritesIt puts a process into such control groups, of each version that this machine has,
-// and reads what the kernel says.
+// TestKernelWritesIt puts a process into such control groups, of each version that this machine
+// has, and reads what the kernel says.
 func TestKernelWritesIt(t *testing.T) {
 	for name, dirs := range map[string][]string{
 		"version-1": {"/sys/fs/cgroup/pids"},
