@@ -272,10 +272,13 @@ func TestExplain(t *testing.T) {
 		{"text", "readers 1, flows 1, workers 1\netcd http://a:1 load/, as records come\n  SELECT 'even/'"},
 		{"json", `"source": "etcd http://a:1 load/"`},
 		{"xml", "it is text or json"},
+		{"text --replicas 2", "etcd http://a:1 load/, as records come, on replica 1\n"},
+		{"text --replicas -1", "0 to 1000"},
+		{"text --cluster", "either files are given, or --cluster"},
 	} {
 		var out bytes.Buffer
 		cmd := command()
-		cmd.SetArgs([]string{"explain", "--output", c.format, name})
+		cmd.SetArgs(append(strings.Fields("explain --output "+c.format), name))
 		cmd.SetOut(&out)
 		if err := cmd.ExecuteContext(t.Context()); err != nil {
 			fmt.Fprint(&out, err)

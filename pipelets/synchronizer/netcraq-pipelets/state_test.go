@@ -146,3 +146,46 @@ func TestStateTooLarge(t *testing.T) {
 		t.Errorf("the destination has %s, %v", r.Kvs[0].Value, err)
 	}
 }
+
+// A window of which the destination takes not all rows at once arrives in parts, at once; that is
+// said, until a window is whole again.
+func TestWindowSplit(t *testing.T) {
+	from, to := newServer(t), newServer(t)
+	w := newWorkers(t, file(t, head+`
+  interval: 1
+  flow: SELECT key, count(*) AS value FROM src GROUP BY key
+  src: [{etcd: {endpoints: [%q], prefix: load/}}]
+  dst: [{etcd: {endpoints: [%q], prefix: out/}}]
+`, "p1", from.Endpoint, to.Endpoint))
+	arrive := func(n int64) {
+		t.Helper()
+		poll.Nil(t, 30*time.Second, fmt.Sprint(n, " keys"), func() error {
+			r, err := to.Client.Get(t.Context(), "out/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+			if err == nil && r.Count != n {
+				err = fmt.Errorf("there are %d", r.Count)
+			}
+			return err
+		}, w.out.String)
+	}
+	for i := range 400 { // before the worker begins: they are one window
+		if _, err := from.Client.Put(t.Context(), fmt.Sprintf("load/%03d", i), "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.settle()
+	arrive(400)
+	poll.Until(t, 10*time.Second, "the condition", func() bool {
+		return strings.Contains(w.out.String(), "ready=true reason=WindowSplit")
+	}, w.out.String)
+	if strings.Contains(w.out.String(), "ready=false") {
+		t.Errorf("it was not ready:\n%s", w.out.String())
+	}
+	said := len(w.out.String())
+	if _, err := from.Client.Put(t.Context(), "load/400", "1"); err != nil {
+		t.Fatal(err)
+	}
+	arrive(401)
+	poll.Until(t, 10*time.Second, "a whole window", func() bool {
+		return strings.Contains(w.out.String()[said:], "ready=true reason=Running")
+	}, w.out.String)
+}
