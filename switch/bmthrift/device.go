@@ -244,9 +244,6 @@ func (h *handler) BmMgmtGetInfo(context.Context) (*standard.SwitchInfo, error) {
 	if h.opts.Notifications != "" {
 		info.NotificationsSocket = &h.opts.Notifications
 	}
-	if h.opts.EventLog != "" {
-		info.EloggerSocket = &h.opts.EventLog
-	}
 	return info, nil
 }
 
@@ -379,35 +376,4 @@ func (h *handler) BmSetToeplitzHashKey(_ context.Context, _ int32, name string, 
 	return h.refused("bm_set_toeplitz_hash_key", &explained{&standard.ToeplitzError{
 		Code: standard.ToeplitzCode_WRONG_TYPE_CALCULATION},
 		fmt.Sprintf("calculation %q is no Toeplitz hash", name)})
-}
-
-// learning answers calls for digests.
-func (h *handler) learning(call string, cxt, list int32) error {
-	return h.refused(call, h.read(cxt, func(p target.Pipeline) error {
-		if p.Program().LearnList(int(list)) == nil {
-			return &explained{&standard.LearnError{Code: standard.LearnCode_INVALID_LIST_ID},
-				fmt.Sprintf("there is no learning list %d", list)}
-		}
-		return unsupported("digests come over P4Runtime")
-	}))
-}
-
-// BmLearningAck implements the call of that name.
-func (h *handler) BmLearningAck(_ context.Context, cxt, list int32, _ int64, _ []int32) error {
-	return h.learning("bm_learning_ack", cxt, list)
-}
-
-// BmLearningAckBuffer implements the call of that name.
-func (h *handler) BmLearningAckBuffer(_ context.Context, cxt, list int32, _ int64) error {
-	return h.learning("bm_learning_ack_buffer", cxt, list)
-}
-
-// BmLearningSetTimeout implements the call of that name.
-func (h *handler) BmLearningSetTimeout(_ context.Context, cxt, list, _ int32) error {
-	return h.learning("bm_learning_set_timeout", cxt, list)
-}
-
-// BmLearningSetBufferSize implements the call of that name.
-func (h *handler) BmLearningSetBufferSize(_ context.Context, cxt, list, _ int32) error {
-	return h.learning("bm_learning_set_buffer_size", cxt, list)
 }

@@ -27,11 +27,17 @@ type handler struct {
 	prog    *bmv2json.Program // to which the following belongs
 	handles map[string]*handles
 	mc      *multicast
+
+	learner *learner // nil: nobody is notified
 }
 
 func newHandler(dev target.Device, state State, opts Options, log *slog.Logger) *handler {
 	h := &handler{dev: dev, state: state, opts: opts, log: log,
 		began: time.Now().Add(-dev.Now())}
+	if opts.Publisher != nil {
+		h.learner = &learner{device: opts.DeviceID, to: opts.Publisher}
+		state.OnDigest(h.learner.digest)
+	}
 	state.OnReplication(func(p target.Pipeline) {
 		if h.prog == p.Program() {
 			h.mc.follow(p)

@@ -15,6 +15,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleprelag"
 	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleswitch"
 	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -52,6 +53,9 @@ type State interface {
 	Source() []byte
 	// OnReplication sets who is told of groups and sessions that others have changed.
 	OnReplication(f func(target.Pipeline))
+	// OnDigest sets who gets the digests of the running program, besides P4Runtime. f does not
+	// block.
+	OnDigest(f func(*bmv2json.Program, target.Digest))
 }
 
 // Options configure a Server.
@@ -59,8 +63,10 @@ type Options struct {
 	DeviceID uint64
 	// SwapDisabled refuses new programs.
 	SwapDisabled bool
-	// Notifications and EventLog are the addresses that clients are told of; "" for none.
-	Notifications, EventLog string
+	// Publisher takes notifications of digests, and Notifications is its address, of which clients
+	// are told; nil and "" for none.
+	Publisher     Publisher
+	Notifications string
 	// Log receives what a person running the switch should know. nil means slog.Default().
 	Log *slog.Logger
 }

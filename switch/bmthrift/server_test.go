@@ -586,9 +586,33 @@ func TestPrograms(t *testing.T) {
 		t.Errorf("the switch is %v", info)
 	}
 
+	var le *standard.LearnError
+	if err := c.BmLearningAckBuffer(ctx, 0, 99, 0); !errors.As(err, &le) ||
+		le.Code != standard.LearnCode_INVALID_LIST_ID {
+		t.Errorf("a list that there is not: %v", err)
+	}
+	if err := c.BmLearningSetTimeout(ctx, 0, 1, 5); !errors.As(err, &ae) {
+		t.Errorf("learning where nobody is notified: %v", err)
+	}
+
 	// With a P4Info a reset keeps P4Runtime's configuration.
-	w = newWorld(t, func(w *world) { w.options.SwapDisabled = true })
+	w = newWorld(t, func(w *world) {
+		w.options.SwapDisabled, w.options.Publisher = true, deaf{}
+		w.options.Notifications = "ipc:///nowhere"
+	})
 	c = w.dial(t)
+	if info := must(c.BmMgmtGetInfo(ctx))(t); info.GetNotificationsSocket() != "ipc:///nowhere" {
+		t.Errorf("the switch is %v", info)
+	}
+	ok(t, c.BmLearningSetTimeout(ctx, 0, 1, 5))
+	ok(t, c.BmLearningSetBufferSize(ctx, 0, 1, 5))
+	ok(t, c.BmLearningAck(ctx, 0, 1, 5, []int32{1, 2}))
+	ok(t, c.BmLearningAckBuffer(ctx, 0, 1, 5))
+	for _, n := range []int32{0, -1, 1 << 20} {
+		if err := c.BmLearningSetBufferSize(ctx, 0, 1, n); !errors.As(err, &le) {
+			t.Errorf("a buffer of %d samples: %v", n, err)
+		}
+	}
 	ok(t, c.BmResetState(ctx))
 	if n := len(w.read(t, entryOf(&p4v1.TableEntry{TableId: w.id(t, "fixed")}))); n != 2 {
 		t.Errorf("P4Runtime reads %d const entries after a reset", n)
@@ -598,3 +622,8 @@ func TestPrograms(t *testing.T) {
 		t.Errorf("a program with --disable-swap: %v", err)
 	}
 }
+
+// deaf is a publisher without listeners.
+type deaf struct{}
+
+func (deaf) Publish([]byte) {}

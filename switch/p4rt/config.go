@@ -203,6 +203,9 @@ func (s *Server) goLive(c *config) {
 	}
 	s.live, s.saved = c, nil
 	s.source, s.loaded, s.loadedSource = nil, nil, nil
+	if c != nil {
+		s.program.Store(c.prog)
+	}
 	s.current.Store(c)
 }
 

@@ -144,6 +144,9 @@ func (d *digestState) config() *p4v1.DigestEntry_Config {
 
 // digest takes what the program sent.
 func (s *Server) digest(m target.Digest) {
+	if f, prog := s.onDigest.Load(), s.program.Load(); f != nil && prog != nil {
+		(*f)(prog, m)
+	}
 	c := s.current.Load()
 	if c == nil {
 		return

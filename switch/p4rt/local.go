@@ -33,6 +33,7 @@ func (s *Server) start(prog *bmv2json.Program, json []byte) error {
 	}
 	s.goLive(nil)
 	s.source = json
+	s.program.Store(prog)
 	return nil
 }
 
@@ -103,9 +104,10 @@ func (l *Local) Swap() error {
 	if err := s.dev.(target.Preparer).Activate(s.loaded, nil); err != nil {
 		return err
 	}
-	source := s.loadedSource
+	source, prog := s.loadedSource, s.loaded.Program()
 	s.goLive(nil)
 	s.source = source
+	s.program.Store(prog)
 	return nil
 }
 
@@ -157,6 +159,10 @@ func (l *Local) OnReplication(f func(target.Pipeline)) {
 	defer l.s.state.Unlock()
 	l.s.onReplication = f
 }
+
+// OnDigest sets who gets the digests of the running program, besides P4Runtime's controllers. f
+// does not block.
+func (l *Local) OnDigest(f func(*bmv2json.Program, target.Digest)) { l.s.onDigest.Store(&f) }
 
 // toldOfReplication tells others of an update, if it was one of the packet replication engine.
 func (s *Server) toldOfReplication(c *config, updates []*p4v1.Update) {

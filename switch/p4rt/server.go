@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -51,6 +52,8 @@ type Server struct {
 	loaded        target.Pipeline // prepared and not yet swapped in; nil for none
 	loadedSource  []byte
 	onReplication func(target.Pipeline)
+	onDigest      atomic.Pointer[func(*bmv2json.Program, target.Digest)]
+	program       atomic.Pointer[bmv2json.Program] // that runs
 
 	current atomic.Pointer[config] // live, for the packet paths, which take no lock
 	dropped atomic.Uint64          // packet-ins and digests that nobody could take

@@ -61,6 +61,9 @@ type thriftOptions struct {
 	port         uint16 // 0: there is none
 	addr         string
 	swapDisabled bool
+	// where digests are published, as nanomsg has it
+	notifications      string
+	notificationsGiven bool
 }
 
 // listen makes the server's listener.
@@ -100,7 +103,6 @@ var foreign = []struct {
 	why      string
 }{
 	{"nanolog", true, "there is no nanomsg log; use --log-console or --log-file"},
-	{"notifications-addr", true, "there are no nanomsg notifications; digests come over P4Runtime"},
 	{"debugger", false, "there is no debugger"},
 	{"debugger-addr", true, "there is no debugger"},
 	{"log-flush", false, "the log is never buffered"},
@@ -284,6 +286,8 @@ func newFlagSets(o *options) *flagSets {
 		"serve Thrift on TCP port `N`, for simple_switch_CLI and p4-utils; without it there is no Thrift")
 	m.StringVar(&o.thrift.addr, "thrift-addr", defaultThriftAddr,
 		"address on which Thrift is served, `HOST`. There is no authentication in Thrift: whoever reaches the port can\nchange everything. BMv2's default is every address of the machine: give 0.0.0.0 for it")
+	m.StringVar(&o.thrift.notifications, "notifications-addr", "",
+		"publish digests at `ADDRESS` of nanomsg, ipc://PATH or tcp://HOST:PORT; with --thrift-port the default is\nBMv2's, ipc:///tmp/bmv2-N-notifications.ipc with the device id for N")
 	m.BoolVar(&o.logConsole, "log-console", false, "log to stdout")
 	m.StringVar(&o.logFile, "log-file", "", "log to `FILE`")
 	m.StringVarP(&f.level, "log-level", "L", "info",
@@ -345,6 +349,13 @@ func addForeign(s *pflag.FlagSet, name string, hasValue bool) {
 // check turns what was given into what is meant.
 func (f *flagSets) check(o *options) error {
 	o.grpc.given = f.target.Changed("grpc-server-addr")
+	o.thrift.notificationsGiven = f.main.Changed("notifications-addr")
+	switch {
+	case o.thrift.port == 0: // digests are published for those who speak Thrift
+		o.thrift.notifications = ""
+	case !o.thrift.notificationsGiven:
+		o.thrift.notifications = fmt.Sprintf("ipc:///tmp/bmv2-%d-notifications.ipc", o.deviceID)
+	}
 	switch args := f.main.Args(); {
 	case len(args) > 1:
 		return usageError(

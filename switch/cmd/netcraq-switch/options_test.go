@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os/exec"
 	"reflect"
 	"slices"
@@ -34,7 +35,7 @@ var forms = []struct {
 	{line: "--device-id 1 -i 1@s1-eth1 --thrift-port 44321 --notifications-addr ipc:///tmp/bmv2-1.ipc " +
 		"--log-console -Lwarn --no-p4 -- --cpu-port 255 --grpc-server-addr 0.0.0.0:50001",
 		want: options{ports: []portSpec{{1, "s1-eth1"}}, deviceID: 1, noP4: true, logConsole: true,
-			thrift: thriftOptions{port: 44321}, cpuPort: 255, grpc: grpcOptions{addr: "0.0.0.0:50001"}}},
+			thrift: thriftOptions{port: 44321, notifications: "ipc:///tmp/bmv2-1.ipc"}, cpuPort: 255, grpc: grpcOptions{addr: "0.0.0.0:50001"}}},
 
 	{line: "--thrift-port 9091 p.json", want: options{thrift: thriftOptions{port: 9091},
 		json: "p.json"}},
@@ -112,6 +113,11 @@ func TestCommandLines(t *testing.T) {
 			want.engine = "auto"
 		}
 		want.grpc.given = want.grpc.addr != ""
+		want.thrift.notificationsGiven = strings.Contains(f.line, "--notifications-addr")
+		if want.thrift.port != 0 && want.thrift.notifications == "" {
+			want.thrift.notifications = fmt.Sprintf("ipc:///tmp/bmv2-%d-notifications.ipc",
+				want.deviceID)
+		}
 		if want.grpc.addr == "" {
 			want.grpc.addr = defaultAddr
 		}

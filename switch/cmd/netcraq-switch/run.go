@@ -27,6 +27,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf"
 	"github.com/netcraq/netcraq/switch/engineselect"
+	"github.com/netcraq/netcraq/switch/nanomsg"
 	"github.com/netcraq/netcraq/switch/p4rt"
 	"github.com/netcraq/netcraq/switch/ports"
 	"github.com/netcraq/netcraq/switch/target"
@@ -168,6 +169,13 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		}
 		defer forThrift.Close()
 	}
+	publisher, err := o.thrift.publish(log)
+	if err != nil {
+		return err
+	}
+	if publisher != nil {
+		defer publisher.Close()
+	}
 
 	dev, err := startEngine(o, log, popts)
 	if err != nil {
@@ -195,8 +203,12 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		defer gs.Stop()
 	}
 	if forThrift != nil {
-		ts := bmthrift.New(dev, server.Local(), bmthrift.Options{DeviceID: o.deviceID,
-			SwapDisabled: o.thrift.swapDisabled, Log: log})
+		topts := bmthrift.Options{DeviceID: o.deviceID, SwapDisabled: o.thrift.swapDisabled,
+			Log: log}
+		if publisher != nil {
+			topts.Publisher, topts.Notifications = publisher, o.thrift.notifications
+		}
+		ts := bmthrift.New(dev, server.Local(), topts)
 		go func() { _ = ts.Serve(forThrift) }()
 		defer ts.Close()
 		log.Info("Thrift is served", "address", forThrift.Addr())
@@ -217,6 +229,23 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	case err := <-failed:
 		return fmt.Errorf("the P4Runtime server ended: %w", err)
 	}
+}
+
+// publish makes the publisher of notifications; nil where there is none. The default address is a
+// name that anybody can take: then the switch does without.
+func (o *thriftOptions) publish(log *slog.Logger) (*nanomsg.Publisher, error) {
+	if o.notifications == "" {
+		return nil, nil
+	}
+	p, err := nanomsg.Listen(o.notifications, log)
+	switch {
+	case err == nil:
+		return p, nil
+	case o.notificationsGiven:
+		return nil, fmt.Errorf("publishing digests (--notifications-addr): %w", err)
+	}
+	log.Warn("digests are not published; give --notifications-addr", "err", err)
+	return nil, nil
 }
 
 // openLog makes the log that the command line asks for. Without --log-console and --log-file only

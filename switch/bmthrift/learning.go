@@ -1,0 +1,238 @@
+package bmthrift
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// Publisher sends notifications to whoever listens: nanomsg.Publisher.
+type Publisher interface {
+	// Publish sends a message. It does not block.
+	Publish(message []byte)
+}
+
+const (
+	// What BMv2 begins with: a notification for each sample.
+	defaultSamples = 1
+	defaultWait    = time.Second
+	// maxSamples bounds a notification, and maxUnacked the samples that are kept until a listener
+	// acknowledges them. Beyond it the oldest are taken for acknowledged.
+	maxSamples = 1 << 16
+	maxUnacked = 1 << 16
+)
+
+// learner collects the digests of a program and notifies listeners of them as BMv2 does: several
+// samples at a time, and none again that has not been acknowledged.
+type learner struct {
+	device uint64
+	to     Publisher
+
+	mu    sync.Mutex
+	prog  *bmv2json.Program
+	lists map[string]*learnList
+}
+
+// learnList is one list of the program.
+type learnList struct {
+	src     *bmv2json.LearnList
+	most    int
+	wait    time.Duration
+	buffer  []byte   // of the samples that are not sent yet
+	keys    []string // the same, one by one
+	id      uint64   // of the buffer that is filled
+	known   map[string]bool
+	unacked map[uint64][]string // sample id -> sample; "" for what has been acknowledged
+	oldest  uint64
+	timer   *time.Timer
+}
+
+// of makes the lists those of the running program. The caller holds l.mu.
+func (l *learner) of(prog *bmv2json.Program) {
+	if prog == l.prog {
+		return
+	}
+	for _, x := range l.lists {
+		x.stop()
+	}
+	l.prog, l.lists = prog, map[string]*learnList{}
+	if prog == nil {
+		return
+	}
+	for _, src := range prog.LearnLists {
+		l.lists[src.Name] = &learnList{src: src, most: defaultSamples, wait: defaultWait,
+			known: map[string]bool{}, unacked: map[uint64][]string{}}
+	}
+}
+
+func (x *learnList) stop() {
+	if x.timer != nil {
+		x.timer.Stop()
+		x.timer = nil
+	}
+}
+
+// digest takes what a packet of prog has sent.
+func (l *learner) digest(prog *bmv2json.Program, d target.Digest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(prog)
+	x := l.lists[d.Name]
+	if x == nil || len(d.Fields) != len(x.src.Widths) {
+		return
+	}
+	var sample []byte
+	for i, w := range x.src.Widths {
+		sample = append(sample, normalized(d.Fields[i], w)...)
+	}
+	key := string(sample)
+	if x.known[key] {
+		return
+	}
+	x.known[key] = true
+	x.buffer, x.keys = append(x.buffer, sample...), append(x.keys, key)
+	switch {
+	case len(x.keys) >= x.most:
+		l.send(x)
+	case len(x.keys) == 1 && x.wait > 0:
+		l.wake(x)
+	}
+}
+
+// wake sends what there is in a while.
+func (l *learner) wake(x *learnList) {
+	id := x.id
+	x.timer = time.AfterFunc(x.wait, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if x.id == id && len(x.keys) > 0 && l.lists[x.src.Name] == x {
+			l.send(x)
+		}
+	})
+}
+
+// send notifies the listeners of what has been collected.
+func (l *learner) send(x *learnList) {
+	x.stop()
+	m := append(make([]byte, 0, 32+len(x.buffer)), "LEA|"...)
+	m = binary.LittleEndian.AppendUint64(m, l.device)
+	m = binary.LittleEndian.AppendUint32(m, 0) // the context
+	m = binary.LittleEndian.AppendUint32(m, uint32(x.src.ID))
+	m = binary.LittleEndian.AppendUint64(m, x.id)
+	m = binary.LittleEndian.AppendUint32(m, uint32(len(x.keys)))
+	l.to.Publish(append(m, x.buffer...))
+	x.unacked[x.id] = x.keys
+	x.id++
+	x.buffer, x.keys = nil, nil
+	for len(x.known) > maxUnacked && x.oldest < x.id {
+		x.ack(x.oldest, nil)
+	}
+}
+
+// ack forgets samples of a buffer; all of them where none are named.
+func (x *learnList) ack(id uint64, samples []int32) {
+	keys := x.unacked[id]
+	if samples == nil {
+		for _, k := range keys {
+			delete(x.known, k)
+		}
+		delete(x.unacked, id)
+	} else {
+		left := 0
+		for _, i := range samples {
+			if i >= 0 && int(i) < len(keys) {
+				delete(x.known, keys[i])
+				keys[i] = ""
+			}
+		}
+		for _, k := range keys {
+			if k != "" {
+				left++
+			}
+		}
+		if left == 0 {
+			delete(x.unacked, id)
+		}
+	}
+	for x.oldest < x.id && x.unacked[x.oldest] == nil {
+		x.oldest++
+	}
+}
+
+func learnError(code standard.LearnCode, format string, args ...any) error {
+	return &explained{&standard.LearnError{Code: code}, fmt.Sprintf(format, args...)}
+}
+
+// learning makes a call for a list of the program.
+func (h *handler) learning(call string, cxt, list int32,
+	f func(l *learner, x *learnList) error) error {
+	return h.refused(call, h.read(cxt, func(p target.Pipeline) error {
+		src := p.Program().LearnList(int(list))
+		if src == nil {
+			return learnError(standard.LearnCode_INVALID_LIST_ID, "there is no learning list %d",
+				list)
+		}
+		if h.learner == nil {
+			return unsupported("digests come over P4Runtime: the switch has no --notifications-addr")
+		}
+		h.learner.mu.Lock()
+		defer h.learner.mu.Unlock()
+		h.learner.of(p.Program())
+		return f(h.learner, h.learner.lists[src.Name])
+	}))
+}
+
+// BmLearningAck implements the call of that name.
+func (h *handler) BmLearningAck(_ context.Context, cxt, list int32, buffer int64,
+	samples []int32) error {
+	return h.learning("bm_learning_ack", cxt, list, func(_ *learner, x *learnList) error {
+		if samples == nil {
+			samples = []int32{}
+		}
+		x.ack(uint64(buffer), samples)
+		return nil
+	})
+}
+
+// BmLearningAckBuffer implements the call of that name.
+func (h *handler) BmLearningAckBuffer(_ context.Context, cxt, list int32, buffer int64) error {
+	return h.learning("bm_learning_ack_buffer", cxt, list, func(_ *learner, x *learnList) error {
+		x.ack(uint64(buffer), nil)
+		return nil
+	})
+}
+
+// BmLearningSetTimeout implements the call of that name; 0 waits until a notification is full.
+func (h *handler) BmLearningSetTimeout(_ context.Context, cxt, list, ms int32) error {
+	return h.learning("bm_learning_set_timeout", cxt, list, func(l *learner, x *learnList) error {
+		if ms < 0 {
+			return learnError(standard.LearnCode_ERROR, "a timeout is not negative")
+		}
+		x.wait = time.Duration(ms) * time.Millisecond
+		if x.stop(); len(x.keys) > 0 && x.wait > 0 {
+			l.wake(x)
+		}
+		return nil
+	})
+}
+
+// BmLearningSetBufferSize implements the call of that name.
+func (h *handler) BmLearningSetBufferSize(_ context.Context, cxt, list, samples int32) error {
+	return h.learning("bm_learning_set_buffer_size", cxt, list,
+		func(l *learner, x *learnList) error {
+			if samples < 1 || samples > maxSamples {
+				return learnError(standard.LearnCode_ERROR, "a notification has 1 to %d samples",
+					maxSamples)
+			}
+			if x.most = int(samples); len(x.keys) >= x.most {
+				l.send(x)
+			}
+			return nil
+		})
+}

@@ -1,0 +1,213 @@
+// Package nanomsg publishes messages as nanomsg's PUB sockets do, for what listens to BMv2: the
+// SP protocol's mapping to TCP (RFC draft sp-tcp-mapping-01) and nanomsg's own to Unix sockets,
+// which puts a byte before each message. Subscribers filter for themselves, so all messages go to
+// all of them.
+//
+// A subscriber that does not keep up loses messages, as it does with nanomsg; nobody waits for it.
+package nanomsg
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of a publisher.
+const (
+	maxSubscribers = 32
+	maxWaiting     = 1024             // messages for one subscriber; more are dropped
+	handshakeTime  = 5 * time.Second  // for a subscriber to say what it is
+	writeTime      = 20 * time.Second // for a subscriber to take a message
+	pauseOnError   = 100 * time.Millisecond
+)
+
+// What a PUB socket says first, and what it hears from a SUB socket: the numbers of the protocols.
+var (
+	greeting = []byte{0, 'S', 'P', 0, 0, 0x20, 0, 0}
+	answer   = []byte{0, 'S', 'P', 0, 0, 0x21, 0, 0}
+)
+
+// Publisher is a PUB socket that others connect to.
+type Publisher struct {
+	listener net.Listener
+	ipc      bool
+	log      *slog.Logger
+
+	mu          sync.Mutex
+	subscribers map[*subscriber]struct{}
+	closed      bool
+	wg          sync.WaitGroup
+}
+
+type subscriber struct {
+	conn    net.Conn
+	ready   bool // the handshake is done; guarded by Publisher.mu
+	waiting chan []byte
+}
+
+// Listen makes a publisher at an address of nanomsg: ipc://PATH or tcp://HOST:PORT. A Unix socket
+// that nobody listens at any more is replaced; one of another user, or another file, is not.
+func Listen(address string, log *slog.Logger) (*Publisher, error) {
+	p := &Publisher{log: log, subscribers: map[*subscriber]struct{}{}}
+	kind, rest, _ := strings.Cut(address, "://")
+	var err error
+	switch kind {
+	case "ipc":
+		p.ipc = true
+		if err := removeStale(rest); err != nil {
+			return nil, err
+		}
+		p.listener, err = net.Listen("unix", rest)
+	case "tcp":
+		// nanomsg's * is every address
+		p.listener, err = net.Listen("tcp", strings.Replace(rest, "*", "", 1))
+	default:
+		return nil, fmt.Errorf("%q is no address of nanomsg: give ipc://PATH or tcp://HOST:PORT",
+			address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.wg.Add(1)
+	go p.accept()
+	return p, nil
+}
+
+// removeStale removes the socket that a process left which is no more.
+func removeStale(path string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return nil // there is nothing, or Listen says what is wrong
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s is not a socket of this user; remove it, or give another address",
+			path)
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = c.Close()
+		return fmt.Errorf("%s: %w", path, syscall.EADDRINUSE)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return os.Remove(path)
+}
+
+func (p *Publisher) accept() {
+	defer p.wg.Done()
+	for {
+		c, err := p.listener.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			time.Sleep(pauseOnError) // no file descriptor is left, for example
+			continue
+		}
+		s := &subscriber{conn: c, waiting: make(chan []byte, maxWaiting)}
+		p.mu.Lock()
+		full := p.closed || len(p.subscribers) >= maxSubscribers
+		if !full {
+			p.subscribers[s] = struct{}{}
+			p.wg.Add(1)
+		}
+		p.mu.Unlock()
+		if full {
+			p.log.Warn("nanomsg: a subscriber is refused", "subscribers", maxSubscribers)
+			_ = c.Close()
+			continue
+		}
+		go p.serve(s)
+	}
+}
+
+func (p *Publisher) serve(s *subscriber) {
+	defer p.wg.Done()
+	defer p.drop(s)
+	_ = s.conn.SetDeadline(time.Now().Add(handshakeTime))
+	if _, err := s.conn.Write(greeting); err != nil {
+		return
+	}
+	heard := make([]byte, len(answer))
+	if _, err := io.ReadFull(s.conn, heard); err != nil || !bytes.Equal(heard, answer) {
+		return
+	}
+	_ = s.conn.SetDeadline(time.Time{})
+	p.mu.Lock()
+	s.ready = true
+	p.mu.Unlock()
+	gone := make(chan struct{})
+	go func() { // a subscriber sends nothing: what comes is its end
+		_, _ = s.conn.Read(make([]byte, 1))
+		_ = s.conn.Close()
+		close(gone)
+	}()
+	for {
+		select {
+		case <-gone:
+			return
+		case m := <-s.waiting:
+			_ = s.conn.SetWriteDeadline(time.Now().Add(writeTime))
+			if _, err := s.conn.Write(m); err != nil {
+				_ = s.conn.Close()
+				<-gone
+				return
+			}
+		}
+	}
+}
+
+func (p *Publisher) drop(s *subscriber) {
+	_ = s.conn.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.subscribers, s)
+}
+
+// Publish sends a message to all subscribers. It does not block.
+func (p *Publisher) Publish(message []byte) {
+	var framed []byte
+	if p.ipc {
+		framed = append(framed, 1)
+	}
+	framed = binary.BigEndian.AppendUint64(framed, uint64(len(message)))
+	framed = append(framed, message...)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s := range p.subscribers {
+		if !s.ready {
+			continue
+		}
+		select {
+		case s.waiting <- framed:
+		default: // it does not keep up
+		}
+	}
+}
+
+// Addr is the listener's address.
+func (p *Publisher) Addr() net.Addr { return p.listener.Addr() }
+
+// Close ends the publisher, with what is not sent yet.
+func (p *Publisher) Close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	p.closed = true
+	for s := range p.subscribers {
+		_ = s.conn.Close()
+	}
+	p.mu.Unlock()
+	p.wg.Wait()
+}
