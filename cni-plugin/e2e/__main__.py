@@ -27,6 +27,7 @@ from e2e import (
     nodeapi,
     page,
     pipelets,
+    reach,
     security,
     settings,
     siege,
@@ -34,6 +35,7 @@ from e2e import (
 )
 from e2e.acceptance import Check, CheckError
 from e2e.cluster import Cluster, Say, missing
+from e2e.families import CHOICES
 from e2e.node import NodeError
 from e2e.paper_workload import Comparison
 
@@ -41,6 +43,7 @@ CHECKS: dict[str, Check | str] = {
     "ready": acceptance.ready,
     "system": acceptance.system,
     "network": acceptance.network,
+    "families": reach.reach,
     "security": security.security,
     "workload-without": "without",
     "chain": chain.forms,
@@ -88,6 +91,10 @@ BEHIND_GATEWAY = (
 """Those that need the gateway, or the chain, which needs the gateway to be of any use."""
 
 
+IN_EVERY_FAMILY = ("ready", "system", "families", "chain", "node-api", "placed", "power")
+"""Those that are made where there is IPv6. The others know IPv4 addresses."""
+
+
 def main() -> int:
     """Run; the exit status."""
     parser = argparse.ArgumentParser(
@@ -102,6 +109,12 @@ def main() -> int:
     run.add_argument("--no-gateway", action="store_true", help="without etcd-monitor before etcd")
     run.add_argument(
         "--repetitions", type=int, default=1, metavar="N", help="of the workload, without and with NetCRAQ (default 1)"
+    )
+    run.add_argument(
+        "--family",
+        default="ipv4",
+        choices=CHOICES,
+        help="the address families of nodes, pods and services (default ipv4)",
     )
     run.add_argument("--proxy-mode", default="iptables", choices=("iptables", "nftables"), help="kube-proxy's")
     inside = verbs.add_parser("on", help="run a command on a node of the cluster that is up: on n1 kubectl get nodes")
@@ -169,7 +182,12 @@ def go(options: argparse.Namespace) -> int:
     say, results, failed, comparison = Say(), {}, "", Comparison(options.repetitions)
     try:
         with (
-            Cluster(say, gateway=not options.no_gateway, proxy_mode=options.proxy_mode) as cluster,
+            Cluster(
+                say,
+                gateway=not options.no_gateway,
+                proxy_mode=options.proxy_mode,
+                families=CHOICES[options.family],
+            ) as cluster,
             contextlib.ExitStack() as after,
         ):
             if not options.no_gateway:
@@ -178,6 +196,8 @@ def go(options: argparse.Namespace) -> int:
             say("NetCRAQ's manifests are applied")
             for name, check in CHECKS.items():
                 if (options.only and name not in options.only) or (options.no_gateway and name in BEHIND_GATEWAY):
+                    continue
+                if not options.only and options.family != "ipv4" and name not in IN_EVERY_FAMILY:
                     continue
                 begin = time.monotonic()
                 try:

@@ -10,9 +10,11 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from e2e import binaries, cgroups, cluster_images, kubeadm, lan, settings
+from e2e.families import IPV4, Family
 from e2e.kubectl import Kubectl
 from e2e.lan import Lan
 from e2e.node import Node, NodeError, mount_points
@@ -35,8 +37,17 @@ class Say:
 class Cluster:
     """Three nodes; a context manager that leaves nothing behind but logs."""
 
-    def __init__(self, say: Say, *, gateway: bool = True, size: int = 3, proxy_mode: str = "iptables") -> None:
+    def __init__(
+        self,
+        say: Say,
+        *,
+        gateway: bool = True,
+        size: int = 3,
+        proxy_mode: str = "iptables",
+        families: Sequence[Family] = (IPV4,),
+    ) -> None:
         self.say = say
+        self.families = families
         self.gateway = gateway
         self._size = size
         self._proxy_mode = proxy_mode
@@ -59,9 +70,9 @@ class Cluster:
         self._archives = cluster_images.write(settings.OUT / "images", kubernetes, own)
         self._made = mount_points(settings.OUT / "mount-points")
         self.folder.mkdir(parents=True)
-        self.lan = Lan()
+        self.lan = Lan(self.families)
         self.nodes = [Node(i + 1, self.folder, self.lan, [kubernetes, own], self.group) for i in range(self._size)]
-        lan.write_files(self.folder, {node.name: node.address for node in self.nodes})
+        lan.write_files(self.folder, {node.name: node.address for node in self.nodes}, self.families[0].address(1))
         try:
             self._up()
         except BaseException:
@@ -144,7 +155,14 @@ class Cluster:
         self.say(f"{len(self.nodes)} nodes are switched on")
         self.load_images()
         self.say("images are on the nodes")
-        config = kubeadm.init(self.first.name, self.first.address, gateway=self.gateway, proxy_mode=self._proxy_mode)
+        config = kubeadm.init(
+            self.first.name,
+            self.first.addresses,
+            [family.pods for family in self.families],
+            [family.services for family in self.families],
+            gateway=self.gateway,
+            proxy_mode=self._proxy_mode,
+        )
         (self.first.folder / "mnt" / "kubeadm.yaml").write_text(config)
         if self.gateway:
             shutil.copy(
@@ -154,7 +172,9 @@ class Cluster:
         self._kubeadm(self.first, "init")
         self.say("the control plane answers")
         for node in self.nodes[1:]:
-            (node.folder / "mnt" / "kubeadm.yaml").write_text(kubeadm.join(node.name, node.address, self.first.address))
+            (node.folder / "mnt" / "kubeadm.yaml").write_text(
+                kubeadm.join(node.name, node.addresses, self.first.address)
+            )
         joining = [(node, self._start_kubeadm(node, "join")) for node in self.nodes[1:]]
         for node, process in joining:
             self._finish(node, "join", process)

@@ -6,6 +6,7 @@ machine needs besides.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from e2e import settings
@@ -15,9 +16,6 @@ SOCKET = "unix:///run/containerd/containerd.sock"
 TOKEN = "abcdef.0123456789abcdef"
 GATEWAY = "https://127.0.0.1:23790"
 """Where etcd-monitor stands on a control-plane node."""
-
-PODS = "10.244.0.0/16"
-SERVICES = "10.96.0.0/16"
 
 PATIENCE = {
     "controlPlaneComponentHealthCheck": "10m0s",
@@ -34,25 +32,29 @@ def arguments(**flags: str) -> list[dict[str, str]]:
     return [{"name": name.replace("_", "-"), "value": value} for name, value in flags.items()]
 
 
-def registration(name: str, address: str) -> dict[str, Any]:
+def registration(name: str, addresses: Sequence[str]) -> dict[str, Any]:
     """What is said of a node."""
     return {
         "name": name,
         "criSocket": SOCKET,
         "imagePullPolicy": "Never",
         "taints": [],
-        "kubeletExtraArgs": arguments(node_ip=address),
+        "kubeletExtraArgs": arguments(node_ip=",".join(addresses)),
     }
 
 
-def init(name: str, address: str, *, gateway: bool, proxy_mode: str) -> str:
-    """The configuration of the first control-plane node."""
+def init(
+    name: str, addresses: Sequence[str], pods: Sequence[str], services: Sequence[str], *, gateway: bool, proxy_mode: str
+) -> str:
+    """The configuration of the first control-plane node; ``pods`` and ``services`` are prefixes, of
+    the primary family first.
+    """
     begin = {
         "apiVersion": API,
         "kind": "InitConfiguration",
         "bootstrapTokens": [{"token": TOKEN, "ttl": "24h0m0s"}],
-        "localAPIEndpoint": {"advertiseAddress": address, "bindPort": 6443},
-        "nodeRegistration": registration(name, address),
+        "localAPIEndpoint": {"advertiseAddress": addresses[0], "bindPort": 6443},
+        "nodeRegistration": registration(name, addresses),
         "timeouts": PATIENCE,
     }
     # A node that is gone is noticed, and its pods are made elsewhere, after seconds instead of
@@ -64,7 +66,7 @@ def init(name: str, address: str, *, gateway: bool, proxy_mode: str) -> str:
         "apiVersion": API,
         "kind": "ClusterConfiguration",
         "kubernetesVersion": settings.KUBERNETES,
-        "networking": {"podSubnet": PODS, "serviceSubnet": SERVICES},
+        "networking": {"podSubnet": ",".join(pods), "serviceSubnet": ",".join(services)},
         "apiServer": {"extraArgs": arguments(**api_server)},
         "controllerManager": {"extraArgs": arguments(node_monitor_grace_period="20s")},
         "etcd": {"local": {"imageTag": settings.etcd()}},
@@ -73,6 +75,7 @@ def init(name: str, address: str, *, gateway: bool, proxy_mode: str) -> str:
     kubelet = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
+        "address": "::" if any(":" in address for address in addresses) else "0.0.0.0",  # of both families
         "cgroupDriver": "cgroupfs",
         "failCgroupV1": False,
         "failSwapOn": False,
@@ -96,15 +99,16 @@ def init(name: str, address: str, *, gateway: bool, proxy_mode: str) -> str:
     return "\n---\n".join(json.dumps(document) for document in (begin, cluster, kubelet, proxy))
 
 
-def join(name: str, address: str, server: str) -> str:
+def join(name: str, addresses: Sequence[str], server: str) -> str:
     """The configuration of a worker."""
+    endpoint = f"[{server}]:6443" if ":" in server else f"{server}:6443"
     # on a network of this command's own
-    token = {"apiServerEndpoint": f"{server}:6443", "token": TOKEN, "unsafeSkipCAVerification": True}
+    token = {"apiServerEndpoint": endpoint, "token": TOKEN, "unsafeSkipCAVerification": True}
     worker = {
         "apiVersion": API,
         "kind": "JoinConfiguration",
         "discovery": {"bootstrapToken": token},
-        "nodeRegistration": registration(name, address),
+        "nodeRegistration": registration(name, addresses),
         "timeouts": PATIENCE,
     }
     return json.dumps(worker)

@@ -5,16 +5,13 @@ its one process does.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-PREFIX = "172.30.0"
-"""The network's, of /24."""
-
-ROUTER = f"{PREFIX}.1"
-"""The namespace itself: the nodes' default route, and the place from which the tests come in from
-outside.
-"""
+from e2e.families import Family
 
 DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 """Put before a command, ends it when its parent ends, however that ends."""
@@ -23,7 +20,8 @@ DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 class Lan:
     """A bridge with a port for each node."""
 
-    def __init__(self) -> None:
+    def __init__(self, families: Sequence[Family]) -> None:
+        self.families = families
         self._process = subprocess.Popen(
             [*DIE_WITH_PARENT, "unshare", "--net", "--", "sh", "-c", "echo; exec sleep infinity"],
             stdout=subprocess.PIPE,
@@ -33,9 +31,9 @@ class Lan:
         for command in (
             "ip link set lo up",
             "ip link add br0 type bridge",
-            f"ip address add {ROUTER}/24 dev br0",
+            *(f"ip address add {family.on_link(1)} dev br0" for family in families),
             "ip link set br0 up",
-            "sysctl -qw net.ipv4.ip_forward=1",
+            "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
         ):
             self.run(*command.split())
         # where the module is loaded, bridged frames would meet rules that are not there
@@ -51,20 +49,47 @@ class Lan:
             raise RuntimeError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
         return done.stdout
 
-    def connect(self, index: int, pid: int, address: str) -> None:
-        """Give the node whose first process is ``pid`` the interface eth0 with ``address``."""
+    def connect(self, index: int, pid: int, number: int) -> None:
+        """Give the node whose first process is ``pid`` the interface eth0, with the addresses of a
+        number.
+        """
         port = f"port{index}"
         self.disconnect(index)
         self.run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
         self.run("ip", "link", "set", port, "master", "br0", "up")
         inside = (
             "ip link set lo up",
-            f"ip address add {address}/24 dev eth0",
+            *(
+                f"ip address add {family.on_link(number)} dev eth0" + " nodad" * (":" in family.on_link(number))
+                for family in self.families
+            ),
             "ip link set eth0 up",
-            f"ip route add default via {ROUTER}",
+            *(f"ip route add default via {family.address(1)}" for family in self.families),
         )
         for command in inside:
             subprocess.run(["nsenter", "-t", str(pid), "-n", "--", *command.split()], check=True)
+
+    @contextlib.contextmanager
+    def echo(self, address: str) -> Iterator[str]:
+        """A server at an address of the namespace that answers with who asks; its URL."""
+        program = (
+            "import http.server, socket, sys\n"
+            "class Who(http.server.BaseHTTPRequestHandler):\n"
+            "    def do_GET(self):\n"
+            "        self.send_response(200); self.end_headers(); self.wfile.write(self.client_address[0].encode())\n"
+            "    def log_message(self, *_): pass\n"
+            "http.server.HTTPServer.address_family = socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET\n"
+            "server = http.server.HTTPServer((sys.argv[1], 8099), Who); print(flush=True); server.serve_forever()\n"
+        )
+        inside = ["nsenter", "-t", str(self._process.pid), "-n", "--", sys.executable, "-c", program, address]
+        process = subprocess.Popen([*DIE_WITH_PARENT, *inside], stdout=subprocess.PIPE)
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()  # it listens
+            yield f"http://[{address}]:8099/" if ":" in address else f"http://{address}:8099/"
+        finally:
+            process.kill()
+            process.wait()
 
     def disconnect(self, index: int) -> None:
         """Pull the node's cable, if it has one."""
@@ -76,10 +101,10 @@ class Lan:
         self._process.wait()
 
 
-def write_files(folder: Path, names: dict[str, str]) -> None:
+def write_files(folder: Path, names: dict[str, str], router: str) -> None:
     """Write the nodes' ``hosts`` and ``resolv.conf``. Nobody answers at that name server: what a
     test needs is in the cluster.
     """
     lines = ["127.0.0.1 localhost", "::1 localhost", *(f"{address} {name}" for name, address in names.items())]
     (folder / "hosts").write_text("\n".join(lines) + "\n")
-    (folder / "resolv.conf").write_text(f"nameserver {ROUTER}\n")
+    (folder / "resolv.conf").write_text(f"nameserver {router}\n")

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from e2e import cgroups, settings
-from e2e.lan import DIE_WITH_PARENT, PREFIX, Lan
+from e2e.lan import DIE_WITH_PARENT, Lan
 
 FOLDERS = {
     "etc-kubernetes": "/etc/kubernetes",
@@ -70,7 +70,9 @@ class Node:
     def __init__(self, index: int, folder: Path, lan: Lan, path: Sequence[Path], group: str) -> None:
         self.index = index
         self.name = f"n{index}"
-        self.address = f"{PREFIX}.{10 + index}"
+        self.number = 10 + index
+        self.addresses = [family.address(self.number) for family in lan.families]
+        self.address = self.addresses[0]
         self.folder = folder / self.name
         self._shared = folder
         self._lan = lan
@@ -120,7 +122,7 @@ class Node:
                 raise NodeError(f"{self.name} does not start: {(self.folder / 'init.log').read_text()[-1000:]}")
             time.sleep(0.05)
         self.pid = int((self.folder / "pid").read_text())
-        self._lan.connect(self.index, self.pid, self.address)
+        self._lan.connect(self.index, self.pid, self.number)
         while self.execute(["ctr", "version"], check=False).returncode != 0:
             if time.monotonic() > deadline:
                 raise NodeError(

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from e2e import attacks, cluster_images, gateway, kubeadm, settings
+from e2e import attacks, cluster_images, families, gateway, kubeadm, settings
 from e2e.leaks import Traces
 
 METRICS = """\
@@ -30,19 +30,41 @@ def test_counts():
     assert (found - found).gets == 0
 
 
+def configuration(*chosen, **options):
+    """kubeadm's, of a node that has addresses of these families."""
+    addresses = [family.address(11) for family in chosen]
+    pods, services = [family.pods for family in chosen], [family.services for family in chosen]
+    return kubeadm.init("n1", addresses, pods, services, **options)
+
+
 def test_kubeadm():
-    documents = [
-        json.loads(text)
-        for text in kubeadm.init("n1", "172.30.0.11", gateway=True, proxy_mode="nftables").split("\n---\n")
-    ]
+    text = configuration(families.IPV4, gateway=True, proxy_mode="nftables")
+    documents = [json.loads(part) for part in text.split("\n---\n")]
     by_kind = {document["kind"]: document for document in documents}
     assert {"name": "etcd-servers", "value": kubeadm.GATEWAY} in by_kind["ClusterConfiguration"]["apiServer"][
         "extraArgs"
     ]
     assert by_kind["ClusterConfiguration"]["etcd"]["local"]["imageTag"] == settings.etcd()
     assert by_kind["KubeProxyConfiguration"]["mode"] == "nftables"
-    plain = kubeadm.init("n1", "172.30.0.11", gateway=False, proxy_mode="iptables")
+    plain = configuration(families.IPV4, gateway=False, proxy_mode="iptables")
     assert "etcd-servers" not in plain
+    assert "172.30.0.11" in plain and "fd00" not in plain
+
+
+def test_kubeadm_families():
+    both = [
+        json.loads(part)
+        for part in configuration(*families.CHOICES["dual"], gateway=False, proxy_mode="iptables").split("\n---\n")
+    ]
+    assert both[1]["networking"] == {
+        "podSubnet": "10.244.0.0/16,fd00:10:244::/56",
+        "serviceSubnet": "10.96.0.0/16,fd00:10:96::/112",
+    }
+    assert both[0]["localAPIEndpoint"]["advertiseAddress"] == "172.30.0.11"
+    assert {"name": "node-ip", "value": "172.30.0.11,fd00:172:30::b"} in both[0]["nodeRegistration"]["kubeletExtraArgs"]
+    assert both[2]["address"] == "::"
+    join = json.loads(kubeadm.join("n2", [families.IPV6.address(12)], families.IPV6.address(11)))
+    assert join["discovery"]["bootstrapToken"]["apiServerEndpoint"] == "[fd00:172:30::b]:6443"
 
 
 def test_traces():
