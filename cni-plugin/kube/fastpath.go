@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	authorization "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -144,11 +147,15 @@ func (f *fastPaths) accounts(ctx context.Context) (out []reconcile.Request) {
 }
 
 // open gives the namespaces of the pods whose ports are to be open now, by the pods' UIDs and
-// nodes.
-func (f *fastPaths) open(ctx context.Context) (map[podOn]string, error) {
+// nodes. chains are the addresses that they send to.
+func (f *fastPaths) open(ctx context.Context, chains []netip.AddrPort) (map[podOn]string, error) {
 	asking, err := f.asking(ctx)
 	if err != nil {
 		return nil, err
+	}
+	var policies networking.NetworkPolicyList
+	if err := f.client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing network policies: %w", err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -156,6 +163,12 @@ func (f *fastPaths) open(ctx context.Context) (map[podOn]string, error) {
 	told := map[types.UID]bool{}
 	for _, p := range asking {
 		switch allowed, known := f.allowed[ofPod(p)]; {
+		case allowed && !mayReach(p, policies.Items, chains):
+			told[p.UID] = true
+			if !f.told[p.UID] {
+				f.log.Warn("a pod asks for the fast path, and network policies do not let it send to all chains: its port stays closed",
+					"pod", p.Namespace+"/"+p.Name, "chains", chains)
+			}
 		case allowed:
 			out[podOn{string(p.UID), p.Spec.NodeName}] = p.Namespace
 		case known:
@@ -184,7 +197,7 @@ var asksOtherwise = predicate.Funcs{
 		a, b := e.ObjectOld.GetAnnotations()[FastPath], e.ObjectNew.GetAnnotations()[FastPath]
 		p, ok := e.ObjectOld.(*corev1.Pod)
 		q, ok2 := e.ObjectNew.(*corev1.Pod)
-		return a != b || b != "" && ok && ok2 && p.Spec.NodeName != q.Spec.NodeName
+		return a != b || b != "" && ok && ok2 && (p.Spec.NodeName != q.Spec.NodeName || !maps.Equal(p.Labels, q.Labels))
 	},
 }
 
@@ -194,6 +207,7 @@ func onlyFastPath(p *corev1.Pod) *corev1.Pod {
 	out.Namespace, out.Name, out.UID, out.ResourceVersion = p.Namespace, p.Name, p.UID, p.ResourceVersion
 	if v, ok := p.Annotations[FastPath]; ok {
 		out.Annotations = map[string]string{FastPath: v}
+		out.Labels = p.Labels // by which policies select it
 	}
 	out.Spec.NodeName, out.Spec.ServiceAccountName = p.Spec.NodeName, p.Spec.ServiceAccountName
 	out.Status.Phase = p.Status.Phase

@@ -14,6 +14,7 @@ import (
 
 	authorization "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,7 +72,10 @@ func newReviews(t *testing.T, objects ...client.Object) *reviews {
 // now, and the API server has it on the node whose agent speaks of it.
 func TestFastPaths(t *testing.T) {
 	good := kubePod("team", "good", "1", "fast", "n1", "true")
-	w := newReviews(t, good, kubePod("team", "again", "2", "fast", "n2", "true"), kubePod("team", "may-not",
+	policy := &networking.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "deny"},
+		Spec: networking.NetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}},
+			PolicyTypes: []networking.PolicyType{networking.PolicyTypeEgress}}}
+	w := newReviews(t, good, policy, kubePod("team", "again", "2", "fast", "n2", "true"), kubePod("team", "may-not",
 		"3", "default", "n1", "true"), kubePod("team", "does-not-ask", "4", "fast", "n1", ""),
 		kubePod("team", "says-no", "5", "fast", "n1", "false"), kubePod("team", "pending", "6", "fast", "", "true"), kubePod("other", "elsewhere", "7", "fast", "n1", "true"),
 		kubePod("team", "static", "8", "", "n1", "true"))
@@ -98,7 +102,7 @@ func TestFastPaths(t *testing.T) {
 		t.Helper()
 		before := changes
 		review()
-		got, err := f.open(t.Context())
+		got, err := f.open(t.Context(), []netip.AddrPort{netip.MustParseAddrPort("10.0.254.1:20035")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,6 +145,21 @@ func TestFastPaths(t *testing.T) {
 	look("the right is taken back", "", true)
 	w.allowed["system:serviceaccount:team:fast"] = true
 	look("the right is given again", both, true)
+	good.Labels = map[string]string{"app": "a"}
+	if err := w.Update(t.Context(), good); err != nil {
+		t.Fatal(err)
+	}
+	look("a policy does not let the pod send", "2@n2 team", false)
+	look("a moment later", "2@n2 team", false)
+	if n := strings.Count(log.String(), "network policies do not let it send to all chains"); n != 1 {
+		t.Errorf("the log speaks %d times of the policy: %s", n, log.String())
+	}
+	policy.Spec.Egress = []networking.NetworkPolicyEgressRule{{To: []networking.NetworkPolicyPeer{{
+		IPBlock: &networking.IPBlock{CIDR: "10.0.254.0/24"}}}}}
+	if err := w.Update(t.Context(), policy); err != nil {
+		t.Fatal(err)
+	}
+	look("the policy lets it send to the chains", both, false)
 	delete(good.Annotations, FastPath)
 	if err := w.Update(t.Context(), good); err != nil {
 		t.Fatal(err)
@@ -161,10 +180,13 @@ func TestFastPaths(t *testing.T) {
 func TestFastPathNews(t *testing.T) {
 	none, asks := kubePod("a", "b", "1", "c", "n1", ""), kubePod("a", "b", "1", "c", "n1", "true")
 	unbound := kubePod("a", "b", "1", "c", "", "true")
+	labelled, labelledNone := asks.DeepCopy(), none.DeepCopy()
+	labelled.Labels, labelledNone.Labels = map[string]string{"app": "a"}, map[string]string{"app": "a"}
 	for _, c := range []struct {
 		old, new *corev1.Pod
 		want     bool
 	}{{none, none, false}, {none, asks, true}, {asks, none, true}, {asks, asks, false}, {unbound, asks, true},
+		{asks, labelled, true}, {none, labelledNone, false},
 		{nil, none, false}, {nil, asks, true}, {none, nil, false}, {asks, nil, true}} {
 		var got bool
 		switch {
@@ -236,9 +258,11 @@ func TestPodInCache(t *testing.T) {
 	p := kubePod("team", "a", "1", "fast", "n1", "true")
 	p.Annotations["large"], p.Labels = strings.Repeat("x", 1000), map[string]string{"a": "b"}
 	p.Spec.Containers = []corev1.Container{{Name: "c"}}
+	want := kubePod("team", "a", "1", "fast", "n1", "true")
+	want.Labels = map[string]string{"a": "b"} // by which policies select it
 	kept, err := withoutBallast(p)
 	q, ok := kept.(*corev1.Pod)
-	if err != nil || !ok || q.String() != kubePod("team", "a", "1", "fast", "n1", "true").String() {
+	if err != nil || !ok || q.String() != want.String() {
 		t.Errorf("%v, %v", kept, err)
 	}
 	n := podroutes.Node{} // other kinds go their way

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -12,6 +13,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // networkReconciler has the controller control the network that nodes, pods and chains make. It is
@@ -267,7 +269,15 @@ func (n *networkReconciler) spec(ctx context.Context, nodes []node, formed []for
 		chains, err := a.chains(formed)
 		return f.Spec(n.program, chains), err
 	}
-	open, err := n.fast.open(ctx)
+	var chains []netip.AddrPort
+	for _, f := range formed {
+		address, err := a.service(f.spec.ID)
+		if err != nil {
+			return topology.Spec{}, err
+		}
+		chains = append(chains, netip.AddrPortFrom(address, wire.Port))
+	}
+	open, err := n.fast.open(ctx, chains)
 	if err != nil {
 		return topology.Spec{}, err
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -152,7 +153,8 @@ func (p *operator) setup(mgr manager.Manager) error {
 		Watches(&v1alpha1.NetcraqChain{}, everything, builder.WithPredicates(specChanged)).
 		WatchesRawSource(p.network.source(theOne))
 	if p.o.Fabric == nil { // where the switches are elsewhere no pod has a port
-		network = network.Watches(&corev1.Pod{}, everything, builder.WithPredicates(asksOtherwise))
+		network = network.Watches(&corev1.Pod{}, everything, builder.WithPredicates(asksOtherwise)).
+			Watches(&networking.NetworkPolicy{}, everything)
 		if err := build("fast-path").
 			Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(accountOf),
 				builder.WithPredicates(asksOtherwise)).

@@ -18,6 +18,7 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 	coordination "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
 	rbac "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -315,6 +316,12 @@ func TestRights(t *testing.T) {
 			return chain(func(c *v1alpha1.NetcraqChain) {
 				c.Status.Epoch++
 			}, func(c *v1alpha1.NetcraqChain) error { return leader.Status().Update(ctx, c) })
+		}},
+		{"netcraq-leader", "", "networkpolicies", "list"}: {"the leader learns whom policies let send to chains", func() error {
+			return leader.List(ctx, &networking.NetworkPolicyList{})
+		}},
+		{"netcraq-leader", "", "networkpolicies", "watch"}: {"the leader follows policies", func() error {
+			return watch(leader, &networking.NetworkPolicyList{})
 		}},
 		{"netcraq-leader", "", "netcraqnodes", "create"}: {"the leader gives a node its number", func() error {
 			gone(numbered("n01", 1, 0))
