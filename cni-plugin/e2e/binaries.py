@@ -120,6 +120,10 @@ def own(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, package in OWN.items():
         go(["build", "-ldflags", "-s -w", "-o", str(folder / name), package], settings.ROOT)
+    (folder / "kubectl-netcraq").unlink(missing_ok=True)
+    (folder / "kubectl-netcraq").symlink_to("netcraqctl")  # kubectl's plugin
+    helm = ["build", "-ldflags", "-s -w", "-o", str(folder / "helm"), "helm.sh/helm/v3/cmd/helm"]
+    go(helm, settings.ROOT / "cni-plugin" / "deploy" / "chartgen")
     pipelets = [
         "build",
         "-tags",

@@ -6,7 +6,9 @@ import re
 import subprocess
 import sys
 
-from e2e import attacks, cluster_images, families, gateway, kubeadm, settings
+import pytest
+
+from e2e import attacks, cluster_images, families, gateway, kubeadm, quickstart, settings
 from e2e.leaks import Traces
 
 METRICS = """\
@@ -131,3 +133,26 @@ def test_what_is_downloaded_is_pinned():
             assert not (line.startswith("//go:generate") and re.search(r"@v\d", line)), (
                 f"{path}: {line}: its module is in no go.sum"
             )
+
+
+def test_quick_start_is_documented():
+    commands = quickstart.lines((settings.ROOT / "docs" / "kubernetes.md").read_text())
+    assert commands[0][0].startswith("helm install netcraq cni-plugin/deploy/chart ")
+    assert commands[-1][0] == "kubectl netcraq get /leader"
+    assert "answer   from 10.0.254.1:20035" in commands[-1][1]
+    assert not any("\\" in command or "#" in command for command, _ in commands)
+    with pytest.raises(ValueError, match="has no commands"):
+        quickstart.lines("## In ten minutes\n\nSoon.\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "printed", "yes"),
+    [
+        ("alice", "alice\n", True),
+        ("alice", "bob\n", False),
+        ("took 3 s ...", "x\ntook 41 s in all\n", True),
+        ("a.b", "axb", False),
+    ],
+)
+def test_documented_output(line, printed, yes):
+    assert quickstart.like(line, printed) == yes
