@@ -15,9 +15,9 @@
 //
 //   - of etcd: to read and write the gateways' prefix (/netcraq/gateway/). There it reads which
 //     keys are placed, the dictionaries, and the keys that cells are sealed with, and keeps its
-//     session. Who may read those keys can read and forge every placed key's cell, whatever etcd would let
-//     him read otherwise. So this is for programs that are trusted with all placed keys; others use
-//     a gateway, which keeps the keys to itself.
+//     session. Who may read those keys can read and forge every placed key's cell, whatever etcd
+//     would let him read otherwise. So this is for programs that are trusted with all placed keys;
+//     others use a gateway, which keeps the keys to itself.
 //   - of the controller: its admin API, with its token, to learn where the chains are and to lease
 //     the sessions that slots are written with.
 //   - of the switches: the principal of the program's port must be granted reading and writing in
