@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python images images-check chart test-chart test-jetstream test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive overload gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build deb run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python images images-check chart test-chart test-jetstream test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive overload gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -96,6 +96,9 @@ endef
 
 build: deps ## build the commands into bin/
 	$(call compile,bin/,$(COMMANDS))
+
+deb: deps ## make a Debian package of netcraq-switch alone in out/deb (ARCH=arm64)
+	@GO="$(GO)" switch/package/deb.sh out/deb $(ARCH)
 
 # It builds what it starts, the gateway without an etcd of its own and the load without Redis' client (the tag slim; they go into bin/slim).
 CHAIN_COMMANDS := controlplane/cmd/netcraq-controller $(if $(filter bmv2,$(SWITCH)),,switch/cmd/netcraq-switch) nodeapi/cmd/netcraq-sidecar $(if $(KEEP),client/cmd/netcraqctl)
