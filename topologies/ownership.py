@@ -138,8 +138,8 @@ def _reap() -> None:
     _delete_interfaces({run_id for _, run_id in _interfaces()} - living)
     _delete_half_made(lambda name: not any(name.startswith(f"nq{run_id[:8]}") for run_id in living))
     _delete_sockets({path.name[:32] for path in SOCKETS.glob("*") if re.match(r"[0-9a-f]{32}\.", path.name)} - living)
-    for file in DIRECTORY.glob("*"):
-        if file.name != "lock" and file.name not in living:
+    for file in _notes():
+        if file.name not in living:
             file.unlink(missing_ok=True)
 
 
@@ -160,9 +160,7 @@ def _living(wait_for_stopping_in: str | None = None) -> dict[str, dict[str, Any]
     """
     living = {}
     deadline = time.monotonic() + 15
-    for path in DIRECTORY.glob("*"):
-        if path.name == "lock":
-            continue
+    for path in _notes():
         while (what := _held(path)) is not None:
             leaving = what.get("phase") == "stopping" and what.get("namespace") == wait_for_stopping_in
             if not leaving or time.monotonic() > deadline:
@@ -170,6 +168,11 @@ def _living(wait_for_stopping_in: str | None = None) -> dict[str, dict[str, Any]
                 break
             time.sleep(0.02)
     return living
+
+
+def _notes() -> list[Path]:
+    """The files that runs have made. A node agent has its own things in the same folder."""
+    return [path for path in DIRECTORY.glob("*") if re.fullmatch(r"[0-9a-f]{32}", path.name)]
 
 
 def _held(path: Path) -> dict[str, Any] | None:
