@@ -340,35 +340,53 @@ func (h *handler) BmGetIDFromName(_ context.Context, cxt int32, kind standard.Re
 	return id, h.refused("bm_get_id_from_name", err)
 }
 
-// customCRC answers calls for the parameters of a CRC.
-func (h *handler) customCRC(call string, cxt int32, name, algo string) error {
-	return h.refused(call, h.read(cxt, func(p target.Pipeline) error {
-		for _, c := range p.Program().Calculations {
-			switch {
-			case c.Name != name:
-			case c.Algo != algo:
-				return &explained{&standard.CRCError{
-					Code: standard.CRCCode_WRONG_TYPE_CALCULATION},
-					fmt.Sprintf("calculation %s is %s, not %s", name, c.Algo, algo)}
-			default:
-				return unsupported("the parameters of %s cannot be changed on this switch", algo)
+// setCRC changes the parameters of a custom CRC.
+func (h *handler) setCRC(call string, cxt int32, name, algo string, c target.CRC) error {
+	failed := func(code standard.CRCCode, format string, args ...any) error {
+		return &explained{&standard.CRCError{Code: code}, fmt.Sprintf(format, args...)}
+	}
+	return h.refused(call, h.write(cxt, func(p target.Pipeline) error {
+		for _, k := range p.Program().Calculations {
+			if k.Name == name && k.Algo != algo {
+				return failed(standard.CRCCode_WRONG_TYPE_CALCULATION,
+					"calculation %s is %s, not %s", name, k.Algo, algo)
 			}
 		}
-		return &explained{&standard.CRCError{Code: standard.CRCCode_INVALID_CALCULATION_NAME},
-			fmt.Sprintf("there is no calculation %q", name)}
+		for {
+			if s, ok := p.(target.CRCSetter); ok {
+				err := s.SetCRC(name, c)
+				if errors.Is(err, target.ErrNotFound) {
+					err = failed(standard.CRCCode_INVALID_CALCULATION_NAME, "%v", err)
+				}
+				return err
+			}
+			u, ok := p.(interface{ Unwrap() target.Pipeline })
+			if !ok {
+				return unsupported(
+					"%s cannot change the parameters of %s; the interpreter can (--engine interp)",
+					h.dev.Engine(), algo)
+			}
+			p = u.Unwrap()
+		}
 	}))
 }
 
 // BmSetCrc16CustomParameters implements the call of that name.
 func (h *handler) BmSetCrc16CustomParameters(_ context.Context, cxt int32, name string,
-	_ *standard.CRC16Config) error {
-	return h.customCRC("bm_set_crc16_custom_parameters", cxt, name, "crc16_custom")
+	c *standard.CRC16Config) error {
+	return h.setCRC("bm_set_crc16_custom_parameters", cxt, name, "crc16_custom", target.CRC{
+		Polynomial: uint32(uint16(c.Polynomial)), Init: uint32(uint16(c.InitialRemainder)),
+		XorOut: uint32(uint16(c.FinalXorValue)), ReflectIn: c.DataReflected,
+		ReflectOut: c.RemainderReflected})
 }
 
 // BmSetCrc32CustomParameters implements the call of that name.
 func (h *handler) BmSetCrc32CustomParameters(_ context.Context, cxt int32, name string,
-	_ *standard.CRC32Config) error {
-	return h.customCRC("bm_set_crc32_custom_parameters", cxt, name, "crc32_custom")
+	c *standard.CRC32Config) error {
+	return h.setCRC("bm_set_crc32_custom_parameters", cxt, name, "crc32_custom", target.CRC{
+		Polynomial: uint32(c.Polynomial), Init: uint32(c.InitialRemainder),
+		XorOut: uint32(c.FinalXorValue), ReflectIn: c.DataReflected,
+		ReflectOut: c.RemainderReflected})
 }
 
 // BmSetToeplitzHashKey implements the call of that name: no program has such a hash here.

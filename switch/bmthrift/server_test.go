@@ -3,6 +3,7 @@ package bmthrift_test
 import (
 	"bytes"
 	"errors"
+	"os"
 	"reflect"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleprelag"
 	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleswitch"
 	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
 func exact(b ...byte) *standard.MatchParam {
@@ -620,6 +622,44 @@ func TestPrograms(t *testing.T) {
 	if err := c.BmLoadNewConfig(ctx, string(w.json)); !errors.As(err, &se) ||
 		se.Code != standard.SwapCode_CONFIG_SWAP_DISABLED {
 		t.Errorf("a program with --disable-swap: %v", err)
+	}
+}
+
+// TestCRC changes the parameters of a program's custom CRCs.
+func TestCRC(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.noP4 = true })
+	c, ctx := w.dial(t), t.Context()
+	json, err := os.ReadFile("../ebpf/testdata/hashes.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	prog, err := bmv2json.Parse(json)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok(t, c.BmLoadNewConfig(ctx, string(json)))
+	ok(t, c.BmSwapConfigs(ctx))
+	var e *standard.CRCError
+	done := map[string]bool{}
+	for _, k := range prog.Calculations {
+		err16 := c.BmSetCrc16CustomParameters(ctx, 0, k.Name, &standard.CRC16Config{Polynomial: 1})
+		err32 := c.BmSetCrc32CustomParameters(ctx, 0, k.Name, &standard.CRC32Config{Polynomial: 1})
+		for algo, err := range map[string]error{"crc16_custom": err16, "crc32_custom": err32} {
+			if k.Algo == algo {
+				ok(t, err)
+				done[algo] = true
+			} else if !errors.As(err, &e) || e.Code != standard.CRCCode_WRONG_TYPE_CALCULATION {
+				t.Errorf("%s of a %s: %v", algo, k.Algo, err)
+			}
+		}
+	}
+	if len(done) != 2 {
+		t.Errorf("the program has only %v", done)
+	}
+	if err := c.BmSetCrc32CustomParameters(ctx, 0, "nothing",
+		&standard.CRC32Config{}); !errors.As(err, &e) ||
+		e.Code != standard.CRCCode_INVALID_CALCULATION_NAME {
+		t.Errorf("no such calculation: %v", err)
 	}
 }
 

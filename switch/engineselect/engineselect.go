@@ -71,6 +71,9 @@ type prepared struct {
 	why    string
 }
 
+// Unwrap is the engine's own pipeline.
+func (p *prepared) Unwrap() target.Pipeline { return p.Pipeline }
+
 // Prepare implements [target.Preparer].
 func (d *Device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
 	p, err := d.preferred.Prepare(prog)

@@ -2,8 +2,11 @@ package interp
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"math/bits"
+
+	"github.com/netcraq/netcraq/switch/target"
 )
 
 // hashFn is a hash of bytes; what it is used for takes as many of its low bits as it needs.
@@ -17,8 +20,7 @@ var (
 )
 
 // hashAlgorithm returns the algorithm that p4c calls by name, or nil. The "custom" CRCs have the
-// parameters that BMv2 starts them with (a controller can change them in BMv2, over an interface
-// that is not P4Runtime's).
+// parameters that BMv2 starts them with; SetCRC changes them.
 func (p *Pipeline) hashAlgorithm(name string) hashFn {
 	switch name {
 	case "crc32", "crc32_custom":
@@ -158,4 +160,61 @@ func identity(b []byte) uint64 {
 		v = v<<8 | uint64(x)
 	}
 	return v
+}
+
+// SetCRC implements [target.CRCSetter].
+func (p *Pipeline) SetCRC(name string, c target.CRC) error {
+	p.cp.Lock()
+	defer p.cp.Unlock()
+	for i, src := range p.prog.Calculations {
+		if src.Name != name {
+			continue
+		}
+		var fn hashFn
+		switch src.Algo {
+		case "crc16_custom":
+			fn = customCRC(16, c)
+		case "crc32_custom":
+			fn = customCRC(32, c)
+		default:
+			return fmt.Errorf("calculation %q is %s, which has no parameters: %w", name, src.Algo,
+				target.ErrInvalid)
+		}
+		p.dp.Lock()
+		defer p.dp.Unlock()
+		p.calcs[i].algo = fn
+		return nil
+	}
+	return fmt.Errorf("calculation %q: %w", name, target.ErrNotFound)
+}
+
+// customCRC is a CRC of width bits. It is computed with the high bit first; reflection turns round
+// the bytes that go in, and the number that comes out.
+func customCRC(width int, c target.CRC) hashFn {
+	mask := uint32(1<<width - 1)
+	var table [256]uint32
+	for i := range table {
+		v := uint32(i) << (width - 8)
+		for range 8 {
+			if v>>(width-1)&1 == 1 {
+				v = v<<1 ^ c.Polynomial
+			} else {
+				v <<= 1
+			}
+		}
+		table[i] = v & mask
+	}
+	return func(b []byte) uint64 {
+		v := c.Init & mask
+		for _, x := range b {
+			if c.ReflectIn {
+				x = bits.Reverse8(x)
+			}
+			v = (v<<8 ^ table[byte(v>>(width-8))^x]) & mask
+		}
+		if c.ReflectOut {
+			v = bits.Reverse32(v) >> (32 - width)
+		}
+		return uint64((v ^ c.XorOut) & mask)
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/netcraq/netcraq/switch/target"
 )
 
 // TestHashes holds the algorithms against the check values that are published for them (the CRC
@@ -54,4 +56,28 @@ func slowCRC64(b []byte) uint64 {
 		}
 	}
 	return bits.Reverse64(v)
+}
+
+// TestCustomCRC holds CRCs with parameters against the catalogue's check values.
+func TestCustomCRC(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		width int
+		crc   target.CRC
+		want  uint64
+	}{
+		{"CRC-16/ARC", 16, target.CRC{Polynomial: 0x8005, ReflectIn: true, ReflectOut: true}, 0xbb3d},
+		{"CRC-16/XMODEM", 16, target.CRC{Polynomial: 0x1021}, 0x31c3},
+		{"CRC-16/GENIBUS", 16, target.CRC{Polynomial: 0x1021, Init: 0xffff, XorOut: 0xffff}, 0xd64e},
+		{"CRC-32/ISO-HDLC", 32, target.CRC{Polynomial: 0x04c11db7, Init: 1<<32 - 1,
+			XorOut: 1<<32 - 1, ReflectIn: true, ReflectOut: true}, 0xcbf43926},
+		{"CRC-32/BZIP2", 32, target.CRC{Polynomial: 0x04c11db7, Init: 1<<32 - 1,
+			XorOut: 1<<32 - 1}, 0xfc891918},
+		{"CRC-32/ISCSI", 32, target.CRC{Polynomial: 0x1edc6f41, Init: 1<<32 - 1,
+			XorOut: 1<<32 - 1, ReflectIn: true, ReflectOut: true}, 0xe3069283},
+	} {
+		if got := customCRC(tt.width, tt.crc)([]byte("123456789")); got != tt.want {
+			t.Errorf("%s is 0x%x, want 0x%x", tt.name, got, tt.want)
+		}
+	}
 }

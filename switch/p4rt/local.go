@@ -180,6 +180,9 @@ type local struct {
 	c *config
 }
 
+// Unwrap is the pipeline itself, for what P4Runtime keeps nothing of.
+func (l *local) Unwrap() target.Pipeline { return l.Pipeline }
+
 func (l *local) table(name string) *table {
 	for _, t := range l.c.tableOrder {
 		if t.name == name {

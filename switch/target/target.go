@@ -222,3 +222,16 @@ type Preparer interface {
 	// of the new pipeline. If handOver fails, nothing has happened.
 	Activate(p Pipeline, handOver func() error) error
 }
+
+// CRC are the parameters of a CRC of 16 or 32 bits, as the catalogue of CRCs names them.
+type CRC struct {
+	Polynomial, Init, XorOut uint32
+	ReflectIn, ReflectOut    bool
+}
+
+// CRCSetter is a [Pipeline] that can change the parameters of the program's custom CRCs.
+type CRCSetter interface {
+	// SetCRC sets those of the calculation of that name (ErrNotFound), whose algorithm is
+	// crc16_custom or crc32_custom (ErrInvalid).
+	SetCRC(calculation string, c CRC) error
+}
