@@ -31,7 +31,7 @@ func windowed(t *testing.T, m *Member, at *core.Position, most int) (n int, part
 
 // What comes between two ticks is one batch, however it comes; at ticks that all workers have.
 func TestWindows(t *testing.T) {
-	const interval = 400 * time.Millisecond
+	const interval = time.Second
 	l := newLog()
 	groups := New()
 	var members [3]*Member

@@ -207,7 +207,7 @@ func TestConflict(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, "shop")); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.put(row("z", "1")); core.KindOf(err) != core.Refused {
+	if err := b.put(row("z", "1")); core.KindOf(err) != core.Conflict { // it is opened again
 		t.Errorf("without its folder: %v", err)
 	}
 	b.again()
