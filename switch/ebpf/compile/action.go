@@ -282,21 +282,3 @@ func (t *translator) registerWrite(r *bmv2json.Register, index, src *bmv2json.Ex
 	}
 	t.Bind(end)
 }
-
-// count adds the packet to a counter's cell; one beyond the array counts nothing.
-func (t *translator) count(k *bmv2json.Counter, index *bmv2json.Expr) {
-	end, a := t.NewLabel("counted"), t.Counters[k.Index]
-	if k.Size == 0 {
-		return
-	}
-	t.cell(a, t.Index(index), end)
-	t.addToCounter(asm.R2, 0)
-	t.Bind(end)
-}
-
-// addToCounter adds the packet to the counter at base+off. It uses R1.
-func (t *translator) addToCounter(base asm.Register, off int) {
-	t.Emit(asm.Mov.Imm(asm.R1, 1), code.Atomic(asm.AddAtomic, base, asm.R1, off))
-	t.Load(asm.R1, code.PHV, phvInLen, 4)
-	t.Emit(code.Atomic(asm.AddAtomic, base, asm.R1, off+8))
-}

@@ -26,7 +26,7 @@ type Plan struct {
 	// OldestEpoch
 	Epoch     int
 	Registers []ArrayPlan
-	Counters  []ArrayPlan
+	Counters  []CounterPlan
 	Meters    []ArrayPlan
 	Tables    []*TablePlan // by Table.Index
 	// one word for each multicast group id: 1 + where its replicas start, and how many there are
@@ -79,7 +79,8 @@ const (
 	phvSpill  = 40 // 8 bytes: see widenBounds
 	// 8 bytes: what the control plane's epoch was before the packet looked anything up
 	phvEpoch  = 48
-	phvFields = 56
+	phvCPU    = 56 // 8 bytes: the CPU that a counter is counted on
+	phvFields = 64
 )
 
 const (
@@ -146,13 +147,7 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 		cell := ir.SlotSize(r.Width)
 		p.Registers = append(p.Registers, ArrayPlan{p.allocate(cell * r.Size), cell, r.Size})
 	}
-	for _, c := range prog.Counters {
-		a := ArrayPlan{Cell: 16, size: c.Size}
-		if !c.Direct {
-			a.Off = p.allocate(a.Cell * a.size)
-		}
-		p.Counters = append(p.Counters, a)
-	}
+	p.planCounters()
 	p.planMeters()
 	keys := 8
 	for _, t := range prog.Tables() {

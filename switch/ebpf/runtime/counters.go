@@ -6,16 +6,17 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-func (p *Pipeline) counter(name string, index int) (int, error) {
+// counter is where the copies of a counter's cell are, the control plane's own last.
+func (p *Pipeline) counter(name string, index int) ([]int, error) {
 	c := p.Prog.Counter(name)
 	if c == nil || c.Direct {
-		return 0, fmt.Errorf("counter %q: %w", name, target.ErrNotFound)
+		return nil, fmt.Errorf("counter %q: %w", name, target.ErrNotFound)
 	}
 	if index < 0 || index >= c.Size {
-		return 0, fmt.Errorf("counter %q: cell %d of %d: %w", name, index, c.Size,
+		return nil, fmt.Errorf("counter %q: cell %d of %d: %w", name, index, c.Size,
 			target.ErrOutOfRange)
 	}
-	return p.Counters[c.Index].Off + index*16, nil
+	return p.Counters[c.Index].Copies(index), nil
 }
 
 // ReadCounter implements [target.Pipeline].
@@ -29,7 +30,7 @@ func (p *Pipeline) ReadCounter(name string, index int) (target.CounterData, erro
 	if err != nil {
 		return target.CounterData{}, err
 	}
-	return target.CounterData{Packets: p.State.Load(at), Bytes: p.State.Load(at + 8)}, nil
+	return p.counted(at), nil
 }
 
 // WriteCounter implements [target.Pipeline].
@@ -43,7 +44,18 @@ func (p *Pipeline) WriteCounter(name string, index int, d target.CounterData) er
 	if err != nil {
 		return err
 	}
-	p.State.Store(at, d.Packets)
-	p.State.Store(at+8, d.Bytes)
+	packets, rest := at[:len(at)-1], at[len(at)-1]
+	of := p.counted(packets)
+	p.State.Store(rest, d.Packets-of.Packets)
+	p.State.Store(rest+8, d.Bytes-of.Bytes)
 	return nil
+}
+
+// counted is the sum of a counter's copies.
+func (p *Pipeline) counted(copies []int) (sum target.CounterData) {
+	for _, at := range copies {
+		sum.Packets += p.State.Load(at)
+		sum.Bytes += p.State.Load(at + 8)
+	}
+	return sum
 }
