@@ -35,9 +35,15 @@ func BenchmarkKernel(b *testing.B) {
 		})
 		for _, profile := range []int{128, 8192} {
 			for _, p := range benchmarked {
-				b.Run(fmt.Sprintf("%s/%d/%s", hook, profile, p.name), func(b *testing.B) {
-					benchmarkKernel(b, hook, profile, p)
-				})
+				for _, special := range []bool{false, true} {
+					name := p.name
+					if !special {
+						name += "_general" // every table is a map
+					}
+					b.Run(fmt.Sprintf("%s/%d/%s", hook, profile, name), func(b *testing.B) {
+						benchmarkKernel(b, hook, profile, p, special)
+					})
+				}
 			}
 		}
 	}
@@ -72,6 +78,9 @@ func BenchmarkProfile(b *testing.B) {
 				b.Run(fmt.Sprintf("%s/%d/%s", hook, profile, p.name), func(b *testing.B) {
 					k, frame := benchmarkedSwitch(b, profile, p)
 					defer k.device.Close()
+					if err := ebpf.Specialise(k.device); err != nil {
+						b.Fatal(err)
+					}
 					steps, err := ebpf.ProfileOf(k.device, hook == "xdp", uint32(number(p.port)), frame,
 						max(b.N, 20_000))
 					if err != nil {
@@ -92,9 +101,14 @@ func BenchmarkProfile(b *testing.B) {
 	}
 }
 
-func benchmarkKernel(b *testing.B, hook string, profile int, packet benchmarkedPacket) {
+func benchmarkKernel(b *testing.B, hook string, profile int, packet benchmarkedPacket, special bool) {
 	k, frame := benchmarkedSwitch(b, profile, packet)
 	defer k.device.Close()
+	if special {
+		if err := ebpf.Specialise(k.device); err != nil {
+			b.Fatal(err)
+		}
+	}
 	b.ResetTimer()
 	each, err := ebpf.Benchmark(k.device, hook == "xdp", uint32(number(packet.port)), frame, b.N)
 	if err != nil {

@@ -27,6 +27,16 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 	return each, err
 }
 
+// Specialise makes the program anew for what its tables hold now, without waiting for them to be
+// left alone: for measurements and tests.
+func Specialise(dev target.Device) error {
+	d, ok := dev.(*device)
+	if !ok {
+		return fmt.Errorf("a switch of another engine: %w", target.ErrInvalid)
+	}
+	return d.specialise(true)
+}
+
 // Step is a part of a program on the way of one packet.
 type Step struct {
 	Name string

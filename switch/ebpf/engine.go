@@ -44,6 +44,7 @@ type Options struct {
 	// interfaces
 	captured bool
 	unlocked bool // packets take no lock: for the test that shows what it is for
+	general  bool // the program is not made anew by itself for what its tables hold: for tests
 }
 
 // Device is what New makes.
@@ -60,6 +61,8 @@ type device struct {
 	clsact  bool // the kernel has no tcx
 	watcher *watcher
 	*runtime.Switch
+
+	swapping sync.Mutex // held while ports change from one program to another; taken before mu
 
 	mu       sync.Mutex // guards what follows
 	closed   bool
@@ -191,6 +194,8 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 		return fmt.Errorf("activating a pipeline of another engine (%T): %w", next,
 			target.ErrInvalid)
 	}
+	d.swapping.Lock()
+	defer d.swapping.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {

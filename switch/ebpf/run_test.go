@@ -36,7 +36,7 @@ func netcraq(t testing.TB, profile int) *bmv2json.Program {
 func newTestDevice(t testing.TB) *device {
 	t.Helper()
 	needKernel(t)
-	d, err := newDevice(Options{CPUPort: 510})
+	d, err := newDevice(Options{CPUPort: 510, general: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,6 +52,12 @@ func (d *device) watch() (*watcher, error) {
 				d.log.Warn("frames were lost between XDP and tc", "frames", n-lost)
 				lost = n
 			}
+			if d.opts.general {
+				continue
+			}
+			if err := d.specialise(false); err != nil {
+				d.log.Warn("the program is not made for what its tables hold", "err", err)
+			}
 		}
 	})
 	return w, nil

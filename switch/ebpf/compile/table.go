@@ -55,6 +55,7 @@ type TablePlan struct {
 	Counter   int         // in the slot; -1: nothing is counted
 	Meter     int         // in the slot; -1: there is none
 	Default   int         // in the state: the word of the default entry
+	Version   int         // in the state, of a Knowable table: counted up with each change
 	Params    []ir.Params // by action of the table
 }
 
@@ -73,7 +74,8 @@ func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 		ir.Refuse(src.Path, "a table with an action profile or selector (%s)", src.Name)
 	}
 	t.planKeys()
-	t.Default = p.allocate(8)
+	t.Default = p.allocate(16)
+	t.Version = t.Default + 8 // changes as seldom
 	// Parameters: in the word if those of every action fit beside the action's number.
 	t.Inline = !src.WithCounters && src.DirectMeter == nil
 	for _, a := range src.Actions {
@@ -345,6 +347,18 @@ func (t *translator) slotAddress(tp *TablePlan, bad string) {
 
 // lookup leaves the word of the key's entry in Entry, or goes to miss.
 func (t *translator) lookup(tp *TablePlan, miss string) {
+	if known, ok := t.maps.Known[tp.Source.Index]; ok {
+		found := t.NewLabel("found")
+		t.lookupKnown(tp, known, found, miss)
+		t.lookupMap(tp, miss)
+		t.Bind(found)
+		return
+	}
+	t.lookupMap(tp, miss)
+}
+
+// lookupMap asks the table's map.
+func (t *translator) lookupMap(tp *TablePlan, miss string) {
 	keys := tp.Source.Keys
 	switch tp.Kind {
 	case LookupArray:

@@ -24,7 +24,9 @@ type Maps struct {
 	PHV, State, Ports, PacketIn, PacketOut, Buffer int
 
 	Lookups map[int]int // by Table.Index: hash tables and tries
-	Digests int         // the ring for digests, where the program sends any
+	// by Table.Index: what tables hold, where comparisons are to take the place of a map
+	Known   map[int]Known
+	Digests int // the ring for digests, where the program sends any
 	// Tap, where it is not 0, is the ring to which each frame is copied as it comes and as it goes.
 	Tap int
 

@@ -25,6 +25,7 @@ type table struct {
 	def     *entry // nil: there is no default entry
 	slots   slots
 	list    scanList
+	know    knowing
 	seq     int
 }
 
@@ -175,6 +176,7 @@ func (t *table) key(match []target.FieldMatch) (key []byte, index uint64) {
 // publish makes packets find word (0: nothing) under a match, in one step.
 func (t *table) publish(match []target.FieldMatch, word uint64) error {
 	key, index := t.key(match)
+	t.touch()
 	if t.Kind == compile.LookupArray {
 		t.p.State.Store(t.Direct+int(index)*8, word)
 		return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -38,6 +39,9 @@ type Pipeline struct {
 	sessions map[uint32]*session
 	sets     map[string][][]target.FieldMatch // value sets by name, as they were given
 	replicas *extents
+
+	specialised time.Time // when the programs were last made for what tables hold
+	refused     bool      // the kernel has refused such a program
 }
 
 // NewPipeline loads a program into the kernel; no packet comes to it yet.
@@ -126,8 +130,10 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 }
 
 // loadAt translates the program for a hook and gives it to the kernel.
-func (p *Pipeline) loadAt(h compile.Hook) (*ebpf.Program, error) {
-	insns, err := compile.Translate(p.Plan, h, p.Maps, p.Settings)
+func (p *Pipeline) loadAt(h compile.Hook) (*ebpf.Program, error) { return p.loadWith(h, p.Maps) }
+
+func (p *Pipeline) loadWith(h compile.Hook, maps compile.Maps) (*ebpf.Program, error) {
+	insns, err := compile.Translate(p.Plan, h, maps, p.Settings)
 	if err != nil {
 		return nil, err
 	}

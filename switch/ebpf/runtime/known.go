@@ -1,0 +1,143 @@
+package runtime
+
+import (
+	"math/big"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
+)
+
+// When a program is made anew for what its tables hold (compile/known.go). A table that has changed
+// stays a map until it has been left alone for a while, each time twice as long, so one that
+// changes often is a map nearly always; and programs are made one after the other, with a pause.
+const (
+	knownQuiet   = time.Second
+	knownLongest = 2 * time.Minute
+	knownPause   = 2 * time.Second
+)
+
+// knowing is what a table's side of the control plane keeps for that.
+type knowing struct {
+	version uint32        // as it is in the state
+	changed time.Time     // when it last was
+	quiet   time.Duration // how long the table is to be left alone
+	used    bool          // the running program has comparisons for this version
+}
+
+// touch makes packets ask the map from now on. It is called before the map is changed.
+func (t *table) touch() {
+	if !t.Knowable() {
+		return
+	}
+	t.know.version++
+	t.p.State.Store(t.Version, uint64(t.know.version))
+	t.know.changed = time.Now()
+	switch {
+	case t.know.quiet == 0:
+		t.know.quiet = knownQuiet
+	case t.know.used:
+		t.know.quiet = min(2*t.know.quiet, knownLongest)
+	}
+	t.know.used = false
+}
+
+// held is what the table holds; false where that is too much for comparisons.
+func (t *table) held() (compile.Known, bool) {
+	width := t.Source.Keys[0].Width
+	if len(t.byMatch) > compile.MostKnown {
+		return compile.Known{}, false
+	}
+	var prefixes []compile.Prefix
+	for _, e := range t.byMatch {
+		bits := width
+		if t.Source.Keys[0].Kind == bmv2json.MatchLPM {
+			bits = e.Match[0].PrefixLen
+		}
+		value := new(big.Int).SetBytes(e.Match[0].Value).Uint64()
+		prefixes = append(prefixes, compile.Prefix{Value: value, Bits: bits, Word: e.word})
+	}
+	ranges := compile.RangesOf(prefixes, width)
+	return compile.Known{Version: t.know.version, Ranges: ranges}, ranges != nil
+}
+
+// Specialised are a pipeline's programs, made anew for what its tables hold.
+type Specialised struct {
+	TC, XDP *ebpf.Program
+	known   map[int]compile.Known // by Table.Index
+}
+
+// Close frees the programs.
+func (s *Specialised) Close() {
+	for _, prog := range []*ebpf.Program{s.TC, s.XDP} {
+		if prog != nil {
+			prog.Close()
+		}
+	}
+}
+
+// knowable finds what tables hold that a program can be made for; nil if the running one has all of
+// it. Now, it does not wait for tables to be left alone.
+func (p *Pipeline) knowable(now bool) map[int]compile.Known {
+	leave, err := p.enter()
+	if err != nil {
+		return nil
+	}
+	defer leave()
+	if p.refused || !now && time.Since(p.specialised) < knownPause {
+		return nil
+	}
+	known, news := map[int]compile.Known{}, false
+	for i, t := range p.control {
+		if !t.Knowable() || !now && time.Since(t.know.changed) < t.know.quiet {
+			continue
+		}
+		if k, ok := t.held(); ok {
+			known[i] = k
+			news = news || !t.know.used && len(t.byMatch) > 0
+		}
+	}
+	if !news {
+		return nil
+	}
+	return known
+}
+
+// Specialise makes the programs anew, if tables hold what the running ones do not know; nil if not.
+// The control plane goes on meanwhile. They run once they are attached and [Pipeline.Replace] was
+// called. With now, it does not wait for tables to be left alone.
+func (p *Pipeline) Specialise(now bool) (*Specialised, error) {
+	known := p.knowable(now)
+	if known == nil {
+		return nil, nil
+	}
+	s := &Specialised{known: known}
+	maps, err := p.Maps, error(nil)
+	maps.Known = known
+	if s.TC, err = p.loadWith(compile.TC, maps); err == nil && p.XDP != nil {
+		s.XDP, err = p.loadWith(compile.XDP, maps)
+	}
+	if err != nil {
+		s.Close()
+		p.mu.Lock()
+		p.refused = true // once is enough
+		p.mu.Unlock()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Replace makes new programs the pipeline's own and returns the old ones.
+func (p *Pipeline) Replace(s *Specialised) *Specialised {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := &Specialised{TC: p.TC, XDP: p.XDP}
+	p.TC, p.XDP, p.Maps.Known, p.specialised = s.TC, s.XDP, s.known, time.Now()
+	for i, t := range p.control {
+		k, ok := s.known[i]
+		t.know.used = ok && k.Version == t.know.version
+	}
+	return old
+}

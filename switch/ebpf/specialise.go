@@ -1,0 +1,47 @@
+package ebpf
+
+import (
+	"errors"
+
+	"github.com/netcraq/netcraq/switch/ebpf/runtime"
+)
+
+// specialise puts a program that is made for what its tables hold in the place of the running one,
+// if there is something that one does not know. Both have the same state: a packet goes through
+// one of the two, and it makes no difference which. With now, tables need not have been left alone.
+func (d *device) specialise(now bool) error {
+	p := d.committed.Load()
+	if p == nil {
+		return nil
+	}
+	next, err := p.Specialise(now)
+	if next == nil || err != nil {
+		return err
+	}
+	d.swapping.Lock()
+	defer d.swapping.Unlock()
+	d.mu.Lock()
+	if d.closed || d.pipeline != p {
+		d.mu.Unlock()
+		next.Close()
+		return nil
+	}
+	var old *runtime.Specialised
+	// Packet-outs are run on the same thread, so none has the old program by now.
+	_ = d.netns.Do(func() error { old = p.Replace(next); return nil })
+	var finishes []func()
+	for _, q := range d.ports {
+		finish, e := d.attach(q, p)
+		finishes, err = append(finishes, finish), errors.Join(err, e)
+	}
+	d.mu.Unlock()
+	runtime.WaitForPackets()
+	_ = d.netns.Do(func() error {
+		for _, finish := range finishes {
+			finish()
+		}
+		return nil
+	})
+	old.Close() // where a port could not be given the new one, the kernel keeps this one for it
+	return err
+}
