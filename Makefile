@@ -263,8 +263,8 @@ fuzz-programs: deps ## run PROGRAMS random P4 programs from seed FROM on: interp
 	@mkdir -p out/programs
 	@$(SUDO) env PATH="$$PATH" $(GO) test ./switch/progfuzz -run '^TestPrograms$$' -count 1 -v -timeout 24h -programs $(or $(PROGRAMS),100) -from $(FROM) -keep $(CURDIR)/out/programs
 
-e2e-k8s: deps-k8s ## bring up a real Kubernetes of three nodes on this machine with NetCRAQ as its network, and have it show what it has to (FAMILY=ipv4|ipv6|dual, KEEP=1)
-	@$(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m e2e run $(if $(FAMILY),--family $(FAMILY)) $(if $(KEEP),--keep)
+e2e-k8s: deps-k8s ## bring up a real Kubernetes of three nodes on this machine with NetCRAQ as its network, or behind another's (CNI=own|bridge|ptp), and have it show what it has to (FAMILY=ipv4|ipv6|dual, KEEP=1)
+	@$(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m e2e run $(if $(FAMILY),--family $(FAMILY)) $(if $(KEEP),--keep) $(if $(CNI),--cni $(CNI))
 
 timeline: build ## plot throughput and latency while a switch dies and is brought back (out/timeline.png, .svg, .csv)
 	@$(SUDO) $(PYTHON) experiments/timeline.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)

@@ -31,6 +31,9 @@ type Options struct {
 	Switch Switch
 	// FirstPort and LastPort are the switch's ports for containers.
 	FirstPort, LastPort uint32
+	// AfterOthers: the switch's program is behind those of others at an interface, and so are the
+	// filters.
+	AfterOthers bool
 	// MTU of the containers' interfaces where they ask for none, in bytes.
 	MTU int
 	// Log receives what happens. nil means slog.Default().
@@ -88,18 +91,24 @@ var podRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLAN
 // have a use: NetCRAQ's packets are looked for behind the tags.
 var chainedRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort}
 
-// rulesOf are those for an attachment. Where its IPv6 packets may come from is the other plugin's
-// business where there is one.
-func rulesOf(r *agentapi.Record) ingressfilter.Rules {
-	if r.Chained {
-		return chainedRules
-	}
+// rulesFor are those at an attachment's interface. At another plugin's they are where the switch's
+// program is: before the others', one of which may let no packet past to those behind it, or after.
+// Where IPv6 packets may come from is the other plugin's business there.
+func (a *Agent) rulesFor(r *agentapi.Record) ingressfilter.Rules {
 	rules := podRules
-	rules.CheckSources = true
-	for _, a := range r.Addresses {
-		if ip := a.Prefix.Addr(); ip.Is6() {
-			rules.Sources = append(rules.Sources, ip)
+	if r.Chained {
+		rules = chainedRules
+		rules.Place = ingressfilter.First
+	} else {
+		rules.CheckSources = true
+		for _, a := range r.Addresses {
+			if ip := a.Prefix.Addr(); ip.Is6() {
+				rules.Sources = append(rules.Sources, ip)
+			}
 		}
+	}
+	if a.opts.AfterOthers {
+		rules.Place = ingressfilter.LastFilter
 	}
 	return rules
 }
@@ -179,7 +188,7 @@ func (a *Agent) Reconcile() error {
 		l, err := linkOf(r)
 		switch {
 		case err == nil && r.State == agentapi.Ready:
-			if err = ingressfilter.Attach(l.Attrs().Index, rulesOf(r)); err == nil {
+			if err = ingressfilter.Attach(l.Attrs().Index, a.rulesFor(r)); err == nil {
 				err = a.opts.Switch.AddPort(r.Port, r.Host.Name)
 			}
 			a.records[name] = r

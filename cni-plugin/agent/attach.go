@@ -183,7 +183,7 @@ func (a *Agent) make(r *agentapi.Record, space *container) error {
 			host, err = netlink.LinkByName(r.Host.Name)
 			return err
 		}},
-		{stepFilter, func() error { return ingressfilter.Attach(host.Attrs().Index, rulesOf(r)) }},
+		{stepFilter, func() error { return ingressfilter.Attach(host.Attrs().Index, a.rulesFor(r)) }},
 		{stepHost, func() error { return setUpHost(host, r) }},
 		{stepContainer, func() error { return space.setUp(r) }},
 		{stepRoutes, func() error { return eachRoute(host, r, netlink.RouteReplace) }},

@@ -90,7 +90,7 @@ func (a *Agent) chain(r *agentapi.Record) error {
 		do   func() error
 	}{
 		{stepRecord, func() error { return a.store.put(r) }},
-		{stepFilter, func() error { return ingressfilter.Attach(r.Index, chainedRules) }},
+		{stepFilter, func() error { return ingressfilter.Attach(r.Index, a.rulesFor(r)) }},
 		{stepPort, func() error { return a.opts.Switch.AddPort(r.Port, r.Host.Name) }},
 		{stepReady, func() error { r.State = agentapi.Ready; return a.store.put(r) }},
 	} {

@@ -18,6 +18,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/nftables"
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client"
@@ -177,7 +178,7 @@ func picture(t testing.TB, n *node) string {
 	t.Helper()
 	var out strings.Builder
 	for _, c := range []string{"ip -d link", "ip -d addr", "ip -4 route show table all", "ip -6 route show table all", "ip rule",
-		"bridge -d link", "tc qdisc", "nft list ruleset"} {
+		"bridge -d link", "tc qdisc"} {
 		f := append([]string{"netns", "exec", n.space}, strings.Fields(c)...)
 		b, err := exec.Command("ip", f...).CombinedOutput()
 		if err != nil {
@@ -185,6 +186,7 @@ func picture(t testing.TB, n *node) string {
 		}
 		out.WriteString("# " + c + "\n" + string(b))
 	}
+	out.WriteString(tables(t, n))
 	_, err := inside(t, n.space, func() (struct{}, error) {
 		links, err := net.Interfaces()
 		if err != nil {
@@ -212,6 +214,24 @@ func picture(t testing.TB, n *node) string {
 	// what clocks and conntrack count
 	return regexp.MustCompile(`(valid_lft|expires|used|gc_timer|hello_timer|tcn_timer|topology_change_timer|message_age_timer|forward_delay_timer|hold_timer) +[0-9.a-z]+`).
 		ReplaceAllString(out.String(), "$1")
+}
+
+// tables are nftables'.
+func tables(t testing.TB, n *node) string {
+	t.Helper()
+	found, err := inside(t, n.space, func() ([]*nftables.Table, error) {
+		c, err := nftables.New()
+		if err != nil {
+			return nil, err
+		}
+		return c.ListTables()
+	})
+	check(t, err)
+	out := ""
+	for _, f := range found {
+		out += map[nftables.TableFamily]string{nftables.TableFamilyIPv4: "table ip "}[f.Family] + f.Name + "\n"
+	}
+	return out
 }
 
 // TestChainedLeavesNoTrace: with the port, by DEL, GC and removal, what the other plugin has made

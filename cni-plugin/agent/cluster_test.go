@@ -201,6 +201,7 @@ type node struct {
 	output *syncbuffer.Buffer
 	cni    *libcni.CNIConfig
 	lan    string // the namespace with the bridge or the router, where there is one
+	file   string // the list of plugins that pods are made with; "": netcraq-cni alone
 }
 
 // newNode makes a node without an agent.
@@ -301,6 +302,11 @@ func anyAddress(a netip.Addr) netip.Addr {
 // list is a network of plugins; without any it is netcraq-cni alone.
 func (n *node) list(plugins ...map[string]any) *libcni.NetworkConfigList {
 	n.t.Helper()
+	if len(plugins) == 0 && n.file != "" {
+		l, err := libcni.ConfListFromFile(n.file)
+		check(n.t, err)
+		return l
+	}
 	return n.listOf("1.1.0", plugins...)
 }
 

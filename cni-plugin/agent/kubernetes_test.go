@@ -43,6 +43,7 @@ type cluster struct {
 	c       client.Client
 	options kubetest.Options
 	nodes   []*node
+	noCIDRs bool // nodes have no prefixes for pods: another plugin gives addresses
 }
 
 // newCluster makes one with the first node as the control plane's.
@@ -102,6 +103,9 @@ func (k *cluster) join(i int) {
 	ctx := context.Background()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.name(i)},
 		Spec: corev1.NodeSpec{PodCIDR: k.nodes[i].cidr.String(), PodCIDRs: []string{k.nodes[i].cidr.String()}}}
+	if k.noCIDRs {
+		n.Spec = corev1.NodeSpec{}
+	}
 	check(k.t, k.c.Create(ctx, n))
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.168.0.%d", i+1)}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}

@@ -93,7 +93,13 @@ func Remove(dir string) error {
 // Install copies the plugins of one folder into another. A plugin that runs keeps its old file
 // until it ends. own are replaced always; what others may have put there is left: they know their
 // version best.
-func Install(from, to string, own ...string) error {
+func Install(from, to string, own ...string) error { return install(from, to, own, true) }
+
+// InstallOnly copies some plugins of one folder into another, where the others are not this
+// project's business.
+func InstallOnly(from, to string, own ...string) error { return install(from, to, own, false) }
+
+func install(from, to string, own []string, others bool) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
 		return fmt.Errorf("installing plugins: %w", err)
@@ -110,7 +116,7 @@ func Install(from, to string, own ...string) error {
 		for _, o := range own {
 			mine = mine || o == e.Name()
 		}
-		if _, err := os.Stat(target); err == nil && !mine {
+		if _, err := os.Stat(target); !mine && (err == nil || !others) {
 			continue
 		}
 		if err := durable.Replace(target, 0o755, func(f io.Writer) error {

@@ -16,6 +16,7 @@ from pathlib import Path
 from e2e import (
     acceptance,
     attacks,
+    beside,
     binaries,
     chain,
     coordination,
@@ -25,6 +26,7 @@ from e2e import (
     lasting,
     lifecycle,
     nodeapi,
+    other_network,
     page,
     pipelets,
     quickstart,
@@ -75,6 +77,22 @@ CHECKS: dict[str, Check | str] = {
 WITHOUT_CLUSTER = ("./cni-plugin/kube/...", "./cni-plugin/agent/...", "./etcd-monitor/gateway/...")
 """Go packages with tests against a real API server."""
 
+CHAINED: dict[str, Check | str] = {
+    "there": beside.there,
+    "system": acceptance.system,
+    "joins": beside.joins,
+    "network": acceptance.network,
+    "speed": beside.speed,
+    "chain": chain.forms,
+    "node-api": nodeapi.door,
+    "placed": chain.serves,
+    "smoke": gateway.smoke,
+    "attacks": attacks.attacks,
+    "power": failure.power_off,
+    "leaves": beside.leaves,
+}
+"""In this order, where NetCRAQ is put behind the cluster's network."""
+
 BEHIND_GATEWAY = (
     "workload-without",
     "chain",
@@ -109,7 +127,11 @@ def main() -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("build", help="build Kubernetes, etcd and CoreDNS into the cache, and say where")
     run = verbs.add_parser("run", help="bring the cluster up, have it show what it has to, and take it down")
-    run.add_argument("--only", help=f"the checks to make, of {', '.join(CHECKS)}", type=lambda text: text.split(","))
+    run.add_argument(
+        "--only",
+        help=f"the checks to make, of {', '.join(dict.fromkeys([*CHECKS, *CHAINED]))}",
+        type=lambda text: text.split(","),
+    )
     run.add_argument("--keep", action="store_true", help="keep the cluster up after the checks, until Ctrl-C")
     run.add_argument("--no-gateway", action="store_true", help="without etcd-monitor before etcd")
     run.add_argument(
@@ -120,6 +142,12 @@ def main() -> int:
         default="ipv4",
         choices=CHOICES,
         help="the address families of nodes, pods and services (default ipv4)",
+    )
+    run.add_argument(
+        "--cni",
+        default="own",
+        choices=("own", *other_network.NAMES),
+        help="the cluster's network: NetCRAQ's own, or another that it is put behind (default own)",
     )
     run.add_argument("--proxy-mode", default="iptables", choices=("iptables", "nftables"), help="kube-proxy's")
     inside = verbs.add_parser("on", help="run a command on a node of the cluster that is up: on n1 kubectl get nodes")
@@ -185,6 +213,9 @@ def go(options: argparse.Namespace) -> int:
     if problems:
         return without_cluster(problems)
     quick = bool(options.only) and QUICK_START in options.only
+    if options.cni != "own" and options.family != "ipv4":
+        print(f"--cni {options.cni} is for --family ipv4: the other network of the tests has one family")
+        return 2
     say, results, failed, comparison = Say(), {}, "", Comparison(options.repetitions)
     try:
         with (
@@ -193,15 +224,17 @@ def go(options: argparse.Namespace) -> int:
                 gateway=not options.no_gateway,
                 proxy_mode=options.proxy_mode,
                 families=CHOICES[options.family],
+                cni=options.cni,
             ) as cluster,
             contextlib.ExitStack() as after,
         ):
             if not options.no_gateway:
                 after.enter_context(install.prometheus(cluster))
-            if not quick:
+            checks = CHAINED if cluster.chained else CHECKS
+            if not quick and not cluster.chained:
                 install.install(cluster)
                 say("NetCRAQ's manifests are applied")
-            for name, check in CHECKS.items():
+            for name, check in checks.items():
                 if (options.only and name not in options.only) or (options.no_gateway and name in BEHIND_GATEWAY):
                     continue
                 if not options.only and options.family != "ipv4" and name not in IN_EVERY_FAMILY:

@@ -38,6 +38,8 @@ OWN = {
     "testpod": "./cni-plugin/e2e/testpod",
     "loopback": "github.com/containernetworking/plugins/plugins/main/loopback",
     "host-local": "github.com/containernetworking/plugins/plugins/ipam/host-local",
+    "bridge": "github.com/containernetworking/plugins/plugins/main/bridge",
+    "ptp": "github.com/containernetworking/plugins/plugins/main/ptp",
     "portmap": "github.com/containernetworking/plugins/plugins/meta/portmap",
     "bandwidth": "github.com/containernetworking/plugins/plugins/meta/bandwidth",
 }

@@ -18,6 +18,7 @@ from e2e.families import IPV4, Family
 from e2e.kubectl import Kubectl
 from e2e.lan import Lan
 from e2e.node import Node, NodeError, mount_points
+from e2e.other_network import OtherNetwork
 
 NEEDED = ("containerd", "runc", "ctr", "conntrack", "nft", "iptables", "unshare", "nsenter", "setpriv", "ip")
 """Programs of the machine's own (make deps-k8s)."""
@@ -45,9 +46,11 @@ class Cluster:
         size: int = 3,
         proxy_mode: str = "iptables",
         families: Sequence[Family] = (IPV4,),
+        cni: str = "own",
     ) -> None:
         self.say = say
         self.families = families
+        self._other = None if cni == "own" else OtherNetwork(cni)
         self.gateway = gateway
         self._size = size
         self._proxy_mode = proxy_mode
@@ -104,6 +107,18 @@ class Cluster:
         """kubectl on the control-plane node."""
         return Kubectl(self.first)
 
+    @property
+    def other(self) -> OtherNetwork:
+        """The network that NetCRAQ is put behind, where there is one."""
+        if self._other is None:
+            raise NodeError("NetCRAQ is this cluster's network")
+        return self._other
+
+    @property
+    def chained(self) -> bool:
+        """Whether NetCRAQ is put behind another network."""
+        return self._other is not None
+
     def node(self, name: str) -> Node:
         """The node of that name."""
         return next(node for node in self.nodes if node.name == name)
@@ -113,7 +128,13 @@ class Cluster:
         for node in nodes:
             node.start()
         for node in nodes:
-            node.wait()
+            self.wait_node(node)
+
+    def wait_node(self, node: Node) -> None:
+        """Wait until a node is up, and make what the other network has on it."""
+        node.wait()
+        if self._other is not None:
+            self._other.connect(node)
 
     def load_images(self) -> None:
         """Put the images on the nodes."""
@@ -179,6 +200,9 @@ class Cluster:
         for node, process in joining:
             self._finish(node, "join", process)
         self.say("the other nodes have joined")
+        if self._other is not None:
+            self._other.install(self.nodes, self.kubectl)
+            self.say(f"the network is {self._other.name}")
 
     def _start_kubeadm(self, node: Node, verb: str) -> subprocess.Popen[bytes]:
         # The checks are about a machine that is all the node's; and etcd-monitor's manifest is

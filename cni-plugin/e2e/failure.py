@@ -112,7 +112,7 @@ def power_off(cluster: Cluster) -> str:
         lost_while_away = writer.lost()
         begin = time.monotonic()
         victim.start()
-        victim.wait()
+        cluster.wait_node(victim)
         until("the node is Ready", lambda: _ready(kubectl, victim.name))
         back = time.monotonic() - begin
         recovered = until("the chain has it again", lambda: chain.is_ready(kubectl) and time.monotonic()) - begin

@@ -30,18 +30,19 @@ patches:
 """
 
 
-def manifests() -> str:
+def manifests(cluster: Cluster) -> str:
     """The folder of an overlay over the project's manifests."""
     folder = settings.OUT / "overlay"
     folder.mkdir(parents=True, exist_ok=True)
     deploy = os.path.relpath(cluster_images.DEPLOY, folder)
-    (folder / "kustomization.yaml").write_text(_OVERLAY.format(deploy=deploy))
+    behind = f"components: [{deploy}/chained]\n" if cluster.chained else ""
+    (folder / "kustomization.yaml").write_text(_OVERLAY.format(deploy=deploy) + behind)
     return str(folder)
 
 
 def install(cluster: Cluster) -> None:
     """Apply the manifests."""
-    cluster.kubectl("apply", "-k", manifests())
+    cluster.kubectl("apply", "-k", manifests(cluster))
 
 
 def wait(cluster: Cluster) -> None:

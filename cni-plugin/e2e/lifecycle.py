@@ -76,7 +76,7 @@ def remove(cluster: Cluster) -> str:
         "the cluster's own pods are gone",
         lambda: not kubectl.items("pods", "-n", "kube-system", "-l", "k8s-app=kube-dns"),
     )
-    kubectl("delete", "-k", install.manifests(), "--ignore-not-found", "--timeout=120s")
+    kubectl("delete", "-k", install.manifests(cluster), "--ignore-not-found", "--timeout=120s")
     for node in cluster.nodes:
         node.run("netcraq-agent", "cleanup")
         until(f"{node.name} is clean", lambda node=node: _clean(node), 60)

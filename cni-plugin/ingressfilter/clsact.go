@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/switch/offload"
 )
 
 // What kernels before 6.6 have in the place of tcx: a filter of the queueing discipline clsact.
@@ -27,14 +28,32 @@ func attachFilter(ifindex int, prog *ebpf.Program) error {
 	return attachFilterNamed(ifindex, prog, name)
 }
 
+// Handles of a filter with which clsact came, and goes. The kernel makes a queue length of 0
+// another one when a discipline comes, so the second says that this is to be undone as well.
+const (
+	madeDiscipline      = 2
+	madeDisciplineQueue = 3
+)
+
 func attachFilterNamed(ifindex int, prog *ebpf.Program, name string) error {
-	q := &netlink.GenericQdisc{QdiscType: "clsact",
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0),
-			Parent: netlink.HANDLE_CLSACT}}
-	if err := netlink.QdiscAdd(q); err != nil && !errors.Is(err, unix.EEXIST) {
+	f := filter(ifindex, name)
+	handle := uint32(madeDiscipline)
+	if l, err := netlink.LinkByIndex(ifindex); err == nil && l.Attrs().TxQLen == 0 {
+		handle = madeDisciplineQueue
+	}
+	switch err := netlink.QdiscAdd(offload.Discipline(ifindex)); {
+	case err == nil:
+		f.Handle = handle
+	case !errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("attaching the ingress filter: adding clsact: %w", err)
 	}
-	f := filter(ifindex, name)
+	old, err := findFilter(ifindex)
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		f.Handle = old.Handle
+	}
 	f.Fd = prog.FD()
 	if err := netlink.FilterReplace(f); err != nil {
 		return fmt.Errorf("attaching the ingress filter with clsact: %w", err)
@@ -42,26 +61,50 @@ func attachFilterNamed(ifindex int, prog *ebpf.Program, name string) error {
 	return nil
 }
 
-func filterAttached(ifindex int) (bool, error) {
+// findFilter is the filter at an interface; nil: there is none.
+func findFilter(ifindex int) (*netlink.BpfFilter, error) {
 	filters, err := netdump.Whole(func() ([]netlink.Filter, error) {
 		return netlink.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}},
 			netlink.HANDLE_MIN_INGRESS)
 	})
 	if err != nil {
-		return false, fmt.Errorf("looking for an ingress filter at interface %d: %w", ifindex, err)
+		return nil, fmt.Errorf("looking for an ingress filter at interface %d: %w", ifindex, err)
 	}
 	for _, f := range filters {
 		if b, ok := f.(*netlink.BpfFilter); ok && (b.Name == name || b.Name == formerName) {
-			return true, nil
+			return b, nil
 		}
 	}
-	return false, nil
+	return nil, nil
 }
 
+func filterAttached(ifindex int) (bool, error) {
+	f, err := findFilter(ifindex)
+	return f != nil, err
+}
+
+// removeFilter takes the filter away, and clsact if it came with it and nobody else has filters
+// there.
 func removeFilter(ifindex int) error {
-	if err := netlink.FilterDel(filter(ifindex, name)); err != nil &&
-		!errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
+	f, err := findFilter(ifindex)
+	if f == nil || err != nil {
+		return err
+	}
+	if err := netlink.FilterDel(f); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("taking the ingress filter off: %w", err)
+	}
+	if f.Handle != madeDiscipline && f.Handle != madeDisciplineQueue {
+		return nil
+	}
+	l, err := netlink.LinkByIndex(ifindex)
+	if err != nil {
+		return nil // it has gone, and all with it
+	}
+	if err := offload.RemoveDiscipline(l); err != nil || f.Handle != madeDisciplineQueue {
+		return err
+	}
+	if err := netlink.LinkSetTxQLen(l, 0); err != nil {
+		return fmt.Errorf("giving %s back the queue length that it had: %w", l.Attrs().Name, err)
 	}
 	return nil
 }

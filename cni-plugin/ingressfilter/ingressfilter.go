@@ -54,10 +54,26 @@ type Rules struct {
 	CheckSources bool
 	// Sources are IPv6 addresses, MaxSources at most.
 	Sources []netip.Addr
+	// Place is where it stands among others' programs. The switch's comes before it.
+	Place Place
 }
 
 // MaxSources is how many IPv6 addresses an interface's packets may come from.
 const MaxSources = 4
+
+// Place is where a filter stands among the programs of an interface.
+type Place int
+
+const (
+	// Last is behind all that are at tcx when it is attached.
+	Last Place = iota
+	// First is before all that are at tcx then: another network's program may take every packet,
+	// and with it those that this filter is for. It has to be attached before the switch's program
+	// is.
+	First
+	// LastFilter is behind tcx and behind filters of clsact, for a switch that is there as well.
+	LastFilter
+)
 
 // check says what is wrong with rules.
 func (r Rules) check() error {
@@ -95,13 +111,25 @@ func Attach(ifindex int, r Rules) error {
 		return err
 	}
 	defer closeAll(old)
-	var anchor link.Anchor = link.Tail()
+	if r.Place == LastFilter {
+		if err := attachFilter(ifindex, prog); err != nil {
+			return err
+		}
+		return detach(ifindex, old) // of an agent before, which was told otherwise
+	}
+	anchor := link.Tail()
+	if r.Place == First {
+		anchor = link.Head()
+	}
 	if len(old) > 0 {
 		anchor = link.ReplaceProgram(old[0])
 	}
 	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: ifindex, Program: prog,
 		Attach: ebpf.AttachTCXIngress, Anchor: anchor}); err != nil {
 		return fmt.Errorf("attaching the ingress filter: %w", err)
+	}
+	if err := removeFilter(ifindex); err != nil { // the same
+		return err
 	}
 	if len(old) > 1 { // of this agent and of one before
 		return detach(ifindex, old[1:])
@@ -112,24 +140,21 @@ func Attach(ifindex int, r Rules) error {
 // Attached reports whether an interface has a filter.
 func Attached(ifindex int) (bool, error) {
 	there, err := find(ifindex)
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		return filterAttached(ifindex)
-	}
 	closeAll(there)
-	return len(there) > 0, err
+	if len(there) > 0 || err != nil && !errors.Is(err, ebpf.ErrNotSupported) {
+		return err == nil, err
+	}
+	return filterAttached(ifindex)
 }
 
 // Detach takes the filter off an interface, if there is one.
 func Detach(ifindex int) error {
 	there, err := find(ifindex)
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		return removeFilter(ifindex)
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, ebpf.ErrNotSupported) {
 		return err
 	}
 	defer closeAll(there)
-	return detach(ifindex, there)
+	return errors.Join(detach(ifindex, there), removeFilter(ifindex))
 }
 
 func detach(ifindex int, progs []*ebpf.Program) error {

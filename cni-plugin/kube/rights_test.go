@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apps "k8s.io/api/apps/v1"
 	certificates "k8s.io/api/certificates/v1"
 	coordination "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -284,7 +285,10 @@ func TestRights(t *testing.T) {
 		{"netcraq-agent", "", "certificatesigningrequests", "create"}: {"an agent asks for a certificate", asks},
 		{"netcraq-agent", "", "certificatesigningrequests", "get"}:    {"an agent fetches its certificate", asks},
 		{"netcraq-agent", ns, "configmaps", "get"}:                    {"an agent learns whom to trust", asks},
-		{"netcraq-agent", "", "pods", "list"}:                         {"the leader learns which pods ask for the fast path", review},
+		{"netcraq-agent", ns, "daemonsets", "list"}: {"an agent behind another plugin sees that it is removed", func() error {
+			return worker.List(ctx, &apps.DaemonSetList{}, client.InNamespace(ns))
+		}},
+		{"netcraq-agent", "", "pods", "list"}: {"the leader learns which pods ask for the fast path", review},
 		{"netcraq-agent", "", "pods", "watch"}: {"an agent follows its node's pods", func() error {
 			return watch(worker, &corev1.PodList{})
 		}},

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apps "k8s.io/api/apps/v1"
 	authorization "k8s.io/api/authorization/v1"
 	certificates "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -45,6 +46,7 @@ import (
 type Options struct {
 	Config    *rest.Config // of the API server
 	Node      string       // this node's name
+	Component string       // of the agents, which this one's DaemonSet has as a label; "": any
 	Namespace string       // of the agents: of the authority's Secret, and of the leader's Lease
 
 	Socket    string // for the CNI plugin
@@ -55,6 +57,11 @@ type Options struct {
 	P4Runtime string // a loopback address where the switch's P4Runtime is served in plain text; "": nowhere
 
 	Masquerade bool // pods reach what is outside of the cluster under the node's address
+	// Chained: another plugin is the pods' network. The agent puts the switch's ports at its
+	// interfaces, and makes no routes to pods, addresses or masquerading.
+	Chained bool
+	// AfterOthers: the switch's program comes after others' at an interface, not before them.
+	AfterOthers bool
 
 	P4RuntimePort int // of the node's address, with TLS
 	AgentPort     int // ... for the leader to learn of the node's pods
@@ -84,9 +91,8 @@ type CNI struct {
 // Scheme has the kinds of object that are read and written here.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	if err := errors.Join(authorization.AddToScheme(s), corev1.AddToScheme(s), certificates.AddToScheme(s),
-		networking.AddToScheme(s),
-		v1alpha1.AddToScheme(s)); err != nil {
+	if err := errors.Join(apps.AddToScheme(s), authorization.AddToScheme(s), corev1.AddToScheme(s),
+		certificates.AddToScheme(s), networking.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
 		return nil, fmt.Errorf("the kinds of objects: %w", err)
 	}
 	return s, nil
@@ -100,10 +106,13 @@ const startWait = time.Second
 func Run(told context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(told))
 	defer cancel(nil)
-	var leave atomic.Pointer[func()] // what is done before anything ends; nil: nothing has begun
+	// what is done before anything ends, in this order; nil: nothing has begun
+	var leave, release atomic.Pointer[func()]
 	stop := context.AfterFunc(told, func() {
-		if f := leave.Load(); f != nil {
-			(*f)()
+		for _, before := range []*atomic.Pointer[func()]{&leave, &release} {
+			if f := before.Load(); f != nil {
+				(*f)()
+			}
 		}
 		cancel(context.Cause(told))
 	})
@@ -124,7 +133,7 @@ func Run(told context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("the API server: %w", err)
 	}
-	self, err := ownNode(ctx, mgr.GetAPIReader(), o.Node, o.Log)
+	self, err := ownNode(ctx, mgr.GetAPIReader(), o.Node, o.Chained, o.Log)
 	if err != nil {
 		return err
 	}
@@ -146,7 +155,7 @@ func Run(told context.Context, o Options) error {
 	defer keeping.Wait()
 	defer cancel(nil)
 	keeping.Go(func() { certs.run(ctx) })
-	if o.MTU == 0 {
+	if o.MTU == 0 && !o.Chained {
 		if o.MTU, err = podroutes.MTU(self, o.Routes); err != nil {
 			return err
 		}
@@ -158,13 +167,21 @@ func Run(told context.Context, o Options) error {
 	}
 	defer listener.Close()
 	at := func(port int) string { return net.JoinHostPort(self.Address.String(), strconv.Itoa(port)) }
+	var removing atomic.Bool // the agent goes for good, from a node that is another plugin's
+	defer func() {
+		if removing.Load() {
+			if err := releaseNode(); err != nil {
+				o.Log.Error("not all that is NetCRAQ's was removed: netcraq-agent cleanup does it", "err", err)
+			}
+		}
+	}()
 	attached, err := o.attach(self, at(o.P4RuntimePort), id.Server())
 	if err != nil {
 		return err
 	}
 	defer attached.close()
 	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: attached.sw, FirstPort: v1alpha1.MaxNodes + 1,
-		LastPort: nodeswitch.HostPort - 1, MTU: o.MTU, Log: o.Log})
+		LastPort: nodeswitch.HostPort - 1, AfterOthers: o.AfterOthers, MTU: o.MTU, Log: o.Log})
 	if err != nil {
 		return err
 	}
@@ -182,7 +199,10 @@ func Run(told context.Context, o Options) error {
 		}()
 	}
 	serve("the CNI plugin", listener, a.Handler())
-	if err := errors.Join(agent.EnableForwarding(), attached.connectHost()); err != nil {
+	if !o.Chained {
+		err = agent.EnableForwarding()
+	}
+	if err := errors.Join(err, attached.connectHost()); err != nil {
 		return err
 	}
 	if err := a.Reconcile(); err != nil {
@@ -223,9 +243,7 @@ func Run(told context.Context, o Options) error {
 	}, connect: attached.connectPeers, connectNumbered: attached.connectNumbered,
 		status: v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort),
 			Engine: attached.engine}, silent: o.Fabric != nil,
-		route: func(self podroutes.Node, others []podroutes.Node) error {
-			return errors.Join(podroutes.Apply(self, others, o.Routes), masquerade.Keep(o.Masquerade, self, others))
-		}}
+		route: o.route}
 	if err := m.setup(mgr); err != nil {
 		return err
 	}
@@ -239,7 +257,15 @@ func Run(told context.Context, o Options) error {
 		}
 		others.Handle(adminPath, http.StripPrefix(strings.TrimSuffix(adminPath, "/"), byAgents(&p.replica)))
 	}
-	if err := o.CNI.install(self, o.Socket, o.Log); err != nil {
+	if o.Chained {
+		var unchain func(*agent.Agent) error
+		unchain, err = o.CNI.keepChained(ctx, o.Socket, o.Log)
+		f := func() { removing.Store(o.releaseIfRemoved(mgr.GetAPIReader(), a, unchain)) }
+		release.Store(&f)
+	} else {
+		err = o.CNI.install(self, o.Socket, o.Log)
+	}
+	if err != nil {
 		return err
 	}
 	a.SetReady(true, "")
@@ -290,13 +316,16 @@ func (h onlyTrouble) WithGroup(name string) slog.Handler {
 
 // ownNode waits until the API server knows enough of this node: an address, and a prefix for pods,
 // which the controller manager gives it (--allocate-node-cidrs).
-func ownNode(ctx context.Context, r client.Reader, name string, log *slog.Logger) (podroutes.Node, error) {
+// Where another plugin is the pods' network the prefix is not needed.
+func ownNode(
+	ctx context.Context, r client.Reader, name string, chained bool, log *slog.Logger,
+) (podroutes.Node, error) {
 	for said := ""; ; {
 		var n corev1.Node
 		err := r.Get(ctx, client.ObjectKey{Name: name}, &n)
 		out := fromNode(&n).Node
 		if err == nil {
-			if err = out.Check(); err == nil {
+			if err = out.Check(); err == nil || chained && out.Address.Is4() {
 				return out, nil
 			}
 		}
@@ -312,6 +341,14 @@ func ownNode(ctx context.Context, r client.Reader, name string, log *slog.Logger
 	}
 }
 
+// route makes what the node needs for the others: ways to their pods, and who may send in tunnels.
+func (o *Options) route(self podroutes.Node, others []podroutes.Node) error {
+	if o.Chained {
+		return errors.Join(podroutes.ApplyTunnels(self, others), masquerade.Remove())
+	}
+	return errors.Join(podroutes.Apply(self, others, o.Routes), masquerade.Keep(o.Masquerade, self, others))
+}
+
 // install makes the node's container runtime use the plugin.
 func (c CNI) install(self podroutes.Node, socket string, log *slog.Logger) error {
 	if c.From != "" {
@@ -321,6 +358,9 @@ func (c CNI) install(self podroutes.Node, socket string, log *slog.Logger) error
 	}
 	if c.ConfDir == "" {
 		return nil
+	}
+	if err := cniconf.Unchain(c.ConfDir); err != nil { // of an agent that was behind another plugin
+		return err
 	}
 	changed, err := cniconf.Config{Version: c.Version, Subnets: self.PodCIDRs, Socket: socket}.Write(c.ConfDir)
 	if changed {

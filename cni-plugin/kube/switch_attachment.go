@@ -29,7 +29,7 @@ func (o *Options) attach(self podroutes.Node, p4runtime string, conf *tls.Config
 	services := []netip.Prefix{o.Services, o.Switches}
 	if o.Fabric == nil {
 		sw, err := nodeswitch.Start(nodeswitch.Options{Engine: o.Engine, DeviceID: 1, P4Runtime: o.P4Runtime,
-			Secure: p4runtime, TLS: conf, Log: o.Log})
+			Secure: p4runtime, TLS: conf, AfterOthers: o.AfterOthers, Log: o.Log})
 		if err != nil {
 			return nil, err
 		}

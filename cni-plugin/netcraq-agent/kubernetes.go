@@ -26,6 +26,7 @@ type kubeOptions struct {
 	on         bool
 	kubeconfig string
 	namespace  string
+	component  string
 	switches   string
 	fabric     string
 	ports      [3]int // P4Runtime, agent, health
@@ -39,6 +40,7 @@ func (o *kubeOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.on, "kubernetes", false, "learn of nodes and chains from the API server")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` that says where the API server is; without it the service account's is taken")
 	f.StringVar(&o.namespace, "namespace", defaultNamespace(), "`NAMESPACE` of the agents ($NAMESPACE)")
+	f.StringVar(&o.component, "component", os.Getenv("COMPONENT"), "with --chained: `VALUE` of the label app.kubernetes.io/component of this agent's DaemonSet, by which it sees that it is removed ($COMPONENT)")
 	f.StringVar(&o.switches, "switches", "10.0.255.0/24", "the switches' own addresses in the data plane, `PREFIX`, by the nodes' numbers")
 	f.StringVar(&o.fabric, "fabric", "", "`FILE` with top-of-rack switches that run the program, in the place of one on each node (docs/kubernetes.md); the same on all nodes")
 	f.IntVar(&o.ports[0], "p4runtime-port", 9559, "`PORT` of the node's address for P4Runtime with TLS, for the leading agent")
@@ -92,6 +94,8 @@ func inCluster(o *options) (*kube.Options, error) {
 		return nil, errors.New("with --kubernetes nodes and ports are the API server's: leave --nodes, --peer, --uplink and --device-id out")
 	case o.node == "":
 		return nil, errors.New("give this node's name: --node, or NODE_NAME in the environment")
+	case o.chained && o.mtu != 0:
+		return nil, errors.New("with --chained the pods' MTU is the other plugin's: leave --mtu out")
 	case k.lead.Prometheus != "" && len(k.etcd.Endpoints) == 0:
 		return nil, errors.New("--prometheus is for agents that may lead: give --etcd, too")
 	case k.lead.Durable.Given() && len(k.etcd.Endpoints) == 0:
@@ -133,8 +137,9 @@ func inCluster(o *options) (*kube.Options, error) {
 		return nil, fmt.Errorf("where the API server is (--kubeconfig, or a service account): %w", err)
 	}
 	config.UserAgent = "netcraq-agent/" + o.node
-	out := &kube.Options{Config: config, Node: o.node, Namespace: k.namespace, Socket: o.socket,
-		StateDir: o.stateDir, Engine: o.engine, MTU: o.mtu, Routes: o.routes, Masquerade: o.masks,
+	out := &kube.Options{Config: config, Node: o.node, Namespace: k.namespace, Component: k.component,
+		Chained: o.chained, AfterOthers: o.after, Socket: o.socket, StateDir: o.stateDir,
+		Engine: o.engine, MTU: o.mtu, Routes: o.routes, Masquerade: o.masks,
 		P4Runtime: o.p4runtime, P4RuntimePort: k.ports[0], AgentPort: k.ports[1], HealthPort: k.ports[2],
 		Services: services, Switches: switches, Fabric: switchesElsewhere, CNI: k.cni, NodeAPI: k.nodeAPI,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: o.logLevel}))}

@@ -22,6 +22,8 @@ func TestInCluster(t *testing.T) {
 		{"", ""},
 		{"--etcd https://127.0.0.1:2379 --prometheus http://127.0.0.1:9090", ""},
 		{"--node=", "give this node's name"},
+		{"--chained", ""},
+		{"--chained --mtu 1400", "leave --mtu out"},
 		{"--peer 1@node2", "leave --nodes, --peer"},
 		{"--prometheus http://127.0.0.1:9090", "give --etcd, too"},
 		{"--gateway https://127.0.0.1:23790", "give --etcd, too"},
@@ -45,6 +47,8 @@ func TestInCluster(t *testing.T) {
 		cmd := &cobra.Command{}
 		o.kube.flags(cmd.Flags())
 		cmd.Flags().StringVar(&o.node, "node", "node1", "")
+		cmd.Flags().BoolVar(&o.chained, "chained", false, "")
+		cmd.Flags().IntVar(&o.mtu, "mtu", 0, "")
 		cmd.Flags().BoolVar(&o.masks, "masquerade", true, "")
 		cmd.Flags().StringArrayVar(&o.peers, "peer", nil, "")
 		cmd.Flags().StringArrayVar(&o.services, "services", nil, "")

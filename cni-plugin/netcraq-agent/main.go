@@ -46,6 +46,7 @@ type options struct {
 	routes    podroutes.Mode
 	masks     bool
 	chained   bool
+	after     bool
 	logLevel  slog.Level
 	kube      kubeOptions
 }
@@ -114,6 +115,7 @@ choose one of themselves that runs the controller (docs/kubernetes.md):
 	f.Var(&o.routes, "routes", "how pods of other nodes are reached: directly where nodes share a link, or through VXLAN; `auto|direct|vxlan`")
 	f.BoolVar(&o.masks, "masquerade", true, "have pods reach what is outside of the cluster under the node's address (nftables)")
 	f.BoolVar(&o.chained, "chained", false, "another plugin makes the pods' network: put the switch's ports at its interfaces, and make no routes to pods, addresses or masquerading (docs/kubernetes.md)")
+	f.BoolVar(&o.after, "after-others", false, "the switch's program comes after other programs at an interface (a late filter of clsact), which see its packets first; without it, before them (tcx)")
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error; `LEVEL`")
 	o.kube.flags(f)
 	cmd.AddCommand(cleanUpCommand())
@@ -163,13 +165,13 @@ func run(ctx context.Context, o *options) error {
 	}
 	defer listener.Close()
 	sw, err := nodeswitch.Start(nodeswitch.Options{Engine: o.engine, DeviceID: o.deviceID,
-		P4Runtime: o.p4runtime, Log: log})
+		P4Runtime: o.p4runtime, AfterOthers: o.after, Log: log})
 	if err != nil {
 		return err
 	}
 	defer sw.Close()
 	a, err := agent.New(agent.Options{Dir: o.stateDir, Switch: sw, FirstPort: lastUplink + 1,
-		LastPort: lastPort, MTU: mtu, Log: log})
+		LastPort: lastPort, AfterOthers: o.after, MTU: mtu, Log: log})
 	if err != nil {
 		return err
 	}

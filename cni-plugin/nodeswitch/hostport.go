@@ -63,7 +63,7 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 		}
 	}
 	// before it can receive anything
-	if err := ingressfilter.Attach(ends[1].Attrs().Index, betweenSwitches); err != nil {
+	if err := s.filter(ends[1].Attrs().Index, betweenSwitches); err != nil {
 		return err
 	}
 	if err := haveAddress(ends[0], node); err != nil {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/switch/ebpf"
 	"github.com/netcraq/netcraq/switch/p4rt"
@@ -42,6 +43,10 @@ type Options struct {
 	// others for each connection, and who is let in of those that have a certificate
 	// (VerifyConnection). That clients must have one, and TLS 1.3, are not for it to choose.
 	TLS *tls.Config
+	// AfterOthers has the program come behind those of others at an interface: at tc by a late
+	// filter of clsact. Else it is before them. (The interpreter has copies, and nobody is in its
+	// way.)
+	AfterOthers bool
 	// Log receives what happens. nil means slog.Default().
 	Log *slog.Logger
 }
@@ -49,6 +54,7 @@ type Options struct {
 // Switch is a running switch without a program until a controller pushes one.
 type Switch struct {
 	device  target.Device
+	place   ingressfilter.Place // of filters, behind the program
 	servers []*grpc.Server
 	secure  net.Addr
 	failed  chan error
@@ -88,6 +94,9 @@ func Start(o Options) (*Switch, error) {
 		return nil, fmt.Errorf("starting the node's switch: %w", err)
 	}
 	s := &Switch{device: device, failed: make(chan error, len(endpoints)), peers: map[uint32]fabricPort{}}
+	if o.AfterOthers {
+		s.place = ingressfilter.LastFilter
+	}
 	service := p4rt.New(device, p4rt.Options{DeviceID: o.DeviceID, Log: o.Log})
 	for _, e := range endpoints {
 		listener, err := net.Listen("tcp", e.address)
@@ -144,8 +153,12 @@ func start(o Options) (target.Device, error) {
 		return userspace.New(userspace.Options{Why: why, CPUPort: topology.CPUPort, OnlyUDP: wire.Port, Log: o.Log})
 	}
 	kernel := func(why string) (target.Device, error) {
-		return ebpf.New(ebpf.Options{Why: why, Hook: ebpf.HookTC, CPUPort: topology.CPUPort, OnlyUDP: wire.Port,
-			Log: o.Log})
+		hook := ebpf.HookTC
+		if o.AfterOthers {
+			hook = ebpf.HookClsact
+		}
+		return ebpf.New(ebpf.Options{Why: why, Hook: hook, LateFilters: o.AfterOthers, CPUPort: topology.CPUPort,
+			OnlyUDP: wire.Port, Log: o.Log})
 	}
 	switch o.Engine {
 	case "interp":

@@ -61,7 +61,7 @@ func (s *Switch) connect(self podroutes.Node, number uint32, peer podroutes.Node
 			return err
 		}
 	}
-	if err := ingressfilter.Attach(index, betweenSwitches); err != nil { // before it can receive anything
+	if err := s.filter(index, betweenSwitches); err != nil { // before it can receive anything
 		return err
 	}
 	if err := setUp(l); err != nil {
@@ -86,7 +86,7 @@ func (s *Switch) disconnect(number uint32) error {
 func (s *Switch) ConnectUplink(number uint32, iface string) error {
 	l, err := net.InterfaceByName(iface)
 	if err == nil {
-		err = ingressfilter.Attach(l.Index, uplinkRules)
+		err = s.filter(l.Index, uplinkRules)
 	}
 	if err == nil {
 		err = s.AddPort(number, iface)
@@ -98,6 +98,12 @@ func (s *Switch) ConnectUplink(number uint32, iface string) error {
 	defer s.mu.Unlock()
 	s.uplinks = append(s.uplinks, l.Index)
 	return nil
+}
+
+// filter puts an ingress filter behind the switch's program.
+func (s *Switch) filter(ifindex int, r ingressfilter.Rules) error {
+	r.Place = s.place
+	return ingressfilter.Attach(ifindex, r)
 }
 
 // What comes to a switch is not for the node's own stack, whoever runs the program. So its ports

@@ -33,6 +33,8 @@ type Options struct {
 	// dropped; all other frames go on to the host's stack. The interfaces keep their offloads, but
 	// for XDP: plain UDP is merged by none that is on by default.
 	OnlyUDP uint16
+	// LateFilters: with HookClsact, the program's filters come behind those of others.
+	LateFilters bool
 	// Tap, if not nil, is called with each frame as it comes in by a port and as it goes out by
 	// one. It must not keep the frame. When the process does not keep up, frames are missed.
 	Tap func(at time.Time, port uint32, out bool, frame []byte)

@@ -106,6 +106,7 @@ func (d *device) openPort(q *port) error {
 		}
 	}
 	q.Attachment = attach.New(q.Iface, index, d.clsact)
+	q.Late = d.opts.LateFilters
 	q.zero, q.missing = countersOf(l), false
 	q.seen = q.zero
 	_ = d.netns.Do(func() error {

@@ -172,6 +172,7 @@ func TestValues(t *testing.T) {
 		{values: `gateway: ""`, without: []string{"--gateway=https://127.0.0.1:23790"}},
 		{values: `prometheus: http://prometheus.monitoring:9090`, leads: "--prometheus=http://prometheus.monitoring:9090"},
 		{values: `prometheus: ""`, without: []string{"--prometheus=http://127.0.0.1:9090"}},
+		{values: `cni: {chained: true}`, all: "--chained"},
 		{values: `cni: {version: 1.1.0}`, all: "--cni-version=1.1.0"},
 		{values: `routes: vxlan`, all: "--routes=vxlan"},
 		{values: `services: 10.9.0.0/24`, all: "--services=10.9.0.0/24"},

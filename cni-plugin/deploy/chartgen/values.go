@@ -22,7 +22,10 @@ var blocks = map[string]string{
 {{- end }}
 `,
 	// what every agent may be told besides
-	"options": `{{- if ne .Values.cni.version "1.0.0" }}
+	"options": `{{- if .Values.cni.chained }}
+- --chained
+{{- end }}
+{{- if ne .Values.cni.version "1.0.0" }}
 - --cni-version={{ .Values.cni.version }}
 {{- end }}
 {{- if ne .Values.routes "auto" }}

@@ -5,6 +5,8 @@
 //	testpod serve               answer each HTTP request on port 8080 with the pod's name and who asked
 //	testpod get URL...          ask each, once; exit code 1 if one does not answer with 200
 //	testpod talk URL SECONDS    ask again and again by one connection, and print how often, and the longest time without an answer
+//	testpod pour URL SECONDS    read as much as comes by one connection, and print bytes a second
+//	testpod dials URL SECONDS   ask again and again, by a connection each time, and print how often a second
 //	testpod lookup NAME...      the addresses of each
 //	testpod send ADDRESS HEX    send a UDP datagram, and print what comes back within a second, in hexadecimal
 //	testpod attack NAME...      send what a hostile pod can (attack.go), and print how much was sent and what was answered
@@ -46,6 +48,10 @@ func main() {
 		err = get(args)
 	case "talk":
 		err = talk(args)
+	case "pour":
+		err = pour(args)
+	case "dials":
+		err = dials(args)
 	case "lookup":
 		err = lookup(args)
 	case "send":
@@ -99,6 +105,13 @@ func serve() error {
 		os.Exit(0)
 	}()
 	return http.ListenAndServe(":8080", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == endless {
+			for chunk := make([]byte, 1<<16); ; {
+				if _, err := w.Write(chunk); err != nil {
+					return
+				}
+			}
+		}
 		fmt.Fprintf(w, "%s to %s", name, r.RemoteAddr)
 	}))
 }

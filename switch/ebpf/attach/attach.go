@@ -19,6 +19,8 @@ type Attachment struct {
 	Ifindex int
 	At      Hook // HookTC or HookXDP: where frames are met first
 	clsact  bool // at tc by a filter, not by tcx
+	// Late: the filter comes behind those of others. It says nothing of tcx.
+	Late bool
 
 	tc         link.Link // nil where clsact or nothing is attached
 	filter     bool      // clsact's
@@ -127,12 +129,16 @@ func (a *Attachment) Close() {
 const (
 	filterNew    = 1
 	filterSteady = 2
+	filterLate   = 0xb000 // is added to both
 )
 
 func (a *Attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.BpfFilter, error) {
 	name, err := offload.FilterName(a.discipline)
 	if err != nil {
 		return nil, err
+	}
+	if a.Late {
+		priority += filterLate
 	}
 	f := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: a.Ifindex,
 		Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL,

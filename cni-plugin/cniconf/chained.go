@@ -1,0 +1,343 @@
+package cniconf
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/netcraq/netcraq/internal/durable"
+)
+
+// Behind another plugin the list is that one's, in a file that it may write again at any time. An
+// entry is put into the text of it and taken out of the text again: all else stays byte for byte,
+// whatever its form, and nothing has to be remembered.
+//
+//	{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
+//	    {"type": "flannel", ...},
+//	    {"type": "portmap", ...},                                       <- what is cut begins behind this
+//	    {"type":"netcraq-cni","chained":true,"socket":"/run/..."}       <- and ends here
+//	]}
+//
+// A file with one plugin (.conf) knows no chains and is left alone: a list of ours that sorts
+// before it holds a copy, and is written again when it changes.
+
+// ChainedFile is the name of that list.
+const ChainedFile = "00-netcraq-chained.conflist"
+
+// pluginType is how an entry of ours is known.
+const pluginType = "netcraq-cni"
+
+// ErrNoList is what Chained.Apply says where no other plugin has a configuration yet.
+var ErrNoList = errors.New("no other plugin has a configuration there yet")
+
+// Chained says what is put behind another plugin.
+type Chained struct {
+	Dir    string // where the container runtime looks for its network's configuration
+	Socket string // the agent's
+}
+
+func (c Chained) entry() []byte {
+	b, err := json.Marshal(struct {
+		Type    string `json:"type"`
+		Chained bool   `json:"chained"`
+		Socket  string `json:"socket"`
+	}{pluginType, true, c.Socket})
+	if err != nil {
+		panic(err) // of two strings
+	}
+	return b
+}
+
+// Apply puts the entry behind the plugins of the file that a runtime takes, which is the first in
+// the order of names, and out of all others. It can be called at any time, and changes nothing
+// where all is as it should be. file is the one that the entry is in.
+func (c Chained) Apply() (file string, changed bool, err error) {
+	files, err := others(c.Dir)
+	if err != nil {
+		return "", false, err
+	}
+	if len(files) == 0 {
+		changed, err = unchain(c.Dir, "")
+		return "", changed, errors.Join(err, fmt.Errorf("%s: %w", c.Dir, ErrNoList))
+	}
+	source := filepath.Join(c.Dir, files[0])
+	text, err := os.ReadFile(source)
+	if err != nil {
+		return "", false, fmt.Errorf("the configuration of the other plugin: %w", err)
+	}
+	if filepath.Ext(source) == ".conflist" {
+		file = source
+		changed, err = edit(source, func(text []byte) ([]byte, error) { return add(text, c.entry()) })
+	} else {
+		file = filepath.Join(c.Dir, ChainedFile)
+		changed, err = c.copy(source, text, file)
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("putting netcraq-cni behind the plugins of %s: %w", source, err)
+	}
+	also, err := unchain(c.Dir, filepath.Base(file))
+	return file, changed || also, err
+}
+
+// Unchain takes the entry out of all files, which are as they were without it then.
+func Unchain(dir string) error {
+	_, err := unchain(dir, "")
+	return err
+}
+
+// unchain is Unchain but for one file. The list of an agent that was the pods' network goes as
+// well, since it would be the first.
+func unchain(dir, but string) (changed bool, err error) {
+	files, err := others(dir)
+	if err != nil {
+		return false, err
+	}
+	var errs []error
+	for _, f := range files {
+		if f == but || filepath.Ext(f) != ".conflist" {
+			continue
+		}
+		did, err := edit(filepath.Join(dir, f), func(text []byte) ([]byte, error) {
+			out, err := remove(text)
+			if err != nil && !bytes.Contains(text, []byte(pluginType)) {
+				return text, nil // broken, and not by us
+			}
+			return out, err
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("taking netcraq-cni out of %s: %w", f, err))
+		}
+		changed = changed || did
+	}
+	for _, own := range []string{ChainedFile, File} {
+		if own == but {
+			continue
+		}
+		switch err := os.Remove(filepath.Join(dir, own)); {
+		case err == nil:
+			changed = true
+		case !errors.Is(err, os.ErrNotExist):
+			errs = append(errs, fmt.Errorf("removing a list of netcraq-cni: %w", err))
+		}
+	}
+	return changed, errors.Join(errs...)
+}
+
+// others are the files of a folder that a runtime would look at, but for ours, in its order.
+func others(dir string) (out []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("the folder of plugins' configurations: %w", err)
+	}
+	for _, e := range entries {
+		if slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) && !e.IsDir() &&
+			e.Name() != File && e.Name() != ChainedFile {
+			out = append(out, e.Name())
+		}
+	}
+	return out, nil // os.ReadDir sorts as runtimes do
+}
+
+// edit replaces a file by what change makes of it, at once, with its owner and permissions. What
+// somebody else has written meanwhile is not lost: then nothing is done, and it is an error.
+func edit(path string, change func([]byte) ([]byte, error)) (changed bool, err error) {
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return false, err
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		return false, err
+	}
+	after, err := change(before)
+	if err != nil || bytes.Equal(before, after) {
+		return false, err
+	}
+	return true, replaceAs(path, path, after, func() error {
+		now, err := os.ReadFile(path)
+		if err == nil && !bytes.Equal(now, before) {
+			err = errors.New("somebody else is writing it")
+		}
+		return err
+	})
+}
+
+// replaceAs puts text into the place of a file, with the owner and the permissions of another, when
+// still says that it may.
+func replaceAs(path, like string, text []byte, still func() error) error {
+	info, err := os.Stat(like)
+	if err != nil {
+		return err
+	}
+	return durable.Replace(path, info.Mode().Perm(), func(w io.Writer) error {
+		_, err := w.Write(text)
+		if f, ok := w.(*os.File); ok && err == nil {
+			err = ownAs(f, info)
+		}
+		return errors.Join(err, still())
+	})
+}
+
+// copy writes a list with the one plugin of a file, and the entry behind it.
+func (c Chained) copy(source string, text []byte, to string) (changed bool, err error) {
+	if filepath.Base(source) < filepath.Base(to) {
+		return false, fmt.Errorf("it is one plugin's and sorts before %s, so a runtime would take it: give it a later name, or make it a list (.conflist)", ChainedFile)
+	}
+	var conf struct {
+		Version string `json:"cniVersion"`
+		Name    string `json:"name"`
+		Type    string `json:"type"`
+	}
+	if err := json.Unmarshal(text, &conf); err != nil {
+		return false, err
+	}
+	if conf.Type == "" || conf.Name == "" {
+		return false, errors.New("it has no name or no type: it is no plugin's configuration")
+	}
+	if err := knowsChains(conf.Version); err != nil {
+		return false, err
+	}
+	name, _ := json.Marshal(conf.Name)
+	version, _ := json.Marshal(conf.Version)
+	list := fmt.Appendf(nil, "{\"cniVersion\": %s, \"name\": %s, \"plugins\": [\n%s,\n%s\n]}\n", version, name,
+		bytes.TrimSpace(text), c.entry())
+	if old, err := os.ReadFile(to); err == nil && bytes.Equal(old, list) {
+		return false, nil
+	}
+	return true, replaceAs(to, source, list, func() error { return nil })
+}
+
+// knowsChains says whether a version of the specification has results that are passed on.
+func knowsChains(version string) error {
+	if version == "" || strings.HasPrefix(version, "0.1.") || strings.HasPrefix(version, "0.2.") {
+		return fmt.Errorf("its cniVersion %q is older than 0.3.0, which knows no chains of plugins", version)
+	}
+	return nil
+}
+
+// element is a plugin in the text of a list.
+type element struct {
+	from, to int // its bytes
+	ours     bool
+	text     []byte
+}
+
+// elements are the plugins of a list.
+func elements(text []byte) (out []element, err error) {
+	var list struct {
+		Version string            `json:"cniVersion"`
+		Name    string            `json:"name"`
+		Plugins []json.RawMessage `json:"plugins"`
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, err
+	}
+	if list.Name == "" || len(list.Plugins) == 0 {
+		return nil, errors.New("it has no name or no plugins: it is no list of plugins")
+	}
+	if err := knowsChains(list.Version); err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	if _, err := d.Token(); err != nil { // {
+		return nil, err
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		if key != "plugins" {
+			if err := d.Decode(new(json.RawMessage)); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if out != nil {
+			return nil, errors.New("it has plugins twice")
+		}
+		if _, err := d.Token(); err != nil { // [
+			return nil, err
+		}
+		for d.More() {
+			var raw json.RawMessage
+			if err := d.Decode(&raw); err != nil {
+				return nil, err
+			}
+			var plugin struct {
+				Type string `json:"type"`
+			}
+			if err := json.Unmarshal(raw, &plugin); err != nil {
+				return nil, fmt.Errorf("plugin %d: %w", len(out), err)
+			}
+			end := int(d.InputOffset())
+			out = append(out, element{end - len(raw), end, plugin.Type == pluginType, raw})
+		}
+		if _, err := d.Token(); err != nil { // ]
+			return nil, err
+		}
+	}
+	if len(out) != len(list.Plugins) {
+		return nil, errors.New("its plugins are under a name that is written otherwise")
+	}
+	return out, nil
+}
+
+// add is a list with an entry behind its plugins: once, and as it is.
+func add(text, entry []byte) ([]byte, error) {
+	plugins, err := elements(text)
+	if err != nil {
+		return nil, err
+	}
+	ours := 0
+	for _, p := range plugins {
+		if p.ours {
+			ours++
+		}
+	}
+	if ours == len(plugins) {
+		return nil, errors.New("there is no other plugin in it")
+	}
+	if last := plugins[len(plugins)-1]; ours == 1 && last.ours && bytes.Equal(last.text, entry) {
+		return text, nil
+	}
+	if text, err = remove(text); err != nil {
+		return nil, err
+	}
+	if plugins, err = elements(text); err != nil {
+		return nil, err
+	}
+	last := plugins[len(plugins)-1]
+	indent := " "
+	line := text[bytes.LastIndexByte(text[:last.from], '\n')+1 : last.from]
+	if len(line) < last.from && len(bytes.TrimSpace(line)) == 0 {
+		indent = "\n" + string(line)
+	}
+	return slices.Concat(text[:last.to], []byte(","+indent), entry, text[last.to:]), nil
+}
+
+// remove is a list without our entries: each is cut with the comma before it.
+func remove(text []byte) ([]byte, error) {
+	for {
+		plugins, err := elements(text)
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(plugins, func(p element) bool { return p.ours })
+		switch {
+		case i < 0:
+			return text, nil
+		case i > 0:
+			text = slices.Concat(text[:plugins[i-1].to], text[plugins[i].to:])
+		case len(plugins) == 1:
+			return nil, errors.New("there is no other plugin in it")
+		default: // somebody else has put it first
+			text = slices.Concat(text[:plugins[0].from], text[plugins[1].from:])
+		}
+	}
+}

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NetCRAQ behind the plugin that is the cluster's network: what that one does it goes on doing, as
+fast, and has to itself again when NetCRAQ is removed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import time
+
+from e2e import acceptance, chain, fixtures, install, nodeapi
+from e2e.acceptance import pods, require
+from e2e.cluster import Cluster
+from e2e.kubectl import until
+from e2e.node import Node, NodeError
+
+TURNS = 15
+"""Pairs of measurements of a kind."""
+
+ROUNDS = 4
+"""At most so many times as many pairs, where the first are not enough on a busy machine."""
+
+LEAST = 0.97
+"""Of the speed without NetCRAQ."""
+
+SETTLE = 5
+"""Seconds without a change after which none is to come."""
+
+_before: dict[str, str] = {}
+
+
+def there(cluster: Cluster) -> str:
+    """The other plugin's network works, and pods of before NetCRAQ are on it."""
+    kubectl = cluster.kubectl
+    kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=240s")
+    kubectl.apply(fixtures.daemon_set("plain"))
+    kubectl.rollout("daemonset/plain")
+    found = acceptance.network(cluster)
+    kubectl("delete", "daemonset", "web", "peer")
+    until("the tests' pods are gone", lambda: not pods(cluster, "web", "peer"))
+    for node in cluster.nodes:
+        _before[node.name] = until(f"the pods' interfaces on {node.name} are gone", lambda node=node: _settled(node))
+    return f"{len(cluster.nodes)} nodes Ready with {cluster.other.name}; {found}"
+
+
+def joins(cluster: Cluster) -> str:
+    """NetCRAQ's agents put themselves behind the plugin that is there."""
+    begin = time.monotonic()
+    install.install(cluster)
+    install.wait(cluster)
+    for node in cluster.nodes:
+
+        def last(node: Node = node) -> bool:
+            types = [plugin["type"] for plugin in json.loads(cluster.other.list_on(node))["plugins"]]
+            return types[-1] == "netcraq-cni" and types.count("netcraq-cni") == 1 and types[0] == cluster.other.name
+
+        until(f"netcraq-cni is in {node.name}'s list", last)
+        found = node.run("ls", "/etc/cni/net.d").split()
+        require(len(found) == 1, f"{node.name} has other files than the other plugin's: {found}")
+        routes = node.run("ip", "route", "show", "proto", "78")
+        require(not routes, f"{node.name} has routes of NetCRAQ's to pods: {routes}")
+        require(" ncqvx" not in node.run("ip", "-o", "link"), f"{node.name} has NetCRAQ's tunnels for pods")
+    return f"agents ready and in each node's list {time.monotonic() - begin:.0f} s after the manifests"
+
+
+def speed(cluster: Cluster) -> str:
+    """Pods with a port at the switch are as fast as those that were there before NetCRAQ: the two
+    take turns, between pods of two nodes and of one.
+    """
+    kubectl = cluster.kubectl
+    kubectl.apply(fixtures.daemon_set("ported"))
+    kubectl.rollout("daemonset/ported")
+    at = {(app, pod["spec"]["nodeName"]): pod for app in ("plain", "ported") for pod in pods(cluster, app)}
+    first, second = cluster.nodes[-2].name, cluster.nodes[-1].name
+    said = []
+    for verb, unit in (("pour", "bytes a second"), ("dials", "connections a second")):
+
+        def measure(app: str, verb: str = verb) -> float:
+            server = at[app, second]["status"]["podIP"]
+            client = at[app, first]["metadata"]["name"]
+            return float(kubectl.inside(client, "/testpod", verb, f"http://{server}:8080/", "0.5").stdout)
+
+        ratios: list[float] = []
+        rates: dict[str, list[float]] = {"plain": [], "ported": []}
+        for turn in range(TURNS * ROUNDS):
+            if turn and turn % TURNS == 0 and statistics.median(ratios) >= LEAST:
+                break
+            for app in ("plain", "ported") if turn % 2 else ("ported", "plain"):
+                rates[app].append(measure(app))
+            ratios.append(rates["ported"][-1] / rates["plain"][-1])
+        ratio = statistics.median(ratios)
+        require(ratio >= LEAST, f"{unit}: {ratio:.3f} of what it is without NetCRAQ, in {len(ratios)} pairs: {ratios}")
+        said.append(
+            f"{unit} {statistics.median(rates['ported']):.3g}, without {statistics.median(rates['plain']):.3g}: "
+            f"ratio {ratio:.3f} (median of {len(ratios)} pairs, {min(ratios):.2f} to {max(ratios):.2f})"
+        )
+    kubectl("delete", "daemonset/ported")
+    return "; ".join(said)
+
+
+def leaves(cluster: Cluster) -> str:
+    """Removing NetCRAQ leaves the other plugin's files and interfaces as they were, with its pods
+    running, and nothing of NetCRAQ's but a binary that nobody calls.
+    """
+    kubectl = cluster.kubectl
+    kubectl("delete", "netcraqchain", "--all")
+    until("no key is in the network", lambda: not chain.placed(cluster))
+    nodeapi.tidy(cluster)
+    kubectl.apply(fixtures.daemon_set("web"), fixtures.daemon_set("peer"))
+    for app in ("web", "peer"):
+        kubectl.rollout(f"daemonset/{app}")
+    begin = time.monotonic()
+    kubectl("delete", "-k", install.manifests(cluster), "--ignore-not-found", "--timeout=180s")
+    for node in cluster.nodes:
+        until(f"{node.name}'s list is as it was", lambda node=node: _list_as_it_was(cluster, node), 120)
+        until(f"{node.name} is clean", lambda node=node: _clean(node), 60)
+    took = time.monotonic() - begin
+    talk = acceptance.network(cluster)  # pods that had a port
+    kubectl("delete", "daemonset", "web", "peer")
+    until("the tests' pods are gone", lambda: not pods(cluster, "web", "peer"))
+    for node in cluster.nodes:
+        until(f"{node.name}'s interfaces are as they were", lambda node=node: _as_it_was(node), 120)
+    return (
+        f"lists and interfaces as they were {took:.0f} s after the manifests were deleted, no command on a node; {talk}"
+    )
+
+
+def picture(node: Node) -> str:
+    """What is to be seen of the other plugin's interfaces on a node: links, addresses, routes,
+    disciplines, filters and programs, but for what comes and goes with pods.
+    """
+    seen = []
+    for command in (
+        "ip -d -o link",
+        "ip -o address",
+        "ip route show table all",
+        "ip rule",
+        "tc qdisc",
+        "tc filter show dev eth0 ingress",
+    ):
+        said = node.execute(command.split(), check=False).stdout
+        said = re.sub(r"(\w+_timer) +[\d.]+", r"\1", said)  # of bridges, which go down all the time
+        seen += [f"{command}: {' '.join(line.split())}" for line in said.splitlines()]
+    return "\n".join(sorted(seen))
+
+
+def _settled(node: Node) -> str:
+    """The picture of a node where nothing comes and goes; empty where something does."""
+    first = picture(node)
+    time.sleep(SETTLE)
+    return first if picture(node) == first else ""
+
+
+def _as_it_was(node: Node) -> bool:
+    now, before = set(picture(node).splitlines()), set(_before[node.name].splitlines())
+    if now != before:
+        raise NodeError(f"{node.name} has {sorted(now - before)}, and had {sorted(before - now)}")
+    return True
+
+
+def _list_as_it_was(cluster: Cluster, node: Node) -> bool:
+    found = cluster.other.list_on(node)
+    if found != cluster.other.lists[node.name]:
+        raise NodeError(f"{node.name}: {found}")
+    files = node.run("ls", "/etc/cni/net.d").split()
+    if len(files) != 1:
+        raise NodeError(f"{node.name}: {files}")
+    return True
+
+
+def _clean(node: Node) -> bool:
+    left = [line for line in node.run("ip", "-o", "link").splitlines() if ": ncq" in line]
+    left += [line for line in node.run("ip", "route", "show", "table", "all").splitlines() if "ncq" in line]
+    left += [
+        line for line in node.execute(["nft", "list", "tables"], check=False).stdout.splitlines() if "netcraq" in line
+    ]
+    if left:
+        raise NodeError(f"{node.name} keeps {left}")
+    return True

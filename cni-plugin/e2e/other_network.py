@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pods' network of a cluster that has one before NetCRAQ comes: the CNI project's bridge or ptp
+plugin, with a route from each node to each other one's pods, as an operator makes it by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+from e2e import settings
+from e2e.kubectl import until
+from e2e.node import Node
+
+NAMES = ("bridge", "ptp")
+"""The plugins that there are."""
+
+FILE = "10-others.conflist"
+"""Their list, in /etc/cni/net.d."""
+
+INSTALLED = ("loopback", "host-local", "portmap", "bridge", "ptp")
+"""The plugins that the operator has put onto the nodes."""
+
+
+class OtherNetwork:
+    """The network that is there. It knows nothing of NetCRAQ."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lists: dict[str, str] = {}
+        """What it has written, by nodes."""
+        self._routes: dict[str, list[str]] = {}
+
+    def install(self, nodes: list[Node], kubectl: Any) -> None:
+        """Make it the network of all nodes."""
+
+        def prefixes() -> dict[str, str] | None:
+            found = {n["metadata"]["name"]: n["spec"].get("podCIDR", "") for n in kubectl.items("nodes")}
+            return found if len(found) == len(nodes) and all(found.values()) else None
+
+        cidrs = until("each node has a prefix for pods", prefixes)
+        for node in nodes:
+            plugins = node.folder / "opt-cni" / "bin"
+            plugins.mkdir(exist_ok=True)
+            for name in INSTALLED:
+                shutil.copy(settings.OUT / "bin" / name, plugins / name)
+            self._routes[node.name] = [f"{cidrs[o.name]} via {o.address}" for o in nodes if o is not node]
+            self.connect(node)
+            self.lists[node.name] = self._list(cidrs[node.name])
+            folder = node.folder / "etc-cni" / "net.d"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / FILE).write_text(self.lists[node.name])
+
+    def connect(self, node: Node) -> None:
+        """Make a node's routes, which go when it is switched off."""
+        node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        for route in self._routes.get(node.name, []):
+            node.run("ip", "route", "replace", *route.split())
+
+    def list_on(self, node: Node) -> str:
+        """The list as it is on a node now."""
+        return (node.folder / "etc-cni" / "net.d" / FILE).read_text()
+
+    def _list(self, prefix: str) -> str:
+        ipam = {"type": "host-local", "ranges": [[{"subnet": prefix}]], "routes": [{"dst": "0.0.0.0/0"}]}
+        makes: dict[str, Any] = {"type": self.name, "ipam": ipam}
+        if self.name == "bridge":
+            makes |= {"bridge": "cni0", "isGateway": True, "hairpinMode": True}
+        plugins = [makes, {"type": "portmap", "capabilities": {"portMappings": True}}]
+        return json.dumps({"cniVersion": "1.0.0", "name": "others", "plugins": plugins}, indent=2) + "\n"

@@ -1,0 +1,106 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	apps "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/netcraq/netcraq/cni-plugin/agent"
+	"github.com/netcraq/netcraq/cni-plugin/cniconf"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
+	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+)
+
+// agentLabel is the label of the agents' DaemonSets, and its value.
+const (
+	agentLabel     = "app.kubernetes.io/name"
+	agentName      = "netcraq-agent"
+	componentLabel = "app.kubernetes.io/component"
+)
+
+// keepChained puts the plugin behind the one that is there, and keeps it there until ctx ends, or
+// until unchain takes it and the ports of an agent away.
+func (c CNI) keepChained(
+	ctx context.Context, socket string, log *slog.Logger,
+) (unchain func(*agent.Agent) error, err error) {
+	if c.From != "" {
+		if err := cniconf.InstallOnly(c.From, c.BinDir, "netcraq-cni"); err != nil {
+			return nil, err
+		}
+	}
+	if c.ConfDir == "" {
+		return (*agent.Agent).Release, nil
+	}
+	chained := cniconf.Chained{Dir: c.ConfDir, Socket: socket}
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := chained.Keep(ctx, log); err != nil {
+			log.Error("netcraq-cni is not kept behind the other plugin", "err", err)
+		}
+	}()
+	return func(a *agent.Agent) error {
+		stop()
+		<-ended
+		// First out of the list, so that no pod is made that asks for an agent.
+		return errors.Join(cniconf.Unchain(c.ConfDir), a.Release())
+	}, nil
+}
+
+// removalPatience bounds the question whether an agent that ends is to come back.
+const removalPatience = 5 * time.Second
+
+// removed says whether the DaemonSet of an agent that is told to end is gone or going. Where the
+// agent's own account or rights are gone, all of NetCRAQ is.
+func removed(r client.Reader, namespace, component string) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), removalPatience)
+	defer cancel()
+	labels := client.MatchingLabels{agentLabel: agentName}
+	if component != "" {
+		labels[componentLabel] = component
+	}
+	var sets apps.DaemonSetList
+	err := r.List(ctx, &sets, client.InNamespace(namespace), labels)
+	switch {
+	case apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("whether this agent's DaemonSet is being removed: %w", err)
+	}
+	for _, s := range sets.Items {
+		if s.DeletionTimestamp == nil {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// releaseIfRemoved takes the plugin out of the other's list, and everything off its interfaces,
+// where the agent goes for good; true: it does. Where that is not known pods go on having ports.
+func (o *Options) releaseIfRemoved(r client.Reader, a *agent.Agent, unchain func(*agent.Agent) error) bool {
+	gone, err := removed(r, o.Namespace, o.Component)
+	switch {
+	case err != nil:
+		o.Log.Warn("netcraq-cni stays behind the other plugin: where NetCRAQ is being removed, netcraq-agent cleanup takes it out", "err", err)
+	case gone:
+		if err := unchain(a); err != nil {
+			o.Log.Error("not all that is NetCRAQ's was taken off the other plugin's network: netcraq-agent cleanup does it", "err", err)
+		}
+		o.Log.Info("NetCRAQ is being removed: the other plugin's list and interfaces are as they were")
+	}
+	return gone && err == nil
+}
+
+// releaseNode removes what is not at pods' interfaces, when the switch has ended.
+func releaseNode() error {
+	return errors.Join(podroutes.RemovePeerLinks(nil), podroutes.Remove(), nodeswitch.DisconnectHost(),
+		ingressfilter.RemoveSwitch(), podroutes.RemoveServices())
+}
