@@ -207,7 +207,7 @@ func (h *handler) BmMtActProfGetMembers(_ context.Context, cxt int32,
 		members, err := p.Members(profile)
 		for id, call := range members {
 			out = append(out, &standard.Member{MbrHandle: handleOf(id), ActionName: call.Action,
-				ActionData: append(standard.ActionData{}, call.Params...)})
+				ActionData: dataOf(&call)})
 		}
 		slices.SortFunc(out, func(a, b *standard.Member) int {
 			return int(a.MbrHandle) - int(b.MbrHandle)

@@ -97,12 +97,12 @@ func TestEntries(t *testing.T) {
 	ok(t, w.write(t, p4v1.Update_MODIFY, send(8, mac...)))
 	ok(t, w.write(t, p4v1.Update_INSERT, send(9, 2, 0, 0, 0, 0, 2)))
 	e := must(c.BmMtGetEntry(ctx, 0, table, h))(t)
-	if !reflect.DeepEqual(e.ActionEntry.ActionData, standard.ActionData{{0, 8}}) {
+	if !reflect.DeepEqual(e.ActionEntry.ActionData, standard.ActionData{{8}}) {
 		t.Errorf("Thrift reads %v", e)
 	}
 	all := must(c.BmMtGetEntries(ctx, 0, table))(t)
 	if len(all) != 2 || all[1].EntryHandle != 1 ||
-		!reflect.DeepEqual(all[1].ActionEntry.ActionData, standard.ActionData{{0, 9}}) {
+		!reflect.DeepEqual(all[1].ActionEntry.ActionData, standard.ActionData{{9}}) {
 		t.Fatalf("Thrift reads %v", all)
 	}
 	ok(t, c.BmMtModifyEntry(ctx, 0, table, 1, "MyIngress.drop", nil))
@@ -278,7 +278,7 @@ func TestProfiles(t *testing.T) {
 		t.Error("P4Runtime deletes a member that Thrift has put into a group")
 	}
 	all := must(c.BmMtActProfGetMembers(ctx, 0, profile))(t)
-	if len(all) != 3 || all[2].MbrHandle != 2 || !bytes.Equal(all[0].ActionData[0], []byte{0, 7}) {
+	if len(all) != 3 || all[2].MbrHandle != 2 || !bytes.Equal(all[0].ActionData[0], []byte{7}) {
 		t.Errorf("Thrift reads %v", all)
 	}
 	ok(t, c.BmMtIndirectModifyEntry(ctx, 0, table, h, 2))

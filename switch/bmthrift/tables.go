@@ -46,6 +46,18 @@ func (h *handler) BmMtClearEntries(_ context.Context, cxt int32, table string,
 	}))
 }
 
+// dataOf are the parameters of an action in as few bytes as their values take, as BMv2 says them.
+func dataOf(a *target.ActionCall) standard.ActionData {
+	out := standard.ActionData{}
+	for _, p := range a.Params {
+		for len(p) > 1 && p[0] == 0 {
+			p = p[1:]
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
 // actionOf describes what an entry refers to.
 func actionOf(e *target.TableEntry) *standard.ActionEntry {
 	a := &standard.ActionEntry{}
@@ -54,7 +66,7 @@ func actionOf(e *target.TableEntry) *standard.ActionEntry {
 	case e.Action != nil:
 		a.ActionType = standard.ActionEntryType_ACTION_DATA
 		a.ActionName = &e.Action.Action
-		a.ActionData = append(standard.ActionData{}, e.Action.Params...)
+		a.ActionData = dataOf(e.Action)
 	case e.Member != nil:
 		m := handleOf(*e.Member)
 		a.ActionType, a.MbrHandle = standard.ActionEntryType_MBR_HANDLE, &m
