@@ -20,7 +20,7 @@ import (
 // and every error is the same, revisions included, and so is what watches saw.
 func TestDifferential(t *testing.T) {
 	const steps = 600
-	for _, name := range []string{"passed", "served", "namespace"} {
+	for _, name := range []string{"passed", "served", "namespace", "relayed"} {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
 				t.Parallel()
@@ -31,6 +31,8 @@ func TestDifferential(t *testing.T) {
 				if name == "namespace" {
 					g = begin(t, Config{Namespace: "n/"}, behind.Endpoints()...)
 					first = neighbours(t, direct.Endpoints()[0], behind.Endpoints()[0])
+				} else if name == "relayed" {
+					g = begin(t, Config{Relay: true}, behind.Endpoints()...)
 				} else {
 					g = beginWay(t, ways[name], behind.Endpoints()...)
 				}

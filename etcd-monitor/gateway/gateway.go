@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/soheilhy/cmux"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
@@ -27,10 +29,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
+	"github.com/netcraq/netcraq/etcd-monitor/relay"
 )
 
 // etcd's limits and defaults (etcd's embed package; its grpcOverheadBytes).
@@ -74,6 +78,9 @@ type Config struct {
 	CORS, Hosts []string
 	// Profiles are served at /debug/pprof/.
 	Profiles bool
+	// Relay passes requests of the key-value service that need not be understood on as frames
+	// (package relay), past this process's gRPC server.
+	Relay bool
 	// AdvertiseClientURLs, where they are given, are every member's client URLs in the answers to
 	// MemberList.
 	AdvertiseClientURLs []string
@@ -106,6 +113,7 @@ type Gateway struct {
 	changed  map[string]func(context.Context, []byte) ([]byte, error) // what is done to the answers of a method
 
 	grpc  *grpc.Server
+	relay *relay.Relay // before grpc, if there is one
 	http  *http.Server
 	inner *bufconn.Listener // for what this process itself asks the gateway
 	self  *grpc.ClientConn
@@ -207,7 +215,32 @@ func New(cfg Config) (*Gateway, error) {
 		return g.stopping
 	}}
 	g.serving.Go(func() { g.grpc.Serve(g.inner) })
+	if cfg.Relay {
+		if err := g.relays(cfg); err != nil {
+			return nil, err
+		}
+	}
 	return g, nil
+}
+
+// relays has clients' connections served by a relay, before the gRPC server.
+func (g *Gateway) relays(cfg Config) error {
+	passed, err := newPassing(g, cfg.KV)
+	if err != nil {
+		return err
+	}
+	g.relay = relay.New(relay.Config{
+		Router:    passed,
+		Local:     func() (net.Conn, error) { return g.inner.DialContext(g.stopping) },
+		Endpoints: g.upstream.endpoints, TLS: g.upstream.secured(), Added: g.upstream.added,
+		UserAgent: "etcd-monitor", Stopped: status.Convert(rpctypes.ErrGRPCStopped).Message(),
+		MaxMessage: int(cfg.MaxRequestBytes) + overheadBytes, MaxStreams: cfg.MaxConcurrentStreams,
+		PingMin:   cmp.Or(cfg.KeepAliveMinTime, DefaultKeepAliveMinTime),
+		PingAfter: cmp.Or(cfg.KeepAliveInterval, DefaultKeepAliveInterval), PingTimeout: cmp.Or(cfg.KeepAliveTimeout,
+			DefaultKeepAliveTimeout),
+		UpstreamPing: g.upstream.config.DialKeepAliveTime, UpstreamPingTimeout: g.upstream.config.DialKeepAliveTimeout,
+	})
+	return nil
 }
 
 func (g *Gateway) dialSelf(ctx context.Context, _ string) (net.Conn, error) {
@@ -269,7 +302,13 @@ func (g *Gateway) Serve(l net.Listener) error {
 	m.SetReadTimeout(time.Minute) // for a connection on which nothing comes; this also covers the TLS handshake
 	g2, h1 := m.Match(cmux.HTTP2()), m.Match(cmux.Any())
 	var wg sync.WaitGroup
-	wg.Go(func() { g.grpc.Serve(g2) })
+	wg.Go(func() {
+		if g.relay != nil {
+			g.relay.Serve(g2)
+		} else {
+			g.grpc.Serve(g2)
+		}
+	})
 	wg.Go(func() { g.http.Serve(h1) })
 	err := m.Serve()
 	l.Close()
@@ -290,11 +329,17 @@ func (g *Gateway) Shutdown(ctx context.Context) {
 	go func() {
 		defer close(done)
 		g.http.Shutdown(ctx)
+		if g.relay != nil {
+			g.relay.Drain(ctx)
+		}
 		g.grpc.GracefulStop()
 	}()
 	select {
 	case <-done:
 	case <-ctx.Done():
+	}
+	if g.relay != nil {
+		g.relay.Close()
 	}
 	g.grpc.Stop()
 	g.http.Close()

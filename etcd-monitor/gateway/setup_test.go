@@ -18,6 +18,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// envRelay has all gateways of these tests relay.
+const envRelay = "NETCRAQ_RELAY"
+
 // started is a gateway that serves, and where.
 type started struct {
 	*Gateway
@@ -41,6 +44,7 @@ func beginAt(t testing.TB, cfg Config, up UpstreamConfig, scheme string, certs t
 		t.Cleanup(func() { u.Close() })
 		cfg.Upstream = u
 	}
+	cfg.Relay = cfg.Relay || os.Getenv(envRelay) != ""
 	g, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

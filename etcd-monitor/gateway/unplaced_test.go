@@ -22,6 +22,7 @@ func unplacedWays(b testing.TB) (*etcdtest.Cluster, []struct{ name, endpoint str
 	return c, []struct{ name, endpoint string }{
 		{"etcd", c.Endpoints()[0]}, {"grpc-proxy", beginGRPCProxy(b, c.Endpoints()...)},
 		{"passed", beginWay(b, false, c.Endpoints()...).Endpoint}, {"placement", w.gateway()},
+		{"relay", begin(b, Config{Relay: true}, c.Endpoints()...).Endpoint},
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
@@ -162,6 +163,27 @@ func (disclaimer) RequireTransportSecurity() bool { return true }
 // Conn is the connection. Calls on it wait until etcd can be reached, and are passed as they are:
 // nothing that was sent is retried, and nothing added to their metadata but the disclaimer.
 func (u *Upstream) Conn() *grpc.ClientConn { return u.client.ActiveConnection() }
+
+// endpoints are etcd's, as they are now.
+func (u *Upstream) endpoints() []string { return u.client.Endpoints() }
+
+// secured is the TLS towards etcd; nil: there is none. As etcd's client does, the first endpoint
+// decides.
+func (u *Upstream) secured() *tls.Config {
+	if u.config.TLS == nil || strings.HasPrefix(u.config.Endpoints[0], "http:") ||
+		strings.HasPrefix(u.config.Endpoints[0], "unix:") {
+		return nil
+	}
+	return u.config.TLS
+}
+
+// added is the metadata that each request has on its way to etcd: see disclaimer.
+func (u *Upstream) added() []hpack.HeaderField {
+	if !u.named.Load() {
+		return nil
+	}
+	return []hpack.HeaderField{{Name: notTheName, Value: "etcd-monitor"}}
+}
 
 // reachable says whether there is a connection to etcd now.
 func (u *Upstream) reachable() bool { return u.Conn().GetState() == connectivity.Ready }

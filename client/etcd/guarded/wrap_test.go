@@ -200,9 +200,11 @@ func both[Q any, A interface {
 // byte, but for the names of cluster and member. Some of the keys are placed, all or none.
 func TestSameAnswers(t *testing.T) {
 	for _, placing := range []struct {
-		name string
-		keys int
-	}{{"none placed", 0}, {"some placed", 3}, {"all placed", 6}} {
+		name  string
+		keys  int
+		bytes bool // etcd is asked by bytes where it may be
+	}{{"none placed", 0, false}, {"some placed", 3, false}, {"all placed", 6, false}, {"none placed, bytes", 0, true},
+		{"some placed, bytes", 3, true}} {
 		t.Run(placing.name, func(t *testing.T) {
 			direct, behind := connect(t, startEtcd(t)), startEtcd(t)
 			slots := newMemory(128)
@@ -219,19 +221,24 @@ func TestSameAnswers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			var way pb.KVServer = g
+			s := &asBytes{Server: g.Server}
+			if placing.bytes {
+				way = s
+			}
 			q := randomRequests{rand.New(rand.NewPCG(uint64(placing.keys), 5))}
 			errors := 0
 			for i := range requests(3000) {
 				var err error
 				switch n := q.r.IntN(100); {
 				case n < 50:
-					err = both(t, i, q.read(), etcd.Range, g.Range)
+					err = both(t, i, q.read(), etcd.Range, way.Range)
 				case n < 65:
-					err = both(t, i, q.put(), etcd.Put, g.Put)
+					err = both(t, i, q.put(), etcd.Put, way.Put)
 				case n < 75:
-					err = both(t, i, q.delete(), etcd.DeleteRange, g.DeleteRange)
+					err = both(t, i, q.delete(), etcd.DeleteRange, way.DeleteRange)
 				case n < 99:
-					err = both(t, i, q.txn(2), etcd.Txn, g.Txn)
+					err = both(t, i, q.txn(2), etcd.Txn, way.Txn)
 				default:
 					err = both(t, i, &pb.CompactionRequest{Revision: int64(q.r.IntN(2000))}, etcd.Compact, g.Compact)
 				}
@@ -246,6 +253,9 @@ func TestSameAnswers(t *testing.T) {
 				g.hitCount(),
 				g.misses,
 			)
+			if placing.bytes && (s.passed.Load() < int64(requests(900)) || placing.keys > 0 && s.served.Load() == 0) {
+				t.Errorf("%d requests were passed as bytes, %d served", s.passed.Load(), s.served.Load())
+			}
 			if placing.keys == 6 && g.hitCount() < requests(200) {
 				t.Errorf("the network answered %d reads", g.hitCount())
 			}

@@ -106,7 +106,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys, Newest: newest, Metrics: metrics,
 		Log: log, Registry: registry,
 		Reserved: own, AsSelf: asSelf, AuthEnable: enabling, Namespace: o.namespace, CORS: o.cors,
-		Hosts: o.hosts, Profiles: o.profiles, AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
+		Hosts: o.hosts, Profiles: o.profiles, Relay: o.relay,
+		AdvertiseClientURLs: o.advertise, MaxRequestBytes: o.maxRequestBytes,
 		MaxConcurrentStreams: o.maxStreams, KeepAliveMinTime: o.keepAliveMin, KeepAliveInterval: o.keepAlive,
 		KeepAliveTimeout: o.keepAliveT})
 	if err != nil {

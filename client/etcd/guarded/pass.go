@@ -1,0 +1,275 @@
+package guarded
+
+import (
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/api/placement"
+)
+
+// Passage is a request that etcd can be asked as bytes: nothing of what it is about is placed or
+// reserved. A write is still sent on the condition that this is so at etcd (the fence).
+type Passage struct {
+	// Method and Request are what etcd is asked: "" is the client's method, and the pieces are one
+	// message.
+	Method  string
+	Request [][]byte
+	// See is to be told how etcd's answer begins (64 bytes are enough), before the client has it.
+	See func(head []byte)
+	// Answer makes the client's answer of etcd's; nil: it is the same. Without ok nothing was
+	// executed, and the request is the Server's to serve.
+	Answer func(message []byte) (answer [][]byte, ok bool)
+	// Refused says whether an error of etcd's is about what was added to the request: nothing was
+	// executed, and the request is the Server's to serve.
+	Refused func(code codes.Code, message string) bool
+
+	// What it is: one of these.
+	Range       *pb.RangeRequest
+	Put         []byte // the key
+	DeleteRange *pb.DeleteRangeRequest
+	Txn         *pb.TxnRequest
+}
+
+// Methods of etcd's key-value service.
+const (
+	rangeMethod  = "/etcdserverpb.KV/Range"
+	putMethod    = "/etcdserverpb.KV/Put"
+	deleteMethod = "/etcdserverpb.KV/DeleteRange"
+	txnMethod    = "/etcdserverpb.KV/Txn"
+)
+
+// Numbers of fields in etcd's messages (rpc.proto).
+const (
+	putKeyField      protowire.Number = 1 // of PutRequest
+	compareField     protowire.Number = 1 // of TxnRequest
+	successField     protowire.Number = 2 // of TxnRequest
+	headerField      protowire.Number = 1 // of all answers
+	succeededField   protowire.Number = 2 // of TxnResponse
+	responsesField   protowire.Number = 3 // of TxnResponse
+	putOpField       protowire.Number = 2 // of RequestOp and ResponseOp, as the following
+	deleteOpField    protowire.Number = 3
+	txnOpField       protowire.Number = 4
+	mostFieldsOfAPut                  = 6 // that PutRequest has
+)
+
+// Pass says how etcd can be asked a request as its bytes; nil: it is to be served by the Server's
+// methods, which also say what is wrong with it. The bytes are not to be changed afterwards.
+func (s *Server) Pass(method string, request []byte) *Passage {
+	switch method {
+	case rangeMethod:
+		return s.passRange(request)
+	case putMethod:
+		key, ok := keyOfPut(request)
+		if !ok || len(key) == 0 || s.reserved.Has(string(key)) {
+			return nil
+		}
+		if s.MaxRequestBytes > 0 && len(request)+MoreRequestBytes/8 > s.MaxRequestBytes {
+			return nil // it may be too large, which is counted exactly elsewhere
+		}
+		p := s.passWrite(putOpField, request, []span{{Key: string(key)}})
+		if p != nil {
+			p.Put = key
+		}
+		return p
+	case deleteMethod:
+		r := new(pb.DeleteRangeRequest)
+		if r.Unmarshal(request) != nil {
+			return nil
+		}
+		op := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: r}}
+		p := s.passPlanned(deleteOpField, request, op)
+		if p != nil {
+			p.DeleteRange = r
+		}
+		return p
+	case txnMethod:
+		r := new(pb.TxnRequest)
+		if r.Unmarshal(request) != nil {
+			return nil
+		}
+		p := s.passPlanned(txnOpField, request, txnOp(r))
+		if p != nil {
+			p.Txn = r
+		}
+		return p
+	}
+	return nil
+}
+
+func (s *Server) passRange(request []byte) *Passage {
+	r := new(pb.RangeRequest)
+	if r.Unmarshal(request) != nil || s.reserved.Touches(string(r.Key), string(r.RangeEnd)) {
+		return nil
+	}
+	reason := reasonRequest
+	if eligible(r) {
+		if _, placed := s.Directory.Lookup(string(r.Key)); placed {
+			return nil
+		}
+		reason = reasonPlace
+	}
+	s.Observer.Forwarded(reason)
+	return &Passage{Request: [][]byte{request}, See: s.sawHead, Range: r}
+}
+
+// passPlanned passes a deletion or a transaction, if it is sent to etcd as it came.
+func (s *Server) passPlanned(field protowire.Number, request []byte, op *pb.RequestOp) *Passage {
+	w, err := s.plan(op)
+	if err != nil || w.op != op || w.back != nil {
+		return nil
+	}
+	if len(w.spans) > 0 {
+		return s.passWrite(field, request, w.spans)
+	}
+	if field != txnOpField {
+		return nil
+	}
+	return &Passage{Request: [][]byte{request}, See: s.sawHead} // it only reads
+}
+
+// passWrite makes a write of which nothing is placed a transaction on the fence, around its bytes.
+func (s *Server) passWrite(field protowire.Number, request []byte, spans []span) *Passage {
+	known := s.Directory.Revision() // before the directory is looked at, so that all of it is known
+	for _, sp := range spans {
+		if len(s.Directory.LookupRange(sp.Key, sp.End)) > 0 {
+			return nil
+		}
+	}
+	h := boundingRange(spans)
+	fence, err := placement.Fence(s.Prefix, h.Key, h.End, known).Marshal()
+	if err != nil {
+		return nil
+	}
+	// TxnRequest{Compare: fence, Success: RequestOp{the request}}
+	op := protowire.AppendTag(nil, field, protowire.BytesType)
+	op = protowire.AppendVarint(op, uint64(len(request)))
+	head := make([]byte, 0, len(fence)+len(op)+24)
+	head = protowire.AppendTag(head, compareField, protowire.BytesType)
+	head = protowire.AppendBytes(head, fence)
+	head = protowire.AppendTag(head, successField, protowire.BytesType)
+	head = protowire.AppendVarint(head, uint64(len(op)+len(request)))
+	head = append(head, op...)
+	return &Passage{
+		Method: txnMethod, Request: [][]byte{head, request},
+		Answer: func(message []byte) ([][]byte, bool) { return s.unwrapped(field, message) },
+		Refused: func(code codes.Code, message string) bool {
+			return field == txnOpField && refusedForMany(code, message)
+		},
+	}
+}
+
+// refusedForMany says whether etcd finds that a transaction has too many operations: the fence is
+// one, and there are ways to have them in less (Server.commit).
+func refusedForMany(code codes.Code, message string) bool {
+	many := status.Convert(rpctypes.ErrGRPCTooManyOps)
+	return code == many.Code() && message == many.Message()
+}
+
+// unwrapped is etcd's answer to a request that was made a transaction, as it would have been to the
+// request: with the transaction's header in the place of its own, which is empty.
+func (s *Server) unwrapped(field protowire.Number, message []byte) (answer [][]byte, ok bool) {
+	var header, response []byte
+	succeeded := false
+	if !fields(message, func(num protowire.Number, typ protowire.Type, value []byte, number uint64) {
+		switch {
+		case num == headerField && typ == protowire.BytesType:
+			header = value
+		case num == succeededField && typ == protowire.VarintType:
+			succeeded = number != 0
+		case num == responsesField && typ == protowire.BytesType:
+			response = value
+		}
+	}) {
+		return nil, false
+	}
+	s.sawHeader(header)
+	if !succeeded {
+		return nil, false
+	}
+	var inner []byte
+	if !fields(response, func(num protowire.Number, typ protowire.Type, value []byte, _ uint64) {
+		if num == field && typ == protowire.BytesType {
+			inner = value
+		}
+	}) {
+		return nil, false
+	}
+	head := protowire.AppendTag(make([]byte, 0, len(header)+8), headerField, protowire.BytesType)
+	answer = [][]byte{protowire.AppendBytes(head, header)}
+	for len(inner) > 0 {
+		num, _, n := protowire.ConsumeField(inner)
+		if n < 0 {
+			return nil, false
+		}
+		if num != headerField {
+			answer = append(answer, inner[:n])
+		}
+		inner = inner[n:]
+	}
+	return answer, true
+}
+
+// fields goes through the fields of a message. It says whether it is one.
+func fields(message []byte, each func(protowire.Number, protowire.Type, []byte, uint64)) bool {
+	for len(message) > 0 {
+		num, typ, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return false
+		}
+		message = message[n:]
+		size := protowire.ConsumeFieldValue(num, typ, message)
+		if size < 0 {
+			return false
+		}
+		var value []byte
+		var number uint64
+		switch typ {
+		case protowire.BytesType:
+			value, _ = protowire.ConsumeBytes(message)
+		case protowire.VarintType:
+			number, _ = protowire.ConsumeVarint(message)
+		}
+		each(num, typ, value, number)
+		message = message[size:]
+	}
+	return true
+}
+
+// keyOfPut is the key of a PutRequest, if there is no doubt about it: of a field that is there
+// twice the last one counts, and of an unknown one who knows what it means.
+func keyOfPut(request []byte) (key []byte, ok bool) {
+	var there [mostFieldsOfAPut + 1]bool
+	ok = fields(request, func(num protowire.Number, typ protowire.Type, value []byte, _ uint64) {
+		if num > mostFieldsOfAPut || there[num] || num == putKeyField && typ != protowire.BytesType {
+			there[0] = true
+			return
+		}
+		there[num] = true
+		if num == putKeyField {
+			key = value
+		}
+	})
+	return key, ok && !there[0]
+}
+
+// sawHead takes note of the header at the beginning of an answer.
+func (s *Server) sawHead(head []byte) {
+	num, typ, n := protowire.ConsumeTag(head)
+	if n < 0 || num != headerField || typ != protowire.BytesType {
+		return
+	}
+	if header, size := protowire.ConsumeBytes(head[n:]); size >= 0 {
+		s.sawHeader(header)
+	}
+}
+
+func (s *Server) sawHeader(header []byte) {
+	h := new(pb.ResponseHeader)
+	if h.Unmarshal(header) == nil {
+		s.saw(h)
+	}
+}

@@ -1,0 +1,382 @@
+package relay
+
+import (
+	"encoding/binary"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+)
+
+// call is one request: a stream of the client's and, when it is known whose it is, one to etcd or
+// to this process's own server. Both tell it what comes (sink).
+type call struct {
+	client *client
+	down   *half
+	method string
+	fields []hpack.HeaderField
+
+	mu         sync.Mutex
+	collecting bool
+	message    []byte // as it came, with its prefix
+	up         *half
+	over       bool // the client has its answer, or does not want it any more
+	started    bool // and has headers of it
+
+	// of what is passed on to etcd
+	plan  *Plan
+	began time.Time
+	head  []hpack.HeaderField // the answer's, where they are kept
+	kept  []byte              // of the answer
+	seen  bool
+}
+
+const prefixLen = 5 // of a message of gRPC: whether it is compressed, and its length
+
+// headers implements sink.
+func (x *call) headers(h *half, fields []hpack.HeaderField, end bool) {
+	if h == x.down { // trailers of a request, which gRPC does not have
+		if end {
+			x.data(h, nil, true)
+		}
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case h != x.up || x.over:
+	case x.plan == nil || !end && x.plan.Answer == nil:
+		x.started = true
+		x.over = end
+		x.down.headers(fields, end)
+	case !end:
+		x.head = fields
+	default:
+		x.trailers(fields)
+	}
+}
+
+// data implements sink.
+func (x *call) data(h *half, b []byte, end bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if h == x.down {
+		x.request(b, end)
+		return
+	}
+	switch {
+	case h != x.up || x.over:
+	case x.plan == nil:
+		x.over = end
+		h.giveBack(x.down.data(b, end))
+	case x.plan.Answer != nil:
+		x.kept = append(x.kept, b...)
+		h.giveBack(len(b))
+	case x.seen || x.plan.See == nil:
+		h.giveBack(x.down.data(b, false))
+	default:
+		if x.kept == nil && len(b) >= prefixLen+headLen {
+			x.seen = true
+			x.plan.See(b[prefixLen:])
+			h.giveBack(x.down.data(b, false))
+			return
+		}
+		if x.kept = append(x.kept, b...); len(x.kept) >= prefixLen+headLen {
+			x.show()
+		}
+	}
+	// etcd ends a stream with trailers; where it does not, the client is told so
+	if end && h == x.up && !x.over && x.plan != nil {
+		x.finish(codes.Internal, "the answer has no trailers")
+	}
+}
+
+// headLen is how much of an answer See is shown.
+const headLen = 64
+
+// show passes on what was kept of an answer until enough of it was there. The caller has locked mu.
+func (x *call) show() {
+	if len(x.kept) > prefixLen {
+		x.plan.See(x.kept[prefixLen:])
+	}
+	x.seen = true
+	x.up.giveBack(x.down.data(x.kept, false))
+	x.kept = nil
+}
+
+// request takes what the client sends. The caller has locked mu.
+func (x *call) request(b []byte, end bool) {
+	switch {
+	case x.over:
+		x.down.giveBack(len(b))
+	case x.collecting:
+		if x.message == nil && end {
+			x.message = append(make([]byte, 0, len(b)), b...)
+		} else {
+			x.message = append(x.message, b...)
+		}
+		x.down.giveBack(len(b))
+		switch {
+		case end, x.whole(): // a request has one message: its end may come late
+			x.route()
+		case len(x.message) > x.client.r.MaxMessage+prefixLen:
+			x.toLocalLocked(false)
+		}
+	case x.up != nil:
+		x.down.giveBack(x.up.data(b, end))
+	}
+}
+
+// whole says whether the message has come to its end. The caller has locked mu.
+func (x *call) whole() bool {
+	m := x.message
+	return len(m) >= prefixLen && len(m)-prefixLen == int(binary.BigEndian.Uint32(m[1:]))
+}
+
+// route decides where a whole request goes. The caller has locked mu.
+func (x *call) route() {
+	r := x.client.r
+	if m := x.message; len(m) >= prefixLen && len(m) <= r.MaxMessage+prefixLen && m[0] == 0 &&
+		int(binary.BigEndian.Uint32(m[1:])) == len(m)-prefixLen {
+		x.plan = r.Router.Plan(x.method, x.metadata, m[prefixLen:])
+	}
+	if x.plan == nil {
+		x.toLocalLocked(true)
+		return
+	}
+	x.collecting = false
+	x.began = time.Now()
+	r.pool.send(x)
+}
+
+func (x *call) metadata(name string) string {
+	for _, f := range x.fields {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return ""
+}
+
+// sendTo begins the stream at etcd. It says whether the connection takes it. The caller has locked
+// mu.
+func (x *call) sendTo(at *link) bool {
+	method := x.plan.Method
+	if method == "" {
+		method = x.method
+	}
+	size := 0
+	for _, p := range x.plan.Message {
+		size += len(p)
+	}
+	up := at.conn.open(x.client.r.request(at, method, x.fields), x)
+	if up == nil {
+		return false
+	}
+	x.up = up
+	m := make([]byte, prefixLen, prefixLen+size)
+	binary.BigEndian.PutUint32(m[1:], uint32(size))
+	for _, p := range x.plan.Message {
+		m = append(m, p...)
+	}
+	up.data(m, true)
+	return true
+}
+
+// toLocal has this process's own server serve the request.
+func (x *call) toLocal(end bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.toLocalLocked(end)
+}
+
+func (x *call) toLocalLocked(end bool) {
+	x.collecting, x.plan, x.up = false, nil, nil
+	c, err := x.client.server()
+	if err != nil {
+		x.finish(codes.Unavailable, "etcd-monitor: the gateway is being closed")
+		return
+	}
+	up := c.open(x.fields, x)
+	if up == nil {
+		x.finish(codes.Unavailable, "etcd-monitor: the gateway is being closed")
+		return
+	}
+	x.up = up
+	if len(x.message) > 0 || end {
+		up.data(x.message, end)
+	}
+	x.message = nil
+}
+
+// trailers are the end of an answer of etcd's. The caller has locked mu.
+func (x *call) trailers(fields []hpack.HeaderField) {
+	code, text := statusOf(fields)
+	plan := x.plan
+	if code == codes.OK && plan.Answer != nil {
+		m := x.kept
+		if len(m) < prefixLen || m[0] != 0 || int(binary.BigEndian.Uint32(m[1:])) != len(m)-prefixLen {
+			x.finish(codes.Internal, "etcd-monitor: etcd's answer is no message")
+			return
+		}
+		answer, ok := plan.Answer(m[prefixLen:])
+		if !ok {
+			x.toLocalLocked(true)
+			return
+		}
+		size := 0
+		for _, p := range answer {
+			size += len(p)
+		}
+		out := make([]byte, prefixLen, prefixLen+size)
+		binary.BigEndian.PutUint32(out[1:], uint32(size))
+		for _, p := range answer {
+			out = append(out, p...)
+		}
+		x.down.headers(x.head, false)
+		x.down.data(out, false)
+	} else if code != codes.OK && plan.Refused != nil && !x.started && plan.Refused(code, text) {
+		x.toLocalLocked(true)
+		return
+	} else if x.kept != nil && plan.See != nil && plan.Answer == nil {
+		x.show()
+	} else if code != codes.OK && x.head != nil {
+		x.down.headers(x.head, false)
+	}
+	x.over = true
+	x.down.headers(fields, true)
+	if plan.Done != nil {
+		plan.Done(code, time.Since(x.began))
+	}
+}
+
+// reset implements sink.
+func (x *call) reset(h *half, code http2.ErrCode, refused bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if h == x.down {
+		was := x.over
+		x.over = true
+		switch {
+		case x.up != nil:
+			x.up.cut(http2.ErrCodeCancel)
+		case x.plan != nil:
+			x.client.r.pool.forget(x)
+		}
+		if !was && x.plan != nil && x.plan.Done != nil {
+			x.plan.Done(codes.Canceled, time.Since(x.began))
+		}
+		return
+	}
+	switch {
+	case h != x.up:
+	case x.over: // after the end of the answer
+		x.down.cut(code)
+	case refused && x.plan != nil && !x.started:
+		x.up, x.head, x.kept = nil, nil, nil
+		x.client.r.pool.send(x)
+	default:
+		x.over = true
+		x.down.cut(code)
+		if x.plan != nil && x.plan.Done != nil {
+			x.plan.Done(codes.Unavailable, time.Since(x.began))
+		}
+	}
+}
+
+// lost implements sink.
+func (x *call) lost(h *half, why error) {
+	if h == x.down {
+		x.reset(h, http2.ErrCodeCancel, false)
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if h != x.up || x.over {
+		return
+	}
+	plan := x.plan
+	x.finish(codes.Unavailable, "etcd-monitor: the connection to etcd ended before the answer: "+why.Error())
+	if plan != nil && plan.Done != nil {
+		plan.Done(codes.Unavailable, time.Since(x.began))
+	}
+}
+
+// drained implements sink.
+func (x *call) drained(h *half, n int) {
+	x.mu.Lock()
+	up := x.up
+	x.mu.Unlock()
+	switch {
+	case h == x.down && up != nil:
+		up.giveBack(n)
+	case h == up:
+		x.down.giveBack(n)
+	}
+}
+
+// finish ends the client's stream with a status of ours. The caller has locked mu.
+func (x *call) finish(code codes.Code, text string) {
+	x.over = true
+	var fields []hpack.HeaderField
+	if !x.started {
+		fields = append(fields, hpack.HeaderField{Name: ":status", Value: "200"},
+			hpack.HeaderField{Name: "content-type", Value: "application/grpc"})
+	}
+	fields = append(fields, hpack.HeaderField{Name: "grpc-status", Value: strconv.Itoa(int(code))},
+		hpack.HeaderField{Name: "grpc-message", Value: encodeMessage(text)})
+	x.down.headers(fields, true)
+}
+
+// stopped: the relay is drained, and the request has not been sent.
+func (x *call) stopped() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.over {
+		x.finish(codes.Unavailable, x.client.r.Stopped)
+		if x.plan.Done != nil {
+			x.plan.Done(codes.Unavailable, time.Since(x.began))
+		}
+	}
+}
+
+// statusOf is the status in trailers.
+func statusOf(fields []hpack.HeaderField) (code codes.Code, text string) {
+	code = codes.Unknown
+	for _, f := range fields {
+		switch f.Name {
+		case "grpc-status":
+			if n, err := strconv.ParseUint(f.Value, 10, 32); err == nil {
+				code = codes.Code(n)
+			}
+		case "grpc-message":
+			if text = f.Value; strings.Contains(text, "%") {
+				if plain, err := url.PathUnescape(text); err == nil {
+					text = plain
+				}
+			}
+		}
+	}
+	return code, text
+}
+
+// encodeMessage is a status message as it is sent: percent-encoded (gRPC over HTTP2, "Responses").
+func encodeMessage(s string) string {
+	var out strings.Builder
+	for i := range len(s) {
+		if b := s[i]; b >= ' ' && b <= '~' && b != '%' {
+			out.WriteByte(b)
+		} else {
+			const hex = "0123456789ABCDEF"
+			out.WriteByte('%')
+			out.WriteByte(hex[b>>4])
+			out.WriteByte(hex[b&15])
+		}
+	}
+	return out.String()
+}

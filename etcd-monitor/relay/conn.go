@@ -1,0 +1,280 @@
+package relay
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+const (
+	streamWindow  = 256 << 10 // bytes of one stream that may be on their way to us
+	connWindow    = 16 << 20  // of all streams of a connection; each is bounded by its own
+	mostBuffered  = 1 << 20   // bytes that wait to be written to a connection before data waits
+	readBuffer    = 32 << 10
+	maxHeaderList = 1 << 20
+	mostWindow    = math.MaxInt32
+)
+
+// sink is told of what comes on a stream: by the connection's reader alone, which holds no lock.
+// The bytes of data are valid during the call.
+type sink interface {
+	headers(h *half, fields []hpack.HeaderField, end bool)
+	data(h *half, b []byte, end bool)
+	// reset: the peer has ended the stream. refused: it has done nothing for it.
+	reset(h *half, code http2.ErrCode, refused bool)
+	// lost: the connection has ended.
+	lost(h *half, why error)
+	// drained: so many bytes that had to wait were written.
+	drained(h *half, n int)
+}
+
+// half is a stream at one connection. What it has is guarded by the connection's mu.
+type half struct {
+	c    *conn
+	id   uint32
+	sink sink
+
+	window  int64               // what the peer takes of it yet
+	waiting []byte              // data that waits for the window
+	trailer []hpack.HeaderField // that follow it
+	end     bool                // the stream ends with what waits
+	queued  bool                // it is in c.queue
+	sentEnd bool
+	gotEnd  bool
+	unsaid  int // bytes that the peer may send again, and has not been told so
+}
+
+// conn is one HTTP/2 connection.
+type conn struct {
+	nc     net.Conn
+	br     *bufio.Reader
+	framer *http2.Framer
+	server bool // the peer begins the streams
+	// accept is told of a stream that the peer begins, before anything of it; its sink is to be
+	// set.
+	accept func(h *half, fields []hpack.HeaderField, end bool)
+	limits limits
+
+	mu      sync.Mutex
+	out     []byte // that is to be written
+	encoder *hpack.Encoder
+	block   bytes.Buffer // the encoder's
+	streams map[uint32]*half
+	queue   []*half // that have something waiting
+	window  int64   // what the peer takes in all
+	initial int64   // of each new stream
+	frame   int     // the largest that the peer takes
+	most    uint32  // streams that the peer lets us have
+	last    uint32  // the newest stream: of the peer's (server), of ours
+	unsaid  int
+	away    bool // no more streams are begun
+	err     error
+	full    *sync.Cond // out has become shorter, or the connection has ended
+
+	wake  chan struct{}
+	ready chan struct{} // closed when the peer's settings are there
+	done  chan struct{} // closed at the end
+
+	settled bool
+	read    time.Time // when something came last; under mu
+	pinged  bool      // and a ping has had no answer since
+	pings   int       // too early
+	pingAt  time.Time
+	forgive bool   // something was sent since, so that the peer may ping
+	onDead  func() // the connection has ended, or takes no more streams
+}
+
+// limits are what a connection is held to.
+type limits struct {
+	streams     uint32        // that a peer may have; 0: as many as it likes
+	pingMin     time.Duration // between a peer's pings; 0: they are not counted
+	idle        time.Duration // a silent peer is asked whether it is there after this; 0: never
+	idleTimeout time.Duration // and has so long to answer
+	idleStreams bool          // only while there are streams
+}
+
+var preface = []byte(http2.ClientPreface)
+
+func newConn(nc net.Conn, server bool, l limits) *conn {
+	c := &conn{nc: nc, server: server, limits: l, br: bufio.NewReaderSize(nc, readBuffer), streams: map[uint32]*half{},
+		window: 65535, initial: 65535, frame: 16384, most: math.MaxUint32, wake: make(chan struct{}, 1),
+		ready: make(chan struct{}), done: make(chan struct{}), read: time.Now()}
+	c.full = sync.NewCond(&c.mu)
+	c.framer = http2.NewFramer((*outWriter)(c), c.br)
+	c.framer.SetReuseFrames()
+	c.framer.MaxHeaderListSize = maxHeaderList
+	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	c.encoder = hpack.NewEncoder(&c.block)
+	return c
+}
+
+// outWriter appends what the framer writes; the caller has locked mu.
+type outWriter conn
+
+func (w *outWriter) Write(b []byte) (int, error) {
+	w.out = append(w.out, b...)
+	return len(b), nil
+}
+
+// serve runs the connection until it ends, and tells all its streams.
+func (c *conn) serve() {
+	go c.writer()
+	timer := c.watchIdle()
+	err := c.reader()
+	if timer != nil {
+		timer()
+	}
+	c.fail(err)
+}
+
+// fail ends the connection.
+func (c *conn) fail(err error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	if err == nil {
+		err = io.EOF
+	}
+	c.err = err
+	all := c.streams
+	c.streams = map[uint32]*half{}
+	c.full.Broadcast()
+	close(c.done)
+	c.mu.Unlock()
+	c.kick()
+	for _, h := range all {
+		h.sink.lost(h, err)
+	}
+	if c.onDead != nil {
+		c.onDead()
+	}
+}
+
+func (c *conn) kick() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// writer writes what there is, all at once.
+func (c *conn) writer() {
+	defer c.nc.Close()
+	var spare []byte
+	for {
+		c.mu.Lock()
+		for len(c.out) == 0 {
+			if c.err != nil {
+				c.mu.Unlock()
+				return
+			}
+			c.mu.Unlock()
+			<-c.wake
+			runtime.Gosched() // who has something to write has more, mostly: one system call for all
+			c.mu.Lock()
+		}
+		b, ended := c.out, c.err != nil
+		c.out = spare[:0]
+		c.full.Broadcast()
+		c.mu.Unlock()
+		if ended { // a last word, for as long as it does not keep us
+			c.nc.SetWriteDeadline(time.Now().Add(time.Second))
+		}
+		if _, err := c.nc.Write(b); err != nil {
+			c.nc.Close()
+			c.fail(err)
+			return
+		}
+		if spare = b; cap(spare) > mostBuffered {
+			spare = nil
+		}
+		c.pump()
+	}
+}
+
+// start says which settings are ours.
+func (c *conn) start() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.server {
+		c.out = append(c.out, preface...)
+	}
+	settings := []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: streamWindow},
+		{ID: http2.SettingMaxHeaderListSize, Val: maxHeaderList}}
+	if c.server && c.limits.streams > 0 && c.limits.streams < math.MaxUint32 {
+		settings = append(settings, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: c.limits.streams})
+	}
+	if !c.server {
+		settings = append(settings, http2.Setting{ID: http2.SettingEnablePush, Val: 0})
+	}
+	c.framer.WriteSettings(settings...)
+	c.framer.WriteWindowUpdate(0, connWindow-65535)
+	c.kick()
+}
+
+var errPreface = errors.New("relay: no HTTP/2 preface")
+
+// reader handles what comes until the connection ends.
+func (c *conn) reader() error {
+	if c.server {
+		b := make([]byte, len(preface))
+		if _, err := io.ReadFull(c.br, b); err != nil {
+			return err
+		}
+		if !bytes.Equal(b, preface) {
+			return errPreface
+		}
+	}
+	for {
+		// A client that does not read what it is answered is not read, either. (Of etcd everything
+		// is read: it might wait for that.)
+		if c.server {
+			c.mu.Lock()
+			for len(c.out) > 2*mostBuffered && c.err == nil {
+				c.full.Wait()
+			}
+			c.mu.Unlock()
+		}
+		f, err := c.framer.ReadFrame()
+		var stream http2.StreamError
+		switch {
+		case errors.As(err, &stream):
+			if h := c.find(stream.StreamID); h != nil {
+				h.cut(stream.Code)
+				h.sink.reset(h, stream.Code, false)
+			} else {
+				c.mu.Lock()
+				c.framer.WriteRSTStream(stream.StreamID, stream.Code)
+				c.mu.Unlock()
+				c.kick()
+			}
+			continue
+		case err != nil:
+			var code http2.ConnectionError
+			if errors.As(err, &code) {
+				c.goAway(http2.ErrCode(code), "")
+			}
+			return err
+		}
+		if err := c.handle(f); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *conn) find(id uint32) *half {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.streams[id]
+}

@@ -1,0 +1,268 @@
+package relay
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// How connections to etcd are tried again, as the gateway's own client does.
+const (
+	firstPause  = 100 * time.Millisecond
+	mostPause   = 2 * time.Second
+	connectWait = 5 * time.Second
+	lookEvery   = time.Second // at the endpoints
+)
+
+// pool is the connections to etcd's members, one to each, which requests go to in turn. Where there
+// is none they wait.
+type pool struct {
+	r    *Relay
+	ctx  context.Context
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu      sync.Mutex
+	links   map[string]*link
+	up      []*link
+	next    int
+	waiting []*call
+	drained bool
+}
+
+// link is one endpoint of etcd's.
+type link struct {
+	scheme, network, address, authority string
+	tls                                 *tls.Config
+	stop                                context.CancelFunc
+	conn                                *conn // while it is up
+}
+
+func (p *pool) begin(r *Relay) {
+	p.r, p.links = r, map[string]*link{}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	p.look()
+	p.work.Go(func() {
+		for p.ctx.Err() == nil {
+			select {
+			case <-p.ctx.Done():
+			case <-time.After(lookEvery):
+				p.look()
+			}
+		}
+	})
+}
+
+// look has a connection to each endpoint that there is now.
+func (p *pool) look() {
+	now := p.r.Endpoints()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at, l := range p.links {
+		if !slices.Contains(now, at) {
+			delete(p.links, at)
+			l.stop()
+		}
+	}
+	for _, at := range now {
+		if p.links[at] != nil || p.ctx.Err() != nil {
+			continue
+		}
+		l := p.parse(at)
+		var ctx context.Context
+		ctx, l.stop = context.WithCancel(p.ctx)
+		p.links[at] = l
+		p.work.Go(func() { p.run(ctx, l) })
+	}
+}
+
+// parse reads an endpoint as etcd's clients do: a URL of http, https, unix or unixs, or HOST:PORT.
+func (p *pool) parse(at string) *link {
+	l := &link{scheme: "http", network: "tcp", address: at}
+	secure := p.r.TLS != nil
+	if scheme, rest, ok := strings.Cut(at, ":"); ok {
+		switch scheme {
+		case "http", "https":
+			if u, err := url.Parse(at); err == nil {
+				l.address = u.Host
+			}
+			secure = scheme == "https"
+		case "unix", "unixs":
+			l.network, l.address = "unix", strings.TrimPrefix(rest, "//")
+			secure = scheme == "unixs"
+		}
+	}
+	l.authority = l.address
+	if l.network == "unix" {
+		l.authority = "localhost"
+	}
+	if secure {
+		l.scheme = "https"
+		cfg := p.r.TLS
+		if cfg == nil {
+			cfg = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		l.tls = cfg.Clone()
+		l.tls.NextProtos = []string{"h2"}
+		if l.tls.ServerName == "" {
+			host, _, err := net.SplitHostPort(l.authority)
+			if err != nil {
+				host = l.authority
+			}
+			l.tls.ServerName = host
+		}
+	}
+	return l
+}
+
+// run keeps a connection until ctx ends.
+func (p *pool) run(ctx context.Context, l *link) {
+	for pause := firstPause; ctx.Err() == nil; {
+		c, err := p.connect(ctx, l)
+		if err == nil {
+			pause = firstPause
+			p.ready(l, c)
+			select {
+			case <-c.done:
+			case <-ctx.Done():
+			}
+			p.gone(l)
+			if ctx.Err() != nil {
+				c.nc.Close()
+				c.fail(ctx.Err())
+				return
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(pause*8/5, mostPause)
+	}
+}
+
+var errNotReady = errors.New("relay: etcd does not say its settings")
+
+func (p *pool) connect(ctx context.Context, l *link) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectWait)
+	defer cancel()
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, l.network, l.address)
+	if err != nil {
+		return nil, err
+	}
+	if l.tls != nil {
+		t := tls.Client(nc, l.tls)
+		if err := t.HandshakeContext(ctx); err != nil {
+			nc.Close()
+			return nil, err
+		}
+		nc = t
+	}
+	c := newConn(nc, false, limits{idle: p.r.UpstreamPing, idleTimeout: p.r.UpstreamPingTimeout, idleStreams: true})
+	c.onDead = func() { p.gone(l) }
+	c.start()
+	p.work.Go(c.serve)
+	select {
+	case <-c.ready:
+		return c, nil
+	case <-c.done:
+		return nil, c.err
+	case <-ctx.Done():
+		nc.Close()
+		c.fail(errNotReady)
+		return nil, errNotReady
+	}
+}
+
+// ready takes a connection into use.
+func (p *pool) ready(l *link, c *conn) {
+	p.mu.Lock()
+	l.conn = c
+	p.up = append(p.up, l)
+	waiting := p.waiting
+	p.waiting = nil
+	p.mu.Unlock()
+	for _, x := range waiting {
+		x.mu.Lock()
+		if !x.over {
+			p.send(x)
+		}
+		x.mu.Unlock()
+	}
+}
+
+// gone takes one out of use.
+func (p *pool) gone(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.up = slices.DeleteFunc(p.up, func(o *link) bool { return o == l })
+}
+
+func (p *pool) any() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.up) > 0
+}
+
+// send sends a request to the next member that takes it, or has it wait. The caller has locked the
+// call's mu.
+func (p *pool) send(x *call) {
+	p.mu.Lock()
+	up := p.up
+	p.next++
+	first := p.next
+	if len(up) == 0 {
+		if p.drained {
+			p.mu.Unlock()
+			x.finish(codes.Unavailable, p.r.Stopped)
+			return
+		}
+		p.waiting = append(p.waiting, x)
+		p.mu.Unlock()
+		return
+	}
+	up = slices.Clone(up)
+	p.mu.Unlock()
+	for i := range up {
+		if x.sendTo(up[(first+i)%len(up)]) {
+			return
+		}
+	}
+	p.mu.Lock()
+	p.waiting = append(p.waiting, x)
+	p.mu.Unlock()
+}
+
+// forget takes a request out of those that wait.
+func (p *pool) forget(x *call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting = slices.DeleteFunc(p.waiting, func(o *call) bool { return o == x })
+}
+
+// drain ends what waits.
+func (p *pool) drain() {
+	p.mu.Lock()
+	p.drained = true
+	waiting := p.waiting
+	p.waiting = nil
+	p.mu.Unlock()
+	for _, x := range waiting {
+		x.stopped()
+	}
+}
+
+func (p *pool) close() {
+	p.stop()
+	p.work.Wait()
+}
