@@ -3,10 +3,10 @@
 //
 // A switch must have been steady for a while: to bring it in takes three of the 65,535 epochs that
 // a chain has (two, where it fails), and to lose it again one. One that comes and goes would use
-// them up in two weeks if it were brought in each time it has been there for three seconds. So each
-// time that it is brought in, or that it is tried, it takes twice as long as the last time. That
-// has a bound in the other direction, too: a switch has had trouble for longer than it waits, so a
-// chain is whole again within about the time that the trouble took.
+// them up in two weeks if it were brought in each time it has been there for three seconds. So it
+// takes twice as long the second time, and four times as long from the third on. That is enough for
+// a machine that has too much to do for a minute, whose chains are to be whole soon after; from the
+// eighth time on it takes twice as long each time again, up to an hour.
 //
 // A chain's machine (package chain) brings in those that it has lost; an operator of a cluster
 // (cni-plugin/kube), who decides itself which nodes are members, asks the same Tracker.
@@ -43,11 +43,14 @@ type Tracker struct {
 	trials map[Candidate]trial
 }
 
-// trial is the last time that a switch was brought in, or that it was tried.
+// trial is how often a switch was brought in, or was tried, and the last time.
 type trial struct {
-	wait time.Duration // the next time
-	at   time.Duration
+	times int
+	at    time.Duration
 }
+
+// The first quick times it takes at most 1<<steep times as long as the first time.
+const quick, steep = 8, 2
 
 // New makes a tracker that knows nothing yet.
 func New(p Policy) *Tracker {
@@ -83,10 +86,15 @@ func (t *Tracker) Forget(c Candidate) {
 
 // Wait is for how long a switch must have been steady.
 func (t *Tracker) Wait(now time.Duration, c Candidate) time.Duration {
-	if last, ok := t.trials[c]; ok && now-last.at < t.p.Forgiven {
-		return max(last.wait, t.p.Settle)
+	last, ok := t.trials[c]
+	if !ok || now-last.at >= t.p.Forgiven {
+		return t.p.Settle
 	}
-	return t.p.Settle
+	doubled := min(last.times, steep) + max(0, last.times-quick+1)
+	if doubled > 20 {
+		return t.p.Longest
+	}
+	return min(t.p.Settle<<doubled, t.p.Longest)
 }
 
 // Due is when a switch may be brought in, if it stays; false: it is not there, or nobody is.
@@ -100,7 +108,11 @@ func (t *Tracker) Due(now time.Duration, c Candidate) (time.Duration, bool) {
 
 // Tried: a switch was brought in, or that has cost epochs. The next time takes longer.
 func (t *Tracker) Tried(now time.Duration, c Candidate) {
-	t.trials[c] = trial{min(2*t.Wait(now, c), t.p.Longest), now}
+	last := t.trials[c]
+	if now-last.at >= t.p.Forgiven {
+		last.times = 0
+	}
+	t.trials[c] = trial{last.times + 1, now}
 	for other, last := range t.trials {
 		if now-last.at >= t.p.Forgiven {
 			delete(t.trials, other)

@@ -63,6 +63,12 @@ func TestWait(t *testing.T) {
 	if p.Tried(d.Forgiven, Candidate{"d", "other"}); len(p.trials) != 1 {
 		t.Errorf("what was forgiven is still known: %v", p.trials)
 	}
+	for i, want := range []time.Duration{1, 2, 4, 4, 4, 4, 4, 4, 8, 16} {
+		if w := p.Wait(d.Forgiven, Candidate{"d", "flaps"}); w != want*d.Settle {
+			t.Errorf("after %d times it waits %v", i, w)
+		}
+		p.Tried(d.Forgiven, Candidate{"d", "flaps"})
+	}
 	for range 30 {
 		p.Tried(d.Forgiven, at)
 	}
@@ -103,11 +109,12 @@ func TestSteady(t *testing.T) {
 	p.SetPolicy(For(0))
 	due(17*s, 0)
 	p.SetPolicy(For(time.Second))
-	due(17*s, 27*s)
+	due(17*s, 9*s)
 }
 
-// TestWholeWithinTheTrouble: a switch that comes and goes for a while is brought in again, at the
-// latest, when it has been there for as long as that was, or for Settle.
+// TestWholeWithinTheTrouble: a switch that comes and goes for a minute is brought in again, at the
+// latest, when it has been there for four times Settle; one that does for longer, when it has been
+// there for as long as that was.
 func TestWholeWithinTheTrouble(t *testing.T) {
 	at := Candidate{"c", "s1"}
 	for trouble := time.Second; trouble < 30*time.Minute; trouble += 7 * time.Second {
@@ -125,7 +132,11 @@ func TestWholeWithinTheTrouble(t *testing.T) {
 			p.Away(at)
 			p.There(trouble, at)
 			due, _ := p.Due(trouble, at)
-			if due-trouble > max(trouble, Default().Settle)+Default().Settle {
+			longest := max(min(trouble, 4*Default().Settle), Default().Settle)
+			if trouble > time.Minute {
+				longest = trouble
+			}
+			if due-trouble > longest+Default().Settle {
 				t.Fatalf("after trouble of %v it waits for %v", trouble, due-trouble)
 			}
 		}

@@ -1,0 +1,109 @@
+package lab
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/topologytest"
+)
+
+// The release before, built from the repository's history, beside this one.
+
+// Before is the commit of the release before this one. It moves when a release is made.
+const Before = "7597cebc4dbb840475be2a45d6c42e3f9043b088"
+
+// EnvBefore names a folder with the commands of the release before. Unset, they are built.
+const EnvBefore = "NETCRAQ_BEFORE"
+
+// BuildBefore builds commands of the release before, in a test's parent, and says in which folder
+// they are. A checkout without that commit (a shallow one) skips the test.
+func BuildBefore(t *testing.T, commands ...string) (folder string) {
+	t.Helper()
+	if dir := os.Getenv(EnvBefore); dir != "" {
+		return dir
+	}
+	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		t.Skip("skipped: this is no checkout of the repository, so the release before cannot be built")
+	}
+	top := strings.TrimSpace(string(root))
+	if exec.Command("git", "-C", top, "cat-file", "-e", Before+"^{commit}").Run() != nil {
+		t.Skipf("skipped: the checkout has no commit %.12s, the release before: git fetch --unshallow", Before)
+	}
+	source, out := t.TempDir(), t.TempDir()
+	for _, step := range []string{
+		`git -C "$1" archive "$2" | tar -x -C "$3"`,
+		`cd "$3" && shift 3 && go build -trimpath -o "$@"`,
+	} {
+		args := append([]string{"-ec", step, "sh", top, Before, source, out + "/"}, commands...)
+		if b, err := exec.Command("sh", args...).CombinedOutput(); err != nil {
+			t.Fatalf("building the release before: %v\n%s", err, b)
+		}
+	}
+	t.Setenv(EnvBefore, out) // for what runs in a namespace
+	return out
+}
+
+// Use has switches that are started from now on be of another netcraq-switch.
+func (nw *Network) Use(binary string) { nw.binary = binary }
+
+// File writes the network's topology, changed, to a file beside it.
+func (nw *Network) File(name string, change func(topologytest.Object)) string {
+	nw.T.Helper()
+	b, err := json.Marshal(topologytest.Read(nw.T, nw.file, change))
+	if err != nil {
+		nw.T.Fatal(err)
+	}
+	path := filepath.Join(nw.dir, name)
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		nw.T.Fatal(err)
+	}
+	return path
+}
+
+// RunController starts a netcraq-controller as a process of its own, with a topology file and a
+// state file. All of a network have the same admin address.
+func (nw *Network) RunController(binary, file, state string) *Controller {
+	nw.T.Helper()
+	socket := "unix://" + filepath.Join(nw.dir, "controller.sock")
+	log, err := os.OpenFile(filepath.Join(nw.dir, "controller.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		nw.T.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(binary, "--topology", file, "--state", filepath.Join(nw.dir, state), "--admin", socket)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		nw.T.Fatal(err)
+	}
+	r := &Controller{T: nw.T, API: api.NewClient(socket), URL: socket}
+	r.Stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	})
+	nw.T.Cleanup(func() {
+		r.Stop()
+		if nw.T.Failed() {
+			b, _ := os.ReadFile(log.Name())
+			nw.T.Logf("the controllers' log:\n%s", tail(b, 120))
+		}
+	})
+	poll.Until(nw.T, 20*time.Second, "the controller's API is there", func() bool {
+		_, err := r.API.Chains(nw.T.Context())
+		return err == nil
+	}, func() string {
+		b, _ := os.ReadFile(log.Name())
+		return string(tail(b, 20))
+	})
+	return r
+}
