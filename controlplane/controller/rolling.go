@@ -63,6 +63,11 @@ func (d *device) ensureProgram(ctx context.Context) (p4rt.Pushed, error) {
 			return p4rt.Kept, nil
 		}
 	}
+	if running != nil && !d.replace.Load() && !p4rt.SameMeaning(running, d.c.prog.pipeline.Info.P4Info) {
+		if err := d.spare(ctx, running); err != nil {
+			return p4rt.Kept, err
+		}
+	}
 	pushed, err := d.client.EnsurePipeline(ctx, d.c.prog.pipeline)
 	if err == nil {
 		d.former.Store(false)
@@ -70,6 +75,49 @@ func (d *device) ensureProgram(ctx context.Context) (p4rt.Pushed, error) {
 		d.replace.Store(false)
 	}
 	return pushed, err
+}
+
+// spare refuses to load the program into a switch that runs another one of NetCRAQ's, of a later
+// version, a much earlier one or another profile, and holds values of a chain's: to load it would
+// empty the switch, and all switches of the chain at once.
+func (d *device) spare(ctx context.Context, running *configv1.P4Info) error {
+	info := d.c.prog.pipeline.Info
+	for _, name := range []string{"key_index", "chain_config"} {
+		if !sameTable(running, info.P4Info, name) {
+			return nil // it is none of NetCRAQ's
+		}
+	}
+	keys, err := d.client.ReadTable(ctx, "key_index")
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	parts, err := d.client.ReadTable(ctx, "chain_config")
+	if err != nil {
+		return err
+	}
+	member := func(te *v1.TableEntry) bool {
+		e, err := info.Decode(te)
+		return err != nil || chain.Role(e.Param("role").Uint64()).Member()
+	}
+	if !slices.ContainsFunc(parts, member) {
+		return nil
+	}
+	return fmt.Errorf("it runs a program of NetCRAQ's that this controller does not know (another profile, or another "+
+		"version), and is a member of a chain, with %d keys, whose values would be lost: nothing was changed. Start the "+
+		"controller that it is of; or, to begin without these values, restart the switch", len(keys))
+}
+
+// sameTable says whether two programs have a table of a name under the same id.
+func sameTable(a, b *configv1.P4Info, name string) bool {
+	id := func(info *configv1.P4Info) uint32 {
+		for _, t := range info.Tables {
+			if t.Preamble.Alias == name || t.Preamble.Name == name {
+				return t.Preamble.Id
+			}
+		}
+		return 0
+	}
+	return id(a) != 0 && id(a) == id(b)
 }
 
 // asFormer makes an entry one of a program of before; nil: it has none for it. What both have has

@@ -9,11 +9,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// sameMeaning says whether two programs have the same tables, actions, registers and so on, by
+// SameMeaning says whether two programs have the same tables, actions, registers and so on, by
 // their ids: what controllers have written to one can stay when it becomes the other. What they are
 // called, what is noted of them and in which order they stand does not matter. What fields of keys
 // and parameters are called does: their ids only count them.
-func sameMeaning(a, b *configv1.P4Info) bool {
+func SameMeaning(a, b *configv1.P4Info) bool {
 	a, b = proto.CloneOf(a), proto.CloneOf(b)
 	for _, info := range []*configv1.P4Info{a, b} {
 		info.PkgInfo = nil

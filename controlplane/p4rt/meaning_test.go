@@ -53,7 +53,7 @@ func TestSameMeaning(t *testing.T) {
 		other := proto.CloneOf(&program)
 		c.change(other)
 		whole := proto.CloneOf(other)
-		if got := sameMeaning(&program, other); got != c.same {
+		if got := SameMeaning(&program, other); got != c.same {
 			t.Errorf("%s: the same is %v", what, got)
 		}
 		if !proto.Equal(other, whole) {

@@ -118,7 +118,7 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 		if err != nil {
 			return Kept, err
 		}
-		if sameMeaning(running.GetP4Info(), p.Info.P4Info) {
+		if SameMeaning(running.GetP4Info(), p.Info.P4Info) {
 			err := c.setPipeline(ctx, p, v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT)
 			if err == nil {
 				return Reconciled, nil

@@ -220,3 +220,54 @@ func TestRollingToWatches(t *testing.T) {
 		}
 	}
 }
+
+// TestUnknownProgram starts a controller with the program of another profile over a chain that holds
+// keys: it says what it found and what would help, and destroys nothing. The right controller finds
+// the values as they were. A chain without keys gets the other program.
+func TestUnknownProgram(t *testing.T) {
+	if !lab.InNamespace(t) {
+		return
+	}
+	l := lab.Layout{N: 2, Links: [][2]int{{1, 2}},
+		Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2}, Lease: 500, Patience: 1500}}}
+	nw := lab.NewNetwork(t, "auto", l)
+	other := nw.Changed(func(top topologytest.Object) {
+		p := top["program"].(topologytest.Object)
+		for _, name := range []string{"json", "p4info"} {
+			p[name] = strings.Replace(p[name].(string), "netcraq-128", "netcraq-1024", 1)
+		}
+		p["profile"] = "1024"
+	})
+	c := nw.StartController("state.json")
+	c.WaitAllReady()
+	kept, err := c.API.AddKey(t.Context(), "c1", api.KeySpec{Name: "kept", Value: []byte("over all of it")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Stop()
+
+	c = nw.StartControllerWith("", other)
+	for _, s := range []string{"s1", "s2"} {
+		c.WaitEvent("switch.not-set-up", s)
+	}
+	time.Sleep(time.Second) // for what it would do after that
+	if h := c.History(); !strings.Contains(h, "with 1 keys, whose values would be lost: nothing was changed") ||
+		strings.Contains(h, "switch.program-loaded") {
+		t.Errorf("a controller of another profile:\n%s", h)
+	}
+	c.Stop()
+
+	c = nw.StartController("state.json")
+	c.WaitAllReady()
+	if r, err := nw.Hosts[0].Read(lab.ServiceAddrOf(1), kept.KeyID); err != nil || string(r.Value) != "over all of it" {
+		t.Errorf("after that h1 reads %v, %v", r, err)
+	}
+	if err := c.API.RemoveKey(t.Context(), "c1", "kept"); err != nil {
+		t.Fatal(err)
+	}
+	c.Stop()
+	c = nw.StartControllerWith("", other)
+	for _, s := range []string{"s1", "s2"} {
+		c.WaitEvent("switch.program-loaded", s)
+	}
+}
