@@ -18,6 +18,16 @@ type store struct{ dir string }
 
 const recordSuffix = ".json"
 
+// recordVersion is the version of records' form. It goes up when an agent of before would take a
+// record for something else; fields are added without. Records without a version are as those of 1.
+const recordVersion = 1
+
+// recordFile is a record as it is kept.
+type recordFile struct {
+	Version int `json:"version"`
+	agentapi.Record
+}
+
 func openStore(dir string) (*store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("the folder for records: %w", err)
@@ -35,10 +45,15 @@ func (s *store) all() (map[string]*agentapi.Record, error) {
 	records := map[string]*agentapi.Record{}
 	var errs []error
 	for _, f := range files {
-		r := &agentapi.Record{}
+		var file recordFile
+		r := &file.Record
 		b, err := os.ReadFile(f)
 		if err == nil {
-			err = json.Unmarshal(b, r)
+			err = json.Unmarshal(b, &file)
+		}
+		if err == nil && file.Version > recordVersion {
+			err = fmt.Errorf("it is of version %d, and this agent reads version %d: start the agent that has written it, or one after",
+				file.Version, recordVersion)
 		}
 		if name := strings.TrimSuffix(filepath.Base(f), recordSuffix); err == nil && name != hostName(r.Attachment) {
 			err = fmt.Errorf("it is about %s", r.Attachment)
@@ -53,7 +68,7 @@ func (s *store) all() (map[string]*agentapi.Record, error) {
 }
 
 func (s *store) put(r *agentapi.Record) error {
-	b, err := json.Marshal(r)
+	b, err := json.Marshal(recordFile{recordVersion, *r})
 	if err != nil {
 		return fmt.Errorf("writing the record of %s: %w", r.Attachment, err)
 	}

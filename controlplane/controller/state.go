@@ -98,7 +98,8 @@ func (f *fileStore) Load() (*State, error) {
 		return nil, err
 	}
 	if there && s.Version != StateVersion {
-		return nil, fmt.Errorf("the state %s is of version %d, and this controller reads version %d", f.path, s.Version, StateVersion)
+		return nil, fmt.Errorf("the state %s is of version %d, and this controller reads version %d: start the "+
+			"controller that has written it. Nothing was changed", f.path, s.Version, StateVersion)
 	}
 	if s.Directory.Keys != nil { // as an earlier version wrote it
 		return &s.State, nil

@@ -16,10 +16,10 @@ import (
 // sets it.
 const envMixed = "NETCRAQ_MIXED"
 
-// TestMixedVersions has a network of the release before, under load, and brings it to this one, part
-// by part, and back: the controller (its state file goes along both ways), each switch, and the
-// command line. In between parts of both work together. Nothing is lost, what clients were told is
-// linearizable, and for each step the longest wait is said.
+// TestMixedVersions has a network of the release before, under load, and brings it to this one,
+// part by part, and back: the controller (its state file goes along both ways), each switch, and
+// the command line. In between parts of both work together. Nothing is lost, what clients were told
+// is linearizable, and for each step the longest wait is said.
 func TestMixedVersions(t *testing.T) {
 	if os.Getenv(envMixed) == "" {
 		t.Skipf("skipped: %s is not set: it builds the release before (make upgrades)", envMixed)
@@ -131,6 +131,7 @@ func mixedVersions(t *testing.T, engine string) {
 	load.end(from, time.Now(), 1000)
 	for _, s := range spans {
 		t.Logf("%-60s longest without a write %5.0f ms, without a read %5.0f ms", s.what,
-			lab.LongestGap(lab.WritesDone(load.history), s.from, s.to), lab.LongestGap(lab.ReadsDone(load.history), s.from, s.to))
+			lab.LongestGap(lab.WritesDone(load.history), s.from, s.to),
+			lab.LongestGap(lab.ReadsDone(load.history), s.from, s.to))
 	}
 }

@@ -221,9 +221,9 @@ func TestRollingToWatches(t *testing.T) {
 	}
 }
 
-// TestUnknownProgram starts a controller with the program of another profile over a chain that holds
-// keys: it says what it found and what would help, and destroys nothing. The right controller finds
-// the values as they were. A chain without keys gets the other program.
+// TestUnknownProgram starts a controller with the program of another profile over a chain that
+// holds keys: it says what it found and what would help, and destroys nothing. The right controller
+// finds the values as they were. A chain without keys gets the other program.
 func TestUnknownProgram(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
