@@ -80,6 +80,10 @@ class Queries:
     wrong: list[str] = field(default_factory=list)
 
 
+CHANGED = "the chain was changed during the run"
+"""How the finding begins that the chain went on without a switch meanwhile."""
+
+
 class ChainRun:
     """One run, from placed keys to the verdict."""
 
@@ -96,14 +100,16 @@ class ChainRun:
         self.writer: Client | None = None
         self.phases: dict[str, Queries] = {}
         self.facts: dict[str, Any] = {}
+        self._epoch = 0  # of the chain's configuration when the keys were placed
         self._numbers: dict[int, dict[str, int]] = {}  # of each key: of each of its values, by digest
 
     # ---- Keys ----
 
     def place(self, path: Path, entries: list[etcd_data.Entry]) -> None:
         """Place the entries of an export that fit."""
-        slots = self.net.admin.chain(self.chain.name)["slots"]
-        fitting, left = etcd_data.fit(entries, self.net.topology.profile // 8, slots)
+        chain = self.net.admin.chain(self.chain.name)
+        self._epoch = chain["epoch"]
+        fitting, left = etcd_data.fit(entries, self.net.topology.profile // 8, chain["slots"])
         if not fitting:
             raise RunError(
                 f"none of the {len(entries)} keys of {path} fits: {'; '.join(etcd_data.reasons(left))}. Try --profile 8192"
@@ -255,6 +261,12 @@ class ChainRun:
     def wrong(self, before: dict[str, Counters], after: dict[str, Counters]) -> list[str]:
         """Everything that is not as it must be, a line each."""
         found = [line for queries in self.phases.values() for line in queries.wrong]
+        if (epoch := self.net.admin.chain(self.chain.name)["epoch"]) != self._epoch:
+            # What the switches counted is then no longer what this run did.
+            found.append(
+                f"{CHANGED} (epoch {self._epoch} before, {epoch} now): a switch answered no lease for a "
+                "while, as on a machine that has too much else to do; the controller's log says which"
+            )
         found += violations(self.operations())
         phases = self.phases.values()
         answered = sum(len(seconds) for queries in phases for seconds in queries.read_seconds.values())

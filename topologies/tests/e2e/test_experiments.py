@@ -5,11 +5,12 @@ import base64
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 
 from experiments import etcd_data
-from experiments.chain_session import ChainRun, RunError
+from experiments.chain_session import CHANGED, ChainRun, RunError
 from topologies import p4app
 from topologies.tests.conftest import processes_here
 from topologies.tests.e2e import tools
@@ -35,8 +36,17 @@ def trace(tmp_path, *rows):
 
 
 def demo(switch, tmp_path, *arguments):
+    """What ``make run`` executes. Where it ends because the machine was too busy for leases of 200
+    ms, which the tests beside this one may well make it, it is run again; anything else counts.
+    """
     command = [*DEMO, "--switch", switch, "--out", str(tmp_path / "run.json"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=p4app.ROOT)
+    for _ in range(4):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=p4app.ROOT)
+        if CHANGED not in " ".join(done.stdout.split()):
+            break
+        print(done.stdout)
+        time.sleep(5)
+    return done
 
 
 def test_make_run_shows_the_recorded_cluster_and_ends_0(switch, private, tmp_path):
