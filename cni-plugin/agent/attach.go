@@ -76,9 +76,7 @@ func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
 		Container: agentapi.Interface{Name: req.IfName, MAC: containerMAC.String(), MTU: mtu}}
 	a.records[name] = r
 	if err := a.make(r, space); err != nil {
-		if undoErr := a.undo(r); undoErr != nil {
-			a.log.Error("what is left of an attachment that failed is removed when the agent starts again, or by GC", "attachment", r.Attachment, "err", undoErr)
-		}
+		a.discard(r)
 		return nil, fmt.Errorf("attaching %s: %w", r.Attachment, err)
 	}
 	a.changed()
@@ -196,6 +194,13 @@ func (a *Agent) make(r *agentapi.Record, space *container) error {
 		}
 	}
 	return nil
+}
+
+// discard undoes an attachment that failed.
+func (a *Agent) discard(r *agentapi.Record) {
+	if err := a.undo(r); err != nil {
+		a.log.Error("what is left of an attachment that failed is removed when the agent starts again, or by GC", "attachment", r.Attachment, "err", err)
+	}
 }
 
 // undo removes what there is of an attachment. The record goes last.

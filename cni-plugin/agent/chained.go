@@ -54,9 +54,7 @@ func (a *Agent) Chain(req *agentapi.Chain) error {
 		Host: interfaceOf(host), Container: interfaceOf(inside)}
 	a.records[hostName(req.Attachment)] = r
 	if err := a.chain(r); err != nil {
-		if undoErr := a.undo(r); undoErr != nil {
-			a.log.Error("what is left of a port that failed is removed when the agent starts again, or by GC", "attachment", r.Attachment, "err", undoErr)
-		}
+		a.discard(r)
 		return fmt.Errorf("making %s, of %s, a port: %w", r.Host.Name, r.Attachment, err)
 	}
 	a.changed()
