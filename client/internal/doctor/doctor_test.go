@@ -305,27 +305,30 @@ func TestCertificates(t *testing.T) {
 	wantFinding(t, m.look("certificates"), Problem, server.Listener.Addr().String(), "expired")
 }
 
-// dated is a server whose clock is ahead.
-func dated(ahead time.Duration) http.Handler {
+// dated is a server whose clock stands.
+func dated(at time.Time) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
+		w.Header().Set("Date", at.UTC().Format(http.TimeFormat))
 		fmt.Fprint(w, "[]")
 	})
 }
 
-// TestDrift compares clocks with a controller's, by its socket, and with etcd's.
+// TestDrift compares clocks with a controller's, by its socket, and with etcd's. All of them stand: a
+// server says its time cut to the second, and where in a second the test ran would be in what is said.
 func TestDrift(t *testing.T) {
+	now := time.Date(2030, time.May, 6, 7, 8, 9, int(700*time.Millisecond), time.UTC)
 	for _, c := range []struct {
 		ahead time.Duration
 		level Level
 		words string
 	}{
 		{0, OK, "agrees"}, {10 * time.Second, Warning, "ahead"}, {-10 * time.Second, Warning, "behind"},
-		{-time.Hour, Problem, "1h0m"},
+		{-time.Hour, Problem, "1h0m0s behind"},
 	} {
 		m := newMachine(t)
-		serveUnix(t, strings.TrimPrefix(m.Admin, "unix://"), dated(c.ahead))
-		etcd := httptest.NewServer(dated(c.ahead))
+		m.Now = func() time.Time { return now }
+		serveUnix(t, strings.TrimPrefix(m.Admin, "unix://"), dated(now.Add(c.ahead)))
+		etcd := httptest.NewServer(dated(now.Add(c.ahead)))
 		defer etcd.Close()
 		m.Etcd = []string{etcd.URL}
 		all := m.look("clocks")
