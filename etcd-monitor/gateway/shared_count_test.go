@@ -133,6 +133,42 @@ func TestWatchesAtEtcd(t *testing.T) {
 	}
 }
 
+// etcd does not say how far watches are while one of them is behind. What it has left unanswered
+// before a watch was made holds up sharing by a moment for each question, and not by twice as long
+// for each.
+func TestUnansweredQuestions(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.New(t, 1, etcdtest.Options{})
+	direct := etcdtest.Client(t, c.Endpoints()...)
+	g := begin(t, Config{}, c.Endpoints()...)
+	one := etcdtest.Client(t, g.Endpoint)
+	one.Watch(t.Context(), "other")
+	eventually(t, "the first watch is there", func() bool { etcd, _ := g.hub.count(); return etcd == 1 })
+	g.hub.mu.Lock()
+	for _, group := range g.hub.groups {
+		for w := range group.alone {
+			w.stream.mu.Lock()
+			w.stream.sent += 10 // which with nudges twice as late each time are 42 s
+			w.stream.mu.Unlock()
+		}
+	}
+	g.hub.mu.Unlock()
+	first, err := direct.Put(t.Context(), "k", "v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := direct.Put(t.Context(), "unseen", "v"); err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []*clientv3.Client{one, etcdtest.Client(t, g.Endpoint)} {
+		of.Watch(t.Context(), "k", clientv3.WithRev(first.Header.Revision+1)) // of which nothing is known but by asking
+	}
+	eventually(t, "the two watches of k are one", func() bool {
+		etcd, clients := g.hub.count()
+		return etcd == 2 && clients == 3
+	})
+}
+
 // What etcd refuses to one client it refuses to it though another one has the same watch; and a
 // watch that begins before what was compacted ends so, though another one has all since.
 func TestSharedWatchesRefused(t *testing.T) {

@@ -251,7 +251,8 @@ func (h *watchHub) share(w *watch) {
 	}
 }
 
-// make makes a common watch for those of a group that are known. The caller has locked the group.
+// make makes a common watch for those of a group that are known, or has it found out how far the
+// others are. The caller has locked the group.
 func (h *watchHub) make(group *watchGroup) {
 	if time.Now().Before(group.notBefore) {
 		return
@@ -265,6 +266,12 @@ func (h *watchHub) make(group *watchGroup) {
 	}
 	if known >= 2 {
 		h.add(&commonWatch{group: group}, one.stream, one.request)
+		return
+	}
+	for w := range group.alone { // one that was the only one when it was made, has not asked
+		if !w.known && !w.ending {
+			w.stream.nudge()
+		}
 	}
 }
 

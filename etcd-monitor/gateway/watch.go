@@ -552,11 +552,16 @@ func (s *watchStream) nudge() {
 	defer s.mu.Unlock()
 	if !s.nudging && !s.ended {
 		s.nudging = true
-		time.AfterFunc(nudgeFirst, func() { s.nudged(nudgeFirst) })
+		heard := s.heard
+		time.AfterFunc(nudgeFirst, func() { s.nudged(nudgeFirst, heard) })
 	}
 }
 
-func (s *watchStream) nudged(d time.Duration) {
+// nudged asks, and does so again later: after twice d, unless etcd has answered since it had given
+// so many answers, and owes more. It gives none while a watch is behind, and each that it did not
+// give is waited for in vain by the watches that were made after it (madeAt): they need as many
+// answers more.
+func (s *watchStream) nudged(d time.Duration, heard int) {
 	s.mu.Lock()
 	ws := slices.Collect(maps.Values(s.own))
 	s.mu.Unlock()
@@ -567,9 +572,13 @@ func (s *watchStream) nudged(d time.Duration) {
 		s.nudging = false
 		return
 	}
+	owed := s.heard > heard && slices.ContainsFunc(ws, func(w *watch) bool { return w.made.open >= 0 })
 	s.ask()
-	d = min(2*d, nudgeLast)
-	time.AfterFunc(d, func() { s.nudged(d) })
+	if d = min(2*d, nudgeLast); owed {
+		d = nudgeFirst
+	}
+	heard = s.heard
+	time.AfterFunc(d, func() { s.nudged(d, heard) })
 }
 
 // end is the end of a client's stream.
