@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small synchronous client.
+"""A small synchronous client; :mod:`netcraq.aio` has one that takes several requests at once.
 
     from netcraq.admin import Session
     from netcraq.client import Client
@@ -29,6 +29,7 @@ import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from netcraq import wire
 from netcraq.admin import Admin, Session, SessionLease, chain_of, host_address
@@ -288,83 +289,26 @@ class Client:
         not_after: float | None = None,
         to: str | None = None,
     ) -> Result:
-        """Does a request.
-
-        begun and before: when its first packet was sent, and how many were, under other sessions.
-        not_after: when the session's lease ends.
-        """
+        """Does a request; begun, before and not_after as a :class:`Call` has them."""
+        call = Call(self, request, begun, before, not_after, to)
         payload = request.encode(self.value_bits)
-        addresses = self.addresses if to is None else [_address(to)]
-        sources = self._sources.union(addresses)
         self._stranger = ""
-        name = f"{_name(request.op, request.value)} {wire.format_key(request.key)}"
-        writes = request.op != Op.READ
-        begun = time.monotonic() if begun is None else begun
-        deadline = begun + self.timeout
-        if not_after is not None:
-            deadline = min(deadline, not_after)
-        at = attempts = silent = refusals = no_chain = 0
-        last = "no answer"
-        while (now := time.monotonic()) < deadline:
+        while (now := time.monotonic()) < call.deadline:
             try:
-                self._socket.sendto(payload, addresses[at])
-            except OSError as e:  # as good as lost
-                last = f"sending fails: {e}"
-            attempts += 1
-            wait = self.retransmit * min(4, 2 ** min(silent // len(addresses), 2))
-            reply = self._receive(request, sources, min(now + wait, deadline))
+                self._socket.sendto(payload, call.address)
+            except OSError as e:
+                call.unsent(e)
+            call.attempts += 1
+            reply = self._receive(request, call.sources, min(now + call.wait, call.deadline))
             if reply is None:
-                silent += 1
-                no_chain = 0
-                at = (at + 1) % len(addresses)
+                call.silence()
                 continue
-            p, source = reply
-            # The same packet again: the switch has not executed it, or this answer is an older
-            # copy's.
-            if p.status in (Status.RETRY, Status.NOT_SERVING, Status.NO_CHAIN):
-                refusals += 1
-                last = f"the last answer was {wire.status_name(p.status)}"
-                no_chain = no_chain + 1 if p.status == Status.NO_CHAIN else 0
-                if no_chain >= len(addresses):
-                    raise NoChain(f"{name}: no such chain: {request.key >> 24}", outcome_unknown=writes)
-                if p.status != Status.RETRY:
-                    at = (at + 1) % len(addresses)
-                if p.status == Status.RETRY or refusals >= len(addresses):
-                    pause = min(0.02, 0.0005 * 2 ** min(refusals, 6)) * random.uniform(0.5, 1)
-                    time.sleep(max(0, min(pause, deadline - time.monotonic())))
-                continue
-            result = self._result(name, request, p, source, time.monotonic() - begun, attempts)
-            return replace(result, attempts=before + attempts) if before else result
-        if self._stranger and last == "no answer":
-            last = f"no answer but from {self._stranger}, which was not asked: if that is the chain's service address, give it as service"
-        sent = f" ({attempts} sent in {time.monotonic() - begun:.3f} s)" if attempts else " (nothing was sent)"
-        raise Timeout(f"{name}: timed out: {last}{sent}", outcome_unknown=writes and before + attempts > 0)
-
-    def _result(self, name: str, request: Packet, p: Packet, source: str, rtt: float, attempts: int) -> Result:
-        writes = request.op != Op.READ
-        if p.status == Status.NOT_FOUND or (not writes and p.status == Status.OK and p.value is None):
-            raise NotFound(f"{name}: key not found", 0 if writes else p.version, outcome_unknown=writes)
-        if p.status == Status.CAS_FAILED and request.op == Op.CAS:
-            # With a session the head would have known an executed one again; without, this may
-            # answer the second copy of one that was executed.
-            why = f"{name}: the key has version {wire.format_version(p.version)}, value {p.value!r}"
-            raise CASFailed(why, p.version, p.value, outcome_unknown=request.session == 0)
-        if p.status == Status.OK or (p.status == Status.SUPERSEDED and writes):
-            return Result(
-                p.version, None if writes else p.value, p.status == Status.SUPERSEDED, source, p.epoch, rtt, attempts
-            )
-        # Whatever else refuses a write speaks for this copy of its packet. Another may have been
-        # executed.
-        if p.status == Status.DENIED:
-            needed = {Op.READ: "read in", Op.WRITE: "write in", Op.CAS: "read and write in"}[request.op]
-            raise Denied(
-                f"{name}: access denied: ask the operator for access to {needed} the key's realm",
-                outcome_unknown=writes,
-            )
-        why = f"answered {wire.status_name(p.status)}"
-        if writes and p.status == Status.BAD_SESSION:
-            why += f": session {request.session} is not leased to this host, not any more, or is beyond the switches' session table"
-        raise Refused(f"{name}: {why}", p.status, outcome_unknown=writes)
+            result = call.answered(*reply)
+            if result is not None:
+                return result
+            if call.pause:
+                time.sleep(max(0, min(call.pause, call.deadline - time.monotonic())))
+        raise call.timed_out(self._stranger)
 
     def _receive(self, request: Packet, sources: set[tuple[str, int]], until: float) -> tuple[Packet, str] | None:
         """The reply to the request, whichever of its copies it answers; None when there is none by
@@ -389,6 +333,136 @@ class Client:
                 self._stranger = f"{host}:{port}" if answers else self._stranger
             elif answers:
                 return p, f"{host}:{port}"
+
+
+class Asking(Protocol):
+    """What a request needs to know of the client that does it."""
+
+    addresses: list[tuple[str, int]]
+    timeout: float
+    retransmit: float
+    _sources: set[tuple[str, int]]
+
+
+class Call:
+    """One request on its way: whom to ask next, how long to wait, and what an answer means. It does
+    no input or output, so that clients that wait in different ways have the same rules.
+
+    begun and before: when its first packet was sent, and how many were, under other sessions.
+    not_after: when the session's lease ends. to: the only address to ask.
+    """
+
+    def __init__(
+        self,
+        client: Asking,
+        request: Packet,
+        begun: float | None = None,
+        before: int = 0,
+        not_after: float | None = None,
+        to: str | None = None,
+    ) -> None:
+        self.request = request
+        self._addresses = client.addresses if to is None else [_address(to)]
+        self.sources = client._sources if to is None else client._sources.union(self._addresses)
+        self._retransmit = client.retransmit
+        self.name = f"{_name(request.op, request.value)} {wire.format_key(request.key)}"
+        self._writes = request.op != Op.READ
+        self.begun = time.monotonic() if begun is None else begun
+        self.deadline = self.begun + client.timeout
+        if not_after is not None:
+            self.deadline = min(self.deadline, not_after)
+        self._before = before
+        self.attempts = 0
+        """Packets sent; the client counts them."""
+        self.pause = 0.0
+        """How long to wait, after an answer that is none yet, before the packet is sent again."""
+        self._at = self._silent = self._refusals = self._no_chain = 0
+        self._last = "no answer"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Whom to ask."""
+        return self._addresses[self._at]
+
+    @property
+    def wait(self) -> float:
+        """How long an answer is waited for."""
+        return self._retransmit * min(4, 2 ** min(self._silent // len(self._addresses), 2))
+
+    def unsent(self, why: OSError) -> None:
+        """The packet could not be sent, which is as good as lost."""
+        self._last = f"sending fails: {why}"
+
+    def silence(self) -> None:
+        """No answer has come."""
+        self._silent += 1
+        self._no_chain = 0
+        self._at = (self._at + 1) % len(self._addresses)
+
+    def answered(self, p: Packet, source: str) -> Result | None:
+        """What an answer means; None: the same packet is to be sent again, since the switch has not
+        executed it, or this answer is an older copy's.
+        """
+        if p.status not in (Status.RETRY, Status.NOT_SERVING, Status.NO_CHAIN):
+            result = self._result(p, source, time.monotonic() - self.begun)
+            return replace(result, attempts=self._before + self.attempts)
+        self._refusals += 1
+        self._last = f"the last answer was {wire.status_name(p.status)}"
+        self._no_chain = self._no_chain + 1 if p.status == Status.NO_CHAIN else 0
+        if self._no_chain >= len(self._addresses):
+            raise NoChain(f"{self.name}: no such chain: {self.request.key >> 24}", outcome_unknown=self._writes)
+        if p.status != Status.RETRY:
+            self._at = (self._at + 1) % len(self._addresses)
+        self.pause = 0.0
+        if p.status == Status.RETRY or self._refusals >= len(self._addresses):
+            self.pause = min(0.02, 0.0005 * 2 ** min(self._refusals, 6)) * random.uniform(0.5, 1)
+        return None
+
+    def timed_out(self, stranger: str) -> Timeout:
+        """The end of one that has no answer in time. stranger: who gave one and may not."""
+        if stranger and self._last == "no answer":
+            self._last = f"no answer but from {stranger}, which was not asked: if that is the chain's service address, give it as service"
+        sent = (
+            f" ({self.attempts} sent in {time.monotonic() - self.begun:.3f} s)"
+            if self.attempts
+            else " (nothing was sent)"
+        )
+        return Timeout(
+            f"{self.name}: timed out: {self._last}{sent}",
+            outcome_unknown=self._writes and self._before + self.attempts > 0,
+        )
+
+    def _result(self, p: Packet, source: str, rtt: float) -> Result:
+        request, name, writes = self.request, self.name, self._writes
+        if p.status == Status.NOT_FOUND or (not writes and p.status == Status.OK and p.value is None):
+            raise NotFound(f"{name}: key not found", 0 if writes else p.version, outcome_unknown=writes)
+        if p.status == Status.CAS_FAILED and request.op == Op.CAS:
+            # With a session the head would have known an executed one again; without, this may
+            # answer the second copy of one that was executed.
+            why = f"{name}: the key has version {wire.format_version(p.version)}, value {p.value!r}"
+            raise CASFailed(why, p.version, p.value, outcome_unknown=request.session == 0)
+        if p.status == Status.OK or (p.status == Status.SUPERSEDED and writes):
+            return Result(
+                p.version,
+                None if writes else p.value,
+                p.status == Status.SUPERSEDED,
+                source,
+                p.epoch,
+                rtt,
+                self.attempts,
+            )
+        # Whatever else refuses a write speaks for this copy of its packet. Another may have been
+        # executed.
+        if p.status == Status.DENIED:
+            needed = {Op.READ: "read in", Op.WRITE: "write in", Op.CAS: "read and write in"}[request.op]
+            raise Denied(
+                f"{name}: access denied: ask the operator for access to {needed} the key's realm",
+                outcome_unknown=writes,
+            )
+        why = f"answered {wire.status_name(p.status)}"
+        if writes and p.status == Status.BAD_SESSION:
+            why += f": session {request.session} is not leased to this host, not any more, or is beyond the switches' session table"
+        raise Refused(f"{name}: {why}", p.status, outcome_unknown=writes)
 
 
 def _address(s: str) -> tuple[str, int]:

@@ -1,0 +1,428 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client that takes several requests at once, for asyncio.
+
+    from netcraq.aio import Client
+
+    async with await Client.from_controller() as c:
+        first, second = await asyncio.gather(c.get(0x01000007), c.get(0x01000008))
+
+It has :class:`netcraq.client.Client`'s methods, rules and errors, and one socket for all requests:
+replies find theirs by session, number and key. A session has one write on its way at a time (heads
+drop what is older than a session's newest request), so as many writes are under way as there are
+sessions; others wait for their turn, in the order in which they came, as requests do beyond
+in_flight. What waits in vain was not sent, and says so. Requests for one key that are under way at
+once are executed in any order.
+
+A task that is cancelled gives its request up: a write has an unknown outcome then, and is not
+executed later than the next one of its session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from netcraq import client as blocking
+from netcraq import wire
+from netcraq.admin import Admin, Session, SessionLease, chain_of, host_address
+from netcraq.client import Call, CASFailed, NetCRAQError, NoSession, Refused, Result, Timeout, ValueTooLarge
+from netcraq.wire import Flags, Op, Packet, Status
+
+_T = TypeVar("_T")
+
+_DRAINED = 64
+"""Packets that are read at once, before others have their turn."""
+
+_EARLY = 4
+"""Replies that are kept for a request that does not wait for one at the moment."""
+
+
+class Closed(NetCRAQError):
+    """The client was closed while the request was under way."""
+
+
+class _NoneLeft(Exception):
+    """There is nothing to wait for."""
+
+
+class _Turns(Generic[_T]):
+    """Things that one task at a time has, given in the order in which they are asked for."""
+
+    def __init__(self, things: Iterable[_T] = ()) -> None:
+        self.free = deque(things)
+        self._waiting: deque[asyncio.Future[_T]] = deque()
+
+    async def take(self, until: float) -> _T | None:
+        """One of them, to be given back; None: none was free by then. Raises what end is told."""
+        if self.free:  # then nobody waits
+            return self.free.popleft()
+        turn: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            async with asyncio.timeout(until - time.monotonic()):
+                return await turn
+        except TimeoutError:
+            return turn.result() if turn.done() and not turn.cancelled() else None
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self.give(turn.result())
+            raise
+        finally:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+
+    def give(self, thing: _T) -> None:
+        """Gives one back, or a new one, to who waits longest."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(thing)
+                return
+        self.free.append(thing)
+
+    def end(self, why: Exception) -> None:
+        """Ends all waits with an error."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(why)
+
+
+class _Under:
+    """A request under way, and what has come for it."""
+
+    __slots__ = ("call", "early", "waits")
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.waits: asyncio.Future[tuple[Packet, str] | None] | None = None
+        self.early: list[tuple[Packet, str]] = []
+
+
+class Client:
+    """One socket, many requests at once, in one event loop."""
+
+    def __init__(
+        self,
+        addresses: Iterable[str],
+        *,
+        service: str | None = None,
+        value_bits: int = 128,
+        session: Session | SessionLease | Iterable[Session] | None = None,
+        at_least_once: bool = False,
+        timeout: float = 2.0,
+        retransmit: float = 0.05,
+        in_flight: int = 64,
+        bind: str = "",
+    ) -> None:
+        """As :class:`netcraq.client.Client`, made in a running event loop. session: several, or a
+        lease of several, let as many writes be under way at once. in_flight: requests that are;
+        others wait for their turn, which counts as time of theirs.
+        """
+        wire.value_bytes(value_bits)
+        self._loop = asyncio.get_running_loop()
+        self.addresses = [blocking._address(a) for a in addresses]
+        if not self.addresses:
+            raise ValueError("no address to ask")
+        if in_flight < 1:
+            raise ValueError(f"in_flight is {in_flight}, and at least 1 request is to be under way")
+        self._sources = {*self.addresses, *([blocking._address(service)] if service else [])}
+        self._strangers: dict[tuple[Op, int, int, int], str] = {}
+        self.foreign = 0
+        """Packets from where nobody was asked, which is not the service address either."""
+        self.value_bits = value_bits
+        self.timeout = timeout
+        self.retransmit = retransmit
+        self.at_least_once = at_least_once
+        self._turns = _Turns(range(in_flight))
+        self._lease: SessionLease | None = None
+        if isinstance(session, SessionLease):
+            self._lease, session = session, session.sessions
+        elif isinstance(session, Session):
+            session = [session]
+        self._sessions = _Turns(session or ())
+        self._has = len(self._sessions.free)  # sessions, also those that writes have at the moment
+        self._renewing = asyncio.Lock()
+        self._number = random.SystemRandom().randrange(1 << 32)
+        self._under: dict[tuple[Op, int, int, int], _Under] = {}
+        self._closed = False
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind((bind, 0))
+        self._socket.setblocking(False)
+        self._loop.add_reader(self._socket, self._readable)
+
+    @classmethod
+    async def from_controller(
+        cls,
+        admin: Admin | None = None,
+        *,
+        key: int | None = None,
+        timeout: float = 2.0,
+        retransmit: float = 0.05,
+        in_flight: int = 64,
+        sessions: int = 8,
+    ) -> Client:
+        """A client of a chain (that of a key, or the only one) with what the controller says:
+        addresses, width of values, so many sessions, and with them writes at once.
+        """
+        admin = admin or Admin()
+        chains = await asyncio.to_thread(admin.chains)
+        if key is None and len(chains) != 1:
+            raise ValueError(f"the controller has {len(chains)} chains: say of which key")
+        chain = chains[0] if key is None else chain_of(chains, key)
+        host = host_address(chain.service_address)
+        lease = await asyncio.to_thread(admin.lease_sessions, sessions, "netcraq python client", host)
+        return cls(
+            chain.addresses,
+            value_bits=chain.value_bits,
+            session=lease,
+            timeout=timeout,
+            retransmit=retransmit,
+            in_flight=in_flight,
+        )
+
+    async def __aenter__(self) -> Client:
+        """Itself."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Closes."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends what is under way (Closed), closes the socket and gives a leased session back."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        self._turns.end(Closed("the client was closed; nothing was sent"))
+        self._sessions.end(Closed("the client was closed; nothing was sent"))
+        for under in self._under.values():
+            if under.waits is not None and not under.waits.done():
+                under.waits.set_result(None)
+        if self._lease is not None:
+            await asyncio.to_thread(self._lease.close)
+
+    async def get(self, key: int, *, eventual: bool = False, to: str | None = None) -> Result:
+        """Reads a key. eventual: the last committed value of whichever member is asked will do. to:
+        ask this address only. Raises NotFound.
+        """
+        flags = Flags.EVENTUAL if eventual else Flags(0)
+        return await self._turn(Packet(Op.READ, key, flags=flags, request=self._next()), to=to)
+
+    async def put(self, key: int, value: bytes) -> Result:
+        """Writes a value."""
+        return await self._write(Op.WRITE, key, value, 0)
+
+    async def delete(self, key: int) -> Result:
+        """Leaves the key without a value."""
+        return await self._write(Op.WRITE, key, None, 0)
+
+    async def cas(self, key: int, expected: int, value: bytes | None) -> Result:
+        """Writes value (None: deletes it) if the key's version is expected (0: it was never
+        written). Raises CASFailed.
+        """
+        return await self._write(Op.CAS, key, value, expected)
+
+    def _next(self) -> int:
+        """The number of a request without a session: one that none under way has."""
+        self._number = (self._number + 1) & 0xFFFFFFFF
+        return self._number
+
+    async def _write(self, op: Op, key: int, value: bytes | None, expected: int) -> Result:
+        name = f"{blocking._name(op, value)} {wire.format_key(key)}"
+        if value is not None and len(value) > wire.value_bytes(self.value_bits):
+            raise ValueTooLarge(f"{name}: {len(value)} bytes, the switches' program holds {self.value_bits // 8}")
+        begun = time.monotonic()
+        sent, pause = 0, 0.01
+        while True:
+            session = await self._writer(name, begun, sent)
+            if session is None:
+                request = Packet(op, key, request=self._next(), version=expected, value=value)
+                return await self._turn(request, begun, sent)
+            number = session.next_request
+            session.next_request += 1
+            ends = self._lease.ends if self._lease is not None else None
+            request = Packet(op, key, session=session.id, request=number, version=expected, value=value)
+            taken = True
+            try:
+                return await self._turn(request, begun, sent, ends)
+            except CASFailed as e:
+                if not sent or e.outcome_unknown:
+                    raise
+                # A copy under another session may have been executed, and be why.
+                raise CASFailed(str(e), e.version, e.value, outcome_unknown=True) from None
+            except Refused as e:
+                if e.status != Status.BAD_SESSION:
+                    raise
+                taken = False
+                # A copy may have been executed while the session was still taken. A CAS cannot be
+                # executed again then.
+                if op != Op.CAS or self._lease is None or time.monotonic() + pause >= begun + self.timeout:
+                    raise
+            finally:
+                self._done(session, taken)
+            sent += 1  # it goes on with another session
+            if not self._has and sent > 1:  # the more leases in a row of which none is taken, the later the next
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 1.0)
+
+    def _done(self, session: Session, taken: bool) -> None:
+        """Gives a session to the next write, unless the switches do not take it."""
+        if self._lease is not None and not any(s is session for s in self._lease.sessions):
+            return  # it is of an earlier lease
+        if taken and session.next_request <= 0xFFFFFFFF:
+            self._sessions.give(session)
+            return
+        self._has -= 1
+        if not self._has:
+            self._sessions.end(_NoneLeft())
+
+    async def _writer(self, name: str, begun: float, sent: int) -> Session | None:
+        """A session to write with, of another lease where this one is over or has none left; None:
+        there is none, and none is wanted.
+        """
+        while True:
+            if self._closed:
+                raise Closed(f"{name}: the client was closed", outcome_unknown=sent > 0)
+            if self._lease is not None:
+                await self._keep()
+            elif not self._has:
+                if self.at_least_once:
+                    return None
+                raise NoSession(f"{name}: no session to write with", outcome_unknown=sent > 0)
+            try:
+                session = await self._sessions.take(begun + self.timeout)
+            except _NoneLeft:
+                continue
+            if session is None:
+                what = "" if sent else "; nothing was sent"
+                raise Timeout(f"{name}: timed out: no session was free in time{what}", outcome_unknown=sent > 0)
+            if self._lease is None or time.monotonic() < self._lease.ends:
+                return session
+            self._done(session, taken=True)  # the lease has run out while it was waited for
+
+    async def _keep(self) -> None:
+        """Keeps the lease where that is due, or takes another one, for all who write."""
+        lease = self._lease
+        assert lease is not None
+        now = time.monotonic()
+        if self._has and now < lease.ends and now - lease.renewed <= lease.ttl / 3:
+            return
+        async with self._renewing:
+            if self._lease is not lease:
+                return  # another write has done it
+            kept = await asyncio.to_thread(lease.keep)
+            if kept and self._has:
+                return
+            if kept:
+                await asyncio.to_thread(lease.close)
+            self._lease = await asyncio.to_thread(lease.again)
+            self._sessions.free.clear()
+            self._has = len(self._lease.sessions)
+            for session in self._lease.sessions:
+                self._sessions.give(session)
+
+    async def _turn(
+        self,
+        request: Packet,
+        begun: float | None = None,
+        before: int = 0,
+        not_after: float | None = None,
+        to: str | None = None,
+    ) -> Result:
+        """Does a request when it is its turn."""
+        call = Call(self, request, begun, before, not_after, to)
+        if self._closed:
+            raise Closed(f"{call.name}: the client was closed; nothing was sent")
+        turn = await self._turns.take(call.deadline)
+        if turn is None:
+            raise Timeout(
+                f"{call.name}: timed out: as many others as may be were under way all the time"
+                + ("" if before else "; nothing was sent"),
+                outcome_unknown=request.op != Op.READ and before > 0,
+            )
+        try:
+            return await self._call(call)
+        finally:
+            self._turns.give(turn)
+
+    async def _call(self, call: Call) -> Result:
+        request = call.request
+        ident = (request.op.reply, request.session, request.request, request.key)
+        under = self._under[ident] = _Under(call)
+        payload = request.encode(self.value_bits)
+        writes = request.op != Op.READ
+        try:
+            while (now := time.monotonic()) < call.deadline:
+                if self._closed:
+                    raise Closed(f"{call.name}: the client was closed", outcome_unknown=writes and call.attempts > 0)
+                try:
+                    self._socket.sendto(payload, call.address)
+                except OSError as e:  # also where the socket takes no more at the moment
+                    call.unsent(e)
+                call.attempts += 1
+                reply = await self._reply(under, min(now + call.wait, call.deadline))
+                if reply is None:
+                    call.silence()
+                    continue
+                result = call.answered(*reply)
+                if result is not None:
+                    return result
+                if call.pause:
+                    await asyncio.sleep(max(0, min(call.pause, call.deadline - time.monotonic())))
+            raise call.timed_out(self._strangers.get(ident, ""))
+        finally:
+            del self._under[ident]
+            self._strangers.pop(ident, None)
+
+    async def _reply(self, under: _Under, until: float) -> tuple[Packet, str] | None:
+        """The reply to a request, whichever of its copies it answers; None when there is none by
+        then.
+        """
+        if under.early:
+            return under.early.pop(0)
+        waits = under.waits = self._loop.create_future()
+        timer = self._loop.call_later(until - time.monotonic(), _silent, waits)
+        try:
+            return await waits
+        finally:
+            timer.cancel()
+            under.waits = None
+
+    def _readable(self) -> None:
+        """Gives what has come to whom it is for."""
+        for _ in range(_DRAINED):
+            try:
+                payload, source = self._socket.recvfrom(2048)
+            except BlockingIOError:
+                return
+            except OSError:  # what an address that nobody listens at has to say
+                continue
+            try:
+                p = Packet.decode(payload, self.value_bits)
+            except wire.WireError:
+                continue
+            ident = (p.op, p.session, p.request, p.key)
+            under = self._under.get(ident)
+            if source not in (self._sources if under is None else under.call.sources):
+                self.foreign += 1
+                if under is not None:
+                    self._strangers[ident] = "{}:{}".format(*source)
+            elif under is None:
+                continue  # another copy's, or of a request that was given up
+            elif under.waits is not None and not under.waits.done():
+                under.waits.set_result((p, "{}:{}".format(*source)))
+            elif len(under.early) < _EARLY:
+                under.early.append((p, "{}:{}".format(*source)))
+
+
+def _silent(waits: asyncio.Future[tuple[Packet, str] | None]) -> None:
+    if not waits.done():
+        waits.set_result(None)
