@@ -1,6 +1,8 @@
 package compile
 
 import (
+	"slices"
+
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
@@ -23,7 +25,7 @@ func (t *translator) runAction(a *bmv2json.Action, exit string) {
 			if !ok || to <= i {
 				ir.Refuse(p.Path, "a jump backwards or to nowhere")
 			}
-			t.BeginStatement(t.wanted(p)...)
+			t.beginStatement(t.wanted(p)...)
 			if p.Op == "_jump" {
 				t.Jump(labels[to])
 			} else {
@@ -101,8 +103,15 @@ func (t *translator) checkArgs(p *bmv2json.Primitive) {
 // primitive emits one call.
 func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 	t.checkArgs(p)
-	t.BeginStatement(t.wanted(p)...)
 	arg := p.Args
+	if p.Op == "assign" && t.unread(arg[0]) {
+		return
+	}
+	if cond, ok := assignedCondition(p); ok {
+		t.beginBranch(cond)
+	} else {
+		t.beginStatement(t.wanted(p)...)
+	}
 	switch p.Op {
 	case "assign", "modify_field":
 		src := arg[1]
@@ -175,6 +184,30 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 	default: // the arithmetic of P4_14
 		t.AssignTo(t.PlaceOf(arg[0]), t.arithmeticOf(p))
 	}
+}
+
+// unread reports whether an assignment to a place can be left out: it is metadata of the program's
+// own that nothing reads.
+func (t *translator) unread(dst *bmv2json.Expr) bool {
+	if dst.Op != bmv2json.OpField || dst.Field.IsValidity() || !dst.Field.Header.Metadata ||
+		slices.Contains(standardHeaders, dst.Field.Header.Name) {
+		return false
+	}
+	return !t.Reads(dst.Field)
+}
+
+// assignedCondition is the condition that an assignment to a field turns into a number.
+func assignedCondition(p *bmv2json.Primitive) (cond *bmv2json.Expr, ok bool) {
+	if p.Op != "assign" || p.Args[0].Op != bmv2json.OpField || ir.Wide(p.Args[0].Width) {
+		return nil, false
+	}
+	switch src := p.Args[1]; {
+	case src.Type == bmv2json.TypeBool:
+		return src, true
+	case src.Op == bmv2json.OpBoolToData:
+		return src.Right, true
+	}
+	return nil, false
 }
 
 func (t *translator) markToDrop() {

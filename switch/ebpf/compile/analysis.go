@@ -8,12 +8,24 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
+// readFields are the fields that something reads: single ones, and those of whole headers.
+type readFields struct {
+	fields  map[bmv2json.FieldRef]bool
+	headers map[*bmv2json.Header]bool
+}
+
+func (s readFields) has(r bmv2json.FieldRef) bool { return s.fields[r] || s.headers[r.Header] }
+
 // Reads reports whether anything in the program reads a field: what nobody reads need not be set.
-func (p *Plan) Reads(r bmv2json.FieldRef) bool {
-	found := false
+func (p *Plan) Reads(r bmv2json.FieldRef) bool { return p.read.has(r) }
+
+// fieldsRead are the fields that anything reads but the tables, actions and conditions of a
+// pipeline; without one, that anything reads.
+func (p *Plan) fieldsRead(without *bmv2json.Pipeline) readFields {
+	out := readFields{map[bmv2json.FieldRef]bool{}, map[*bmv2json.Header]bool{}}
 	see := func(e *bmv2json.Expr) {
-		if e.Op == bmv2json.OpField && e.Field == r {
-			found = true
+		if e.Op == bmv2json.OpField {
+			out.fields[e.Field] = true
 		}
 	}
 	for _, q := range p.Prog.Parsers {
@@ -29,24 +41,41 @@ func (p *Plan) Reads(r bmv2json.FieldRef) bool {
 			}
 		}
 	}
-	for _, a := range p.Prog.Actions {
-		for _, q := range a.Primitives {
-			walkPrimitive(q, see)
+	inside := map[*bmv2json.Action]bool{}
+	for _, q := range p.Prog.Pipelines {
+		for _, n := range nodes(q) {
+			for _, a := range actionsOf(n) {
+				was, seen := inside[a]
+				inside[a] = q == without && (was || !seen)
+			}
+		}
+		for _, c := range q.Conditionals {
+			if q != without {
+				walk(c.Expr, see)
+			}
 		}
 	}
-	for _, q := range p.Prog.Pipelines {
-		for _, c := range q.Conditionals {
-			walk(c.Expr, see)
+	for _, a := range p.Prog.Actions {
+		for _, q := range a.Primitives {
+			if !inside[a] {
+				walkPrimitive(q, see)
+			}
 		}
 	}
 	for _, t := range p.Prog.Tables() {
 		for _, k := range t.Keys {
-			found = found || k.Field == r
+			if t.Pipeline != without {
+				out.fields[k.Field] = true
+			}
 		}
 	}
 	inputs := func(in []bmv2json.CalcInput) {
 		for _, i := range in {
-			found = found || i.Field == r || i.Header != nil && i.Header == r.Header
+			if i.Header != nil {
+				out.headers[i.Header] = true
+			} else if !i.Field.IsZero() {
+				out.fields[i.Field] = true
+			}
 		}
 	}
 	for _, c := range p.Prog.Calculations {
@@ -58,21 +87,25 @@ func (p *Plan) Reads(r bmv2json.FieldRef) bool {
 		}
 	}
 	for _, c := range p.Prog.Checksums {
-		found = found || c.Target == r
+		out.fields[c.Target] = true
 		walk(c.Cond, see)
 	}
 	for _, d := range p.Prog.Deparsers {
-		found = found || slices.Contains(d.Order, r.Header)
+		for _, h := range d.Order {
+			out.headers[h] = true
+		}
 	}
 	for _, l := range p.Prog.FieldLists {
-		found = found || slices.Contains(l.Fields, r)
+		for _, f := range l.Fields {
+			out.fields[f] = true
+		}
 	}
 	for _, l := range p.Prog.LearnLists {
 		for _, e := range l.Elements {
 			walk(e, see)
 		}
 	}
-	return found
+	return out
 }
 
 // walkPrimitive walks the arguments that a primitive reads; the first one of an assignment is only
@@ -82,6 +115,9 @@ func walkPrimitive(q *bmv2json.Primitive, see func(*bmv2json.Expr)) {
 		return
 	}
 	args := q.Args
+	if len(args) > 0 && args[0].Op != bmv2json.OpField && args[0].Op != bmv2json.OpHeader {
+		walk(args[0], see) // what says which one of a stack it is
+	}
 	switch q.Op {
 	case "mark_to_drop", "add_header", "remove_header":
 		return // their argument is a header of which they read nothing

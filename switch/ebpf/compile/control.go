@@ -174,7 +174,7 @@ func (t *translator) runPipeline(name string) {
 		switch n := n.(type) {
 		case *bmv2json.Conditional:
 			t.Where = n.Path
-			t.BeginStatement(ir.NewOperand(n.Expr, 1))
+			t.beginBranch(n.Expr)
 			t.Branch(t.Condition(n.Expr), toward(in, n.True), toward(in, n.False), following, 0)
 		case *bmv2json.ActionCall:
 			t.Constants = [][]byte{}

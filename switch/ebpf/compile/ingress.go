@@ -90,7 +90,7 @@ func (t *translator) startPacket(reinjects bool, drop string) {
 	t.setStandard(t.std.packetLength, asm.R4)
 	t.Load(asm.R3, code.PHV, phvPort, 4)
 	t.setStandard(t.std.ingressPort, asm.R3)
-	t.timestamp(t.std.ingressTime)
+	t.startClock()
 	if reinjects {
 		t.beforeParsing()
 	}

@@ -44,6 +44,9 @@ type Plan struct {
 
 	scratch, scratchEnd int // words for arithmetic on wide values (wide.go)
 	operations          map[*bmv2json.Primitive]*bmv2json.Expr
+	read                readFields // by anything
+
+	lateClock bool // the clock is read when a packet asks for it
 
 	Requests requests
 	// 2 bytes in the PHV: the learn list to send; 0 where the program sends none
@@ -68,7 +71,7 @@ const (
 	phvHead   = 4  // 4 bytes: how much of the frame is headers
 	phvPort   = 8  // 4 bytes: the port by which it came
 	phvInLen  = 12 // 4 bytes: the frame's length as received
-	phvNow    = 16 // 8 bytes: nanoseconds
+	phvAsked  = 16 // 8 bytes: 1 where the packet has asked for the time; see clock.go
 	phvGroup  = 24 // 8 bytes: the multicast group's word
 	phvHit    = 32 // 1 byte
 	phvLocked = 33 // 1 byte
@@ -97,6 +100,9 @@ type standardFields struct {
 	mcastGroup, egressRid, checksumError, parserError,
 	enqTimestamp, enqDepth, deqTimedelta, deqDepth, queue bmv2json.FieldRef
 }
+
+// standardHeaders are the metadata that the engine fills or reads.
+var standardHeaders = []string{"standard_metadata", "intrinsic_metadata", "queueing_metadata"}
 
 func findStandardFields(p *bmv2json.Program) standardFields {
 	find := func(name string, also ...string) bmv2json.FieldRef {
@@ -142,6 +148,7 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 		ir.Refuse("",
 			"a program without standard_metadata.egress_spec (an architecture other than v1model)")
 	}
+	p.read = p.fieldsRead(nil)
 	p.Lock, p.meterLock, p.Epoch = p.allocate(8), p.allocate(8), p.allocate(24)
 	for _, r := range prog.Registers {
 		cell := ir.SlotSize(r.Width)
@@ -155,6 +162,7 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 		p.Tables = append(p.Tables, tp)
 		keys = max(keys, tp.KeyBytes)
 	}
+	p.planClock()
 	p.Groups = p.allocate(8 * MaxGroups)
 	p.Replicas = p.allocate(8 * MaxReplicas)
 

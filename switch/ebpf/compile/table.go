@@ -236,6 +236,11 @@ func (t *translator) keyValue(k *bmv2json.Key, i int) *ir.Value {
 func (t *translator) applyTable(tp *TablePlan, next func(bmv2json.Node)) {
 	src := tp.Source
 	miss, run := t.NewLabel("miss"), t.NewLabel("run")
+	if t.lateClock && slices.ContainsFunc(src.Keys, func(k bmv2json.Key) bool {
+		return k.Field == t.std.ingressTime
+	}) {
+		t.readClock()
+	}
 	constDefault := src.Default != nil && (src.Default.ConstEntry || src.Default.ConstAction &&
 		len(src.Default.Action.Params) == 0)
 	if tp.Kind != lookupNone {

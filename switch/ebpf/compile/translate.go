@@ -62,11 +62,21 @@ type translator struct {
 	maps      Maps
 	functions []*code.Function
 	pipeline  *pipelineState
+	branches  bool // the statement is a branch in front of whose comparisons the clock may be read
 }
 
 func newTranslator(p *Plan, h Hook, f Maps, s Settings) *translator {
-	return &translator{Plan: p, Writer: ir.NewWriter(p.Layout, p.scratch, p.scratchEnd),
+	t := &translator{Plan: p, Writer: ir.NewWriter(p.Layout, p.scratch, p.scratchEnd),
 		Settings: s, hook: h, maps: f}
+	if p.lateClock {
+		at := p.Layout.Field(p.std.ingressTime).Off
+		t.BeforeCompare = func(a, b *ir.Value) {
+			if t.branches && (a.Loads(at) || b.Loads(at)) {
+				t.readClock()
+			}
+		}
+	}
+	return t
 }
 
 // Translate writes the whole program.

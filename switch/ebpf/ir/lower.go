@@ -175,6 +175,9 @@ func (w *Writer) Branch(b *Condition, yes, no, fall string, d int) {
 		if fall == yes {
 			b, to, other = notCondition(b), no, yes
 		}
+		if d == 0 && w.BeforeCompare != nil {
+			w.BeforeCompare(b.a, b.b)
+		}
 		w.Compute(b.a, d)
 		jumps := [...]asm.JumpOp{asm.JEq, asm.JNE, asm.JLT, asm.JLE, asm.JGT, asm.JGE}
 		if b.signed {

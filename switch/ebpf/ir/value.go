@@ -73,6 +73,11 @@ func (v *Value) same(w *Value) bool {
 		v.swapped == w.swapped
 }
 
+// Loads reports whether computing v loads what is at an offset in the PHV.
+func (v *Value) Loads(off int) bool {
+	return v != nil && (v.op == vLoad && v.off == off || v.a.Loads(off) || v.b.Loads(off))
+}
+
 // LoadPHV is a number of size bytes (1, 2, 4 or 8) at an offset in the PHV, of which width bits may
 // be set.
 func LoadPHV(off, size, width int) *Value {

@@ -30,6 +30,9 @@ type Operand struct {
 	Words int
 }
 
+// Expr is the operand's expression.
+func (o Operand) Expr() *bmv2json.Expr { return o.expr }
+
 // NewOperand wants a number of words of an expression.
 func NewOperand(e *bmv2json.Expr, words int) Operand { return Operand{e, words} }
 

@@ -13,6 +13,10 @@ type Writer struct {
 	Params              *Params  // of the action that is being translated
 	Constants           [][]byte // instead, its parameters where they are known
 	steps               steps
+
+	// Where it is not nil, it is called in front of a comparison that a branch begins with no
+	// register in use, and may leave nothing in them.
+	BeforeCompare func(a, b *Value)
 }
 
 // NewWriter makes a writer for a program whose fields are at lay and whose scratch memory is

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -25,6 +26,7 @@ type knowing struct {
 	changed time.Time     // when it last was
 	quiet   time.Duration // how long the table is to be left alone
 	used    bool          // the running program has comparisons for this version
+	unfit   bool          // what it holds takes too many comparisons
 }
 
 // touch makes packets ask the map from now on. It is called before the map is changed.
@@ -41,8 +43,12 @@ func (t *table) touch() {
 	case t.know.used:
 		t.know.quiet = min(2*t.know.quiet, knownLongest)
 	}
-	t.know.used = false
+	t.know.used, t.know.unfit = false, false
 }
+
+// settled reports whether the table has been left alone for long enough; with now, that it need not
+// be.
+func (t *table) settled(now bool) bool { return now || time.Since(t.know.changed) >= t.know.quiet }
 
 // held is what the table holds; false where that is too much for comparisons.
 func (t *table) held() (compile.Known, bool) {
@@ -89,15 +95,24 @@ func (p *Pipeline) knowable(now bool) map[int]compile.Known {
 	if p.refused || !now && time.Since(p.specialised) < knownPause {
 		return nil
 	}
+	// Mostly there is nothing new, and to find that out must not keep the control plane.
+	if !slices.ContainsFunc(p.control, func(t *table) bool {
+		return !t.know.used && !t.know.unfit && len(t.byMatch) > 0 &&
+			len(t.byMatch) <= compile.MostKnown && t.Knowable() && t.settled(now)
+	}) {
+		return nil
+	}
 	known, news := map[int]compile.Known{}, false
 	for i, t := range p.control {
-		if !t.Knowable() || !now && time.Since(t.know.changed) < t.know.quiet {
+		if !t.Knowable() || !t.settled(now) {
 			continue
 		}
-		if k, ok := t.held(); ok {
+		k, ok := t.held()
+		if ok {
 			known[i] = k
 			news = news || !t.know.used && len(t.byMatch) > 0
 		}
+		t.know.unfit = !ok
 	}
 	if !news {
 		return nil

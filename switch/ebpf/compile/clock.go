@@ -1,0 +1,101 @@
+package compile
+
+import (
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	code "github.com/netcraq/netcraq/switch/ebpf/asm"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
+)
+
+// The clock takes longer to read than anything else in a program, and few packets ask for the time.
+// So ingress_global_timestamp is read from it when a packet first asks, where only the ingress
+// pipeline does: in front of the statement, or, in the condition of a branch or an assignment,
+// in front of the comparison that asks, so that what stands before it may decide without. A packet
+// has one time, whenever it asks. That time may be later than when it came in, by what it has been
+// through: of two times that a packet could be given, it gets the later, with which less is still
+// valid.
+//
+// bpf_ktime_get_coarse_ns would take a sixth of it, but says when the last timer interrupt was.
+// That may be as long ago as the CPU that has the interrupt stands still, a virtual one for
+// longer than any lease, while another one goes on with packets: no margin makes it safe.
+
+// planClock finds out whether the clock can be read when a packet asks for it.
+func (p *Plan) planClock() {
+	ts := p.std.ingressTime
+	p.lateClock = !ts.IsZero() && p.Reads(ts) &&
+		!p.fieldsRead(p.Prog.Pipeline("ingress")).has(ts)
+}
+
+// startClock begins a packet, which has not asked yet if the clock is read late.
+func (t *translator) startClock() {
+	if t.lateClock {
+		t.StoreConstant(code.PHV, phvAsked, 0, 8)
+		return
+	}
+	t.timestamp(t.std.ingressTime)
+}
+
+// readClock makes the packet's time known. It leaves nothing in the registers 0 to 5.
+func (t *translator) readClock() {
+	known := t.NewLabel("time")
+	t.Load(asm.R0, code.PHV, phvAsked, 8)
+	t.Emit(asm.JNE.Imm(asm.R0, 0, known))
+	t.timestamp(t.std.ingressTime)
+	t.StoreConstant(code.PHV, phvAsked, 1, 8)
+	t.Bind(known)
+}
+
+// asksTime reports whether an expression reads ingress_global_timestamp.
+func (t *translator) asksTime(e *bmv2json.Expr) (asks bool) {
+	walk(e, func(x *bmv2json.Expr) {
+		asks = asks || x.Op == bmv2json.OpField && x.Field == t.std.ingressTime
+	})
+	return asks
+}
+
+// beginStatement begins one that computes some expressions, with what they need before.
+func (t *translator) beginStatement(list ...ir.Operand) {
+	if t.lateClock && slices.ContainsFunc(list, func(o ir.Operand) bool {
+		return t.asksTime(o.Expr())
+	}) {
+		t.readClock()
+	}
+	t.branches = false
+	t.BeginStatement(list...)
+}
+
+// beginBranch begins a statement that branches by a condition, and does not use registers for
+// anything else meanwhile: the clock is read where the condition asks, if it can be.
+func (t *translator) beginBranch(cond *bmv2json.Expr) {
+	if !t.lateClock || !plainCondition(cond) {
+		t.beginStatement(ir.NewOperand(cond, 1))
+		return
+	}
+	t.branches = true
+	t.BeginStatement(ir.NewOperand(cond, 1))
+}
+
+// plainCondition reports whether a condition is made of comparisons of which none has another
+// condition in it: then a branch by it begins each comparison with no register in use.
+func plainCondition(e *bmv2json.Expr) bool {
+	switch e.Op {
+	case bmv2json.OpAnd, bmv2json.OpOr:
+		return plainCondition(e.Left) && plainCondition(e.Right)
+	case bmv2json.OpNot:
+		return plainCondition(e.Right)
+	}
+	plain := true
+	for _, side := range []*bmv2json.Expr{e.Left, e.Right} {
+		walk(side, func(x *bmv2json.Expr) {
+			plain = plain && x.Type != bmv2json.TypeBool && x.Op != bmv2json.OpTernary
+		})
+	}
+	return plain
+}
+
+// ReadsClockLate reports whether the clock is read when a packet asks for the time, and not for
+// each packet.
+func (p *Plan) ReadsClockLate() bool { return p.lateClock }

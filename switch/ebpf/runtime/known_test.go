@@ -1,0 +1,51 @@
+package runtime
+
+import (
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
+)
+
+// TestNothingNew looks for tables that a program can be made for where there is nothing to find:
+// what their entries hold is not worked out, and so not looked at at all.
+func TestNothingNew(t *testing.T) {
+	// Entries without a match: who works out what they hold, does not get far.
+	entries := func(n int) map[string]*entry {
+		m := map[string]*entry{}
+		for i := range n {
+			m[string(rune('a'+i))] = &entry{}
+		}
+		return m
+	}
+	plan := &compile.TablePlan{Kind: compile.LookupHash, Source: &bmv2json.Table{Keys: []bmv2json.Key{{
+		Width: 32, Field: bmv2json.FieldRef{Header: &bmv2json.Header{}, Field: &bmv2json.Field{}}}}}}
+	if !plan.Knowable() {
+		t.Fatal("the table is none that can be known")
+	}
+	p := &Pipeline{Plan: &compile.Plan{}}
+	for name, k := range map[string]struct {
+		entries int
+		know    knowing
+	}{
+		"known already":     {3, knowing{used: true}},
+		"too many ranges":   {3, knowing{unfit: true}},
+		"too many entries":  {compile.MostKnown + 1, knowing{}},
+		"empty":             {0, knowing{}},
+		"changed just now":  {3, knowing{changed: time.Now(), quiet: time.Hour}},
+		"changed and known": {3, knowing{used: true, changed: time.Now(), quiet: time.Hour}},
+	} {
+		p.control = []*table{{TablePlan: plan, p: p, byMatch: entries(k.entries), know: k.know}}
+		if got := p.knowable(false); got != nil {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	p.control = []*table{{TablePlan: plan, p: p, byMatch: entries(3)}}
+	defer func() {
+		if recover() == nil {
+			t.Error("a table that is to be known was not looked at")
+		}
+	}()
+	p.knowable(false)
+}
