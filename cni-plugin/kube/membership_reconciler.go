@@ -115,11 +115,16 @@ func (t *term) take(ctx context.Context, c chainControl, chain string, s *step) 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// What was refused at once costs nothing.
-	if err == nil || failed != nil || after.Epoch != before.Epoch {
+	cost := failed != nil || after.Epoch != before.Epoch
+	if err == nil || cost {
 		t.back.Tried(time.Since(t.began), candidate)
 	}
-	if err != nil {
+	switch silent := errors.Is(err, &api.Error{Code: api.CodeDeadlineExceeded}); {
+	case err == nil:
+	case cost || silent:
 		t.back.Again(time.Since(t.began), candidate)
+	default: // another chain needs it, or the like
+		t.back.Later(time.Since(t.began), candidate)
 	}
 	return err
 }

@@ -33,8 +33,9 @@ func busy(links [][2]int) *backend {
 		chains: []api.Chain{
 			{Name: "main", ID: 1, Epoch: 7, Keys: 3, Slots: 100, Ready: true,
 				Members: []api.Member{member(1, "HEAD"), member(2, "REPLICA"), member(3, "REPLICA"), member(4, "TAIL")}},
-			{Name: "side", ID: 2, Epoch: 2, Slots: 50, Ready: true,
-				Members: []api.Member{member(3, "HEAD"), member(2, "TAIL")}},
+			{Name: "side", ID: 2, Epoch: 2, Slots: 50, Ready: true, Length: 3,
+				Members: []api.Member{member(3, "HEAD"), member(2, "TAIL")},
+				Missing: []api.MissingMember{{Switch: "s1", Why: "it is not connected"}}},
 		}}
 	for i := range 4 {
 		b.switches = append(b.switches, api.Switch{Name: fmt.Sprintf("s%d", i+1), Connected: true, Ready: true,
@@ -115,6 +116,7 @@ func TestDrawing(t *testing.T) {
 			return eval("document.querySelector('#network').textContent + document.body.innerText")
 		}, func() string { return fmt.Sprintf("%q", complaints()) })
 	}
+	until("a chain that is short says so", "document.body.innerText.includes('short: 2 of 3 members; s1: it is not connected')")
 	for _, c := range []struct {
 		pixels int64
 		scheme string

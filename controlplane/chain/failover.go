@@ -11,8 +11,12 @@ import (
 // shorter chain is installed (advance), as one is that an operator takes out.
 
 // unheardLeases is how many LEASEs in a row may have no answer. Counting what was sent, rather than
-// the time that has passed, a controller that was itself stopped for a while gives nobody up.
-const unheardLeases = renewals + 1
+// the time that has passed, a controller that was itself stopped for a while gives nobody up; and
+// where it is held up again and again it counts anew, mostExcused times (Machine.Late).
+const (
+	unheardLeases = renewals + 1
+	mostExcused   = 3 * unheardLeases
+)
 
 // stranger is how much longer than FailureTimeout a controller that has just started waits for a
 // member that it has not met.

@@ -34,15 +34,27 @@ type leaseView struct {
 	next    Time // when to renew
 	until   Time // it has run out by then, whatever happens
 	live    Time // by its last reply, it lives until about then
-	unheard int  // LEASEs sent since the last reply
-	refused int  // how many replies in a row said that the epoch is not its own
+	unheard int  // LEASEs sent since the last reply, and since this controller was held up
+	excused int  // how many times since the last reply this controller was held up
+	ackedAt Time // when it acknowledged its epoch
+	settled bool // a reply with that epoch has come since
+	refused int  // how many replies in a row said that it has another
 }
 
 // connected: the clock that was heard may be that of the switch before it was restarted.
-func (l *leaseView) connected(now Time) { l.heard, l.next, l.unheard = false, now, 0 }
+func (l *leaseView) connected(now Time) {
+	l.heard, l.next, l.ackedAt, l.settled = false, now, now, false
+	l.answered()
+}
+
+// answered: it is not silent.
+func (l *leaseView) answered() { l.unheard, l.excused = 0, 0 }
 
 // forget: it holds no lease that it could use.
-func (l *leaseView) forget() { l.heard, l.live, l.unheard = false, 0, 0 }
+func (l *leaseView) forget() {
+	l.heard, l.live = false, 0
+	l.answered()
+}
 
 // leases says whether a switch's lease is to be renewed.
 func (m *Machine) leases(sw string) bool {
@@ -96,13 +108,32 @@ func (m *Machine) longest(now Time) time.Duration {
 // is short of processors, is slow and not dead.
 func (m *Machine) Alive(sw string) {
 	if v := m.view[sw]; v != nil {
-		v.lease.unheard = 0
+		v.lease.answered()
 	}
 }
 
+// Late: this controller was itself held up (a starved machine), and does only now what was due `by`
+// ago. What has come meanwhile it has not looked at either, so what it has not heard says nothing:
+// it renews, and judges members anew. It does so a bounded number of times for one that stays
+// silent, because a controller that is always late must give a dead member up, too. It says whether
+// this was late enough to count.
+func (m *Machine) Late(by time.Duration) bool {
+	if m.cfg.Lease == 0 || by <= m.cfg.Lease/renewals/2 {
+		return false
+	}
+	for _, v := range m.view {
+		if l := &v.lease; l.unheard > 0 && l.excused < mostExcused {
+			l.unheard = 0
+			l.excused++
+		}
+	}
+	return true
+}
+
 // LeaseReply: a switch has answered a LEASE. clock is its clock in microseconds, left what is left
-// of its lease, granted is false where it has another epoch.
-func (m *Machine) LeaseReply(now Time, sw string, clock uint64, left time.Duration, granted bool) {
+// of its lease, epoch the one that it has (0: none); granted is false where the LEASE named another
+// one.
+func (m *Machine) LeaseReply(now Time, sw string, clock uint64, left time.Duration, epoch uint16, granted bool) {
 	v := m.view[sw]
 	if v == nil {
 		return
@@ -112,15 +143,20 @@ func (m *Machine) LeaseReply(now Time, sw string, clock uint64, left time.Durati
 		return
 	}
 	first := !l.heard
-	l.unheard = 0
+	l.answered()
 	l.heard, l.clock, l.heardAt = true, clock, now
+	same := v.acks != nil && epoch == v.acks.Epoch
+	l.settled = l.settled || same
 	switch {
 	case granted:
 		l.live, l.refused = now+left, 0
-	case v.installs == 0 && v.acks != nil:
-		// One can have been on its way while the epoch changed.
+	case same: // the LEASE was of an epoch before: it waited in a switch that is starved
+		l.refused = 0
+	case v.installs == 0 && v.acks != nil && (l.settled || now >= l.ackedAt+m.cfg.Lease):
+		// Before that it may have been on its way since the epoch before.
 		if l.refused++; l.refused == 3 {
-			m.event("lease.refused", sw, "it has another epoch than the %d that it acknowledged: somebody else changes it", v.acks.Epoch)
+			m.event("lease.refused", sw, "it has epoch %d, and not %d, which it acknowledged: somebody else changes it",
+				epoch, v.acks.Epoch)
 			if m.has(sw) {
 				m.install(now, sw)
 			}

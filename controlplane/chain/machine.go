@@ -12,9 +12,10 @@ import (
 
 // The kinds of failure of an operation; errors wrap one of them and say what would help.
 var (
-	ErrInvalid     = errors.New("invalid")     // makes no sense: repeating it will not help
-	ErrRefused     = errors.New("refused")     // not in the present state
-	ErrUnavailable = errors.New("unavailable") // a switch that is needed is not there; try again
+	ErrInvalid     = errors.New("invalid")            // makes no sense: repeating it will not help
+	ErrRefused     = errors.New("refused")            // not in the present state
+	ErrUnavailable = errors.New("unavailable")        // a switch that is needed is not there; try again
+	ErrSilent      = errors.New("it does not answer") // a switch is connected, and has not answered in time
 )
 
 // OpID names an operation: a change of the chain or of its keys. The shell chooses it.
@@ -213,9 +214,7 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 		return
 	}
 	v.up, v.acks, v.keys, v.installs, v.failed, v.met = true, r.Assignment, r.Keys, 0, false, true
-	if m.back.There(now, m.candidate(sw)); r.Fresh {
-		m.back.Again(now, m.candidate(sw))
-	}
+	m.back.There(now, m.candidate(sw)) // one that was emptied while it is connected was so for a chain
 	v.refused = ""
 	v.empty = r.Fresh || v.empty && (r.Assignment == nil || r.Assignment.Role == None)
 	v.unleased = r.Assignment != nil && r.Assignment.Role.Member() && !r.Assignment.LeaseRequired

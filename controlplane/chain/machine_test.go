@@ -317,8 +317,17 @@ func (w *world) command(d *datadriven.TestData) {
 		for _, s := range args {
 			w.m.Alive(s)
 		}
+	case "late":
+		w.m.Late(dur(args[0]))
 	case "lease-reply":
-		w.m.LeaseReply(w.now, args[0], uint64(num(val("clock"))), dur(val("left")), !has("refused"))
+		epoch := 0
+		if a := w.switches[args[0]].assignment; a != nil {
+			epoch = int(a.Epoch)
+		}
+		if has("epoch") {
+			epoch = num(val("epoch"))
+		}
+		w.m.LeaseReply(w.now, args[0], uint64(num(val("clock"))), dur(val("left")), uint16(epoch), !has("refused"))
 	case "leases":
 		w.unleased = func(sw string) bool { return args[0] == "lost" && (len(args) == 1 || slices.Contains(args[1:], sw)) }
 	case "recover":
@@ -333,7 +342,11 @@ func (w *world) command(d *datadriven.TestData) {
 	case "rejoins":
 		w.m.Recover(w.now, OpID(num(args[0])), w.rejoin.Switch)
 	case "rejoined":
-		w.m.Rejoined(w.now, w.rejoin.Seq, failure())
+		err := failure()
+		if has("silent") {
+			err = fmt.Errorf("%w: no answer in a second", ErrSilent)
+		}
+		w.m.Rejoined(w.now, w.rejoin.Seq, err)
 	case "forget-wanted":
 		r := *w.record
 		r.Wanted = nil
@@ -480,7 +493,10 @@ func (w *world) lease(l Lease) {
 		return
 	}
 	clock := uint64((w.now - s.born).Microseconds()) + 1
-	granted := s.assignment != nil && s.assignment.Epoch == l.Epoch
+	epoch := uint16(0)
+	if s.assignment != nil {
+		epoch = s.assignment.Epoch
+	}
 	left := time.Duration(max(0, int64(l.Clock)+l.Duration.Microseconds()-int64(clock))) * time.Microsecond
-	w.m.LeaseReply(w.now, l.Switch, clock, left, granted)
+	w.m.LeaseReply(w.now, l.Switch, clock, left, epoch, epoch == l.Epoch)
 }

@@ -1,8 +1,10 @@
 package chain
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
@@ -65,6 +67,9 @@ func (m *Machine) whyMissing(now Time, sw string) string {
 		return "the chain has hardly any epochs left"
 	case m.cfg.Freeze != Thawed:
 		return "the chain is frozen"
+	case there && due > now && v.refused != "":
+		return fmt.Sprintf("it is there, and could not be taken in: %s; it is tried again in %v", v.refused,
+			(due - now).Round(time.Second))
 	case there && due > now:
 		return fmt.Sprintf("it is there, and is taken in again when it has been for %v", m.back.Wait(now, m.candidate(sw)))
 	}
@@ -116,8 +121,12 @@ func (m *Machine) Rejoined(now Time, seq uint64, err error) {
 	if err == nil || m.rejoinCost { // what was refused at once costs nothing
 		m.back.Tried(now, m.candidate(sw))
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case m.rejoinCost || errors.Is(err, ErrSilent):
 		m.back.Again(now, m.candidate(sw))
+	default: // another chain needs it, keys are being moved: nothing against the switch
+		m.back.Later(now, m.candidate(sw))
 	}
 	m.step(now)
 }

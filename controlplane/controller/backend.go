@@ -45,7 +45,8 @@ func apiError(err error) error {
 		code = api.CodeResourceExhausted
 	case errors.Is(err, chain.ErrRefused):
 		code = api.CodeFailedPrecondition
-	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, chain.ErrSilent):
 		code = api.CodeDeadlineExceeded
 	case errors.Is(err, chain.ErrUnavailable) || passing(err):
 		code = api.CodeUnavailable

@@ -98,6 +98,7 @@ type Controller struct {
 	bringing   chan struct{}   // has room for one: who brings a switch in that was lost
 	ctx        context.Context // Run's
 	stopped    chan struct{}   // closed when Run ends
+	heldUpAt   chain.Time      // when it was last said that the controller is held up; 0: never
 }
 
 // New reads the program and the saved state, and checks that they fit the topology. It touches no
@@ -286,18 +287,20 @@ func (c *Controller) Run(ctx context.Context) {
 			return
 		case <-c.wake:
 		case <-timer.C:
-			for _, ch := range c.net().chains {
-				if ch.next > 0 && ch.next <= c.now() {
-					c.touch(ch).Tick(c.now())
-				}
-			}
 		}
+		c.late()
+		// What has come before what time asks for: it may be what was waited for.
 		c.inboxMu.Lock()
 		todo := c.inbox
 		c.inbox = nil
 		c.inboxMu.Unlock()
 		for _, f := range todo {
 			f()
+		}
+		for _, ch := range c.net().chains {
+			if ch.next > 0 && ch.next <= c.now() {
+				c.touch(ch).Tick(c.now())
+			}
 		}
 		for again := true; again; again = c.release() {
 			for _, ch := range c.net().chains {
@@ -314,6 +317,26 @@ func (c *Controller) Run(ctx context.Context) {
 			}
 		}
 		timer.Reset(wait)
+	}
+}
+
+// heldUpAgain is how long the controller says nothing more of being held up.
+const heldUpAgain = time.Minute
+
+// late tells machines whose tick was due a while ago that this controller has been held up.
+func (c *Controller) late() {
+	now := c.now()
+	for _, ch := range c.net().chains {
+		by := now - ch.next
+		if ch.next == 0 || by <= 0 || !c.touch(ch).Late(by) {
+			continue
+		}
+		if c.heldUpAt == 0 || now-c.heldUpAt >= heldUpAgain {
+			c.heldUpAt = now
+			c.events.add("controller.held-up", "", ch.topo.Name, fmt.Sprintf("what was due was done %v late: this machine "+
+				"has too much to do, or was stopped. Leases of %v may run out, and nobody is given up for that",
+				by.Round(time.Millisecond), ch.m.Status(now).Config.Lease))
+		}
 	}
 }
 

@@ -82,7 +82,7 @@ func (c *Controller) probe(ctx context.Context, sw string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if _, err := d.client.ReadTable(ctx, "chain_config"); err != nil {
-		return fmt.Errorf("%w: it does not answer: %w", chain.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", chain.ErrSilent, err)
 	}
 	return nil
 }

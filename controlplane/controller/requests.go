@@ -99,7 +99,7 @@ func (c *Controller) packetIn(from *device, frame []byte) {
 		if ch := c.net().byID[p.Key.Chain()]; ch != nil && c.isCurrent(from) {
 			// The time when it came, not when it is looked at: the lease is counted from it.
 			c.touch(ch).LeaseReply(now, from.sw.Name, uint64(p.Version),
-				time.Duration(p.Request)*time.Microsecond, p.Status == wire.OK)
+				time.Duration(p.Request)*time.Microsecond, p.Epoch, p.Status == wire.OK)
 		}
 	})
 }

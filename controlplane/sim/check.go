@@ -41,6 +41,7 @@ const (
 	ToldEarly       = "told before it was committed"
 	NotTold         = "committed, and not told"
 	BroughtBack     = "brought in, and an operator has left it out"
+	GivenUpInVain   = "given up, and it has answered"
 	UsedUp          = "a version that nobody can have written is on record"
 )
 

@@ -229,6 +229,8 @@ func (d *device) deliver(m message) {
 	last := &d.lastFrom
 	if m.toNode {
 		last = &d.lastTo
+	} else {
+		at += d.s.hearsLate()
 	}
 	at = max(at, *last)
 	*last = at

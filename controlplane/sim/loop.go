@@ -81,6 +81,7 @@ const (
 	diceDisk
 	diceWatch
 	diceRejoin
+	diceStarve
 )
 
 func newDice(seed, stream uint64) dice { return dice{rand.New(rand.NewPCG(seed, stream))} }

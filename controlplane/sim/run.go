@@ -81,6 +81,7 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	w.leaves(p, seed, end)
 	w.takes(p, seed, end)
 	w.suspensions(p, seed, end)
+	w.starvations(p, seed, end)
 	w.loop.run(end, nil)
 	w.mend()
 	r.Violations = w.settle()
@@ -129,6 +130,7 @@ func (w *world) mend() {
 		w.startNode(n)
 	}
 	for _, s := range w.controllers {
+		s.starved = starvation{}
 		for _, d := range s.devices {
 			w.rejoin(d)
 		}

@@ -31,6 +31,7 @@ import (
 //	cut A B, mend A B              a link
 //	kill S, start S                kill -9 of a switch, and a new start with nothing in it
 //	kill-controller, controller    the newest controller is killed; another one starts, from what was stored
+//	starve D [ticks=D] [hears=D] [alone]   for D the newest controller does what is due, and takes in what comes, late by as much; alone: nothing else is wrong, so nobody may be given up
 //	slow-store     from now on the store takes tens of milliseconds
 //	lose OP [from=A] [to=B] [times=N] [flags=F]    the next N (default 1) such packets are lost on that link
 //	hold OP ...                    ... are held back, until
@@ -203,6 +204,11 @@ func (s *scenario) command() {
 		w.controller().kill()
 	case "controller":
 		w.startController()
+	case "starve":
+		w.onlyStarved = s.has("alone")
+		length, err := time.ParseDuration(s.word(0))
+		s.check(err)
+		w.starve(length, starvation{tick: s.duration("ticks", 0), hears: s.duration("hears", 0)})
 	case "slow-store":
 		w.slowDisk = 1
 	case "lose", "hold", "duplicate":

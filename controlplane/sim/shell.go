@@ -64,6 +64,7 @@ type shell struct {
 	tidied   bool                    // switches and directory were compared
 
 	watching map[wire.Key]string // names, by KEY_ID
+	starved  starvation
 
 	pretended map[string]uint16 // the last epoch in which a switch was said to be fenced (a mutant's)
 
@@ -245,8 +246,9 @@ func (s *shell) flush() {
 	s.tick++
 	if at, ok := s.m.Next(s.now()); ok {
 		tick := s.tick
-		s.w.loop.at(s.origin+time.Duration(float64(at)/s.rate)+time.Microsecond, func() {
+		s.w.loop.at(s.origin+time.Duration(float64(at)/s.rate)+time.Microsecond+s.tickLate(), func() {
 			if s.alive && s.tick == tick {
+				s.late(at)
 				s.m.Tick(s.now())
 				s.flush()
 			}
@@ -273,6 +275,7 @@ func (s *shell) do(a chain.Action) {
 	switch a := a.(type) {
 	case chain.Event:
 		s.w.cover.add("chain."+a.Type, 1)
+		s.givenUpInVain(a)
 		if strings.HasPrefix(a.Message, "it is out of reach, and its lease") {
 			s.w.cover.add("controller.lease waited out", 1)
 		}
@@ -596,7 +599,7 @@ func (s *shell) packetIn(d *device, frame []byte) {
 		return
 	}
 	if p.Op == wire.LeaseReply {
-		s.m.LeaseReply(s.now(), d.n.name, uint64(p.Version), time.Duration(p.Request)*time.Microsecond,
+		s.m.LeaseReply(s.now(), d.n.name, uint64(p.Version), time.Duration(p.Request)*time.Microsecond, p.Epoch,
 			p.Status == wire.OK)
 		s.flush()
 		return

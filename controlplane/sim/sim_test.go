@@ -80,6 +80,7 @@ var mustHappen = []string{
 	// Faults, at each position.
 	"fault.killed at head", "fault.killed at middle", "fault.killed at tail", "fault.killed at outside",
 	"fault.cut off at head", "fault.cut off at middle", "fault.cut off at tail",
+	"fault.controller starved", "controller.was held up",
 	"fault.suspended at head", "fault.suspended at middle", "fault.suspended at tail",
 	// Clients.
 	"fault.rights taken", "fault.session taken", "fault.key removed", "packets.denied", "packets.bad_session", "packets.write_not_found",

@@ -40,6 +40,7 @@ type world struct {
 	members     []string // as the topology file would want them
 	lease       time.Duration
 	patience    time.Duration   // of controllers with members that are out of reach; 0: an operator gives them up
+	onlyStarved bool            // controllers are starved, and nothing else is wrong
 	settleFor   time.Duration   // for how long members that were lost must be steady to come back; 0: they do not
 	leftOut     map[string]bool // by operators
 	// what was sent by connections that were given up comes so long after the network is whole; 0:

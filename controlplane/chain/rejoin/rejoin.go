@@ -40,6 +40,7 @@ type Candidate struct{ Chain, Switch string }
 type Tracker struct {
 	p      Policy
 	steady map[Candidate]time.Duration
+	later  map[Candidate]time.Duration // not before
 	trials map[Candidate]trial
 }
 
@@ -54,7 +55,8 @@ const quick, steep = 8, 2
 
 // New makes a tracker that knows nothing yet.
 func New(p Policy) *Tracker {
-	return &Tracker{p: p, steady: map[Candidate]time.Duration{}, trials: map[Candidate]trial{}}
+	return &Tracker{p: p, steady: map[Candidate]time.Duration{}, later: map[Candidate]time.Duration{},
+		trials: map[Candidate]trial{}}
 }
 
 // SetPolicy changes the policy. What is known of switches stays.
@@ -67,20 +69,31 @@ func (t *Tracker) There(now time.Duration, c Candidate) {
 	}
 }
 
-// Again: a switch that is there has only been steady from now on, because it was given up a moment
-// ago, or could not be brought in.
+// Again: a switch that is there has only been steady from now on, because it was silent, or could
+// not be brought in.
 func (t *Tracker) Again(now time.Duration, c Candidate) {
 	if _, ok := t.steady[c]; ok {
 		t.steady[c] = now
 	}
 }
 
+// Later: a switch that is there cannot be brought in now, for no fault of its own. It has been
+// steady for as long as before, and is tried again after Policy.Settle.
+func (t *Tracker) Later(now time.Duration, c Candidate) {
+	if _, ok := t.steady[c]; ok {
+		t.later[c] = now + t.p.Settle
+	}
+}
+
 // Away: a switch is not there.
-func (t *Tracker) Away(c Candidate) { delete(t.steady, c) }
+func (t *Tracker) Away(c Candidate) {
+	delete(t.steady, c)
+	delete(t.later, c)
+}
 
 // Forget: a switch has left the network, or the chain has.
 func (t *Tracker) Forget(c Candidate) {
-	delete(t.steady, c)
+	t.Away(c)
 	delete(t.trials, c)
 }
 
@@ -103,7 +116,7 @@ func (t *Tracker) Due(now time.Duration, c Candidate) (time.Duration, bool) {
 	if !ok || !t.p.On() {
 		return 0, false
 	}
-	return since + t.Wait(now, c), true
+	return max(since+t.Wait(now, c), t.later[c]), true
 }
 
 // Tried: a switch was brought in, or that has cost epochs. The next time takes longer.

@@ -69,6 +69,15 @@ func TestWait(t *testing.T) {
 		}
 		p.Tried(d.Forgiven, Candidate{"d", "flaps"})
 	}
+	p.There(d.Forgiven, at)
+	p.Tried(d.Forgiven, at)
+	p.Later(d.Forgiven+d.Settle, at)
+	if due, _ := p.Due(d.Forgiven+d.Settle, at); due != d.Forgiven+2*d.Settle {
+		t.Errorf("one that could not be taken in for no fault of its own is tried again at %v", due-d.Forgiven)
+	}
+	if p.Away(at); len(p.later) > 0 {
+		t.Errorf("one that is away is put off: %v", p.later)
+	}
 	for range 30 {
 		p.Tried(d.Forgiven, at)
 	}
