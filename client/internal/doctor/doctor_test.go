@@ -313,8 +313,9 @@ func dated(at time.Time) http.Handler {
 	})
 }
 
-// TestDrift compares clocks with a controller's, by its socket, and with etcd's. All of them stand: a
-// server says its time cut to the second, and where in a second the test ran would be in what is said.
+// TestDrift compares clocks with a controller's, by its socket, and with etcd's. All of them stand:
+// a server says its time cut to the second, and where in a second the test ran would be in what is
+// said.
 func TestDrift(t *testing.T) {
 	now := time.Date(2030, time.May, 6, 7, 8, 9, int(700*time.Millisecond), time.UTC)
 	for _, c := range []struct {
