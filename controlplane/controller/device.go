@@ -38,10 +38,9 @@ type device struct {
 	ended bool          // run has ended
 	late  sync.Mutex    // held by jobs that come after that
 
-	former    atomic.Bool // it runs a program of before
-	unguarded atomic.Bool // ... of before principals
-	replace   atomic.Bool // ... and is to get this one now
-	stale     atomic.Bool // a refresh waits for the worker
+	other   atomic.Pointer[kin] // it runs another program, which goes together with this one; nil: it runs this one
+	replace atomic.Bool         // ... and is to get this one now
+	stale   atomic.Bool         // a refresh waits for the worker
 	// watchesStale: the tables of watches wait for the worker.
 	watchesStale atomic.Bool
 	heard        atomic.Int64 // when a packet last came from it (Controller.now)
@@ -269,7 +268,7 @@ func (d *device) load(ctx context.Context, stream int) error {
 		groups[g.ID] = g
 	}
 	rates := map[int]int64{}
-	if !d.unguarded.Load() {
+	if !d.unguarded() {
 		if rates, err = d.client.ReadMeter(ctx, "host_rate"); err != nil {
 			return err
 		}

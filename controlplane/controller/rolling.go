@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,98 +14,170 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// From a program of before to this one (docs/security.md, "Rolling"). The last one knows no
-// watches; the one before it no principals, realms, leases of sessions and rates, either. Their
-// registers and all else in their tables are the same. To load a program empties a switch, so a
-// chain whose switches all got it at once would lose its values. A switch that runs a program of
-// before is therefore taken as it is, and gets this one when no chain needs it: one member after
-// the other is left out, loaded, and brought in again behind the tail.
+// From another program to this one (docs/security.md, "Rolling"): of a version before or after, or
+// another build of this one. To load a program empties a switch, so a chain whose switches all got
+// it at once would lose its values. A switch that runs a program which goes together with this one
+// is therefore taken as it is, and gets this one when no chain needs it: one member after the other
+// is left out, loaded, and brought in again behind the tail. So a program is taken back, too: by
+// the controller that it is of.
 //
-// Until the last that knows no principals has it nothing is enforced: what comes from such a switch
-// has none. So `access` grants everything to everybody in the meantime, as before.
+// Two programs go together if what both have means the same in both, by its id, and both have what
+// no controller does without. What only one has, a register or a table more, does not matter: the
+// other's switches do without it meanwhile. One that came before principals goes together with this
+// one, too, though its entries lack parameters: until the last switch that knows no principals has
+// this one nothing is enforced, for what comes from such a switch has none. So `access` grants
+// everything to everybody in the meantime, as before.
 
 // accessTables are those that only a program with principals has.
 var accessTables = []string{"access", "session_lease"}
 
-// former says whether a P4Info is that of a program of before, with the sizes of this one;
-// unguarded: it is of before principals.
-func (p *program) former(running *configv1.P4Info) (is, unguarded bool) {
+// indispensable is what a controller reads and writes in every switch.
+var indispensable = []string{"port_trust", "local_address", "ipv4_lpm", "chain_config", "key_index",
+	"versions", "session_request", "session_version", "events", "slot_reads", "slot_forwards", "slot_writes",
+	"host_rate", "packet_in", "packet_out"}
+
+// kin is a program that goes together with this one.
+type kin struct {
+	unguarded bool     // it is of before principals
+	lacks     []string // tables of this one's that it has not
+}
+
+// kinOf is what a switch runs, if it goes together with this program; nil: it does not.
+func (p *program) kinOf(running *configv1.P4Info) *kin {
+	if p.unguarded(running) {
+		return &kin{unguarded: true, lacks: slices.Concat(watchTables, accessTables)}
+	}
+	ours := p.pipeline.Info.P4Info
+	has, want := preambles(running), preambles(ours)
+	there := func(name string) bool { return has[want[name]] != "" }
+	if !p4rt.Agree(running, ours) || slices.ContainsFunc(indispensable, func(name string) bool { return !there(name) }) {
+		return nil
+	}
+	return &kin{lacks: slices.DeleteFunc(slices.Clone(ourTables), there)}
+}
+
+// preambles is the id of every table, register, counter and so on, by its short name, as a name and
+// as a number; and the name by the number.
+func preambles(info *configv1.P4Info) map[string]string {
+	out := map[string]string{}
+	note := func(p *configv1.Preamble) {
+		id := fmt.Sprintf("%#x", p.GetId())
+		out[cmp.Or(p.GetAlias(), p.GetName())], out[id] = id, id
+	}
+	for _, x := range info.GetTables() {
+		note(x.GetPreamble())
+	}
+	for _, x := range info.GetRegisters() {
+		note(x.GetPreamble())
+	}
+	for _, x := range info.GetCounters() {
+		note(x.GetPreamble())
+	}
+	for _, x := range info.GetMeters() {
+		note(x.GetPreamble())
+	}
+	for _, x := range info.GetControllerPacketMetadata() {
+		note(x.GetPreamble())
+	}
+	return out
+}
+
+// unguarded says whether a P4Info is that of the program before principals, with the sizes of this
+// one. Its registers and all else in its tables are the same.
+func (p *program) unguarded(running *configv1.P4Info) bool {
 	info, err := p4rt.NewInfo(running)
 	if err != nil {
-		return false, false
+		return false
 	}
-	lacks := func(tables []string) bool {
-		return slices.ContainsFunc(tables, func(t string) bool { _, err := info.TableSize(t); return err != nil })
-	}
-	if !lacks(watchTables) || lacks([]string{"port_trust", "local_address", "ipv4_lpm", "chain_config", "key_index"}) {
-		return false, false
+	lacks := func(t string) bool { _, err := info.TableSize(t); return err != nil }
+	if !slices.ContainsFunc(accessTables, lacks) ||
+		slices.ContainsFunc([]string{"port_trust", "local_address", "ipv4_lpm", "chain_config", "key_index"}, lacks) {
+		return false
 	}
 	for _, name := range p.pipeline.Info.Registers() {
 		cells, width, err := p.pipeline.Info.RegisterSize(name)
 		haveCells, haveWidth, haveErr := info.RegisterSize(name)
 		if err != nil || haveErr != nil || cells != haveCells || width != haveWidth {
-			return false, false
+			return false
 		}
 	}
-	return true, lacks(accessTables)
+	return true
 }
 
-// ensureProgram makes a switch run the program, but for one that runs that of before: it is taken
-// as it is, if it holds anything.
+// former says whether the switch runs another program than this one, for now.
+func (d *device) former() bool { return d.other.Load() != nil }
+
+// unguarded says whether it runs one of before principals.
+func (d *device) unguarded() bool { k := d.other.Load(); return k != nil && k.unguarded }
+
+// lacks says whether its program has no such table.
+func (d *device) lacks(table string) bool {
+	k := d.other.Load()
+	return k != nil && slices.Contains(k.lacks, table)
+}
+
+// ensureProgram makes a switch run the program, but for one that holds something, and runs one that
+// goes together with it: that is taken as it is.
 func (d *device) ensureProgram(ctx context.Context) (p4rt.Pushed, error) {
-	running, err := d.client.RunningInfo(ctx)
+	pipeline := d.c.prog.pipeline
+	running, cookie, err := d.client.Running(ctx)
 	if err != nil {
 		return p4rt.Kept, err
 	}
-	if running != nil && !d.replace.Load() {
-		if is, unguarded := d.c.prog.former(running); is {
-			d.former.Store(true)
-			d.unguarded.Store(unguarded)
+	mine := running != nil && cookie == pipeline.Cookie
+	if running != nil && !mine && !d.replace.Load() {
+		k := d.c.prog.kinOf(running)
+		keys, err := d.holds(ctx, running)
+		switch {
+		case err != nil:
+			return p4rt.Kept, err
+		case k != nil && (keys > 0 || len(k.lacks) > 0):
+			d.other.Store(k)
 			return p4rt.Kept, nil
+		case keys > 0: // of a much earlier version, a later one, or another profile
+			return p4rt.Kept, fmt.Errorf("it runs a program of NetCRAQ's that this controller does not know (another profile, or another "+
+				"version), and is a member of a chain, with %d keys, whose values would be lost: nothing was changed. Start the "+
+				"controller that it is of; or, to begin without these values, restart the switch", keys)
 		}
 	}
-	if running != nil && !d.replace.Load() && !p4rt.SameMeaning(running, d.c.prog.pipeline.Info.P4Info) {
-		if err := d.spare(ctx, running); err != nil {
+	pushed := p4rt.Kept
+	if !mine {
+		// Emptied, and not reconciled: some targets keep registers then, and others do not.
+		pushed = p4rt.Committed
+		if err := d.client.Reload(ctx, pipeline); err != nil {
 			return p4rt.Kept, err
 		}
 	}
-	pushed, err := d.client.EnsurePipeline(ctx, d.c.prog.pipeline)
-	if err == nil {
-		d.former.Store(false)
-		d.unguarded.Store(false)
-		d.replace.Store(false)
-	}
-	return pushed, err
+	d.other.Store(nil)
+	d.replace.Store(false)
+	return pushed, nil
 }
 
-// spare refuses to load the program into a switch that runs another one of NetCRAQ's, of a later
-// version, a much earlier one or another profile, and holds values of a chain's: to load it would
-// empty the switch, and all switches of the chain at once.
-func (d *device) spare(ctx context.Context, running *configv1.P4Info) error {
+// holds is how many keys a switch has that runs another program and is a member of a chain: their
+// values would be lost with it.
+func (d *device) holds(ctx context.Context, running *configv1.P4Info) (keys int, err error) {
 	info := d.c.prog.pipeline.Info
 	for _, name := range []string{"key_index", "chain_config"} {
 		if !sameTable(running, info.P4Info, name) {
-			return nil // it is none of NetCRAQ's
+			return 0, nil // it is none of NetCRAQ's
 		}
 	}
-	keys, err := d.client.ReadTable(ctx, "key_index")
-	if err != nil || len(keys) == 0 {
-		return err
+	entries, err := d.client.ReadTable(ctx, "key_index")
+	if err != nil || len(entries) == 0 {
+		return 0, err
 	}
 	parts, err := d.client.ReadTable(ctx, "chain_config")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	member := func(te *v1.TableEntry) bool {
 		e, err := info.Decode(te)
 		return err != nil || chain.Role(e.Param("role").Uint64()).Member()
 	}
 	if !slices.ContainsFunc(parts, member) {
-		return nil
+		return 0, nil
 	}
-	return fmt.Errorf("it runs a program of NetCRAQ's that this controller does not know (another profile, or another "+
-		"version), and is a member of a chain, with %d keys, whose values would be lost: nothing was changed. Start the "+
-		"controller that it is of; or, to begin without these values, restart the switch", len(keys))
+	return len(entries), nil
 }
 
 // sameTable says whether two programs have a table of a name under the same id.
@@ -120,13 +193,13 @@ func sameTable(a, b *configv1.P4Info, name string) bool {
 	return id(a) != 0 && id(a) == id(b)
 }
 
-// asFormer makes an entry one of a program of before; nil: it has none for it. What both have has
-// the same id, whatever it is called now.
-func asFormer(info *p4rt.Info, e p4rt.Entry, te *v1.TableEntry, unguarded bool) (*v1.TableEntry, error) {
+// asFormer makes an entry one of the program that the switch runs; nil: it has none for it. What
+// both have has the same id, whatever it is called now.
+func (d *device) asFormer(info *p4rt.Info, e p4rt.Entry, te *v1.TableEntry) (*v1.TableEntry, error) {
 	switch {
-	case slices.Contains(watchTables, e.Table), unguarded && slices.Contains(accessTables, e.Table):
+	case d.lacks(e.Table):
 		return nil, nil
-	case !unguarded:
+	case !d.unguarded():
 		return te, nil
 	}
 	switch e.Table {
@@ -147,22 +220,19 @@ func asFormer(info *p4rt.Info, e p4rt.Entry, te *v1.TableEntry, unguarded bool) 
 
 // tables are those of a switch that the controller fills.
 func (d *device) tables() []string {
-	return slices.DeleteFunc(slices.Clone(ourTables), func(t string) bool {
-		return d.former.Load() && slices.Contains(watchTables, t) ||
-			d.unguarded.Load() && slices.Contains(accessTables, t)
-	})
+	return slices.DeleteFunc(slices.Clone(ourTables), d.lacks)
 }
 
 // openness is the default of `access`: everything while there is a switch that says no principals,
 // else nothing.
 func (c *Controller) openness() bool {
-	return slices.ContainsFunc(c.net().devices, func(d *device) bool { return d.unguarded.Load() })
+	return slices.ContainsFunc(c.net().devices, func(d *device) bool { return d.unguarded() })
 }
 
 // writeOpenness writes that default where it is another.
 func (d *device) writeOpenness(ctx context.Context) error {
 	open := d.c.openness()
-	if d.unguarded.Load() || d.open == open {
+	if d.unguarded() || d.open == open {
 		return nil
 	}
 	te, err := d.c.prog.pipeline.Info.Encode(p4rt.Entry{Table: "access", Default: true, Action: "grant",
@@ -202,7 +272,7 @@ const (
 // rolled is a switch that was taken out of a chain to be loaded, and is to come back.
 type rolled struct{ sw, chain string }
 
-// roll loads the program into one switch after the other that runs that of before. None is taken
+// roll loads the program into one switch after the other that runs another one. None is taken
 // out of a chain before the one before it is back in: of three members two would be out.
 func (c *Controller) roll(ctx context.Context) {
 	said, failed := "", ""
@@ -233,7 +303,7 @@ func (c *Controller) roll(ctx context.Context) {
 			continue
 		}
 		once, cancel := context.WithTimeout(ctx, rollTimeout)
-		open := next.unguarded.Load()
+		open := next.unguarded()
 		err := c.rollOne(once, next, &owed)
 		cancel()
 		if err != nil {
@@ -273,7 +343,7 @@ func (c *Controller) nextToRoll() (d *device, waits string) {
 	}
 	var member *device
 	for _, x := range c.net().devices {
-		if !x.former.Load() || !x.ready {
+		if !x.former() || !x.ready {
 			continue
 		}
 		if len(c.chainsOf(x)) == 0 {
@@ -288,12 +358,12 @@ func (c *Controller) nextToRoll() (d *device, waits string) {
 	}
 	for _, ch := range c.net().chains {
 		if st := ch.m.Status(c.now()); !st.Ready {
-			return nil, fmt.Sprintf("switches run the program of the version before, and are loaded one after the other when all chains are ready: chain %s: %s", ch.topo.Name, st.Reason)
+			return nil, fmt.Sprintf("switches run another version's program, and are loaded one after the other when all chains are ready: chain %s: %s", ch.topo.Name, st.Reason)
 		}
 	}
 	for _, ch := range c.chainsOf(member) {
 		if len(ch.m.Status(c.now()).Config.Members) < 2 {
-			return nil, fmt.Sprintf("%s runs the program of the version before, and is the only member of chain %s, which would lose its values: give the chain another member, or restart the switch",
+			return nil, fmt.Sprintf("%s runs another version's program, and is the only member of chain %s, which would lose its values: give the chain another member, or restart the switch",
 				member.sw.Name, ch.topo.Name)
 		}
 	}
@@ -310,26 +380,35 @@ func (c *Controller) chainsOf(d *device) (out []*chainState) {
 	return out
 }
 
-// rollOne loads the program into a switch that runs that of before: it is left out of its chains,
+// rollOne loads the program into a switch that runs another one: it is left out of its chains,
 // loaded, and brought in again. Then nothing of it is owed; what is, when it fails, it takes up the
 // next time.
 func (c *Controller) rollOne(ctx context.Context, d *device, owed *[]rolled) error {
-	if d.former.Load() {
+	if d.former() {
 		if err := c.leaveChains(ctx, d, owed); err != nil {
 			return err
 		}
 		d.replace.Store(true)
 		done := make(chan struct{})
-		d.submit(func(ctx context.Context) {
-			d.setUp(ctx, d.client.State().Stream)
-			close(done)
-		})
+		if err := c.call(ctx, func() {
+			// While it is empty it routes nothing either.
+			c.avoided[d.sw.Name] = true
+			c.reroute("switch.avoided", d, "its program is being replaced: routes go around it where they can")
+			c.afterOthers(d, func() {
+				d.submit(func(ctx context.Context) {
+					d.setUp(ctx, d.client.State().Stream)
+					close(done)
+				})
+			})
+		}); err != nil {
+			return err
+		}
 		select {
 		case <-done:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if d.former.Load() {
+		if d.former() {
 			return fmt.Errorf("%s did not take the program: %w", d.sw.Name, errNotConnected)
 		}
 	}

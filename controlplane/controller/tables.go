@@ -49,8 +49,8 @@ func (d *device) encode(entries ...p4rt.Entry) ([]*v1.TableEntry, error) {
 	var out []*v1.TableEntry
 	for _, e := range entries {
 		te, err := d.c.prog.pipeline.Info.Encode(e)
-		if err == nil && d.former.Load() {
-			te, err = asFormer(d.c.prog.pipeline.Info, e, te, d.unguarded.Load())
+		if err == nil && d.former() {
+			te, err = d.asFormer(d.c.prog.pipeline.Info, e, te)
 		}
 		if err != nil {
 			return nil, err
@@ -138,7 +138,7 @@ func (d *device) writeBase(ctx context.Context) error {
 func (d *device) writeRates(ctx context.Context, sw *topology.Switch) error {
 	var updates []*v1.Update
 	for _, p := range sw.Ports {
-		if d.unguarded.Load() {
+		if d.unguarded() {
 			break
 		}
 		if p.Host == nil || d.rates[int(p.Number)] == int64(p.Host.Rate) {

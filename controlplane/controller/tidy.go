@@ -22,7 +22,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	in := ops.Indexes{
 		Members: st.Config.Members, Entries: map[string]map[wire.Key]ops.Entry{}, Untidy: untidy,
 		Busy: map[wire.Key]bool{}, Older: st.Stale && !ch.tidied, Slots: c.prog.slots, Entry: c.net().plan.entryOf,
-		KnowsNoRealms: func(sw string) bool { return c.net().byName[sw].unguarded.Load() },
+		KnowsNoRealms: func(sw string) bool { return c.net().byName[sw].unguarded() },
 	}
 	for _, d := range c.net().devices {
 		if !slices.Contains(in.Members, d.sw.Name) {

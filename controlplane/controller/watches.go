@@ -279,7 +279,7 @@ func (d *device) watchSoon() {
 // writeWatches makes the switch hold what the watches of its chains are, in the configurations that
 // were installed last.
 func (d *device) writeWatches(ctx context.Context) error {
-	if d.former.Load() {
+	if slices.ContainsFunc(watchTables, d.lacks) {
 		return nil
 	}
 	n := d.c.net()

@@ -22,6 +22,37 @@ func SameMeaning(a, b *configv1.P4Info) bool {
 	return proto.Equal(a, b)
 }
 
+// Agree says whether what two programs both have, by its id, means the same in both: who speaks one
+// may use of the other what he knows, if it is there. What only one has does not matter.
+func Agree(a, b *configv1.P4Info) bool {
+	a, b = proto.CloneOf(a), proto.CloneOf(b)
+	fields := a.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if !f.IsList() || f.Message() == nil || f.Message().Fields().ByName("preamble") == nil {
+			continue // the package, the types, externs of other architectures
+		}
+		has := map[uint64]int{}
+		of := func(m *configv1.P4Info) protoreflect.List { return m.ProtoReflect().Mutable(f).List() }
+		for _, m := range []*configv1.P4Info{a, b} {
+			for j := range of(m).Len() {
+				has[idOf(of(m).Get(j).Message())]++
+			}
+		}
+		for _, m := range []*configv1.P4Info{a, b} {
+			l, kept := of(m), 0
+			for j := range l.Len() {
+				if v := l.Get(j); has[idOf(v.Message())] == 2 {
+					l.Set(kept, v)
+					kept++
+				}
+			}
+			l.Truncate(kept)
+		}
+	}
+	return SameMeaning(a, b)
+}
+
 func forgetNames(m protoreflect.Message) {
 	said := []protoreflect.Name{"doc", "annotations", "annotation_locations", "structured_annotations"}
 	if m.Descriptor().Name() == "Preamble" {
@@ -52,21 +83,23 @@ func forgetNames(m protoreflect.Message) {
 	})
 }
 
+// idOf is the id of what has one of its own; 0: it has none.
+func idOf(m protoreflect.Message) uint64 {
+	if p := m.Descriptor().Fields().ByName("preamble"); p != nil {
+		m = m.Get(p).Message()
+	} else if m.Descriptor().Name() != "ActionRef" {
+		return 0 // a key's fields and an action's parameters: in the order of the program
+	}
+	return m.Get(m.Descriptor().Fields().ByName("id")).Uint()
+}
+
 // sortByID puts what has an id of its own in the order of the ids.
 func sortByID(l protoreflect.List) {
-	id := func(m protoreflect.Message) uint64 {
-		if p := m.Descriptor().Fields().ByName("preamble"); p != nil {
-			m = m.Get(p).Message()
-		} else if m.Descriptor().Name() != "ActionRef" {
-			return 0 // a key's fields and an action's parameters: in the order of the program
-		}
-		return m.Get(m.Descriptor().Fields().ByName("id")).Uint()
-	}
 	all := make([]protoreflect.Message, l.Len())
 	for i := range all {
 		all[i] = l.Get(i).Message()
 	}
-	slices.SortStableFunc(all, func(a, b protoreflect.Message) int { return cmp.Compare(id(a), id(b)) })
+	slices.SortStableFunc(all, func(a, b protoreflect.Message) int { return cmp.Compare(idOf(a), idOf(b)) })
 	for i, m := range all {
 		l.Set(i, protoreflect.ValueOfMessage(m))
 	}

@@ -11,6 +11,46 @@ import (
 	"github.com/netcraq/netcraq/p4src"
 )
 
+// TestAgree: programs go together where what both have means the same, whatever one has more.
+func TestAgree(t *testing.T) {
+	_, text, err := p4src.Compiled(128)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var program configv1.P4Info
+	if err := prototext.Unmarshal(text, &program); err != nil {
+		t.Fatal(err)
+	}
+	register := &configv1.Register{Preamble: &configv1.Preamble{Id: 0x16777777, Name: "more"}, Size: 7}
+	for what, c := range map[string]struct {
+		change func(*configv1.P4Info)
+		agree  bool
+	}{
+		"nothing":               {func(*configv1.P4Info) {}, true},
+		"a register more":       {func(p *configv1.P4Info) { p.Registers = append(p.Registers, register) }, true},
+		"a register less":       {func(p *configv1.P4Info) { p.Registers = p.Registers[1:] }, true},
+		"a table less":          {func(p *configv1.P4Info) { p.Tables = p.Tables[1:] }, true},
+		"another size":          {func(p *configv1.P4Info) { p.Registers[2].Size++ }, false},
+		"another width of keys": {func(p *configv1.P4Info) { p.Tables[3].MatchFields[0].Bitwidth++ }, false},
+		"an action of a table less": {func(p *configv1.P4Info) {
+			p.Tables[0].ActionRefs = p.Tables[0].ActionRefs[1:]
+		}, false},
+		"a parameter more": {func(p *configv1.P4Info) {
+			p.Actions[0].Params = append(p.Actions[0].Params, &configv1.Action_Param{Id: 9, Name: "more", Bitwidth: 8})
+		}, false},
+	} {
+		other := proto.CloneOf(&program)
+		c.change(other)
+		whole := proto.CloneOf(other)
+		if a, b := Agree(&program, other), Agree(other, &program); a != c.agree || b != c.agree {
+			t.Errorf("%s: they agree: %v, and the other way %v", what, a, b)
+		}
+		if !proto.Equal(other, whole) {
+			t.Errorf("%s: comparing has changed it", what)
+		}
+	}
+}
+
 // TestSameMeaning: which changes of a program leave what is in its tables as it was meant.
 func TestSameMeaning(t *testing.T) {
 	_, text, err := p4src.Compiled(128)

@@ -66,7 +66,7 @@ const (
 	Kept      Pushed = iota // the program was running: nothing was touched
 	Committed               // the program was loaded; the switch's state starts empty
 	// another build of it was running: the switch loaded this one and kept what it could of its
-	// tables. Registers start empty
+	// tables. Registers are kept by some (netcraq-switch), and empty in others (BMv2)
 	Reconciled
 )
 
@@ -95,10 +95,11 @@ func (c *Client) pipelineConfig(ctx context.Context, what v1.GetForwardingPipeli
 	return nil, fmt.Errorf("asking %s for its pipeline: %w", c.o.Name, err)
 }
 
-// RunningInfo is the P4Info of the program that the switch runs, nil where it runs none.
-func (c *Client) RunningInfo(ctx context.Context) (*configv1.P4Info, error) {
+// Running is the P4Info of the program that the switch runs, nil where it runs none, and its
+// cookie.
+func (c *Client) Running(ctx context.Context) (*configv1.P4Info, uint64, error) {
 	config, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE)
-	return config.GetP4Info(), err
+	return config.GetP4Info(), config.GetCookie().GetCookie(), err
 }
 
 // EnsurePipeline makes the switch run p, and leaves it alone where it does already. The client must
