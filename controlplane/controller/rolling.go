@@ -50,7 +50,8 @@ func (p *program) kinOf(running *configv1.P4Info) *kin {
 	ours := p.pipeline.Info.P4Info
 	has, want := preambles(running), preambles(ours)
 	there := func(name string) bool { return has[want[name]] != "" }
-	if !p4rt.Agree(running, ours) || slices.ContainsFunc(indispensable, func(name string) bool { return !there(name) }) {
+	absent := func(name string) bool { return !there(name) }
+	if !p4rt.Agree(running, ours) || slices.ContainsFunc(indispensable, absent) {
 		return nil
 	}
 	return &kin{lacks: slices.DeleteFunc(slices.Clone(ourTables), there)}
