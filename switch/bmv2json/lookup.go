@@ -51,6 +51,30 @@ func (p *Program) ValueSet(name string) *ValueSet { return p.index.valueSets[nam
 // Header returns the header instance of that name, or nil.
 func (p *Program) Header(name string) *Header { return p.index.headers[name] }
 
+// PSA reports whether p4c's PSA back end has written the program: ingress and egress have a parser
+// and a deparser each.
+func (p *Program) PSA() bool { return p.Parser("ingress_parser") != nil }
+
+// Parser returns the parser of that name, or nil.
+func (p *Program) Parser(name string) *Parser {
+	for _, q := range p.Parsers {
+		if q.Name == name {
+			return q
+		}
+	}
+	return nil
+}
+
+// Deparser returns the deparser of that name, or nil.
+func (p *Program) Deparser(name string) *Deparser {
+	for _, d := range p.Deparsers {
+		if d.Name == name {
+			return d
+		}
+	}
+	return nil
+}
+
 // Pipeline returns the pipeline of that name ("ingress", "egress"), or nil.
 func (p *Program) Pipeline(name string) *Pipeline { return p.index.pipelines[name] }
 

@@ -358,12 +358,24 @@ type Checksum struct {
 	Cond   *Expr // nil: always
 }
 
-// ExternInstance is an extern object that is not one of the built-in arrays.
+// ExternInstance is an extern object that is not one of the built-in arrays. PSA's counters and
+// meters are among them; a control plane finds them in Program.Counters and Program.Meters, too.
 type ExternInstance struct {
-	Name string
-	ID   int
-	Path string
-	Type string
+	Name       string
+	ID         int
+	Index      int // in Program.Externs
+	Path       string
+	Type       string
+	Attributes map[string]Attribute
+	Counter    *Counter // of type "Counter"
+	Meter      *Meter   // of type "Meter"
+}
+
+// Attribute is what an extern object was made with: a number, or where Number is nil a string.
+type Attribute struct {
+	Path   string
+	Number *big.Int
+	Str    string
 }
 
 // Action is a sequence of primitives with parameters. p4c writes one action object per table that

@@ -2,6 +2,7 @@ package bmv2json
 
 import (
 	"fmt"
+	"math/big"
 	"os"
 )
 
@@ -77,6 +78,7 @@ func Parse(data []byte) (p *Program, err error) {
 	r.aliases(root)
 	r.namesOnly(root)
 	r.arrays(root)
+	r.externArrays()
 	r.calculations(root)
 	r.lists(root)
 	r.actions(root)
@@ -222,6 +224,11 @@ func (r *reader) headers(root node) {
 		if o := n.opt("pi_omit"); !o.isNull() {
 			h.Omit = o.boolean()
 		}
+		// Local variables. p4c 1.2.4's PSA back end does not say that they are metadata, and calls
+		// the instance "<null>" where there are none.
+		if h.Type.Name == "scalars_t" && (h.Name == "scalars" || h.Name == "<null>") {
+			h.Metadata = true
+		}
 		if !h.Metadata && h.Type.FixedBits%8 != 0 {
 			fail(n.path, "header %q has %d bits, which is no whole number of bytes", h.Name,
 				h.Type.FixedBits)
@@ -337,9 +344,12 @@ func (r *reader) namesOnly(root node) {
 		}
 		r.p.Enums = append(r.p.Enums, e)
 	}
-	for _, n := range root.optList("extern_instances") {
-		e := &ExternInstance{Name: n.get("name").str(), ID: n.get("id").int(), Path: n.path,
-			Type: n.get("type").str()}
+	for i, n := range root.optList("extern_instances") {
+		e := &ExternInstance{Name: n.get("name").str(), ID: n.get("id").int(), Index: i,
+			Path: n.path, Type: n.get("type").str(), Attributes: map[string]Attribute{}}
+		for _, an := range n.optList("attribute_values") {
+			e.Attributes[an.get("name").str()] = attribute(an)
+		}
 		add(r.index.externs, "extern instance", n, e.Name, e)
 		r.p.Externs = append(r.p.Externs, e)
 	}
@@ -352,6 +362,64 @@ func (r *reader) namesOnly(root node) {
 		s.Widths = []int{s.Width}
 		add(r.index.valueSets, "value set", n, s.Name, s)
 		r.p.ValueSets = append(r.p.ValueSets, s)
+	}
+}
+
+// attribute reads what an extern object was made with. p4c writes some numbers as numbers.
+func attribute(n node) Attribute {
+	v := n.get("value")
+	a := Attribute{Path: v.path}
+	switch t := n.get("type").str(); {
+	case t == "string":
+		a.Str = v.str()
+	case t != "hexstr":
+		fail(n.path+".type", "%q is not a type of attribute (hexstr, string)", t)
+	case v.kind() == "a number":
+		a.Number = big.NewInt(int64(v.int()))
+	default:
+		a.Number = v.hex()
+	}
+	return a
+}
+
+// number is an attribute that must be a number from 0 to limit.
+func (e *ExternInstance) number(name string, limit int) int {
+	a, ok := e.Attributes[name]
+	if !ok || a.Number == nil {
+		fail(e.Path, "%s %q has no number %q", e.Type, e.Name, name)
+	}
+	if !a.Number.IsInt64() || a.Number.Int64() < 0 || a.Number.Int64() > int64(limit) {
+		fail(a.Path, "%s is outside of 0 to %d", a.Number, limit)
+	}
+	return int(a.Number.Int64())
+}
+
+// externArrays finds the arrays of counters and meters among the extern objects. p4c writes counters
+// that PSA counts by the packet twice: the array is the same.
+func (r *reader) externArrays() {
+	for _, e := range r.p.Externs {
+		at := node{path: e.Path}
+		switch e.Type {
+		case "Counter":
+			if c := r.index.counters[e.Name]; c != nil && !c.Direct {
+				e.Counter = c
+				continue
+			}
+			e.Counter = &Counter{Name: e.Name, ID: e.ID, Index: len(r.p.Counters), Path: e.Path,
+				Size: e.number("n_counters", maxArray)}
+			add(r.index.counters, "counter array", at, e.Name, e.Counter)
+			r.p.Counters = append(r.p.Counters, e.Counter)
+		case "Meter":
+			if m := r.index.meters[e.Name]; m != nil && !m.Direct {
+				e.Meter = m
+				continue
+			}
+			e.Meter = &Meter{Name: e.Name, ID: e.ID, Index: len(r.p.Meters), Path: e.Path,
+				Bytes: e.Attributes["type"].Str == "bytes", Rates: e.number("rate_count", 16),
+				Size: e.number("n_meters", maxArray)}
+			add(r.index.meters, "meter array", at, e.Name, e.Meter)
+			r.p.Meters = append(r.p.Meters, e.Meter)
+		}
 	}
 }
 

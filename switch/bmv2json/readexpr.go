@@ -129,6 +129,15 @@ func (r *reader) expr(n node) *Expr {
 		for _, a := range v.list() {
 			e.Args = append(e.Args, r.typed(a, TypeData))
 		}
+	case "field_list": // of PSA's externs; a list of one is written without brackets
+		e.Op, e.Type = OpVector, TypeOther
+		elements := []node{v}
+		if !v.isObject() {
+			elements = v.list()
+		}
+		for _, a := range elements {
+			e.Args = append(e.Args, r.typed(a, TypeData))
+		}
 	default:
 		fail(n.path+".type", "%q is not a known type of value", t)
 	}

@@ -2,6 +2,7 @@ package interp
 
 import (
 	"math/bits"
+	"strings"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interval"
@@ -55,7 +56,7 @@ func (c *compiler) action(src *bmv2json.Action) *action {
 
 // argTypes says what each primitive takes: d data, b data or bool, l a place to store data, v a
 // varbit field, h header, s stack of headers or unions, u union, r register, c counter, m meter, k
-// calculation, t string, p vector.
+// calculation, t string, p vector, e extern object.
 var argTypes = map[string]string{
 	"assign": "lb", "modify_field": "lb", "assign_VL": "vv", "assign_header": "hh",
 	"copy_header": "hh", "assign_union": "uu",
@@ -72,6 +73,12 @@ var argTypes = map[string]string{
 	"add_to_field": "ld", "subtract_from_field": "ld", "add": "ldd", "subtract": "ldd",
 	"bit_xor": "ldd", "bit_or": "ldd", "bit_and": "ldd",
 	"shift_left": "ldd", "shift_right": "ldd",
+	"_Counter_count": "ed", "_Meter_execute": "edl", "_Random_read": "el",
+	"_Hash_get_hash": "elp", "_Hash_get_hash_mod": "eldpd",
+	"_InternetChecksum_clear": "e", "_InternetChecksum_add": "ep",
+	"_InternetChecksum_subtract": "ep", "_InternetChecksum_get": "el",
+	"_InternetChecksum_get_verify": "eld", "_InternetChecksum_get_state": "el",
+	"_InternetChecksum_set_state": "ed",
 }
 
 func (c *compiler) checkArgs(p *bmv2json.Primitive) {
@@ -116,6 +123,8 @@ func (c *compiler) checkArgs(p *bmv2json.Primitive) {
 			ok = a.Op == bmv2json.OpString
 		case 'p':
 			ok = a.Op == bmv2json.OpVector
+		case 'e':
+			ok = a.Op == bmv2json.OpExtern && strings.HasPrefix(p.Op, "_"+a.Extern.Type+"_")
 		}
 		if !ok {
 			refuse(a.Path, "%s with a %q as argument %d", p.Op, a.Op, i)
@@ -127,6 +136,9 @@ func (c *compiler) checkArgs(p *bmv2json.Primitive) {
 func (c *compiler) primitive(p *bmv2json.Primitive) doFn {
 	c.checkArgs(p)
 	arg := p.Args
+	if len(arg) > 0 && arg[0].Op == bmv2json.OpExtern {
+		return c.externCall(p)
+	}
 	switch p.Op {
 	case "assign", "modify_field":
 		return c.assign(arg[0], arg[1])
@@ -168,6 +180,7 @@ func (c *compiler) primitive(p *bmv2json.Primitive) doFn {
 	case "log_msg":
 		return c.logMessage(p)
 	case "mark_to_drop", "drop":
+		c.onlyV1model(p)
 		std, port := &c.p.std, uint64(c.p.opts.DropPort)
 		return func(st *state) {
 			std.egressSpec.set(st, port)
@@ -199,13 +212,7 @@ func (c *compiler) primitive(p *bmv2json.Primitive) doFn {
 	case "execute_meter":
 		return c.executeMeter(p)
 	case "count":
-		idx, a := c.index(arg[1]), c.p.counters[arg[0].Counter.Index]
-		return func(st *state) {
-			if i := idx(st); i < uint64(len(a.cells)) {
-				a.cells[i].Packets++
-				a.cells[i].Bytes += uint64(st.inLen)
-			}
-		}
+		return countAt(c.p.counters[arg[0].Counter.Index], c.index(arg[1]))
 	case "register_read", "register_write":
 		return c.registerAccess(p)
 	case "add_to_field", "subtract_from_field", "add", "subtract", "bit_xor", "bit_or", "bit_and",
@@ -215,9 +222,20 @@ func (c *compiler) primitive(p *bmv2json.Primitive) doFn {
 	return c.request(p)
 }
 
+// countAt compiles counting a packet. An index beyond the array counts nothing.
+func countAt(a *counterArray, idx numFn) doFn {
+	return func(st *state) {
+		if i := idx(st); i < uint64(len(a.cells)) {
+			a.cells[i].Packets++
+			a.cells[i].Bytes += uint64(st.inLen)
+		}
+	}
+}
+
 // request compiles what is done with the packet only after the pipeline: clone, resubmit,
 // recirculate, digest. The last request of a kind counts.
 func (c *compiler) request(p *bmv2json.Primitive) doFn {
+	c.onlyV1model(p)
 	arg := p.Args
 	switch p.Op {
 	case "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress":
@@ -438,16 +456,19 @@ func (c *compiler) random(p *bmv2json.Primitive) doFn {
 	lo, hi := c.index(p.Args[1]), c.index(p.Args[2])
 	store := c.store64(p.Args[0])
 	return func(st *state) {
-		a, b := lo(st), hi(st)
-		if a > b {
-			return
+		if a, b := lo(st), hi(st); a <= b {
+			store(st, st.p.randomIn(a, b))
 		}
-		v := st.p.rand.Uint64()
-		if span := b - a + 1; span != 0 {
-			v, _ = bits.Mul64(v, span) // in [0, span)
-		}
-		store(st, a+v)
 	}
+}
+
+// randomIn is a number of [lo, hi].
+func (p *Pipeline) randomIn(lo, hi uint64) uint64 {
+	v := p.rand.Uint64()
+	if span := hi - lo + 1; span != 0 {
+		v, _ = bits.Mul64(v, span) // in [0, span)
+	}
+	return lo + v
 }
 
 // store64 compiles storing a number of 64 bits.

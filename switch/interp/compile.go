@@ -28,6 +28,8 @@ type compiler struct {
 	keyLanes int // lanes of the longest parser key
 	params   []paramAt
 	errs     map[string]uint64 // value of each error
+	// by ExternInstance.Index: the lane of scratch of an InternetChecksum
+	sums []int
 }
 
 // paramAt is where an action's parameter is in the lanes of a call.

@@ -1,5 +1,5 @@
 // Package interp runs a P4 program that p4c compiled for BMv2, in user space, on raw frames:
-// v1model as BMv2's simple_switch has it.
+// v1model as BMv2's simple_switch has it, and PSA as its psa_switch has it (psa.go).
 //
 // [New] compiles a [bmv2json.Program] into closures over a packet's state and gives a [Pipeline]:
 // the program and its state (tables, registers, counters, groups). [Pipeline.Process] takes one

@@ -73,6 +73,8 @@ type Pipeline struct {
 
 	// The program, compiled.
 	std        stdFields
+	psa        *psa  // nil: a v1model program
+	checksums  []int // of PSA: the lanes of scratch that hold the sums
 	parser     *parser
 	ingress    node
 	egress     node
@@ -170,10 +172,7 @@ func compile(prog *bmv2json.Program, opts Options) (p *Pipeline, err error) {
 // program compiles everything, what others refer to first.
 func (c *compiler) program() {
 	p, prog := c.p, c.prog
-	if len(prog.Externs) > 0 {
-		e := prog.Externs[0]
-		refuse(e.Path, "extern instance %q of type %q", e.Name, e.Type)
-	}
+	c.externs()
 	for _, t := range prog.HeaderTypes {
 		if t.VL >= 0 && t.Fields[t.VL].Offset%8 != 0 {
 			refuse(t.Path, "field %q of variable length, which does not start on a byte",
@@ -192,7 +191,11 @@ func (c *compiler) program() {
 		}
 	}
 	c.errors()
-	c.standardFields()
+	if prog.PSA() {
+		c.psaFields()
+	} else {
+		c.standardFields()
+	}
 	checkState(prog)
 	for _, r := range prog.Registers {
 		p.registers = append(p.registers, &registerArray{size: r.Size, width: r.Width,
@@ -296,7 +299,7 @@ func (c *compiler) flow() {
 		pl := c.prog.Pipeline(name)
 		if pl == nil {
 			refuse("pipelines",
-				"a program without a pipeline named %q (only v1model programs are run)", name)
+				"a program without a pipeline named %q (v1model and PSA programs are run)", name)
 		}
 		nodes := map[bmv2json.Node]node{}
 		for _, t := range pl.Tables {
@@ -382,18 +385,16 @@ func (c *compiler) link(t *table, at func(bmv2json.Node) node) {
 
 func (c *compiler) parserAndDeparser() {
 	p := c.p
+	if p.psa != nil {
+		c.psaParsersAndDeparsers()
+		return
+	}
 	if len(c.prog.Parsers) != 1 || len(c.prog.Deparsers) != 1 {
 		refuse("parsers", "%d parsers and %d deparsers (a v1model program has one of each)",
 			len(c.prog.Parsers), len(c.prog.Deparsers))
 	}
 	p.parser = c.parser(c.prog.Parsers[0])
-	d := c.prog.Deparsers[0]
-	for _, h := range d.Order {
-		p.deparser.order = append(p.deparser.order, h.Index)
-	}
-	for _, pr := range d.Primitives {
-		p.deparser.do = append(p.deparser.do, c.primitive(pr))
-	}
+	p.deparser = c.deparser(c.prog.Deparsers[0])
 	for _, s := range c.prog.Checksums {
 		k := c.checksum(s)
 		if s.Verify {
@@ -403,6 +404,16 @@ func (c *compiler) parserAndDeparser() {
 			p.deparser.update = append(p.deparser.update, k)
 		}
 	}
+}
+
+func (c *compiler) deparser(d *bmv2json.Deparser) (out deparser) {
+	for _, h := range d.Order {
+		out.order = append(out.order, h.Index)
+	}
+	for _, pr := range d.Primitives {
+		out.do = append(out.do, c.primitive(pr))
+	}
+	return out
 }
 
 // allocate makes room for the arrays.

@@ -73,10 +73,13 @@ func (p *Pipeline) process(b *Buffer, now time.Duration, port uint32,
 	st := p.get(now)
 	st.clear()
 	st.inPort, st.inLen, st.frame, st.length = port, len(frame), frame, len(frame)
+	if p.psa != nil {
+		p.psa.arrive(st, port, psaNormal)
+	}
 	p.std.ingressPort.set(st, uint64(port))
 	p.std.packetLength.set(st, uint64(len(frame)))
 	p.std.ingressTime.set(st, uint64(now/time.Microsecond))
-	p.receive(st)
+	p.receive(b, st)
 	sent, received := 0, 0
 	for {
 		switch {
@@ -85,7 +88,7 @@ func (p *Pipeline) process(b *Buffer, now time.Duration, port uint32,
 			p.send(b, p.queue[sent-1])
 		case received < len(p.input):
 			received++
-			p.receive(p.input[received-1])
+			p.receive(b, p.input[received-1])
 		default:
 			p.queue, p.input = p.queue[:0], p.input[:0]
 			return p.digests
@@ -144,9 +147,13 @@ func (p *Pipeline) parse(st *state) {
 }
 
 // receive takes a packet through parser and ingress and to where it goes next.
-func (p *Pipeline) receive(st *state) {
+func (p *Pipeline) receive(b *Buffer, st *state) {
 	if !p.allowed() {
 		p.put(st)
+		return
+	}
+	if p.psa != nil {
+		p.receivePSA(b, st)
 		return
 	}
 	length := st.length
@@ -297,6 +304,10 @@ func (p *Pipeline) sample(st *state) {
 func (p *Pipeline) send(b *Buffer, st *state) {
 	if !p.allowed() {
 		p.put(st)
+		return
+	}
+	if p.psa != nil {
+		p.sendPSA(b, st)
 		return
 	}
 	micros := uint64(st.now / time.Microsecond)

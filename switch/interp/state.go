@@ -60,6 +60,9 @@ func (st *state) clear() {
 	for _, h := range st.p.varbits {
 		st.vl[h] = st.vl[h][:0]
 	}
+	for _, at := range st.p.checksums {
+		st.scratch[at] = 0
+	}
 	st.length, st.truncate, st.exit, st.dropped = 0, noTruncation, false, false
 	st.clearRequests()
 	st.recirc = 0

@@ -34,7 +34,7 @@ func (c *compiler) standardFields() {
 		r := c.prog.FieldNamed(header, name)
 		switch {
 		case r.IsZero() && required:
-			refuse("headers", "a program without %s.%s (only v1model programs are run)", header,
+			refuse("headers", "a program without %s.%s (v1model and PSA programs are run)", header,
 				name)
 		case r.IsZero():
 			return stdField{}

@@ -30,6 +30,9 @@ func bind(info *p4cfg.P4Info, prog *bmv2json.Program) (*schema, error) {
 	if f := prog.FieldNamed("standard_metadata", "egress_port"); !f.IsZero() {
 		b.ports = f.Width()
 	}
+	if f := prog.FieldNamed("psa_egress_parser_input_metadata", "egress_port"); !f.IsZero() {
+		b.ports = f.Width()
+	}
 	b.bindActions()
 	b.bindProfiles()
 	b.bindDirectResources()

@@ -18,33 +18,39 @@ import (
 // or its testdata folder.
 const corpusVariable = "NETCRAQ_P4C_CORPUS"
 
-// compilerName is p4c's back end for BMv2's v1model.
-const compilerName = "p4c-bm2-ss"
+// p4c's back ends for BMv2's simple_switch and psa_switch.
+const (
+	compilerName    = "p4c-bm2-ss"
+	psaCompilerName = "p4c-bm2-psa"
+)
 
-// TestP4CCorpus compiles every v1model program of p4c's own tests that has an STF file and runs it.
-// What does not pass must be listed in testdata/p4c-known-failures.txt, and what is listed must not
-// pass.
+// TestP4CCorpus compiles every v1model and PSA program of p4c's own tests that has an STF file and
+// runs it. The tests should be those of the installed p4c's own version. What does not pass must be
+// listed in testdata/p4c-known-failures.txt, and what is listed must not pass.
 func TestP4CCorpus(t *testing.T) {
 	root := os.Getenv(corpusVariable)
 	if root == "" {
 		t.Skipf("%s is not set: it names a checkout of p4c, whose tests are then run",
 			corpusVariable)
 	}
-	compiler, err := exec.LookPath(compilerName)
-	if err != nil {
-		t.Skipf("no %s on PATH to compile p4c's tests with: %v", compilerName, err)
-	}
 	if _, err := os.Stat(filepath.Join(root, "testdata")); err == nil {
 		root = filepath.Join(root, "testdata")
 	}
 	known := knownFailures(t)
 	for _, c := range []struct {
-		dir  string
-		args []string
+		compiler, dir string
+		// what a program of the architecture includes; empty: all of them are of it
+		include string
+		args    []string
 	}{
-		{"p4_16_samples", nil},
-		{"p4_14_samples", []string{"--std", "p4-14"}},
+		{compilerName, "p4_16_samples", "v1model.p4", nil},
+		{compilerName, "p4_14_samples", "", []string{"--std", "p4-14"}},
+		{psaCompilerName, "p4_16_samples", "psa.p4", nil},
 	} {
+		compiler, err := exec.LookPath(c.compiler)
+		if err != nil {
+			t.Skipf("no %s on PATH to compile p4c's tests with: %v", c.compiler, err)
+		}
 		files, err := filepath.Glob(filepath.Join(root, c.dir, "*.stf"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s has no STF files in %s", root, c.dir)
@@ -52,7 +58,7 @@ func TestP4CCorpus(t *testing.T) {
 		for _, f := range files {
 			name := c.dir + "/" + strings.TrimSuffix(filepath.Base(f), ".stf")
 			program := strings.TrimSuffix(f, ".stf") + ".p4"
-			if !runsOnV1model(t, program, c.args != nil) {
+			if !includes(t, program, c.include) {
 				continue
 			}
 			reason, expected := known[name]
@@ -76,9 +82,8 @@ func TestP4CCorpus(t *testing.T) {
 	}
 }
 
-// runsOnV1model reports whether a program is for v1model: all of P4_14 is, of P4_16 what includes
-// it.
-func runsOnV1model(t *testing.T, program string, p414 bool) bool {
+// includes reports whether a program has an architecture's name in it.
+func includes(t *testing.T, program, architecture string) bool {
 	t.Helper()
 	text, err := os.ReadFile(program)
 	if os.IsNotExist(err) { // a few STF files are for programs elsewhere
@@ -87,7 +92,7 @@ func runsOnV1model(t *testing.T, program string, p414 bool) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p414 || bytes.Contains(text, []byte("v1model.p4"))
+	return bytes.Contains(text, []byte(architecture))
 }
 
 func runCorpusProgram(t *testing.T, compiler string, args []string, program, file string) error {

@@ -20,7 +20,10 @@ import (
 var update = flag.Bool("update", false,
 	"write the expectations of testdata/*.stf anew, from what the interp engine does")
 
-// programs are the project's own P4 programs under testdata.
+// psaProgram is the project's program for PSA.
+const psaProgram = "testdata/psa/psa"
+
+// programs are the project's own v1model programs under testdata.
 func programs(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.p4")
@@ -36,7 +39,7 @@ func programs(t *testing.T) []string {
 // TestPrograms runs the project's own STF files. With -update it writes the expectations anew;
 // TestAgainstBMv2 says whether they are right.
 func TestPrograms(t *testing.T) {
-	for _, p := range programs(t) {
+	for _, p := range append(programs(t), psaProgram) {
 		file := p + ".stf"
 		if _, err := os.Stat(file); os.IsNotExist(err) {
 			continue // driven by a Go test
@@ -112,15 +115,19 @@ func writeExpectations(t *testing.T, program, file string) {
 // TestCompiledPrograms compiles the programs again and compares what p4c writes with what is
 // committed, where p4c is installed.
 func TestCompiledPrograms(t *testing.T) {
-	compiler, err := exec.LookPath(compilerName)
-	if err != nil {
-		t.Skipf("no %s on PATH to compile testdata/*.p4 with: %v", compilerName, err)
-	}
-	for _, p := range programs(t) {
+	for _, p := range append(programs(t), psaProgram) {
 		t.Run(filepath.Base(p), func(t *testing.T) {
+			name, arch := compilerName, "v1model"
+			if p == psaProgram {
+				name, arch = psaCompilerName, "psa"
+			}
+			compiler, err := exec.LookPath(name)
+			if err != nil {
+				t.Skipf("no %s on PATH to compile %s.p4 with: %v", name, p, err)
+			}
 			out := filepath.Join(t.TempDir(), "program.json")
 			info := filepath.Join(t.TempDir(), "program.p4info.txtpb")
-			cmd := exec.Command(compiler, "--p4runtime-files", info, "-o", out,
+			cmd := exec.Command(compiler, "--arch", arch, "--p4runtime-files", info, "-o", out,
 				filepath.Base(p)+".p4")
 			cmd.Dir = filepath.Dir(p)
 			if msg, err := cmd.CombinedOutput(); err != nil {
@@ -132,12 +139,12 @@ func TestCompiledPrograms(t *testing.T) {
 			}
 			if got, want := normalised(t, out), normalised(t, p+".json"); got != want {
 				t.Errorf("%s.json is not what %s makes of %s.p4: run this test with -update", p,
-					compilerName, p)
+					name, p)
 			}
 			if got, want := read(t, info), read(t, p+".p4info.txtpb"); !bytes.Equal(got, want) {
 				t.Errorf(
 					"%s.p4info.txtpb is not what %s makes of %s.p4: run this test with -update", p,
-					compilerName, p)
+					name, p)
 			}
 		})
 	}
