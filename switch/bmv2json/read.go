@@ -394,8 +394,8 @@ func (e *ExternInstance) number(name string, limit int) int {
 	return int(a.Number.Int64())
 }
 
-// externArrays finds the arrays of counters and meters among the extern objects. p4c writes counters
-// that PSA counts by the packet twice: the array is the same.
+// externArrays finds the arrays of counters and meters among the extern objects. p4c writes PSA's
+// counters twice: the array is the same.
 func (r *reader) externArrays() {
 	for _, e := range r.p.Externs {
 		at := node{path: e.Path}
