@@ -31,6 +31,14 @@ const (
 	retryPeriod   = time.Second
 )
 
+// A candidate that etcd has not heard for unheardLimit gives the Lease up, and is no candidate for
+// restPeriod: the member of etcd that it asks may be dead or cut off while those of other agents
+// are well, and nobody leads as long as it has the Lease.
+const (
+	unheardLimit = 8 * time.Second
+	restPeriod   = 2 * leaseDuration
+)
+
 // Config is what the command line says of leading.
 type Config struct {
 	Etcd       server.Etcd
@@ -65,7 +73,10 @@ type Options struct {
 type Leader struct {
 	o Options
 
+	unheardLimit, restPeriod time.Duration
+
 	mu      sync.Mutex
+	heard   time.Time          // when etcd has answered the candidate, or taken it
 	holder  string             // who has the Lease
 	term    *Term              // nil: this agent does not lead
 	resign  context.CancelFunc // ends its candidacy; nil: it is no candidate
@@ -73,7 +84,9 @@ type Leader struct {
 }
 
 // New makes one, which does nothing until it is started.
-func New(o Options) *Leader { return &Leader{o: o} }
+func New(o Options) *Leader {
+	return &Leader{o: o, unheardLimit: unheardLimit, restPeriod: restPeriod}
+}
 
 // Start implements manager.Runnable: it campaigns until ctx ends.
 func (l *Leader) Start(ctx context.Context) error {
@@ -82,33 +95,97 @@ func (l *Leader) Start(ctx context.Context) error {
 		l.running.Wait()
 	}()
 	for ctx.Err() == nil {
-		var e *leaderelection.LeaderElector
-		var err error
-		e, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-			Lock: &resourcelock.LeaseLock{
-				LeaseMeta:  metav1.ObjectMeta{Namespace: l.o.Namespace, Name: LeaseName},
-				Client:     l.o.Leases,
-				LockConfig: resourcelock.ResourceLockConfig{Identity: l.o.Node},
-			},
-			LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
-			ReleaseOnCancel: true, Name: LeaseName,
-			Callbacks: leaderelection.LeaderCallbacks{
-				OnStartedLeading: func(context.Context) {},
-				OnStoppedLeading: func() {},
-				// These calls may overtake each other.
-				OnNewLeader: func(string) { l.campaign(ctx, e.GetLeader()) },
-			},
-		})
+		pause := retryPeriod
+		unheard, err := l.stand(ctx)
 		if err != nil {
-			return fmt.Errorf("the leader's Lease: %w", err)
+			return err
 		}
-		e.Run(ctx)
+		if unheard {
+			l.withdraw()
+			pause = l.restPeriod
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(retryPeriod):
+		case <-time.After(pause):
 		}
 	}
 	return nil
+}
+
+// stand is in the election for the Lease until it has lost it, ctx ends, or etcd does not hear it
+// though it has the Lease, which is free then.
+func (l *Leader) stand(ctx context.Context) (unheard bool, err error) {
+	standing, stop := context.WithCancel(ctx)
+	var e *leaderelection.LeaderElector
+	e, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: l.o.Namespace, Name: LeaseName},
+			Client:     l.o.Leases,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: l.o.Node},
+		},
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		ReleaseOnCancel: true, Name: LeaseName,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) {},
+			OnStoppedLeading: func() {},
+			// These calls may overtake each other.
+			OnNewLeader: func(string) { l.campaign(ctx, e.GetLeader()) },
+		},
+	})
+	if err != nil {
+		stop()
+		return false, fmt.Errorf("the leader's Lease: %w", err)
+	}
+	var watching sync.WaitGroup
+	watching.Go(func() { unheard = l.waitUnheard(standing, stop) })
+	e.Run(standing)
+	stop()
+	watching.Wait()
+	return unheard, nil
+}
+
+// waitUnheard ends with ctx, or stops it when etcd has not heard this agent for too long.
+func (l *Leader) waitUnheard(ctx context.Context, stop func()) bool {
+	ticks := time.NewTicker(retryPeriod / 2)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticks.C:
+		}
+		if silent, is := l.silent(); is && silent > l.unheardLimit {
+			l.o.Log.Warn("this node's etcd does not answer: another agent is to lead",
+				"silent", silent.Round(time.Second), "rest", l.restPeriod)
+			stop()
+			return true
+		}
+	}
+}
+
+// silent is for how long etcd has said nothing to this agent, if it is a candidate.
+func (l *Leader) silent() (time.Duration, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.heard), l.resign != nil && l.term == nil
+}
+
+// hears takes note that etcd has answered.
+func (l *Leader) hears() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.heard = time.Now()
+}
+
+// withdraw ends the candidacy.
+func (l *Leader) withdraw() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holder = ""
+	if l.resign != nil {
+		l.resign()
+		l.resign = nil
+	}
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable: this is the election.
@@ -127,7 +204,7 @@ func (l *Leader) campaign(ctx context.Context, holder string) {
 	switch mine := holder == l.o.Node && ctx.Err() == nil; {
 	case mine && l.resign == nil:
 		candidacy, resign := context.WithCancel(ctx)
-		l.resign = resign
+		l.resign, l.heard = resign, time.Now()
 		l.running.Go(func() { l.run(candidacy) })
 	case !mine && l.resign != nil:
 		l.resign()
@@ -141,6 +218,7 @@ func (l *Leader) run(ctx context.Context) {
 		Etcd:     &l.o.Etcd,
 		Identity: l.o.Identity,
 		StandBy: func(other etcdstore.Identity) {
+			l.hears()
 			l.o.Log.Info("another agent leads yet", "leader", other.Name)
 		},
 		Lead: l.once,
@@ -157,7 +235,10 @@ func (l *Leader) once(ctx context.Context, elected *server.Term) error {
 	defer t.close()
 	l.o.Log.Info("leading", "election id", fmt.Sprint(elected.Elected.ElectionID()))
 	l.setTerm(nil, t)
-	defer l.setTerm(t, nil)
+	defer func() {
+		l.hears() // until now it has
+		l.setTerm(t, nil)
+	}()
 	l.o.Began()
 	<-t.ctx.Done()
 	return context.Cause(t.ctx)

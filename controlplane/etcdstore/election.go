@@ -66,10 +66,15 @@ var errOver = errors.New("this controller no longer leads")
 // Campaign waits until this candidate leads. observe is told who leads meanwhile, each time that is
 // somebody else.
 func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term, error) {
-	session, err := concurrency.NewSession(c.Client, concurrency.WithTTL(ttlSeconds), concurrency.WithContext(
-		context.WithoutCancel(ctx)))
+	// Without a bound NewSession would wait for as long as etcd does not answer.
+	lease, err := c.Client.Grant(ctx, ttlSeconds)
 	if err != nil {
 		return nil, fmt.Errorf("etcd gives no lease for the election of a leader: %w", err)
+	}
+	session, err := concurrency.NewSession(c.Client, concurrency.WithTTL(ttlSeconds),
+		concurrency.WithLease(lease.ID), concurrency.WithContext(context.WithoutCancel(ctx)))
+	if err != nil {
+		return nil, fmt.Errorf("the lease for the election of a leader: %w", err)
 	}
 	value, err := json.Marshal(c.Identity)
 	if err != nil {
