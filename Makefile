@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build deb run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python images images-check chart test-chart test-jetstream test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive overload upgrades gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build deb run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python images images-check chart test-chart test-jetstream test-policies policy-suite test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive overload upgrades gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -149,6 +149,15 @@ test-computing: build ## the Go tests that compute
 test-jetstream: deps ## build the sidecar with NATS JetStream as a source of streams, a module of its own, into bin/, and test it
 	@cd nodeapi/jetstream && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] && $(if $(filter go,$(GO)),go,$(abspath $(GO))) vet ./... && \
 	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) build -o $(CURDIR)/bin/ ./cmd/... && $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -count 1 ./...
+
+test-policies: deps ## build netcraq-policies, a module of its own that has kube-network-policies, into bin/, and test it
+	@cd cni-plugin/policies && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] && $(if $(filter go,$(GO)),go,$(abspath $(GO))) vet ./... && \
+	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) build -o $(CURDIR)/bin/ ./netcraq-policies && \
+	  $(if $(filter go,$(GO)),go,$(abspath $(GO))) test ./...
+
+policy-suite: deps ## have Cyclonus, of which SIG Network's policy-assistant was made, try netcraq-policies in network namespaces, by IPv4 and by IPv6 (minutes)
+	@cd cni-plugin/policies && for family in 4 6; do \
+	  NETCRAQ_POLICY_SUITE=$$family $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -count 1 -timeout 3h -v -run '^TestSuite$$' ./netcraq-policies || exit 1; done
 
 test-pipelets: deps ## build the synchronizer of pipelets, a module of its own that has DuckDB, into bin/, and test it
 	@cd pipelets/synchronizer && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] && $(if $(filter go,$(GO)),go,$(abspath $(GO))) vet ./... && \

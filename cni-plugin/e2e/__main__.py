@@ -29,6 +29,7 @@ from e2e import (
     other_network,
     page,
     pipelets,
+    policies,
     quickstart,
     reach,
     security,
@@ -51,6 +52,7 @@ CHECKS: dict[str, Check | str] = {
     "system": acceptance.system,
     "network": acceptance.network,
     "families": reach.reach,
+    "policies": policies.policies,
     "security": security.security,
     "workload-without": "without",
     "chain": chain.forms,
@@ -114,7 +116,7 @@ BEHIND_GATEWAY = (
 """Those that need the gateway, or the chain, which needs the gateway to be of any use."""
 
 
-IN_EVERY_FAMILY = ("ready", "system", "families", "chain", "node-api", "placed", "power")
+IN_EVERY_FAMILY = ("ready", "system", "families", "policies", "chain", "node-api", "placed", "power")
 """Those that are made where there is IPv6. The others know IPv4 addresses."""
 
 

@@ -137,6 +137,10 @@ def own(folder: Path) -> Path:
         "./netcraq-pipelets",
     ]
     go(pipelets, settings.ROOT / "pipelets" / "synchronizer", CGO_ENABLED="1")
+    go(
+        ["build", "-ldflags", "-s -w", "-o", f"{folder}/", "./netcraq-policies"],
+        settings.ROOT / "cni-plugin" / "policies",
+    )
     return folder
 
 

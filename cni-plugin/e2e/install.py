@@ -24,7 +24,7 @@ apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [{{deploy}}]
 patches:
-  - target: {{{{kind: DaemonSet}}}}
+  - target: {{{{kind: DaemonSet, name: netcraq-agent.*}}}}
     patch: |
       - {{{{op: add, path: /spec/template/spec/containers/0/args/-, value: "--node-api-streams={STREAMS_MIB}"}}}}
 """

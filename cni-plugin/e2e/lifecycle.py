@@ -102,6 +102,8 @@ def _clean(node: Node) -> bool:
         for line in node.run("ip", "route", "show", "table", "all").splitlines()
         if "ncq" in line or "10.244." in line
     ]
+    tables = node.execute(["nft", "list", "tables"], check=False).stdout
+    left += [line for line in tables.splitlines() if "netcraq_policies" in line]
     left += [f"file {name}" for name in node.run("ls", "/etc/cni/net.d").split()]
     if left:
         raise NodeError(f"{node.name} keeps {left}")

@@ -58,11 +58,12 @@ def test_containerfiles(tmp_path):
         "bandwidth",
         "etcd-monitor",
         "netcraq-pipelets",
+        "netcraq-policies",
     )
     for name in names:
         (tmp_path / name).write_bytes(name.encode())
     found = {name: archive.from_containerfile(path, name, tmp_path) for name, path in containerfiles().items()}
-    assert set(found) == {"netcraq-agent", "etcd-monitor", "pipelets"}
+    assert set(found) == {"netcraq-agent", "netcraq-policies", "etcd-monitor", "pipelets"}
     assert found["etcd-monitor"].files == {"usr/local/bin/etcd-monitor": tmp_path / "etcd-monitor"}
     for one in found.values():
         assert one.entrypoint[0].lstrip("/") in one.files

@@ -244,6 +244,46 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestPolicies sets the values of what enforces NetworkPolicy.
+func TestPolicies(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("ab", 32)
+	of := func(values string) object {
+		t.Helper()
+		var v object
+		if err := yaml.Unmarshal([]byte(values), &v); err != nil {
+			t.Fatal(err)
+		}
+		objects, _, err := render(t, namespace, v)
+		if err != nil {
+			t.Fatalf("%s: %v", values, err)
+		}
+		pod, ok := dig(objects["DaemonSet "+namespace+"/"+policies], "spec", "template", "spec")
+		if ok {
+			return pod["containers"].([]any)[0].(object)
+		}
+		for name := range objects {
+			if strings.HasSuffix(name, policies) {
+				t.Errorf("%s: there is no DaemonSet, and %s", values, name)
+			}
+		}
+		return nil
+	}
+	for _, values := range []string{`policies: {enabled: false}`, `cni: {chained: true}`} {
+		if of(values) != nil {
+			t.Errorf("%s: policies are enforced", values)
+		}
+	}
+	if got := of(`policies: {failOpen: true}`)["args"]; !cmp.Equal(got, any([]any{"--interfaces=ncq", "--fail-open"})) {
+		t.Errorf("the arguments are %v", got)
+	}
+	if got := of(`policies: {image: {repository: registry.example/p, digest: "` + digest + `"}}`)["image"]; got != "registry.example/p@"+digest {
+		t.Errorf("the image is %v", got)
+	}
+	if got := of(`policies: {resources: {limits: {memory: 1Gi}}}`)["resources"].(object)["limits"]; !cmp.Equal(got, any(object{"memory": "1Gi"})) {
+		t.Errorf("the limits are %v", got)
+	}
+}
+
 func imageOf(pod object) any { return pod["containers"].([]any)[0].(object)["image"] }
 
 func hostPath(volume string) func(object) any {
@@ -290,6 +330,7 @@ func TestRefused(t *testing.T) {
 		`ports: {health: 70000}`:                       "health",
 		`cni: {version: "2"}`:                          "version",
 		`routes: over`:                                 "routes",
+		`policies: {failopen: true}`:                   "failopen",
 		`prometheus: 9090`:                             "prometheus",
 		`extraArgs: ["engine=interp"]`:                 "extraArgs",
 		`etcd: {key: pki/client.key}`:                  "key",

@@ -34,6 +34,14 @@ var fileOf = map[string]string{
 	"ValidatingAdmissionPolicy": "admission.yaml", "ValidatingAdmissionPolicyBinding": "admission.yaml",
 }
 
+// policies is the name of all that enforces NetworkPolicy, which is for who wants it: objects of a
+// file of their own, where withPolicies is true.
+const (
+	policies     = "netcraq-policies"
+	policiesFile = "templates/policies.yaml"
+	withPolicies = "and .Values.policies.enabled (not .Values.cni.chained)"
+)
+
 // build is what kustomize makes of a folder.
 func build(folder string) (resmap.ResMap, error) {
 	options := krusty.MakeDefaultOptions()
@@ -69,10 +77,16 @@ func generate(deploy string) (map[string]string, error) {
 			if f, ok := fileOf[kind]; ok {
 				name = "templates/" + f
 			}
+			if r.GetName() == policies {
+				name, text = policiesFile, "{{- if "+withPolicies+" }}\n---\n"+text+"{{- end }}\n"
+			}
 			if files[name] == "" {
 				files[name] = header
 			}
-			files[name] += "---\n" + text
+			if name != policiesFile {
+				text = "---\n" + text
+			}
+			files[name] += text
 		}
 	}
 	files[sums], err = sourceSums(deploy)
@@ -108,7 +122,7 @@ func sourceSums(deploy string) (string, error) {
 // template is an object in YAML, with directives of Helm's where values stand.
 func template(object map[string]any) (string, error) {
 	if object["kind"] == "DaemonSet" {
-		if err := agent(object); err != nil {
+		if err := errors.Join(agent(object), enforcer(object)); err != nil {
 			return "", err
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// This file says where in the agents' DaemonSets which value of the chart stands. A place that is
+// This file says where in the DaemonSets which value of the chart stands. A place that is
 // not found is an error: the manifests have changed, and this has to follow.
 
 // blocks are whole lines of templates, by their names. Without a value of the operator's they are
@@ -64,6 +64,10 @@ var blocks = map[string]string{
 - {{ . | quote }}
 {{- end }}
 `,
+	"policiesOptions": `{{- if .Values.policies.failOpen }}
+- --fail-open
+{{- end }}
+`,
 	"pullSecrets": `{{- with .Values.imagePullSecrets }}
 imagePullSecrets:
 {{- toYaml . | nindent 6 }}
@@ -77,34 +81,60 @@ var hostPaths = map[string]string{
 	"etcd-ca": ".Values.etcd.ca", "client-crt": ".Values.etcd.cert", "client-key": ".Values.etcd.key",
 }
 
-const image = `⟦=include "netcraq.image" .⟧`
+// image is a container's, of what the values have under a name.
+func image(values string) string {
+	return `⟦=include "netcraq.image" (dict "of" ` + values + `.image "version" .Chart.AppVersion)⟧`
+}
 
-// agent marks the places in a DaemonSet of agents; others are left alone.
-func agent(object map[string]any) error {
+// common marks what the DaemonSets have in common, and gives the template of pods and the container
+// of a name. Without one the DaemonSet is another's, and is left alone.
+func common(object map[string]any, name, values string) (pod, of map[string]any, err error) {
 	pod, ok := dig(object, "spec", "template", "spec")
 	if !ok {
-		return errors.New("it has no template of pods")
+		return nil, nil, errors.New("it has no template of pods")
 	}
 	containers, _ := pod["containers"].([]any)
-	var of map[string]any
 	for _, c := range containers {
-		if c, _ := c.(map[string]any); c["name"] == "agent" {
+		if c, _ := c.(map[string]any); c["name"] == name {
 			of = c
 		}
 	}
 	if of == nil {
-		return nil
+		return nil, nil, nil
 	}
-	of["image"], of["imagePullPolicy"] = image, "⟦=.Values.image.pullPolicy⟧"
-	if err := arguments(of); err != nil {
-		return err
-	}
+	of["image"], of["imagePullPolicy"] = image(values), "⟦=.Values.image.pullPolicy⟧"
 	pod["priorityClassName"] = "⟦=.Values.priorityClassName⟧"
 	pod["⟦pullSecrets⟧"] = ""
 	if _, ok := of["resources"]; !ok {
-		return errors.New("the agent has no resources")
+		return nil, nil, fmt.Errorf("the container %s has no resources", name)
 	}
-	of["resources"] = "⟦=toJson .Values.resources⟧"
+	of["resources"] = "⟦=toJson " + values + ".resources⟧"
+	return pod, of, nil
+}
+
+// enforcer marks the places in the DaemonSet of policies.
+func enforcer(object map[string]any) error {
+	_, of, err := common(object, "policies", ".Values.policies")
+	if err != nil || of == nil {
+		return err
+	}
+	args, _ := of["args"].([]any)
+	if len(args) == 0 {
+		return errors.New("netcraq-policies has no arguments")
+	}
+	of["args"] = append(args, "⟦policiesOptions⟧")
+	return nil
+}
+
+// agent marks the places in a DaemonSet of agents.
+func agent(object map[string]any) error {
+	pod, of, err := common(object, "agent", ".Values")
+	if err != nil || of == nil {
+		return err
+	}
+	if err := arguments(of); err != nil {
+		return err
+	}
 	if _, ok := pod["nodeSelector"]; ok {
 		pod["nodeSelector"] = "⟦=toJson .Values.controlPlane.nodeSelector⟧"
 	}

@@ -4,6 +4,7 @@
 //	testpod pause               wait, and take in processes that lost their parent
 //	testpod serve               answer each HTTP request on port 8080 with the pod's name and who asked
 //	testpod get URL...          ask each, once; exit code 1 if one does not answer with 200
+//	testpod reach URL...        ask all at once, each for a little, and print what they answer
 //	testpod talk URL SECONDS    ask again and again by one connection, and print how often, and the longest time without an answer
 //	testpod pour URL SECONDS    read as much as comes by one connection, and print bytes a second
 //	testpod dials URL SECONDS   ask again and again, by a connection each time, and print how often a second
@@ -46,6 +47,8 @@ func main() {
 		err = serve()
 	case "get":
 		err = get(args)
+	case "reach":
+		reach(args)
 	case "talk":
 		err = talk(args)
 	case "pour":
@@ -114,6 +117,27 @@ func serve() error {
 		}
 		fmt.Fprintf(w, "%s to %s", name, r.RemoteAddr)
 	}))
+}
+
+// reach is get for what may not answer at all: all URLs at once, each waited for a little.
+func reach(urls []string) {
+	client := http.Client{Timeout: patience / 4, Transport: &http.Transport{DisableKeepAlives: true}}
+	lines := make(chan string)
+	for _, url := range urls {
+		go func() {
+			answer, err := client.Get(url)
+			if err != nil {
+				lines <- fmt.Sprintf("%s: %v", url, err)
+				return
+			}
+			text, _ := io.ReadAll(answer.Body) // what there is of it
+			answer.Body.Close()
+			lines <- fmt.Sprintf("%s: %s", url, text)
+		}()
+	}
+	for range urls {
+		fmt.Println(<-lines)
+	}
 }
 
 func get(urls []string) error {

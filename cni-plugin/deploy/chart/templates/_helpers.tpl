@@ -1,8 +1,8 @@
-{{- /* The agents' image: by digest where one is given. */ -}}
+{{- /* The image of what has one among the values: by digest where that is given. */ -}}
 {{- define "netcraq.image" -}}
-{{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- if .of.digest -}}
+{{ .of.repository }}@{{ .of.digest }}
 {{- else -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .of.repository }}:{{ .of.tag | default .version }}
 {{- end -}}
 {{- end -}}

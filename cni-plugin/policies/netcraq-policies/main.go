@@ -1,0 +1,186 @@
+// Command netcraq-policies enforces NetworkPolicy on a node whose network is NetCRAQ's: it is SIG
+// Network's kube-network-policies (sigs.k8s.io/kube-network-policies), which judges the first
+// packet of each connection, with the kernel's rules (package queue) and the node's knowledge of
+// pods' addresses (package podaddresses) that it needs for what Kubernetes promises.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/kube-network-policies/pkg/networkpolicy"
+
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/policies/podaddresses"
+	"github.com/netcraq/netcraq/cni-plugin/policies/queue"
+)
+
+type options struct {
+	node       string
+	namespace  string
+	kubeconfig string
+	agent      string
+	metrics    string
+	queue      int
+	interfaces string
+	failOpen   bool
+	remove     bool
+}
+
+func main() {
+	o := options{}
+	cmd := &cobra.Command{
+		Use:   "netcraq-policies",
+		Short: "Enforce NetworkPolicy on a node",
+		Long: `netcraq-policies has the kernel ask it about the first packet of each connection from or to the
+node's pods (nfnetlink_queue), and lets pass what the cluster's NetworkPolicies allow. It runs in
+the node's network, with NET_ADMIN. Its rules in the kernel stay while it is replaced, and nothing
+that is new passes meanwhile; they go when its DaemonSet does.`,
+		Args: cobra.NoArgs, SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.remove {
+				return queue.Remove()
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return run(ctx, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "`NAME` of this node ($NODE_NAME)")
+	f.StringVar(&o.namespace, "namespace", os.Getenv("NAMESPACE"), "`NAME` of the namespace of this process's DaemonSet, by which it sees whether it is being removed; \"\": its rules go when it ends ($NAMESPACE)")
+	f.StringVar(&o.agent, "agent", agentapi.DefaultSocket, "`SOCKET` of the node's agent, which knows the addresses of pods that begin")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` that says where the API server is; without it the service account's is taken")
+	f.StringVar(&o.metrics, "metrics", "127.0.0.1:9562", "`ADDRESS` of /metrics; \"\": none")
+	f.IntVar(&o.queue, "queue", 98, "`NUMBER` of the kernel's queue")
+	f.StringVar(&o.interfaces, "interfaces", "ncq", "what the names of pods' interfaces begin with, `PREFIX`")
+	f.BoolVar(&o.failOpen, "fail-open", false, "let connections pass when this process does not run or does not keep up")
+	f.BoolVar(&o.remove, "remove", false, "remove the rules that a process has left, and end")
+	if err := cmd.ExecuteContext(context.Background()); err != nil {
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	if o.node == "" {
+		return errors.New("give this node's name: --node, or NODE_NAME in the environment")
+	}
+	if o.queue < 1 || o.queue > 65535 {
+		return fmt.Errorf("--queue takes a number from 1 to 65535, not %d", o.queue)
+	}
+	config, err := rest.InClusterConfig()
+	if o.kubeconfig != "" {
+		config, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	}
+	if err != nil {
+		return fmt.Errorf("where the API server is (--kubeconfig, or a service account): %w", err)
+	}
+	config.UserAgent = "netcraq-policies/" + o.node
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("the API server: %w", err)
+	}
+	return enforce(ctx, client, agentapi.NewClient(o.agent), o)
+}
+
+// enforce judges connections by what a client of the API server and the agent say, until ctx ends.
+// The rules in the kernel stay then, so that nothing passes unjudged while this process is
+// replaced, but where policies are no longer wanted.
+func enforce(ctx context.Context, client kubernetes.Interface, agent podaddresses.Lister, o options) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	pods, err := podaddresses.New(factory.Core().V1().Pods(), o.node, agent)
+	if err != nil {
+		return fmt.Errorf("the index of pods: %w", err)
+	}
+	controller, err := networkpolicy.NewController(client, factory.Networking().V1().NetworkPolicies(),
+		factory.Core().V1().Namespaces(), pods, nil, nil, nil, nil,
+		networkpolicy.Config{FailOpen: o.failOpen, QueueID: o.queue, NodeName: o.node, NRIdisabled: true})
+	if err != nil {
+		return fmt.Errorf("kube-network-policies: %w", err)
+	}
+	if o.metrics != "" {
+		mux := http.NewServeMux()
+		mux.Handle("/metrics", promhttp.Handler())
+		server := &http.Server{Addr: o.metrics, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		context.AfterFunc(ctx, func() { server.Close() })
+		go func() {
+			if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+				cancel(fmt.Errorf("serving metrics: %w", err))
+			}
+		}()
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- controller.Run(ctx) }()
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	if ctx.Err() == nil {
+		by, err := queue.Apply(uint16(o.queue), o.interfaces, o.failOpen)
+		if err != nil {
+			return err
+		}
+		klog.InfoS("policies are enforced", "queue", o.queue, "by", by)
+	}
+	select {
+	case err = <-ended:
+		if err == nil && ctx.Err() == nil {
+			err = errors.New("kube-network-policies has ended")
+		}
+	case <-ctx.Done():
+		err = <-ended
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return errors.Join(cause, err)
+	}
+	gone, why := removed(client, o.namespace)
+	switch {
+	case why != nil:
+		klog.ErrorS(why, "the rules stay: where policies are being removed, netcraq-policies --remove takes them away")
+	case gone:
+		err = errors.Join(err, queue.Remove())
+		klog.InfoS("policies are no longer enforced")
+	}
+	return err
+}
+
+// The label of this command's DaemonSet.
+const label = "app.kubernetes.io/name=netcraq-policies"
+
+// removed says whether the DaemonSet of a process that is told to end is gone or going. Where its
+// own account or rights are gone, all of it is. Outside of a cluster there is none.
+func removed(client kubernetes.Interface, namespace string) (bool, error) {
+	if namespace == "" {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	sets, err := client.AppsV1().DaemonSets(namespace).List(ctx, metav1.ListOptions{LabelSelector: label})
+	switch {
+	case apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("whether this DaemonSet is being removed: %w", err)
+	}
+	for _, s := range sets.Items {
+		if s.DeletionTimestamp == nil {
+			return false, nil
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,178 @@
+// Package podaddresses tells kube-network-policies which pod has an address, better than the API
+// server alone can. Kubernetes promises that policies hold for a pod before its first process runs,
+// and the API server learns a pod's addresses seconds after that. The node's agent knows them at
+// once, as it has made the interfaces.
+package podaddresses
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+)
+
+const (
+	// pendingIndex has the node's pods that the API server knows no address of, under pendingValue.
+	pendingIndex = "netcraqPending"
+	pendingValue = "here"
+
+	// soon is how old the agent's list may be while pods of the node begin: less than it takes from
+	// the end of ADD to a container's first process.
+	soon = 20 * time.Millisecond
+	// later is how old it may be otherwise, for sandboxes that are made anew under other addresses.
+	later = time.Second
+	// patience bounds a question to the agent: connections wait meanwhile.
+	patience = 200 * time.Millisecond
+	// between is how often a failure is told.
+	between = time.Minute
+)
+
+// errNobody has the library take an address for one of no pod. Told of none by an empty list, it
+// asks its NRI plugin, without looking whether it has one.
+var errNobody = errors.New("no pod has this address")
+
+// Lister lists what is attached on a node: an agent's client.
+type Lister interface {
+	Attachments(ctx context.Context) ([]agentapi.Record, error)
+}
+
+// Informer is an informer of pods that is asked by address, and asks the agent, too.
+type Informer struct {
+	coreinformers.PodInformer
+	index *indexer
+}
+
+// New makes one for a node. It has to be called before the informer is started.
+func New(pods coreinformers.PodInformer, node string, agent Lister) (*Informer, error) {
+	err := pods.Informer().AddIndexers(cache.Indexers{pendingIndex: func(object any) ([]string, error) {
+		pod, ok := object.(*corev1.Pod)
+		if !ok || pod.Spec.NodeName != node || pod.Spec.HostNetwork || ended(pod) || len(pod.Status.PodIPs) > 0 {
+			return nil, nil
+		}
+		return []string{pendingValue}, nil
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return &Informer{pods, &indexer{Indexer: pods.Informer().GetIndexer(), agent: agent}}, nil
+}
+
+// Informer is the one that is shared, with the index of this package.
+func (i *Informer) Informer() cache.SharedIndexInformer {
+	return sharedInformer{i.PodInformer.Informer(), i.index}
+}
+
+type sharedInformer struct {
+	cache.SharedIndexInformer
+	index *indexer
+}
+
+func (i sharedInformer) GetIndexer() cache.Indexer { return i.index }
+
+type indexer struct {
+	cache.Indexer
+	agent Lister
+
+	mu    sync.Mutex
+	local map[netip.Addr]string // namespace/name of the pods that the agent has attached
+	asked time.Time
+	told  time.Time
+}
+
+// ended is true of a pod whose processes have ended for good. Its status keeps its addresses, which
+// another pod may have by now.
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// ByIndex gives the pods that have an address: the library has one index, of addresses.
+func (x *indexer) ByIndex(name, address string) ([]any, error) {
+	if name == pendingIndex {
+		return x.Indexer.ByIndex(name, address)
+	}
+	pending, err := x.Indexer.ByIndex(pendingIndex, pendingValue)
+	if err != nil {
+		return nil, err
+	}
+	if len(pending) > 0 {
+		if pod := x.attached(address, soon); pod != nil {
+			return []any{pod}, nil
+		}
+	}
+	found, err := x.Indexer.ByIndex(name, address)
+	if err != nil {
+		return nil, err
+	}
+	var live []any
+	for _, object := range found {
+		if pod, ok := object.(*corev1.Pod); ok && !ended(pod) {
+			live = append(live, pod)
+		}
+	}
+	if len(live) > 0 {
+		return live, nil
+	}
+	if pod := x.attached(address, later); pod != nil {
+		return []any{pod}, nil
+	}
+	return nil, errNobody
+}
+
+// attached is the pod that the node's agent has given an address, or nil. What the agent has said
+// counts until it is of an age.
+func (x *indexer) attached(address string, age time.Duration) *corev1.Pod {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return nil
+	}
+	x.mu.Lock()
+	if now := time.Now(); now.Sub(x.asked) >= age {
+		x.ask(now)
+	}
+	key, ok := x.local[ip.Unmap()]
+	x.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	object, ok, err := x.GetByKey(key)
+	if err != nil || !ok {
+		return nil
+	}
+	pod, ok := object.(*corev1.Pod)
+	if !ok || ended(pod) {
+		return nil
+	}
+	return pod
+}
+
+// ask has the agent say anew what is attached. Where it does not, what it has said before counts.
+func (x *indexer) ask(now time.Time) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	records, err := x.agent.Attachments(ctx)
+	x.asked = time.Now()
+	if err != nil {
+		if now.Sub(x.told) > between {
+			klog.ErrorS(err, "pods that begin are known when the API server knows their addresses, and not before")
+			x.told = now
+		}
+		return
+	}
+	x.local = make(map[netip.Addr]string, 2*len(records))
+	for _, r := range records {
+		if r.Pod.Name == "" {
+			continue
+		}
+		for _, a := range r.Addresses {
+			x.local[a.Prefix.Addr().Unmap()] = r.Pod.Namespace + "/" + r.Pod.Name
+		}
+	}
+}

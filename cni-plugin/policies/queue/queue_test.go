@@ -1,0 +1,188 @@
+package queue
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/florianl/go-nfqueue"
+	"github.com/vishvananda/netns"
+)
+
+const (
+	number  = 98
+	allowed = 80
+	denied  = 81
+)
+
+func sh(t *testing.T, line string) {
+	t.Helper()
+	if out, err := exec.Command("sh", "-ec", line).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", line, err, out)
+	}
+}
+
+// in runs f on a thread in a network namespace.
+func in(t *testing.T, space string, f func() error) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		h, err := netns.GetFromName(space)
+		if err == nil {
+			defer h.Close()
+			err = netns.Set(h)
+		}
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// judge has connections to the port that is allowed pass, and no others, until the function that it
+// gives is called.
+func judge(t *testing.T, space string) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var nf *nfqueue.Nfqueue
+	if err := in(t, space, func() (err error) {
+		nf, err = nfqueue.Open(&nfqueue.Config{NfQueue: number, MaxPacketLen: 128, MaxQueueLen: 128,
+			Copymode: nfqueue.NfQnlCopyPacket, WriteTimeout: 100 * time.Millisecond})
+		if err != nil {
+			return err
+		}
+		return nf.RegisterWithErrorFunc(ctx, func(a nfqueue.Attribute) int {
+			transport := (*a.Payload)[20:]
+			if (*a.Payload)[0]>>4 == 6 {
+				transport = (*a.Payload)[40:]
+			}
+			verdict := nfqueue.NfDrop
+			if binary.BigEndian.Uint16(transport[2:]) == allowed {
+				verdict = nfqueue.NfAccept
+			}
+			_ = nf.SetVerdict(*a.PacketID, verdict)
+			return 0
+		}, func(error) int { return 0 })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return func() { cancel(); nf.Close() }
+}
+
+// TestApply: what pods of a node say to each other is judged, in both families; what nobody judges
+// does not pass, and what is between the node's own interfaces is nobody's business.
+func TestApply(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("skipped: needs root, for network namespaces")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("skipped: needs ip (iproute2)")
+	}
+	prefix := fmt.Sprintf("ncqtest-%d-", os.Getpid())
+	node, other := prefix+"policies", prefix+"outside"
+	spaces := []string{node, prefix + "a", prefix + "b", other}
+	for i, s := range spaces {
+		sh(t, "ip netns add "+s+"; ip -n "+s+" link set lo up")
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", s).Run() })
+		if i == 0 {
+			sh(t, "ip netns exec "+s+" sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding'")
+			continue
+		}
+		name := fmt.Sprintf("ncq%d", i)
+		if s == other {
+			name = "out"
+		}
+		sh(t, fmt.Sprintf(`ip -n %[1]s link add %[2]s type veth peer name eth0 netns %[3]s
+			ip -n %[1]s addr add 10.%[4]d.0.1/24 dev %[2]s; ip -n %[1]s addr add fd00:%[4]d::1/64 dev %[2]s nodad; ip -n %[1]s link set %[2]s up
+			ip -n %[3]s addr add 10.%[4]d.0.2/24 dev eth0; ip -n %[3]s addr add fd00:%[4]d::2/64 dev eth0 nodad; ip -n %[3]s link set eth0 up
+			ip -n %[3]s route add default via 10.%[4]d.0.1; ip -n %[3]s route add default via fd00:%[4]d::1`, node, name, s, i))
+	}
+	passes := func(from, to, address string, port int, patience time.Duration) bool {
+		t.Helper()
+		var l net.Listener
+		if err := in(t, to, func() (err error) {
+			l, err = net.Listen("tcp", fmt.Sprintf(":%d", port))
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		return in(t, from, func() error {
+			c, err := net.DialTimeout("tcp", net.JoinHostPort(address, fmt.Sprint(port)), patience)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		}) == nil
+	}
+	const long, short = 10 * time.Second, 300 * time.Millisecond
+	b := []string{"10.2.0.2", "fd00:2::2"}
+	for _, address := range b {
+		if !passes(spaces[1], spaces[2], address, denied, long) {
+			t.Fatalf("without rules %s is not reached: the test means nothing", address)
+		}
+	}
+	by := ""
+	apply := func(failOpen bool) {
+		t.Helper()
+		if err := in(t, node, func() (err error) { by, err = Apply(number, "ncq", failOpen); return err }); err != nil {
+			if strings.Contains(err.Error(), "no such file") {
+				t.Skipf("skipped: the kernel has neither kind of queue: %v", err)
+			}
+			t.Fatal(err)
+		}
+	}
+	apply(false)
+	for _, address := range b {
+		if passes(spaces[1], spaces[2], address, allowed, short) {
+			t.Errorf("%s is reached, and nobody judges", address)
+		}
+	}
+	if !passes(node, other, "10.3.0.2", denied, long) {
+		t.Error("the node does not reach what is outside of it")
+	}
+	if !passes(node, spaces[2], "10.2.0.2", denied, long) {
+		t.Error("the node, root there, does not reach its pods: no probe of kubelet's does")
+	}
+	end := judge(t, node)
+	for _, address := range b {
+		if !passes(spaces[1], spaces[2], address, allowed, long) ||
+			passes(spaces[1], spaces[2], address, denied, short) {
+			t.Errorf("%s: it is not as is judged", address)
+		}
+	}
+	for i, address := range []string{"10.3.0.2", "fd00:3::2"} { // to and from outside of the node
+		if !passes(spaces[1], other, address, allowed, long) || passes(spaces[1], other, address, denied, short) {
+			t.Errorf("%s: it is not as is judged", address)
+		}
+		if !passes(other, spaces[2], b[i], allowed, long) || passes(other, spaces[2], b[i], denied, short) {
+			t.Errorf("%s from outside: it is not as is judged", b[i])
+		}
+	}
+	end()
+	apply(true)
+	if !passes(spaces[1], spaces[2], b[0], denied, long) {
+		t.Error("nobody judges, and nothing passes, with failOpen")
+	}
+	for range 2 { // the second time of nothing
+		if err := in(t, node, Remove); err != nil {
+			t.Error(err)
+		}
+	}
+	if !passes(spaces[1], spaces[2], b[1], denied, long) {
+		t.Error("the rules are removed, and nothing passes")
+	}
+	if _, err := Apply(number, "", false); err == nil {
+		t.Error("the rules are for all interfaces")
+	}
+	t.Logf("packets are queued by %s here", by)
+}
