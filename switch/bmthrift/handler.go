@@ -29,6 +29,7 @@ type handler struct {
 	mc      *multicast
 
 	learner *learner // nil: nobody is notified
+	aged    uint64   // the notifications of idle entries
 }
 
 func newHandler(dev target.Device, state State, opts Options, log *slog.Logger) *handler {
@@ -37,6 +38,7 @@ func newHandler(dev target.Device, state State, opts Options, log *slog.Logger) 
 	if opts.Publisher != nil {
 		h.learner = &learner{device: opts.DeviceID, to: opts.Publisher}
 		state.OnDigest(h.learner.digest)
+		state.OnIdle(h.idle)
 	}
 	state.OnReplication(func(p target.Pipeline) {
 		if h.prog == p.Program() {

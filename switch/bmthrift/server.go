@@ -56,6 +56,13 @@ type State interface {
 	// OnDigest sets who gets the digests of the running program, besides P4Runtime. f does not
 	// block.
 	OnDigest(f func(*bmv2json.Program, target.Digest))
+	// SetIdleTimeout and IdleTimeout are of an entry of a pipeline that Write or Read has given,
+	// and OnIdle sets who is told of entries of the running one that have become idle.
+	SetIdleTimeout(p target.Pipeline, table string, e *target.TableEntry,
+		timeout time.Duration) error
+	IdleTimeout(p target.Pipeline, table string,
+		e *target.TableEntry) (timeout, since time.Duration, err error)
+	OnIdle(f func(target.Pipeline, []target.IdleEntry))
 }
 
 // Options configure a Server.

@@ -3,7 +3,9 @@ package bmthrift
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
 	"github.com/netcraq/netcraq/switch/bmv2json"
@@ -78,10 +80,22 @@ func actionOf(e *target.TableEntry) *standard.ActionEntry {
 }
 
 // describe is an entry of t as the protocol has it.
-func describe(t *bmv2json.Table, hs *handles, e *target.TableEntry) *standard.Entry {
-	return &standard.Entry{MatchKey: keyOfEntry(t, e), Options: optionsOf(t, e),
+func (h *handler) describe(p target.Pipeline, t *bmv2json.Table, hs *handles,
+	e *target.TableEntry) *standard.Entry {
+	out := &standard.Entry{MatchKey: keyOfEntry(t, e), Options: optionsOf(t, e),
 		EntryHandle: hs.handleAt(hs.byKey[keyOf(e)]), ActionEntry: actionOf(e)}
+	if !t.SupportTimeout {
+		return out
+	}
+	if timeout, since, err := h.state.IdleTimeout(p, t.Name, e); err == nil {
+		out.Life = &standard.EntryLife{TimeoutMs: milliseconds(timeout),
+			TimeSinceHitMs: milliseconds(since)}
+	}
+	return out
 }
+
+// milliseconds is a duration as the protocol has it.
+func milliseconds(d time.Duration) int32 { return int32(min(d.Milliseconds(), math.MaxInt32)) }
 
 // BmMtGetEntries implements the call of that name.
 func (h *handler) BmMtGetEntries(_ context.Context, cxt int32, table string) ([]*standard.Entry,
@@ -93,7 +107,7 @@ func (h *handler) BmMtGetEntries(_ context.Context, cxt int32, table string) ([]
 			return err
 		}
 		for i := range all {
-			out = append(out, describe(t, hs, &all[i]))
+			out = append(out, h.describe(p, t, hs, &all[i]))
 		}
 		slices.SortFunc(out, func(a, b *standard.Entry) int {
 			return int(a.EntryHandle&indexMask) - int(b.EntryHandle&indexMask)
@@ -115,18 +129,18 @@ func (h *handler) BmMtGetEntry(_ context.Context, cxt int32, table string,
 		if code != 0 {
 			return tableError(code, "table %s has no entry with handle %d", table, handle)
 		}
-		out = h.named(t, hs, all, keyOf(&hs.slots[i].entry))
+		out = h.named(p, t, hs, all, keyOf(&hs.slots[i].entry))
 		return nil
 	})
 	return out, h.refused("bm_mt_get_entry", err)
 }
 
 // named describes the entry with a key; nil where there is none.
-func (h *handler) named(t *bmv2json.Table, hs *handles, all []target.TableEntry,
+func (h *handler) named(p target.Pipeline, t *bmv2json.Table, hs *handles, all []target.TableEntry,
 	key string) *standard.Entry {
 	for i := range all {
 		if keyOf(&all[i]) == key {
-			return describe(t, hs, &all[i])
+			return h.describe(p, t, hs, &all[i])
 		}
 	}
 	return nil
@@ -154,7 +168,7 @@ func (h *handler) BmMtGetEntryFromKey(_ context.Context, cxt int32, table string
 		if err != nil {
 			return err
 		}
-		if out = h.named(t, hs, all, keyOf(e)); out == nil {
+		if out = h.named(p, t, hs, all, keyOf(e)); out == nil {
 			return tableError(standard.TableCode_BAD_MATCH_KEY, "table %s has no such entry", table)
 		}
 		return nil
@@ -344,15 +358,24 @@ func (h *handler) BmMtIndirectDeleteEntry(_ context.Context, cxt int32, table st
 	return h.remove("bm_mt_indirect_delete_entry", cxt, table, handle, false)
 }
 
-// BmMtSetEntryTTL implements the call of that name.
+// BmMtSetEntryTTL implements the call of that name. 0 ms are no timeout.
 func (h *handler) BmMtSetEntryTTL(_ context.Context, cxt int32, table string,
-	handle standard.Handle, _ int32) error {
+	handle standard.Handle, ms int32) error {
 	return h.refused("bm_mt_set_entry_ttl", h.write(cxt, func(p target.Pipeline) error {
-		if _, _, _, err := h.entry(p, table, handle); err != nil {
+		t, hs, i, err := h.entry(p, table, handle)
+		if err != nil {
 			return err
 		}
-		return tableError(standard.TableCode_AGEING_DISABLED,
-			"idle timeouts are not implemented by this switch; asked for in table %s", table)
+		if !t.SupportTimeout {
+			return tableError(standard.TableCode_AGEING_DISABLED,
+				"the program gives table %s no support_timeout", table)
+		}
+		err = h.state.SetIdleTimeout(p, table, &hs.slots[i].entry,
+			time.Duration(ms)*time.Millisecond)
+		if errors.Is(err, target.ErrUnsupported) {
+			return tableError(standard.TableCode_AGEING_DISABLED, "table %s: %v", table, err)
+		}
+		return tableFailure(err, standard.TableCode_INVALID_HANDLE, standard.TableCode_ERROR)
 	}))
 }
 

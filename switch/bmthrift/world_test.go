@@ -29,6 +29,7 @@ const program = "../p4rt/testdata/entities"
 
 // world is a switch with both of its servers, on loopback.
 type world struct {
+	files   string // of the program, without their ends
 	json    []byte
 	info    *p4cfg.P4Info
 	server  *p4rt.Server
@@ -40,18 +41,18 @@ type world struct {
 
 func newWorld(t *testing.T, change ...func(*world)) *world {
 	t.Helper()
-	w := &world{info: &p4cfg.P4Info{}}
+	w := &world{info: &p4cfg.P4Info{}, files: program}
 	for _, f := range change {
 		f(w)
 	}
-	text, err := os.ReadFile(program + ".p4info.txtpb")
+	text, err := os.ReadFile(w.files + ".p4info.txtpb")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := prototext.Unmarshal(text, w.info); err != nil {
 		t.Fatal(err)
 	}
-	if w.json, err = os.ReadFile(program + ".json"); err != nil {
+	if w.json, err = os.ReadFile(w.files + ".json"); err != nil {
 		t.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)

@@ -342,6 +342,7 @@ func (t *table) delete(e *target.TableEntry) error {
 		return err
 	}
 	delete(t.byMatch, have.id())
+	delete(t.p.ages, have)
 	t.p.dp.Lock()
 	defer t.p.dp.Unlock()
 	have.retain(-1)

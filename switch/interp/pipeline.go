@@ -101,6 +101,7 @@ type Pipeline struct {
 	valueSets []*valueSet
 	groups    map[uint32][]target.Replica
 	sessions  map[uint32]target.CloneSession
+	ages      map[*entry]*table // the entries that have idle timeouts, under cp
 	rand      *rand.PCG
 
 	// Packets under way.
@@ -156,6 +157,7 @@ func compile(prog *bmv2json.Program, opts Options) (p *Pipeline, err error) {
 		prog: prog, opts: opts, lay: newLayout(prog), fieldList: map[int][]laneRun{},
 		learn: map[int][]wideFn{}, stacks: len(prog.Stacks) + len(prog.UnionStacks),
 		groups: map[uint32][]target.Replica{}, sessions: map[uint32]target.CloneSession{},
+		ages: map[*entry]*table{},
 		rand: rand.NewPCG(opts.Seed, opts.Seed),
 	}
 	c := &compiler{prog: prog, p: p, lay: p.lay}

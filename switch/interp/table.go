@@ -133,6 +133,7 @@ type entry struct {
 
 	counter target.CounterData
 	meter   *meter
+	age     ageing
 }
 
 // table is a compiled table and its entries.
@@ -151,6 +152,7 @@ type table struct {
 	seq     uint64
 
 	counters  bool
+	ages      bool // entries may have idle timeouts
 	meter     *bmv2json.Meter
 	meterLane int
 	meterMask uint64
@@ -219,7 +221,7 @@ func (c *compiler) packKeys(t *table) {
 
 func (c *compiler) table(src *bmv2json.Table) *table {
 	t := &table{src: src, p: c.p, byMatch: map[string]*entry{}, counters: src.WithCounters,
-		hitMiss: src.HitMiss}
+		ages: src.SupportTimeout, hitMiss: src.HitMiss}
 	c.packKeys(t)
 	switch {
 	case len(t.keys) == 0:
@@ -264,6 +266,9 @@ func (t *table) exec(st *state) node {
 	if t.counters {
 		e.counter.Packets++
 		e.counter.Bytes += uint64(st.inLen)
+	}
+	if t.ages {
+		e.age.touch(st.now)
 	}
 	do := e.do
 	if do == nil {

@@ -20,6 +20,7 @@ import (
 // runs it, and what the server keeps beside the pipeline.
 type config struct {
 	*schema
+	server *Server
 	pipe   target.Pipeline
 	pushed *p4v1.ForwardingPipelineConfig // as it came, to be returned so
 
@@ -36,7 +37,7 @@ type config struct {
 func (s *Server) newConfig(sch *schema, pipe target.Pipeline,
 	pushed *p4v1.ForwardingPipelineConfig) (*config, error) {
 	c := &config{
-		schema: sch, pipe: pipe, pushed: pushed,
+		schema: sch, server: s, pipe: pipe, pushed: pushed,
 		entries: map[*table]map[string]*entryState{}, defaults: map[*table]*defaultState{},
 		profileStates: map[uint32]*profileState{},
 		multicast:     map[uint32]*p4v1.MulticastGroupEntry{},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
@@ -163,6 +164,41 @@ func (l *Local) OnReplication(f func(target.Pipeline)) {
 // OnDigest sets who gets the digests of the running program, besides P4Runtime's controllers. f
 // does not block.
 func (l *Local) OnDigest(f func(*bmv2json.Program, target.Digest)) { l.s.onDigest.Store(&f) }
+
+// OnIdle sets who is told of entries of the running pipeline that no packet has hit for their idle
+// timeout, besides P4Runtime's controllers. f may read the pipeline's entries.
+func (l *Local) OnIdle(f func(target.Pipeline, []target.IdleEntry)) {
+	l.s.state.Lock()
+	defer l.s.state.Unlock()
+	l.s.onIdle = f
+}
+
+// SetIdleTimeout sets the idle timeout of an entry of p, a pipeline that Write has given. The error
+// wraps ErrUnsupported where the engine, or the table, has none.
+func (l *Local) SetIdleTimeout(p target.Pipeline, table string, e *target.TableEntry,
+	timeout time.Duration) error {
+	a := agerOf(p)
+	if a == nil {
+		return errNoTimeouts
+	}
+	if err := a.SetIdleTimeout(table, e, timeout, l.s.dev.Now()); err != nil {
+		return err
+	}
+	if timeout > 0 {
+		l.s.sweepSoon()
+	}
+	return nil
+}
+
+// IdleTimeout returns an entry's timeout, and for how long no packet has hit it.
+func (l *Local) IdleTimeout(p target.Pipeline, table string,
+	e *target.TableEntry) (timeout, since time.Duration, err error) {
+	a := agerOf(p)
+	if a == nil {
+		return 0, 0, errNoTimeouts
+	}
+	return a.IdleTimeout(table, e, l.s.dev.Now())
+}
 
 // toldOfReplication tells others of an update, if it was one of the packet replication engine.
 func (s *Server) toldOfReplication(c *config, updates []*p4v1.Update) {

@@ -52,6 +52,8 @@ type Server struct {
 	loaded        target.Pipeline // prepared and not yet swapped in; nil for none
 	loadedSource  []byte
 	onReplication func(target.Pipeline)
+	onIdle        func(target.Pipeline, []target.IdleEntry)
+	sweeping      atomic.Bool // a look at idle timeouts is to come
 	onDigest      atomic.Pointer[func(*bmv2json.Program, target.Digest)]
 	program       atomic.Pointer[bmv2json.Program] // that runs
 

@@ -2,8 +2,8 @@ package p4rt
 
 import (
 	"bytes"
+	"errors"
 
-	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 
@@ -67,8 +67,11 @@ func (c *config) writeTableEntry(typ p4v1.Update_Type, te *p4v1.TableEntry) erro
 		return invalid("is_const is the server's to set")
 	}
 	if typ != p4v1.Update_DELETE {
-		if err := t.checkIdle(te); err != nil {
+		if err := c.checkIdle(t, te); err != nil {
 			return err
+		}
+		if te.TimeSinceLastHit != nil {
+			return invalid("time_since_last_hit is the server's to tell")
 		}
 		if err := c.checkDirect(t, te); err != nil {
 			return err
@@ -101,21 +104,6 @@ func (c *config) writeTableEntry(typ p4v1.Update_Type, te *p4v1.TableEntry) erro
 	default:
 		return c.deleteEntry(t, e)
 	}
-}
-
-// checkIdle refuses idle timeouts (section 9.1.8).
-func (t *table) checkIdle(te *p4v1.TableEntry) error {
-	if te.IdleTimeoutNs == 0 && te.TimeSinceLastHit == nil {
-		return nil
-	}
-	if te.IsDefaultAction {
-		return invalid("the default entry has no idle timeout")
-	}
-	if t.info.IdleTimeoutBehavior == p4cfg.Table_NO_TIMEOUT {
-		return invalid("table %s does not support idle timeouts", t.name)
-	}
-	return fail(codes.Unimplemented,
-		"idle timeouts (idle_timeout_ns, time_since_last_hit) are not implemented by this target; asked for in table %s", t.name)
 }
 
 // checkDirect refuses direct resources that the table does not have.
@@ -157,7 +145,11 @@ func (c *config) insertEntry(t *table, te *p4v1.TableEntry, e *target.TableEntry
 		c.dropOneShot(t, shot)
 		return err
 	}
-	if err := c.setDirect(t, te, e, false); err != nil {
+	err = c.setDirect(t, te, e, false)
+	if err == nil {
+		err = c.setIdle(t, te, e)
+	}
+	if err != nil {
 		_ = c.pipe.DeleteEntry(t.name, e)
 		c.dropOneShot(t, shot)
 		return err
@@ -178,7 +170,7 @@ func (c *config) modifyEntry(t *table, te *p4v1.TableEntry, e *target.TableEntry
 		return fail(codes.PermissionDenied, "this entry of table %s is constant", t.name)
 	}
 	if te.Action == nil { // the direct resources and metadata alone
-		if err := c.setDirect(t, te, e, true); err != nil {
+		if err := errors.Join(c.setDirect(t, te, e, true), c.setIdle(t, te, e)); err != nil {
 			return err
 		}
 		old.controllerMetadata, old.metadata = metadataOf(te), te.Metadata
@@ -197,7 +189,7 @@ func (c *config) modifyEntry(t *table, te *p4v1.TableEntry, e *target.TableEntry
 	c.refer(t, e, shot, 1)
 	c.entries[t][k] = &entryState{spec: e, controllerMetadata: metadataOf(te),
 		metadata: te.Metadata, oneShot: shot}
-	return c.setDirect(t, te, e, true)
+	return errors.Join(c.setDirect(t, te, e, true), c.setIdle(t, te, e))
 }
 
 func (c *config) deleteEntry(t *table, e *target.TableEntry) error {
@@ -320,7 +312,7 @@ func (c *config) readTableEntries(q *p4v1.TableEntry, emit func(*p4v1.Entity)) e
 	if err != nil {
 		return err
 	}
-	if err := t.checkIdle(q); err != nil {
+	if err := c.checkIdle(t, q); err != nil {
 		return err
 	}
 	if q.MeterCounterData != nil && t.meter != nil {
@@ -372,6 +364,9 @@ func (c *config) readTable(t *table, q *p4v1.TableEntry, emit func(*p4v1.Entity)
 			continue
 		}
 		if err := c.readDirect(t, q, e, out); err != nil {
+			return err
+		}
+		if err := c.readIdle(t, q, e, out); err != nil {
 			return err
 		}
 		emit(&p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: out}})
