@@ -3,6 +3,7 @@ package p4src
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -24,6 +25,21 @@ import (
 func TestScenarios(t *testing.T) {
 	eachScenario(t, func(t *testing.T, file string) {
 		s := &scenario{open: func(t *testing.T, profile int) device { return newInterpreter(t, profile, nil) }}
+		s.run(t, file)
+	})
+}
+
+// TestScenariosPSA runs the same scenarios on the PSA program: its transcripts are the same.
+func TestScenariosPSA(t *testing.T) {
+	eachScenario(t, func(t *testing.T, file string) {
+		s := &scenario{open: func(t *testing.T, profile int) device {
+			name := fmt.Sprintf("compiled/netcraq_psa-%d", profile)
+			text, err := os.ReadFile(name + ".json")
+			check(t, err)
+			p4info, err := os.ReadFile(name + ".p4info.txtpb")
+			check(t, err)
+			return interpreterOf(t, text, p4info)
+		}}
 		s.run(t, file)
 	})
 }
@@ -117,6 +133,11 @@ func newInterpreter(t *testing.T, profile int, change func([]byte) []byte) *inte
 	if change != nil {
 		text = change(text)
 	}
+	return interpreterOf(t, text, p4info)
+}
+
+func interpreterOf(t *testing.T, text, p4info []byte) *interpreter {
+	t.Helper()
 	var message configv1.P4Info
 	check(t, prototext.Unmarshal(p4info, &message))
 	info, err := p4rt.NewInfo(&message)

@@ -4,7 +4,8 @@
  * Read netcraq.p4 first; only what PSA does otherwise is said here.
  *
  * PSA parses a packet again at egress and keeps no metadata across the traffic manager; the bridge
- * header carries the ingress port, which packet-in tells.
+ * header carries the ingress port, which packet-in tells. The metadata of the shared controls is a
+ * header in the user metadata, because p4c keeps that (arch_psa.p4); it is ingress' alone.
  */
 #include "include/arch_psa.p4"
 #include "include/headers.p4"
@@ -12,20 +13,17 @@
 #include "include/egress.p4"
 
 struct empty_t {}
+header options_t { bit<16> sum; }
+struct user_metadata_t {
+    metadata_t shared;
+    options_t  options;
+}
 
-parser PacketIngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+parser PacketIngressParser(packet_in packet, out headers_t hdr, inout user_metadata_t user_meta,
                            in psa_ingress_parser_input_metadata_t istd,
                            in empty_t resubmit_meta, in empty_t recirculate_meta) {
     InternetChecksum() ipv4_checksum;
     state start {
-        meta = { 0, 0, false, trust_t.HOST, 0, false, 0, 0, false, false, false, 0, 0, 0, false, false, 0,
-                 { false, role_t.NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0 },
-                 false, false, false, 0, kv_op_t.READ_REPLY, chain_op_t.NONE, false, false,
-                 { false, false, false, false, false, false, false, 0 },
-                 { 0, 0, false, false, false, false, false },
-                 { false, false, 0 },
-                 { verdict_t.PASS, 0, 0 },
-                 { false, false, 0, 0 } };
         transition select((PortIdUint_t)istd.ingress_port) {
             CPU_PORT: parse_packet_out;
             default: parse_ethernet;
@@ -39,46 +37,67 @@ parser PacketIngressParser(packet_in packet, out headers_t hdr, inout metadata_t
 #undef PARSER_VERIFY_IPV4
 #define PARSER_VERIFY_IPV4(IPV4)
 
-control NetcraqIngress(inout headers_t hdr, inout metadata_t meta, in psa_ingress_input_metadata_t istd,
+/* What IPv4's options add to its checksum, which ingress has kept right where there are options: the
+ * deparser, in which p4c takes no condition, adds it to that of the fields. */
+#undef PARSER_SUM_IPV4
+#define PARSER_SUM_IPV4(IPV4) \
+        ipv4_checksum.clear(); \
+        ipv4_checksum.add({ IPV4.version, IPV4.ihl, IPV4.tos, IPV4.total_length, IPV4.identification, IPV4.flags, \
+                            IPV4.fragment_offset, IPV4.ttl, IPV4.protocol, IPV4.checksum, IPV4.src, IPV4.dst }); \
+        user_meta.options.sum = ipv4_checksum.get();
+
+control NetcraqIngress(inout headers_t hdr, inout user_metadata_t user_meta, in psa_ingress_input_metadata_t istd,
                        inout psa_ingress_output_metadata_t ostd) {
     Pipeline() pipeline;
     apply {
-        meta.ingress_port = (bit<9>)(PortIdUint_t)istd.ingress_port;
-        meta.now = (TimestampUint_t)istd.ingress_timestamp;
-        meta.checksum_error = istd.parser_error == error.BadIPv4Checksum;
-        pipeline.apply(hdr, meta);
+        user_meta.shared.setValid();
+        user_meta.shared = { 0, 0, false, trust_t.HOST, 0, false, 0, 0, false, false, false, 0, 0, 0, false, false, 0,
+                             { false, role_t.NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0 },
+                             false, false, false, 0, kv_op_t.READ_REPLY, chain_op_t.NONE, false, false,
+                             { false, false, false, false, false, false, false, 0 },
+                             { 0, 0, false, false, false, false, false },
+                             { false, false, 0 },
+                             { verdict_t.PASS, 0, 0 },
+                             { false, false, 0, 0 }, 0 };
+        user_meta.shared.ingress_port = (bit<9>)(PortIdUint_t)istd.ingress_port;
+        user_meta.shared.now = (TimestampUint_t)istd.ingress_timestamp;
+        user_meta.shared.checksum_error = istd.parser_error == error.BadIPv4Checksum;
+        pipeline.apply(hdr, user_meta.shared);
         hdr.bridge.setValid();
-        hdr.bridge.ingress_port = meta.ingress_port;
+        hdr.bridge.ingress_port = user_meta.shared.ingress_port;
         hdr.bridge.padding = 0;
-        if (meta.forwarding.drop) {
+        if (user_meta.shared.forwarding.drop) {
             ingress_drop(ostd);
-        } else if (meta.forwarding.multicast_group != 0) {
-            multicast(ostd, (MulticastGroup_t)(MulticastGroupUint_t)meta.forwarding.multicast_group);
+        } else if (user_meta.shared.forwarding.multicast_group != 0) {
+            multicast(ostd, (MulticastGroup_t)(MulticastGroupUint_t)user_meta.shared.forwarding.multicast_group);
         } else {
-            send_to_port(ostd, (PortId_t)(PortIdUint_t)meta.forwarding.egress_port);
+            send_to_port(ostd, (PortId_t)(PortIdUint_t)user_meta.shared.forwarding.egress_port);
         }
     }
 }
 
 control PacketIngressDeparser(packet_out packet, out empty_t clone_i2e_meta, out empty_t resubmit_meta,
-                              out empty_t normal_meta, inout headers_t hdr, in metadata_t meta,
+                              out empty_t normal_meta, inout headers_t hdr, in user_metadata_t user_meta,
                               in psa_ingress_output_metadata_t istd) {
     apply {
         packet.emit(hdr);
     }
 }
 
-parser PacketEgressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+parser PacketEgressParser(packet_in packet, out headers_t hdr, inout user_metadata_t user_meta,
                           in psa_egress_parser_input_metadata_t istd,
                           in empty_t normal_meta, in empty_t clone_i2e_meta, in empty_t clone_e2e_meta) {
+    InternetChecksum() ipv4_checksum;
     state start {
+        user_meta.options.setValid();
+        user_meta.options.sum = 0;
         packet.extract(hdr.bridge);
         transition parse_ethernet;
     }
 #include "include/parser_states.p4"
 }
 
-control NetcraqEgress(inout headers_t hdr, inout metadata_t meta, in psa_egress_input_metadata_t istd,
+control NetcraqEgress(inout headers_t hdr, inout user_metadata_t user_meta, in psa_egress_input_metadata_t istd,
                       inout psa_egress_output_metadata_t ostd) {
     EgressReplication() egress_replication;
     apply {
@@ -86,6 +105,9 @@ control NetcraqEgress(inout headers_t hdr, inout metadata_t meta, in psa_egress_
         egress_replication.apply(hdr, (bit<16>)(EgressInstanceUint_t)istd.instance,
                                  (bit<9>)(PortIdUint_t)istd.egress_port, hdr.bridge.ingress_port, drop);
         hdr.bridge.setInvalid();
+        if (hdr.ipv4.ihl == 5) {
+            user_meta.options.sum = 0;
+        }
         if (drop) {
             egress_drop(ostd);
         }
@@ -93,14 +115,14 @@ control NetcraqEgress(inout headers_t hdr, inout metadata_t meta, in psa_egress_
 }
 
 control PacketEgressDeparser(packet_out packet, out empty_t clone_e2e_meta, out empty_t recirculate_meta,
-                             inout headers_t hdr, in metadata_t meta, in psa_egress_output_metadata_t istd,
+                             inout headers_t hdr, in user_metadata_t user_meta, in psa_egress_output_metadata_t istd,
                              in psa_egress_deparser_input_metadata_t edstd) {
     InternetChecksum() checksum;
     apply {
         checksum.clear();
         checksum.add({ hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
                        hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src,
-                       hdr.ipv4.dst });
+                       hdr.ipv4.dst, user_meta.options.sum });
         hdr.ipv4.checksum = checksum.get();
         packet.emit(hdr);
     }

@@ -21,7 +21,13 @@ error { BadIPv4Checksum }
         ipv4_checksum.add({ IPV4.version, IPV4.ihl, IPV4.tos, IPV4.total_length, IPV4.identification, IPV4.flags, \
                             IPV4.fragment_offset, IPV4.ttl, IPV4.protocol, IPV4.src, IPV4.dst }); \
         verify(ipv4_checksum.get() == IPV4.checksum, error.BadIPv4Checksum);
+#define PARSER_SUM_IPV4(IPV4)
 #define CPU_PORT 510
+/* p4c 1.2.4's PSA back end makes the whole field the key of a table where the key is a slice of it. It
+ * leaves fields of user metadata out of what it writes, and keeps headers. */
+#define CHAIN_OF(KEY) (bit<8>)(KEY >> 24)
+#define METADATA header
+#define METADATA_PADDING bit<5> padding;
 #define NETCRAQ_PSA
 
 #endif

@@ -17,6 +17,11 @@
     { bit<2> colour = 0; METER.execute_meter<bit<2>>((bit<32>)INDEX, colour); EXCEEDED = colour == 2; }
 /* v1model verifies checksums in a control of its own. */
 #define PARSER_VERIFY_IPV4(IPV4)
+#define PARSER_SUM_IPV4(IPV4)
 #define CPU_PORT 510
+/* The chain that a key belongs to, as the key of a table. */
+#define CHAIN_OF(KEY) KEY[31:24]
+#define METADATA struct
+#define METADATA_PADDING
 
 #endif

@@ -281,7 +281,7 @@ struct chain_t {
     bit<16>     reply_group;
 }
 
-struct metadata_t {
+METADATA metadata_t {
     bit<9>       ingress_port;
     bit<64>      now;             // this switch's clock, microseconds
     bool         checksum_error;  // of the IPv4 header
@@ -312,7 +312,7 @@ struct metadata_t {
     version_t    version;
     object_t     object;
     decision_t   decision;
-    forwarding_t forwarding;
+    forwarding_t forwarding; METADATA_PADDING
 }
 
 #endif

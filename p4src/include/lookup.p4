@@ -71,7 +71,7 @@ control Lookup(in headers_t hdr, inout metadata_t meta) {
     @id(0x02872F65)
     table chain_config {
         key = {
-            hdr.netcraq.KEY_ID[31:24]: exact @id(1) @name("chain");
+            CHAIN_OF(hdr.netcraq.KEY_ID): exact @id(1) @name("chain");
         }
         actions = {
             set_chain;

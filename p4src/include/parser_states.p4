@@ -22,7 +22,7 @@
         }
     }
     state parse_ipv4 {
-        packet.extract(hdr.ipv4);
+        packet.extract(hdr.ipv4); PARSER_SUM_IPV4(hdr.ipv4)
         transition select(hdr.ipv4.version, hdr.ipv4.ihl) {
             (4, 5): parse_plain_ipv4;
             default: accept;

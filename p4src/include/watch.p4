@@ -36,7 +36,7 @@ control Watch(in headers_t hdr, inout metadata_t meta) {
     @id(0x026F40A3)
     table watched_chain {
         key = {
-            hdr.netcraq.KEY_ID[31:24]: exact @id(1) @name("chain");
+            CHAIN_OF(hdr.netcraq.KEY_ID): exact @id(1) @name("chain");
         }
         actions = {
             watch_groups;
