@@ -44,17 +44,28 @@ func TestEnginesAgree(t *testing.T) {
 func agree(t *testing.T, hook ebpf.Hook, role string, profile int, r *rand.Rand, frames int) {
 	k := newKernel(t, profile, hook)
 	in := newInterpreter(t, profile, nil)
-	for _, d := range []device{k, in} {
-		s := &scenario{open: func(*testing.T, int) device { return d }, profile: wire.Profile(profile)}
-		s.device = d
-		for _, line := range fuzzConfiguration(role) {
-			if err := s.command(t, nil, line); err != nil {
-				t.Fatalf("%s: %v", line, err)
+	configure := func() {
+		for _, d := range []device{k, in} {
+			s := &scenario{open: func(*testing.T, int) device { return d }, profile: wire.Profile(profile)}
+			s.device = d
+			for _, line := range fuzzConfiguration(role) {
+				if err := s.command(t, nil, line); err != nil {
+					t.Fatalf("%s: %v", line, err)
+				}
 			}
 		}
 	}
+	configure()
 	came := 0
 	for n := range frames {
+		switch n {
+		case frames / 8: // a program made for what its tables hold, and by its paths
+			if check(t, ebpf.Specialise(k.device)); !ebpf.ByPaths(k.device) {
+				t.Fatal("the program was not made by its paths")
+			}
+		case 7 * frames / 8: // whose tables have the same again, which it does not know
+			configure()
+		}
 		port, frame := randomInput(r, wire.Profile(profile))
 		want, err := in.send(port, bytes.Clone(frame))
 		check(t, err)

@@ -37,6 +37,18 @@ func Specialise(dev target.Device) error {
 	return d.specialise(true)
 }
 
+// ByPaths reports whether the program was made anew by its paths, and not refused as that: for
+// tests.
+func ByPaths(dev target.Device) bool {
+	d, ok := dev.(*device)
+	if !ok {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.pipeline != nil && d.pipeline.Maps.Paths
+}
+
 // Step is a part of a program on the way of one packet.
 type Step struct {
 	Name string
@@ -47,7 +59,8 @@ type Step struct {
 // ProfileOf measures the committed program on the way of a frame, as [Benchmark] does, with n runs
 // for each node of its control flow that the frame comes by: it is ended there. Steps are in the
 // order in which the frame comes by them; the last one is the whole program. That ends cost a
-// little themselves, so steps of a nanosecond or two say nothing.
+// little themselves, so steps of a nanosecond or two say nothing. The program is the one before
+// paths are found (compile/paths.go), in which each node is there once.
 func ProfileOf(dev target.Device, xdp bool, number uint32, frame []byte, n int) (steps []Step,
 	err error) {
 	err = measured(dev, xdp, number, frame, func(m *measurement) error {
@@ -130,7 +143,7 @@ func (m *measurement) program(profile *compile.Profile) (*ebpf.Program, error) {
 	f := m.maps
 	f.Profile = profile
 	if profile != nil {
-		f.Replay = 0
+		f.Replay, f.Paths = 0, false
 	}
 	insns, err := compile.Translate(m.p.Plan, m.hook, f, m.p.Settings)
 	if err != nil {
@@ -163,7 +176,7 @@ type mark struct {
 func (m *measurement) trace() ([]mark, error) {
 	all := &compile.Profile{}
 	f := m.maps
-	f.Profile = all
+	f.Profile, f.Paths = all, false
 	if _, err := compile.Translate(m.p.Plan, m.hook, f, m.p.Settings); err != nil {
 		return nil, err
 	}

@@ -26,13 +26,20 @@ func TestSTF(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			t.Run(hook.String()+"/"+filepath.Base(file),
-				func(t *testing.T) { runSTF(t, hook, file, text) })
+			for _, paths := range []bool{false, true} {
+				name := hook.String() + "/" + filepath.Base(file)
+				if paths {
+					name += "/paths"
+				}
+				t.Run(name, func(t *testing.T) { runSTF(t, hook, file, text, paths) })
+			}
 		}
 	}
 }
 
-func runSTF(t *testing.T, hook Hook, file string, text []byte) {
+// runSTF gives the frames of a file to a program: as it is loaded, or, with paths, made anew for
+// what tables hold and by its paths.
+func runSTF(t *testing.T, hook Hook, file string, text []byte, paths bool) {
 	f, err := stf.Parse(file, text)
 	check(t, err)
 	var ports []uint32
@@ -42,7 +49,7 @@ func runSTF(t *testing.T, hook Hook, file string, text []byte) {
 		}
 	}
 	c := newCables(t, ports)
-	d, err := newDevice(Options{Hook: hook})
+	d, err := newDevice(Options{Hook: hook, general: true})
 	check(t, err)
 	defer d.Close()
 	err = d.Commit(readProgram(t, file))
@@ -61,6 +68,9 @@ func runSTF(t *testing.T, hook Hook, file string, text []byte) {
 		Process: func(now time.Duration, port uint32, frame []byte) []stf.Packet {
 			// the file's clock may go ahead; the kernel's does not
 			time.Sleep(now - time.Since(begun))
+			if paths {
+				check(t, d.specialise(true))
+			}
 			if _, err := unix.Write(c.sockets[port], frame); err != nil {
 				t.Fatalf("sending %x by port %d: %v", frame, port, err)
 			}

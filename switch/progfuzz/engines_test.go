@@ -188,7 +188,12 @@ type kernel struct {
 	title   string
 	hook    ebpf.Hook
 	learned []target.Digest
+	frames  int // since the program was loaded
 }
+
+// madeAnew is how many frames a program gets before it is made anew for what its tables hold, and
+// by its paths.
+const madeAnew = 20
 
 func newKernel(t testing.TB, hook ebpf.Hook, cpu bool) *kernel {
 	k := &kernel{cables: newCables(t), title: "kernel-" + hook.String(), hook: hook}
@@ -216,7 +221,7 @@ func newKernel(t testing.TB, hook ebpf.Hook, cpu bool) *kernel {
 
 func (k *kernel) name() string              { return k.title }
 func (k *kernel) ordered() bool             { return k.hook == ebpf.HookTC }
-func (k *kernel) load(c *compiled) error    { return k.device.Commit(c.prog) }
+func (k *kernel) load(c *compiled) error    { k.frames = 0; return k.device.Commit(c.prog) }
 func (k *kernel) pipeline() target.Pipeline { return k.device.Pipeline() }
 func (k *kernel) unload() {
 	_, _ = k.take(0, 5*time.Millisecond)
@@ -232,6 +237,11 @@ func (k *kernel) digests() []target.Digest {
 }
 
 func (k *kernel) exchange(port uint32, frame []byte, expect int) ([]stf.Packet, error) {
+	if k.frames++; k.frames == madeAnew {
+		if err := ebpf.Specialise(k.device); err != nil {
+			return nil, fmt.Errorf("making the program anew: %w", err)
+		}
+	}
 	send := k.send
 	if port == CPUPort {
 		send = func(_ uint32, frame []byte) error { return k.device.PacketOut(frame) }

@@ -54,7 +54,7 @@ func (t *translator) checksumApplies(k *bmv2json.Checksum) *ir.Condition {
 	if k.Target.IsValidity() || k.Target.Field.VL || k.Target.Width() > 64 {
 		ir.Refuse(k.Path, "a checksum kept in %s", k.Target)
 	}
-	c := ir.Compare(ir.CmpNe, ir.LoadPHV(t.Layout.Validity(k.Target.Header), 1, 1), ir.Const(0),
+	c := ir.Compare(ir.CmpNe, t.Valid(k.Target.Header), ir.Const(0),
 		false)
 	if k.Target.Header.Metadata {
 		c = ir.Always

@@ -48,6 +48,15 @@ func (t *translator) readClock() {
 	t.Bind(known)
 }
 
+// readTimeFor makes the packet's time known where it is a key of a table.
+func (t *translator) readTimeFor(tp *TablePlan) {
+	if t.lateClock && slices.ContainsFunc(tp.Source.Keys, func(k bmv2json.Key) bool {
+		return k.Field == t.std.ingressTime
+	}) {
+		t.readClock()
+	}
+}
+
 // asksTime reports whether an expression reads ingress_global_timestamp.
 func (t *translator) asksTime(e *bmv2json.Expr) (asks bool) {
 	walk(e, func(x *bmv2json.Expr) {

@@ -126,6 +126,10 @@ func (t *translator) runPipeline(name string) {
 	if p == nil {
 		return
 	}
+	if t.steps != nil && name == "ingress" {
+		t.emitSteps(name, t.steps)
+		return
+	}
 	order := nodes(p)
 	t.pipeline = &pipelineState{end: name + ".exit", inside: map[bmv2json.Node]bool{}}
 	if !t.Unlocked {

@@ -84,7 +84,7 @@ func (t *translator) startPacket(reinjects bool, drop string) {
 	}
 
 	// A packet starts with no header valid and all metadata 0.
-	t.Zero(code.PHV, t.Layout.Next&^7, t.Layout.Headers-t.Layout.Next&^7)
+	t.zeroMetadata()
 	t.Zero(code.PHV, phvHit, 8)
 	t.Store(code.PHV, phvLength, asm.R4, 4)
 	t.setStandard(t.std.packetLength, asm.R4)

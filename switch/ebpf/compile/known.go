@@ -32,7 +32,12 @@ const MostKnown = 64
 type Known struct {
 	Version uint32  // the table's number when it held that
 	Ranges  []Range // in order, without gaps, from 0 on
+	// its entries' parameters, by the entry's word, whose low 16 bits name the action
+	Entries map[uint64]KnownEntry
 }
+
+// KnownEntry is what an entry gives its action.
+type KnownEntry struct{ Params [][]byte }
 
 // Range is the keys from From on, until the next range, and their word; 0: there is no entry.
 type Range struct {
@@ -118,6 +123,10 @@ func (t *translator) knownRange(ranges []Range, narrow bool, found, miss string)
 	if len(ranges) == 1 {
 		if ranges[0].Word == 0 {
 			t.Jump(miss)
+			return
+		}
+		if to, ok := t.constants[ranges[0].Word]; ok {
+			t.Jump(to)
 			return
 		}
 		t.LoadConstant(code.Entry, ranges[0].Word)

@@ -216,14 +216,14 @@ func (t *TablePlan) planKeys() {
 func (t *translator) keyValue(k *bmv2json.Key, i int) *ir.Value {
 	var v *ir.Value
 	if k.Field.IsValidity() {
-		v = ir.LoadPHV(t.Layout.Validity(k.Field.Header), 1, 1)
+		v = t.Valid(k.Field.Header)
 	} else {
 		p := t.Layout.Field(k.Field)
 		p.Signed = false
 		v = t.WordOfPlace(p, i)
 		if !k.Field.Header.Metadata {
-			v = ir.Select(ir.Compare(ir.CmpNe, ir.LoadPHV(t.Layout.Validity(k.Field.Header), 1, 1),
-				ir.Const(0), false), v, ir.Const(0))
+			valid := ir.Compare(ir.CmpNe, t.Valid(k.Field.Header), ir.Const(0), false)
+			v = ir.Select(valid, v, ir.Const(0))
 		}
 	}
 	if k.Mask != nil {
@@ -232,17 +232,18 @@ func (t *translator) keyValue(k *bmv2json.Key, i int) *ir.Value {
 	return v
 }
 
+// constantDefault reports whether the default entry is the one that stands in the program.
+func (t *TablePlan) constantDefault() bool {
+	d := t.Source.Default
+	return d != nil && (d.ConstEntry || d.ConstAction && len(d.Action.Params) == 0)
+}
+
 // applyTable emits a table: lookup, action, and where to go on.
 func (t *translator) applyTable(tp *TablePlan, next func(bmv2json.Node)) {
 	src := tp.Source
 	miss, run := t.NewLabel("miss"), t.NewLabel("run")
-	if t.lateClock && slices.ContainsFunc(src.Keys, func(k bmv2json.Key) bool {
-		return k.Field == t.std.ingressTime
-	}) {
-		t.readClock()
-	}
-	constDefault := src.Default != nil && (src.Default.ConstEntry || src.Default.ConstAction &&
-		len(src.Default.Action.Params) == 0)
+	t.readTimeFor(tp)
+	constDefault := tp.constantDefault()
 	if tp.Kind != lookupNone {
 		t.Where = src.Path
 		t.lookup(tp, miss)

@@ -25,7 +25,9 @@ type Maps struct {
 
 	Lookups map[int]int // by Table.Index: hash tables and tries
 	// by Table.Index: what tables hold, where comparisons are to take the place of a map
-	Known   map[int]Known
+	Known map[int]Known
+	// Paths has ingress written by what is known where packets come along (paths.go).
+	Paths   bool
 	Digests int // the ring for digests, where the program sends any
 	// Tap, where it is not 0, is the ring to which each frame is copied as it comes and as it goes.
 	Tap int
@@ -62,6 +64,10 @@ type translator struct {
 	maps      Maps
 	functions []*code.Function
 	pipeline  *pipelineState
+	steps     []*step   // ingress, where its paths have been found
+	live      *fieldSet // what ingress reads before it sets it; nil: all
+	// where a table's entries lead whose parameters are constants, by their words
+	constants map[uint64]string
 	branches  bool // the statement is a branch in front of whose comparisons the clock may be read
 }
 
@@ -83,6 +89,9 @@ func newTranslator(p *Plan, h Hook, f Maps, s Settings) *translator {
 func Translate(p *Plan, h Hook, f Maps, s Settings) (insns asm.Instructions, err error) {
 	defer ir.Catch(&err)
 	t := newTranslator(p, h, f, s)
+	if f.Paths {
+		t.function("paths", func() { t.steps, t.live = t.findPaths("ingress") })
+	}
 	main := t.function("ingress", t.entry)
 	egress := t.function("egress", t.egress)
 	all := []*code.Function{main, egress}

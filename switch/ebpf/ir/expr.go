@@ -45,7 +45,7 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 	case bmv2json.OpField, bmv2json.OpStackField, bmv2json.OpAccessField,
 		bmv2json.OpUnionStackField:
 		if e.Op == bmv2json.OpField && e.Field.IsValidity() {
-			return LoadPHV(w.phv.Validity(e.Field.Header), 1, 1)
+			return w.Valid(e.Field.Header)
 		}
 		places, index := w.places(e)
 		if index != nil {
@@ -61,6 +61,7 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 			Refuse(e.Path, "the size of a %s", e.Right.Op)
 		}
 		_, next := w.StackElements(e.Right)
+		w.read(EveryField)
 		n := LoadPHV(next, 1, 8)
 		if e.Op == bmv2json.OpStackSize {
 			return n
@@ -241,9 +242,12 @@ func (w *Writer) WordOfPlace(p Place, i int) *Value {
 	n := WordsOf(p.Width)
 	var v *Value
 	switch {
+	case !Wide(p.Width) && p.LastElement:
+		v = LoadPHV(p.Off, p.Size, p.Width)
 	case !Wide(p.Width):
-		v = &Value{op: vLoad, off: p.Off, size: p.Size, Max: Ones(p.Width)}
+		v = w.load(p.Off, p.Size, p.Width)
 	case i < n:
+		w.read(p.Off)
 		v = &Value{op: vLoad, off: p.Off + (n-1-i)*8, size: 8, swapped: true,
 			Max: Ones(min(64, p.Width-64*i))}
 	case p.Signed:
@@ -253,6 +257,7 @@ func (w *Writer) WordOfPlace(p Place, i int) *Value {
 		return Const(0)
 	}
 	if p.LastElement {
+		w.read(EveryField)
 		v.op, v.next, v.stride, v.k = vLast, p.Next, p.stride, uint64(p.elements)
 	}
 	if p.Signed && p.Width-64*i < 64 {

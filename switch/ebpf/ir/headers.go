@@ -85,10 +85,13 @@ func (w *Writer) UnionOf(e *bmv2json.Expr) *bmv2json.HeaderUnion {
 	return list[0]
 }
 
+// Valid is 1 where a header is valid, and else 0.
+func (w *Writer) Valid(h *bmv2json.Header) *Value { return w.load(w.phv.Validity(h), 1, 1) }
+
 // validity is whether a header is valid, or the one of a list that the index names.
 func (w *Writer) validity(list []*bmv2json.Header, index *Value) *Condition {
 	valid := func(h *bmv2json.Header) *Condition {
-		return Compare(CmpNe, LoadPHV(w.phv.Validity(h), 1, 1), Const(0), false)
+		return Compare(CmpNe, w.load(w.phv.Validity(h), 1, 1), Const(0), false)
 	}
 	if index == nil {
 		return valid(list[0])

@@ -3,6 +3,7 @@ package ir
 import (
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // Between the program's expressions and instructions stands a small tree of 64-bit operations: a
@@ -47,7 +48,8 @@ type Value struct {
 	stride  int
 	a, b    *Value
 	cond    *Condition
-	Max     uint64 // no larger value is possible
+	Max     uint64   // no larger value is possible
+	not     []uint64 // nor these
 }
 
 // Const is a constant of 64 bits.
@@ -319,6 +321,9 @@ func Compare(op compareOp, a, b *Value, signed bool) *Condition {
 		}
 		if !signed && a.Max < b.k { // decided by the operand's width
 			return truth(op == CmpNe || op == cmpLt || op == cmpLe)
+		}
+		if (op == CmpEq || op == CmpNe) && slices.Contains(a.not, b.k) {
+			return truth(op == CmpNe)
 		}
 		// (c ? 1 : 0) == 1 and its like are c
 		if a.op == vSelect && a.a.op == vConst && a.b.op == vConst {

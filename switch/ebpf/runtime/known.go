@@ -2,10 +2,12 @@ package runtime
 
 import (
 	"math/big"
+	"runtime"
 	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
@@ -57,6 +59,7 @@ func (t *table) held() (compile.Known, bool) {
 		return compile.Known{}, false
 	}
 	var prefixes []compile.Prefix
+	entries := map[uint64]compile.KnownEntry{}
 	for _, e := range t.byMatch {
 		bits := width
 		if t.Source.Keys[0].Kind == bmv2json.MatchLPM {
@@ -64,15 +67,17 @@ func (t *table) held() (compile.Known, bool) {
 		}
 		value := new(big.Int).SetBytes(e.Match[0].Value).Uint64()
 		prefixes = append(prefixes, compile.Prefix{Value: value, Bits: bits, Word: e.word})
+		entries[e.word] = compile.KnownEntry{Params: e.Action.Params}
 	}
 	ranges := compile.RangesOf(prefixes, width)
-	return compile.Known{Version: t.know.version, Ranges: ranges}, ranges != nil
+	return compile.Known{Version: t.know.version, Ranges: ranges, Entries: entries}, ranges != nil
 }
 
 // Specialised are a pipeline's programs, made anew for what its tables hold.
 type Specialised struct {
 	TC, XDP *ebpf.Program
 	known   map[int]compile.Known // by Table.Index
+	paths   bool                  // they were made by their paths
 }
 
 // Close frees the programs.
@@ -122,23 +127,67 @@ func (p *Pipeline) knowable(now bool) map[int]compile.Known {
 
 // Specialise makes the programs anew, if tables hold what the running ones do not know; nil if not.
 // The control plane goes on meanwhile. They run once they are attached and [Pipeline.Replace] was
-// called. With now, it does not wait for tables to be left alone.
+// called. With now, it does not wait for tables to be left alone, and finds a program's paths
+// though no table has anything new.
 func (p *Pipeline) Specialise(now bool) (*Specialised, error) {
 	known := p.knowable(now)
+	p.mu.Lock()
+	paths, refused := !p.pathless, p.refused
+	if known == nil && now && paths && !refused && !p.closed && !p.Maps.Paths {
+		known = map[int]compile.Known{}
+	}
+	p.mu.Unlock()
 	if known == nil {
 		return nil, nil
 	}
-	s := &Specialised{known: known}
-	maps, err := p.Maps, error(nil)
-	maps.Known = known
+	if now {
+		return p.makeAnew(known, paths)
+	}
+	var s *Specialised
+	var err error
+	inBackground(func() { s, err = p.makeAnew(known, paths) })
+	return s, err
+}
+
+// inBackground runs f on a thread of its own that gives way to others: to find a program's paths,
+// and to have the kernel verify them, takes a good part of a second.
+func inBackground(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // the thread ends with the goroutine
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 10)
+		f()
+	}()
+	<-done
+}
+
+func (p *Pipeline) makeAnew(known map[int]compile.Known, paths bool) (*Specialised, error) {
+	s, err := p.loadKnown(known, paths)
+	if err != nil && paths { // too many paths for the kernel's verifier, or for the reach of a jump
+		p.mu.Lock()
+		p.pathless = true
+		p.mu.Unlock()
+		s, err = p.loadKnown(known, false)
+	}
+	if err != nil {
+		p.mu.Lock()
+		p.refused = true // once is enough
+		p.mu.Unlock()
+	}
+	return s, err
+}
+
+// loadKnown gives programs to the kernel that are made for what tables hold, and by their paths.
+func (p *Pipeline) loadKnown(known map[int]compile.Known, paths bool) (s *Specialised, err error) {
+	s = &Specialised{known: known, paths: paths}
+	maps := p.Maps
+	maps.Known, maps.Paths = known, paths
 	if s.TC, err = p.loadWith(compile.TC, maps); err == nil && p.XDP != nil {
 		s.XDP, err = p.loadWith(compile.XDP, maps)
 	}
 	if err != nil {
 		s.Close()
-		p.mu.Lock()
-		p.refused = true // once is enough
-		p.mu.Unlock()
 		return nil, err
 	}
 	return s, nil
@@ -149,7 +198,8 @@ func (p *Pipeline) Replace(s *Specialised) *Specialised {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := &Specialised{TC: p.TC, XDP: p.XDP}
-	p.TC, p.XDP, p.Maps.Known, p.specialised = s.TC, s.XDP, s.known, time.Now()
+	p.TC, p.XDP, p.Maps.Known, p.Maps.Paths = s.TC, s.XDP, s.known, s.paths
+	p.specialised = time.Now()
 	for i, t := range p.control {
 		k, ok := s.known[i]
 		t.know.used = ok && k.Version == t.know.version

@@ -19,8 +19,10 @@ func TestNothingNew(t *testing.T) {
 		}
 		return m
 	}
-	plan := &compile.TablePlan{Kind: compile.LookupHash, Source: &bmv2json.Table{Keys: []bmv2json.Key{{
-		Width: 32, Field: bmv2json.FieldRef{Header: &bmv2json.Header{}, Field: &bmv2json.Field{}}}}}}
+	key := bmv2json.Key{Width: 32,
+		Field: bmv2json.FieldRef{Header: &bmv2json.Header{}, Field: &bmv2json.Field{}}}
+	plan := &compile.TablePlan{Kind: compile.LookupHash,
+		Source: &bmv2json.Table{Keys: []bmv2json.Key{key}}}
 	if !plan.Knowable() {
 		t.Fatal("the table is none that can be known")
 	}

@@ -42,6 +42,7 @@ type Pipeline struct {
 
 	specialised time.Time // when the programs were last made for what tables hold
 	refused     bool      // the kernel has refused such a program
+	pathless    bool      // ... one that was made by its paths
 }
 
 // NewPipeline loads a program into the kernel; no packet comes to it yet.

@@ -1,0 +1,189 @@
+package ir
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Facts are what is known of a packet's fields at one place of a program, by where a field is in
+// the PHV: fields of up to 64 bits, and the bytes that say whether headers are valid. A field that
+// is not among them may have any value. Facts are never changed, only replaced.
+type Facts map[int]Fact
+
+// Fact is what is known of a field.
+type Fact struct {
+	Known bool     // it has the value
+	Value uint64   // where Known is set
+	Not   []uint64 // values that it has not, in order; where Known is not set
+}
+
+// mostExcluded bounds how many values of a field are remembered that it has not.
+const mostExcluded = 16
+
+// With is what is known when a field has got a value.
+func (f Facts) With(off int, value uint64) Facts {
+	g := f.clone()
+	g[off] = Fact{Known: true, Value: value}
+	return g
+}
+
+// Without is what is known when fields may have got any value.
+func (f Facts) Without(offs ...int) Facts {
+	for _, off := range offs {
+		if _, ok := f[off]; ok {
+			g := f.clone()
+			for _, off := range offs {
+				delete(g, off)
+			}
+			return g
+		}
+	}
+	return f
+}
+
+func (f Facts) clone() Facts {
+	if f == nil {
+		return Facts{}
+	}
+	return maps.Clone(f)
+}
+
+// Only is what is known of some fields.
+func (f Facts) Only(of func(off int) bool) Facts {
+	g := Facts{}
+	for off, k := range f {
+		if of(off) {
+			g[off] = k
+		}
+	}
+	return g
+}
+
+// Join is what is known where either f or g is.
+func (f Facts) Join(g Facts) Facts {
+	out := Facts{}
+	for off, k := range f {
+		switch l, ok := g[off]; {
+		case !ok:
+		case k.Known && l.Known && k.Value == l.Value:
+			out[off] = k
+		default:
+			not := slices.DeleteFunc(slices.Clone(k.excluded(l)), func(v uint64) bool {
+				return !k.excludes(v) || !l.excludes(v)
+			})
+			if len(not) > 0 {
+				out[off] = Fact{Not: not}
+			}
+		}
+	}
+	return out
+}
+
+// excluded are values that one of two facts is about.
+func (k Fact) excluded(l Fact) []uint64 {
+	if k.Known {
+		return l.Not
+	}
+	return k.Not
+}
+
+// excludes reports whether a field cannot have a value.
+func (k Fact) excludes(v uint64) bool {
+	return k.Known && k.Value != v || !k.Known && slices.Contains(k.Not, v)
+}
+
+// Implies reports whether all of g is known where f is.
+func (f Facts) Implies(g Facts) bool {
+	for off, l := range g {
+		k, ok := f[off]
+		switch {
+		case !ok:
+			return false
+		case l.Known:
+			if !k.Known || k.Value != l.Value {
+				return false
+			}
+		case slices.ContainsFunc(l.Not, func(v uint64) bool { return !k.excludes(v) }):
+			return false
+		}
+	}
+	return true
+}
+
+// Key tells facts apart.
+func (f Facts) Key() string {
+	var b strings.Builder
+	for _, off := range slices.Sorted(maps.Keys(f)) {
+		if k := f[off]; k.Known {
+			fmt.Fprintf(&b, "%d=%d ", off, k.Value)
+		} else {
+			fmt.Fprintf(&b, "%d!%d ", off, k.Not)
+		}
+	}
+	return b.String()
+}
+
+// Assume is what is known besides where a condition holds, or, with holds false, where it does not.
+func (f Facts) Assume(c *Condition, holds bool) Facts {
+	switch c.op {
+	case cNot:
+		return f.Assume(c.left, !holds)
+	case cAnd:
+		if holds {
+			return f.Assume(c.left, true).Assume(c.right, true)
+		}
+	case cOr:
+		if !holds {
+			return f.Assume(c.left, false).Assume(c.right, false)
+		}
+	case cCompare:
+		if c.a.op != vLoad || c.a.swapped || c.b.op != vConst || c.cmp != CmpEq && c.cmp != CmpNe {
+			return f
+		}
+		if (c.cmp == CmpEq) == holds {
+			return f.With(c.a.off, c.b.k)
+		}
+		if c.a.Max == 1 && c.b.k <= 1 {
+			return f.With(c.a.off, 1-c.b.k)
+		}
+		not := f[c.a.off].Not
+		if len(not) >= mostExcluded || slices.Contains(not, c.b.k) {
+			return f
+		}
+		g := f.clone()
+		not = append(slices.Clone(not), c.b.k)
+		slices.Sort(not)
+		g[c.a.off] = Fact{Not: not}
+		return g
+	}
+	return f
+}
+
+// Holds reports whether a condition is known to hold, or known not to.
+func (c *Condition) Holds() (holds, known bool) {
+	return c.op == cTrue, c.op == cTrue || c.op == cFalse
+}
+
+// load is a number in the PHV, or the constant that it is known to be.
+func (w *Writer) load(off, size, width int) *Value {
+	k, ok := w.Facts[off]
+	if ok && k.Known {
+		return Const(k.Value)
+	}
+	w.read(off)
+	v := LoadPHV(off, size, width)
+	v.not = k.Not
+	return v
+}
+
+// read notes that what is at an offset in the PHV is wanted.
+func (w *Writer) read(off int) {
+	if w.OnRead != nil {
+		w.OnRead(off)
+	}
+}
+
+// EveryField is what OnRead is told where it cannot be said which field is read.
+const EveryField = -1
