@@ -16,6 +16,11 @@ import (
 // sets it.
 const envMixed = "NETCRAQ_MIXED"
 
+// mixedCommands are those of the release before that tests run beside this one's.
+var mixedCommands = []string{"./controlplane/cmd/netcraq-controller", "./switch/cmd/netcraq-switch",
+	"./client/cmd/netcraqctl", "./etcd-monitor/cmd/etcd-monitor", "./nodeapi/cmd/netcraq-sidecar",
+	"./test/system/lab/nodeprogram"}
+
 // TestMixedVersions has a network of the release before, under load, and brings it to this one,
 // part by part, and back: the controller (its state file goes along both ways), each switch, and
 // the command line. In between parts of both work together. Nothing is lost, what clients were told
@@ -24,9 +29,8 @@ func TestMixedVersions(t *testing.T) {
 	if os.Getenv(envMixed) == "" {
 		t.Skipf("skipped: %s is not set: it builds the release before (make upgrades)", envMixed)
 	}
-	commands := []string{"./controlplane/cmd/netcraq-controller", "./switch/cmd/netcraq-switch", "./client/cmd/netcraqctl"}
 	if os.Getenv(lab.EnvInside) == "" {
-		lab.BuildBefore(t, commands...)
+		lab.BuildBefore(t, mixedCommands...)
 	}
 	for _, engine := range []string{"interp", "auto"} {
 		t.Run(engine, func(t *testing.T) { mixedVersions(t, engine) })

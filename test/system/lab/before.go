@@ -25,7 +25,8 @@ const Before = "7597cebc4dbb840475be2a45d6c42e3f9043b088"
 const EnvBefore = "NETCRAQ_BEFORE"
 
 // BuildBefore builds commands of the release before, in a test's parent, and says in which folder
-// they are. A checkout without that commit (a shallow one) skips the test.
+// they are. Those of tests (./test/...) are this checkout's, built against the libraries of the
+// release before. A checkout without that commit (a shallow one) skips the test.
 func BuildBefore(t *testing.T, commands ...string) (folder string) {
 	t.Helper()
 	if dir := os.Getenv(EnvBefore); dir != "" {
@@ -42,6 +43,7 @@ func BuildBefore(t *testing.T, commands ...string) (folder string) {
 	source, out := t.TempDir(), t.TempDir()
 	for _, step := range []string{
 		`git -C "$1" archive "$2" | tar -x -C "$3"`,
+		`cd "$1"; to=$3; shift 4; for c; do case $c in ./test/*) mkdir -p "$to/$c"; cp "$c"/*.go "$to/$c";; esac; done`,
 		`cd "$3" && shift 3 && go build -trimpath -o "$@"`,
 	} {
 		args := append([]string{"-ec", step, "sh", top, Before, source, out + "/"}, commands...)
