@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/internal/before"
 	"github.com/netcraq/netcraq/internal/topologytest"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// envMixed has TestMixedVersions run: to build the release before takes minutes. `make upgrades`
-// sets it.
-const envMixed = "NETCRAQ_MIXED"
+// envMixed has tests run that build the release before.
+const envMixed = before.EnvMixed
 
 // mixedCommands are those of the release before that tests run beside this one's.
 var mixedCommands = []string{"./controlplane/cmd/netcraq-controller", "./switch/cmd/netcraq-switch",
@@ -49,7 +49,7 @@ func mixedVersions(t *testing.T, engine string) {
 	l.Links = append(l.Links, [2]int{3, 1})
 	l.Chains[0].Patience = 60_000 // members are taken out before they are replaced
 	nw := lab.NewNetwork(t, engine, l)
-	before := filepath.Clean(os.Getenv(lab.EnvBefore))
+	former := filepath.Clean(os.Getenv(lab.EnvBefore))
 	file := func(name string, former bool) string {
 		return nw.File(name, func(top topologytest.Object) {
 			top["sessions"].(topologytest.Object)["ttlSeconds"] = 60
@@ -58,8 +58,8 @@ func mixedVersions(t *testing.T, engine string) {
 			}
 		})
 	}
-	old := release{filepath.Join(before, "netcraq-controller"), filepath.Join(before, "netcraq-switch"),
-		filepath.Join(before, "netcraqctl"), file("old.json", true)}
+	old := release{filepath.Join(former, "netcraq-controller"), filepath.Join(former, "netcraq-switch"),
+		filepath.Join(former, "netcraqctl"), file("old.json", true)}
 	now := release{lab.Built(t, "controlplane/cmd/netcraq-controller"), lab.Built(t, "switch/cmd/netcraq-switch"),
 		lab.Built(t, "client/cmd/netcraqctl"), file("new.json", false)}
 	for i := 1; i <= l.N; i++ {
