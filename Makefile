@@ -243,8 +243,7 @@ overload: deps ## for SECONDS a machine has four times too much to do, by quota,
 	  $(GO) test ./test/system/faults -run '^TestOverload$$' -count 1 -v -timeout $$((6 * $(SECONDS) + 1800))s
 
 upgrades: deps ## under load, from the release before (built from git) to this one and back, part by part: nothing is lost, and the longest wait of each step is said
-	@$(SUDO) env PATH="$$PATH" NETCRAQ_MIXED=1 $(GO) test ./test/system/faults -run '^(TestMixedVersions|TestMixedGateways|TestMixedNodes)$$' -count 1 -v -timeout 3600s
-	@$(SUDO) env PATH="$$PATH" NETCRAQ_MIXED=1 $(GO) test ./cni-plugin/agent -run '^TestMixedAgents$$' -count 1 -v -timeout 1800s
+	@$(SUDO) env PATH="$$PATH" NETCRAQ_MIXED=1 $(GO) test ./test/system/faults -run '^TestMixedVersions$$' -count 1 -v -timeout 3600s
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_PROGRAMS_ENGINES=interp,auto $(GO) test ./test/system/faults -run '^TestPrograms$$' -count 1 -v -timeout 1800s
 	@$(SUDO) env PATH="$$PATH" $(GO) test ./test/system/lifecycle -run '^(TestRolling|TestRollingToWatches|TestRollingTakesUp|TestUnknownProgram)$$' -count 1 -v -timeout 1800s
 
@@ -278,8 +277,10 @@ fuzz-programs: deps ## run PROGRAMS random P4 programs from seed FROM on: interp
 	@mkdir -p out/programs
 	@$(SUDO) env PATH="$$PATH" $(GO) test ./switch/progfuzz -run '^TestPrograms$$' -count 1 -v -timeout 24h -programs $(or $(PROGRAMS),100) -from $(FROM) -keep $(CURDIR)/out/programs
 
-e2e-k8s: deps-k8s ## bring up a real Kubernetes of three nodes on this machine with NetCRAQ as its network, or behind another's (CNI=own|bridge|ptp), and have it show what it has to (FAMILY=ipv4|ipv6|dual, KEEP=1)
-	@$(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m e2e run $(if $(FAMILY),--family $(FAMILY)) $(if $(KEEP),--keep) $(if $(CNI),--cni $(CNI))
+E2E := $(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m e2e run
+
+e2e-k8s: deps-k8s ## bring up a real Kubernetes of three nodes on this machine with NetCRAQ as its network, or behind another's (CNI=own|bridge|ptp), and have it show what it has to (FAMILY=ipv4|ipv6|dual, CONTROLPLANES=3, ONLY=CHECK,..., KEEP=1)
+	@$(E2E) $(if $(FAMILY),--family $(FAMILY)) $(if $(KEEP),--keep) $(if $(CNI),--cni $(CNI)) $(if $(ONLY),--only $(ONLY)) $(if $(CONTROLPLANES),--control-planes $(CONTROLPLANES))
 
 timeline: build ## plot throughput and latency while a switch dies and is brought back (out/timeline.png, .svg, .csv)
 	@$(SUDO) $(PYTHON) experiments/timeline.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)

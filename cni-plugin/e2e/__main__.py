@@ -19,6 +19,7 @@ from e2e import (
     beside,
     binaries,
     chain,
+    controlplanes,
     coordination,
     failure,
     gateway,
@@ -95,6 +96,17 @@ CHAINED: dict[str, Check | str] = {
 }
 """In this order, where NetCRAQ is put behind the cluster's network."""
 
+SEVERAL: dict[str, Check | str] = {
+    "ready": acceptance.ready,
+    "system": acceptance.system,
+    "chain": chain.forms,
+    "seen": controlplanes.seen,
+    "leader-killed": controlplanes.leader_killed,
+    "etcd-leader-off": controlplanes.etcd_leader_off,
+    "member-replaced": controlplanes.member_replaced,
+}
+"""In this order, where there are several control-plane nodes."""
+
 BEHIND_GATEWAY = (
     "workload-without",
     "chain",
@@ -131,7 +143,7 @@ def main() -> int:
     run = verbs.add_parser("run", help="bring the cluster up, have it show what it has to, and take it down")
     run.add_argument(
         "--only",
-        help=f"the checks to make, of {', '.join(dict.fromkeys([*CHECKS, *CHAINED]))}",
+        help=f"the checks to make, of {', '.join(dict.fromkeys([*CHECKS, *CHAINED, *SEVERAL]))}",
         type=lambda text: text.split(","),
     )
     run.add_argument("--keep", action="store_true", help="keep the cluster up after the checks, until Ctrl-C")
@@ -152,6 +164,13 @@ def main() -> int:
         help="the cluster's network: NetCRAQ's own, or another that it is put behind (default own)",
     )
     run.add_argument("--proxy-mode", default="iptables", choices=("iptables", "nftables"), help="kube-proxy's")
+    run.add_argument(
+        "--control-planes",
+        type=int,
+        default=1,
+        choices=(1, 3),
+        help="how many of the nodes have an etcd member, a gateway and an API server (default 1)",
+    )
     inside = verbs.add_parser("on", help="run a command on a node of the cluster that is up: on n1 kubectl get nodes")
     inside.add_argument("node")
     inside.add_argument("command", nargs=argparse.REMAINDER)
@@ -211,12 +230,15 @@ def without_cluster(problems: list[str]) -> int:
 
 def go(options: argparse.Namespace) -> int:
     """Bring the cluster up and make the checks; the exit status."""
-    problems = missing()
+    problems = missing(options.control_planes)
     if problems:
         return without_cluster(problems)
     quick = bool(options.only) and QUICK_START in options.only
     if options.cni != "own" and options.family != "ipv4":
         print(f"--cni {options.cni} is for --family ipv4: the other network of the tests has one family")
+        return 2
+    if options.control_planes > 1 and (options.cni != "own" or options.family != "ipv4" or options.no_gateway):
+        print("--control-planes 3 is for --cni own, --family ipv4, with gateways: no other is tested")
         return 2
     say, results, failed, comparison = Say(), {}, "", Comparison(options.repetitions)
     try:
@@ -227,12 +249,13 @@ def go(options: argparse.Namespace) -> int:
                 proxy_mode=options.proxy_mode,
                 families=CHOICES[options.family],
                 cni=options.cni,
+                control_planes=options.control_planes,
             ) as cluster,
             contextlib.ExitStack() as after,
         ):
-            if not options.no_gateway:
+            if not options.no_gateway and len(cluster.controls) == 1:  # several have keys by pins alone
                 after.enter_context(install.prometheus(cluster))
-            checks = CHAINED if cluster.chained else CHECKS
+            checks = SEVERAL if len(cluster.controls) > 1 else CHAINED if cluster.chained else CHECKS
             if not quick and not cluster.chained:
                 install.install(cluster)
                 say("NetCRAQ's manifests are applied")

@@ -36,6 +36,7 @@ OWN = {
     "netcraqctl": "./client/cmd/netcraqctl",
     "etcd-monitor": "./etcd-monitor/cmd/etcd-monitor",
     "testpod": "./cni-plugin/e2e/testpod",
+    "apihistories": "./cni-plugin/e2e/apihistories",
     "loopback": "github.com/containernetworking/plugins/plugins/main/loopback",
     "host-local": "github.com/containernetworking/plugins/plugins/ipam/host-local",
     "bridge": "github.com/containernetworking/plugins/plugins/main/bridge",
@@ -87,7 +88,7 @@ def kubernetes(say: Say) -> Path:
         say(f"building Kubernetes {settings.KUBERNETES} into {cache}: 5 to 10 minutes, once")
         shutil.rmtree(folder)
         folder.mkdir()
-        build_kubernetes(folder)
+        build_kubernetes(folder, settings.KUBERNETES)
         say("building etcd and CoreDNS")
         for name, package in (("etcd", "go.etcd.io/etcd/server/v3"), ("etcdctl", "go.etcd.io/etcd/etcdctl/v3")):
             go(["build", "-ldflags", "-s -w", "-o", str(folder / name), package], settings.ROOT)
@@ -99,13 +100,13 @@ def kubernetes(say: Say) -> Path:
     return folder
 
 
-def build_kubernetes(folder: Path) -> None:
+def build_kubernetes(folder: Path, version: str) -> None:
     """Build the commands of k8s.io/kubernetes. kubeadm compares versions, so they are told theirs
     as a release's are.
     """
-    major, minor = settings.KUBERNETES.removeprefix("v").split(".")[:2]
+    major, minor = version.removeprefix("v").split(".")[:2]
     facts = {
-        "gitVersion": settings.KUBERNETES,
+        "gitVersion": version,
         "gitMajor": major,
         "gitMinor": minor,
         "gitTreeState": "clean",

@@ -74,7 +74,7 @@ def forms(cluster: Cluster) -> str:
 _before: list[int] = []
 
 
-def _settled(kubectl: Kubectl) -> int:
+def settled(kubectl: Kubectl) -> int:
     """How many keys are placed, once their number hardly grows any more."""
     found = status(kubectl).get("placedKeys", 0)
     _before.append(found)
@@ -84,7 +84,7 @@ def _settled(kubectl: Kubectl) -> int:
 def serves(cluster: Cluster) -> str:
     """Keys of the API server are placed, and the network answers for them."""
     kubectl = cluster.kubectl
-    placed = until("keys are placed", lambda: _settled(kubectl), every=5)
+    placed = until("keys are placed", lambda: settled(kubectl), every=5)
     before = ask(cluster.first)
 
     def answered() -> Any:

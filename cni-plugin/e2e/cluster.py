@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from e2e import binaries, cgroups, cluster_images, kubeadm, lan, settings
+from e2e.balancer import Balancer
 from e2e.families import IPV4, Family
 from e2e.kubectl import Kubectl
 from e2e.lan import Lan
@@ -47,12 +48,15 @@ class Cluster:
         proxy_mode: str = "iptables",
         families: Sequence[Family] = (IPV4,),
         cni: str = "own",
+        control_planes: int = 1,
     ) -> None:
         self.say = say
+        self._control_planes = control_planes
+        self.balancer: Balancer | None = None
         self.families = families
         self._other = None if cni == "own" else OtherNetwork(cni)
         self.gateway = gateway
-        self._size = size
+        self._size = max(size, control_planes)
         self._proxy_mode = proxy_mode
         self._made: list[Path] = []
         self._archives: dict[str, Path] = {}
@@ -85,6 +89,8 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         """Take it down."""
+        if self.balancer is not None:
+            self.balancer.close()
         for node in self.nodes:
             node.power_off()
         self.lan.close()
@@ -99,13 +105,20 @@ class Cluster:
 
     @property
     def first(self) -> Node:
-        """The control-plane node."""
+        """The first control-plane node, and mostly the only one."""
         return self.nodes[0]
 
     @property
+    def controls(self) -> list[Node]:
+        """The control-plane nodes."""
+        return self.nodes[: self._control_planes]
+
+    @property
     def kubectl(self) -> Kubectl:
-        """kubectl on the control-plane node."""
-        return Kubectl(self.first)
+        """kubectl on the first control-plane node that is switched on. Where there are several it
+        asks any of their API servers that is ready.
+        """
+        return Kubectl(next((node for node in self.controls if node.alive()), self.first))
 
     @property
     def other(self) -> OtherNetwork:
@@ -136,14 +149,14 @@ class Cluster:
         if self._other is not None:
             self._other.connect(node)
 
-    def load_images(self) -> None:
-        """Put the images on the nodes."""
+    def load_images(self, archives: dict[str, Path]) -> None:
+        """Put images on the nodes."""
         loading = []
         for node in self.nodes:
             wanted = [
                 path
-                for name, path in self._archives.items()
-                if node is self.first or name not in cluster_images.CONTROL_PLANE
+                for name, path in archives.items()
+                if node in self.controls or name not in cluster_images.CONTROL_PLANE
             ]
             script = " && ".join(f"ctr -n k8s.io images import --no-unpack {path}" for path in wanted)
             loading.append(
@@ -174,8 +187,14 @@ class Cluster:
     def _up(self) -> None:
         self.start_nodes(self.nodes)
         self.say(f"{len(self.nodes)} nodes are switched on")
-        self.load_images()
+        self.load_images(self._archives)
         self.say("images are on the nodes")
+        server = self.first.address
+        if self._control_planes > 1:
+            server = self.families[0].address(1)
+            self.balancer = Balancer(
+                self.lan, server, {node.name: node.address for node in self.controls}, settings.OUT
+            )
         config = kubeadm.init(
             self.first.name,
             self.first.addresses,
@@ -183,20 +202,28 @@ class Cluster:
             [family.services for family in self.families],
             gateway=self.gateway,
             proxy_mode=self._proxy_mode,
+            endpoint=server if self.balancer else None,
         )
         (self.first.folder / "mnt" / "kubeadm.yaml").write_text(config)
-        if self.gateway:
+        for node in self.controls if self.gateway else []:
             shutil.copy(
                 cluster_images.DEPLOY / "etcd-monitor" / "etcd-monitor.yaml",
-                self.first.folder / "etc-kubernetes" / "manifests",
+                node.folder / "etc-kubernetes" / "manifests",
             )
-        self._kubeadm(self.first, "init")
+        upload = ["--upload-certs"] if self.balancer else []
+        self._finish(self.first, "init", self._start_kubeadm(self.first, "init", *upload))
         self.say("the control plane answers")
+        joining = []
         for node in self.nodes[1:]:
-            (node.folder / "mnt" / "kubeadm.yaml").write_text(
-                kubeadm.join(node.name, node.addresses, self.first.address)
-            )
-        joining = [(node, self._start_kubeadm(node, "join")) for node in self.nodes[1:]]
+            another = node in self.controls
+            config = kubeadm.join(node.name, node.addresses, server, control_plane=another)
+            (node.folder / "mnt" / "kubeadm.yaml").write_text(config)
+            process = self._start_kubeadm(node, "join")
+            if another:  # etcd takes in one member at a time
+                self._finish(node, "join", process)
+                self.say(f"{node.name} has joined the control plane")
+            else:
+                joining.append((node, process))
         for node, process in joining:
             self._finish(node, "join", process)
         self.say("the other nodes have joined")
@@ -204,10 +231,10 @@ class Cluster:
             self._other.install(self.nodes, self.kubectl)
             self.say(f"the network is {self._other.name}")
 
-    def _start_kubeadm(self, node: Node, verb: str) -> subprocess.Popen[bytes]:
+    def _start_kubeadm(self, node: Node, verb: str, *flags: str) -> subprocess.Popen[bytes]:
         # The checks are about a machine that is all the node's; and etcd-monitor's manifest is
         # there before kubeadm's own.
-        command = ["kubeadm", verb, "--config", "/mnt/kubeadm.yaml", "--ignore-preflight-errors=all"]
+        command = ["kubeadm", verb, "--config", "/mnt/kubeadm.yaml", "--ignore-preflight-errors=all", *flags]
         with open(node.folder / "log" / f"kubeadm-{verb}.log", "wb") as log:
             return subprocess.Popen(
                 node.command(command), stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
@@ -219,15 +246,13 @@ class Cluster:
                 f"kubeadm {verb} on {node.name}: {(node.folder / 'log' / f'kubeadm-{verb}.log').read_text()[-3000:]}"
             )
 
-    def _kubeadm(self, node: Node, verb: str) -> None:
-        self._finish(node, verb, self._start_kubeadm(node, verb))
 
-
-def missing() -> list[str]:
+def missing(control_planes: int = 1) -> list[str]:
     """Why no cluster can be had on this machine; nothing where one can."""
     if os.geteuid() != 0:
         return ["root is needed"]
-    problems = [f"{name} is missing (make deps-k8s installs it)" for name in NEEDED if shutil.which(name) is None]
+    needed = (*NEEDED, "haproxy") if control_planes > 1 else NEEDED
+    problems = [f"{name} is missing (make deps-k8s installs it)" for name in needed if shutil.which(name) is None]
     probe = subprocess.run(
         ["unshare", "-m", "-u", "-i", "-n", "-p", "-C", "-f", "--", "mount", "-t", "proc", "proc", "/proc"],
         capture_output=True,

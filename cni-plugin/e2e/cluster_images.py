@@ -26,26 +26,37 @@ CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", 
 
 def write(folder: Path, kubernetes: Path, own: Path) -> dict[str, Path]:
     """Write all archives into ``folder``; by name, where each is."""
-    version = settings.KUBERNETES
     wanted = [Image(f"{REGISTRY}/pause:{settings.PAUSE}", ["/testpod", "pause"], files={"testpod": own / "testpod"})]
-    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler"):
-        wanted.append(Image(f"{REGISTRY}/{name}:{version}", [name], files={f"usr/local/bin/{name}": kubernetes / name}))
+    wanted += of_kubernetes(kubernetes, settings.KUBERNETES)
     etcd = {f"usr/local/bin/{name}": kubernetes / name for name in ("etcd", "etcdctl")}
     wanted.append(Image(f"{REGISTRY}/etcd:{settings.etcd()}", ["etcd"], files=etcd))
     wanted.append(
         Image(f"{REGISTRY}/coredns/coredns:{settings.COREDNS}", ["/coredns"], files={"coredns": kubernetes / "coredns"})
     )
-    wanted.append(_kube_proxy(f"{REGISTRY}/kube-proxy:{version}", kubernetes))
     # Programs of the machine's own /usr, where a pod sees that, look for their libraries there.
     libraries = {f"/{name}": f"usr/{name}" for name in ("lib", "lib64")}
     wanted.append(Image(TESTPOD, ["/testpod"], files={"testpod": own / "testpod"}, links=libraries))
     wanted += [from_containerfile(path, tag, own) for path, tag in project()]
+    return archive(folder, wanted)
+
+
+def archive(folder: Path, wanted: list[Image]) -> dict[str, Path]:
+    """Write images into ``folder``; by name, where each is."""
     archives = {}
     for image in wanted:
         name = image.tag.rpartition("/")[2].partition(":")[0]
         archives[name] = folder / f"{name}.tar"
         image.write(archives[name])
     return archives
+
+
+def of_kubernetes(folder: Path, version: str) -> list[Image]:
+    """The images with the commands of a version of Kubernetes, which are in ``folder``."""
+    wanted = [
+        Image(f"{REGISTRY}/{name}:{version}", [name], files={f"usr/local/bin/{name}": folder / name})
+        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    ]
+    return [*wanted, _kube_proxy(f"{REGISTRY}/kube-proxy:{version}", folder)]
 
 
 def project() -> list[tuple[Path, str]]:

@@ -10,10 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from e2e import settings
+from e2e.families import host
 
 API = "kubeadm.k8s.io/v1beta4"
 SOCKET = "unix:///run/containerd/containerd.sock"
 TOKEN = "abcdef.0123456789abcdef"
+CERTIFICATE_KEY = "6e657463726171" * 4 + "6b657973"
+"""What the certificates of the first control-plane node are sealed with for the next ones, which
+fetch them: 32 bytes, in hexadecimal. Like the token, of a network of this command's own.
+"""
 GATEWAY = "https://127.0.0.1:23790"
 """Where etcd-monitor stands on a control-plane node."""
 
@@ -23,6 +28,7 @@ PATIENCE = {
     "tlsBootstrap": "10m0s",
     "discovery": "10m0s",
     "kubernetesAPICall": "5m0s",
+    "etcdAPICall": "10m0s",
 }
 """For a busy machine with one core."""
 
@@ -44,10 +50,18 @@ def registration(name: str, addresses: Sequence[str]) -> dict[str, Any]:
 
 
 def init(
-    name: str, addresses: Sequence[str], pods: Sequence[str], services: Sequence[str], *, gateway: bool, proxy_mode: str
+    name: str,
+    addresses: Sequence[str],
+    pods: Sequence[str],
+    services: Sequence[str],
+    *,
+    gateway: bool,
+    proxy_mode: str,
+    endpoint: str | None = None,
 ) -> str:
     """The configuration of the first control-plane node; ``pods`` and ``services`` are prefixes, of
-    the primary family first.
+    the primary family first. ``endpoint`` is the address before all API servers, where there will
+    be several.
     """
     begin = {
         "apiVersion": API,
@@ -62,6 +76,13 @@ def init(
     api_server = {"default_not_ready_toleration_seconds": "10", "default_unreachable_toleration_seconds": "10"}
     if gateway:
         api_server["etcd_servers"] = GATEWAY
+    etcd: dict[str, Any] = {"imageTag": settings.etcd()}
+    several: dict[str, Any] = {}
+    if endpoint:
+        several["controlPlaneEndpoint"] = f"{host(endpoint)}:6443"
+        begin["certificateKey"] = CERTIFICATE_KEY
+        # Members of a busy machine hear of each other late, and would elect leaders for that.
+        etcd["extraArgs"] = arguments(heartbeat_interval="300", election_timeout="3000")
     cluster = {
         "apiVersion": API,
         "kind": "ClusterConfiguration",
@@ -69,10 +90,11 @@ def init(
         "networking": {"podSubnet": ",".join(pods), "serviceSubnet": ",".join(services)},
         "apiServer": {"extraArgs": arguments(**api_server)},
         "controllerManager": {"extraArgs": arguments(node_monitor_grace_period="20s")},
-        "etcd": {"local": {"imageTag": settings.etcd()}},
+        "etcd": {"local": etcd},
         "dns": {"imageTag": settings.COREDNS},
+        **several,
     }
-    kubelet = {
+    kubelet: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": "::" if any(":" in address for address in addresses) else "0.0.0.0",  # of both families
@@ -85,6 +107,10 @@ def init(
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "resolvConf": "/etc/resolv.conf",
     }
+    if endpoint:
+        # What is killed again and again is started again at once: the wait would double each time.
+        kubelet["featureGates"] = {"KubeletCrashLoopBackOffMax": True}
+        kubelet["crashLoopBackOff"] = {"maxContainerRestartPeriod": "2s"}
     proxy = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -99,16 +125,20 @@ def init(
     return "\n---\n".join(json.dumps(document) for document in (begin, cluster, kubelet, proxy))
 
 
-def join(name: str, addresses: Sequence[str], server: str) -> str:
-    """The configuration of a worker."""
-    endpoint = f"[{server}]:6443" if ":" in server else f"{server}:6443"
+def join(name: str, addresses: Sequence[str], server: str, *, control_plane: bool = False) -> str:
+    """The configuration of a worker, or of another control-plane node."""
     # on a network of this command's own
-    token = {"apiServerEndpoint": endpoint, "token": TOKEN, "unsafeSkipCAVerification": True}
-    worker = {
+    token = {"apiServerEndpoint": f"{host(server)}:6443", "token": TOKEN, "unsafeSkipCAVerification": True}
+    joining: dict[str, Any] = {
         "apiVersion": API,
         "kind": "JoinConfiguration",
         "discovery": {"bootstrapToken": token},
         "nodeRegistration": registration(name, addresses),
         "timeouts": PATIENCE,
     }
-    return json.dumps(worker)
+    if control_plane:
+        joining["controlPlane"] = {
+            "localAPIEndpoint": {"advertiseAddress": addresses[0], "bindPort": 6443},
+            "certificateKey": CERTIFICATE_KEY,
+        }
+    return json.dumps(joining)

@@ -17,6 +17,10 @@ DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 """Put before a command, ends it when its parent ends, however that ends."""
 
 
+ROUTER = "02:00:5e:00:00:01"
+"""The router's Ethernet address, which stays, whatever ports there are."""
+
+
 class Lan:
     """A bridge with a port for each node."""
 
@@ -30,7 +34,7 @@ class Lan:
         self._process.stdout.readline()  # the namespace is there
         for command in (
             "ip link set lo up",
-            "ip link add br0 type bridge",
+            f"ip link add br0 address {ROUTER} type bridge",
             *(f"ip address add {family.on_link(1)} dev br0" for family in families),
             "ip link set br0 up",
             "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
@@ -40,11 +44,13 @@ class Lan:
         for family in ("iptables", "ip6tables"):
             self.run("sysctl", "-qw", f"net.bridge.bridge-nf-call-{family}=0", check=False)
 
+    def command(self, *command: str) -> list[str]:
+        """The command that runs ``command`` in the namespace."""
+        return ["nsenter", "-t", str(self._process.pid), "-n", "--", *command]
+
     def run(self, *command: str, check: bool = True) -> str:
         """Run a command in the namespace; its output."""
-        done = subprocess.run(
-            ["nsenter", "-t", str(self._process.pid), "-n", "--", *command], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(self.command(*command), capture_output=True, text=True, check=False)
         if check and done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
         return done.stdout
@@ -81,7 +87,7 @@ class Lan:
             "http.server.HTTPServer.address_family = socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET\n"
             "server = http.server.HTTPServer((sys.argv[1], 8099), Who); print(flush=True); server.serve_forever()\n"
         )
-        inside = ["nsenter", "-t", str(self._process.pid), "-n", "--", sys.executable, "-c", program, address]
+        inside = self.command(sys.executable, "-c", program, address)
         process = subprocess.Popen([*DIE_WITH_PARENT, *inside], stdout=subprocess.PIPE)
         try:
             assert process.stdout is not None
@@ -94,6 +100,35 @@ class Lan:
     def disconnect(self, index: int) -> None:
         """Pull the node's cable, if it has one."""
         self.run("ip", "link", "delete", f"port{index}", check=False)
+
+    @contextlib.contextmanager
+    def cut(self, side: dict[int, int]) -> Iterator[None]:
+        """Cut the network in two: nodes (their numbers, by indexes) on one side, all others on the
+        other, which keeps what is at the router's address. The router reaches both sides, so that
+        a test can ask either; from the cut-off side nobody reaches an API server by it.
+        """
+        lone = [
+            f"{family.address(number)}/{128 if ':' in family.link else 32}"
+            for family in self.families
+            for number in side.values()
+        ]
+        closed = ("INPUT", "-i", "br1", "-p", "tcp", "--dport", "6443", "-j", "DROP")
+        self.run(*f"ip link add br1 address {ROUTER} type bridge".split())
+        try:
+            self.run("ip", "link", "set", "br1", "up")
+            for program in ("iptables", "ip6tables"):
+                self.run(program, "-A", *closed)
+            for index in side:
+                self.run("ip", "link", "set", f"port{index}", "master", "br1")
+            for address in lone:
+                self.run("ip", "route", "add", address, "dev", "br1")
+            yield
+        finally:
+            for index in side:
+                self.run("ip", "link", "set", f"port{index}", "master", "br0", check=False)
+            for program in ("iptables", "ip6tables"):
+                self.run(program, "-D", *closed, check=False)
+            self.run("ip", "link", "delete", "br1", check=False)  # its routes go with it
 
     def close(self) -> None:
         """Remove the network."""

@@ -69,6 +69,23 @@ def test_kubeadm_families():
     assert join["discovery"]["bootstrapToken"]["apiServerEndpoint"] == "[fd00:172:30::b]:6443"
 
 
+def test_kubeadm_control_planes():
+    router, first, second = (families.IPV4.address(number) for number in (1, 11, 12))
+    text = configuration(families.IPV4, gateway=True, proxy_mode="iptables", endpoint=router)
+    documents = {document["kind"]: document for document in map(json.loads, text.split("\n---\n"))}
+    cluster = documents["ClusterConfiguration"]
+    assert cluster["controlPlaneEndpoint"] == f"{router}:6443"
+    assert {"name": "etcd-servers", "value": kubeadm.GATEWAY} in cluster["apiServer"]["extraArgs"]
+    sealed = documents["InitConfiguration"]["certificateKey"]
+    assert len(bytes.fromhex(sealed)) == 32
+    assert documents["InitConfiguration"]["localAPIEndpoint"]["advertiseAddress"] == first
+    join = json.loads(kubeadm.join("n2", [second], router, control_plane=True))
+    assert join["controlPlane"]["certificateKey"] == sealed
+    assert join["controlPlane"]["localAPIEndpoint"]["advertiseAddress"] == second
+    assert join["discovery"]["bootstrapToken"]["apiServerEndpoint"] == f"{router}:6443"
+    assert "controlPlane" not in json.loads(kubeadm.join("n4", [second], router))
+
+
 def test_traces():
     before, after = Traces(interfaces={"a"}), Traces(interfaces={"a", "b"}, routes={"r"})
     assert not before - after

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// watcher watches the namespace by one API server until ctx ends, by one watch after the other:
+// each goes on where the one before has ended, or, with back, a little before, so that the server
+// has to tell again what it has in its cache.
+type watcher struct {
+	history   *history
+	server    server
+	namespace string
+	number    int
+	lasts     time.Duration // a watch, before it is begun anew
+	back      bool
+}
+
+func (w *watcher) run(ctx context.Context, from int64) {
+	recent := []int64{from}
+	for ctx.Err() == nil {
+		begin := recent[len(recent)-1]
+		if w.back {
+			begin = recent[0]
+		}
+		s, err := w.once(ctx, begin)
+		switch {
+		case s != nil && s.until() > recent[len(recent)-1]:
+			recent = append(recent, s.until())
+			recent = recent[max(0, len(recent)-2):]
+		case err != nil:
+			wait(ctx, 200*time.Millisecond)
+		}
+		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+			if revision, listed := w.list(ctx); listed {
+				recent = []int64{revision}
+			}
+		}
+	}
+}
+
+// once watches from a revision on until that ends. There is no session without a watch.
+func (w *watcher) once(ctx context.Context, from int64) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.lasts)
+	defer cancel()
+	options := metav1.ListOptions{Watch: true, ResourceVersion: strconv.FormatInt(from, 10),
+		AllowWatchBookmarks: true}
+	stream, err := w.server.client.Get().Namespace(w.namespace).Resource(resource).
+		VersionedParams(&options, scheme.ParameterCodec).MaxRetries(0).Watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Stop()
+	s := w.history.open(w.server.name, w.number, from)
+	for e := range stream.ResultChan() {
+		if e.Type == watch.Error {
+			return s, apierrors.FromObject(e.Object)
+		}
+		m, is := e.Object.(*corev1.ConfigMap)
+		if !is {
+			return s, fmt.Errorf("a watch tells %T", e.Object)
+		}
+		is2 := stateOf(m)
+		told := event{Type: string(e.Type), Revision: is2.Revision, Key: m.Name, Value: is2.Value}
+		if e.Type == watch.Bookmark {
+			told = event{Revision: is2.Revision}
+		}
+		w.history.tell(s, told)
+	}
+	return s, nil
+}
+
+// list is how a watcher begins anew where the server no longer has what came after its last
+// revision.
+func (w *watcher) list(ctx context.Context) (int64, bool) {
+	var page corev1.ConfigMapList
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := w.server.client.Get().Namespace(w.namespace).Resource(resource).MaxRetries(0).Do(ctx).
+		Into(&page); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: a watch cannot begin anew: %v\n", w.server.name, err)
+		return 0, false
+	}
+	revision, err := strconv.ParseInt(page.ResourceVersion, 10, 64)
+	return revision, err == nil
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

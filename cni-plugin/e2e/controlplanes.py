@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several control-plane nodes, each with an etcd member, a gateway and an API server: what is lost
+and cut off is lost and cut off while the histories of all API servers are taken.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+
+from e2e import chain, gateway, install
+from e2e.acceptance import require
+from e2e.cluster import Cluster
+from e2e.families import host
+from e2e.histories import Histories, require_answers
+from e2e.kubectl import until
+from e2e.node import Node
+
+QUIET = 30
+"""Seconds of histories without a fault."""
+
+ETCD = "/etc/kubernetes/manifests/etcd.yaml"
+
+CONFIRMED = 10
+"""Answers that each API server has to have given at least."""
+
+
+@dataclass
+class Member:
+    """A member of etcd's."""
+
+    name: str
+    id: str
+    """In hexadecimal."""
+    leads: bool
+
+
+def etcd(node: Node) -> list[Member]:
+    """The members of the cluster's etcd, as one of them says."""
+    members = json.loads(node.run("etcdctl", *chain.ETCD, "member", "list", "-w", "json"))["members"]
+    leader = json.loads(node.run("etcdctl", *chain.ETCD, "endpoint", "status", "-w", "json"))[0]["Status"]["leader"]
+    return [Member(one.get("name", ""), f"{one['ID']:x}", one["ID"] == leader) for one in members]
+
+
+def etcd_leader(cluster: Cluster, but: Node | None = None) -> Node:
+    """The node whose member leads; where ``but`` is given, one of the others, as these say."""
+    asked = next(node for node in cluster.controls if node.alive() and node is not but)
+
+    def led() -> Node | None:
+        names = [one.name for one in etcd(asked) if one.leads]
+        return next((node for node in cluster.controls if node.name in names and node is not but), None)
+
+    return until("etcd has a leader", led, 60)
+
+
+def living(cluster: Cluster) -> Node:
+    """A control-plane node that is switched on."""
+    return next(node for node in cluster.controls if node.alive())
+
+
+def others(cluster: Cluster, node: Node) -> list[Node]:
+    """The other control-plane nodes."""
+    return [one for one in cluster.controls if one is not node]
+
+
+def leader(cluster: Cluster) -> str:
+    """The node whose agent runs the controller."""
+    lease = cluster.kubectl.json("-n", install.NAMESPACE, "get", "lease", "netcraq-leader")
+    return lease["spec"].get("holderIdentity", "")
+
+
+def answers(cluster: Cluster, node: Node) -> bool:
+    """Whether a node's API server is ready."""
+    url = f"https://{host(node.address)}:6443/readyz"
+    return cluster.lan.run("curl", "-skf", "--max-time", "3", url, check=False) == "ok"
+
+
+def whole(cluster: Cluster) -> bool:
+    """Whether everything is as it ought to be: all members of etcd's, all API servers, all nodes,
+    the chain.
+    """
+    nodes = cluster.kubectl.items("nodes")
+    ready = [
+        node
+        for node in nodes
+        for condition in node["status"]["conditions"]
+        if condition["type"] == "Ready" and condition["status"] == "True"
+    ]
+    return (
+        all(answers(cluster, node) for node in cluster.controls)
+        and len(etcd(living(cluster))) == len(cluster.controls)
+        and len(ready) == len(cluster.nodes)
+        and chain.is_ready(cluster.kubectl)
+    )
+
+
+def wait_whole(cluster: Cluster) -> float:
+    """Wait for it; the seconds that it took."""
+    begin = time.monotonic()
+    until("the control plane and the chain are whole", lambda: whole(cluster), 300, 0.5)
+    return time.monotonic() - begin
+
+
+def kill(node: Node, program: str) -> None:
+    """Kill a program of a node's, all of its processes. There has to be one."""
+    node.run("sh", "-c", f"kill -KILL $(pidof {program})")
+
+
+def seen(cluster: Cluster) -> str:
+    """All API servers are asked at once: what one has written is in each list that another makes
+    then, and comes to each watch. The network answers for some of it.
+    """
+    placed = until("keys are placed", lambda: chain.settled(cluster.kubectl), every=5)
+    before = [gateway.ask(node) for node in cluster.controls]
+    with Histories(cluster) as histories:
+        time.sleep(QUIET)
+    require_answers(histories, cluster.controls, CONFIRMED)
+    by_network = [(gateway.ask(node) - was).network for node, was in zip(cluster.controls, before, strict=True)]
+    require(all(by_network), f"a gateway's reads were not answered by the network at all: {by_network}")
+    return f"{placed} keys placed; {histories.summary()}; the network answered {', '.join(map(str, by_network))} of the reads"
+
+
+def leader_killed(cluster: Cluster) -> str:
+    """The agent with the controller is killed: the chain goes on, and another agent leads, or the
+    next one of that node.
+    """
+    with Histories(cluster) as histories:
+        time.sleep(5)
+        name, begin = leader(cluster), time.monotonic()
+        epoch = chain.status(cluster.kubectl)["epoch"]
+        kill(cluster.node(name), "netcraq-agent")
+
+        def leads() -> str:
+            now = leader(cluster)
+            found = chain.status(cluster.kubectl)
+            return now if chain.is_ready(cluster.kubectl) and found["epoch"] > epoch else ""
+
+        after = until("the chain is whole under another leader", leads, every=0.5)
+        took = time.monotonic() - begin
+        wait_whole(cluster)
+        time.sleep(5)
+    require_answers(histories, cluster.controls, CONFIRMED)
+    return f"{name}'s agent killed: {after}'s leads, and the chain is whole after {took:.1f} s; {histories.summary()}"
+
+
+def etcd_leader_off(cluster: Cluster) -> str:
+    """The node of etcd's leader loses its power, and gets it back."""
+    victim = etcd_leader(cluster)
+    with Histories(cluster) as histories:
+        time.sleep(5)
+        begin = time.monotonic()
+        victim.power_off()
+        histories.excuse(victim)
+        after = etcd_leader(cluster, victim)
+        time.sleep(10)
+        until("the chain goes on", lambda: chain.members(cluster.kubectl), every=0.5)
+        without = time.monotonic() - begin
+        begin = time.monotonic()
+        victim.start()
+        cluster.wait_node(victim)
+        until(f"{victim.name}'s API server is ready", lambda: answers(cluster, victim), 300, 0.5)
+        back = time.monotonic() - begin
+        histories.expect(victim)
+        recovered = back + wait_whole(cluster)
+        time.sleep(5)
+    require_answers(histories, cluster.controls, CONFIRMED)
+    found = histories.excused(victim)
+    require(found["resumed"] >= 0, "no write was acknowledged while a node was away")
+    return (
+        f"{victim.name} without power for {without:.0f} s: {after.name} leads etcd, the first write after "
+        f"{found['resumed']:.1f} s; back: its API server ready after {back:.0f} s, all whole after "
+        f"{recovered:.0f} s; {histories.summary()}"
+    )
+
+
+def member_replaced(cluster: Cluster) -> str:
+    """A member of etcd's is replaced, as docs/kubernetes.md says: removed, its data gone, and taken
+    in anew.
+    """
+    victim = others(cluster, etcd_leader(cluster))[-1]
+    other = others(cluster, victim)[0]
+    with Histories(cluster) as histories:
+        time.sleep(5)
+        begin = time.monotonic()
+        histories.excuse(victim)
+        removed = next(one for one in etcd(other) if one.name == victim.name)
+        replace_member(cluster, victim, other, removed.id)
+        until(f"{victim.name}'s API server is ready", lambda: answers(cluster, victim), 300, 0.5)
+        took = time.monotonic() - begin
+        histories.expect(victim)
+        wait_whole(cluster)
+        time.sleep(5)
+    require_answers(histories, cluster.controls, CONFIRMED)
+    now = next(one for one in etcd(other) if one.name == victim.name)
+    require(now.id != removed.id, f"{victim.name} is the member that it was")
+    return (
+        f"{victim.name}'s member {removed.id} removed, its data thrown away, {now.id} in its place after {took:.0f} s; "
+        f"{histories.summary()}"
+    )
+
+
+ALL_BUT_ETCD = (
+    "preflight",
+    "control-plane-prepare",
+    "kubelet-start",
+    "kubelet-wait-bootstrap",
+    "control-plane-join",
+    "wait-control-plane",
+)
+"""The phases of kubeadm join beside the one that takes a member into etcd, which has no command of
+its own.
+"""
+
+
+def replace_member(cluster: Cluster, victim: Node, other: Node, member: str) -> None:
+    """What docs/kubernetes.md tells an operator to type."""
+    other.run("etcdctl", *chain.ETCD, "member", "remove", member)
+    victim.run("rm", ETCD)
+
+    # the balancer may not have heard yet that this node's API server has lost its etcd
+    def forgotten() -> bool:
+        cluster.kubectl("-n", "kube-system", "delete", "pod", f"etcd-{victim.name}", "--force", "--ignore-not-found")
+        return True
+
+    until("the member's pod is deleted", forgotten, 60)
+    until("the member's process has ended", lambda: not victim.execute(["pidof", "etcd"], check=False).stdout, 60)
+    victim.run("rm", "-rf", "/var/lib/etcd/member")
+    phases = f"--skip-phases={','.join(ALL_BUT_ETCD)}"
+    victim.run("kubeadm", "join", "--config", "/mnt/kubeadm.yaml", phases, seconds=400)
