@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,41 +70,7 @@ func TestRestart(t *testing.T) {
 	n.start()
 	l := n.list()
 	p, q, gone := n.mustAdd(t), n.mustAdd(t), n.mustAdd(t)
-	server, err := inside(t, q.space, func() (net.Listener, error) { return net.Listen("tcp", "0.0.0.0:80") })
-	check(t, err)
-	defer server.Close()
-	go echo(server)
-	conn, err := inside(t, p.space, func() (net.Conn, error) {
-		return net.DialTimeout("tcp", netip.AddrPortFrom(q.ip, 80).String(), 3*time.Second)
-	})
-	check(t, err)
-	defer conn.Close()
-	var rounds atomic.Int64
-	var longest atomic.Int64
-	stop := make(chan struct{})
-	var talking sync.WaitGroup
-	talking.Go(func() {
-		b := make([]byte, 8)
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(time.Millisecond):
-			}
-			began := time.Now()
-			_ = conn.SetDeadline(began.Add(5 * time.Second))
-			if _, err := conn.Write([]byte("12345678")); err != nil {
-				t.Errorf("the connection broke: %v", err)
-				return
-			}
-			if _, err := conn.Read(b); err != nil {
-				t.Errorf("the connection broke: %v", err)
-				return
-			}
-			rounds.Add(1)
-			longest.Store(max(longest.Load(), int64(time.Since(began))))
-		}
-	})
+	done := converse(t, p, q)
 	client := agentapi.NewClient(n.socket())
 	before, err := client.Attachments(context.Background())
 	check(t, err)
@@ -124,14 +89,13 @@ func TestRestart(t *testing.T) {
 	n.kill()
 	sh(t, "ip", "netns", "del", gone.space)
 	n.start()
-	close(stop)
-	talking.Wait()
+	rounds, longest := done()
 	if len(filesIn(t, n.state())) != 2 {
 		t.Errorf("records: %v", filesIn(t, n.state()))
 	}
-	t.Logf("%d round trips while the agent was killed four times; the longest took %v", rounds.Load(), time.Duration(longest.Load()))
-	if rounds.Load() < 100 || time.Duration(longest.Load()) > 2*time.Second {
-		t.Errorf("%d round trips, the longest %v: pods notice", rounds.Load(), time.Duration(longest.Load()))
+	t.Logf("%d round trips while the agent was killed four times; the longest took %v", rounds, longest)
+	if rounds < 100 || longest > 2*time.Second {
+		t.Errorf("%d round trips, the longest %v: pods notice", rounds, longest)
 	}
 	for _, x := range []*pod{p, q, gone} {
 		check(t, n.del(t, l, x))
@@ -183,4 +147,50 @@ func TestStorm(t *testing.T) {
 	each(func(p *pod) error { return n.check(t, l, p) })
 	each(func(p *pod) error { return n.del(t, l, p) })
 	n.expectNothingLeft(t)
+}
+
+// converse has two pods talk by one TCP connection all the time until done is called, which says
+// how many round trips there were, and how long the longest took.
+func converse(t *testing.T, p, q *pod) (done func() (rounds int, longest time.Duration)) {
+	t.Helper()
+	var rounds int
+	var longest time.Duration
+	server, err := inside(t, q.space, func() (net.Listener, error) { return net.Listen("tcp", "0.0.0.0:80") })
+	check(t, err)
+	go echo(server)
+	conn, err := inside(t, p.space, func() (net.Conn, error) {
+		return net.DialTimeout("tcp", netip.AddrPortFrom(q.ip, 80).String(), 3*time.Second)
+	})
+	check(t, err)
+	stop := make(chan struct{})
+	var talking sync.WaitGroup
+	talking.Go(func() {
+		b := make([]byte, 8)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			began := time.Now()
+			_ = conn.SetDeadline(began.Add(5 * time.Second))
+			if _, err := conn.Write([]byte("12345678")); err != nil {
+				t.Errorf("the connection broke: %v", err)
+				return
+			}
+			if _, err := conn.Read(b); err != nil {
+				t.Errorf("the connection broke: %v", err)
+				return
+			}
+			rounds++
+			longest = max(longest, time.Since(began))
+		}
+	})
+	return func() (int, time.Duration) {
+		close(stop)
+		talking.Wait()
+		conn.Close()
+		server.Close()
+		return rounds, longest
+	}
 }

@@ -8,13 +8,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/internal/before"
 	"github.com/netcraq/netcraq/internal/topologytest"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// envMixed has TestMixedVersions run: to build the release before takes minutes. `make upgrades`
-// sets it.
-const envMixed = "NETCRAQ_MIXED"
+// envMixed has tests run that build the release before.
+const envMixed = before.EnvMixed
+
+// mixedCommands are those of the release before that tests run beside this one's.
+var mixedCommands = []string{"./controlplane/cmd/netcraq-controller", "./switch/cmd/netcraq-switch",
+	"./client/cmd/netcraqctl", "./etcd-monitor/cmd/etcd-monitor", "./nodeapi/cmd/netcraq-sidecar",
+	"./test/system/lab/nodeprogram"}
 
 // TestMixedVersions has a network of the release before, under load, and brings it to this one,
 // part by part, and back: the controller (its state file goes along both ways), each switch, and
@@ -24,9 +29,8 @@ func TestMixedVersions(t *testing.T) {
 	if os.Getenv(envMixed) == "" {
 		t.Skipf("skipped: %s is not set: it builds the release before (make upgrades)", envMixed)
 	}
-	commands := []string{"./controlplane/cmd/netcraq-controller", "./switch/cmd/netcraq-switch", "./client/cmd/netcraqctl"}
 	if os.Getenv(lab.EnvInside) == "" {
-		lab.BuildBefore(t, commands...)
+		lab.BuildBefore(t, mixedCommands...)
 	}
 	for _, engine := range []string{"interp", "auto"} {
 		t.Run(engine, func(t *testing.T) { mixedVersions(t, engine) })
@@ -45,7 +49,7 @@ func mixedVersions(t *testing.T, engine string) {
 	l.Links = append(l.Links, [2]int{3, 1})
 	l.Chains[0].Patience = 60_000 // members are taken out before they are replaced
 	nw := lab.NewNetwork(t, engine, l)
-	before := filepath.Clean(os.Getenv(lab.EnvBefore))
+	former := filepath.Clean(os.Getenv(lab.EnvBefore))
 	file := func(name string, former bool) string {
 		return nw.File(name, func(top topologytest.Object) {
 			top["sessions"].(topologytest.Object)["ttlSeconds"] = 60
@@ -54,8 +58,8 @@ func mixedVersions(t *testing.T, engine string) {
 			}
 		})
 	}
-	old := release{filepath.Join(before, "netcraq-controller"), filepath.Join(before, "netcraq-switch"),
-		filepath.Join(before, "netcraqctl"), file("old.json", true)}
+	old := release{filepath.Join(former, "netcraq-controller"), filepath.Join(former, "netcraq-switch"),
+		filepath.Join(former, "netcraqctl"), file("old.json", true)}
 	now := release{lab.Built(t, "controlplane/cmd/netcraq-controller"), lab.Built(t, "switch/cmd/netcraq-switch"),
 		lab.Built(t, "client/cmd/netcraqctl"), file("new.json", false)}
 	for i := 1; i <= l.N; i++ {

@@ -5,52 +5,24 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/before"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/topologytest"
 )
 
-// The release before, built from the repository's history, beside this one.
-
-// Before is the commit of the release before this one. It moves when a release is made.
-const Before = "7597cebc4dbb840475be2a45d6c42e3f9043b088"
-
 // EnvBefore names a folder with the commands of the release before. Unset, they are built.
-const EnvBefore = "NETCRAQ_BEFORE"
+const EnvBefore = before.Env
 
-// BuildBefore builds commands of the release before, in a test's parent, and says in which folder
-// they are. A checkout without that commit (a shallow one) skips the test.
+// BuildBefore builds commands of the release before, in a test's parent (package before).
 func BuildBefore(t *testing.T, commands ...string) (folder string) {
 	t.Helper()
-	if dir := os.Getenv(EnvBefore); dir != "" {
-		return dir
-	}
-	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
-	if err != nil {
-		t.Skip("skipped: this is no checkout of the repository, so the release before cannot be built")
-	}
-	top := strings.TrimSpace(string(root))
-	if exec.Command("git", "-C", top, "cat-file", "-e", Before+"^{commit}").Run() != nil {
-		t.Skipf("skipped: the checkout has no commit %.12s, the release before: git fetch --unshallow", Before)
-	}
-	source, out := t.TempDir(), t.TempDir()
-	for _, step := range []string{
-		`git -C "$1" archive "$2" | tar -x -C "$3"`,
-		`cd "$3" && shift 3 && go build -trimpath -o "$@"`,
-	} {
-		args := append([]string{"-ec", step, "sh", top, Before, source, out + "/"}, commands...)
-		if b, err := exec.Command("sh", args...).CombinedOutput(); err != nil {
-			t.Fatalf("building the release before: %v\n%s", err, b)
-		}
-	}
-	t.Setenv(EnvBefore, out) // for what runs in a namespace
-	return out
+	return before.Build(t, commands...)
 }
 
 // Use has switches that are started from now on be of another netcraq-switch.
