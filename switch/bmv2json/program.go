@@ -398,9 +398,10 @@ type Param struct {
 // Primitive is one call. Args are checked to be resolved, not to fit the primitive: the engine that
 // knows it does that.
 type Primitive struct {
-	Op   string
-	Path string
-	Args []*Expr
+	Op     string
+	Path   string
+	Source string // the statement, "file(line) text"; "" where p4c does not say
+	Args   []*Expr
 }
 
 // MatchKind is how one key of a table, or a whole table, matches.
@@ -544,7 +545,8 @@ type Conditional struct {
 	Name        string
 	ID          int
 	Path        string
-	Expr        *Expr // of type TypeBool
+	Source      string // the condition, "file(line) text"; "" where p4c does not say
+	Expr        *Expr  // of type TypeBool
 	True, False Node
 }
 

@@ -1,6 +1,10 @@
 package bmv2json
 
-import "math/big"
+import (
+	"fmt"
+	"math/big"
+	"path"
+)
 
 // fieldRef reads [header, field].
 func (r *reader) fieldRef(n node) FieldRef {
@@ -292,8 +296,20 @@ func unionTypeOf(e *Expr) *HeaderUnionType {
 	return e.Left.UnionStack.Type
 }
 
+// source is where in the P4 program an object of the JSON comes from, for people; "" where it does
+// not say.
+func source(n node) string {
+	s, _ := n.opt("source_info").v.(map[string]any)
+	file, _ := s["filename"].(string)
+	text, _ := s["source_fragment"].(string)
+	if s == nil || file == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s(%v) %s", path.Base(file), s["line"], text)
+}
+
 func (r *reader) primitive(n node) *Primitive {
-	p := &Primitive{Op: n.get("op").str(), Path: n.path}
+	p := &Primitive{Op: n.get("op").str(), Path: n.path, Source: source(n)}
 	for _, a := range n.get("parameters").list() {
 		p.Args = append(p.Args, r.expr(a))
 	}

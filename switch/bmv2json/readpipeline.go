@@ -25,7 +25,8 @@ func (r *reader) pipelines(root node) {
 		}
 		for _, cn := range n.optList("conditionals") {
 			c := &Conditional{Name: cn.get("name").str(), ID: cn.get("id").int(), Path: cn.path,
-				Expr: r.typed(cn.get("expression"), TypeBool)}
+				Source: source(cn),
+				Expr:   r.typed(cn.get("expression"), TypeBool)}
 			pl.Conditionals = append(pl.Conditionals, c)
 			name(cn, c)
 		}

@@ -49,7 +49,7 @@ func (c *compiler) action(src *bmv2json.Action) *action {
 		if p.Op == "_jump" || p.Op == "_jump_if_zero" {
 			a.jumps = true
 		}
-		a.code = append(a.code, c.primitive(p))
+		a.code = append(a.code, c.tracedPrimitive(p, c.primitive(p)))
 	}
 	return a
 }

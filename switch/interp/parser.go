@@ -58,8 +58,14 @@ func (c *compiler) parser(p *bmv2json.Parser) *parser {
 
 func (c *compiler) parseState(out *parseState, s *bmv2json.ParseState,
 	at func(*bmv2json.ParseState) *parseState) {
+	if c.p.opts.Trace != nil {
+		out.ops = append(out.ops, func(st *state) uint64 {
+			st.p.trace("Parser state '%s'", s.Name)
+			return noError
+		})
+	}
 	for _, o := range s.Ops {
-		out.ops = append(out.ops, c.parserOp(o))
+		out.ops = append(out.ops, c.tracedOp(o, c.parserOp(o)))
 	}
 	lanes := 0
 	for i, k := range s.Key {

@@ -27,6 +27,10 @@ type Options struct {
 	// Log gets what the program says with log_msg, and why packets were dropped that the program
 	// did not drop. It must not call the Pipeline. Nil discards it.
 	Log func(string)
+	// Trace gets a packet's way through the program, step by step, in words like BMv2's: states,
+	// tables, actions and what becomes of the packet. It must not call the Pipeline. Nil traces
+	// nothing, and costs nothing.
+	Trace func(string)
 }
 
 const (
@@ -109,6 +113,7 @@ type Pipeline struct {
 	input   []*state // for ingress: those that came back
 	queue   []*state // for egress
 	passes  int
+	traced  uint64 // packets received, to tell their steps apart
 	digests []target.Digest
 }
 
@@ -306,12 +311,12 @@ func (c *compiler) flow() {
 		nodes := map[bmv2json.Node]node{}
 		for _, t := range pl.Tables {
 			nodes[t] = c.p.tables[t.Index]
-			if a := c.p.tables[t.Index].onlyAction(); a != nil {
+			if a := c.p.tables[t.Index].onlyAction(); a != nil && c.p.opts.Trace == nil {
 				nodes[t] = callOf(a)
 			}
 		}
 		for _, cd := range pl.Conditionals {
-			nodes[cd] = &condNode{cond: c.boolean(cd.Expr)}
+			nodes[cd] = &condNode{cond: c.tracedCondition(cd, c.boolean(cd.Expr))}
 		}
 		for _, a := range pl.ActionCalls {
 			nodes[a] = callOf(c.p.actions[a.Action.Index])
@@ -336,7 +341,9 @@ func (c *compiler) flow() {
 		for _, a := range pl.ActionCalls {
 			after(nodes[a], at(a.Next))
 		}
-		fuse(at(pl.Init), map[node]bool{})
+		if c.p.opts.Trace == nil {
+			fuse(at(pl.Init), map[node]bool{})
+		}
 		if name == "ingress" {
 			c.p.ingress = at(pl.Init)
 		} else {

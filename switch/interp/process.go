@@ -70,6 +70,10 @@ func (p *Pipeline) process(b *Buffer, now time.Duration, port uint32,
 	p.dp.Lock()
 	defer p.dp.Unlock()
 	p.passes, p.digests = 0, nil
+	if p.opts.Trace != nil {
+		p.traced++
+		p.trace("Packet of %d bytes received on port %d", len(frame), port)
+	}
 	st := p.get(now)
 	st.clear()
 	st.inPort, st.inLen, st.frame, st.length = port, len(frame), frame, len(frame)
@@ -158,6 +162,7 @@ func (p *Pipeline) receive(b *Buffer, st *state) {
 	}
 	length := st.length
 	p.parse(st)
+	p.traceStep("Pipeline 'ingress'")
 	run(p.ingress, st)
 	if st.dropped {
 		p.put(st)
@@ -171,10 +176,14 @@ func (p *Pipeline) receive(b *Buffer, st *state) {
 		p.sample(st)
 	}
 	if st.resubmit != 0 {
+		p.traceStep("Resubmitting packet")
 		p.resubmit(st, length)
 		return
 	}
 	if grp := p.std.mcastGrp.get(st); grp != 0 {
+		if p.opts.Trace != nil {
+			p.trace("Multicast group %d, of %d copies", grp, len(p.groups[uint32(grp)]))
+		}
 		p.std.instanceType.set(st, instanceReplication)
 		p.multicast(st, p.groups[uint32(grp)])
 		p.put(st)
@@ -182,6 +191,7 @@ func (p *Pipeline) receive(b *Buffer, st *state) {
 	}
 	port := uint32(p.std.egressSpec.get(st))
 	if port == p.opts.DropPort {
+		p.traceStep("Dropping packet at the end of ingress")
 		p.put(st)
 		return
 	}
@@ -227,6 +237,10 @@ func (p *Pipeline) keep(dst, src *state, list int) {
 // once more, and keeps of the metadata only the field list.
 func (p *Pipeline) cloneIngress(st *state, length int) {
 	s, ok := p.sessions[st.session]
+	if p.opts.Trace != nil {
+		p.trace("Cloning packet at ingress, session %d, of %d copies", st.session,
+			len(s.Replicas))
+	}
 	if !ok {
 		return
 	}
@@ -318,6 +332,9 @@ func (p *Pipeline) send(b *Buffer, st *state) {
 	p.std.egressPort.set(st, uint64(st.outPort))
 	p.std.egressSpec.set(st, uint64(p.opts.DropPort)+1) // anything but the drop port
 	p.std.packetLength.set(st, uint64(st.length))
+	if p.opts.Trace != nil {
+		p.trace("Pipeline 'egress', port %d", st.outPort)
+	}
 	run(p.egress, st)
 	if st.dropped {
 		p.put(st)
@@ -328,16 +345,27 @@ func (p *Pipeline) send(b *Buffer, st *state) {
 		p.cloneEgress(st)
 	}
 	if uint32(p.std.egressSpec.get(st)) == p.opts.DropPort {
+		p.traceStep("Dropping packet at the end of egress")
 		p.put(st)
 		return
 	}
 	frame := p.deparser.run(b, st)
 	if st.recirc != 0 {
+		p.traceStep("Recirculating packet")
 		p.recirculate(st, frame)
 		return
 	}
-	b.Outs = append(b.Outs, Out{Port: st.outPort, Frame: frame[:min(len(frame), st.truncate)]})
+	p.leave(b, st, frame)
 	p.put(st)
+}
+
+// leave sends a frame out.
+func (p *Pipeline) leave(b *Buffer, st *state, frame []byte) {
+	frame = frame[:min(len(frame), st.truncate)]
+	if p.opts.Trace != nil {
+		p.trace("Transmitting packet of %d bytes out of port %d", len(frame), st.outPort)
+	}
+	b.Outs = append(b.Outs, Out{Port: st.outPort, Frame: frame})
 }
 
 // recirculate puts the packet, as the deparser wrote it, back to ingress with the metadata of the

@@ -121,6 +121,7 @@ func (p *Pipeline) receivePSA(b *Buffer, st *state) {
 	a.drop.set(st, 1)
 	a.resubmit.set(st, 0)
 	a.group.set(st, 0)
+	p.traceStep("Pipeline 'ingress'")
 	run(p.ingress, st)
 	if st.dropped {
 		p.put(st)
@@ -131,6 +132,7 @@ func (p *Pipeline) receivePSA(b *Buffer, st *state) {
 	}
 	switch {
 	case a.drop.get(st) != 0:
+		p.traceStep("Dropping packet at the end of ingress")
 	case a.resubmit.get(st) != 0:
 		c := p.newPacket(st, st.frame)
 		a.arrive(c, uint32(a.inPort.get(st)), psaResubmit)
@@ -197,6 +199,9 @@ func (p *Pipeline) sendPSA(b *Buffer, st *state) {
 	a.egressPath.set(st, a.outPath.get(st))
 	a.cloneAgain.set(st, 0)
 	a.dropAgain.set(st, 0)
+	if p.opts.Trace != nil {
+		p.trace("Pipeline 'egress', port %d", st.outPort)
+	}
 	run(p.egress, st)
 	if st.dropped {
 		p.put(st)
@@ -209,12 +214,13 @@ func (p *Pipeline) sendPSA(b *Buffer, st *state) {
 	}
 	switch {
 	case a.dropAgain.get(st) != 0:
+		p.traceStep("Dropping packet at the end of egress")
 	case st.outPort == psaRecirculate:
 		c := p.newPacket(st, frame)
 		a.arrive(c, psaRecirculate, psaRecirculated)
 		p.input = append(p.input, c)
 	default:
-		b.Outs = append(b.Outs, Out{Port: st.outPort, Frame: frame[:min(len(frame), st.truncate)]})
+		p.leave(b, st, frame)
 	}
 	p.put(st)
 }

@@ -153,6 +153,7 @@ type table struct {
 
 	counters  bool
 	ages      bool // entries may have idle timeouts
+	traced    bool
 	meter     *bmv2json.Meter
 	meterLane int
 	meterMask uint64
@@ -221,7 +222,7 @@ func (c *compiler) packKeys(t *table) {
 
 func (c *compiler) table(src *bmv2json.Table) *table {
 	t := &table{src: src, p: c.p, byMatch: map[string]*entry{}, counters: src.WithCounters,
-		ages: src.SupportTimeout, hitMiss: src.HitMiss}
+		ages: src.SupportTimeout, traced: c.p.opts.Trace != nil, hitMiss: src.HitMiss}
 	c.packKeys(t)
 	switch {
 	case len(t.keys) == 0:
@@ -257,6 +258,9 @@ func (t *table) exec(st *state) node {
 	if t.find != nil {
 		e = t.find.find(t.buildKey(st))
 	}
+	if t.traced {
+		t.trace(st, e)
+	}
 	if e == nil {
 		return t.missed(st)
 	}
@@ -275,6 +279,9 @@ func (t *table) exec(st *state) node {
 		do = e.indirect(st)
 	}
 	if do != nil {
+		if t.traced {
+			t.traceCall(do)
+		}
 		st.params = do.params
 		do.act.run(st)
 	}
@@ -297,6 +304,9 @@ func (t *table) missed(st *state) node {
 		if do = e.indirect(st); do == nil {
 			return t.miss
 		}
+	}
+	if t.traced {
+		t.traceCall(do)
 	}
 	st.params = do.params
 	do.act.run(st)

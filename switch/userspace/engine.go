@@ -1,7 +1,9 @@
 package userspace
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp"
@@ -16,8 +18,12 @@ func (d *Device) Engine() string {
 	return "interp: " + d.opts.Why
 }
 
+// LevelTrace is the level at which the log has each packet's way through the program. It is below
+// slog's lowest.
+const LevelTrace = slog.LevelDebug - 4
+
 func (d *Device) engineOptions() interp.Options {
-	return interp.Options{
+	out := interp.Options{
 		DropPort: d.opts.DropPort,
 		Seed:     d.opts.Seed,
 		OnDigest: func(m target.Digest) {
@@ -27,6 +33,10 @@ func (d *Device) engineOptions() interp.Options {
 		},
 		Log: func(s string) { d.log.Info("program", "says", s) },
 	}
+	if d.log.Enabled(context.Background(), LevelTrace) {
+		out.Trace = func(s string) { d.log.Log(context.Background(), LevelTrace, s) }
+	}
+	return out
 }
 
 // Verify implements target.Device.

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/netcraq/netcraq/switch/ebpf"
+	"github.com/netcraq/netcraq/switch/userspace"
 )
 
 // options is the command line, checked.
@@ -87,8 +88,9 @@ const (
 	defaultConnections = 64
 )
 
-// levelTrace is below slog's lowest: each frame, with --dump-packet-data.
-const levelTrace = slog.LevelDebug - 4
+// levelTrace is below slog's lowest: each packet's way through the program, on the interpreter, and
+// each frame, with --dump-packet-data.
+const levelTrace = userspace.LevelTrace
 
 var levels = map[string]slog.Level{
 	"trace": levelTrace, "debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,

@@ -181,6 +181,10 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if o.engine != "interp" && log.Enabled(ctx, levelTrace) {
+		log.Info("packets' way through the program is traced on the interpreter only: " +
+			"--engine interp")
+	}
 	defer dev.Close()
 	server := p4rt.New(dev, p4rt.Options{DeviceID: o.deviceID, Log: log})
 	if err := program.load(server); err != nil {
@@ -265,7 +269,16 @@ func openLog(o *options, stdout, stderr io.Writer) (*slog.Logger, func(), error)
 		}
 		to, level, done = f, o.logLevel, func() { _ = f.Close() }
 	}
-	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level})), done, nil
+	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level,
+		ReplaceAttr: nameTrace})), done, nil
+}
+
+// nameTrace gives the lowest level its name, which slog does not know.
+func nameTrace(_ []string, a slog.Attr) slog.Attr {
+	if level, ok := a.Value.Any().(slog.Level); ok && level == levelTrace {
+		return slog.String(a.Key, "TRACE")
+	}
+	return a
 }
 
 // portOptions turns faults, captures and dumps into options of the ports.
