@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/internal/before"
 )
 
-// TestMixedAgents has a node's agent and its CNI plugin replaced by those of this release, and back,
-// in every order, while two pods talk by one connection: it does not break. Each pair of the
+// TestMixedAgents has a node's agent and its CNI plugin replaced by those of this release, and
+// back, in every order, while two pods talk by one connection: it does not break. Each pair of the
 // two makes, checks and removes attachments, those that the other has made among them: records of
 // either are read by either.
 func TestMixedAgents(t *testing.T) {
