@@ -55,6 +55,13 @@ func (m *Machine) suspect(now Time, sw string) string {
 	return ""
 }
 
+// givenUp says whether the configuration that is being made durable is without a member because it
+// has failed. It gets no leases any more, so nothing is heard of it, and it stays given up: where
+// that takes long two members that are silent would take turns, and use up the epochs.
+func (m *Machine) givenUp(sw string) bool {
+	return m.persisting != nil && m.persisting.op == 0 && m.cfg.IsMember(sw) && !m.persisting.config.IsMember(sw)
+}
+
 // failover goes on without the members that have failed, or leave, as long as one is left.
 func (m *Machine) failover(now Time) {
 	if !m.decided {
@@ -74,7 +81,7 @@ func (m *Machine) failover(now Time) {
 			if goal.IsMember(s) {
 				gone = append(gone, s)
 			}
-		case !m.view[s].lost:
+		case !m.view[s].lost && !m.givenUp(s):
 			left = append(left, s)
 		}
 	}

@@ -357,8 +357,13 @@ func overload(t *testing.T, engine, by string, seconds int) {
 	back := time.Since(relieved)
 	lost, epoch := 0, c.Chain().Epoch
 	_ = c.API.Events(t.Context(), 0, false, func(e api.Event) error {
-		if e.Type == "chain.failover" || e.Type == "chain.lost-member" {
+		switch e.Type {
+		case "chain.failover", "chain.lost-member":
 			lost++
+		case "chain.rejoining", "chain.not-rejoined", "chain.recovered", "chain.full":
+			if after := e.Time.Sub(relieved); after > 0 {
+				t.Logf("%5.1f s after: %s %s %s %s", after.Seconds(), e.Type, e.Chain, e.Switch, e.Message)
+			}
 		}
 		return nil
 	})
