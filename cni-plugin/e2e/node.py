@@ -76,10 +76,7 @@ class Node:
         self.folder = folder / self.name
         self._shared = folder
         self._lan = lan
-        # /mnt/bin is the node's own: what an upgrade puts there goes before
-        self._path = ":".join(
-            ["/mnt/bin", *map(str, path), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
-        )
+        self._path = ":".join([*map(str, path), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"])
         self._group = f"{group}/{self.name}"
         self._process: subprocess.Popen | None = None
         self.pid = 0
