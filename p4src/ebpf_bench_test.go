@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"runtime"
 	"testing"
 	"time"
 
@@ -101,6 +102,46 @@ func BenchmarkProfile(b *testing.B) {
 				})
 			}
 		}
+	}
+}
+
+// BenchmarkCPUs is how many packets one CPU and two process in a microsecond, of different keys
+// each, and how many times as many that is.
+func BenchmarkCPUs(b *testing.B) {
+	if err := ebpf.Probe(); err != nil {
+		b.Skipf("eBPF is not available: %v", err)
+	}
+	if runtime.NumCPU() < 2 {
+		b.Skip("there is one CPU")
+	}
+	for _, op := range []string{"READ", "WRITE"} {
+		b.Run(op, func(b *testing.B) {
+			k, first := benchmarkedSwitch(b, 128, benchmarkedPacket{op: op, port: "1"})
+			defer k.device.Close()
+			s := &scenario{device: k, profile: 128}
+			if err := s.command(&testing.T{}, nil, "slot 0x01000002 4001"); err != nil {
+				b.Fatal(err)
+			}
+			second, err := s.frame([]string{"send", "1", op}, map[string]string{"key": "0x01000002"})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := ebpf.Specialise(k.device); err != nil {
+				b.Fatal(err)
+			}
+			b.ResetTimer()
+			one, err := ebpf.BenchmarkCPUs(k.device, 1, [][]byte{first}, b.N)
+			if err != nil {
+				b.Fatal(err)
+			}
+			two, err := ebpf.BenchmarkCPUs(k.device, 1, [][]byte{first, second}, b.N)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(one, "packets/us,one")
+			b.ReportMetric(two, "packets/us,two")
+			b.ReportMetric(two/one, "times")
+		})
 	}
 }
 

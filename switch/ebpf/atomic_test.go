@@ -23,14 +23,14 @@ func readProgram(t testing.TB, file string) *bmv2json.Program {
 }
 
 // TestRegistersAreAtomic runs, on two CPUs at once, a program that reads a register, looks up a
-// table, and writes the register plus one. With the lock no count is lost; without it some are,
-// which shows that the test would notice.
+// table, and writes the register plus one; as it is loaded, and made anew by its paths. With the
+// lock no count is lost; without it some are, which shows that the test would notice.
 func TestRegistersAreAtomic(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("there is one CPU: packets cannot meet")
 	}
 	const each = 300000
-	count := func(unlocked bool) uint32 {
+	count := func(unlocked, paths bool) uint32 {
 		d := newTestDevice(t)
 		d.Settings.Unlocked = unlocked
 		if err := d.Commit(readProgram(t, "testdata/tally.json")); err != nil {
@@ -44,6 +44,12 @@ func TestRegistersAreAtomic(t *testing.T) {
 					Params: [][]byte{{0, 1}, {0, 0, 0, 1}}}})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if paths {
+			check(t, d.specialise(true))
+		}
+		if ByPaths(d) != paths {
+			t.Fatalf("whether the program was made by its paths is not %v", paths)
 		}
 		var done sync.WaitGroup
 		for cpu := range 2 {
@@ -67,15 +73,20 @@ func TestRegistersAreAtomic(t *testing.T) {
 		}
 		return binary.BigEndian.Uint32(b)
 	}
-	if got := count(false); got < 2*each {
-		t.Errorf("%d packets counted of %d", got, 2*each)
-	}
-	// Two CPUs that are kept from running at the same time cannot show it; look more than once.
-	for range 10 {
-		if got := count(true); got < 2*each {
-			t.Logf("without the lock %d packets are counted of %d", got, 2*each)
-			return
+	for _, paths := range []bool{false, true} {
+		if got := count(false, paths); got < 2*each {
+			t.Errorf("by paths: %v: %d packets counted of %d", paths, got, 2*each)
+		}
+		// Two CPUs that are kept from running at the same time cannot show it; look more than once.
+		for try := 0; ; try++ {
+			if got := count(true, paths); got < 2*each {
+				t.Logf("without the lock %d packets are counted of %d", got, 2*each)
+				break
+			}
+			if try == 10 {
+				t.Error("without the lock all packets are counted, too: the test proves nothing")
+				break
+			}
 		}
 	}
-	t.Error("without the lock all packets are counted, too: the test proves nothing")
 }
