@@ -144,8 +144,11 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	defer ir.Catch(&err)
 	p = &Plan{Prog: prog, std: findStandardFields(prog), Layout: ir.NewLayout(prog, phvFields),
 		operations: map[*bmv2json.Primitive]*bmv2json.Expr{}}
+	if prog.PSA() {
+		ir.Refuse("parsers", "a program for PSA, which the interpreter runs")
+	}
 	if p.std.egressSpec.IsZero() {
-		ir.Refuse("",
+		ir.Refuse("headers",
 			"a program without standard_metadata.egress_spec (an architecture other than v1model)")
 	}
 	p.read = p.fieldsRead(nil)
