@@ -279,19 +279,23 @@ class EtcdNetwork:
     def start_proxy(self) -> None:
         """Start etcd's own proxy in the host, to have it beside the gateway."""
         command = ["etcd", "grpc-proxy", "start", "--listen-addr", f"127.0.0.1:{PROXY}"]
-        command += ["--endpoints", ",".join(self.etcd_addresses())]
+        scheme = "https" if self.tls else "http"
+        command += ["--endpoints", ",".join(f"{scheme}://{address}" for address in self.etcd_addresses())]
         if self.tls:
             files = {"cacert": "ca.pem", "cert-file": "cert.pem", "key-file": "key.pem"}
             command += [part for flag, name in files.items() for part in (f"--{flag}", str(self.out / name))]
         self._daemon("grpc-proxy", command, inside=True)
         deadline = time.monotonic() + 30
         while True:
-            with suppress(NodeError):
-                self.load("--keys", "1", "--fill=false", "-n", "1", "--duration", "10ms", way="grpc-proxy")
+            try:
+                self.load("--keys", "1", "--value-size", "64", "-n", "1", "--duration", "100ms", way="grpc-proxy")
                 return
-            if time.monotonic() > deadline:
-                raise NodeError(f"etcd's proxy does not come up; {nodes.tail(self.out / 'grpc-proxy.log')}")
-            time.sleep(0.5)
+            except NodeError as why:
+                if time.monotonic() > deadline:
+                    raise NodeError(
+                        f"etcd's proxy does not come up: {why}; {nodes.tail(self.out / 'grpc-proxy.log')}"
+                    ) from None
+                time.sleep(0.5)
 
     def endpoints(self, way: str) -> list[str]:
         """Where a way to etcd begins: ``gateway``, ``grpc-proxy``, or etcd's members themselves."""

@@ -11,6 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
+	"github.com/netcraq/netcraq/api/placement"
 	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -162,5 +163,57 @@ func TestHandedOn(t *testing.T) {
 	}
 	if !there || !network || got != string(r.Kvs[0].Value) {
 		t.Errorf("the slot has %q (%v, by the network %v), and etcd %q", got, there, network, r.Kvs[0].Value)
+	}
+}
+
+// Where one of several keys is another gateway's, those behind it that were guarded side by side
+// are given back before it is waited for: who has that key may want them.
+func TestGivenBack(t *testing.T) {
+	c := &counting{memory: newMemory(64)}
+	s := &scene{t: t, endpoint: startEtcd(t), slots: c.memory}
+	s.liveGateway = newLive(t, s.endpoint, c, nil)
+	s.p = newPlacement(connect(t, s.endpoint), c.memory)
+	other := newLive(t, s.endpoint, c.memory, nil)
+	lease, err := other.leases.Current(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := s.place("a"), s.place("b")
+	other.knows(t, b)
+	for key, e := range map[string]placement.Entry{"a": a, "b": b} {
+		s.put(putOf(key, "first"))
+		s.settles(e, slotcodec.Value)
+	}
+	_, version := s.slots.bytes(wire.Key(a.ID))
+	others := slotcodec.Cell{Kind: slotcodec.Guard, Lease: lease, Number: 1}
+	s.slots.write(wire.Key(a.ID), sealed(t, a, "a", version+1, others))
+	before := c.changes.Load()
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{
+			{Request: &pb.RequestOp_RequestPut{RequestPut: putOf("a", "second")}},
+			{Request: &pb.RequestOp_RequestPut{RequestPut: putOf("b", "second")}},
+		}})
+		done <- err
+	}()
+	until(t, "b was guarded and given back", func() bool {
+		return c.changes.Load() == before+2 && s.slots.kind(wire.Key(b.ID)) == slotcodec.Value
+	})
+	if _, err := other.Put(t.Context(), putOf("b", "between")); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("the write of a key that is guarded by another ended: %v", err)
+	default:
+	}
+	s.slots.write(wire.Key(a.ID), sealed(t, a, "a", version+2, slotcodec.Cell{Kind: slotcodec.Clear}))
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"a", "b"} {
+		if v, _, _ := s.reads(key); v != "second" {
+			t.Errorf("%s is %q", key, v)
+		}
 	}
 }
