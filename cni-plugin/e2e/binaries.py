@@ -100,6 +100,37 @@ def kubernetes(say: Say) -> Path:
     return folder
 
 
+def flannel(say: Say) -> Path:
+    """The folder with flanneld, and with flannel's CNI plugin; built if this machine has not got
+    them yet.
+    """
+    cache = settings.cache().parent / f"flannel-{settings.FLANNEL}"
+    folder = cache / "bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    modules = ("flannel", "flannel-cni")
+    with open(cache / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp, wanted = cache / "built-from", _sums(modules)
+        if not stamp.exists() or stamp.read_text() != wanted:
+            say(f"building flannel {settings.FLANNEL} into {cache}, once")
+            # Its backend udp is C.
+            build = ["build", "-tags", "netgo,osusergo", "-ldflags", STATIC, "-o", str(folder / "flanneld")]
+            go([*build, "github.com/flannel-io/flannel"], settings.HERE / "flannel", CGO_ENABLED="1")
+            plugin = "github.com/containernetworking/plugins/plugins/meta/flannel"
+            go(["build", "-ldflags", "-s -w", "-o", str(folder / "flannel"), plugin], settings.HERE / "flannel-cni")
+            stamp.write_text(wanted)
+    return folder
+
+
+def flannel_manifest() -> Path:
+    """flannel's own manifest, of its module."""
+    command = [compiler(), "list", "-m", "-f", "{{.Dir}}", "github.com/flannel-io/flannel"]
+    done = subprocess.run(command, cwd=settings.HERE / "flannel", capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BuildError(f"where flannel's module is: {done.stderr}")
+    return Path(done.stdout.strip()) / "Documentation" / "kube-flannel.yml"
+
+
 def build_kubernetes(folder: Path, version: str) -> None:
     """Build the commands of k8s.io/kubernetes. kubeadm compares versions, so they are told theirs
     as a release's are.
@@ -147,8 +178,14 @@ def own(folder: Path) -> Path:
 
 def _fingerprint() -> str:
     """What decides about the binaries in the cache."""
+    sums = _sums(("kubernetes", "coredns")).strip()
+    return f"{settings.KUBERNETES} etcd {settings.etcd()} coredns {settings.COREDNS} {sums}\n"
+
+
+def _sums(modules: Sequence[str]) -> str:
+    """A hash of what modules are built from."""
     sums = hashlib.sha256()
-    for module in ("kubernetes", "coredns"):
+    for module in modules:
         for name in ("go.mod", "go.sum"):
             sums.update((settings.HERE / module / name).read_bytes())
-    return f"{settings.KUBERNETES} etcd {settings.etcd()} coredns {settings.COREDNS} {sums.hexdigest()}\n"
+    return f"{sums.hexdigest()}\n"

@@ -19,7 +19,7 @@ from e2e.families import IPV4, Family
 from e2e.kubectl import Kubectl
 from e2e.lan import Lan
 from e2e.node import Node, NodeError, mount_points
-from e2e.other_network import OtherNetwork
+from e2e.other_network import OtherNetwork, other
 
 NEEDED = ("containerd", "runc", "ctr", "conntrack", "nft", "iptables", "unshare", "nsenter", "setpriv", "ip")
 """Programs of the machine's own (make deps-k8s)."""
@@ -54,7 +54,7 @@ class Cluster:
         self._control_planes = control_planes
         self.balancer: Balancer | None = None
         self.families = families
-        self._other = None if cni == "own" else OtherNetwork(cni)
+        self._other = None if cni == "own" else other(cni)
         self.gateway = gateway
         self._size = max(size, control_planes)
         self._proxy_mode = proxy_mode
@@ -75,6 +75,9 @@ class Cluster:
         self.say("building the project's commands and images")
         own = binaries.own(settings.OUT / "bin")
         self._archives = cluster_images.write(settings.OUT / "images", kubernetes, own)
+        if self._other is not None and self._other.name == "flannel":
+            flannel = cluster_images.of_flannel(binaries.flannel(self.say))
+            self._archives |= cluster_images.archive(settings.OUT / "images", flannel)
         self._made = mount_points(settings.OUT / "mount-points")
         self.folder.mkdir(parents=True)
         self.lan = Lan(self.families)

@@ -59,18 +59,36 @@ def of_kubernetes(folder: Path, version: str) -> list[Image]:
     return [*wanted, _kube_proxy(f"{REGISTRY}/kube-proxy:{version}", folder)]
 
 
+def of_flannel(built: Path) -> list[Image]:
+    """The images that flannel's manifest names, with what :func:`binaries.flannel` has built."""
+    daemon = Image(f"ghcr.io/flannel-io/flannel:{settings.FLANNEL}", files={"opt/bin/flanneld": built / "flanneld"})
+    _add_xtables(daemon)
+    plugin = Image(
+        f"ghcr.io/flannel-io/flannel-cni-plugin:{settings.FLANNEL_PLUGIN}", files={"flannel": built / "flannel"}
+    )
+    for image in (daemon, plugin):
+        image.add_dynamic(Path("/bin/cp"), "/bin/cp")
+    return [daemon, plugin]
+
+
 def project() -> list[tuple[Path, str]]:
     """The project's Containerfiles, and the names by which the manifests call what they make."""
     return [(path, f"localhost/netcraq/{name}:dev") for name, path in containerfiles().items()]
 
 
 def _kube_proxy(tag: str, kubernetes: Path) -> Image:
-    """kube-proxy works with iptables, conntrack and nft: Debian's, with their libraries.
+    """kube-proxy works with iptables, conntrack and nft."""
+    image = Image(tag, files={"usr/local/bin/kube-proxy": kubernetes / "kube-proxy"})
+    _add_xtables(image)
+    return image
+
+
+def _add_xtables(image: Image) -> None:
+    """Add iptables, conntrack and nft: Debian's, with their libraries.
 
     xtables' extensions are loaded at run time, so nothing names them or what they need. Without
     libxt_statistic (and libm, which that needs) a service with two backends is dead.
     """
-    image = Image(tag, files={"usr/local/bin/kube-proxy": kubernetes / "kube-proxy"})
     for name in ("xtables-nft-multi", "conntrack", "nft"):
         found = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin")
         if found is None:
@@ -81,4 +99,3 @@ def _kube_proxy(tag: str, kubernetes: Path) -> Image:
             image.links[f"/usr/sbin/{family}{suffix}"] = "xtables-nft-multi"
     for extension in glob.glob("/usr/lib/*/xtables/*.so"):
         image.add_dynamic(Path(extension), extension)
-    return image

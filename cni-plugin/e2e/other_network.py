@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pods' network of a cluster that has one before NetCRAQ comes: the CNI project's bridge or ptp
-plugin, with a route from each node to each other one's pods, as an operator makes it by hand.
+plugin, with a route from each node to each other one's pods, as an operator makes it by hand; or
+flannel, as its own manifest installs it.
 """
 
 from __future__ import annotations
@@ -9,15 +10,12 @@ import json
 import shutil
 from typing import Any
 
-from e2e import settings
+from e2e import binaries, settings
 from e2e.kubectl import until
 from e2e.node import Node
 
-NAMES = ("bridge", "ptp")
+NAMES = ("bridge", "ptp", "flannel")
 """The plugins that there are."""
-
-FILE = "10-others.conflist"
-"""Their list, in /etc/cni/net.d."""
 
 INSTALLED = ("loopback", "host-local", "portmap", "bridge", "ptp")
 """The plugins that the operator has put onto the nodes."""
@@ -25,6 +23,9 @@ INSTALLED = ("loopback", "host-local", "portmap", "bridge", "ptp")
 
 class OtherNetwork:
     """The network that is there. It knows nothing of NetCRAQ."""
+
+    file = "10-others.conflist"
+    """Its list, in /etc/cni/net.d."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -41,16 +42,13 @@ class OtherNetwork:
 
         cidrs = until("each node has a prefix for pods", prefixes)
         for node in nodes:
-            plugins = node.folder / "opt-cni" / "bin"
-            plugins.mkdir(exist_ok=True)
-            for name in INSTALLED:
-                shutil.copy(settings.OUT / "bin" / name, plugins / name)
+            _copy_plugins(node)
             self._routes[node.name] = [f"{cidrs[o.name]} via {o.address}" for o in nodes if o is not node]
             self.connect(node)
             self.lists[node.name] = self._list(cidrs[node.name])
             folder = node.folder / "etc-cni" / "net.d"
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / FILE).write_text(self.lists[node.name])
+            (folder / self.file).write_text(self.lists[node.name])
 
     def connect(self, node: Node) -> None:
         """Make a node's routes, which go when it is switched off."""
@@ -60,7 +58,7 @@ class OtherNetwork:
 
     def list_on(self, node: Node) -> str:
         """The list as it is on a node now."""
-        return (node.folder / "etc-cni" / "net.d" / FILE).read_text()
+        return (node.folder / "etc-cni" / "net.d" / self.file).read_text()
 
     def _list(self, prefix: str) -> str:
         ipam = {"type": "host-local", "ranges": [[{"subnet": prefix}]], "routes": [{"dst": "0.0.0.0/0"}]}
@@ -69,3 +67,31 @@ class OtherNetwork:
             makes |= {"bridge": "cni0", "isGateway": True, "hairpinMode": True}
         plugins = [makes, {"type": "portmap", "capabilities": {"portMappings": True}}]
         return json.dumps({"cniVersion": "1.0.0", "name": "others", "plugins": plugins}, indent=2) + "\n"
+
+
+class Flannel(OtherNetwork):
+    """flannel with its defaults: pods behind a bridge, VXLAN between nodes."""
+
+    file = "10-flannel.conflist"
+
+    def install(self, nodes: list[Node], kubectl: Any) -> None:
+        """Apply its manifest, and wait until it has written its lists."""
+        for node in nodes:
+            _copy_plugins(node)
+            self.connect(node)
+        kubectl("apply", "-f", "-", stdin=binaries.flannel_manifest().read_text())
+        kubectl.rollout("daemonset/kube-flannel-ds", "kube-flannel")
+        for node in nodes:
+            self.lists[node.name] = self.list_on(node)
+
+
+def other(name: str) -> OtherNetwork:
+    """The network of that name."""
+    return Flannel(name) if name == "flannel" else OtherNetwork(name)
+
+
+def _copy_plugins(node: Node) -> None:
+    plugins = node.folder / "opt-cni" / "bin"
+    plugins.mkdir(exist_ok=True)
+    for name in INSTALLED:
+        shutil.copy(settings.OUT / "bin" / name, plugins / name)

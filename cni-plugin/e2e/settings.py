@@ -21,6 +21,12 @@ KUBERNETES = "v1.34.1"
 COREDNS = "v1.12.1"
 """CoreDNS: the version that this kubeadm installs."""
 
+FLANNEL = "v0.28.4"
+"""The version that ``flannel/go.mod`` requires."""
+
+FLANNEL_PLUGIN = "v1.9.1-flannel1"
+"""The tag of the image with the CNI plugin that this flannel's manifest names."""
+
 PAUSE = "3.10.1"
 """The tag of the sandbox's image that this kubeadm expects."""
 

@@ -145,6 +145,7 @@ def test_what_is_downloaded_is_pinned():
     assert re.search(
         rf"github.com/coredns/coredns {settings.COREDNS}\b", (settings.HERE / "coredns" / "go.mod").read_text()
     )
+    assert f"flannel-io/flannel {settings.FLANNEL}\n" in (settings.HERE / "flannel" / "go.mod").read_text()
     for path in (settings.ROOT / "cni-plugin").rglob("*.go"):
         for line in path.read_text().splitlines():
             assert not (line.startswith("//go:generate") and re.search(r"@v\d", line)), (

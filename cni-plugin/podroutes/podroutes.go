@@ -212,6 +212,9 @@ func ApplyTunnels(self Node, others []Node) error {
 
 // filterTunnels has the node take VXLAN from the other nodes alone, each in its own tunnels.
 func filterTunnels(self Node, others []Node) error {
+	if err := checkPort(); err != nil {
+		return err
+	}
 	t := ingressfilter.Tunnels{Port: VXLANPort}
 	for _, a := range []netip.Addr{self.Address, self.Second} {
 		if !a.IsValid() {

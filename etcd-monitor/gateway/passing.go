@@ -22,18 +22,11 @@ type passing struct {
 	g       *Gateway
 	passer  passer // nil: etcd serves keys
 	methods map[string]bool
-	ends    map[string]func(codes.Code, time.Duration) // what counts the end of a request, by its kind
 }
 
 // newPassing makes it for a gateway whose keys a service serves; nil: etcd does.
 func newPassing(g *Gateway, server pb.KVServer) (*passing, error) {
-	p := &passing{g: g, methods: map[string]bool{}, ends: map[string]func(codes.Code, time.Duration){}}
-	for _, kind := range []string{kindGet, kindRange, kindPut, kindDelete, kindDeleteRange, kindTxn} {
-		p.ends[kind] = func(code codes.Code, took time.Duration) {
-			g.metrics.Request(kind, code.String())
-			g.metrics.Etcd(kind, took)
-		}
-	}
+	p := &passing{g: g, methods: map[string]bool{}}
 	if len(g.names) > 0 { // every name is changed
 		return p, nil
 	}
@@ -59,7 +52,7 @@ func (p *passing) Plan(method string, metadata func(string) string, message []by
 	}
 	if p.passer == nil {
 		kind := p.g.look(method, message)
-		return &relay.Plan{Message: [][]byte{message}, See: p.see, Done: p.ends[kind]}
+		return &relay.Plan{Message: [][]byte{message}, See: p.see, Done: p.done(kind)}
 	}
 	at := p.passer.Pass(method, message)
 	if at == nil {
@@ -67,7 +60,7 @@ func (p *passing) Plan(method string, metadata func(string) string, message []by
 	}
 	plan := &relay.Plan{Message: at.Request, Method: at.Method, See: at.See, Answer: at.Answer, Refused: at.Refused}
 	kind := p.count(at)
-	plan.Done = p.ends[kind]
+	plan.Done = p.done(kind)
 	return plan
 }
 
@@ -87,4 +80,12 @@ func (p *passing) count(at *guarded.Passage) string {
 	}
 	p.g.lookTxn(at.Txn)
 	return kindTxn
+}
+
+// done counts how a request of a kind has ended.
+func (p *passing) done(kind string) func(codes.Code, time.Duration) {
+	return func(code codes.Code, took time.Duration) {
+		p.g.metrics.Request(kind, code.String())
+		p.g.metrics.Etcd(kind, took)
+	}
 }

@@ -539,6 +539,16 @@ func TestInterfaces(t *testing.T) {
 	wantCalm(t, all)
 	wantFinding(t, all, OK, "up0", "MTU 1500")
 	wantFinding(t, all, OK, "ncqvx", "MTU 1450, in up0's 1500")
+	attrs.Name = "flannel.1"
+	theirs := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: 2, VtepDevIndex: up.Attrs().Index,
+		SrcAddr: net.IPv4(192, 0, 2, 1), Port: 20037}
+	if err := netlink.LinkAdd(theirs); err != nil {
+		t.Fatal(err)
+	}
+	wantFinding(t, look(), Problem, "flannel.1", "UDP port 20037", "Backend.Port")
+	if err := netlink.LinkDel(theirs); err != nil {
+		t.Fatal(err)
+	}
 	if err := netlink.LinkSetMTU(up, 1000); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 const (
 	udpHeaders    = 20 + 8          // IPv4 and UDP
+	tunnelPort    = 20037           // cni-plugin/podroutes
 	vxlanOverhead = 14 + 8 + 8 + 20 // Ethernet, VXLAN, UDP and IPv4 headers (cni-plugin/podroutes)
 )
 
@@ -106,6 +107,10 @@ func (l *look) uplink(link netlink.Link) {
 
 // tunnel compares a VXLAN tunnel's MTU with what carries it.
 func (l *look) tunnel(t *netlink.Vxlan) {
+	if !strings.HasPrefix(t.Name, "ncq") && (t.Port == tunnelPort || t.Port == wire.Port) {
+		l.problem(t.Name, "give it another one in its plugin's configuration, on all nodes: 8472 (flannel: Backend.Port in net-conf.json; Cilium: tunnelPort), or 4789 (Calico: vxlanPort)",
+			"it takes the UDP port %d, which is NetCRAQ's: both tunnels cannot have it", t.Port)
+	}
 	if t.VtepDevIndex == 0 {
 		return
 	}

@@ -30,7 +30,7 @@ var ourPorts = []port{
 	{"tcp", 23790, "etcd-monitor, on control-plane nodes", "its --listen-client-urls, and the API server's --etcd-servers"},
 	{"tcp", 23791, "etcd-monitor's metrics", "its --metrics-addr"},
 	{"udp", wire.Port, "the chains' packets, which the switch takes before any socket", ""},
-	{"udp", 20037, "the tunnels between nodes (VXLAN)", ""},
+	{"udp", tunnelPort, "the tunnels between nodes (VXLAN)", ""},
 }
 
 func ports(_ context.Context, l *look) {
@@ -68,7 +68,7 @@ func (l *look) port(p port, inodes []int, holders map[int]process) {
 		advice += ", or give another port by " + p.option
 	}
 	switch {
-	case inode == 0 && p.number == 20037:
+	case inode == 0 && p.number == tunnelPort:
 		l.ok(name, "the kernel's, for tunnels")
 	case !known && inode == 0:
 		l.warn(name, "look for it in ip -d link", "the kernel has it, for a tunnel of somebody else's: %s need it", p.what)

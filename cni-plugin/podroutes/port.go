@@ -1,0 +1,37 @@
+package podroutes
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// ownPrefix begins the names of all interfaces of NetCRAQ's.
+const ownPrefix = "ncq"
+
+// checkPort says which tunnels of others take a UDP port of NetCRAQ's. The filter for that port
+// would drop what comes by them, and their plugin's pods would not reach each other: so nothing is
+// filtered, and there are no tunnels, until one of both has another port.
+func checkPort() error {
+	links, err := netdump.Whole(netlink.LinkList)
+	if err != nil {
+		return fmt.Errorf("listing interfaces: %w", err)
+	}
+	var errs []error
+	for _, l := range links {
+		v, ok := l.(*netlink.Vxlan)
+		if !ok || strings.HasPrefix(v.Name, ownPrefix) || !slices.Contains([]int{VXLANPort, wire.Port}, v.Port) {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("the tunnel %s, which is another plugin's, takes the UDP port %d, which is NetCRAQ's: "+
+			"give it another one on all nodes (8472 is flannel's and Cilium's own, 4789 Calico's; flannel: Backend.Port in "+
+			"net-conf.json; Cilium: tunnelPort; Calico: vxlanPort in the FelixConfiguration)", v.Name, v.Port))
+	}
+	return errors.Join(errs...)
+}
