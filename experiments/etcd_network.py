@@ -36,7 +36,7 @@ not those of any other.
 """
 
 CABLE = ("nq-mgmt", "nq-mgmt-host")
-ETCD, PROMETHEUS, GATEWAY, METRICS = 12379, 19090, 2379, 2382
+ETCD, PROMETHEUS, GATEWAY, METRICS, PROXY = 12379, 19090, 2379, 2382, 23790
 """TCP ports. Debian's packages have etcd and Prometheus run at their usual ones. An etcd has three:
 for clients, its fellows and its health; the next one's are ten higher.
 """
@@ -276,27 +276,74 @@ class EtcdNetwork:
         """Where etcd's members are, for the host."""
         return [f"{HERE}:{ETCD + 10 * n}" for n in range(self.members)]
 
-    def load(self, *arguments: str, direct: bool = False, timeout: float = 300) -> dict[str, Any]:
-        """Run netcraq-peers in the host, against the gateway or, ``direct``, against etcd itself;
-        its report.
+    def start_proxy(self) -> None:
+        """Start etcd's own proxy in the host, to have it beside the gateway."""
+        command = ["etcd", "grpc-proxy", "start", "--listen-addr", f"127.0.0.1:{PROXY}"]
+        scheme = "https" if self.tls else "http"
+        command += ["--endpoints", ",".join(f"{scheme}://{address}" for address in self.etcd_addresses())]
+        if self.tls:
+            files = {"cacert": "ca.pem", "cert-file": "cert.pem", "key-file": "key.pem"}
+            command += [part for flag, name in files.items() for part in (f"--{flag}", str(self.out / name))]
+        self._daemon("grpc-proxy", command, inside=True)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self.load("--keys", "1", "--value-size", "64", "-n", "1", "--duration", "100ms", way="grpc-proxy")
+                return
+            except NodeError as why:
+                if time.monotonic() > deadline:
+                    raise NodeError(
+                        f"etcd's proxy does not come up: {why}; {nodes.tail(self.out / 'grpc-proxy.log')}"
+                    ) from None
+                time.sleep(0.5)
+
+    def endpoints(self, way: str) -> list[str]:
+        """Where a way to etcd begins: ``gateway``, ``grpc-proxy``, or etcd's members themselves."""
+        port = {"gateway": GATEWAY, "grpc-proxy": PROXY}.get(way)
+        return self.etcd_addresses() if port is None else [f"127.0.0.1:{port}"]
+
+    def load(self, *arguments: str, way: str = "gateway", timeout: float = 300) -> dict[str, Any]:
+        """Run netcraq-peers in the host and give its report. way: against the ``gateway``, ``etcd``
+        itself, its ``grpc-proxy``, or ``direct``, by client/etcd, without a process in between.
         """
-        endpoints = self.etcd_addresses() if direct else [f"127.0.0.1:{GATEWAY}"]
         command = [
             "nice",
             "-n",
             "5",
             nodes.built("netcraq-peers", self.bin),
-            "etcd",
+            "direct" if way == "direct" else "etcd",
             "--endpoints",
-            ",".join(endpoints),
+            ",".join(self.endpoints(way)),
             *arguments,
         ]
+        if way == "direct":
+            command += ["--controller", self.net.admin_url]
         if self.tls:
             command += ["--cacert", str(self.out / "ca.pem")]
         done = self.net.execute(HOST, command, timeout=timeout, check=False)
         if done.returncode != 0:
             raise NodeError(f"the load ended: {done.stderr.strip()}")
         return json.loads(done.stdout)
+
+    def benchmark(self, way: str, arguments: Sequence[str], total: int) -> dict[str, float]:
+        """Run etcd's own benchmark in the host: 64 clients on 8 connections. Requests a second, and
+        the latencies' median and 99th percentile in microseconds.
+        """
+        command = [nodes.built("etcd-benchmark", self.bin), "--endpoints", ",".join(self.endpoints(way))]
+        command += ["--conns", "8", "--clients", "64", "--precise", "--total", str(total)]
+        if self.tls:
+            command += ["--cacert", str(self.out / "ca.pem")]
+        done = self.net.execute(
+            HOST, [*command[:1], *arguments[:1], *command[1:], *arguments[1:]], timeout=300, check=False
+        )
+        found = {
+            name: re.search(rf"{text}\s*(?:in )?([0-9.]+)", done.stdout)
+            for name, text in (("rate", "Requests/sec:"), ("p50", r"50\.?0*% in"), ("p99", r"99\.?0*% in"))
+        }
+        if done.returncode != 0 or "Error distribution" in done.stdout or not all(found.values()):
+            raise NodeError(f"etcd's benchmark by {way}: {done.stderr.strip() or done.stdout[-500:]}")
+        number = {name: float(match[1]) for name, match in found.items() if match}
+        return {"rate": number["rate"], "p50": number["p50"] * 1e6, "p99": number["p99"] * 1e6}
 
     def counted(self) -> dict[str, float]:
         """Reads of single keys by who answered, as the gateway has counted them."""

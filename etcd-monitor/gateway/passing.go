@@ -22,11 +22,18 @@ type passing struct {
 	g       *Gateway
 	passer  passer // nil: etcd serves keys
 	methods map[string]bool
+	ends    map[string]func(codes.Code, time.Duration) // what counts the end of a request, by its kind
 }
 
 // newPassing makes it for a gateway whose keys a service serves; nil: etcd does.
 func newPassing(g *Gateway, server pb.KVServer) (*passing, error) {
-	p := &passing{g: g, methods: map[string]bool{}}
+	p := &passing{g: g, methods: map[string]bool{}, ends: map[string]func(codes.Code, time.Duration){}}
+	for _, kind := range []string{kindGet, kindRange, kindPut, kindDelete, kindDeleteRange, kindTxn} {
+		p.ends[kind] = func(code codes.Code, took time.Duration) {
+			g.metrics.Request(kind, code.String())
+			g.metrics.Etcd(kind, took)
+		}
+	}
 	if len(g.names) > 0 { // every name is changed
 		return p, nil
 	}
@@ -52,7 +59,7 @@ func (p *passing) Plan(method string, metadata func(string) string, message []by
 	}
 	if p.passer == nil {
 		kind := p.g.look(method, message)
-		return &relay.Plan{Message: [][]byte{message}, See: p.see, Done: p.done(kind)}
+		return &relay.Plan{Message: [][]byte{message}, See: p.see, Done: p.ends[kind]}
 	}
 	at := p.passer.Pass(method, message)
 	if at == nil {
@@ -60,7 +67,7 @@ func (p *passing) Plan(method string, metadata func(string) string, message []by
 	}
 	plan := &relay.Plan{Message: at.Request, Method: at.Method, See: at.See, Answer: at.Answer, Refused: at.Refused}
 	kind := p.count(at)
-	plan.Done = p.done(kind)
+	plan.Done = p.ends[kind]
 	return plan
 }
 
@@ -80,12 +87,4 @@ func (p *passing) count(at *guarded.Passage) string {
 	}
 	p.g.lookTxn(at.Txn)
 	return kindTxn
-}
-
-// done counts how a request of a kind has ended.
-func (p *passing) done(kind string) func(codes.Code, time.Duration) {
-	return func(code codes.Code, took time.Duration) {
-		p.g.metrics.Request(kind, code.String())
-		p.g.metrics.Etcd(kind, took)
-	}
 }

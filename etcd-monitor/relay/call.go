@@ -36,6 +36,9 @@ type call struct {
 	seen  bool
 }
 
+// headers are slices for the headers of requests to etcd.
+var headers = sync.Pool{New: func() any { return new([]hpack.HeaderField) }}
+
 const prefixLen = 5 // of a message of gRPC: whether it is compressed, and its length
 
 // headers implements sink.
@@ -174,7 +177,10 @@ func (x *call) sendTo(at *link) bool {
 	for _, p := range x.plan.Message {
 		size += len(p)
 	}
-	up := at.conn.open(x.client.r.request(at, method, x.fields), x)
+	fields := headers.Get().(*[]hpack.HeaderField)
+	*fields = x.client.r.request((*fields)[:0], at, method, x.fields)
+	up := at.conn.open(*fields, x) // which keeps none of them
+	headers.Put(fields)
 	if up == nil {
 		return false
 	}

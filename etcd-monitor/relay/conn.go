@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -85,9 +86,9 @@ type conn struct {
 	done  chan struct{} // closed at the end
 
 	settled bool
-	read    time.Time // when something came last; under mu
-	pinged  bool      // and a ping has had no answer since
-	pings   int       // too early
+	read    atomic.Int64 // when something came last, in nanoseconds since 1970
+	pinged  atomic.Bool  // and a ping has had no answer since
+	pings   int          // too early
 	pingAt  time.Time
 	forgive bool   // something was sent since, so that the peer may ping
 	onDead  func() // the connection has ended, or takes no more streams
@@ -107,7 +108,8 @@ var preface = []byte(http2.ClientPreface)
 func newConn(nc net.Conn, server bool, l limits) *conn {
 	c := &conn{nc: nc, server: server, limits: l, br: bufio.NewReaderSize(nc, readBuffer), streams: map[uint32]*half{},
 		window: 65535, initial: 65535, frame: 16384, most: math.MaxUint32, wake: make(chan struct{}, 1),
-		ready: make(chan struct{}), done: make(chan struct{}), read: time.Now()}
+		ready: make(chan struct{}), done: make(chan struct{})}
+	c.read.Store(time.Now().UnixNano())
 	c.full = sync.NewCond(&c.mu)
 	c.framer = http2.NewFramer((*outWriter)(c), c.br)
 	c.framer.SetReuseFrames()
@@ -247,30 +249,38 @@ func (c *conn) reader() error {
 			c.mu.Unlock()
 		}
 		f, err := c.framer.ReadFrame()
-		var stream http2.StreamError
-		switch {
-		case errors.As(err, &stream):
-			if h := c.find(stream.StreamID); h != nil {
-				h.cut(stream.Code)
-				h.sink.reset(h, stream.Code, false)
-			} else {
-				c.mu.Lock()
-				c.framer.WriteRSTStream(stream.StreamID, stream.Code)
-				c.mu.Unlock()
-				c.kick()
-			}
-			continue
-		case err != nil:
-			var code http2.ConnectionError
-			if errors.As(err, &code) {
-				c.goAway(http2.ErrCode(code), "")
-			}
-			return err
+		if err == nil {
+			err = c.handle(f)
+		} else {
+			err = c.malformed(err)
 		}
-		if err := c.handle(f); err != nil {
+		if err != nil {
 			return err
 		}
 	}
+}
+
+// malformed does what has to be done about a frame that could not be read. It gives nil where only
+// a stream is over by that.
+func (c *conn) malformed(err error) error {
+	var stream http2.StreamError
+	if !errors.As(err, &stream) {
+		var code http2.ConnectionError
+		if errors.As(err, &code) {
+			c.goAway(http2.ErrCode(code), "")
+		}
+		return err
+	}
+	if h := c.find(stream.StreamID); h != nil {
+		h.cut(stream.Code)
+		h.sink.reset(h, stream.Code, false)
+		return nil
+	}
+	c.mu.Lock()
+	c.framer.WriteRSTStream(stream.StreamID, stream.Code)
+	c.mu.Unlock()
+	c.kick()
+	return nil
 }
 
 func (c *conn) find(id uint32) *half {

@@ -10,9 +10,8 @@ import (
 
 // handle does what a frame says. An error ends the connection.
 func (c *conn) handle(f http2.Frame) error {
-	c.mu.Lock()
-	c.read, c.pinged = time.Now(), false
-	c.mu.Unlock()
+	c.read.Store(time.Now().UnixNano())
+	c.pinged.Store(false)
 	switch f := f.(type) {
 	case *http2.MetaHeadersFrame:
 		return c.onHeaders(f)
@@ -487,23 +486,22 @@ func (c *conn) watchIdle() (stop func()) {
 	var timer *time.Timer
 	look := func() {
 		c.mu.Lock()
-		silent := time.Since(c.read)
+		silent := time.Since(time.Unix(0, c.read.Load()))
 		next := c.limits.idle - silent
 		switch {
 		case c.err != nil:
 			c.mu.Unlock()
 			return
 		case c.limits.idleStreams && len(c.streams) == 0:
-			c.read = time.Now() // it is not asked, and has until the first stream's end
+			c.read.Store(time.Now().UnixNano()) // it is not asked, and has until the first stream's end
 			next = c.limits.idle
-		case c.pinged && silent >= c.limits.idle+c.limits.idleTimeout:
+		case c.pinged.Load() && silent >= c.limits.idle+c.limits.idleTimeout:
 			c.mu.Unlock()
 			c.fail(errSilent)
 			c.nc.Close()
 			return
 		case next <= 0:
-			if !c.pinged {
-				c.pinged = true
+			if !c.pinged.Swap(true) {
 				c.framer.WritePing(false, [8]byte{'n', 'c'})
 				c.kick()
 			}

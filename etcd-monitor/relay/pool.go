@@ -32,7 +32,7 @@ type pool struct {
 
 	mu      sync.Mutex
 	links   map[string]*link
-	up      []*link
+	up      []*link // another slice after each change
 	next    int
 	waiting []*call
 	drained bool
@@ -188,7 +188,7 @@ func (p *pool) connect(ctx context.Context, l *link) (*conn, error) {
 func (p *pool) ready(l *link, c *conn) {
 	p.mu.Lock()
 	l.conn = c
-	p.up = append(p.up, l)
+	p.up = append(slices.Clone(p.up), l)
 	waiting := p.waiting
 	p.waiting = nil
 	p.mu.Unlock()
@@ -205,7 +205,7 @@ func (p *pool) ready(l *link, c *conn) {
 func (p *pool) gone(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.up = slices.DeleteFunc(p.up, func(o *link) bool { return o == l })
+	p.up = slices.DeleteFunc(slices.Clone(p.up), func(o *link) bool { return o == l })
 }
 
 func (p *pool) any() bool {
@@ -231,7 +231,6 @@ func (p *pool) send(x *call) {
 		p.mu.Unlock()
 		return
 	}
-	up = slices.Clone(up)
 	p.mu.Unlock()
 	for i := range up {
 		if x.sendTo(up[(first+i)%len(up)]) {

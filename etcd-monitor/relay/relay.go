@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -258,9 +257,9 @@ func hopByHop(name string) bool {
 	return strings.HasPrefix(name, ":") || strings.HasPrefix(name, "grpc-")
 }
 
-// request is the headers of a request to etcd.
-func (r *Relay) request(at *link, method string, client []hpack.HeaderField) []hpack.HeaderField {
-	fields := make([]hpack.HeaderField, 0, len(client)+4)
+// request appends the headers of a request to etcd.
+func (r *Relay) request(fields []hpack.HeaderField, at *link, method string,
+	client []hpack.HeaderField) []hpack.HeaderField {
 	fields = append(fields,
 		hpack.HeaderField{Name: ":method", Value: "POST"},
 		hpack.HeaderField{Name: ":scheme", Value: at.scheme},
@@ -277,5 +276,5 @@ func (r *Relay) request(at *link, method string, client []hpack.HeaderField) []h
 	if r.Added != nil {
 		fields = append(fields, r.Added()...)
 	}
-	return slices.Clip(fields)
+	return fields
 }

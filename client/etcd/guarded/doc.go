@@ -25,6 +25,8 @@
 //	exclusive           a guard is taken over from nobody whose session may be alive
 //	break wait          whether it is alive is asked in etcd, after the guard was seen
 //	key order           guards are taken in the order of the keys, so that no two writes wait for each other
+//	                    (TestGivenBack: those that were taken side by side are given back before one before them is waited for)
+//	handed on           a guard that one write leaves to the next keeps what the first one wrote
 //	session condition   a write that holds guards is a transaction on its session
 //	directory condition a write is a transaction on there being no newer placement than it knows (the fence)
 //	give up             if it is not known whether etcd executed a write, its session is ended

@@ -108,10 +108,15 @@ func TestNetworkGone(t *testing.T) {
 	}
 	s.counter.mu.Unlock()
 	// It is taken out while a write waits.
-	time.AfterFunc(100*time.Millisecond, func() { s.p.remove(t, "k") })
+	removed := make(chan struct{})
+	time.AfterFunc(100*time.Millisecond, func() {
+		defer close(removed)
+		s.p.remove(t, "k")
+	})
 	if _, err := s.Put(t.Context(), putOf("k", "x")); err != nil {
 		t.Errorf("a write of a key that is taken out of the network: %v", err)
 	}
+	<-removed
 	if v, _, _ := s.reads("k"); v != "x" {
 		t.Errorf("%q; want x", v)
 	}

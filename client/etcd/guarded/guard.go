@@ -2,6 +2,7 @@ package guarded
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -64,30 +65,146 @@ type guard struct {
 	was     wire.Version
 }
 
+// takeAll guards keys. What it gives is guarded, with an error too.
+func (s *Server) takeAll(ctx context.Context, lease int64, keys []placedKey) (held []*guard, err error) {
+	if len(keys) > 1 {
+		if held, err = s.takeFree(ctx, lease, keys); err != nil {
+			return held, err
+		}
+	}
+	for _, k := range keys[len(held):] {
+		g, err := s.take(ctx, lease, k)
+		if err != nil {
+			return held, err
+		}
+		held = append(held, g)
+	}
+	return held, nil
+}
+
+// takeFree guards the first of several keys, side by side. What cannot be guarded at once is waited
+// for as ever: with guards of keys before it alone. Those of keys behind it are given back first.
+func (s *Server) takeFree(ctx context.Context, lease int64, keys []placedKey) ([]*guard, error) {
+	var tried []*guard
+	for _, k := range keys {
+		if !s.queues.enterFree(k, lease) {
+			break
+		}
+		tried = append(tried, s.newGuard(lease, k))
+	}
+	got, denied := make([]bool, len(tried)), make([]error, len(tried))
+	s.beside(len(tried), func(i int) { got[i], denied[i] = s.attempt(ctx, tried[i]) })
+	first := slices.Index(got, false)
+	if first < 0 {
+		return tried, nil
+	}
+	back := tried[first+1:]
+	s.finishGuards(ctx, back, s.release)
+	held, g := tried[:first], tried[first]
+	for _, err := range denied {
+		if err != nil {
+			s.finishGuard(ctx, g, s.release)
+			return held, err
+		}
+	}
+	if err := s.hold(ctx, g); err != nil {
+		return held, err
+	}
+	return append(held, g), nil
+}
+
+// beside does n things at once, each of which ends by itself, and waits for all of them.
+func (s *Server) beside(n int, do func(int)) {
+	var others []chan struct{}
+	for i := 1; i < n; i++ {
+		done := make(chan struct{})
+		others = append(others, done)
+		s.Runtime.Go(func() {
+			defer close(done)
+			do(i)
+		})
+	}
+	if n > 0 {
+		do(0)
+	}
+	for _, done := range others {
+		if !s.Runtime.Wait(context.Background(), done, 0) {
+			<-done // everything is being closed, and so it ends at once
+		}
+	}
+}
+
+func (s *Server) newGuard(lease int64, k placedKey) *guard {
+	return &guard{key: k, lease: lease, number: s.number.Add(1) & slotcodec.MaxNumber}
+}
+
 // take guards a key. Without an error the key is this write's, and one of release, publish and
 // orphan must follow.
 func (s *Server) take(ctx context.Context, lease int64, k placedKey) (*guard, error) {
-	if !s.queues.enter(ctx, s.Runtime, k.Name) {
+	left, ok := s.queues.enter(ctx, s.Runtime, k, lease)
+	if !ok {
 		return nil, over(ctx)
 	}
-	g := &guard{key: k, lease: lease, number: s.number.Add(1) & slotcodec.MaxNumber}
+	if left != nil {
+		// What etcd has is what the write before would have published.
+		return &guard{key: k, lease: lease, number: left.number, version: left.version, before: left.after}, nil
+	}
+	g := s.newGuard(lease, k)
+	return g, s.hold(ctx, g)
+}
+
+// hold waits for the guard of a key that this gateway's other writes leave to this one. With an
+// error it is another's turn.
+func (s *Server) hold(ctx context.Context, g *guard) error {
 	err := s.contend(ctx, g)
 	switch {
 	case err == nil:
-		return g, nil
 	case g.unknown: // the key is this write's until that is known
 		s.finishGuard(ctx, g, s.release)
 	default:
-		s.queues.leave(k.Name)
+		s.queues.leave(g.key.Name)
 	}
-	return nil, err
+	return err
+}
+
+// mine is the cell of a guard.
+func (s *Server) mine(g *guard) ([]byte, error) {
+	// the chain need not be known yet
+	return s.Codec.Codec().Encode(slotcodec.Cell{Kind: slotcodec.Guard, Lease: g.lease, Number: g.number},
+		slotcodec.GuardSize)
+}
+
+// attempt tries once to guard a key, without waiting for anybody, and says whether it is guarded.
+// With an error the switches do not let this gateway do that.
+func (s *Server) attempt(ctx context.Context, g *guard) (bool, error) {
+	mine, err := s.mine(g)
+	if err != nil {
+		return false, nil // contend says so
+	}
+	now, err := s.look(ctx, g.key)
+	if err != nil || now.key != 0 || now.forged != nil || now.cell.Kind == slotcodec.Guard {
+		return false, nil
+	}
+	if g.before = now.plain; g.before == nil {
+		g.before = []byte{byte(slotcodec.Clear)}
+	}
+	version, err := s.cas(ctx, g.key, now.version, mine)
+	switch {
+	case err == nil:
+		g.version = version
+		return true, nil
+	case isGone(err), isChanged(err):
+	case isDenied(err):
+		return false, s.denied(g, err)
+	default:
+		g.unknown, g.was = true, now.version
+	}
+	return false, nil
 }
 
 // contend tries until the slot has the guard. Where it fails, g says whether a CAS is on its way.
 func (s *Server) contend(ctx context.Context, g *guard) error {
-	// the chain need not be known yet
-	mine, err := s.Codec.Codec().Encode(slotcodec.Cell{Kind: slotcodec.Guard, Lease: g.lease, Number: g.number},
-		slotcodec.GuardSize)
+	mine, err := s.mine(g)
 	if err != nil {
 		return err
 	}
@@ -191,9 +308,7 @@ func (s *Server) denied(g *guard, why error) error {
 
 // finishGuards does something to each guard, and waits for it as long as the network answers.
 func (s *Server) finishGuards(ctx context.Context, guards []*guard, how func(context.Context, *guard) bool) {
-	for _, g := range guards {
-		s.finishGuard(ctx, g, how)
-	}
+	s.beside(len(guards), func(i int) { s.finishGuard(ctx, guards[i], how) })
 }
 
 // finishGuard does something to a guard until it is known that it is done, in the background if not
@@ -215,6 +330,18 @@ func (s *Server) finishGuard(ctx context.Context, g *guard, how func(context.Con
 		}
 		s.queues.leave(g.key.Name)
 	})
+}
+
+// publishAll publishes what came of a write. Where the next write of a key waits here, the slot
+// stays guarded for that, which will publish what comes of it.
+func (s *Server) publishAll(ctx context.Context, guards []*guard) {
+	var now []*guard
+	for _, g := range guards {
+		if !s.queues.hand(g) {
+			now = append(now, g)
+		}
+	}
+	s.finishGuards(ctx, now, s.publish)
 }
 
 // publish replaces a guard by what etcd has now. It says whether the guard is known to be replaced,

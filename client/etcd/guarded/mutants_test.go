@@ -20,7 +20,7 @@ var mutants = []string{
 	"guard", "exclusive", "break wait", "key order", "session condition", "directory condition",
 	"give up", "words", "publish CAS", "populate CAS", "populate clear", "not found",
 	"lease", "sealed", "seal key", "seal version", "clear once", "forged stays",
-	"header", "ahead", "reuse of KEY_IDs", "order of removal",
+	"header", "ahead", "handed on", "reuse of KEY_IDs", "order of removal",
 }
 
 // edits make of the shipped server one that can leave out a rule, by its name. The shipped one has
@@ -119,6 +119,8 @@ var edits = []struct{ file, old, new string }{
 `},
 	{"guard.go", `nobodys = now.forged; nobodys != nil {`,
 		`nobodys = now.forged; nobodys != nil && s.without != "forged stays" {`},
+	{"guard.go", `version: left.version, before: left.after}, nil`, `version: left.version,
+			before: map[bool][]byte{false: left.after, true: left.before}[s.without == "handed on"]}, nil`},
 	{"read.go", `	if !s.Open() { // since`, `	if s.without == "header" {
 		revision = newest
 	}

@@ -14,12 +14,20 @@ type queues struct {
 	keys map[string]*queue
 }
 
-// queue is who has a key, and then who waits; each channel is closed when its turn comes.
+// queue is who has a key, and then who waits.
 type queue struct {
-	turns []chan struct{}
+	turns []*turn
 	// writes that have had the key since the queue was empty, or since another gateway could have
 	// had it; who has the key may touch it
 	row int
+}
+
+// turn is a write's in a queue.
+type turn struct {
+	come  chan struct{} // closed when it is this write's
+	key   placedKey
+	lease int64  // of the session that the write would guard the key for
+	guard *guard // what the write before has left in the slot: it is this one's
 }
 
 // inARow is how many writes of one gateway follow each other at once. Then another gateway, which
@@ -31,49 +39,82 @@ func newQueues() queues {
 	return queues{mu: new(sync.Mutex), keys: map[string]*queue{}}
 }
 
-// enter waits for a key. Without an error, leave must follow.
-func (q queues) enter(ctx context.Context, r Runtime, key string) bool {
-	turn := make(chan struct{})
+// enter waits for a key. If it says so, leave or hand must follow; the key may have a guard
+// already, which is the caller's then.
+func (q queues) enter(ctx context.Context, r Runtime, key placedKey, lease int64) (*guard, bool) {
+	t := &turn{come: make(chan struct{}), key: key, lease: lease}
 	q.mu.Lock()
-	k := q.keys[key]
+	k := q.keys[key.Name]
 	first := k == nil
 	if first {
 		k = &queue{}
-		q.keys[key] = k
-		close(turn)
+		q.keys[key.Name] = k
+		close(t.come)
 	}
-	k.turns = append(k.turns, turn)
+	k.turns = append(k.turns, t)
 	q.mu.Unlock()
-	if !first && !r.Wait(ctx, turn, 0) {
-		q.drop(key, turn)
-		return false
+	if !first && !r.Wait(ctx, t.come, 0) && q.drop(key.Name, t) {
+		return nil, false
 	}
 	if k.row == inARow {
 		k.row = 0
 		r.Wait(ctx, nil, longestGuarded)
 	}
 	k.row++
+	return t.guard, true
+}
+
+// enterFree has a key if nobody else of this gateway has it. Then leave or hand must follow.
+func (q queues) enterFree(key placedKey, lease int64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.keys[key.Name] != nil {
+		return false
+	}
+	t := &turn{come: make(chan struct{}), key: key, lease: lease}
+	close(t.come)
+	q.keys[key.Name] = &queue{turns: []*turn{t}, row: 1}
+	return true
+}
+
+// hand gives a key to the next one that waits together with its guard, if there is one that has the
+// same session and placement, and if it is not another gateway's turn. Otherwise nothing has
+// happened.
+func (q queues) hand(g *guard) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	k := q.keys[g.key.Name]
+	if len(k.turns) < 2 || k.row >= inARow || k.turns[1].lease != g.lease || k.turns[1].key != g.key {
+		return false
+	}
+	next := k.turns[1]
+	next.guard = g
+	k.turns = k.turns[1:]
+	close(next.come)
 	return true
 }
 
 // leave lets the next one have a key.
 func (q queues) leave(key string) {
 	q.mu.Lock()
-	turn := q.keys[key].turns[0]
-	q.mu.Unlock()
-	q.drop(key, turn)
+	defer q.mu.Unlock()
+	k := q.keys[key]
+	if k.turns = k.turns[1:]; len(k.turns) == 0 {
+		delete(q.keys, key)
+		return
+	}
+	close(k.turns[0].come)
 }
 
-func (q queues) drop(key string, turn chan struct{}) {
+// drop takes one away that waits, unless its turn has come.
+func (q queues) drop(key string, t *turn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	k := q.keys[key]
-	i := slices.Index(k.turns, turn)
-	k.turns = slices.Delete(k.turns, i, i+1)
-	switch {
-	case len(k.turns) == 0:
-		delete(q.keys, key)
-	case i == 0:
-		close(k.turns[0])
+	i := slices.Index(k.turns, t)
+	if i == 0 {
+		return false
 	}
+	k.turns = slices.Delete(k.turns, i, i+1)
+	return true
 }

@@ -103,14 +103,7 @@ func (s *Server) once(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb
 		return nil, nil, s.unavailable(ctx, "this gateway has no session in etcd", err)
 	}
 	t.lease = lease
-	var held []*guard
-	for _, k := range keys {
-		var g *guard
-		if g, err = s.take(ctx, lease, k); err != nil {
-			break
-		}
-		held = append(held, g)
-	}
+	held, err := s.takeAll(ctx, lease, keys)
 	if err == nil && ctx.Err() != nil {
 		err = over(ctx)
 	}
@@ -159,7 +152,7 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 			g.after = s.encode(s.cellOf(kv, out.header.Revision), s.Slots.Size(wire.Key(g.key.ID)))
 		}
 	}
-	s.finishGuards(ctx, t.guards, s.publish)
+	s.publishAll(ctx, t.guards)
 	return out.answer, out.header, nil
 }
 

@@ -1,0 +1,219 @@
+package guarded
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// meeting is slots of which each operation waits, while it is told to, until several are there.
+type meeting struct {
+	*memory
+	several int
+
+	mu    sync.Mutex
+	there int
+	met   chan struct{}
+	on    bool
+	alone int // waited in vain
+}
+
+func (m *meeting) meet() {
+	m.mu.Lock()
+	if !m.on {
+		m.mu.Unlock()
+		return
+	}
+	if m.there == 0 {
+		m.met = make(chan struct{})
+	}
+	met := m.met
+	if m.there++; m.there == m.several {
+		m.there = 0
+		close(met)
+	}
+	m.mu.Unlock()
+	select {
+	case <-met:
+	case <-time.After(20 * time.Second):
+		m.mu.Lock()
+		m.alone++
+		m.on = false
+		m.mu.Unlock()
+	}
+}
+
+func (m *meeting) begin(on bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.on = on
+}
+
+func (m *meeting) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, error) {
+	m.meet()
+	return m.memory.Read(ctx, id)
+}
+
+func (m *meeting) CAS(ctx context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
+	m.meet()
+	return m.memory.CAS(ctx, id, expected, value)
+}
+
+// A transaction's keys are looked at, guarded and published side by side.
+func TestSideBySide(t *testing.T) {
+	m := &meeting{memory: newMemory(64), several: 3}
+	s := &scene{t: t, endpoint: startEtcd(t), slots: m.memory}
+	s.liveGateway = newLive(t, s.endpoint, m, nil)
+	s.p = newPlacement(connect(t, s.endpoint), m.memory)
+	var ops []*pb.RequestOp
+	for i := range m.several {
+		key := fmt.Sprint("k", i)
+		e := s.place(key)
+		s.put(putOf(key, "first"))
+		s.settles(e, slotcodec.Value)
+		ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: putOf(key, "second")}})
+	}
+	m.begin(true)
+	if _, err := s.Txn(t.Context(), &pb.TxnRequest{Success: ops}); err != nil {
+		t.Fatal(err)
+	}
+	m.begin(false)
+	if m.alone > 0 || m.there > 0 {
+		t.Errorf("%d operations waited for the others in vain, %d are waiting", m.alone, m.there)
+	}
+	for i := range m.several {
+		if v, _, network := s.reads(fmt.Sprint("k", i)); v != "second" || !network {
+			t.Errorf("%q, by the network %v", v, network)
+		}
+	}
+}
+
+// counting counts what is changed in slots.
+type counting struct {
+	*memory
+	changes atomic.Int64
+}
+
+func (c *counting) CAS(ctx context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
+	c.changes.Add(1)
+	return c.memory.CAS(ctx, id, expected, value)
+}
+
+// waiting is an etcd whose transactions wait for something.
+type waiting struct {
+	pb.KVClient
+	until func()
+}
+
+func (w waiting) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
+	w.until()
+	return w.KVClient.Txn(ctx, r, opts...)
+}
+
+// A guard is handed on from write to write, and what is published is what the last of them wrote.
+// After inARow of them another gateway has its chance.
+func TestHandedOn(t *testing.T) {
+	const writes = 4 * inARow
+	c := &counting{memory: newMemory(64)}
+	s := &scene{t: t, endpoint: startEtcd(t), slots: c.memory}
+	var together atomic.Bool
+	s.liveGateway = newLive(t, s.endpoint, c, func(cfg *Config) {
+		cfg.Etcd = waiting{cfg.Etcd, func() {
+			if !together.Load() {
+				return
+			}
+			until(t, "all writes are there", func() bool {
+				s.queues.mu.Lock()
+				defer s.queues.mu.Unlock()
+				k := s.queues.keys["k"]
+				return k != nil && len(k.turns) == writes
+			})
+			together.Store(false)
+		}}
+	})
+	s.p = newPlacement(connect(t, s.endpoint), c.memory)
+	e := s.place("k")
+	s.put(putOf("k", "first"))
+	s.settles(e, slotcodec.Value)
+	before := c.changes.Load()
+	together.Store(true)
+	var all sync.WaitGroup
+	for i := range writes {
+		all.Go(func() { s.put(putOf("k", fmt.Sprint(i))) })
+	}
+	all.Wait()
+	s.settles(e, slotcodec.Value)
+	if n := c.changes.Load() - before; n != 2*writes/inARow {
+		t.Errorf("%d changes of the slot for %d writes; want a guard and a publication for %d of them", n, writes, inARow)
+	}
+	got, there, network := s.reads("k")
+	r, err := s.client.Get(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !there || !network || got != string(r.Kvs[0].Value) {
+		t.Errorf("the slot has %q (%v, by the network %v), and etcd %q", got, there, network, r.Kvs[0].Value)
+	}
+}
+
+// Where one of several keys is another gateway's, those behind it that were guarded side by side
+// are given back before it is waited for: who has that key may want them.
+func TestGivenBack(t *testing.T) {
+	c := &counting{memory: newMemory(64)}
+	s := &scene{t: t, endpoint: startEtcd(t), slots: c.memory}
+	s.liveGateway = newLive(t, s.endpoint, c, nil)
+	s.p = newPlacement(connect(t, s.endpoint), c.memory)
+	other := newLive(t, s.endpoint, c.memory, nil)
+	lease, err := other.leases.Current(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := s.place("a"), s.place("b")
+	other.knows(t, b)
+	for key, e := range map[string]placement.Entry{"a": a, "b": b} {
+		s.put(putOf(key, "first"))
+		s.settles(e, slotcodec.Value)
+	}
+	_, version := s.slots.bytes(wire.Key(a.ID))
+	others := slotcodec.Cell{Kind: slotcodec.Guard, Lease: lease, Number: 1}
+	s.slots.write(wire.Key(a.ID), sealed(t, a, "a", version+1, others))
+	before := c.changes.Load()
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{
+			{Request: &pb.RequestOp_RequestPut{RequestPut: putOf("a", "second")}},
+			{Request: &pb.RequestOp_RequestPut{RequestPut: putOf("b", "second")}},
+		}})
+		done <- err
+	}()
+	until(t, "b was guarded and given back", func() bool {
+		return c.changes.Load() == before+2 && s.slots.kind(wire.Key(b.ID)) == slotcodec.Value
+	})
+	if _, err := other.Put(t.Context(), putOf("b", "between")); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("the write of a key that is guarded by another ended: %v", err)
+	default:
+	}
+	s.slots.write(wire.Key(a.ID), sealed(t, a, "a", version+2, slotcodec.Cell{Kind: slotcodec.Clear}))
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"a", "b"} {
+		if v, _, _ := s.reads(key); v != "second" {
+			t.Errorf("%s is %q", key, v)
+		}
+	}
+}
