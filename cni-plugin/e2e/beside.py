@@ -37,6 +37,7 @@ def there(cluster: Cluster) -> str:
     kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=240s")
     kubectl.apply(fixtures.daemon_set("plain"))
     kubectl.rollout("daemonset/plain")
+    acceptance.system(cluster)  # names of services are asked for
     found = acceptance.network(cluster)
     kubectl("delete", "daemonset", "web", "peer")
     until("the tests' pods are gone", lambda: not pods(cluster, "web", "peer"))
