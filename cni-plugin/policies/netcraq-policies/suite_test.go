@@ -82,6 +82,9 @@ func TestSuite(t *testing.T) {
 		result := interpreter.ExecuteTestCase(one)
 		if result.Err == nil && result.Passed(true) {
 			passed++
+			if passed%20 == 0 {
+				t.Logf("passed %d of %d, of %d in all", passed, i+1, len(cases))
+			}
 			continue
 		}
 		var out bytes.Buffer
