@@ -5,9 +5,9 @@
 etcd has three members, with TLS to clients and among themselves; so has the gateway to its clients.
 The load is in a host of the chain's network.
 
-1. The load (Zipf 0.99 over 10,000 keys, 8 queries on their way, with 5 and with 20 % writes) at etcd
-   and through its own grpc-proxy, in turn and back, several times; before anything is placed, since
-   who writes a placed key past the gateways takes it out of the network.
+1. The load (Zipf 0.99 over 10,000 keys, 8 queries on their way, with 5 and with 20 % writes) at
+   etcd and through its own grpc-proxy, in turn and back, several times; before anything is placed,
+   since who writes a placed key past the gateways takes it out of the network.
 2. The same through the gateway, from the first second on, until half of the reads are answered by
    the network; then through the gateway and by client/etcd (``direct``: no process in between), in
    turn and back.
