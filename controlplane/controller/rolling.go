@@ -273,11 +273,18 @@ const (
 // rolled is a switch that was taken out of a chain to be loaded, and is to come back.
 type rolled struct{ sw, chain string }
 
+// rolling is what the controller remembers of replacing programs.
+type rolling struct {
+	owed  []rolled
+	begun *device // its program is being replaced, and that is not done
+	open  bool    // access was not enforced when it began
+}
+
 // roll loads the program into one switch after the other that runs another one. None is taken
 // out of a chain before the one before it is back in: of three members two would be out.
 func (c *Controller) roll(ctx context.Context) {
 	said, failed := "", ""
-	var owed []rolled
+	var r rolling
 	for {
 		select {
 		case <-ctx.Done():
@@ -286,14 +293,7 @@ func (c *Controller) roll(ctx context.Context) {
 		}
 		var next *device
 		var waits string
-		if c.call(ctx, func() {
-			owed = slices.DeleteFunc(owed, c.returned)
-			if len(owed) > 0 {
-				next = c.net().byName[owed[0].sw]
-			} else {
-				next, waits = c.nextToRoll()
-			}
-		}) != nil {
+		if c.call(ctx, func() { next, waits = c.toRoll(&r) }) != nil {
 			return
 		}
 		if next == nil {
@@ -303,11 +303,7 @@ func (c *Controller) roll(ctx context.Context) {
 			said = waits
 			continue
 		}
-		once, cancel := context.WithTimeout(ctx, rollTimeout)
-		open := next.unguarded()
-		err := c.rollOne(once, next, &owed)
-		cancel()
-		if err != nil {
+		if err := c.rollAlone(ctx, next, &r.owed); err != nil {
 			if why := next.sw.Name + err.Error(); why != failed {
 				failed = why
 				c.post(func() {
@@ -317,16 +313,54 @@ func (c *Controller) roll(ctx context.Context) {
 			continue
 		}
 		failed = ""
-		c.post(func() {
-			c.events.add("switch.program-replaced", next.sw.Name, "", "it runs this version's program, and is back in its chains")
-			if open && !c.openness() {
-				c.events.add("network.enforces-access", "", "", "all switches run this version's program: access is enforced")
-			}
-			for _, d := range c.net().devices {
-				d.refreshSoon()
-			}
-		})
+		if c.call(ctx, func() { c.rolledOne(&r) }) != nil {
+			return
+		}
 	}
+}
+
+// toRoll is the switch to go on with; nil: there is none, or waits says what for.
+func (c *Controller) toRoll(r *rolling) (next *device, waits string) {
+	r.owed = slices.DeleteFunc(r.owed, c.returned)
+	if len(r.owed) > 0 {
+		return c.net().byName[r.owed[0].sw], ""
+	}
+	if r.begun != nil && c.net().byName[r.begun.sw.Name] == r.begun && !r.begun.former() {
+		c.rolledOne(r) // somebody else has brought it in
+	}
+	if next, waits = c.nextToRoll(); next != nil {
+		r.begun, r.open = next, r.open || next.unguarded()
+	}
+	return next, waits
+}
+
+// rolledOne: a switch runs this version's program, and is back in its chains.
+func (c *Controller) rolledOne(r *rolling) {
+	if r.begun != nil {
+		c.events.add("switch.program-replaced", r.begun.sw.Name, "", "it runs this version's program, and is back in its chains")
+	}
+	r.begun = nil
+	if r.open && !c.openness() {
+		r.open = false
+		c.events.add("network.enforces-access", "", "", "all switches run this version's program: access is enforced")
+	}
+	for _, d := range c.net().devices {
+		d.refreshSoon()
+	}
+}
+
+// rollAlone is rollOne while nobody brings in another switch, or this one: a chain that misses it
+// must not get it back before it is loaded.
+func (c *Controller) rollAlone(ctx context.Context, d *device, owed *[]rolled) error {
+	select {
+	case c.bringing <- struct{}{}:
+		defer func() { <-c.bringing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, rollTimeout)
+	defer cancel()
+	return c.rollOne(ctx, d, owed)
 }
 
 // returned says that a switch is not to come back to a chain any longer: somebody has brought it

@@ -72,7 +72,7 @@ func load(nw *lab.Network, i int, pl *p4rt.Pipeline) {
 func ofBefore(t *testing.T, engine, which string) *lab.Network {
 	t.Helper()
 	l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}},
-		Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 500, Patience: 1500}}}
+		Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2, 3}, Lease: 500, Patience: 1500, Rejoin: 500}}}
 	nw := lab.NewNetwork(t, engine, l)
 	former := formerProgram(t, which)
 	for i := 1; i <= l.N; i++ {
@@ -81,24 +81,32 @@ func ofBefore(t *testing.T, engine, which string) *lab.Network {
 	return nw
 }
 
-// TestRollingTakesUp cuts the controller off from the first switch when that is to come back into
-// the chain: it is brought in later, before another one is taken out. The chain never has one
-// member.
+// TestRollingTakesUp cuts the controller off from a switch, the first or the last one, when that is
+// to come back into the chain: it is brought in later, before another one is taken out, by whoever
+// is first to do so: who loads programs, or the chain, which wants its member. The chain never has
+// one member, and access is enforced in the end.
 func TestRollingTakesUp(t *testing.T) {
-	if !lab.InNamespace(t) {
-		return
+	for i, sw := range map[int]string{1: "s1", 3: "s3"} {
+		t.Run(sw, func(t *testing.T) {
+			if lab.InNamespace(t) {
+				takesUp(t, i, sw)
+			}
+		})
 	}
+}
+
+func takesUp(t *testing.T, i int, sw string) {
 	nw := ofBefore(t, "auto", unguarded)
 	c := nw.StartController("state.json")
 	c.WaitEvent("chain.ready", "")
 	if _, err := c.API.AddKey(t.Context(), "c1", api.KeySpec{Name: "k"}); err != nil {
 		t.Fatal(err)
 	}
-	c.WaitEvent("chain.recovering", "s1")
-	nw.Proxies[1].SetCut(true)
-	c.WaitEvent("switch.program-not-replaced", "s1")
+	c.WaitEvent("chain.recovering", sw)
+	nw.Proxies[i].SetCut(true)
+	c.WaitEvent("switch.program-not-replaced", sw)
 	time.Sleep(2 * time.Second) // for what a controller would do that goes on with the next one
-	nw.Proxies[1].SetCut(false)
+	nw.Proxies[i].SetCut(false)
 	c.WaitEvent("network.enforces-access", "")
 	c.WaitUntil(func() bool { return c.AllReady(3) }, "the chain to be whole again")
 	fewest := 3
@@ -229,7 +237,7 @@ func TestUnknownProgram(t *testing.T) {
 		return
 	}
 	l := lab.Layout{N: 2, Links: [][2]int{{1, 2}},
-		Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2}, Lease: 500, Patience: 1500}}}
+		Chains: []lab.Chain{{ID: 1, Name: "c1", Members: []int{1, 2}, Lease: 500, Patience: 1500, Rejoin: 500}}}
 	nw := lab.NewNetwork(t, "auto", l)
 	other := nw.Changed(func(top topologytest.Object) {
 		p := top["program"].(topologytest.Object)
