@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type comebackLoad struct {
 	hot   []uint32
 	ended string
 	wg    sync.WaitGroup
+	admin atomic.Pointer[api.Client] // the controller that keeps the clients' sessions
 
 	mu      sync.Mutex
 	history []linearizable.Call
@@ -45,6 +47,7 @@ func startLoad(t *testing.T, nw *lab.Network, c *lab.Controller, n int, most tim
 		t.Fatal(err)
 	}
 	l := &comebackLoad{t: t, nw: nw, c: c, ended: filepath.Join(t.TempDir(), "ended")}
+	l.admin.Store(c.API)
 	for _, k := range placed {
 		l.hot = append(l.hot, k.KeyID)
 	}
@@ -75,13 +78,16 @@ func startLoad(t *testing.T, nw *lab.Network, c *lab.Controller, n int, most tim
 				case <-stop:
 					return
 				case <-time.After(s.TTL() / 4):
-					_, _ = c.API.KeepSessions(t.Context(), s.Lease)
+					_, _ = l.admin.Load().KeepSessions(t.Context(), s.Lease)
 				}
 			}
 		}()
 	}
 	return l
 }
+
+// moved: another controller has taken c's place, and c is that one.
+func (l *comebackLoad) moved() { l.admin.Store(l.c.API) }
 
 // end ends the load, checks that nothing was lost and that what clients were told is linearizable,
 // and says what they waited for.

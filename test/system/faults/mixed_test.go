@@ -96,6 +96,7 @@ func mixedVersions(t *testing.T, engine string) {
 			c.Stop()
 			next := nw.RunController(r.controller, r.topology, "state.json")
 			c.API, c.Stop = next.API, next.Stop
+			load.moved()
 		})
 	}
 	switches := func(what string, which []string, r release, by release) {
