@@ -48,6 +48,8 @@ than the usual 200 ms.
 """
 SAMPLES, WINDOW = "500ms", "2s"
 """How often Prometheus asks, and what it takes rates over."""
+BENCHMARK = "etcd-benchmark"
+"""etcd's own tool, which ``make bench-etcd`` builds into bin/."""
 
 
 def run_ip(*arguments: str, check: bool = True) -> None:
@@ -329,7 +331,7 @@ class EtcdNetwork:
         """Run etcd's own benchmark in the host: 64 clients on 8 connections. Requests a second, and
         the latencies' median and 99th percentile in microseconds.
         """
-        command = [nodes.built("etcd-benchmark", self.bin), "--endpoints", ",".join(self.endpoints(way))]
+        command = [nodes.built(BENCHMARK, self.bin), "--endpoints", ",".join(self.endpoints(way))]
         command += ["--conns", "8", "--clients", "64", "--precise", "--total", str(total)]
         if self.tls:
             command += ["--cacert", str(self.out / "ca.pem")]
