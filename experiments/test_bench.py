@@ -110,3 +110,6 @@ def test_a_short_run(tmp_path):
     assert all(row["queries_per_second"] > 20 for row in result["rows"])
     assert not result["failures"]
     assert "reflector" in done.stdout
+    alone = [row["program"] for row in result["programs"]]
+    assert {"tc/reflector", "tc/128/READ", "tc/128/READ_leased", "tc/128/WRITE"} <= set(alone)
+    assert all(name.startswith(("tc/128/", "tc/reflector")) for name in alone), alone  # what was asked for
