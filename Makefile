@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build deb run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python images images-check chart test-chart test-jetstream test-policies policy-suite test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive overload upgrades gateways nodeapi-histories crashes e2e-k8s fuzz fuzz-programs timeline hot-keys bench-etcd bench-clients bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build deb run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python images images-check chart test-chart test-jetstream test-policies policy-suite test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive overload upgrades gateways nodeapi-histories crashes e2e-k8s e2e-kills fuzz fuzz-programs timeline hot-keys bench-etcd bench-clients bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -281,7 +281,11 @@ fuzz-programs: deps ## run PROGRAMS random P4 programs from seed FROM on: interp
 E2E := $(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m e2e run
 
 e2e-k8s: deps-k8s ## bring up a real Kubernetes of three nodes on this machine with NetCRAQ as its network, or behind another's (CNI=own|bridge|ptp|flannel), and have it show what it has to (FAMILY=ipv4|ipv6|dual, CONTROLPLANES=3, ONLY=CHECK,..., KEEP=1)
-	@$(E2E) $(if $(FAMILY),--family $(FAMILY)) $(if $(KEEP),--keep) $(if $(CNI),--cni $(CNI)) $(if $(ONLY),--only $(ONLY)) $(if $(CONTROLPLANES),--control-planes $(CONTROLPLANES))
+	@$(E2E) $(if $(FAMILY),--family $(FAMILY)) $(if $(KEEP),--keep) $(if $(CNI),--cni $(CNI)) $(if $(ONLY),--only $(ONLY)) \
+	  $(if $(CONTROLPLANES),--control-planes $(CONTROLPLANES)) --seconds $(SECONDS)
+
+e2e-kills: deps-k8s ## kill, stop and cut off programs and nodes of three control-plane nodes for SECONDS (1200: twenty minutes), and check what all API servers said
+	@$(E2E) --control-planes 3 --only ready,chain,kills --seconds $(SECONDS)
 
 timeline: build ## plot throughput and latency while a switch dies and is brought back (out/timeline.png, .svg, .csv)
 	@$(SUDO) $(PYTHON) experiments/timeline.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ from e2e import (
     failure,
     gateway,
     install,
+    kills,
     lasting,
     lifecycle,
     nodeapi,
@@ -104,6 +106,8 @@ SEVERAL: dict[str, Check | str] = {
     "leader-killed": controlplanes.leader_killed,
     "etcd-leader-off": controlplanes.etcd_leader_off,
     "member-replaced": controlplanes.member_replaced,
+    "cut-in-two": controlplanes.cut_in_two,
+    "kills": kills.kills,
 }
 """In this order, where there are several control-plane nodes."""
 
@@ -170,6 +174,9 @@ def main() -> int:
         default=1,
         choices=(1, 3),
         help="how many of the nodes have an etcd member, a gateway and an API server (default 1)",
+    )
+    run.add_argument(
+        "--seconds", type=float, default=60, metavar="N", help="how long the check kills makes faults (default 60)"
     )
     inside = verbs.add_parser("on", help="run a command on a node of the cluster that is up: on n1 kubectl get nodes")
     inside.add_argument("node")
@@ -256,6 +263,8 @@ def go(options: argparse.Namespace) -> int:
             if not options.no_gateway and len(cluster.controls) == 1:  # several have keys by pins alone
                 after.enter_context(install.prometheus(cluster))
             checks = SEVERAL if len(cluster.controls) > 1 else CHAINED if cluster.chained else CHECKS
+            if "kills" in checks:
+                checks = {**checks, "kills": functools.partial(kills.kills, seconds=options.seconds)}
             if not quick and not cluster.chained:
                 install.install(cluster)
                 say("NetCRAQ's manifests are applied")

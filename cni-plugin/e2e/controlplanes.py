@@ -20,6 +20,11 @@ from e2e.node import Node
 QUIET = 30
 """Seconds of histories without a fault."""
 
+CUT = 30
+"""Seconds for which the network is cut in two: longer than a node counts as ready, a leader as
+leading, a member of the chain as alive.
+"""
+
 ETCD = "/etc/kubernetes/manifests/etcd.yaml"
 
 CONFIRMED = 10
@@ -228,3 +233,40 @@ def replace_member(cluster: Cluster, victim: Node, other: Node, member: str) -> 
     victim.run("rm", "-rf", "/var/lib/etcd/member")
     phases = f"--skip-phases={','.join(ALL_BUT_ETCD)}"
     victim.run("kubeadm", "join", "--config", "/mnt/kubeadm.yaml", phases, seconds=400)
+
+
+def cut_in_two(cluster: Cluster) -> str:
+    """The network is cut: the node of etcd's leader on one side, the majority on the other. The
+    lone node's API server answers nothing that has to be new; the others go on.
+    """
+    victim = etcd_leader(cluster)
+    with Histories(cluster) as histories:
+        time.sleep(5)
+        histories.excuse(victim)
+        with cluster.lan.cut({victim.index: victim.number}):
+            time.sleep(CUT)
+            rest = others(cluster, victim)
+            after = etcd_leader(cluster, victim)
+            ready = [node.name for node in cluster.controls if answers(cluster, node)]
+            histories.expect(victim)  # what it answers from now on it may: the cut's time ends here
+            histories.excuse(victim)
+        begin = time.monotonic()
+        until(f"{victim.name}'s API server is ready", lambda: answers(cluster, victim), 300, 0.5)
+        healed = time.monotonic() - begin
+        histories.expect(victim)
+        recovered = healed + wait_whole(cluster)
+        time.sleep(5)
+    require_answers(histories, cluster.controls, CONFIRMED)
+    found = histories.excused(victim, 0)
+    require(ready == [node.name for node in rest], f"ready while the network was cut: {ready}")
+    require(
+        not found["reads"] and not found["writes"],
+        f"{victim.name}, which was cut off, has answered {found['reads']} reads and {found['writes']} writes",
+    )
+    require(found["resumed"] >= 0, "the majority has acknowledged no write")
+    return (
+        f"{victim.name} cut off for {CUT} s: it answered nothing, the others acknowledged {found['othersWrites']} "
+        f"writes under {after.name}'s lead of etcd, "
+        f"the first after {found['resumed']:.1f} s; healed: ready after {healed:.1f} s, all whole after {recovered:.0f} s; "
+        f"{histories.summary()}"
+    )

@@ -92,9 +92,9 @@ class Histories:
             self._process.kill()
             self._process.wait()
 
-    def excused(self, node: Node) -> dict[str, Any]:
+    def excused(self, node: Node, which: int = -1) -> dict[str, Any]:
         """What a node's API server has answered in the (last) time in which it was excused."""
-        return [found for found in self.found["excuses"] if found["server"] == node.name][-1]
+        return [found for found in self.found["excuses"] if found["server"] == node.name][which]
 
     def summary(self) -> str:
         """What was seen, in a line."""

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs and nodes of three control-plane nodes are killed, paused and cut off, one after the
+other, for as long as one likes, while the histories of all API servers are taken.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from e2e import chain
+from e2e.acceptance import require
+from e2e.cluster import Cluster
+from e2e.controlplanes import CONFIRMED, answers, etcd_leader, kill, leader, wait_whole
+from e2e.histories import Histories, require_answers
+from e2e.kubectl import until
+from e2e.node import Node
+
+PAUSE = 8
+"""Seconds for which a program is stopped, a node cut off or without power: longer than etcd's
+election takes, and than a member of the chain may be silent.
+"""
+
+Fault = Callable[[Cluster, Node], None]
+
+
+def _stop(program: str) -> Fault:
+    def fault(_: Cluster, node: Node) -> None:
+        node.run("sh", "-c", f"pids=$(pidof {program}) && kill -STOP $pids && sleep {PAUSE}; kill -CONT $pids")
+
+    return fault
+
+
+def _kill(program: str) -> Fault:
+    return lambda _, node: kill(node, program)
+
+
+def _power(cluster: Cluster, node: Node) -> None:
+    node.power_off()
+    time.sleep(PAUSE)
+    node.start()
+    cluster.wait_node(node)
+
+
+def _cut(cluster: Cluster, node: Node) -> None:
+    with cluster.lan.cut({node.index: node.number}):
+        time.sleep(PAUSE)
+
+
+FAULTS: dict[str, Fault] = {
+    "kill API server": _kill("kube-apiserver"),
+    "kill gateway": _kill("etcd-monitor"),
+    "kill etcd": _kill("etcd"),
+    "kill agent": _kill("netcraq-agent"),
+    "stop gateway": _stop("etcd-monitor"),
+    "stop etcd": _stop("etcd"),
+    "stop agent": _stop("netcraq-agent"),
+    "power": _power,
+    "cut": _cut,
+}
+"""What is done to a node. Half of the time it is one that leads."""
+
+ONLY_CHAIN = ("kill agent", "stop agent")
+"""What the node's API server has to bear: its watches stay current."""
+
+
+def _victim(cluster: Cluster, name: str, chance: random.Random) -> Node:
+    if chance.random() < 0.5:
+        return chance.choice(cluster.controls)
+    return cluster.node(leader(cluster)) if "agent" in name else etcd_leader(cluster)
+
+
+def kills(cluster: Cluster, seconds: float = 60) -> str:
+    """One fault after the other for some seconds, each once all is whole again; all sorts in each
+    round, in another order.
+    """
+    until("keys are placed", lambda: chain.settled(cluster.kubectl), every=5)
+    seed = time.time_ns() % 1_000_000
+    cluster.say(f"kills for {seconds:.0f} s: seed {seed}")
+    chance, made, slowest, round_ = random.Random(seed), Counter[str](), (0.0, ""), list[str]()
+    end = time.monotonic() + seconds
+    with Histories(cluster) as histories:
+        while time.monotonic() < end:
+            if not round_:
+                round_ = chance.sample(list(FAULTS), len(FAULTS))
+            name = round_.pop()
+            victim = _victim(cluster, name, chance)
+            excused = name not in ONLY_CHAIN
+            if excused:
+                histories.excuse(victim)
+            FAULTS[name](cluster, victim)
+            begin = time.monotonic()
+            if excused:
+                until(f"{victim.name}'s API server is ready", lambda node=victim: answers(cluster, node), 300, 0.5)
+                histories.expect(victim)
+            wait_whole(cluster)
+            took = time.monotonic() - begin
+            made[name] += 1
+            cluster.say(f"{name} {victim.name}: whole after {took:.1f} s")
+            slowest = max(slowest, (took, f"{name} {victim.name}"))
+            time.sleep(chance.uniform(1, 6))
+    require_answers(histories, cluster.controls, CONFIRMED)
+    require(made.total(), "nothing was killed")
+    kinds = ", ".join(f"{count} {name}" for name, count in sorted(made.items()))
+    return (
+        f"{made.total()} faults in {seconds:.0f} s ({kinds}; seed {seed}), all whole after each, the slowest after "
+        f"{slowest[0]:.1f} s ({slowest[1]}); {histories.summary()}"
+    )
