@@ -11,8 +11,9 @@ import (
 	"github.com/netcraq/netcraq/p4src"
 )
 
-// TestAgree: programs go together where what both have means the same, whatever one has more.
-func TestAgree(t *testing.T) {
+// compiledInfo is what p4c has written of the NetCRAQ program.
+func compiledInfo(t *testing.T) *configv1.P4Info {
+	t.Helper()
 	_, text, err := p4src.Compiled(128)
 	if err != nil {
 		t.Fatal(err)
@@ -21,6 +22,12 @@ func TestAgree(t *testing.T) {
 	if err := prototext.Unmarshal(text, &program); err != nil {
 		t.Fatal(err)
 	}
+	return &program
+}
+
+// TestAgree: programs go together where what both have means the same, whatever one has more.
+func TestAgree(t *testing.T) {
+	program := compiledInfo(t)
 	register := &configv1.Register{Preamble: &configv1.Preamble{Id: 0x16777777, Name: "more"}, Size: 7}
 	for what, c := range map[string]struct {
 		change func(*configv1.P4Info)
@@ -39,10 +46,10 @@ func TestAgree(t *testing.T) {
 			p.Actions[0].Params = append(p.Actions[0].Params, &configv1.Action_Param{Id: 9, Name: "more", Bitwidth: 8})
 		}, false},
 	} {
-		other := proto.CloneOf(&program)
+		other := proto.CloneOf(program)
 		c.change(other)
 		whole := proto.CloneOf(other)
-		if a, b := Agree(&program, other), Agree(other, &program); a != c.agree || b != c.agree {
+		if a, b := Agree(program, other), Agree(other, program); a != c.agree || b != c.agree {
 			t.Errorf("%s: they agree: %v, and the other way %v", what, a, b)
 		}
 		if !proto.Equal(other, whole) {
@@ -53,14 +60,7 @@ func TestAgree(t *testing.T) {
 
 // TestSameMeaning: which changes of a program leave what is in its tables as it was meant.
 func TestSameMeaning(t *testing.T) {
-	_, text, err := p4src.Compiled(128)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var program configv1.P4Info
-	if err := prototext.Unmarshal(text, &program); err != nil {
-		t.Fatal(err)
-	}
+	program := compiledInfo(t)
 	table := func(p *configv1.P4Info) *configv1.Table { return p.Tables[0] }
 	action := func(p *configv1.P4Info) *configv1.Action {
 		return p.Actions[slices.IndexFunc(p.Actions, func(a *configv1.Action) bool { return len(a.Params) > 1 })]
@@ -90,10 +90,10 @@ func TestSameMeaning(t *testing.T) {
 			table(p).ActionRefs[0].Scope = configv1.ActionRef_DEFAULT_ONLY
 		}, false},
 	} {
-		other := proto.CloneOf(&program)
+		other := proto.CloneOf(program)
 		c.change(other)
 		whole := proto.CloneOf(other)
-		if got := SameMeaning(&program, other); got != c.same {
+		if got := SameMeaning(program, other); got != c.same {
 			t.Errorf("%s: the same is %v", what, got)
 		}
 		if !proto.Equal(other, whole) {

@@ -310,6 +310,15 @@ def describe(chains: list[Chain]) -> str:
     return ", ".join(f"{c.name} ({c.id})" for c in chains) or "none"
 
 
+def chain_for(chains: list[Chain], key: int | None) -> Chain:
+    """The chain of a KEY_ID, or, without one, the only chain that there is."""
+    if key is not None:
+        return chain_of(chains, key)
+    if len(chains) != 1:
+        raise ValueError(f"the controller has {len(chains)} chains: say of which key")
+    return chains[0]
+
+
 def chain_of(chains: list[Chain], key: int) -> Chain:
     """The chain that a KEY_ID belongs to."""
     for c in chains:

@@ -29,7 +29,7 @@ from typing import Generic, TypeVar
 
 from netcraq import client as blocking
 from netcraq import wire
-from netcraq.admin import Admin, Session, SessionLease, chain_of, host_address
+from netcraq.admin import Admin, Session, SessionLease, chain_for, host_address
 from netcraq.client import Call, CASFailed, NetCRAQError, NoSession, Refused, Result, Timeout, ValueTooLarge
 from netcraq.wire import Flags, Op, Packet, Status
 
@@ -171,10 +171,7 @@ class Client:
         addresses, width of values, so many sessions, and with them writes at once.
         """
         admin = admin or Admin()
-        chains = await asyncio.to_thread(admin.chains)
-        if key is None and len(chains) != 1:
-            raise ValueError(f"the controller has {len(chains)} chains: say of which key")
-        chain = chains[0] if key is None else chain_of(chains, key)
+        chain = chain_for(await asyncio.to_thread(admin.chains), key)
         host = host_address(chain.service_address)
         lease = await asyncio.to_thread(admin.lease_sessions, sessions, "netcraq python client", host)
         return cls(

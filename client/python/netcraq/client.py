@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from netcraq import wire
-from netcraq.admin import Admin, Session, SessionLease, chain_of, host_address
+from netcraq.admin import Admin, Session, SessionLease, chain_for, host_address
 from netcraq.wire import Flags, Op, Packet, Status
 
 
@@ -167,10 +167,7 @@ class Client:
         addresses, width of values, a session.
         """
         admin = admin or Admin()
-        chains = admin.chains()
-        if key is None and len(chains) != 1:
-            raise ValueError(f"the controller has {len(chains)} chains: say of which key")
-        chain = chains[0] if key is None else chain_of(chains, key)
+        chain = chain_for(admin.chains(), key)
         session = admin.lease_sessions(address=host_address(chain.service_address))
         return cls(
             chain.addresses, value_bits=chain.value_bits, session=session, timeout=timeout, retransmit=retransmit

@@ -113,13 +113,7 @@ func (t *translator) emitLookup(s *step, toward func(bool, *step) string) {
 		t.constants = nil
 		t.Bind(run)
 		if !tp.Inline {
-			t.slotAddress(tp, miss)
-			if tp.Counter >= 0 {
-				t.addToCounter(code.Entry, tp.Counter)
-			}
-			if tp.Meter >= 0 {
-				t.directMeter(tp)
-			}
+			t.countHit(tp, miss)
 		}
 		t.dispatch(tp, o.hit, to)
 	}

@@ -313,13 +313,7 @@ func (t *translator) applyTable(tp *TablePlan, next func(bmv2json.Node)) {
 	}
 	t.Bind(run)
 	if !tp.Inline {
-		t.slotAddress(tp, miss)
-		if tp.Counter >= 0 {
-			t.addToCounter(code.Entry, tp.Counter)
-		}
-		if tp.Meter >= 0 {
-			t.directMeter(tp)
-		}
+		t.countHit(tp, miss)
 		t.Bind(run + ".chosen")
 		t.Load(asm.R1, code.PHV, phvAction, 2)
 	} else {
@@ -337,6 +331,18 @@ func (t *translator) applyTable(tp *TablePlan, next func(bmv2json.Node)) {
 		t.Bind(other)
 	}
 	t.Jump(t.pipeline.end) // a table without actions
+}
+
+// countHit leaves the slot's address in Entry, as slotAddress does, and counts the packet in the
+// entry's counter and meter.
+func (t *translator) countHit(tp *TablePlan, bad string) {
+	t.slotAddress(tp, bad)
+	if tp.Counter >= 0 {
+		t.addToCounter(code.Entry, tp.Counter)
+	}
+	if tp.Meter >= 0 {
+		t.directMeter(tp)
+	}
 }
 
 // slotAddress turns the word in Entry into its slot's address, leaving the action's number in
