@@ -26,15 +26,53 @@ var mixedCommands = []string{"./controlplane/cmd/netcraq-controller", "./switch/
 // the command line. In between parts of both work together. Nothing is lost, what clients were told
 // is linearizable, and for each step the longest wait is said.
 func TestMixedVersions(t *testing.T) {
+	buildBefore(t)
+	for _, engine := range []string{"interp", "auto"} {
+		t.Run(engine, func(t *testing.T) { mixedVersions(t, engine) })
+	}
+}
+
+// buildBefore builds the release before, once, outside of the test's namespace.
+func buildBefore(t *testing.T) {
+	t.Helper()
 	if os.Getenv(envMixed) == "" {
 		t.Skipf("skipped: %s is not set: it builds the release before (make upgrades)", envMixed)
 	}
 	if os.Getenv(lab.EnvInside) == "" {
 		lab.BuildBefore(t, mixedCommands...)
 	}
-	for _, engine := range []string{"interp", "auto"} {
-		t.Run(engine, func(t *testing.T) { mixedVersions(t, engine) })
-	}
+}
+
+// upgradeRing is three switches in a ring, and a chain over all of them whose lease outlasts the
+// change of a controller: reads go on meanwhile. Members are taken out before they are replaced.
+func upgradeRing() lab.Layout {
+	l := lab.Line(3, 4000)
+	l.Links = append(l.Links, [2]int{3, 1})
+	l.Chains[0].Patience = 60_000
+	return l
+}
+
+// topologyOf is a file for a controller of this release, or of the former one.
+func topologyOf(nw *lab.Network, name string, former bool) string {
+	return nw.File(name, func(top topologytest.Object) {
+		top["sessions"].(topologytest.Object)["ttlSeconds"] = 60
+		if former { // it knows no such field, and refuses what it does not know
+			delete(top["chains"].([]any)[0].(topologytest.Object), "rejoinMillis")
+		}
+	})
+}
+
+// replaceController has another program and topology take a controller's place: c is that one.
+func replaceController(nw *lab.Network, c *lab.Controller, program, topology string) {
+	c.Stop()
+	next := nw.RunController(program, topology, "state.json")
+	c.API, c.Stop = next.API, next.Stop
+}
+
+// span is a step of an upgrade, and when it was.
+type span struct {
+	what     string
+	from, to time.Time
 }
 
 // release is the commands of one.
@@ -44,24 +82,13 @@ func mixedVersions(t *testing.T, engine string) {
 	if !lab.InNamespace(t) {
 		return
 	}
-	// A lease that outlasts the change of a controller: reads go on meanwhile.
-	l := lab.Line(3, 4000)
-	l.Links = append(l.Links, [2]int{3, 1})
-	l.Chains[0].Patience = 60_000 // members are taken out before they are replaced
+	l := upgradeRing()
 	nw := lab.NewNetwork(t, engine, l)
 	former := filepath.Clean(os.Getenv(lab.EnvBefore))
-	file := func(name string, former bool) string {
-		return nw.File(name, func(top topologytest.Object) {
-			top["sessions"].(topologytest.Object)["ttlSeconds"] = 60
-			if former { // it knows no such field, and refuses what it does not know
-				delete(top["chains"].([]any)[0].(topologytest.Object), "rejoinMillis")
-			}
-		})
-	}
 	old := release{filepath.Join(former, "netcraq-controller"), filepath.Join(former, "netcraq-switch"),
-		filepath.Join(former, "netcraqctl"), file("old.json", true)}
+		filepath.Join(former, "netcraqctl"), topologyOf(nw, "old.json", true)}
 	now := release{lab.Built(t, "controlplane/cmd/netcraq-controller"), lab.Built(t, "switch/cmd/netcraq-switch"),
-		lab.Built(t, "client/cmd/netcraqctl"), file("new.json", false)}
+		lab.Built(t, "client/cmd/netcraqctl"), topologyOf(nw, "new.json", false)}
 	for i := 1; i <= l.N; i++ {
 		nw.KillSwitch(i)
 		nw.Use(old.sw)
@@ -71,10 +98,6 @@ func mixedVersions(t *testing.T, engine string) {
 	c.WaitReady()
 	load := startLoad(t, nw, c, clients, 20*time.Minute)
 	from := time.Now()
-	type span struct {
-		what     string
-		from, to time.Time
-	}
 	var spans []span
 	step := func(what string, do func()) {
 		t.Helper()
@@ -93,9 +116,7 @@ func mixedVersions(t *testing.T, engine string) {
 	}
 	controllers := func(what string, r release) {
 		step("controller: "+what, func() {
-			c.Stop()
-			next := nw.RunController(r.controller, r.topology, "state.json")
-			c.API, c.Stop = next.API, next.Stop
+			replaceController(nw, c, r.controller, r.topology)
 			load.moved()
 		})
 	}

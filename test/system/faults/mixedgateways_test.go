@@ -24,7 +24,6 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/histories"
 	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/topologytest"
 	"github.com/netcraq/netcraq/test/system/lab"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -35,12 +34,7 @@ import (
 // and the same chain, with a controller of either. What the clients see is linearizable in keys,
 // values, versions and revisions; for each step the longest wait is said.
 func TestMixedGateways(t *testing.T) {
-	if os.Getenv(envMixed) == "" {
-		t.Skipf("skipped: %s is not set: it builds the release before (make upgrades)", envMixed)
-	}
-	if os.Getenv(lab.EnvInside) == "" {
-		lab.BuildBefore(t, mixedCommands...)
-	}
+	buildBefore(t)
 	if lab.InNamespace(t) {
 		mixedGateways(t)
 	}
@@ -127,24 +121,14 @@ func hitsOf(t *testing.T, address string) float64 {
 func mixedGateways(t *testing.T) {
 	etcd := etcdtest.New(t, 1, etcdtest.Options{})
 	target := strings.TrimPrefix(etcd.Endpoints()[0], "http://")
-	l := lab.Line(3, 4000) // a lease that outlasts the change of a controller
-	l.Links = append(l.Links, [2]int{3, 1})
-	l.Chains[0].Patience = 60_000
+	l := upgradeRing()
 	l.Profile = wire.Profile1024
 	nw := lab.NewNetwork(t, "auto", l)
 	before := filepath.Clean(os.Getenv(lab.EnvBefore))
-	file := func(name string, former bool) string {
-		return nw.File(name, func(top topologytest.Object) {
-			top["sessions"].(topologytest.Object)["ttlSeconds"] = 60
-			if former {
-				delete(top["chains"].([]any)[0].(topologytest.Object), "rejoinMillis")
-			}
-		})
-	}
 	type binaries struct{ controller, gateway, topology string }
-	old := binaries{filepath.Join(before, "netcraq-controller"), filepath.Join(before, "etcd-monitor"), file("old.json", true)}
+	old := binaries{filepath.Join(before, "netcraq-controller"), filepath.Join(before, "etcd-monitor"), topologyOf(nw, "old.json", true)}
 	now := binaries{lab.Built(t, "controlplane/cmd/netcraq-controller"), lab.Built(t, "etcd-monitor/cmd/etcd-monitor"),
-		file("new.json", false)}
+		topologyOf(nw, "new.json", false)}
 	c := nw.RunController(old.controller, old.topology, "state.json")
 	c.WaitReady()
 
@@ -209,10 +193,6 @@ func mixedGateways(t *testing.T) {
 			time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
 		}
 	})
-	type span struct {
-		what     string
-		from, to time.Time
-	}
 	var spans []span
 	step := func(what string, do func()) {
 		t.Helper()
@@ -238,9 +218,7 @@ func mixedGateways(t *testing.T) {
 	controllers := func(what string, r binaries) {
 		t.Helper()
 		step("controller: "+what, func() {
-			c.Stop()
-			next := nw.RunController(r.controller, r.topology, "state.json")
-			c.API, c.Stop = next.API, next.Stop
+			replaceController(nw, c, r.controller, r.topology)
 			c.WaitReady()
 		})
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/internal/topologytest"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
@@ -24,12 +23,7 @@ import (
 // this release, by hand-over and by a restart, then the controller, and back. No count is lost or
 // given twice, nobody reads less than it has counted, and for each step the longest wait is said.
 func TestMixedNodes(t *testing.T) {
-	if os.Getenv(envMixed) == "" {
-		t.Skipf("skipped: %s is not set: it builds the release before (make upgrades)", envMixed)
-	}
-	if os.Getenv(lab.EnvInside) == "" {
-		lab.BuildBefore(t, mixedCommands...)
-	}
+	buildBefore(t)
 	if lab.InNamespace(t) {
 		mixedNodes(t)
 	}
@@ -43,24 +37,14 @@ type counted struct {
 }
 
 func mixedNodes(t *testing.T) {
-	l := lab.Line(3, 4000) // a lease that outlasts the change of a controller
-	l.Links = append(l.Links, [2]int{3, 1})
-	l.Chains[0].Patience = 60_000
+	l := upgradeRing()
 	nw := lab.NewNetwork(t, "auto", l)
 	before := filepath.Clean(os.Getenv(lab.EnvBefore))
-	file := func(name string, former bool) string {
-		return nw.File(name, func(top topologytest.Object) {
-			top["sessions"].(topologytest.Object)["ttlSeconds"] = 60
-			if former {
-				delete(top["chains"].([]any)[0].(topologytest.Object), "rejoinMillis")
-			}
-		})
-	}
 	type binaries struct{ controller, server, program, topology string }
 	old := binaries{filepath.Join(before, "netcraq-controller"), filepath.Join(before, "netcraq-sidecar"),
-		filepath.Join(before, "nodeprogram"), file("old.json", true)}
+		filepath.Join(before, "nodeprogram"), topologyOf(nw, "old.json", true)}
 	now := binaries{lab.Built(t, "controlplane/cmd/netcraq-controller"), lab.Built(t, "nodeapi/cmd/netcraq-sidecar"),
-		lab.Built(t, "test/system/lab/nodeprogram"), file("new.json", false)}
+		lab.Built(t, "test/system/lab/nodeprogram"), topologyOf(nw, "new.json", false)}
 	c := nw.RunController(old.controller, old.topology, "state.json")
 	c.WaitReady()
 
@@ -102,10 +86,6 @@ func mixedNodes(t *testing.T) {
 		}
 		programs = append(programs, p)
 	}
-	type span struct {
-		what     string
-		from, to time.Time
-	}
 	var spans []span
 	step := func(what string, do func()) {
 		t.Helper()
@@ -136,9 +116,7 @@ func mixedNodes(t *testing.T) {
 	controllers := func(what string, r binaries) {
 		t.Helper()
 		step("controller: "+what, func() {
-			c.Stop()
-			next := nw.RunController(r.controller, r.topology, "state.json")
-			c.API, c.Stop = next.API, next.Stop
+			replaceController(nw, c, r.controller, r.topology)
 			c.WaitReady()
 		})
 	}

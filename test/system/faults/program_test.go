@@ -96,9 +96,7 @@ func programs(t *testing.T, engine string, long bool) {
 	if !lab.InNamespace(t) {
 		return
 	}
-	l := lab.Line(3, 4000) // a lease that outlasts the change of a controller
-	l.Links = append(l.Links, [2]int{3, 1})
-	l.Chains[0].Patience = 60_000
+	l := upgradeRing()
 	nw := lab.NewNetwork(t, engine, l)
 	using := func(later bool) *topology.Topology {
 		config, info := otherProgram(t, later)
@@ -116,10 +114,6 @@ func programs(t *testing.T, engine string, long bool) {
 	}
 	load := startLoad(t, nw, c, 4, 10*time.Minute)
 	from := time.Now()
-	type span struct {
-		what     string
-		from, to time.Time
-	}
 	var spans []span
 	step := func(what string, top *topology.Topology, later bool) {
 		t.Helper()
