@@ -34,6 +34,7 @@ type Cluster struct {
 	adjust   func(*embed.Config)
 	mu       sync.Mutex
 	members  []*embedded.Server
+	crashes  []*crash // of each member
 	starting sync.WaitGroup
 }
 
@@ -46,7 +47,7 @@ type Options struct {
 // New starts a cluster of n members with nothing in it, which ends with the test.
 func New(t testing.TB, n int, o Options) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, dir: t.TempDir(), tls: o.TLS, adjust: o.Adjust, members: make([]*embedded.Server, n)}
+	c := &Cluster{t: t, dir: t.TempDir(), tls: o.TLS, adjust: o.Adjust, members: make([]*embedded.Server, n), crashes: make([]*crash, n)}
 	for range n {
 		c.clients = append(c.clients, testport.Free(t))
 		c.peers = append(c.peers, testport.Free(t))
@@ -93,6 +94,7 @@ func (c *Cluster) Start(i int) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
+	crash := newCrash()
 	s, err := embedded.Start(ctx, embedded.Config{DataDir: filepath.Join(c.dir, fmt.Sprint("m", i)),
 		Client: c.clients[i], Peer: c.peers[i], LogOutput: c.log(i), Adjust: func(e *embed.Config) {
 			var all []string
@@ -110,6 +112,7 @@ func (c *Cluster) Start(i int) {
 			if c.adjust != nil {
 				c.adjust(e)
 			}
+			e.GRPCAdditionalServerOptions = append(e.GRPCAdditionalServerOptions, crash.options()...)
 		}})
 	if err != nil {
 		c.t.Errorf("etcd %d: %v", i, err)
@@ -117,7 +120,7 @@ func (c *Cluster) Start(i int) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.members[i] = s
+	c.members[i], c.crashes[i] = s, crash
 }
 
 // Stop stops member i, if it runs.
@@ -136,10 +139,12 @@ func (c *Cluster) Stop(i int) {
 // started again, which takes until its clients' connections are closed, or several seconds.
 func (c *Cluster) Kill(i int) {
 	c.mu.Lock()
-	s := c.members[i]
+	s, crash := c.members[i], c.crashes[i]
 	c.mu.Unlock()
 	if s != nil {
+		crash.begin()
 		s.Etcd().Server.HardStop()
+		crash.end()
 		c.Stop(i)
 	}
 }

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from netcraq.admin import AdminError
@@ -34,11 +35,14 @@ def run(*arguments, **options):
 class Launched:
     """A launcher that is up."""
 
+    processes: ClassVar[list[subprocess.Popen]] = []
+
     def __init__(self, switch, out, *arguments):
         command = [sys.executable, LAUNCH, "--switch", switch, "--out", str(out), "--no-cli", *arguments]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=p4app.ROOT
         )
+        self.processes.append(self.process)
         self.said = []
         for line in self.process.stdout:
             self.said.append(line)
@@ -52,6 +56,25 @@ class Launched:
         self.process.send_signal(number)
         self.process.communicate(timeout=30)
         return self.process.returncode
+
+
+@pytest.fixture(autouse=True)
+def ended():
+    """A test that failed in the middle leaves no launcher, which would have all others refused."""
+    yield
+    while Launched.processes:
+        process = Launched.processes.pop()
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=30)
+
+
+def serves(admin):
+    try:
+        admin.ready()
+    except AdminError:
+        return False
+    return True
 
 
 def interfaces():
@@ -131,14 +154,19 @@ def test_killed_with_9_it_leaves_nothing_after_the_next_start(switch, private, t
 
 
 def test_a_second_launcher_is_refused_and_does_no_harm_to_the_first(switch, private, tmp_path):
+    from topologies.network import wait_until
+
     first = Launched(switch, tmp_path / "1")
+    first.admin.add_key("main", "/a", b"1")
     done = run("--switch", switch, "--no-cli", "--out", str(tmp_path / "2"))
     assert done.returncode == 1
     assert (
         f"a NetCRAQ network is up already: {p4app.ROOT}/topologies/chain-4.json, process {first.process.pid}. End it first"
         in done.stderr
     )
-    first.admin.ready()
+    # a lease of 200 ms may have run out beside the second's start, and is there again at once
+    wait_until("the first serves", lambda: serves(first.admin))
+    assert list(first.admin.keys()) == ["/a"]
     assert first.end(signal.SIGINT) == 130
 
 

@@ -1,0 +1,133 @@
+package etcdtest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// crash is what stands before a member's gRPC handlers, so that the member can crash inside this
+// process: etcd's HardStop closes the database while handlers may still read it, and a read of a
+// closed one panics, which here would end the tests of a whole package and not one server. From
+// the crash on nobody is answered, neither those whose requests are being carried out nor those
+// that come.
+type crash struct {
+	mu      sync.Mutex
+	begun   bool
+	running int           // requests being handled
+	quiet   chan struct{} // closed when none is, once it has begun
+	over    chan struct{} // closed when the member has stopped
+	stopped sync.Once
+}
+
+var errCrashed = status.Error(codes.Unavailable, "this member of the test's cluster crashed")
+
+func newCrash() *crash {
+	return &crash{quiet: make(chan struct{}), over: make(chan struct{})}
+}
+
+// options are the gRPC server's.
+func (c *crash) options() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(c.unary),
+		grpc.ChainStreamInterceptor(c.stream),
+	}
+}
+
+func (c *crash) unary(
+	ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (any, error) {
+	if !c.enter() {
+		return nil, errCrashed
+	}
+	answer, err := handle(ctx, request)
+	if !c.leave() {
+		return nil, errCrashed
+	}
+	return answer, err
+}
+
+func (c *crash) stream(
+	server any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler,
+) error {
+	return handle(server, crashingStream{s, c})
+}
+
+// enter is called before something is handled. Where the crash has begun, it says false when the
+// member has stopped.
+func (c *crash) enter() bool {
+	c.mu.Lock()
+	if c.begun {
+		c.mu.Unlock()
+		<-c.over
+		return false
+	}
+	c.running++
+	c.mu.Unlock()
+	return true
+}
+
+// leave says whether what was handled may be answered.
+func (c *crash) leave() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running--
+	if c.begun && c.running == 0 {
+		close(c.quiet)
+	}
+	return !c.begun
+}
+
+// begin has nobody answered any more, and waits for what is handled already: not for long, as what
+// waits for a quorum reads nothing.
+func (c *crash) begin() {
+	c.mu.Lock()
+	if c.begun {
+		c.mu.Unlock()
+		return
+	}
+	if c.begun = true; c.running == 0 {
+		close(c.quiet)
+	}
+	c.mu.Unlock()
+	select {
+	case <-c.quiet:
+	case <-time.After(200 * time.Millisecond):
+	}
+}
+
+// end says that the member has stopped.
+func (c *crash) end() { c.stopped.Do(func() { close(c.over) }) }
+
+// crashingStream is a stream of a member that may crash: a watch, lease keep-alives, a snapshot.
+type crashingStream struct {
+	grpc.ServerStream
+	crash *crash
+}
+
+func (s crashingStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return s.open()
+}
+
+func (s crashingStream) SendMsg(m any) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	return s.ServerStream.SendMsg(m)
+}
+
+func (s crashingStream) open() error {
+	s.crash.mu.Lock()
+	defer s.crash.mu.Unlock()
+	if s.crash.begun {
+		return errCrashed
+	}
+	return nil
+}
