@@ -47,7 +47,8 @@ type Options struct {
 // New starts a cluster of n members with nothing in it, which ends with the test.
 func New(t testing.TB, n int, o Options) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, dir: t.TempDir(), tls: o.TLS, adjust: o.Adjust, members: make([]*embedded.Server, n), crashes: make([]*crash, n)}
+	c := &Cluster{t: t, dir: t.TempDir(), tls: o.TLS, adjust: o.Adjust,
+		members: make([]*embedded.Server, n), crashes: make([]*crash, n)}
 	for range n {
 		c.clients = append(c.clients, testport.Free(t))
 		c.peers = append(c.peers, testport.Free(t))
