@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-var hostileFrames = flag.Int("hostile-frames", 0, "frames that each hostile host sends in TestHostileHost; 0: a million to the interpreter, fewer to the others")
+var hostileFrames = flag.Int("hostile-frames", 0, "frames that each hostile host sends in TestHostileHost; 0: 200,000 to the interpreter, fewer to the others")
 
 // hostileNetwork is the switch that is attacked, the only member of chain 1 and the tail of chain
 // 2. Port 1: the victim, of principal 1. Port 4: a host whose port is closed. Port 5: one of
@@ -52,19 +52,19 @@ func TestHostileHost(t *testing.T) {
 		return usual
 	}
 	t.Run("interp", func(t *testing.T) {
-		attack(t, &attackedInterpreter{newInterpreter(t, 128, nil)}, frames(1_000_000))
+		attack(t, &attackedInterpreter{newInterpreter(t, 128, nil)}, frames(200_000))
 	})
 	for _, hook := range []ebpf.Hook{ebpf.HookTC, ebpf.HookXDP} {
 		t.Run(fmt.Sprint(hook), func(t *testing.T) {
 			if err := ebpf.Probe(); err != nil {
 				t.Skipf("eBPF is not available: %v", err)
 			}
-			attack(t, &attackedKernel{newKernel(t, 128, hook)}, frames(100_000))
+			attack(t, &attackedKernel{newKernel(t, 128, hook)}, frames(30_000))
 		})
 	}
 	t.Run("bmv2", func(t *testing.T) {
 		command := realTargets[len(realTargets)-1].command(t)
-		attack(t, &attackedProcess{startTarget(t, command, 128).(*process)}, frames(10_000))
+		attack(t, &attackedProcess{startTarget(t, command, 128).(*process)}, frames(5_000))
 	})
 }
 
