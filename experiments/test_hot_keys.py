@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("mininet", reason="Mininet is not installed (Debian's package mininet)")
 
+from netcraq.admin import AdminError
+
 from experiments import hot_keys
 from experiments.etcd_network import EtcdNetwork
 
@@ -32,7 +34,8 @@ class FakeAdmin:
 
 
 class FakeChain:
-    admin = FakeAdmin()
+    def __init__(self) -> None:
+        self.admin = FakeAdmin()
 
 
 @pytest.fixture
@@ -70,6 +73,23 @@ def test_a_row_is_what_is_new(story: hot_keys.Story) -> None:
     assert hot_keys.line(figures).split() == ["1", "1,234", "75.0", "%", "80", "900", "7", "3"]
     assert story.row()["hit_rate"] is None  # nothing was read
     assert "-" in hot_keys.line(story.seconds[-1])
+
+
+def test_a_controller_that_stands_by_is_asked_again(story: hot_keys.Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = [AdminError("unavailable", "this controller stands by"), AdminError("unavailable", "stands by")]
+
+    def placement() -> dict[str, Any]:
+        if errors:
+            raise errors.pop()
+        return {"chains": [{"placed": 3}]}
+
+    monkeypatch.setattr(story.network.net.admin, "placement", placement)
+    assert story.row()["placed"] == 3
+    assert not errors
+
+    errors.append(AdminError("unauthenticated", "no token"))
+    with pytest.raises(AdminError, match="no token"):
+        story.row()
 
 
 def test_enough_is_enough_for_some_rows(story: hot_keys.Story) -> None:
