@@ -12,128 +12,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
-from e2e import (
-    acceptance,
-    attacks,
-    beside,
-    binaries,
-    chain,
-    controlplanes,
-    coordination,
-    failure,
-    gateway,
-    install,
-    kills,
-    lasting,
-    lifecycle,
-    nodeapi,
-    other_network,
-    page,
-    pipelets,
-    policies,
-    quickstart,
-    reach,
-    security,
-    settings,
-    siege,
-    streams,
-)
-from e2e.acceptance import Check, CheckError
+from e2e import binaries, checks, install, kills, other_network, page, settings
+from e2e.acceptance import CheckError
+from e2e.checks import QUICK_START
 from e2e.cluster import Cluster, Say, missing
 from e2e.families import CHOICES
 from e2e.node import NodeError
 from e2e.paper_workload import Comparison
 
-QUICK_START = "quick-start"
-"""It installs NetCRAQ itself, so it takes a cluster of its own: --only quick-start."""
-
-CHECKS: dict[str, Check | str] = {
-    QUICK_START: quickstart.quick_start,
-    "ready": acceptance.ready,
-    "system": acceptance.system,
-    "network": acceptance.network,
-    "families": reach.reach,
-    "policies": policies.policies,
-    "security": security.security,
-    "workload-without": "without",
-    "chain": chain.forms,
-    "node-api": nodeapi.door,
-    "libraries": coordination.libraries,
-    "streams": streams.streams,
-    "pipelets": pipelets.pipelets,
-    "locks": coordination.locks,
-    "siege": siege.siege,
-    "services": coordination.services,
-    "placed": chain.serves,
-    "workload-with": "with_netcraq",
-    "smoke": gateway.smoke,
-    "attacks": attacks.attacks,
-    "storm": acceptance.storm,
-    "upgrade": lifecycle.upgrade,
-    "lasting": lasting.lasting,
-    "power": failure.power_off,
-    "blackout": failure.blackout,
-    "remove": lifecycle.remove,
-}
-"""In this order. A name is that of a method of the comparison."""
-
 WITHOUT_CLUSTER = ("./cni-plugin/kube/...", "./cni-plugin/agent/...", "./etcd-monitor/gateway/...")
 """Go packages with tests against a real API server."""
-
-CHAINED: dict[str, Check | str] = {
-    "there": beside.there,
-    "system": acceptance.system,
-    "joins": beside.joins,
-    "network": acceptance.network,
-    "speed": beside.speed,
-    "chain": chain.forms,
-    "node-api": nodeapi.door,
-    "placed": chain.serves,
-    "smoke": gateway.smoke,
-    "attacks": attacks.attacks,
-    "power": failure.power_off,
-    "leaves": beside.leaves,
-}
-"""In this order, where NetCRAQ is put behind the cluster's network."""
-
-SEVERAL: dict[str, Check | str] = {
-    "ready": acceptance.ready,
-    "system": acceptance.system,
-    "chain": chain.forms,
-    "seen": controlplanes.seen,
-    "leader-killed": controlplanes.leader_killed,
-    "etcd-leader-off": controlplanes.etcd_leader_off,
-    "member-replaced": controlplanes.member_replaced,
-    "cut-in-two": controlplanes.cut_in_two,
-    "kills": kills.kills,
-}
-"""In this order, where there are several control-plane nodes."""
-
-BEHIND_GATEWAY = (
-    "workload-without",
-    "chain",
-    "node-api",
-    "libraries",
-    "streams",
-    "locks",
-    "siege",
-    "services",
-    "placed",
-    "workload-with",
-    "smoke",
-    "attacks",
-    "upgrade",
-    "lasting",
-    "power",
-    "blackout",
-)
-"""Those that need the gateway, or the chain, which needs the gateway to be of any use."""
-
-
-IN_EVERY_FAMILY = ("ready", "system", "families", "policies", "chain", "node-api", "placed", "power")
-"""Those that are made where there is IPv6. The others know IPv4 addresses."""
 
 
 def main() -> int:
@@ -147,7 +38,7 @@ def main() -> int:
     run = verbs.add_parser("run", help="bring the cluster up, have it show what it has to, and take it down")
     run.add_argument(
         "--only",
-        help=f"the checks to make, of {', '.join(dict.fromkeys([*CHECKS, *CHAINED, *SEVERAL]))}",
+        help=f"the checks to make, of {', '.join(dict.fromkeys(name for all_ in checks.CLUSTERS.values() for name in all_))}",
         type=lambda text: text.split(","),
     )
     run.add_argument("--keep", action="store_true", help="keep the cluster up after the checks, until Ctrl-C")
@@ -221,12 +112,12 @@ def facts() -> dict[str, str]:
     }
 
 
-def without_cluster(problems: list[str]) -> int:
+def without_cluster(problems: list[str], left_out: Iterable[str]) -> int:
     """Make the tests that need no more than a real API server and etcd, and say what was left out;
     the exit status.
     """
     print("No cluster can be had on this machine:", *problems, sep="\n  ")
-    print("Left out:", ", ".join(CHECKS))
+    print("Left out:", ", ".join(left_out))
     print("Instead, a real API server and its etcd:", ", ".join(WITHOUT_CLUSTER), flush=True)
     folder = binaries.kubernetes(Say())
     command = [binaries.compiler(), "test", "-count", "1", *WITHOUT_CLUSTER]
@@ -237,9 +128,14 @@ def without_cluster(problems: list[str]) -> int:
 
 def go(options: argparse.Namespace) -> int:
     """Bring the cluster up and make the checks; the exit status."""
+    wanted = checks.of(options.cni, options.control_planes)
+    refusal = checks.refusal(options.only or (), options.cni, options.control_planes, gateway=not options.no_gateway)
+    if refusal:
+        print(refusal)
+        return 2
     problems = missing(options.control_planes)
     if problems:
-        return without_cluster(problems)
+        return without_cluster(problems, options.only or wanted)
     quick = bool(options.only) and QUICK_START in options.only
     if options.cni != "own" and options.family != "ipv4":
         print(f"--cni {options.cni} is for --family ipv4: the other network of the tests has one family")
@@ -262,16 +158,15 @@ def go(options: argparse.Namespace) -> int:
         ):
             if not options.no_gateway and len(cluster.controls) == 1:  # several have keys by pins alone
                 after.enter_context(install.prometheus(cluster))
-            checks = SEVERAL if len(cluster.controls) > 1 else CHAINED if cluster.chained else CHECKS
-            if "kills" in checks:
-                checks = {**checks, "kills": functools.partial(kills.kills, seconds=options.seconds)}
+            if "kills" in wanted:
+                wanted = {**wanted, "kills": functools.partial(kills.kills, seconds=options.seconds)}
             if not quick and not cluster.chained:
                 install.install(cluster)
                 say("NetCRAQ's manifests are applied")
-            for name, check in checks.items():
-                if (options.only and name not in options.only) or (options.no_gateway and name in BEHIND_GATEWAY):
+            for name, check in wanted.items():
+                if (options.only and name not in options.only) or (options.no_gateway and name in checks.NEED_GATEWAY):
                     continue
-                if not options.only and options.family != "ipv4" and name not in IN_EVERY_FAMILY:
+                if not options.only and options.family != "ipv4" and name not in checks.IN_EVERY_FAMILY:
                     continue
                 if name == QUICK_START and not quick:
                     continue

@@ -149,6 +149,22 @@ def build_kubernetes(folder: Path, version: str) -> None:
     go(["build", "-ldflags", f"-s -w {flags}", "-o", f"{folder}/", *commands], settings.HERE / "kubernetes")
 
 
+def next_patch(say: Say) -> Path:
+    """The folder with the same commands by the name of the next patch release: what an upgrade is
+    tried with. They are linked anew, from what is compiled.
+    """
+    folder = settings.cache() / "next"
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp, wanted = settings.cache() / "next-built-from", _fingerprint()
+    with open(settings.cache() / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text() != wanted:
+            say(f"linking Kubernetes' commands as {settings.next_patch()}, once")
+            build_kubernetes(folder, settings.next_patch())
+            stamp.write_text(wanted)
+    return folder
+
+
 def own(folder: Path) -> Path:
     """Build the project's commands and the CNI plugins into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,7 @@ CUT = 30
 leading, a member of the chain as alive.
 """
 
+API_SERVER = "/etc/kubernetes/manifests/kube-apiserver.yaml"
 ETCD = "/etc/kubernetes/manifests/etcd.yaml"
 
 CONFIRMED = 10

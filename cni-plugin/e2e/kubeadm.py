@@ -142,3 +142,18 @@ def join(name: str, addresses: Sequence[str], server: str, *, control_plane: boo
             "certificateKey": CERTIFICATE_KEY,
         }
     return json.dumps(joining)
+
+
+def upgrade(version: str) -> str:
+    """The configuration of ``kubeadm upgrade apply``, and of ``kubeadm upgrade node``."""
+    # The checks are as with init; images are on the nodes.
+    both = {"ignorePreflightErrors": ["all"], "imagePullPolicy": "Never"}
+    return json.dumps(
+        {
+            "apiVersion": API,
+            "kind": "UpgradeConfiguration",
+            "apply": {"kubernetesVersion": version, "forceUpgrade": True, **both},
+            "node": both,
+            "timeouts": {**PATIENCE, "upgradeManifests": "10m0s"},
+        }
+    )

@@ -36,6 +36,9 @@ FOLDERS = {
 }
 """The node's own folders, and where it sees them."""
 
+UPGRADED = "/mnt/bin"
+"""Where a node finds its programs before all others: what was put there in the course of a run."""
+
 CONTAINERD = """\
 version = 2
 root = "/var/lib/containerd"
@@ -76,7 +79,9 @@ class Node:
         self.folder = folder / self.name
         self._shared = folder
         self._lan = lan
-        self._path = ":".join([*map(str, path), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"])
+        self._path = ":".join(
+            [UPGRADED, *map(str, path), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+        )
         self._group = f"{group}/{self.name}"
         self._process: subprocess.Popen | None = None
         self.pid = 0

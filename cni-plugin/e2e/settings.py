@@ -31,6 +31,12 @@ PAUSE = "3.10.1"
 """The tag of the sandbox's image that this kubeadm expects."""
 
 
+def next_patch() -> str:
+    """The patch release after that one."""
+    minor, _, patch = KUBERNETES.rpartition(".")
+    return f"{minor}.{int(patch) + 1}"
+
+
 def etcd() -> str:
     """etcd's version, without the v: the one that the main module requires."""
     found = re.search(r"^\s*go\.etcd\.io/etcd/server/v3 v(\S+)$", (ROOT / "go.mod").read_text(), re.MULTILINE)

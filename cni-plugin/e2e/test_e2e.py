@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from e2e import attacks, cluster_images, families, gateway, kubeadm, quickstart, settings
+from e2e import attacks, checks, cluster_images, families, gateway, kills, kubeadm, quickstart, settings
+from e2e.acceptance import CheckError
 from e2e.leaks import Traces
 
 METRICS = """\
@@ -119,6 +120,45 @@ def test_help():
         [sys.executable, "-m", "e2e", "--help"], cwd=settings.HERE.parent, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0 and "three nodes" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--only", "ready,smok"], "there is no check 'smok': is smoke meant?\n"),
+        (["--only", ""], "there is no check ''\n"),
+        (["--only", "ready", "--cni", "flannel"], "no check ready: it is one of --cni own and of --control-planes 3\n"),
+        (["--only", "siege", "--control-planes", "3"], "no check siege: it is one of --cni own\n"),
+        (["--only", "leaves"], "no check leaves: it is one of --cni bridge, ptp or flannel\n"),
+        (["--only", "smoke", "--no-gateway"], "the check smoke needs the gateway: leave --no-gateway out\n"),
+    ],
+)
+def test_checks_that_there_are_not_are_refused_at_once(arguments, said):
+    command = [sys.executable, "-m", "e2e", "run", *arguments]
+    done = subprocess.run(command, cwd=settings.HERE.parent, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2 and said in done.stdout, done
+    assert "this cluster's checks are: " in done.stdout
+
+
+def test_checks_that_there_are_are_taken():
+    for cni, control_planes in (("own", 1), ("bridge", 1), ("flannel", 1), ("own", 3)):
+        there = checks.of(cni, control_planes)
+        assert not checks.refusal(list(there), cni, control_planes)
+        without = [name for name in there if name not in checks.NEED_GATEWAY]
+        assert not checks.refusal(without, cni, control_planes, gateway=False)
+    for names in (checks.NEED_GATEWAY, checks.IN_EVERY_FAMILY):
+        assert set(names) <= set(checks.OWN)
+
+
+def test_each_sort_of_fault_has_to_come_in_time():
+    made = {name: [3.0, 5.0] for name in kills.FAULTS}
+    assert kills._told(made, 1200).startswith(f"{2 * len(kills.FAULTS)} faults in 1200 s")
+    del made["kill etcd"]
+    assert kills._told(made, 60).endswith("; time for no kill etcd")
+    with pytest.raises(CheckError, match="there was no kill etcd"):
+        kills._told(made, 1200)
+    with pytest.raises(CheckError, match="nothing was killed"):
+        kills._told({}, 60)
 
 
 def test_what_is_downloaded_is_pinned():
