@@ -119,14 +119,14 @@ COMPUTING := ./p4src ./netchain-baseline ./controlplane/sim ./controlplane/place
 WITHOUT_RACE := TestSimulator|TestLinearizable|TestMutants|TestSameAnswers|TestReservedIsOutOfSight|TestLimits|TestLargestValue|TestMemory
 LONGEST   := ./test/system/lifecycle ./client/etcd/guarded ./test/system/faults ./cni-plugin/agent ./etcd-monitor/gateway ./switch/ebpf
 
-# Much here runs whole networks in real time, on cores that others may use, too. One or two tests that fail are run once more, and named (FAILED ONCE): who reads it looks for the cause. Where there
+# Much here runs whole networks in real time, on cores that others may use, too. Up to four tests that fail are run once more, and named (FAILED ONCE): who reads it looks for the cause. Where there
 # are more, after a data race, and of what computes, nothing is run again.
 AGAIN := --rerun-fails=1 --rerun-fails-max-failures=4 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race --rerun-fails-report out/failed-once.txt
 
 # pytest-again NAME,OPTIONS,OPTIONS OF THE SECOND RUN
 define pytest-again
 @rm -rf out/pytest-$(1); $(SUDO) $(APART) $(PYTHON) -m pytest -q -rs -o cache_dir=$(CURDIR)/out/pytest-$(1) $(2) || { code=$$?; \
-  failed=$$(grep -c ': true' out/pytest-$(1)/v/cache/lastfailed 2>/dev/null); [ $$code = 1 ] && [ "$$failed" -le 2 ] || exit $$code; \
+  failed=$$(grep -c ': true' out/pytest-$(1)/v/cache/lastfailed 2>/dev/null); [ $$code = 1 ] && [ "$$failed" -le 4 ] || exit $$code; \
   echo "FAILED ONCE, and run again:"; cat out/pytest-$(1)/v/cache/lastfailed; \
   $(SUDO) $(APART) $(PYTHON) -m pytest -q --lf --lfnf none -o cache_dir=$(CURDIR)/out/pytest-$(1) $(3); }
 endef
