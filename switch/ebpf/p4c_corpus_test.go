@@ -1,0 +1,57 @@
+package ebpf
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestP4CCorpus runs the STF files of p4c's own v1model programs on the kernel, at tc. A program
+// that the kernel does not take is skipped, with its reason.
+func TestP4CCorpus(t *testing.T) {
+	root := os.Getenv("NETCRAQ_P4C_CORPUS")
+	if root == "" {
+		t.Skip("NETCRAQ_P4C_CORPUS is not set: it names a checkout of p4c, whose tests are then run")
+	}
+	needKernel(t)
+	compiler, err := exec.LookPath("p4c-bm2-ss")
+	if err != nil {
+		t.Skipf("no p4c-bm2-ss on PATH to compile p4c's tests with: %v", err)
+	}
+	for _, c := range []struct {
+		folder, include string
+		args            []string
+	}{
+		{"p4_16_samples", "v1model.p4", nil},
+		{"p4_14_samples", "", []string{"--std", "p4-14"}},
+	} {
+		files, err := filepath.Glob(filepath.Join(root, "testdata", c.folder, "*.stf"))
+		check(t, err)
+		if len(files) == 0 {
+			t.Fatalf("%s has no STF files in testdata/%s", root, c.folder)
+		}
+		for _, f := range files {
+			program := strings.TrimSuffix(f, ".stf") + ".p4"
+			source, err := os.ReadFile(program)
+			if os.IsNotExist(err) || !bytes.Contains(source, []byte(c.include)) {
+				continue // for a program elsewhere, or of another architecture
+			}
+			check(t, err)
+			name := c.folder + "/" + strings.TrimSuffix(filepath.Base(f), ".stf")
+			t.Run(name, func(t *testing.T) {
+				out := filepath.Join(t.TempDir(), "program.json")
+				cmd := exec.Command(compiler, append(c.args, "-o", out, filepath.Base(program))...)
+				cmd.Dir = filepath.Dir(program)
+				if said, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%s does not compile: %v\n%s", program, err, said)
+				}
+				text, err := os.ReadFile(f)
+				check(t, err)
+				runSTF(t, HookTC, out, text, false)
+			})
+		}
+	}
+}

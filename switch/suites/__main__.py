@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make p4-suites``: material that others wrote for BMv2, on ``netcraq-switch`` and on BMv2.
+
+It is taken from where variables say, copied and run in namespaces of its own; what is not there is
+named with what to clone. The table and ``DIR/p4-suites.json`` are written when all has run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from . import corpus, learning, ptf, sources, tutorials
+from .outcome import Outcome, table
+from .sandbox import BMV2, ENGINES, Tools
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SUITES = ("tutorials", "tutorials-ptf", "p4-guide", "ngsdn", "p4-learning", "p4c")
+"""The suites, by the names that ``--suite`` takes."""
+
+Case = tuple[str, Callable[[], dict[str, Outcome]]]
+
+
+def cases(suite: str, tools: Tools, work: Path, go: str) -> Iterator[Case] | str:
+    """The cases of a suite, each with what runs it; or why there are none."""
+    wanted = {
+        "tutorials": sources.TUTORIALS,
+        "tutorials-ptf": sources.TUTORIALS,
+        "p4-guide": sources.GUIDE,
+        "ngsdn": sources.NGSDN,
+        "p4-learning": sources.LEARNING,
+        "p4c": sources.P4C,
+    }
+    source = wanted[suite].find()
+    if isinstance(source, str):
+        return source
+    if suite == "tutorials":
+        return (
+            (x.name, lambda x=x: {x.name: tutorials.attempt(x, source, work / x.name, tools)})
+            for x in tutorials.EXERCISES
+        )
+    if suite == "tutorials-ptf":
+        tested = [p.parent.name for p in sorted(source.glob("exercises/*/runptf.sh"))]
+        return ((x, lambda x=x: ptf.tutorial(source, work / x, x, tools)) for x in tested)
+    if suite == "p4-guide":
+        return ((x, lambda x=x: ptf.guide(source, work / x.replace("/", "-"), x, tools)) for x in ptf.GUIDE)
+    if suite == "ngsdn":
+        return iter([("ngsdn", lambda: ptf.ngsdn(source, work / "ngsdn", tools))])
+    if suite == "p4-learning":
+        utils = sources.UTILS.find()
+        if isinstance(utils, str):
+            return utils
+        return (
+            (x, lambda x=x: {x: learning.attempt(x, source, utils, work / "network", tools)})
+            for x in learning.networks(source)
+        )
+    return iter([("p4c", lambda: corpus.corpus(source, ROOT, tools.engine, go, work / "go-test.log"))])
+
+
+def lacking(engine: str) -> str | None:
+    """What a machine lacks for an engine."""
+    for name in ("unshare", "p4c-bm2-ss", "make", *(BMV2 if engine == "bmv2" else ())):
+        if shutil.which(name) is None:
+            return f"{name} is not on PATH"
+    return None
+
+
+def main() -> int:
+    """Run what is asked for. Exit code 1 if a case passes on BMv2 and not here."""
+    parser = argparse.ArgumentParser(prog="make p4-suites", description=__doc__)
+    parser.add_argument("--suite", default=",".join(SUITES), help="suites to run, with commas")
+    parser.add_argument("--engine", default=",".join(ENGINES), help="engines to run them on, with commas")
+    parser.add_argument("--only", default="", help="only cases that have this in their names")
+    parser.add_argument("--switch", type=Path, default=ROOT / "bin" / "netcraq-switch", help="netcraq-switch")
+    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="Python with requirements.txt")
+    parser.add_argument("--go", default="go", help="Go, for p4c's corpus")
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "p4-suites", help="where copies and logs go")
+    args = parser.parse_args()
+    suites, engines = args.suite.split(","), args.engine.split(",")
+    for name, known in [*((x, SUITES) for x in suites), *((x, ENGINES) for x in engines)]:
+        if name not in known:
+            parser.error(f"there is no {name}: {', '.join(known)}")
+    if not args.switch.exists():
+        parser.error(f"there is no {args.switch}: make build")
+    args.out = args.out.resolve()
+    results: dict[str, dict[str, dict[str, Outcome]]] = {}
+    for suite in suites:
+        for engine in engines:
+            if (missing := lacking(engine)) is not None:
+                print(f"SKIPPED {suite} on {engine}: {missing}", flush=True)
+                continue
+            tools = Tools(args.out / engine / "tools", engine, args.switch, args.python)
+            found = cases(suite, tools, args.out / engine / suite, args.go)
+            if isinstance(found, str):
+                print(f"SKIPPED {suite}: {found}", flush=True)
+                break
+            for name, attempt in found:
+                if args.only not in name:
+                    continue
+                begun = time.monotonic()
+                for case, x in attempt().items():
+                    results.setdefault(suite, {}).setdefault(engine, {})[case] = x
+                    how = "ok  " if x.passed else "FAIL"
+                    took = time.monotonic() - begun
+                    print(f"{how} {suite} {engine} {case} {took:.0f} s {x.engine} {x.reason}".rstrip(), flush=True)
+    print("\n" + table(results))
+    args.out.mkdir(parents=True, exist_ok=True)
+    plain = {s: {e: {c: dataclasses.asdict(x) for c, x in m.items()} for e, m in r.items()} for s, r in results.items()}
+    (args.out / "p4-suites.json").write_text(json.dumps(plain, indent=1) + "\n")
+    worse = [
+        case
+        for outcomes in results.values()
+        for case, theirs in outcomes.get("bmv2", {}).items()
+        for engine, mine in outcomes.items()
+        if engine != "bmv2" and theirs.passed and case in mine and not mine[case].passed
+    ]
+    return 1 if worse else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

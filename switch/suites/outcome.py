@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of a case of a suite on an engine, and the table of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whether a case passed, what was wrong or seen, and which engine ran it, where known."""
+
+    passed: bool
+    reason: str = ""
+    engine: str = ""
+
+
+Suite = Mapping[str, Mapping[str, Outcome]]
+"""Outcomes by engine and case."""
+
+
+def alike(ours: Outcome, theirs: Outcome) -> bool:
+    """Whether a case came out as on BMv2: passed on both with the same seen, or on neither."""
+    return ours.passed == theirs.passed and (not ours.passed or ours.reason == theirs.reason)
+
+
+def row(suite: str, engine: str, outcomes: Suite) -> str:
+    """A line of the table: suite, engine, passed of how many, as BMv2."""
+    mine = outcomes[engine]
+    passed = sum(x.passed for x in mine.values())
+    reference = outcomes.get("bmv2", {})
+    if engine == "bmv2":
+        same = ""
+    elif not reference:
+        same = "not run"
+    else:
+        same = str(sum(name in reference and alike(x, reference[name]) for name, x in mine.items()))
+    return f"| {suite} | {engine} | {passed} of {len(mine)} | {same} |"
+
+
+def table(suites: Mapping[str, Suite]) -> str:
+    """The table of all suites in Markdown, and below it what did not pass, or not as BMv2."""
+    lines = ["| suite | engine | passed | as BMv2 |", "| --- | --- | --- | --- |"]
+    lines += [row(name, engine, outcomes) for name, outcomes in suites.items() for engine in outcomes]
+    for name, outcomes in suites.items():
+        for engine, mine in outcomes.items():
+            for case, x in mine.items():
+                theirs = outcomes.get("bmv2", {}).get(case)
+                if not x.passed:
+                    lines.append(f"{name} on {engine}: {case}: {x.reason}")
+                elif theirs and theirs.passed and not alike(x, theirs):
+                    lines.append(f"{name} on {engine}: {case}: {x.reason or 'passes'}; on BMv2 {theirs.reason}")
+    return "\n".join(lines)

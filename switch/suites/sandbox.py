@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs other people's scripts where they can disturb nobody: in network, process and mount
+namespaces of their own, in which every process ends with the script, and before a time is up.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ENGINES = ("interp", "auto", "bmv2")
+"""What can run the programs: the interpreter, the kernel where it takes the program, and BMv2."""
+
+BMV2 = ("simple_switch", "simple_switch_grpc")
+
+_SUDO = """#!/bin/sh
+# sudo for scripts that are run by root already: assignments, then a command.
+while :; do
+  case "$1" in
+    -E|-n|-H) shift ;;
+    [A-Za-z_]*=*) export "$1"; shift ;;
+    *) break ;;
+  esac
+done
+exec "$@"
+"""
+
+# The compiler's driver, for scripts that call it and machines that have its back end alone.
+_P4C = """#!/bin/sh
+out=. p4info= std= program= more=
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --target|-b|--arch|-a) shift ;;
+    --std|-x) std=$2; shift ;;
+    --p4runtime-files) p4info=$2; shift ;;
+    --p4runtime-file) p4info=$2; shift ;;
+    --p4runtime-format) shift ;;
+    -o) out=$2; shift ;;
+    -*) more="$more $1" ;;
+    *) program=$1 ;;
+  esac
+  shift
+done
+mkdir -p "$out"
+name=$(basename "$program")
+exec p4c-bm2-ss ${std:+--std "$std"} ${p4info:+--p4runtime-files "$p4info"} $more -o "$out/${name%.*}.json" "$program"
+"""
+
+_INSIDE = """
+mount --make-rprivate / && mount -t sysfs sysfs /sys && mount -t proc proc /proc || exit 70
+ip link set dev lo up
+exec "$@"
+"""
+
+
+def _script(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a command: its exit code, None when its time was up; and what it printed."""
+
+    code: int | None
+    output: str
+
+
+class Tools:
+    """A directory for PATH in which BMv2's names mean one of the engines.
+
+    ``simple_switch`` and ``simple_switch_grpc`` are what scripts look for; behind them is BMv2, or
+    ``netcraq-switch`` with an engine.
+    """
+
+    def __init__(self, directory: Path, engine: str, switch: Path, python: Path) -> None:
+        if engine not in ENGINES:
+            raise ValueError(f"no engine {engine}: {', '.join(ENGINES)}")
+        self.directory, self.engine, self.python = directory, engine, python
+        shutil.rmtree(directory, ignore_errors=True)
+        # The processes have BMv2's names too, since scripts look for them.
+        behind = directory / "behind"
+        behind.mkdir(parents=True)
+        for name in BMV2:
+            if engine == "bmv2":
+                real = shutil.which(name)
+                if real is not None:
+                    (directory / name).symlink_to(real)
+                continue
+            (behind / name).symlink_to(switch.resolve())
+            _script(directory / name, f'#!/bin/sh\nexec {behind / name} --engine {engine} "$@"\n')
+        if shutil.which("sudo") is None:
+            _script(directory / "sudo", _SUDO)
+        if shutil.which("p4c") is None:
+            _script(directory / "p4c", _P4C)
+
+    def environment(self, more: dict[str, str] | None = None) -> dict[str, str]:
+        """The environment with these names first on PATH, and then Python's."""
+        path = f"{self.directory}:{self.python.parent}:{os.environ['PATH']}"
+        # P4C is a checkout to this package, and the compiler to many a Makefile.
+        given = {name: value for name, value in os.environ.items() if name != "P4C" and not name.startswith("MAKE")}
+        return {**given, "PATH": path, "PYTHONUNBUFFERED": "1", **(more or {})}
+
+
+def run(
+    command: list[str],
+    tools: Tools,
+    directory: Path,
+    log: Path,
+    timeout: float,
+    text: str = "",
+    environment: dict[str, str] | None = None,
+) -> Result:
+    """Run a command in ``directory``, in namespaces of its own, with ``text`` as its input; what it
+    prints is in ``log`` too. ``timeout`` is in seconds; when it is up, or the command has ended,
+    every process that it started is killed.
+    """
+    wrapped = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--", "/bin/sh", "-c"]
+    wrapped += [_INSIDE, "sandbox", *command]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    code: int | None = None
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            wrapped,
+            cwd=directory,
+            env=tools.environment(environment),
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            process.communicate(text.encode(), timeout=timeout)
+            code = process.returncode
+        except subprocess.TimeoutExpired:
+            pass
+        except BrokenPipeError:
+            code = process.wait()
+        finally:
+            process.kill()
+            process.wait()
+    return Result(code, log.read_text(errors="replace"))
