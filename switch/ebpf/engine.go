@@ -15,6 +15,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
 	"github.com/netcraq/netcraq/switch/ebpf/runtime"
 	"github.com/netcraq/netcraq/switch/offload"
+	"github.com/netcraq/netcraq/switch/queues"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -64,7 +65,8 @@ type device struct {
 	watcher *watcher
 	*runtime.Switch
 
-	swapping sync.Mutex // held while ports change from one program to another; taken before mu
+	swapping sync.Mutex    // held while ports change from one program to another; taken before mu
+	queues   *queues.Watch // nil while no program asks for depths; guarded by swapping
 
 	mu       sync.Mutex // guards what follows
 	closed   bool
@@ -198,6 +200,7 @@ func (d *device) Activate(next target.Pipeline, handOver func() error) error {
 	}
 	d.swapping.Lock()
 	defer d.swapping.Unlock()
+	defer d.watchQueues()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -328,12 +331,20 @@ func (d *device) Close() error {
 	if d.watcher != nil {
 		d.watcher.stop()
 	}
+	d.swapping.Lock()
+	defer d.swapping.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil
 	}
 	d.closed = true
+	if d.queues != nil {
+		d.mu.Unlock() // which it asks for ports
+		d.queues.Stop()
+		d.mu.Lock()
+		d.queues = nil
+	}
 	for _, q := range d.ports {
 		if !q.missing {
 			d.closePort(q)

@@ -2,10 +2,22 @@ package ebpf
 
 import (
 	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/netcraq/netcraq/switch/interp"
+	"github.com/netcraq/netcraq/switch/offload"
+	"github.com/netcraq/netcraq/switch/queues"
+	"github.com/netcraq/netcraq/switch/stf"
+	"github.com/netcraq/netcraq/switch/target"
+	"github.com/netcraq/netcraq/switch/userspace"
 )
 
 // TestQueues: a packet waits in no queue, whatever ingress has said, and enters it between ingress
@@ -44,4 +56,102 @@ func TestQueues(t *testing.T) {
 			look("kernel", o.Frame)
 		}
 	})
+}
+
+// TestQueueDepth stops what leaves by a port, and counts what waits there: a program sees it, and
+// sees nothing where nothing waits. The interpreter's threads are in the namespace of the process.
+func TestQueueDepth(t *testing.T) {
+	if _, err := exec.LookPath("tc"); err != nil {
+		t.Skip("no tc (iproute2) on PATH")
+	}
+	if os.Getenv("NETCRAQ_QUEUE_DEPTH") != "" {
+		c := &cables{sockets: map[uint32]int{}}
+		noIPv6()
+		for _, n := range []uint32{1, 3} {
+			c.plug(t, n)
+			c.listen(t, n)
+		}
+		offload.Dir = t.TempDir()
+		d, err := userspace.New(userspace.Options{})
+		check(t, err)
+		queueDepth(t, c, d)
+		return
+	}
+	t.Run("kernel", func(t *testing.T) {
+		c := newCables(t, []uint32{1, 3})
+		d, err := newDevice(Options{Hook: HookTC, general: true})
+		check(t, err)
+		queueDepth(t, c, d)
+	})
+	t.Run("interp", func(t *testing.T) {
+		needKernel(t)
+		cmd := exec.Command(os.Args[0], "-test.run=^TestQueueDepth$", "-test.v")
+		cmd.Env = append(os.Environ(), "NETCRAQ_QUEUE_DEPTH=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+		out, err := cmd.CombinedOutput()
+		if strings.Contains(string(out), "--- SKIP") {
+			t.Skipf("%s", out)
+		}
+		if err != nil || !strings.Contains(string(out), "--- PASS") {
+			t.Errorf("in a namespace of its own: %v\n%s", err, out)
+		}
+	})
+}
+
+func queueDepth(t *testing.T, c *cables, d target.Device) {
+	defer d.Close()
+	tc := func(arguments string) {
+		t.Helper()
+		if out, err := exec.Command("tc", strings.Fields(arguments)...).CombinedOutput(); err != nil {
+			t.Fatalf("tc %s: %v: %s", arguments, err, out)
+		}
+	}
+	add := exec.Command("tc", strings.Fields("qdisc add dev s1 root tbf rate 100bit burst 1600 limit 1mb")...)
+	if out, err := add.CombinedOutput(); err != nil {
+		t.Skipf("this kernel has no token bucket (sch_tbf): %v: %s", err, out)
+	}
+	check(t, d.Commit(readProgram(t, "testdata/queues.json")))
+	for _, n := range []uint32{1, 3} {
+		check(t, d.AddPort(target.Port{Number: n, Iface: fmt.Sprintf("s%d", n)}))
+	}
+	send := func(last byte) {
+		t.Helper()
+		frame := make([]byte, 1400)
+		frame[len(frame)-1] = last
+		_, err := unix.Write(c.sockets[3], frame)
+		check(t, err)
+	}
+	depth := func(frame []byte) (uint32, uint32) {
+		return binary.BigEndian.Uint32(frame[34:]), binary.BigEndian.Uint32(frame[38:])
+	}
+	send(0) // leaves at once
+	first := c.take(t, 1)
+	if len(first) != 1 {
+		t.Fatalf("%d frames came out of an empty queue, not 1", len(first))
+	}
+	if before, behind := depth(first[0].Frame); before != 0 || behind != 0 {
+		t.Errorf("a frame that waits for none saw %d and %d", before, behind)
+	}
+	for range 5 {
+		send(0)
+	}
+	// Time enough to count what waits. Each more has one more in front of it.
+	for range 10 {
+		time.Sleep(5 * queues.Interval)
+		send(1)
+	}
+	var want []stf.Packet
+	tc("qdisc change dev s1 root tbf rate 1gbit burst 100k limit 1mb")
+	send(2) // the discipline looks at its clock when a frame comes
+	for begun := time.Now(); len(want) < 16 && time.Since(begun) < 20*time.Second; {
+		want = append(want, c.takeInOrder(t, 16)...)
+	}
+	if len(want) != 16 {
+		t.Fatalf("%d frames came out, not 16", len(want))
+	}
+	last := want[14]
+	before, behind := depth(last.Frame)
+	if before < 1 || before > 14 || behind != before {
+		t.Errorf("the 15th frame saw %d before it, and %d", before, behind)
+	}
 }

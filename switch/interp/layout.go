@@ -14,6 +14,8 @@ import (
 type layout struct {
 	lanes   int
 	headers []headerLayout // by Header.Index
+
+	used map[bmv2json.FieldRef]bool // fields that something in the program mentions
 }
 
 type headerLayout struct {
@@ -125,6 +127,16 @@ func kindOf(off, width int) bitsKind {
 
 // lane is the first lane of r.
 func (l *layout) lane(r bmv2json.FieldRef) int {
+	if l.used == nil {
+		l.used = map[bmv2json.FieldRef]bool{}
+	}
+	l.used[r] = true
+	return l.laneOfTarget(r)
+}
+
+// laneOfTarget is the same for a field that the target itself sets, whether the program uses it or
+// not.
+func (l *layout) laneOfTarget(r bmv2json.FieldRef) int {
 	hl := &l.headers[r.Header.Index]
 	return hl.base + hl.t.rel[r.Field.Index]
 }

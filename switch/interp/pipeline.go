@@ -27,6 +27,8 @@ type Options struct {
 	// Log gets what the program says with log_msg, and why packets were dropped that the program
 	// did not drop. It must not call the Pipeline. Nil discards it.
 	Log func(string)
+	// QueueDepth says how many packets wait to be sent by a port; nil: none do.
+	QueueDepth func(port uint32) uint32
 	// Trace gets a packet's way through the program, step by step, in words like BMv2's: states,
 	// tables, actions and what becomes of the packet. It must not call the Pipeline. Nil traces
 	// nothing, and costs nothing.
@@ -77,6 +79,7 @@ type Pipeline struct {
 
 	// The program, compiled.
 	std        stdFields
+	readsDepth bool  // the program mentions how many packets wait at a port
 	psa        *psa  // nil: a v1model program
 	checksums  []int // of PSA: the lanes of scratch that hold the sums
 	parser     *parser
@@ -254,6 +257,9 @@ func (c *compiler) program() {
 	}
 	c.flow()
 	c.parserAndDeparser()
+	for _, name := range []string{"enq_qdepth", "deq_qdepth"} {
+		p.readsDepth = p.readsDepth || p.lay.used[prog.FieldNamed("queueing_metadata", name)]
+	}
 }
 
 // checkState refuses a program whose arrays take too much memory.

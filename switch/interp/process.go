@@ -203,8 +203,19 @@ func (p *Pipeline) receive(b *Buffer, st *state) {
 func (p *Pipeline) enqueue(st *state, port uint32) {
 	st.outPort = port
 	p.std.enqTime.set(st, uint64(st.now/time.Microsecond))
-	p.std.enqDepth.set(st, 0)
+	st.depth = p.queueDepth(port)
+	p.std.enqDepth.set(st, st.depth)
 	p.queue = append(p.queue, st)
+}
+
+// ReadsQueueDepth reports whether the program asks how many packets wait at a port.
+func (p *Pipeline) ReadsQueueDepth() bool { return p.readsDepth }
+
+func (p *Pipeline) queueDepth(port uint32) uint64 {
+	if !p.readsDepth || p.opts.QueueDepth == nil {
+		return 0
+	}
+	return uint64(p.opts.QueueDepth(port))
 }
 
 // multicast makes a copy of st for each replica. A copy has the headers, the metadata and the
@@ -327,7 +338,7 @@ func (p *Pipeline) send(b *Buffer, st *state) {
 	micros := uint64(st.now / time.Microsecond)
 	p.std.egressTime.set(st, micros)
 	p.std.deqDelta.set(st, 0)
-	p.std.deqDepth.set(st, 0)
+	p.std.deqDepth.set(st, st.depth)
 	p.std.qid.set(st, 0)
 	p.std.egressPort.set(st, uint64(st.outPort))
 	p.std.egressSpec.set(st, uint64(p.opts.DropPort)+1) // anything but the drop port

@@ -24,7 +24,8 @@ type state struct {
 	now     time.Duration // the clock during this packet
 	inPort  uint32
 	outPort uint32
-	inLen   int // bytes, as received
+	depth   uint64 // how many packets wait at outPort
+	inLen   int    // bytes, as received
 
 	// BMv2's idea of the packet's length: as received, plus headers added, minus headers removed
 	length   int

@@ -41,7 +41,7 @@ func (c *compiler) standardFields() {
 		case r.IsValidity() || r.Field.VL || r.Width() > 64 || !r.Header.Metadata:
 			refuse(r.Header.Path, "%s kept in %s", header+"."+name, r)
 		}
-		return stdField{lane: c.lay.lane(r), mask: topMask(r.Width())}
+		return stdField{lane: c.lay.laneOfTarget(r), mask: topMask(r.Width())}
 	}
 	s := &c.p.std
 	s.ingressPort = field("standard_metadata", "ingress_port", true)

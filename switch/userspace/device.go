@@ -56,6 +56,7 @@ type Device struct {
 	onDigest atomic.Pointer[func(target.Digest)]
 
 	noPort atomic.Uint64 // frames for ports that are not there
+	depths queueDepths
 
 	// Owned by the packet thread.
 	buf       interp.Buffer
@@ -117,7 +118,10 @@ func (d *Device) Now() time.Duration { return time.Duration(now() - d.start) }
 // Close implements target.Device: it detaches all ports and puts their interfaces' settings back.
 func (d *Device) Close() error {
 	err := errors.New("closed before")
-	d.closing.Do(func() { err = d.ports.Close() })
+	d.closing.Do(func() {
+		d.depths.stop()
+		err = d.ports.Close()
+	})
 	return err
 }
 

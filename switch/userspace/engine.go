@@ -31,7 +31,8 @@ func (d *Device) engineOptions() interp.Options {
 				(*f)(m)
 			}
 		},
-		Log: func(s string) { d.log.Info("program", "says", s) },
+		QueueDepth: d.depths.of,
+		Log:        func(s string) { d.log.Info("program", "says", s) },
 	}
 	if d.log.Enabled(context.Background(), LevelTrace) {
 		out.Trace = func(s string) { d.log.Log(context.Background(), LevelTrace, s) }
@@ -80,6 +81,9 @@ func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
 		}
 	}); doErr != nil {
 		return doErr
+	}
+	if err == nil {
+		d.watchQueues(next)
 	}
 	return err
 }

@@ -124,7 +124,7 @@ var foreignTarget = []struct {
 	{"enable-swap", false, "a new program can always be swapped in"},
 	{"dp-grpc-server-addr", true, "frames come from interfaces only"},
 	{"priority-queues", true,
-		"there are no queues: a frame is sent when the program is done with it"},
+		"the switch has no queues of its own: what cannot be sent yet waits at the interface"},
 	{"max-mc-groups", true, "the number of multicast groups is not limited"},
 	{"max-l1-entries", true, "the number of multicast replicas is not limited"},
 	{"max-l2-entries", true, "the number of multicast replicas is not limited"},

@@ -18,6 +18,8 @@ const (
 	// 8 bytes: the number of the pipeline whose programs are being replaced, 0 if none is
 	PortsPrevious = PortsLost + 8
 	// 4 bytes: the interface of some port, 0 if there is none
-	PortsAny  = PortsPrevious + 8
-	PortsSize = PortsAny + 8
+	PortsAny = PortsPrevious + 8
+	// 4 bytes each: how many packets waited to be sent by the port when they were last counted
+	PortsDepth = PortsAny + 8
+	PortsSize  = PortsDepth + 4*MaxPorts
 )

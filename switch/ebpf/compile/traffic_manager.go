@@ -1,6 +1,8 @@
 package compile
 
 import (
+	"slices"
+
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
@@ -112,6 +114,44 @@ func (t *translator) replica() {
 	t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
+// ReadsQueueDepth reports whether the program asks how many packets wait at a port.
+func (p *Plan) ReadsQueueDepth() bool {
+	return slices.ContainsFunc(p.depths(), p.Reads)
+}
+
+// depths are the fields that say so: the queue that a packet joins is as it was when it left it.
+func (p *Plan) depths() []bmv2json.FieldRef {
+	var out []bmv2json.FieldRef
+	for _, r := range []bmv2json.FieldRef{p.std.enqDepth, p.std.deqDepth} {
+		if !r.IsZero() {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// queueDepths sets those that the program reads, from what was last counted at the packet's port.
+func (t *translator) queueDepths() {
+	if !t.ReadsQueueDepth() {
+		return
+	}
+	known, done := t.NewLabel("depth"), t.NewLabel("depths")
+	port := t.Layout.Field(t.std.egressPort)
+	t.Load(asm.R1, code.PHV, port.Off, port.Size)
+	t.Emit(asm.JLT.Imm(asm.R1, MaxPorts, known), asm.Mov.Imm(asm.R1, 0))
+	t.Jump(done)
+	t.Bind(known)
+	t.Emit(asm.LSh.Imm(asm.R1, 2), asm.LoadMapValue(asm.R2, t.maps.Ports, PortsDepth),
+		asm.Add.Reg(asm.R2, asm.R1))
+	t.Load(asm.R1, asm.R2, 0, 4)
+	t.Bind(done)
+	for _, r := range t.depths() {
+		if t.Reads(r) {
+			t.setStandard(r, asm.R1)
+		}
+	}
+}
+
 // restoreSnapshot puts back what the egress of a copy before has changed.
 func (t *translator) restoreSnapshot() {
 	at := t.snapshot
@@ -137,14 +177,14 @@ func (t *translator) toReplica(none string) {
 // into the frame.
 func (t *translator) egress() {
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))
-	// There are no queues: a packet that enters one has left it.
+	// A packet waits behind the program, where the port's interface has a queue: none has waited.
 	t.timestamp(t.std.enqTimestamp)
-	for _, r := range []bmv2json.FieldRef{t.std.enqDepth, t.std.deqTimedelta, t.std.deqDepth,
-		t.std.queue} {
+	for _, r := range []bmv2json.FieldRef{t.std.deqTimedelta, t.std.queue} {
 		if !r.IsZero() && t.Reads(r) {
 			t.setStandardConstant(r, 0)
 		}
 	}
+	t.queueDepths()
 	t.timestamp(t.std.egressTime)
 	// Not the port that drops, so that it drops only if egress says so.
 	t.setStandardConstant(t.std.egressSpec, t.DropPort+1)

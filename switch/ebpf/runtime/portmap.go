@@ -44,6 +44,13 @@ func (m *PortMap) SetXDP(number uint32, ifindex int) {
 	m.set(compile.PortsXDP+int(number)*4, uint32(ifindex))
 }
 
+// SetDepth says how many packets wait to be sent by a port.
+func (m *PortMap) SetDepth(number, depth uint32) {
+	if number < compile.MaxPorts {
+		m.set(compile.PortsDepth+int(number)*4, depth)
+	}
+}
+
 // SetPrevious names the pipeline whose programs are being replaced; 0: none is.
 func (m *PortMap) SetPrevious(pipeline uint64) { m.Store(compile.PortsPrevious, pipeline) }
 

@@ -1,0 +1,136 @@
+// Package queues says how many packets wait to be sent by a switch's ports.
+//
+// The switch itself keeps no packet waiting: what a port cannot send yet waits in the queueing
+// discipline of its interface (tc-htb, tc-tbf, tc-netem and so on; an interface without one has no
+// queue). The kernel tells how many there are on request only, so they are asked for every
+// [Interval]. That is often enough for links that take longer than that to send what has gathered,
+// which are those on which a queue means something.
+package queues
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Interval is how old a depth may be.
+const Interval = 10 * time.Millisecond
+
+// namesEvery is after how many intervals interfaces are looked for by their names again.
+const namesEvery = 50
+
+// Watch asks for depths until it is stopped.
+type Watch struct {
+	handle *netlink.Handle
+	ports  func() map[uint32]string
+	set    func(port, depth uint32)
+
+	known  map[uint32]int    // ports' interfaces, by index
+	depths map[uint32]uint32 // as set was told
+
+	once  sync.Once
+	end   chan struct{}
+	ended chan struct{}
+}
+
+// New begins to watch the ports that ports names, with their interfaces, in the network namespace
+// of the calling thread. set is told of each depth, in packets, that has changed; a port that is
+// gone has 0.
+func New(ports func() map[uint32]string, set func(port, depth uint32)) (*Watch, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the queues of interfaces: %w", err)
+	}
+	w := &Watch{handle: h, ports: ports, set: set, depths: map[uint32]uint32{},
+		end: make(chan struct{}), ended: make(chan struct{})}
+	go w.run()
+	return w, nil
+}
+
+// Stop ends the watch, and returns when set is not called any more. All ports have depth 0 then.
+func (w *Watch) Stop() {
+	w.once.Do(func() { close(w.end) })
+	<-w.ended
+}
+
+func (w *Watch) run() {
+	defer close(w.ended)
+	defer w.handle.Close()
+	tick := time.NewTicker(Interval)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		if n%namesEvery == 0 {
+			w.known = w.indexes()
+		}
+		w.report(w.ask())
+		select {
+		case <-tick.C:
+		case <-w.end:
+			w.report(nil)
+			return
+		}
+	}
+}
+
+// indexes are the ports' interfaces as they are now.
+func (w *Watch) indexes() map[uint32]int {
+	links, err := w.handle.LinkList()
+	if err != nil {
+		return w.known
+	}
+	byName := make(map[string]int, len(links))
+	for _, l := range links {
+		byName[l.Attrs().Name] = l.Attrs().Index
+	}
+	out := map[uint32]int{}
+	for port, name := range w.ports() {
+		if index, ok := byName[name]; ok {
+			out[port] = index
+		}
+	}
+	return out
+}
+
+// ask is how many packets each port's root discipline holds, those of its classes included.
+func (w *Watch) ask() map[uint32]uint32 {
+	out := make(map[uint32]uint32, len(w.known))
+	if len(w.known) == 0 {
+		return out
+	}
+	all, err := w.handle.QdiscList(nil)
+	if err != nil { // the last ones stand
+		for port, depth := range w.depths {
+			out[port] = depth
+		}
+		return out
+	}
+	byIndex := make(map[int]uint32, len(all))
+	for _, q := range all {
+		a := q.Attrs()
+		if a.Parent == netlink.HANDLE_ROOT && a.Statistics != nil && a.Statistics.Queue != nil {
+			byIndex[a.LinkIndex] = a.Statistics.Queue.Qlen
+		}
+	}
+	for port, index := range w.known {
+		out[port] = byIndex[index]
+	}
+	return out
+}
+
+// report tells of what has changed.
+func (w *Watch) report(now map[uint32]uint32) {
+	for port, depth := range w.depths {
+		if _, still := now[port]; !still && depth != 0 {
+			w.set(port, 0)
+		}
+	}
+	for port, depth := range now {
+		if w.depths[port] != depth {
+			w.set(port, depth)
+		}
+	}
+	w.depths = now
+}

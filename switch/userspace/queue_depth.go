@@ -1,0 +1,69 @@
+package userspace
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/netcraq/netcraq/switch/interp"
+	"github.com/netcraq/netcraq/switch/queues"
+)
+
+// queueDepths are how many packets wait at ports. They are counted while the program that runs asks
+// for them.
+type queueDepths struct {
+	mu    sync.Mutex
+	watch *queues.Watch
+	ended bool
+
+	byPort sync.Map // uint32 → *atomic.Uint32
+}
+
+// of is a port's depth.
+func (q *queueDepths) of(port uint32) uint32 {
+	if v, ok := q.byPort.Load(port); ok {
+		return v.(*atomic.Uint32).Load()
+	}
+	return 0
+}
+
+func (q *queueDepths) set(port, depth uint32) {
+	v, _ := q.byPort.LoadOrStore(port, new(atomic.Uint32))
+	v.(*atomic.Uint32).Store(depth)
+}
+
+// stop ends it for good.
+func (q *queueDepths) stop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = true
+	if q.watch != nil {
+		q.watch.Stop()
+		q.watch = nil
+	}
+}
+
+// watchQueues follows what a program asks for.
+func (d *Device) watchQueues(p *interp.Pipeline) {
+	q := &d.depths
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch wanted := p.ReadsQueueDepth() && !q.ended; {
+	case !wanted && q.watch != nil:
+		q.watch.Stop()
+		q.watch = nil
+	case wanted && q.watch == nil:
+		var err error
+		if q.watch, err = queues.New(d.portNames, q.set); err != nil {
+			d.log.Warn("the program sees no queues: their depths are 0", "err", err)
+		}
+	}
+}
+
+// portNames are the ports' interfaces.
+func (d *Device) portNames() map[uint32]string {
+	out := map[uint32]string{}
+	for n, s := range d.ports.Ports() {
+		out[n] = s.Iface
+	}
+	return out
+}
