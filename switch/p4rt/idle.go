@@ -15,7 +15,7 @@ import (
 // timeout an entry may be told of. BMv2 looks once a second.
 const sweepEvery = 200 * time.Millisecond
 
-var errNoTimeouts = fmt.Errorf("idle timeouts on this engine (--engine interp has them): %w",
+var errNoTimeouts = fmt.Errorf("idle timeouts on this engine: %w",
 	target.ErrUnsupported)
 
 // agerOf is the part of a pipeline that knows of idle timeouts; nil for none.
@@ -48,7 +48,7 @@ func (c *config) checkIdle(t *table, te *p4v1.TableEntry) error {
 		return invalid("an idle timeout is not negative")
 	case agerOf(c.pipe) == nil:
 		return fail(codes.Unimplemented,
-			"idle timeouts (idle_timeout_ns, time_since_last_hit) are not implemented by this engine, but by --engine interp; asked for in table %s",
+			"idle timeouts (idle_timeout_ns, time_since_last_hit) are not implemented by this engine; asked for in table %s",
 			t.name)
 	}
 	return nil

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from . import corpus, learning, ptf, sources, tutorials
-from .outcome import Outcome, table
+from .outcome import Outcome, seen, table
 from .sandbox import BMV2, ENGINES, Tools
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SUITES = ("tutorials", "tutorials-ptf", "p4-guide", "ngsdn", "p4-learning", "p4c")
+SUITES = ("tutorials", "iperf", "tutorials-ptf", "p4-guide", "ngsdn", "p4-learning", "p4c")
 """The suites, by the names that ``--suite`` takes."""
 
 Case = tuple[str, Callable[[], dict[str, Outcome]]]
@@ -32,6 +32,7 @@ def cases(suite: str, tools: Tools, work: Path, go: str) -> Iterator[Case] | str
     """The cases of a suite, each with what runs it; or why there are none."""
     wanted = {
         "tutorials": sources.TUTORIALS,
+        "iperf": sources.TUTORIALS,
         "tutorials-ptf": sources.TUTORIALS,
         "p4-guide": sources.GUIDE,
         "ngsdn": sources.NGSDN,
@@ -46,6 +47,8 @@ def cases(suite: str, tools: Tools, work: Path, go: str) -> Iterator[Case] | str
             (x.name, lambda x=x: {x.name: tutorials.attempt(x, source, work / x.name, tools)})
             for x in tutorials.EXERCISES
         )
+    if suite == "iperf":
+        return ((x[0], lambda x=x: {x[0]: tutorials.iperf(*x, source, work / x[0], tools)}) for x in tutorials.IPERF)
     if suite == "tutorials-ptf":
         tested = [p.parent.name for p in sorted(source.glob("exercises/*/runptf.sh"))]
         return ((x, lambda x=x: ptf.tutorial(source, work / x, x, tools)) for x in tested)
@@ -110,7 +113,12 @@ def main() -> int:
                     how = "ok  " if x.passed else "FAIL"
                     took = time.monotonic() - begun
                     print(f"{how} {suite} {engine} {case} {took:.0f} s {x.engine} {x.reason}".rstrip(), flush=True)
-    print("\n" + table(results))
+    rates = results.pop("iperf", {})
+    if results:
+        print("\n" + table(results))
+    if rates:
+        print("\n" + seen(rates))
+        results["iperf"] = rates
     args.out.mkdir(parents=True, exist_ok=True)
     plain = {s: {e: {c: dataclasses.asdict(x) for c, x in m.items()} for e, m in r.items()} for s, r in results.items()}
     (args.out / "p4-suites.json").write_text(json.dumps(plain, indent=1) + "\n")

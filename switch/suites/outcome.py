@@ -39,6 +39,15 @@ def row(suite: str, engine: str, outcomes: Suite) -> str:
     return f"| {suite} | {engine} | {passed} of {len(mine)} | {same} |"
 
 
+def seen(outcomes: Suite) -> str:
+    """A table of what was seen, with a column for each engine."""
+    lines = ["|  | " + " | ".join(outcomes) + " |", "| --- |" + " --- |" * len(outcomes)]
+    for case in {name: None for mine in outcomes.values() for name in mine}:
+        cells = [mine[case].reason if case in mine else "" for mine in outcomes.values()]
+        lines.append(f"| {case} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def table(suites: Mapping[str, Suite]) -> str:
     """The table of all suites in Markdown, and below it what did not pass, or not as BMv2."""
     lines = ["| suite | engine | passed | as BMv2 |", "| --- | --- | --- | --- |"]

@@ -24,10 +24,11 @@ def tests(output: str) -> dict[str, Outcome]:
     starts = list(_START.finditer(output))
     for start, following in itertools.zip_longest(starts, starts[1:]):
         said = output[start.end() : following.start() if following else len(output)]
-        verdict = re.search(r"(?:^|[^\w])(ok|FAIL|ERROR|skipped)\b", said.split("=====")[0], re.MULTILINE)
         if "." not in start[1]:
             continue
-        word = verdict[1] if verdict else "no verdict"
+        # Behind the last one stand the failures, each between lines of 70.
+        verdicts = re.findall(r"(?:^|\s)(ok|FAIL|ERROR|skipped)\b.*$", said.split("\n" + 70 * "=")[0], re.MULTILINE)
+        word = verdicts[-1] if verdicts else "no verdict"
         reason = "" if word == "ok" else _why(output, start[1]) or word
         found[start[1]] = Outcome(word == "ok", reason)
     return found
@@ -67,7 +68,8 @@ def guide(source: Path, work: Path, folder: str, tools: Tools) -> dict[str, Outc
     there = copy(source, work)
     script = f"{there}/bin/veth_setup.sh && ./runptf.sh"
     result = run(["bash", "-c", script], tools, there / folder, work / "output.log", 300)
-    return tests(result.output) or {folder: Outcome(False, "no test has run: " + result.output.strip()[-160:])}
+    found = {f"{folder}: {name}": x for name, x in tests(result.output).items()}
+    return found or {folder: Outcome(False, "no test has run: " + result.output.strip()[-160:])}
 
 
 def tutorial(source: Path, work: Path, exercise: str, tools: Tools) -> dict[str, Outcome]:

@@ -42,6 +42,7 @@ def test_a_suite_that_there_is_not_is_refused(tmp_path):
 
 PTF_OUTPUT = """\
 demo1.FwdTest ... Using packet manipulation module: ptf.packet_scapy
+===== a line of its own =====
 ok
 demo1.DupEntryTest ... a line
 FAIL
@@ -126,6 +127,14 @@ def test_table():
     assert "| s | bmv2 | 3 of 3 |  |" in text
     assert "s on interp: b: h1 -> X; on BMv2 h1 -> h2" in text
     assert "s on interp: c: fails" in text
+
+
+def test_rates():
+    said = "[  1] 0.0000-2.0363 sec   381 MBytes  1570 Mbits/sec\n[  1] 0.0000-5.0 sec  9 MBytes  830.5 Mbits/sec\n"
+    assert tutorials.rate_of(said) == 830.5
+    assert tutorials.rate_of("connect failed: Connection refused") is None
+    text = outcome.seen({"auto": {"basic": Outcome(True, "830 Mbit/s")}, "bmv2": {"qos": Outcome(True, "90 Mbit/s")}})
+    assert text.splitlines()[2:] == ["| basic | 830 Mbit/s |  |", "| qos |  | 90 Mbit/s |"]
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ EXERCISES = (
             "h22 iperf -s -u > out/h22 2>&1 &",
             _until("sniffing", "h2"),
             'h1 ./send.py 10.0.2.2 "P4 is cool" 12 > out/h1 2>&1 &',
-            "sh sleep 3",
+            _until("Sent", "h1"),
             "h11 iperf -c 10.0.2.22 -t 8 -u > out/h11 2>&1",
             "sh sleep 4",
         ),
@@ -228,7 +228,7 @@ EXERCISES = (
             "h22 iperf -s -u > out/h22 2>&1 &",
             _until("sniffing", "h2"),
             'h1 ./send.py 10.0.2.2 "P4 is cool" 12 > out/h1 2>&1 &',
-            "sh sleep 3",
+            _until("Sent", "h1"),
             "h11 iperf -c 10.0.2.22 -t 8 -u > out/h11 2>&1",
             "sh sleep 4",
         ),
@@ -289,6 +289,30 @@ def prepare(source: Path, work: Path, exercise: str) -> Path:
         script.chmod(0o755)
     (there / "out").mkdir()
     return there
+
+
+IPERF = (("basic", "h1", "h4"), ("basic_tunnel", "h1", "h2"), ("firewall", "h1", "h3"))
+IPERF += (("link_monitor", "h1", "h4"), ("multicast", "h1", "h2"))
+"""Exercises whose links have no bandwidth of their own, and two hosts of each."""
+
+
+def iperf(name: str, client: str, server: str, source: Path, work: Path, tools: Tools) -> Outcome:
+    """One TCP stream of 5 s between two hosts of an exercise. What is seen is its rate."""
+    there = prepare(source, work, name)
+    lines = [f"{server} iperf -s > out/server 2>&1 &", "sh sleep 2", f"{client} ping -c 2 {server}"]
+    lines += [f"{client} iperf -f m -t 5 -c {server} > out/client 2>&1", "exit", ""]
+    result = run(["make", "run"], tools, there, work / "prompt.log", 120, "\n".join(lines))
+    client_said = there / "out" / "client"
+    rate = rate_of(client_said.read_text(errors="replace") if client_said.exists() else "")
+    if rate is None:
+        return Outcome(False, "no connection: " + result.output.strip()[-160:])
+    return Outcome(True, f"{rate:g} Mbit/s", _loaded(there / "logs"))
+
+
+def rate_of(said: str) -> float | None:
+    """The last rate that ``iperf -f m`` prints, in Mbit/s."""
+    rates = re.findall(r"([\d.]+) Mbits/sec", said)
+    return float(rates[-1]) if rates else None
 
 
 def attempt(exercise: Exercise, source: Path, work: Path, tools: Tools) -> Outcome:

@@ -83,10 +83,13 @@ const (
 func (p *Plan) planHashes(take func(bytes int) int) {
 	p.crcTables = map[string]int{}
 	longest := 0
+	all := p.selectors()
 	for _, k := range p.Prog.Calculations {
-		if !p.hashed(k) && !p.checkedByBytes(k) {
-			continue
+		if p.hashed(k) || p.checkedByBytes(k) {
+			all = append(all, k)
 		}
+	}
+	for _, k := range all {
 		inputs, _ := withoutPayload(k)
 		longest = max(longest, (inputBits(inputs)+7)/8+8)
 		if name := hashAlgorithms[k.Algo]; crcs[name].width > 0 {
@@ -130,27 +133,32 @@ func (p *Plan) FillTables(state []byte) {
 	}
 }
 
-// hash emits hash(dst, base, input, size): base + value mod size, in 64 bits.
-func (t *translator) hash(p *bmv2json.Primitive) {
-	k := p.Args[2].Calc
+// hashOf leaves the value of a calculation in R0.
+func (t *translator) hashOf(k *bmv2json.Calculation) {
 	name, ok := hashAlgorithms[k.Algo]
 	if !ok {
 		ir.Refuse(k.Path, "the hash algorithm %q", k.Algo)
 	}
+	if name == "random" {
+		t.random64()
+		return
+	}
+	inputs, payload := withoutPayload(k)
+	if payload {
+		ir.Refuse(k.Path, "a hash over the payload")
+	}
+	t.hashInput(k, inputs)
+	t.callHash(name)
+}
+
+// hash emits hash(dst, base, input, size): base + value mod size, in 64 bits.
+func (t *translator) hash(p *bmv2json.Primitive) {
+	k := p.Args[2].Calc
 	if ir.WideExpr(p.Args[1]) && !interval.Of(p.Args[1]).Within(interval.U64) ||
 		ir.WideExpr(p.Args[3]) && !interval.Of(p.Args[3]).Within(interval.U64) {
 		ir.Refuse(p.Path, "a hash with a base or size of more than 64 bits")
 	}
-	if name == "random" {
-		t.random64()
-	} else {
-		inputs, payload := withoutPayload(k)
-		if payload {
-			ir.Refuse(k.Path, "a hash over the payload")
-		}
-		t.hashInput(k, inputs)
-		t.callHash(name)
-	}
+	t.hashOf(k)
 	t.Store(asm.R10, hashOnStack, asm.R0, 8)
 	// The size may be 0, which is as good as 1.
 	one := t.NewLabel("one")

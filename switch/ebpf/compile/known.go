@@ -47,6 +47,9 @@ type Range struct {
 // Knowable reports whether a program can be made for what the table holds: one key, exact or a
 // prefix, of at most 64 bits.
 func (t *TablePlan) Knowable() bool {
+	if t.Source.Kind == bmv2json.TableIndirectWS {
+		return false // what an entry does is not in its word
+	}
 	if t.Kind != LookupHash && t.Kind != LookupTrie || len(t.Source.Keys) != 1 {
 		return false
 	}

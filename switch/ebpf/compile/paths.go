@@ -606,7 +606,8 @@ func (p *paths) lookup(n *bmv2json.Table, f ir.Facts) *step {
 		return p.action(a, 0, f)
 	}
 	known := t.maps.Known[n.Index].Entries
-	if len(known) > mostConstants || n.WithCounters || n.DirectMeter != nil {
+	if len(known) > mostConstants || n.WithCounters || n.SupportTimeout ||
+		n.DirectMeter != nil {
 		known = nil
 	}
 	for word, e := range known {

@@ -50,7 +50,8 @@ func Supported() []Support {
 			lookupScan.String() + " in the order of priority: time in proportion to its length"},
 		{"Several prefixes in one table", ""},
 		{"Const entries, default entries, direct counters", "as for other entries"},
-		{"Action profiles and selectors", ""},
+		{"Action profiles, and selectors with groups",
+			"as for other entries; a group's member by the hash"},
 		{"Meters, indirect and direct", "two token buckets, under a lock of their own"},
 		{"Digests", "a ring buffer"},
 		{

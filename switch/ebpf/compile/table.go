@@ -57,6 +57,9 @@ type TablePlan struct {
 	Default   int         // in the state: the word of the default entry
 	Version   int         // in the state, of a Knowable table: counted up with each change
 	Params    []ir.Params // by action of the table
+
+	// Of a table with a selector: where a slot has its group's word, and the members' words.
+	GroupAt, Members, MemberCount int
 }
 
 // keyPart is where a key field is in the key.
@@ -70,14 +73,13 @@ const slotCounter = 0 // the counter is at a slot's start
 
 func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 	t := &TablePlan{Source: src, Counter: -1, Meter: -1}
-	if src.Kind != bmv2json.TableSimple {
-		ir.Refuse(src.Path, "a table with an action profile or selector (%s)", src.Name)
-	}
 	t.planKeys()
 	t.Default = p.allocate(16)
 	t.Version = t.Default + 8 // changes as seldom
 	// Parameters: in the word if those of every action fit beside the action's number.
-	t.Inline = !src.WithCounters && src.DirectMeter == nil
+	// The control plane finds out by counting whether packets hit an entry with an idle timeout.
+	counts := src.WithCounters || src.SupportTimeout
+	t.Inline = !counts && src.DirectMeter == nil && src.Kind == bmv2json.TableSimple
 	for _, a := range src.Actions {
 		bits := 0
 		for _, q := range a.Params {
@@ -86,7 +88,7 @@ func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 		t.Inline = t.Inline && bits <= 48
 	}
 	from := 0
-	if src.WithCounters {
+	if counts {
 		t.Counter, from = slotCounter, 16
 	}
 	if src.DirectMeter != nil {
@@ -117,6 +119,12 @@ func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 		// Twice as many as there can be entries, up to a point: those that have just been replaced
 		// cannot be used yet.
 		n := max(src.MaxSize, len(src.ConstEntries)) + 1
+		if src.Kind == bmv2json.TableIndirectWS {
+			t.GroupAt = from
+			t.SlotSize = max(t.SlotSize, from+8)
+			t.planGroups(p)
+			n += max(src.Profile.MaxSize, leastMembers)
+		}
 		t.SlotCount = n + min(max(n, 64), 1024)
 		t.Slots = p.allocate(t.SlotSize * t.SlotCount)
 	}
@@ -315,6 +323,7 @@ func (t *translator) applyTable(tp *TablePlan, next func(bmv2json.Node)) {
 	if !tp.Inline {
 		t.countHit(tp, miss)
 		t.Bind(run + ".chosen")
+		t.chooseMember(tp, run+".empty")
 		t.Load(asm.R1, code.PHV, phvAction, 2)
 	} else {
 		t.Emit(asm.Mov.Reg(asm.R1, code.Entry), asm.And.Imm(asm.R1, 0xffff))
@@ -331,6 +340,17 @@ func (t *translator) applyTable(tp *TablePlan, next func(bmv2json.Node)) {
 		t.Bind(other)
 	}
 	t.Jump(t.pipeline.end) // a table without actions
+	if src.Kind == bmv2json.TableIndirectWS {
+		t.Bind(run + ".empty") // a group without members does nothing
+		if src.HitMiss {
+			missed := t.NewLabel("missed")
+			t.Load(asm.R1, code.PHV, phvHit, 1)
+			t.Emit(asm.JEq.Imm(asm.R1, 0, missed))
+			next(src.Hit)
+			t.Bind(missed)
+		}
+		next(noDefault)
+	}
 }
 
 // countHit leaves the slot's address in Entry, as slotAddress does, and counts the packet in the

@@ -27,6 +27,10 @@ type table struct {
 	list    scanList
 	know    knowing
 	seq     int
+
+	members map[uint32]uint64 // the words of members that groups have, by their ids
+	groups  map[uint32]extent // where groups' members are, by the groups' ids
+	shared  *extents          // of the place for members' words; nil: the table has no groups
 }
 
 // entry is an entry as the control plane gave it, and the word under which packets find it.
@@ -34,10 +38,15 @@ type entry struct {
 	target.TableEntry
 	word uint64
 	seq  int
+	age  ageing
 }
 
 func newTable(p *Pipeline, tp *compile.TablePlan) *table {
 	t := &table{TablePlan: tp, p: p, byMatch: map[string]*entry{}, slots: slots{size: tp.SlotCount}}
+	if tp.Source.Kind == bmv2json.TableIndirectWS {
+		t.members, t.groups = map[uint32]uint64{}, map[uint32]extent{}
+		t.shared = newExtents(tp.MemberCount)
+	}
 	if tp.Scan != nil {
 		t.list.clean = tp.Scan.Copies - 1
 	}
@@ -198,27 +207,44 @@ func (t *table) publish(match []target.FieldMatch, word uint64) error {
 
 // bind checks an action call and makes the word for it, with a slot of its own where it takes one.
 func (t *table) bind(e *target.TableEntry) (uint64, error) {
+	if t.Source.Kind != bmv2json.TableSimple {
+		return t.bindIndirect(e)
+	}
 	if e.Action == nil || e.Member != nil || e.Group != nil {
 		return 0, fmt.Errorf("an entry of this table has an action, not a member or group: %w",
 			target.ErrInvalid)
 	}
-	a, i := t.Source.Action(e.Action.Action)
+	return t.bindAction(e.Action)
+}
+
+// checkCall finds an action of a table and checks its parameters. The second result is its index.
+func checkCall(src *bmv2json.Table, c *target.ActionCall) (*bmv2json.Action, int, error) {
+	a, i := src.Action(c.Action)
 	if a == nil {
-		return 0, fmt.Errorf("action %q is none of the table's: %w", e.Action.Action,
+		return nil, 0, fmt.Errorf("action %q is none of the table's: %w", c.Action,
 			target.ErrInvalid)
 	}
-	if len(e.Action.Params) != len(a.Params) {
-		return 0, fmt.Errorf("action %q with %d parameters instead of %d: %w", a.Name,
-			len(e.Action.Params), len(a.Params), target.ErrInvalid)
+	if len(c.Params) != len(a.Params) {
+		return nil, 0, fmt.Errorf("action %q with %d parameters instead of %d: %w", a.Name,
+			len(c.Params), len(a.Params), target.ErrInvalid)
 	}
-	for j, b := range e.Action.Params {
+	for j, b := range c.Params {
 		if err := checkBytes(b, a.Params[j].Width); err != nil {
-			return 0, fmt.Errorf("action %q: parameter %q: %w", a.Name, a.Params[j].Name, err)
+			return nil, 0, fmt.Errorf("action %q: parameter %q: %w", a.Name, a.Params[j].Name, err)
 		}
+	}
+	return a, i, nil
+}
+
+// bindAction makes the word for an action call.
+func (t *table) bindAction(c *target.ActionCall) (uint64, error) {
+	a, i, err := checkCall(t.Source, c)
+	if err != nil {
+		return 0, err
 	}
 	word, plan := uint64(i+1), t.Params[i]
 	if t.Inline {
-		for j, b := range e.Action.Params {
+		for j, b := range c.Params {
 			word |= new(big.Int).SetBytes(b).Uint64() << plan.At[j]
 		}
 		return word, nil
@@ -229,7 +255,7 @@ func (t *table) bind(e *target.TableEntry) (uint64, error) {
 	}
 	mem := t.p.State.Mem[t.TablePlan.Slots+slot*t.SlotSize:][:t.SlotSize]
 	clear(mem)
-	for j, b := range e.Action.Params {
+	for j, b := range c.Params {
 		encodeCell(mem[plan.At[j]:plan.At[j]+ir.SlotSize(a.Params[j].Width)], b)
 	}
 	return word | uint64(slot)<<16, nil
@@ -347,35 +373,43 @@ func (p *Pipeline) ModifyEntry(name string, e *target.TableEntry) error {
 		if err != nil {
 			return err
 		}
-		word, err := t.bind(e)
-		if err != nil {
+		if err := t.replaceWord(have, func() (uint64, error) { return t.bind(e) }); err != nil {
 			return err
 		}
-		old := have.word
-		have.word = word
-		if t.Scan != nil {
-			t.publishList()
-		} else if err := t.publish(have.Match, word); err != nil {
-			have.word = old
-			t.free(word)
-			return err
-		}
-		if t.Counter >= 0 { // what was counted before, and by packets that still see the old slot
-			WaitForPackets()
-			from, to := t.counterAt(old), t.counterAt(word)
-			for _, off := range []int{0, 8} {
-				atomic.AddUint64(t.p.State.word(to+off), t.p.State.Load(from+off))
-			}
-		}
-		if t.TablePlan.Meter >= 0 {
-			t.keepMeter(old, word)
-		}
-		t.free(old)
 		priority := have.Priority
 		have.TableEntry = copyEntry(e, have.Match)
 		have.Priority = priority
 		return nil
 	})
+}
+
+// replaceWord makes packets find another word for an entry, which keeps what it has counted.
+func (t *table) replaceWord(have *entry, bind func() (uint64, error)) error {
+	word, err := bind()
+	if err != nil {
+		return err
+	}
+	old := have.word
+	have.word = word
+	if t.Scan != nil {
+		t.publishList()
+	} else if err := t.publish(have.Match, word); err != nil {
+		have.word = old
+		t.free(word)
+		return err
+	}
+	if t.Counter >= 0 { // what was counted before, and by packets that still see the old slot
+		WaitForPackets()
+		from, to := t.counterAt(old), t.counterAt(word)
+		for _, off := range []int{0, 8} {
+			atomic.AddUint64(t.p.State.word(to+off), t.p.State.Load(from+off))
+		}
+	}
+	if t.TablePlan.Meter >= 0 {
+		t.keepMeter(old, word)
+	}
+	t.free(old)
+	return nil
 }
 
 // DeleteEntry implements [target.Pipeline].
@@ -396,6 +430,7 @@ func (p *Pipeline) DeleteEntry(name string, e *target.TableEntry) error {
 		}
 		t.free(have.word)
 		delete(t.byMatch, id)
+		delete(t.p.ages, have)
 		return nil
 	})
 }
@@ -440,7 +475,8 @@ func (p *Pipeline) SetDefault(name string, e *target.TableEntry) error {
 // setDefault sets the default entry; nil is the program's own.
 func (t *table) setDefault(e *target.TableEntry) error {
 	d := t.Source.Default
-	if e == nil && d != nil {
+	own := e == nil
+	if own && d != nil {
 		e = &target.TableEntry{Action: &target.ActionCall{Action: d.Action.Name, Params: d.Params},
 			IsConst: d.ConstEntry}
 	}
@@ -450,7 +486,12 @@ func (t *table) setDefault(e *target.TableEntry) error {
 		to = &entry{TableEntry: copyEntry(e, nil)}
 		if d == nil || d.ActionIndex >= 0 {
 			var err error
-			if word, err = t.bind(e); err != nil {
+			if own {
+				word, err = t.bindAction(e.Action) // of a profile's table, too
+			} else {
+				word, err = t.bind(e)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -502,14 +543,20 @@ func (p *Pipeline) SetDirectCounter(name string, e *target.TableEntry, d target.
 		if err != nil {
 			return err
 		}
+		have, _, err := t.find(e)
+		if err != nil {
+			return err
+		}
+		p.look(t, have) // a packet that has been counted until now has hit
 		p.State.Store(at, d.Packets)
 		p.State.Store(at+8, d.Bytes)
+		have.age.packets = d.Packets
 		return nil
 	})
 }
 
 func (t *table) directCounter(e *target.TableEntry) (int, error) {
-	if t.Counter < 0 {
+	if !t.Source.WithCounters {
 		return 0, fmt.Errorf("it has no direct counters: %w", target.ErrNotFound)
 	}
 	have, _, err := t.find(e)

@@ -39,6 +39,9 @@ type Pipeline struct {
 	sessions map[uint32]*session
 	sets     map[string][][]target.FieldMatch // value sets by name, as they were given
 	replicas *extents
+	profiles []*profile        // by ActionProfile.Index
+	ages     map[*entry]*table // entries with idle timeouts
+	agesAt   time.Duration     // when they were last looked at
 
 	specialised time.Time // when the programs were last made for what tables hold
 	refused     bool      // the kernel has refused such a program
@@ -52,7 +55,7 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 		return nil, err
 	}
 	p = &Pipeline{Plan: pl, Settings: s.Settings, lookups: map[int]*ebpf.Map{},
-		groups: map[uint32]*group{}, sessions: map[uint32]*session{},
+		groups: map[uint32]*group{}, sessions: map[uint32]*session{}, ages: map[*entry]*table{},
 		sets: map[string][][]target.FieldMatch{}, replicas: newExtents(compile.MaxReplicas)}
 	defer func() {
 		if err != nil {
@@ -119,6 +122,10 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	if p.cells, err = LoadProgram("cells", compile.TC, cells); err != nil {
 		return p, err
 	}
+	for _, a := range prog.Profiles() {
+		p.profiles = append(p.profiles, newProfile(a))
+	}
+	p.pathless = pl.HasGroups() // which paths know nothing of
 	for _, t := range pl.Tables {
 		p.control = append(p.control, newTable(p, t))
 	}
