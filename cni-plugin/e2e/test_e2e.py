@@ -3,12 +3,16 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from e2e import attacks, checks, cluster_images, families, gateway, kills, kubeadm, quickstart, settings
+from e2e import __main__ as command_line
+from e2e import attacks, checks, cluster_images, controlplanes, families, gateway, kills, kubeadm, quickstart, settings
 from e2e.acceptance import CheckError
 from e2e.leaks import Traces
 
@@ -133,11 +137,14 @@ def test_help():
         (["--only", "smoke", "--no-gateway"], "the check smoke needs the gateway: leave --no-gateway out\n"),
     ],
 )
-def test_checks_that_there_are_not_are_refused_at_once(arguments, said):
-    command = [sys.executable, "-m", "e2e", "run", *arguments]
-    done = subprocess.run(command, cwd=settings.HERE.parent, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 2 and said in done.stdout, done
-    assert "this cluster's checks are: " in done.stdout
+def test_checks_that_there_are_not_are_refused_at_once(arguments, said, monkeypatch, capsys):
+    monkeypatch.setattr(command_line, "Cluster", None)  # none is made
+    monkeypatch.setattr(command_line, "missing", None)  # and nothing is looked at
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["e2e", "run", *arguments])
+    assert command_line.main() == 2
+    printed = capsys.readouterr().out
+    assert said in printed and "this cluster's checks are: " in printed
 
 
 def test_checks_that_there_are_are_taken():
@@ -148,6 +155,29 @@ def test_checks_that_there_are_are_taken():
         assert not checks.refusal(without, cni, control_planes, gateway=False)
     for names in (checks.NEED_GATEWAY, checks.IN_EVERY_FAMILY):
         assert set(names) <= set(checks.OWN)
+
+
+@pytest.mark.parametrize(
+    ("said", "yes"),
+    [
+        ('ok{"kind": "NamespaceList"}', True),
+        ("ok", False),  # ready by what it has heard before; a gateway that was killed answers no list
+        ("", False),
+    ],
+)
+def test_a_server_answers_when_it_lists(said, yes):
+    asked = []
+
+    class Network:
+        def run(self, *command, check):
+            asked.extend(command)
+            return said
+
+    node = SimpleNamespace(address="172.30.0.12")
+    cluster = SimpleNamespace(lan=Network(), first=SimpleNamespace(folder=Path("/nodes/n1")))
+    assert controlplanes.answers(cluster, node) is yes
+    assert asked[-2:] == ["https://172.30.0.12:6443/readyz", "https://172.30.0.12:6443/api/v1/namespaces?limit=1"]
+    assert "--fail-early" in asked
 
 
 def test_each_sort_of_fault_has_to_come_in_time():

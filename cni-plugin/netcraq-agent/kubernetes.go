@@ -136,7 +136,7 @@ func inCluster(o *options) (*kube.Options, error) {
 	if err != nil {
 		return nil, fmt.Errorf("where the API server is (--kubeconfig, or a service account): %w", err)
 	}
-	config.UserAgent = "netcraq-agent/" + o.node
+	config.UserAgent, config.Dial = "netcraq-agent/"+o.node, kube.DialAPIServer
 	out := &kube.Options{Config: config, Node: o.node, Namespace: k.namespace, Component: k.component,
 		Chained: o.chained, AfterOthers: o.after, Socket: o.socket, StateDir: o.stateDir,
 		Engine: o.engine, MTU: o.mtu, Routes: o.routes, Masquerade: o.masks,
