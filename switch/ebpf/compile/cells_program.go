@@ -34,6 +34,7 @@ func CellsProgram(p *Plan, f Maps) (insns asm.Instructions, err error) {
 		t.Emit(asm.Add.Reg(asm.R6, asm.R8))
 		t.acquire(p.Lock, fail)
 		t.acquire(p.meterLock, unlock)
+		t.turnIfWriting()
 		t.Load(asm.R1, asm.R10, -24, 1)
 		t.Emit(asm.Mov.Imm(asm.R2, CellsHeader), asm.Mov.Reg(asm.R3, asm.R6),
 			asm.Mov.Reg(asm.R4, asm.R9), asm.JEq.Imm(asm.R1, 0, read))
@@ -43,6 +44,7 @@ func CellsProgram(p *Plan, f Maps) (insns asm.Instructions, err error) {
 		t.storeBytes()
 		t.Bind(done)
 		t.Emit(asm.Mov.Reg(asm.R8, asm.R0))
+		t.turnIfWriting()
 		t.release(p.meterLock)
 		t.release(p.Lock)
 		t.Emit(asm.Mov.Reg(asm.R0, asm.R8), asm.Return())
@@ -52,4 +54,17 @@ func CellsProgram(p *Plan, f Maps) (insns asm.Instructions, err error) {
 		t.Emit(asm.Mov.Imm(asm.R0, -1), asm.Return())
 	})
 	return code.Link(append([]*code.Function{main}, t.functions...))
+}
+
+// turnIfWriting counts the registers' version up if the cells program writes.
+func (t *translator) turnIfWriting() {
+	if !t.versioned() {
+		return
+	}
+	reads := t.NewLabel("reads")
+	t.Load(asm.R1, asm.R10, -24, 1)
+	t.Emit(asm.JEq.Imm(asm.R1, 0, reads))
+	t.stateAddress(asm.R1, t.Lock)
+	t.turnVersion(asm.R1)
+	t.Bind(reads)
 }

@@ -96,6 +96,18 @@ func touchesRegister(n bmv2json.Node) bool {
 	return false
 }
 
+// writesRegister reports whether a node writes registers.
+func writesRegister(n bmv2json.Node) bool {
+	for _, a := range actionsOf(n) {
+		for _, p := range a.Primitives {
+			if p.Op == "register_write" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // lockedNodes finds the nodes inside of the locked section.
 func lockedNodes(order []bmv2json.Node) map[bmv2json.Node]bool {
 	// a register may have been touched, or may still be, itself included

@@ -9,6 +9,9 @@ import (
 // entry is the program: a frame has come in by an interface.
 func (t *translator) entry() {
 	drop := "ingress.drop"
+	if t.Refused && t.maps.Paths {
+		t.Emit(asm.Mov.Reg(asm.R0, code.Temp)) // which nothing has been put into
+	}
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
 	t.restoreFrame()
 	t.mark(markEntry)

@@ -40,6 +40,10 @@ func (t *translator) lockRegisters() {
 	t.Jump(drop)
 	t.Bind(current)
 	t.StoreConstant(code.PHV, phvLocked, 1, 1)
+	if t.versioned() {
+		t.stateAddress(asm.R1, t.Lock)
+		t.turnVersion(asm.R1)
+	}
 }
 
 // Behind Plan.Epoch.
@@ -105,6 +109,10 @@ func (t *translator) acquire(lock int, failed string) {
 // unlockRegisters lets the next packet have the registers.
 func (t *translator) unlockRegisters() {
 	t.StoreConstant(code.PHV, phvLocked, 0, 1)
+	if t.versioned() {
+		t.stateAddress(asm.R1, t.Lock)
+		t.turnVersion(asm.R1)
+	}
 	t.release(t.Lock)
 }
 

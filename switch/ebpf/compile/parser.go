@@ -214,6 +214,7 @@ func (t *translator) extract(h *bmv2json.Header) {
 			asm.JLE.Reg(asm.R1, asm.R2, ok))
 		t.parserError("PacketTooShort")
 		t.Bind(ok)
+		t.Store(code.PHV, t.blockAt[h], code.Entry, 4)
 		t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV),
 			asm.Add.Imm(asm.R3, int32(t.Layout.Base[h.Index])), asm.Mov.Imm(asm.R4, int32(bytes)))
 		t.loadBytes()

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
@@ -43,6 +44,9 @@ const (
 	stepSet       // a field gets a constant
 	stepPrimitive // next is one
 	stepTable
+	stepUnlocked // next is what reads registers without the lock, and what does with it
+	stepValidate // next is where registers were not written meanwhile, and where they were
+	stepUndo
 )
 
 // step is something that a packet comes by, knowing facts.
@@ -59,6 +63,8 @@ type step struct {
 	params    *ir.Params // of the action
 	constants [][]byte   // instead
 	table     *outcomes
+	undo      *unlocked // stepUnlocked, stepUndo
+	spoilt    bool      // what it reads is not what there is: for tests
 
 	reads []int // fields, or ir.EveryField
 	sets  int   // the one field that it always sets; -1 where there is none
@@ -128,11 +134,16 @@ func (t *translator) findPaths(name string) (order []*step, live *fieldSet) {
 	p.findAsked(nodes(q))
 	root := p.at(q.Init, t.factsAtStart())
 	order = inOrder(root)
-	live = t.findDead(order, t.liveBehind(q))
+	behind := t.liveBehind(q)
+	lives := t.findDead(order, behind)
 	if !t.Unlocked {
 		findInside(order)
+		if t.readUnlocked(order, lives) {
+			order = inOrder(root)
+			lives = t.findDead(order, behind)
+		}
 	}
-	return order, live
+	return order, lives[0]
 }
 
 // factsAtStart is what is known where ingress begins: metadata of the program's own is 0, but for
@@ -208,7 +219,8 @@ func (t *translator) fieldsOf(h *bmv2json.Header) (offs []int) {
 func (p *paths) findAsked(order []bmv2json.Node) {
 	p.asked, p.every = map[bmv2json.Node]map[int]bool{}, map[bmv2json.Node]bool{}
 	p.often = map[bmv2json.Node]map[int]bool{}
-	asking := map[int]int{} // conditions behind, by field
+	asking := map[int]int{}                              // conditions behind, by field
+	writes := map[bmv2json.Node]map[bmv2json.Node]bool{} // the nodes behind that write registers
 	for i := len(order) - 1; i >= 0; i-- {
 		n := order[i]
 		set := map[int]bool{}
@@ -234,9 +246,20 @@ func (p *paths) findAsked(order []bmv2json.Node) {
 			}
 		}
 		p.asked[n] = set
+		writes[n] = map[bmv2json.Node]bool{}
+		if writesRegister(n) {
+			writes[n][n] = true
+		}
+		for _, s := range successors(n) {
+			maps.Copy(writes[n], writes[s])
+		}
 		if c, ok := n.(*bmv2json.Conditional); ok {
+			weight := 1
+			if !maps.Equal(writes[c.True], writes[c.False]) {
+				weight = oftenAsked // whether a packet only reads registers is worth knowing
+			}
 			for _, off := range slices.Compact(slices.Sorted(slices.Values(p.t.fieldsIn(c.Expr)))) {
-				asking[off]++
+				asking[off] += weight
 			}
 		}
 		p.often[n] = map[int]bool{}
@@ -755,8 +778,8 @@ func (t *translator) liveBehind(q *bmv2json.Pipeline) *fieldSet {
 }
 
 // findDead finds what is set and not read by anything that follows, and returns what is read from
-// the first step on before it is set.
-func (t *translator) findDead(order []*step, behind *fieldSet) *fieldSet {
+// each step on before it is set.
+func (t *translator) findDead(order []*step, behind *fieldSet) []*fieldSet {
 	live := make([]*fieldSet, len(order))
 	for i, s := range slices.Backward(order) {
 		if live[i] = newFieldSet(t.Layout.End, false); s.kind == stepEnd {
@@ -775,5 +798,5 @@ func (t *translator) findDead(order []*step, behind *fieldSet) *fieldSet {
 			live[i].add(off)
 		}
 	}
-	return live[0]
+	return live
 }

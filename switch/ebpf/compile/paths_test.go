@@ -23,7 +23,7 @@ func TestPaths(t *testing.T) {
 	if len(order) == 0 {
 		t.Fatal("none were found")
 	}
-	dead, known := 0, 0
+	dead, known, reading := 0, 0, 0
 	taken := make([]bool, len(order)) // the registers have been taken and given back
 	for i, s := range order {
 		if s.dead {
@@ -33,6 +33,9 @@ func TestPaths(t *testing.T) {
 			}
 		}
 		known += len(s.facts)
+		if s.kind == stepUnlocked {
+			reading++
+		}
 		if (s.kind == stepEnd) != (len(s.next) == 0) {
 			t.Fatalf("step %d, of kind %d, has %d ways on", i, s.kind, len(s.next))
 		}
@@ -50,6 +53,9 @@ func TestPaths(t *testing.T) {
 	}
 	if dead == 0 || known == 0 {
 		t.Errorf("%d steps are left out, %d fields are known", dead, known)
+	}
+	if reading == 0 && tr.versioned() {
+		t.Error("no packet reads registers without the lock")
 	}
 	t.Logf("%d steps, %d of them left out", len(order), dead)
 }

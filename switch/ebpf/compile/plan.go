@@ -20,8 +20,10 @@ type Plan struct {
 	std    standardFields
 
 	StateBytes int
-	Lock       int // in the state: 0, or 1 while a packet has registers to itself
-	meterLock  int // the same of meters
+	// in the state: 0, or 1 while a packet has registers to itself; behind it the version
+	// (unlocked.go)
+	Lock      int
+	meterLock int // the same of meters
 	// in the state: how often the control plane has called Barrier; behind it EpochDropped and
 	// OldestEpoch
 	Epoch     int
@@ -41,6 +43,8 @@ type Plan struct {
 	frameMax int
 	out      int // the headers, as they leave
 	blocks   map[*bmv2json.Header]bool
+	blockAt  map[*bmv2json.Header]int // where in the frame a block was, 4 bytes of the PHV
+	undo     int                      // what is put back: see unlocked.go
 
 	scratch, scratchEnd int // words for arithmetic on wide values (wide.go)
 	operations          map[*bmv2json.Primitive]*bmv2json.Expr
@@ -81,9 +85,10 @@ const (
 	phvLength = 36
 	phvSpill  = 40 // 8 bytes: see widenBounds
 	// 8 bytes: what the control plane's epoch was before the packet looked anything up
-	phvEpoch  = 48
-	phvCPU    = 56 // 8 bytes: the CPU that a counter is counted on
-	phvFields = 64
+	phvEpoch   = 48
+	phvCPU     = 56 // 8 bytes: the CPU that a counter is counted on
+	phvVersion = 64 // 8 bytes: the registers' version when the packet began to read them
+	phvFields  = 72
 )
 
 const (
@@ -152,7 +157,7 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 			"a program without standard_metadata.egress_spec (an architecture other than v1model)")
 	}
 	p.read = p.fieldsRead(nil)
-	p.Lock, p.meterLock, p.Epoch = p.allocate(8), p.allocate(8), p.allocate(24)
+	p.Lock, p.meterLock, p.Epoch = p.allocate(16), p.allocate(8), p.allocate(24)
 	for _, r := range prog.Registers {
 		cell := ir.SlotSize(r.Width)
 		p.Registers = append(p.Registers, ArrayPlan{p.allocate(cell * r.Size), cell, r.Size})
@@ -176,7 +181,13 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 		return from
 	}
 	p.keys = take(keys)
-	p.blocks = p.findBlocks()
+	p.blocks, p.blockAt = p.findBlocks(), map[*bmv2json.Header]int{}
+	for _, h := range prog.Headers {
+		if p.blocks[h] {
+			p.blockAt[h] = take(4)
+		}
+	}
+	p.undo = take(mostUndone)
 	head, out := 0, 0
 	for _, h := range prog.Headers {
 		if !h.Metadata && !p.blocks[h] {

@@ -50,6 +50,12 @@ func (t *translator) emitSteps(name string, order []*step) {
 		case stepEnd:
 			t.Jump(name + ".end")
 			continue
+		case stepUnlocked:
+			t.emitUnlocked(s.undo, toward(false, s.next[1]))
+		case stepUndo:
+			t.emitUndo(s.undo)
+		case stepValidate:
+			t.emitValidate(toward(false, s.next[1]))
 		case stepTest:
 			fall := ""
 			if i+1 < len(order) {
@@ -73,6 +79,9 @@ func (t *translator) emitSteps(name string, order []*step) {
 		case stepPrimitive:
 			if !s.dead {
 				t.primitive(s.primitive, name)
+			}
+			if s.spoilt {
+				t.spoil(s.primitive)
 			}
 		}
 		to := s.next[0]

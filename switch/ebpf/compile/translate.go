@@ -53,6 +53,11 @@ type Settings struct {
 	Started  boottime.Time // when the switch's clock was 0
 	Captured bool          // frames go into the ring behind their port's number (4 bytes), not out
 	Unlocked bool          // packets take no lock
+	// For tests: who reads registers without the lock is told that they have been written, always,
+	// and has read something else than what there is.
+	Overtaken bool
+	// For tests: programs made by their paths are such as the kernel's verifier refuses.
+	Refused bool
 }
 
 // translator turns a planned program into instructions for one hook.

@@ -193,6 +193,19 @@ func (p *Pipeline) loadKnown(known map[int]compile.Known, paths bool) (s *Specia
 	return s, nil
 }
 
+// Forget has [Pipeline.Specialise] make the programs anew though no table has changed: for tests.
+func (p *Pipeline) Forget() {
+	leave, err := p.enter()
+	if err != nil {
+		return
+	}
+	defer leave()
+	for _, t := range p.control {
+		t.know.used = false
+	}
+	p.Maps.Paths = false
+}
+
 // Replace makes new programs the pipeline's own and returns the old ones.
 func (p *Pipeline) Replace(s *Specialised) *Specialised {
 	p.mu.Lock()
