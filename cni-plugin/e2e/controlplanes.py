@@ -82,9 +82,8 @@ def answers(cluster: Cluster, node: Node) -> bool:
     since the server asks for these once in a second, and says what it has heard before meanwhile.
     """
     pki = cluster.first.folder / "etc-kubernetes" / "pki"
-    administrator = [
-        f"--{name}={pki}/apiserver-kubelet-client.{end}" for name, end in (("cert", "crt"), ("key", "key"))
-    ]
+    client = f"{pki}/apiserver-kubelet-client"  # an administrator's, who needs no role
+    administrator = ("--cert", f"{client}.crt", "--key", f"{client}.key")
     server = f"https://{host(node.address)}:6443"
     urls = (f"{server}/readyz", f"{server}/api/v1/namespaces?limit=1")
     said = cluster.lan.run("curl", "-skf", "--fail-early", "--max-time", "3", *administrator, *urls, check=False)

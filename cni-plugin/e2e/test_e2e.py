@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can be tested of the cluster's tools without a cluster."""
 
+import itertools
 import json
 import re
 import signal
@@ -177,6 +178,8 @@ def test_a_server_answers_when_it_lists(said, yes):
     cluster = SimpleNamespace(lan=Network(), first=SimpleNamespace(folder=Path("/nodes/n1")))
     assert controlplanes.answers(cluster, node) is yes
     assert asked[-2:] == ["https://172.30.0.12:6443/readyz", "https://172.30.0.12:6443/api/v1/namespaces?limit=1"]
+    options = dict(itertools.pairwise(asked))  # curl takes no --option=value
+    assert options["--cert"] == "/nodes/n1/etc-kubernetes/pki/apiserver-kubelet-client.crt"
     assert "--fail-early" in asked
 
 
