@@ -121,7 +121,7 @@ func newDevice(opts Options) (d *device, err error) {
 	s := compile.Settings{CPUPort: opts.CPUPort, DropPort: opts.DropPort, OnlyUDP: opts.OnlyUDP,
 		Captured: opts.captured, Unlocked: opts.unlocked, Started: boottime.Now()}
 	if d.Switch, err = runtime.NewSwitch(s, opts.Hook != HookTC, d.log, d.deliverPacketIn,
-		d.deliverDigest,
+		d.deliverDigest, d.deliverMessage,
 		d.tapDelivery()); err != nil {
 		return nil, err
 	}
@@ -321,6 +321,17 @@ func (d *device) deliverDigest(record []byte) {
 	handle := d.onDigest
 	d.handlers.Unlock()
 	handle(m)
+}
+
+// deliverMessage logs what the program has said.
+func (d *device) deliverMessage(record []byte) {
+	p := d.committed.Load()
+	if p == nil {
+		return
+	}
+	if text, ok := p.DecodeMessage(record); ok {
+		d.log.Info("program", "says", text)
+	}
 }
 
 // Now implements [target.Device].

@@ -36,7 +36,7 @@ func (d *device) watch() (*watcher, error) {
 		tick := time.NewTicker(reconcileInterval)
 		defer tick.Stop()
 		changes := w.changes
-		var lost uint64
+		var lost, unsaid uint64
 		for {
 			select {
 			case <-w.end:
@@ -51,6 +51,14 @@ func (d *device) watch() (*watcher, error) {
 			if n := d.PortMap.Lost(); n > lost {
 				d.log.Warn("frames were lost between XDP and tc", "frames", n-lost)
 				lost = n
+			}
+			if p := d.committed.Load(); p != nil {
+				n := p.LostMessages()
+				if n > unsaid {
+					d.log.Warn("what the program said with log_msg was lost: it says more than can be logged",
+						"messages", n-unsaid)
+				}
+				unsaid = n
 			}
 			if d.opts.general {
 				continue

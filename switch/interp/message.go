@@ -11,7 +11,7 @@ import (
 // logMessage compiles log_msg(format, values): each {} in the format is replaced by the next value,
 // in decimal; \{ and \} stand for themselves.
 func (c *compiler) logMessage(p *bmv2json.Primitive) doFn {
-	parts := splitFormat(p.Args[0].Str)
+	parts := bmv2json.SplitFormat(p.Args[0].Str)
 	args := p.Args[1].Args
 	if len(parts)-1 != len(args) {
 		refuse(p.Path, "log_msg with %d places for %d values", len(parts)-1, len(args))
@@ -43,23 +43,4 @@ func (c *compiler) logMessage(p *bmv2json.Primitive) doFn {
 		}
 		st.p.log(s.String())
 	}
-}
-
-// splitFormat cuts a format at its places.
-func splitFormat(f string) []string {
-	parts := []string{""}
-	for i := 0; i < len(f); i++ {
-		last := &parts[len(parts)-1]
-		switch {
-		case f[i] == '\\' && i+1 < len(f) && (f[i+1] == '{' || f[i+1] == '}'):
-			i++
-			*last += string(f[i])
-		case f[i] == '{' && strings.IndexByte(f[i:], '}') > 0:
-			i += strings.IndexByte(f[i:], '}')
-			parts = append(parts, "")
-		default:
-			*last += string(f[i])
-		}
-	}
-	return parts
 }

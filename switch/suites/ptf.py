@@ -35,9 +35,12 @@ def tests(output: str) -> dict[str, Outcome]:
 
 
 def _why(output: str, name: str) -> str:
-    """The last line of a failed test's traceback."""
+    """What a failed test's traceback ends with: packets may stand behind it."""
     said = re.search(rf"^(?:FAIL|ERROR): {re.escape(name)}\n-+\n(.*?)\n\n", output, re.MULTILINE | re.DOTALL)
-    return said[1].strip().splitlines()[-1][:160] if said else ""
+    if not said:
+        return ""
+    raised = re.findall(r"^[\w.]*(?:Error|Exception)\b.*$", said[1], re.MULTILINE)
+    return (raised or said[1].strip().splitlines())[-1][:160]
 
 
 GUIDE = (

@@ -118,7 +118,22 @@ def run(
     prints is in ``log`` too. ``timeout`` is in seconds; when it is up, or the command has ended,
     every process that it started is killed.
     """
-    wrapped = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--", "/bin/sh", "-c"]
+    # With this process ends unshare, and with that all that is in the namespaces.
+    wrapped = [
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        "--",
+        "unshare",
+        "--net",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child=KILL",
+        "--",
+        "/bin/sh",
+        "-c",
+    ]
     wrapped += [_INSIDE, "sandbox", *command]
     log.parent.mkdir(parents=True, exist_ok=True)
     code: int | None = None

@@ -168,6 +168,29 @@ def test_nothing_is_left_of_a_script(tools, tmp_path):
 
 
 @needs_namespaces
+def test_nothing_is_left_of_a_run_that_is_killed(tools, tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from switch.suites.sandbox import Tools, run\n"
+        f"tools = Tools(Path({str(tmp_path / 'again')!r}), 'interp', Path({str(tmp_path / 'netcraq-switch')!r}), "
+        "Path(sys.executable))\n"
+        f"run(['sh', '-c', 'echo begun; sleep 300'], tools, Path('/'), Path({str(tmp_path / 'log')!r}), 300)"
+    )
+    runner = subprocess.Popen([sys.executable, "-c", code], cwd=HERE.parents[1])
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "log").exists() or "begun" not in (tmp_path / "log").read_text():
+        assert runner.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    children = Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text().split()
+    assert children
+    runner.kill()
+    runner.wait()
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@needs_namespaces
 def test_a_script_that_does_not_end_is_ended(tools, tmp_path):
     begun = time.monotonic()
     result = sandbox.run(["sh", "-c", "echo begun; sleep 300 & wait"], tools, tmp_path, tmp_path / "log", 1)

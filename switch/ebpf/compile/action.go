@@ -136,7 +136,9 @@ func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
 			ir.Refuse(p.Path, "exit in a parser")
 		}
 		t.Jump(exit)
-	case "no_op", "log_msg":
+	case "no_op":
+	case "log_msg":
+		t.say(p)
 	case "assume", "assert":
 		ok, bad := t.NewLabel("ok"), t.NewLabel("bad")
 		t.Branch(t.Truth(arg[0]), ok, bad, bad, 0)

@@ -296,6 +296,7 @@ func (t *translator) fieldsIn(list ...*bmv2json.Expr) (offs []int) {
 			case bmv2json.OpHeader:
 				offs = append(offs, t.fieldsOf(x.Header)...)
 			case bmv2json.OpConst, bmv2json.OpBool, bmv2json.OpLocal, bmv2json.OpString,
+				bmv2json.OpVector,
 				bmv2json.OpCounterArray, bmv2json.OpMeterArray, bmv2json.OpRegisterArray,
 				bmv2json.OpAdd, bmv2json.OpSub, bmv2json.OpMul, bmv2json.OpDiv, bmv2json.OpMod,
 				bmv2json.OpShl, bmv2json.OpShr, bmv2json.OpBitAnd, bmv2json.OpBitOr,
@@ -321,9 +322,9 @@ func (t *translator) readBy(q *bmv2json.Primitive) []int {
 		}
 	case "register_read", "register_write", "count", "execute_meter", "_jump_if_zero", "_jump",
 		"truncate", "add_header", "add_header_fast", "remove_header", "assign_header",
-		"copy_header":
+		"copy_header", "log_msg":
 		return t.fieldsIn(q.Args...)
-	case "mark_to_drop", "drop", "no_op", "log_msg", "exit":
+	case "mark_to_drop", "drop", "no_op", "exit":
 		return nil
 	}
 	return []int{ir.EveryField}
@@ -550,7 +551,7 @@ func (p *paths) primitive(a action, i int, f ir.Facts) *step {
 			return there(f)
 		}
 		return p.branch(where{q.Path, a.params, a.constants}, q.Args[0], f, on, there)
-	case "no_op", "log_msg":
+	case "no_op":
 		return on(f)
 	case "assign", "modify_field":
 		dst := q.Args[0]

@@ -54,11 +54,14 @@ type Plan struct {
 
 	Requests requests
 	// 2 bytes in the PHV: the learn list to send; 0 where the program sends none
-	Digest    int
-	ValueSets []SetPlan      // by ValueSet.Index
-	hashIn    int            // the bytes that are hashed
-	hashMax   int            // how many there are at most
-	crcTables map[string]int // in the state
+	Messages []*bmv2json.Primitive // what the program says, by number
+	// in the state: how many messages found the ring full
+	MessagesLost int
+	Digest       int
+	ValueSets    []SetPlan      // by ValueSet.Index
+	hashIn       int            // the bytes that are hashed
+	hashMax      int            // how many there are at most
+	crcTables    map[string]int // in the state
 }
 
 // span is [off, off+size) of the PHV.
@@ -216,6 +219,7 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	p.snapshot = take(size)
 	p.planRequests(take)
 	p.planDigests(take)
+	p.planMessages()
 	p.planHashes(take)
 	p.planValueSets()
 	p.planWide(take)

@@ -38,7 +38,7 @@ func Supported() []Support {
 			run = append(run, p)
 		}
 	}
-	rows := []Support{{"Primitives: " + list(run), "instructions; `log_msg` says nothing"}}
+	rows := []Support{{"Primitives: " + list(run), "instructions; what `log_msg` says goes through a ring, and is lost where that is full"}}
 	if len(refused) > 0 {
 		rows = append(rows, Support{"Primitives: " + list(refused), ""})
 	}

@@ -29,6 +29,8 @@ type Maps struct {
 	// Paths has ingress written by what is known where packets come along (paths.go).
 	Paths   bool
 	Digests int // the ring for digests, where the program sends any
+	// Messages is the ring for what the program says, where it says anything.
+	Messages int
 	// Tap, where it is not 0, is the ring to which each frame is copied as it comes and as it goes.
 	Tap int
 

@@ -92,6 +92,9 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	if pl.Digest != 0 {
 		f.Digests = s.digests.m.FD()
 	}
+	if len(pl.Messages) > 0 {
+		f.Messages = s.messages.m.FD()
+	}
 	if s.tap != nil {
 		f.Tap = s.tap.m.FD()
 	}

@@ -14,6 +14,7 @@ import (
 const (
 	packetInRing = 1 << 20
 	digestRing   = 1 << 20
+	messageRing  = 1 << 18
 	tapRing      = 16 << 20
 )
 
@@ -29,13 +30,14 @@ type Switch struct {
 	buffer     *ebpf.Map // a frame for each CPU
 	PacketIn   *Ring
 	digests    *Ring
+	messages   *Ring
 	tap        *Ring // nil if nobody asked for it
 }
 
 // NewSwitch makes the maps. The functions are called with each record of their ring, which they
 // must not keep; onTap may be nil.
 func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest,
-	onTap func(record []byte)) (sh *Switch, err error) {
+	onMessage, onTap func(record []byte)) (sh *Switch, err error) {
 	sh = &Switch{Settings: s, atXDP: atXDP, magic: rand.Uint64()}
 	defer func() {
 		if err != nil {
@@ -59,6 +61,9 @@ func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onD
 	if sh.digests, err = newRing("digests", digestRing, log, onDigest); err != nil {
 		return nil, err
 	}
+	if sh.messages, err = newRing("messages", messageRing, log, onMessage); err != nil {
+		return nil, err
+	}
 	if onTap != nil {
 		if sh.tap, err = newRing("tap", tapRing, log, onTap); err != nil {
 			return nil, err
@@ -69,7 +74,7 @@ func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onD
 
 // CloseRings ends the reading of the rings, and returns when no record is being handled any more.
 func (s *Switch) CloseRings() {
-	for _, r := range []*Ring{s.PacketIn, s.digests, s.tap} {
+	for _, r := range []*Ring{s.PacketIn, s.digests, s.messages, s.tap} {
 		if r != nil {
 			r.close()
 		}
