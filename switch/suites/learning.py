@@ -28,8 +28,8 @@ def networks(source: Path) -> list[str]:
 
 def pings(output: str) -> str:
     """Who reached whom, as ``pingall`` prints it: ``h1 -> h2 X``, a line for each host."""
-    lines = re.findall(r"^(?:mininet> )?(\w+ -> .*?) *$", output, re.MULTILINE)
-    return "; ".join(lines)
+    lines = re.findall(r"^(?:mininet> )?(\w+ -> (?:\w+ ?)+?) *$", output, re.MULTILINE)
+    return "; ".join(x.strip() for x in lines)
 
 
 def attempt(script: str, source: Path, utils: Path, work: Path, tools: Tools) -> Outcome:
@@ -38,7 +38,9 @@ def attempt(script: str, source: Path, utils: Path, work: Path, tools: Tools) ->
     """
     there = (copy(source, work) / script).parent
     python = {"PYTHONPATH": str(utils)}
-    typed = "pingall\nexit\n"
+    # Controllers are begun, and not waited for; those that go on for good get 20 s.
+    ended = "for i in $(seq 100); do pgrep -f 'python.*controller' >/dev/null || break; sleep 0.2; done"
+    typed = f"sh {ended}\npingall\nexit\n"
     result = run(["python3", Path(script).name], tools, there, work / "prompt.log", 240, typed, python)
     said = _COLOUR.sub("", result.output)
     if result.code is None:

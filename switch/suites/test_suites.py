@@ -115,7 +115,7 @@ def test_every_exercise_reads_what_it_judges():
 
 
 def test_who_reached_whom():
-    said = "mininet> *** Ping: testing\nh1 -> h2 X \nh2 -> h1 h3 \n*** Results: 33% dropped"
+    said = "s1 -> Thrift port: 9090\nmininet> *** Ping: testing\nh1 -> h2 X \nh2 -> h1 h3 \n*** Results: 33% dropped"
     assert learning.pings(said) == "h1 -> h2 X; h2 -> h1 h3"
 
 
