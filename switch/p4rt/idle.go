@@ -42,6 +42,9 @@ func (c *config) checkIdle(t *table, te *p4v1.TableEntry) error {
 		return nil
 	case te.IsDefaultAction:
 		return invalid("the default entry has no idle timeout")
+	case !t.times() && te.IdleTimeoutNs != 0: // in BMv2's words, which tests compare
+		return invalid(
+			"idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
 	case !t.times():
 		return invalid("table %s does not support idle timeouts", t.name)
 	case te.IdleTimeoutNs < 0:

@@ -104,7 +104,7 @@ func TestIdleTimeouts(t *testing.T) {
 	negative, kept := entry("learned", "NoAction", 4), entry("kept", "NoAction", 4)
 	negative.IdleTimeoutNs, kept.IdleTimeoutNs = -1, 1
 	for te, want := range map[*p4v1.TableEntry]string{negative: "not negative",
-		kept: "does not support idle timeouts"} {
+		kept: "idle_timeout_ns must be set to 0 for tables which do not support idle timeout"} {
 		err := write(p4v1.Update_INSERT, te)
 		text := ""
 		for _, d := range status.Convert(err).Details() {
