@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"google.golang.org/grpc"
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
@@ -20,7 +21,7 @@ import (
 // and every error is the same, revisions included, and so is what watches saw.
 func TestDifferential(t *testing.T) {
 	const steps = 600
-	for _, name := range []string{"passed", "served", "namespace", "relayed"} {
+	for _, name := range []string{"passed", "served", "namespace", "grpc"} {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
 				t.Parallel()
@@ -31,8 +32,8 @@ func TestDifferential(t *testing.T) {
 				if name == "namespace" {
 					g = begin(t, Config{Namespace: "n/"}, behind.Endpoints()...)
 					first = neighbours(t, direct.Endpoints()[0], behind.Endpoints()[0])
-				} else if name == "relayed" {
-					g = begin(t, Config{Relay: true}, behind.Endpoints()...)
+				} else if name == "grpc" { // --relay=false
+					g = beginAs(t, Config{}, UpstreamConfig{Endpoints: behind.Endpoints()}, "http", transport.TLSInfo{})
 				} else {
 					g = beginWay(t, ways[name], behind.Endpoints()...)
 				}

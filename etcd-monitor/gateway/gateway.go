@@ -112,6 +112,7 @@ type Gateway struct {
 	names    namespace
 	changed  map[string]func(context.Context, []byte) ([]byte, error) // what is done to the answers of a method
 
+	keys  pb.KVServer // as grpc serves it; nil: etcd does
 	grpc  *grpc.Server
 	relay *relay.Relay // before grpc, if there is one
 	http  *http.Server
@@ -260,6 +261,7 @@ func (g *Gateway) serveKeys(server pb.KVServer) error {
 	if len(g.names) > 0 {
 		keys = namespaced{g.names, keys}
 	}
+	g.keys = keys
 	pb.RegisterKVServer(g.grpc, keys)
 	v3lockpb.RegisterLockServer(g.grpc, v3lock.NewLockServer(c))
 	v3electionpb.RegisterElectionServer(g.grpc, v3election.NewElectionServer(c))

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -9,6 +10,14 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/guarded"
 	"github.com/netcraq/netcraq/client/etcd/readsource"
 	"github.com/netcraq/netcraq/etcd-monitor/relay"
+)
+
+// The methods of the key-value service that are passed on, or served without a server of gRPC's.
+const (
+	rangeMethod  = "/etcdserverpb.KV/Range"
+	putMethod    = "/etcdserverpb.KV/Put"
+	deleteMethod = "/etcdserverpb.KV/DeleteRange"
+	txnMethod    = "/etcdserverpb.KV/Txn"
 )
 
 // passer is a key-value service that says which requests need not be understood, and what etcd is
@@ -20,7 +29,8 @@ type passer interface {
 // passing is what the relay is told: which requests go to etcd past this process's own server.
 type passing struct {
 	g       *Gateway
-	passer  passer // nil: etcd serves keys
+	passer  passer      // nil: none is passed on
+	keys    pb.KVServer // serves what is not passed on; nil: etcd serves keys, and all is
 	methods map[string]bool
 	ends    map[string]func(codes.Code, time.Duration) // what counts the end of a request, by its kind
 }
@@ -34,17 +44,12 @@ func newPassing(g *Gateway, server pb.KVServer) (*passing, error) {
 			g.metrics.Etcd(kind, took)
 		}
 	}
-	if len(g.names) > 0 { // every name is changed
-		return p, nil
+	p.keys = g.keys
+	if len(g.names) == 0 { // else every name is changed
+		p.passer, _ = server.(passer)
 	}
-	if server != nil {
-		var ok bool
-		if p.passer, ok = server.(passer); !ok {
-			return p, nil
-		}
-	}
-	for _, m := range []string{"Range", "Put", "DeleteRange", "Txn"} {
-		p.methods["/etcdserverpb.KV/"+m] = true
+	for _, m := range []string{rangeMethod, putMethod, deleteMethod, txnMethod} {
+		p.methods[m] = true
 	}
 	return p, nil
 }
@@ -57,18 +62,53 @@ func (p *passing) Plan(method string, metadata func(string) string, message []by
 	if p.g.stopping.Err() != nil || metadata(readsource.Header) != "" { // it is told who has answered
 		return nil
 	}
-	if p.passer == nil {
+	if p.keys == nil {
 		kind := p.g.look(method, message)
 		return &relay.Plan{Message: [][]byte{message}, See: p.see, Done: p.ends[kind]}
 	}
-	at := p.passer.Pass(method, message)
+	var at *guarded.Passage
+	if p.passer != nil {
+		at = p.passer.Pass(method, message)
+	}
 	if at == nil {
-		return nil
+		return p.serve(method, message)
 	}
 	plan := &relay.Plan{Message: at.Request, Method: at.Method, See: at.See, Answer: at.Answer, Refused: at.Refused}
 	kind := p.count(at)
 	plan.Done = p.ends[kind]
 	return plan
+}
+
+// serve has the key-value service answer a request, past this process's gRPC server; nil: it cannot
+// be read, and that server says so.
+func (p *passing) serve(method string, message []byte) *relay.Plan {
+	switch method {
+	case rangeMethod:
+		return serves(p.g, message, new(pb.RangeRequest), p.keys.Range)
+	case putMethod:
+		return serves(p.g, message, new(pb.PutRequest), p.keys.Put)
+	case deleteMethod:
+		return serves(p.g, message, new(pb.DeleteRangeRequest), p.keys.DeleteRange)
+	case txnMethod:
+		return serves(p.g, message, new(pb.TxnRequest), p.keys.Txn)
+	}
+	return nil
+}
+
+func serves[Q interface{ Unmarshal(b []byte) error }, A relay.Message](g *Gateway, message []byte, q Q,
+	serve func(context.Context, Q) (A, error)) *relay.Plan {
+	if q.Unmarshal(message) != nil {
+		return nil
+	}
+	return &relay.Plan{Serve: func(ctx context.Context) (relay.Message, error) {
+		ctx, end := g.whileServing(ctx)
+		defer end()
+		answer, err := serve(ctx, q)
+		if err != nil {
+			return nil, g.unlessStopped(err)
+		}
+		return answer, nil
+	}}
 }
 
 // see takes note of the revision of an answer.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/api/placement"
@@ -24,7 +25,9 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/etcd-monitor/histories"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
+	"github.com/netcraq/netcraq/internal/etcderrors"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -302,4 +305,62 @@ func TestMetrics(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHistories: clients of two gateways, by TCP, as the command serves them, while keys are placed
+// and removed: what they see is linearizable in keys, values, versions and revisions.
+func TestHistories(t *testing.T) {
+	w := newWorld(t)
+	etcd := etcdtest.Client(t, w.cluster.Endpoints()...)
+	since, err := etcd.Get(t.Context(), "since")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := histories.New(func(err error) bool {
+		return etcderrors.Definite(err) || strings.Contains(err.Error(), "nothing was written")
+	})
+	var gateways [2]pb.KVServer
+	for i := range gateways {
+		gateways[i] = histories.Through(etcdtest.Client(t, w.gateway()).KV)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
+	defer stop()
+	var clients sync.WaitGroup
+	for c := range 6 {
+		clients.Go(func() { h.Client(ctx, c, func() pb.KVServer { return gateways[c%2] }, []string{"a", "b", "w1", "k"}) })
+	}
+	clients.Wait()
+	if err := h.Check(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	headers, err := h.CheckHeaders(t.Context(), etcd, since.Header.Revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operations, unanswered := h.Count()
+	t.Logf("%d operations, %d of them without an answer; what %d say of a revision is so; %d hits", operations, unanswered,
+		headers, w.hits())
+	if operations < 20 {
+		t.Error("too little happened")
+	}
+}
+
+// hits is how many reads the network has answered.
+func (w *world) hits() (n int) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(w.metrics)
+	families, err := registry.Gather()
+	if err != nil {
+		w.t.Error(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == "etcd_monitor_reads_total" && l.GetValue() == "network" {
+					n += int(m.GetCounter().GetValue())
+				}
+			}
+		}
+	}
+	return n
 }

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// envRelay has all gateways of these tests relay.
+// envRelay=no has the gateways of these tests not relay, as --relay=false.
 const envRelay = "NETCRAQ_RELAY"
 
 // started is a gateway that serves, and where.
@@ -33,8 +33,16 @@ func begin(t testing.TB, cfg Config, endpoints ...string) started {
 	return beginAt(t, cfg, UpstreamConfig{Endpoints: endpoints}, "http", transport.TLSInfo{})
 }
 
-// beginAt starts a gateway with a scheme and certificates towards its clients.
+// beginAt starts a gateway with a scheme and certificates towards its clients. It relays, as the
+// command does.
 func beginAt(t testing.TB, cfg Config, up UpstreamConfig, scheme string, certs transport.TLSInfo) started {
+	t.Helper()
+	cfg.Relay = os.Getenv(envRelay) != "no"
+	return beginAs(t, cfg, up, scheme, certs)
+}
+
+// beginAs starts a gateway that relays if its configuration says so.
+func beginAs(t testing.TB, cfg Config, up UpstreamConfig, scheme string, certs transport.TLSInfo) started {
 	t.Helper()
 	if cfg.Upstream == nil {
 		u, err := Dial(up)
@@ -44,7 +52,6 @@ func beginAt(t testing.TB, cfg Config, up UpstreamConfig, scheme string, certs t
 		t.Cleanup(func() { u.Close() })
 		cfg.Upstream = u
 	}
-	cfg.Relay = cfg.Relay || os.Getenv(envRelay) != ""
 	g, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
@@ -22,7 +23,7 @@ func unplacedWays(b testing.TB) (*etcdtest.Cluster, []struct{ name, endpoint str
 	return c, []struct{ name, endpoint string }{
 		{"etcd", c.Endpoints()[0]}, {"grpc-proxy", beginGRPCProxy(b, c.Endpoints()...)},
 		{"passed", beginWay(b, false, c.Endpoints()...).Endpoint}, {"placement", w.gateway()},
-		{"relay", begin(b, Config{Relay: true}, c.Endpoints()...).Endpoint},
+		{"grpc", beginAs(b, Config{}, UpstreamConfig{Endpoints: c.Endpoints()}, "http", transport.TLSInfo{}).Endpoint},
 	}
 }
 

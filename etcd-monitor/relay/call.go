@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"encoding/binary"
 	"net/url"
 	"strconv"
@@ -25,8 +26,9 @@ type call struct {
 	collecting bool
 	message    []byte // as it came, with its prefix
 	up         *half
-	over       bool // the client has its answer, or does not want it any more
-	started    bool // and has headers of it
+	over       bool               // the client has its answer, or does not want it any more
+	started    bool               // and has headers of it
+	cancel     context.CancelFunc // of what this process answers itself
 
 	// of what is passed on to etcd
 	plan  *Plan
@@ -148,9 +150,12 @@ func (x *call) route() {
 		int(binary.BigEndian.Uint32(m[1:])) == len(m)-prefixLen {
 		x.plan = r.Router.Plan(x.method, x.metadata, m[prefixLen:])
 	}
-	if x.plan == nil {
+	if x.plan == nil || x.plan.Serve != nil && !x.serve() {
 		x.toLocalLocked(true)
 		return
+	}
+	if x.plan == nil {
+		return // this process is about to answer
 	}
 	x.collecting = false
 	x.began = time.Now()
@@ -269,8 +274,13 @@ func (x *call) reset(h *half, code http2.ErrCode, refused bool) {
 		was := x.over
 		x.over = true
 		switch {
+		case x.cancel != nil:
+			x.cancel()
 		case x.up != nil:
 			x.up.cut(http2.ErrCodeCancel)
+			if p := &x.client.r.pool; p.waits.Load() > 0 {
+				go p.retry() // in its place; it locks other calls
+			}
 		case x.plan != nil:
 			x.client.r.pool.forget(x)
 		}
@@ -281,8 +291,8 @@ func (x *call) reset(h *half, code http2.ErrCode, refused bool) {
 	}
 	switch {
 	case h != x.up:
-	case x.over: // after the end of the answer
-		x.down.cut(code)
+	case x.over: // after the end of the answer, which may wait for the client
+		x.down.cutAtEnd(code)
 	case refused && x.plan != nil && !x.started:
 		x.up, x.head, x.kept = nil, nil, nil
 		x.client.r.pool.send(x)
@@ -329,13 +339,10 @@ func (x *call) drained(h *half, n int) {
 // finish ends the client's stream with a status of ours. The caller has locked mu.
 func (x *call) finish(code codes.Code, text string) {
 	x.over = true
-	var fields []hpack.HeaderField
-	if !x.started {
-		fields = append(fields, hpack.HeaderField{Name: ":status", Value: "200"},
-			hpack.HeaderField{Name: "content-type", Value: "application/grpc"})
+	fields := trailersOnly(code, text)
+	if x.started {
+		fields = fields[len(answerHead):]
 	}
-	fields = append(fields, hpack.HeaderField{Name: "grpc-status", Value: strconv.Itoa(int(code))},
-		hpack.HeaderField{Name: "grpc-message", Value: encodeMessage(text)})
 	x.down.headers(fields, true)
 }
 

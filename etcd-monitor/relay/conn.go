@@ -51,7 +51,9 @@ type half struct {
 	queued  bool                // it is in c.queue
 	sentEnd bool
 	gotEnd  bool
-	unsaid  int // bytes that the peer may send again, and has not been told so
+	unsaid  int  // bytes that the peer may send again, and has not been told so
+	cutting bool // the stream is reset with code when its end has been sent
+	code    http2.ErrCode
 }
 
 // conn is one HTTP/2 connection.
@@ -92,6 +94,7 @@ type conn struct {
 	pingAt  time.Time
 	forgive bool   // something was sent since, so that the peer may ping
 	onDead  func() // the connection has ended, or takes no more streams
+	onFrame func() // a frame was handled; nil: nobody is told
 }
 
 // limits are what a connection is held to.
@@ -256,6 +259,9 @@ func (c *conn) reader() error {
 		}
 		if err != nil {
 			return err
+		}
+		if c.onFrame != nil {
+			c.onFrame()
 		}
 	}
 }

@@ -2,15 +2,16 @@
 // cost more than etcd itself: several goroutines, some twenty allocations and four copies for each
 // request. Of a request that is passed on nothing is needed but its method and its message.
 //
-//	client ══ conn ══╗                       ╔══ conn ══ etcd's members, by turns
-//	                 ╟─ call ─ Plan? ─ yes ──╢
-//	client ══ conn ══╝            └─── no ───╨── conn ── the gRPC server of this process
+//	client ══ conn ══╗                    ╔══ conn ══ etcd's members, by turns
+//	                 ╟─ call ─ Plan ─ yes ╢
+//	client ══ conn ══╝          ├─ Serve ─╢── a goroutine of this process
+//	                            └─ no ────╨── conn ── the gRPC server of this process
 //
 // A request (HEADERS, DATA with the end of the stream) is collected if its method may be passed on.
-// Router.Plan then says whether it is, and what etcd is sent for it; else it goes, as it came, to
-// the gRPC server of this process, by a connection in memory: streams, everything that has to be
-// understood, and everything that is wrong. What etcd answers goes to the client as it comes. So
-// errors, metadata and details are etcd's.
+// Router.Plan then says whether it is, and what etcd is sent for it, or that this process answers
+// it (Plan.Serve): then its answer is written here, too. Else it goes, as it came, to the gRPC
+// server of this process, by a connection in memory: streams, and everything that is wrong. What
+// etcd answers goes to the client as it comes. So errors, metadata and details are etcd's.
 //
 // Frames are read and written by golang.org/x/net/http2's Framer, headers by its hpack. What is
 // here is what stands on them: streams and their windows (RFC 9113, section 5), who gives way to

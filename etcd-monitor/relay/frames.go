@@ -263,10 +263,21 @@ func (c *conn) endIfIdle() {
 
 var errAway = fmt.Errorf("relay: the connection was ended in good order")
 
+// room says whether a stream of ours can be begun.
+func (c *conn) room() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.roomLocked()
+}
+
+func (c *conn) roomLocked() bool {
+	return c.err == nil && !c.away && uint32(len(c.streams)) < c.most && c.last <= mostWindow-2
+}
+
 // open begins a stream of ours. It gives nil where the connection takes no more.
 func (c *conn) open(fields []hpack.HeaderField, s sink) *half {
 	c.mu.Lock()
-	if c.err != nil || c.away || uint32(len(c.streams)) >= c.most || c.last > mostWindow-2 {
+	if !c.roomLocked() {
 		c.mu.Unlock()
 		return nil
 	}
@@ -461,6 +472,20 @@ func (h *half) cut(code http2.ErrCode) {
 	c.endIfIdle()
 }
 
+// cutAtEnd ends a stream from our side when all that was sent on it has been written, its end too:
+// the peer need not say more.
+func (h *half) cutAtEnd(code http2.ErrCode) {
+	c := h.c
+	c.mu.Lock()
+	if c.streams[h.id] == h {
+		h.cutting, h.code = true, code
+		h.settleLocked()
+	}
+	c.mu.Unlock()
+	c.kick()
+	c.endIfIdle()
+}
+
 // drop forgets a stream that the peer has ended.
 func (c *conn) drop(id uint32) *half {
 	c.mu.Lock()
@@ -471,10 +496,16 @@ func (c *conn) drop(id uint32) *half {
 	return h
 }
 
-// settleLocked forgets a stream that both sides have ended. The caller has locked mu.
+// settleLocked forgets a stream that both sides have ended, or that is cut at its end. The caller
+// has locked mu.
 func (h *half) settleLocked() {
-	if h.sentEnd && h.gotEnd {
+	switch {
+	case !h.sentEnd:
+	case h.gotEnd:
 		delete(h.c.streams, h.id)
+	case h.cutting:
+		delete(h.c.streams, h.id)
+		h.c.framer.WriteRSTStream(h.id, h.code)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -34,7 +35,8 @@ type pool struct {
 	links   map[string]*link
 	up      []*link // another slice after each change
 	next    int
-	waiting []*call
+	waiting []*call      // for a connection, or for room at one
+	waits   atomic.Int64 // how many these are
 	drained bool
 }
 
@@ -170,6 +172,7 @@ func (p *pool) connect(ctx context.Context, l *link) (*conn, error) {
 	}
 	c := newConn(nc, false, limits{idle: p.r.UpstreamPing, idleTimeout: p.r.UpstreamPingTimeout, idleStreams: true})
 	c.onDead = func() { p.gone(l) }
+	c.onFrame = p.retry // which may have ended a stream
 	c.start()
 	p.work.Go(c.serve)
 	select {
@@ -189,8 +192,19 @@ func (p *pool) ready(l *link, c *conn) {
 	p.mu.Lock()
 	l.conn = c
 	p.up = append(slices.Clone(p.up), l)
+	p.mu.Unlock()
+	p.retry()
+}
+
+// retry sends what waits, as far as there is room for it. The caller has locked nothing.
+func (p *pool) retry() {
+	if p.waits.Load() == 0 {
+		return
+	}
+	p.mu.Lock()
 	waiting := p.waiting
 	p.waiting = nil
+	p.waits.Store(0)
 	p.mu.Unlock()
 	for _, x := range waiting {
 		x.mu.Lock()
@@ -217,36 +231,44 @@ func (p *pool) any() bool {
 // send sends a request to the next member that takes it, or has it wait. The caller has locked the
 // call's mu.
 func (p *pool) send(x *call) {
-	p.mu.Lock()
-	up := p.up
-	p.next++
-	first := p.next
-	if len(up) == 0 {
+	for {
+		p.mu.Lock()
+		up := p.up
+		p.next++
+		first := p.next
+		p.mu.Unlock()
+		for i := range up {
+			if x.sendTo(up[(first+i)%len(up)]) {
+				return
+			}
+		}
+		p.mu.Lock()
 		if p.drained {
 			p.mu.Unlock()
 			x.finish(codes.Unavailable, p.r.Stopped)
 			return
 		}
-		p.waiting = append(p.waiting, x)
+		changed := !slices.Equal(up, p.up)
+		if !changed {
+			p.waiting = append(p.waiting, x)
+			p.waits.Store(int64(len(p.waiting)))
+		}
 		p.mu.Unlock()
-		return
-	}
-	p.mu.Unlock()
-	for i := range up {
-		if x.sendTo(up[(first+i)%len(up)]) {
+		// What came before it waited has nobody to look after it.
+		if !changed && (!slices.ContainsFunc(up, func(l *link) bool { return l.conn.room() }) || !p.forget(x)) {
 			return
 		}
 	}
-	p.mu.Lock()
-	p.waiting = append(p.waiting, x)
-	p.mu.Unlock()
 }
 
-// forget takes a request out of those that wait.
-func (p *pool) forget(x *call) {
+// forget takes a request out of those that wait, and says whether it was one.
+func (p *pool) forget(x *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	n := len(p.waiting)
 	p.waiting = slices.DeleteFunc(p.waiting, func(o *call) bool { return o == x })
+	p.waits.Store(int64(len(p.waiting)))
+	return len(p.waiting) < n
 }
 
 // drain ends what waits.
@@ -255,6 +277,7 @@ func (p *pool) drain() {
 	p.drained = true
 	waiting := p.waiting
 	p.waiting = nil
+	p.waits.Store(0)
 	p.mu.Unlock()
 	for _, x := range waiting {
 		x.stopped()

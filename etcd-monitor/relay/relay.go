@@ -31,6 +31,10 @@ type Plan struct {
 	// Done is told how it ended, and how long etcd took. It is not called where the request goes to
 	// this process's own server. nil: nobody is told.
 	Done func(code codes.Code, took time.Duration)
+	// Serve, where it is not nil, answers in this process: etcd is sent nothing, and nothing of the
+	// above is looked at. ctx has the client's metadata as those of a gRPC server's handlers have
+	// it, and ends with the client's stream. It is a goroutine's of its own.
+	Serve func(ctx context.Context) (Message, error)
 }
 
 // Router says what is passed on.
@@ -79,7 +83,8 @@ type Relay struct {
 	mu      sync.Mutex
 	clients map[*conn]bool
 	drained bool
-	running sync.WaitGroup
+	running sync.WaitGroup // connections
+	serving sync.WaitGroup // requests that this process answers; those of running begin them
 }
 
 // New makes a relay. It connects to etcd at once, and again when it has to, until Close.
@@ -162,6 +167,7 @@ func (r *Relay) Close() {
 	r.mu.Unlock()
 	r.pool.close()
 	r.running.Wait()
+	r.serving.Wait()
 }
 
 // Reachable says whether there is a connection to etcd.

@@ -63,6 +63,15 @@ func (s *server) handle(_ any, stream grpc.ServerStream) error {
 			return err
 		}
 		s.seen.Add(1)
+		if string(b) == "burst" { // and the end, whatever else the client has to say
+			for range 3 {
+				large := make([]byte, 1<<20)
+				if err := stream.SendMsg(&large); err != nil {
+					return err
+				}
+			}
+			return status.Error(codes.FailedPrecondition, "enough")
+		}
 		switch method {
 		case "/x/Fail":
 			return status.Error(codes.FailedPrecondition, "no: 50 % of \"µ\"")
@@ -94,11 +103,13 @@ func newServer(t testing.TB, name, address string) *server {
 	return s
 }
 
-// router passes on all that does not begin with "local", and changes what begins with "wrap".
+// router passes on all that does not begin with "local", changes what begins with "wrap", and has
+// this process answer what begins with "serve".
 type router struct {
 	mu    sync.Mutex
 	heads []string
 	done  map[codes.Code]int
+	own   answers
 }
 
 func (r *router) May(method string) bool { return method != "/x/Stream" }
@@ -107,6 +118,9 @@ func (r *router) Plan(method string, _ func(string) string, m []byte) *Plan {
 	switch {
 	case bytes.HasPrefix(m, []byte("local")):
 		return nil
+	case bytes.HasPrefix(m, []byte("serve")):
+		message := string(m)
+		return &Plan{Serve: func(ctx context.Context) (Message, error) { return r.own.do(ctx, message) }}
 	case bytes.HasPrefix(m, []byte("wrap")):
 		return &Plan{Method: "/x/Echo", Message: [][]byte{[]byte("<"), m, []byte(">")},
 			Answer: func(m []byte) ([][]byte, bool) {
@@ -140,7 +154,8 @@ type bed struct {
 
 func newBed(t testing.TB, endpoints ...string) *bed {
 	t.Helper()
-	b := &bed{router: &router{done: map[codes.Code]int{}}, local: &server{name: "local", block: make(chan struct{})}}
+	b := &bed{router: &router{done: map[codes.Code]int{}, own: answers{release: make(chan struct{})}},
+		local: &server{name: "local", block: make(chan struct{})}}
 	inner := bufconn.Listen(1 << 16)
 	b.local.grpc = grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(b.local.handle),
 		grpc.MaxRecvMsgSize(4<<20))
@@ -367,6 +382,33 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
+// TestSlowEnd: a stream that its server ends has its end behind all that was sent, also where the
+// client, who has not ended it, reads late: a gRPC server resets such a stream when it has ended
+// it.
+func TestSlowEnd(t *testing.T) {
+	b := newBed(t)
+	c := b.dial(t)
+	stream, err := c.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/x/Stream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := []byte("burst")
+	if err := stream.SendMsg(&m); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, 10*time.Second, "the server has ended it", func() bool { return b.local.seen.Load() == 1 })
+	time.Sleep(100 * time.Millisecond)
+	for n := range 4 {
+		err := stream.RecvMsg(&m)
+		if n < 3 && (err != nil || len(m) != 1<<20) {
+			t.Fatalf("message %d: %d bytes, %v", n, len(m), err)
+		}
+		if n == 3 && (status.Code(err) != codes.FailedPrecondition || status.Convert(err).Message() != "enough") {
+			t.Fatalf("the end: %v", err)
+		}
+	}
+}
+
 // TestGoes: a client that goes ends what it has asked for at etcd; one whose time is over, too.
 func TestGoes(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
@@ -444,6 +486,41 @@ func TestAway(t *testing.T) {
 	if ending.Err() != nil {
 		t.Error("a relay whose requests have ended is not drained")
 	}
+}
+
+// TestFull: what an etcd does not take, because it lets a connection have so many streams and no
+// more, waits until one of them has ended, with its answer or with its client.
+func TestFull(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{name: "s", block: make(chan struct{})}
+	s.grpc = grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(s.handle),
+		grpc.MaxConcurrentStreams(2))
+	go s.grpc.Serve(l)
+	t.Cleanup(s.grpc.Stop)
+	b := newBed(t, l.Addr().String())
+	c := b.dial(t)
+	full := func() bool { return s.seen.Load() == 2 && b.pool.waits.Load() == 4 }
+	leaves, leave := context.WithCancel(t.Context())
+	var asked sync.WaitGroup
+	go ask(leaves, c, "/x/Wait", "leaves")
+	poll.Until(t, 10*time.Second, "the first is asked", func() bool { return s.seen.Load() == 1 })
+	for range 5 {
+		asked.Go(func() {
+			if _, _, err := ask(t.Context(), c, "/x/Wait", "x"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	poll.Until(t, 10*time.Second, "two are asked, four wait", full)
+	leave()
+	poll.Until(t, 10*time.Second, "a third has the place of the one that left", func() bool {
+		return s.seen.Load() == 3
+	})
+	close(s.block)
+	asked.Wait()
 }
 
 // TestPings: who pings all the time is sent away, as by gRPC.

@@ -45,7 +45,7 @@ func (o *options) mode(ctx context.Context, mode string) (results, error) {
 // environment is what tests with gateways are told.
 func (o *options) environment() []string {
 	return []string{inplace.EnvGateway + "=" + o.path("bin", "etcd-monitor"), inplace.EnvFixtures + "=" +
-		o.path("tests", "fixtures"), inplace.EnvLog + "=" + o.path("gateways.log")}
+		o.path("tests", "fixtures"), inplace.EnvLog + "=" + o.path("gateways.log"), inplace.EnvFlags + "=" + o.flags}
 }
 
 // packages runs the tests of all packages.

@@ -43,6 +43,7 @@ type options struct {
 	suites []string
 	run    *regexp.Regexp
 	engine string
+	flags  string // of gateways, besides
 	inside string // this process is in a namespace of its own: run this mode, and leave
 	limit  time.Duration
 	known  []failure
@@ -68,6 +69,7 @@ func run(ctx context.Context, args []string) error {
 	only := f.String("run", "", "only tests whose names this regular expression finds; the list of known failures is taken for these only")
 	f.StringVar(&o.out, "out", "out/etcd-suite", "where to build and to leave logs and results")
 	f.StringVar(&o.engine, "engine", "auto", "of the switches that keys are placed in: auto, ebpf or interp")
+	f.StringVar(&o.flags, "gateway-flags", "", "flags that gateways are given besides, with spaces between them: --relay=false")
 	f.DurationVar(&o.limit, "limit", 3*time.Minute, "how long one test may take")
 	f.IntVar(&o.attempts, "attempts", 3, "how often a test may fail before it has failed: many of etcd's are about time, and this machine may be busy")
 	f.StringVar(&o.inside, "inside", "", "for the program's own use")

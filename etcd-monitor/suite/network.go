@@ -43,7 +43,8 @@ func (o *options) inNamespace(ctx context.Context) (results, error) {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, self, "-inside", placed, "-out", o.out, "-engine", o.engine, "-suites",
-		strings.Join(o.suites, ","), "-run", o.run.String(), "-limit", o.limit.String(), "-attempts", fmt.Sprint(o.attempts))
+		strings.Join(o.suites, ","), "-run", o.run.String(), "-limit", o.limit.String(), "-attempts", fmt.Sprint(o.attempts),
+		"-gateway-flags", o.flags)
 	cmd.Dir = o.root
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}

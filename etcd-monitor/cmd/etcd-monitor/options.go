@@ -99,7 +99,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.cors, "cors", []string{"*"}, "origins of pages that browsers may let use the HTTP pages (*: all)")
 	f.StringSliceVar(&o.hosts, "host-whitelist", []string{"*"}, "names by which the HTTP pages may be asked for in plain text (*: any)")
 	f.BoolVar(&o.profiles, "enable-pprof", false, "serve profiles of the gateway at /debug/pprof/ of the client URLs")
-	f.BoolVar(&o.relay, "relay", false, "pass requests for keys that are not placed on as frames of HTTP/2: less than half of the processor\ntime. Young: etcd's own test suites have not been run with it")
+	f.BoolVar(&o.relay, "relay", true, "pass requests for keys that are not placed on as frames of HTTP/2, and serve the others of the\nkey-value service past gRPC's server: less than half of the processor time (=false: all by gRPC)")
 	f.StringVar(&o.namespace, "namespace", "", "what the names of all of the clients' keys begin with at etcd, and\nclients do not see")
 	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere\nbut at "+gateway.OwnMetrics+" of the client URLs)")
 

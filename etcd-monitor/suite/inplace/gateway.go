@@ -49,6 +49,7 @@ func start(endpoints, listen []string, c certs) (*gateway, error) {
 		urls[i] = scheme + "://" + cmp.Or(listen[i], "127.0.0.1:0")
 	}
 	args = append(args, "--listen-client-urls", strings.Join(urls, ","))
+	args = append(args, strings.Fields(os.Getenv(EnvFlags))...)
 	if address := os.Getenv(EnvController); address != "" {
 		args = append(args, "--controller", address)
 		if password := os.Getenv(EnvPassword); password != "" {

@@ -33,6 +33,8 @@ const (
 	// EnvPassword is the password that the tests give to root, where keys are placed: gateways have
 	// business of their own in etcd, and do it as root.
 	EnvPassword = "NETCRAQ_SUITE_PASSWORD"
+	// EnvFlags are flags that gateways are given besides, with spaces between them.
+	EnvFlags = "NETCRAQ_SUITE_FLAGS"
 )
 
 // running are the gateways that have clients, by what they stand before.

@@ -1,0 +1,180 @@
+package relay
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// Message is an answer of this process itself.
+type Message interface {
+	Size() int
+	MarshalTo(b []byte) (int, error)
+}
+
+// serve has this process answer a request that is there as a whole, without a server of gRPC's in
+// between. It says whether it does: what such a server would find fault with is left to it. The
+// caller has locked mu.
+func (x *call) serve() bool {
+	ctx, cancel, ok := requestContext(x.fields)
+	if !ok {
+		return false
+	}
+	r, do := x.client.r, x.plan.Serve
+	x.collecting, x.message, x.plan, x.cancel = false, nil, nil, cancel
+	r.serving.Add(1)
+	go func() {
+		defer r.serving.Done()
+		defer cancel()
+		answer, err := do(ctx)
+		x.answer(answer, err)
+	}()
+	return true
+}
+
+// answer sends what this process answers.
+func (x *call) answer(m Message, err error) {
+	var out []byte
+	if err == nil {
+		out = make([]byte, prefixLen+m.Size())
+		var n int
+		if n, err = m.MarshalTo(out[prefixLen:]); err != nil {
+			err = status.Errorf(codes.Internal, "etcd-monitor: encoding the answer: %v", err)
+		}
+		binary.BigEndian.PutUint32(out[1:], uint32(n))
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over {
+		return
+	}
+	x.over = true
+	if err == nil {
+		x.down.respond(out)
+		return
+	}
+	st, ok := status.FromError(err)
+	if !ok { // as gRPC's servers do
+		st = status.FromContextError(err)
+	}
+	fields := append(trailersOnly(st.Code(), st.Message()), details(st)...)
+	x.down.headers(fields, true)
+}
+
+// answerHead and answerEnd are around an answer that is none of etcd's.
+var (
+	answerHead = []hpack.HeaderField{{Name: ":status", Value: "200"},
+		{Name: "content-type", Value: "application/grpc"}}
+	answerEnd = []hpack.HeaderField{{Name: "grpc-status", Value: "0"}, {Name: "grpc-message", Value: ""}}
+)
+
+// trailersOnly are the headers of an answer that is an error alone.
+func trailersOnly(code codes.Code, text string) []hpack.HeaderField {
+	return append(answerHead[:len(answerHead):len(answerHead)],
+		hpack.HeaderField{Name: "grpc-status", Value: strconv.Itoa(int(code))},
+		hpack.HeaderField{Name: "grpc-message", Value: encodeMessage(text)})
+}
+
+// details is the header with a status' details, if it has any.
+func details(st *status.Status) []hpack.HeaderField {
+	p := st.Proto()
+	if len(p.GetDetails()) == 0 {
+		return nil
+	}
+	b, err := proto.Marshal(p)
+	if err != nil {
+		return nil
+	}
+	return []hpack.HeaderField{{Name: "grpc-status-details-bin", Value: base64.RawStdEncoding.EncodeToString(b)}}
+}
+
+// respond sends a whole answer.
+func (h *half) respond(message []byte) {
+	c := h.c
+	c.mu.Lock()
+	if c.streams[h.id] != h || h.sentEnd {
+		c.mu.Unlock()
+		return
+	}
+	c.writeHeaders(h.id, answerHead, false)
+	n := c.writeData(h, message, false)
+	if n < len(message) {
+		h.waiting, h.trailer, h.end = message[n:], answerEnd, true
+		if !h.queued {
+			h.queued = true
+			c.queue = append(c.queue, h)
+		}
+	} else {
+		c.writeHeaders(h.id, answerEnd, true)
+		h.sentEnd = true
+		h.settleLocked()
+	}
+	c.mu.Unlock()
+	c.kick()
+	c.endIfIdle()
+}
+
+// requestContext is the context of a request with these headers: its metadata and its deadline. It
+// is not ok where there is something to be decoded, or to be refused, in them.
+func requestContext(fields []hpack.HeaderField) (ctx context.Context, cancel context.CancelFunc, ok bool) {
+	var md metadata.MD
+	limit := time.Duration(-1)
+	for _, f := range fields {
+		switch {
+		case f.Name == "grpc-timeout":
+			if limit, ok = timeoutOf(f.Value); !ok {
+				return nil, nil, false
+			}
+		case hopByHop(f.Name):
+		case strings.HasSuffix(f.Name, "-bin"):
+			return nil, nil, false
+		default:
+			if md == nil {
+				md = metadata.MD{}
+			}
+			md[f.Name] = append(md[f.Name], f.Value)
+		}
+	}
+	ctx = context.Background()
+	if md != nil {
+		ctx = metadata.NewIncomingContext(ctx, md)
+	}
+	if limit < 0 {
+		ctx, cancel = context.WithCancel(ctx)
+	} else {
+		ctx, cancel = context.WithTimeout(ctx, limit)
+	}
+	return ctx, cancel, true
+}
+
+// timeoutUnits are those of grpc-timeout (gRPC over HTTP2, "Requests").
+var timeoutUnits = map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second,
+	'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond}
+
+// timeoutOf reads grpc-timeout: up to eight digits and a unit.
+func timeoutOf(s string) (time.Duration, bool) {
+	if len(s) < 2 || len(s) > 9 {
+		return 0, false
+	}
+	unit, known := timeoutUnits[s[len(s)-1]]
+	n, err := strconv.ParseUint(s[:len(s)-1], 10, 32)
+	if !known || err != nil {
+		return 0, false
+	}
+	if n > uint64(maxTimeout/unit) {
+		return maxTimeout, true
+	}
+	return time.Duration(n) * unit, true
+}
+
+// maxTimeout is the longest time that there is.
+const maxTimeout = time.Duration(1<<63 - 1)

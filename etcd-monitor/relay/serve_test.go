@@ -1,0 +1,280 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/internal/poll"
+)
+
+// text is a message of this process itself.
+type text string
+
+func (m text) Size() int                       { return len(m) }
+func (m text) MarshalTo(b []byte) (int, error) { return copy(b, m), nil }
+
+// answers is what a bed's own process answers to a message that begins with "serve": what follows
+// says how.
+type answers struct {
+	mu      sync.Mutex
+	began   int
+	ended   []error // of the contexts of those that waited
+	release chan struct{}
+}
+
+func (a *answers) do(ctx context.Context, message string) (Message, error) {
+	what := strings.TrimPrefix(message, "serve ")
+	switch {
+	case what == "fail":
+		st, err := status.New(codes.OutOfRange, "no: 50 % of \"µ\"").WithDetails(&errdetails.ErrorInfo{Reason: "why"})
+		if err != nil {
+			return nil, err
+		}
+		return nil, st.Err()
+	case what == "metadata":
+		md, _ := metadata.FromIncomingContext(ctx)
+		_, limited := ctx.Deadline()
+		return text(fmt.Sprint(len(md), md.Get("token"), limited)), nil
+	case what == "wait":
+		a.mu.Lock()
+		a.began++
+		a.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-a.release:
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.ended = append(a.ended, ctx.Err())
+		return text("late"), ctx.Err()
+	}
+	return text(what), nil
+}
+
+func (a *answers) waiting() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.began - len(a.ended)
+}
+
+func (a *answers) last() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ended[len(a.ended)-1]
+}
+
+// TestServed: what this process answers itself comes to the client as from a gRPC server: small and
+// larger than any window, with errors, their words and details; its context has the client's
+// metadata and deadline, and ends with the request. What gRPC would have to decode goes there.
+func TestServed(t *testing.T) {
+	b := newBed(t)
+	c := b.dial(t)
+	for _, m := range []string{"", "a", strings.Repeat("b", 70_000), strings.Repeat("c", 3_000_000)} {
+		answer, who, err := ask(t.Context(), c, "/x/Echo", "serve "+m)
+		if err != nil || answer != m || who != "" {
+			t.Errorf("%d bytes: %d came back, by %q: %v", len(m), len(answer), who, err)
+		}
+	}
+	_, _, err := ask(t.Context(), c, "/x/Echo", "serve fail")
+	st := status.Convert(err)
+	if st.Code() != codes.OutOfRange || st.Message() != "no: 50 % of \"µ\"" || len(st.Details()) != 1 {
+		t.Errorf("an error: %v, details %v", err, st.Details())
+	}
+
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "token", "t")
+	if answer, _, err := ask(ctx, c, "/x/Echo", "serve metadata"); err != nil || answer != "1 [t] false" {
+		t.Errorf("metadata: %q, %v", answer, err)
+	}
+	limited, cancel := context.WithTimeout(ctx, time.Hour)
+	defer cancel()
+	if answer, _, err := ask(limited, c, "/x/Echo", "serve metadata"); err != nil || answer != "1 [t] true" {
+		t.Errorf("a deadline: %q, %v", answer, err)
+	}
+	binary := metadata.AppendToOutgoingContext(t.Context(), "x-bin", "\xff")
+	if _, who, err := ask(binary, c, "/x/Echo", "serve metadata"); err != nil || who != "" && who != "local" {
+		t.Errorf("binary metadata: %v", err)
+	} else if n := b.local.seen.Load(); n != 1 {
+		t.Errorf("binary metadata: gRPC's server was asked %d times", n)
+	}
+}
+
+// TestServedGoes: the context of what this process answers ends when its client leaves, when the
+// request's time is over, and when the relay is closed, which waits for it.
+func TestServedGoes(t *testing.T) {
+	b := newBed(t)
+	c := b.dial(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var asked sync.WaitGroup
+	asked.Go(func() {
+		if _, _, err := ask(ctx, c, "/x/Echo", "serve wait"); status.Code(err) != codes.Canceled {
+			t.Errorf("a canceled request: %v", err)
+		}
+	})
+	poll.Until(t, 10*time.Second, "it waits", func() bool { return b.router.own.waiting() == 1 })
+	cancel()
+	asked.Wait()
+	poll.Until(t, 10*time.Second, "its context ends", func() bool { return b.router.own.waiting() == 0 })
+
+	// The relay's own clock, too: a client whose packets do not come any more.
+	h := rawClient(t, b.addr)
+	h.request(t, 1, "/x/Echo", "50m", "serve wait")
+	poll.Until(t, 10*time.Second, "it has waited", func() bool {
+		b.router.own.mu.Lock()
+		defer b.router.own.mu.Unlock()
+		return len(b.router.own.ended) == 2
+	})
+	if err := b.router.own.last(); err != context.DeadlineExceeded {
+		t.Errorf("a request whose time was over: %v", err)
+	}
+	if got := h.trailer(t, 1); got != "4" {
+		t.Errorf("a request whose time was over ended with status %s", got)
+	}
+
+	// Drain lets it end; Close ends it.
+	var late sync.WaitGroup
+	late.Go(func() {
+		if answer, _, err := ask(t.Context(), c, "/x/Echo", "serve wait"); err != nil || answer != "late" {
+			t.Errorf("a request that was under way: %q, %v", answer, err)
+		}
+	})
+	poll.Until(t, 10*time.Second, "it waits", func() bool { return b.router.own.waiting() == 1 })
+	drained := make(chan struct{})
+	go func() {
+		b.Drain(context.Background())
+		close(drained)
+	}()
+	select {
+	case <-drained:
+		t.Error("drained with a request under way")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(b.router.own.release)
+	late.Wait()
+	<-drained
+}
+
+// TestServedClosed: Close ends what this process is about to answer, and waits for it.
+func TestServedClosed(t *testing.T) {
+	b := newBed(t)
+	c := b.dial(t)
+	var asked sync.WaitGroup
+	asked.Go(func() {
+		if _, _, err := ask(t.Context(), c, "/x/Echo", "serve wait"); status.Code(err) != codes.Unavailable {
+			t.Errorf("a request at a relay that is closed: %v", err)
+		}
+	})
+	poll.Until(t, 10*time.Second, "it waits", func() bool { return b.router.own.waiting() == 1 })
+	b.Close()
+	if n := b.router.own.waiting(); n != 0 {
+		t.Errorf("closed with %d requests under way", n)
+	}
+	asked.Wait()
+}
+
+// TestTimeout reads what clients say of their time.
+func TestTimeout(t *testing.T) {
+	for value, want := range map[string]time.Duration{"1H": time.Hour, "20M": 20 * time.Minute, "3S": 3 * time.Second,
+		"4m": 4 * time.Millisecond, "5u": 5 * time.Microsecond, "6n": 6, "0n": 0, "99999999H": maxTimeout,
+		"99999999M": 99999999 * time.Minute} {
+		if got, ok := timeoutOf(value); !ok || got != want {
+			t.Errorf("%s: %v, %v", value, got, ok)
+		}
+	}
+	for _, bad := range []string{"", "1", "H", "1s", "-1S", "+1S", "1.5S", "123456789S"} {
+		if got, ok := timeoutOf(bad); ok {
+			t.Errorf("%q was read as %v", bad, got)
+		}
+	}
+}
+
+// BenchmarkServed is what a request costs that this process answers, of which many are under way:
+// past gRPC's server, and by it.
+func BenchmarkServed(b *testing.B) {
+	for _, way := range []string{"serve", "local"} {
+		b.Run(way, func(b *testing.B) {
+			bed := newBed(b)
+			c := bed.dial(b)
+			b.SetParallelism(8)
+			b.RunParallel(func(p *testing.PB) {
+				for p.Next() {
+					if _, _, err := ask(b.Context(), c, "/x/Echo", way+" "); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
+}
+
+// raws is a client whose frames the test makes.
+type raws struct {
+	nc     net.Conn
+	framer *http2.Framer
+}
+
+func rawClient(t *testing.T, address string) *raws {
+	t.Helper()
+	nc, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	nc.SetDeadline(time.Now().Add(20 * time.Second))
+	io.WriteString(nc, http2.ClientPreface)
+	f := http2.NewFramer(nc, nc)
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	f.WriteSettings()
+	return &raws{nc, f}
+}
+
+// request sends a request as a whole.
+func (r *raws) request(t *testing.T, stream uint32, method, timeout, message string) {
+	t.Helper()
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"},
+		{"content-type", "application/grpc"}, {"te", "trailers"}, {"grpc-timeout", timeout}} {
+		enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
+	}
+	m := append([]byte{0}, binary.BigEndian.AppendUint32(nil, uint32(len(message)))...)
+	if err := errors.Join(r.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(),
+		EndHeaders: true}), r.framer.WriteData(stream, true, append(m, message...))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// trailer reads until a stream has ended, and gives its grpc-status.
+func (r *raws) trailer(t *testing.T, stream uint32) string {
+	t.Helper()
+	for {
+		f, err := r.framer.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h, ok := f.(*http2.MetaHeadersFrame); ok && h.StreamID == stream && h.StreamEnded() {
+			for _, f := range h.Fields {
+				if f.Name == "grpc-status" {
+					return f.Value
+				}
+			}
+			return ""
+		}
+	}
+}
