@@ -187,8 +187,8 @@ func (t *translator) changedInside(first *step) (changed map[int]bool, ok bool) 
 		case stepPrimitive:
 			switch s.primitive.Op {
 			case "assign", "modify_field", "register_read", "count", "mark_to_drop", "drop",
-				"no_op", "log_msg":
-			default:
+				"no_op":
+			default: // log_msg among them, which would be said twice
 				return nil, false
 			}
 		default:
