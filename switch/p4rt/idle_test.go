@@ -103,7 +103,10 @@ func TestIdleTimeouts(t *testing.T) {
 
 	negative, kept := entry("learned", "NoAction", 4), entry("kept", "NoAction", 4)
 	negative.IdleTimeoutNs, kept.IdleTimeoutNs = -1, 1
+	hit := entry("learned", "NoAction", 5)
+	hit.TimeSinceLastHit = &p4v1.TableEntry_IdleTimeout{}
 	for te, want := range map[*p4v1.TableEntry]string{negative: "not negative",
+		hit:  "has_time_since_last_hit must not be set in WriteRequest",
 		kept: "idle_timeout_ns must be set to 0 for tables which do not support idle timeout"} {
 		err := write(p4v1.Update_INSERT, te)
 		text := ""

@@ -71,7 +71,8 @@ func (c *config) writeTableEntry(typ p4v1.Update_Type, te *p4v1.TableEntry) erro
 			return err
 		}
 		if te.TimeSinceLastHit != nil {
-			return invalid("time_since_last_hit is the server's to tell")
+			// in BMv2's words, as for idle_timeout_ns
+			return invalid("has_time_since_last_hit must not be set in WriteRequest")
 		}
 		if err := c.checkDirect(t, te); err != nil {
 			return err
