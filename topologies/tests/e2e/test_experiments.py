@@ -36,8 +36,8 @@ def trace(tmp_path, *rows):
 
 
 def demo(switch, tmp_path, *arguments):
-    """What ``make run`` executes. Where it ends because the machine was too busy for leases of 200
-    ms, which the tests beside this one may well make it, it is run again; anything else counts.
+    """What ``make run`` executes. Where it ends because the machine was too busy for leases of a
+    second, which the tests beside this one may well make it, it is run again; anything else counts.
     """
     command = [*DEMO, "--switch", switch, "--out", str(tmp_path / "run.json"), *arguments]
     for _ in range(4):
