@@ -250,6 +250,10 @@ class Cluster:
             )
 
 
+NODES_TAKE = 4 * 2**30
+"""Bytes of disk for three nodes and their images: about twice what they were seen to take."""
+
+
 def missing(control_planes: int = 1) -> list[str]:
     """Why no cluster can be had on this machine; nothing where one can."""
     if os.geteuid() != 0:
@@ -266,4 +270,15 @@ def missing(control_planes: int = 1) -> list[str]:
         problems.append(f"no namespaces: {probe.stderr.strip()}")
     if cgroups.version() == 1 and not {"cpu", "memory", "pids"} <= set(cgroups.controllers()):
         problems.append("no control groups for processors, memory and processes")
-    return problems
+    return [*problems, *no_room(settings.ROOT)]
+
+
+def no_room(folder: Path) -> list[str]:
+    """Why nodes may not have their disks in a folder; nothing where they may. Below a hundredth of
+    what the file system holds kubelets throw away images, which nobody can pull again here, and a
+    node that is switched on again then starts nothing.
+    """
+    disk = shutil.disk_usage(folder)
+    if disk.free >= (least := disk.total // 100 + NODES_TAKE):
+        return []
+    return [f"{disk.free / 2**30:.1f} GiB are free at {folder}: {least / 2**30:.1f} are needed"]

@@ -13,7 +13,19 @@ from types import SimpleNamespace
 import pytest
 
 from e2e import __main__ as command_line
-from e2e import attacks, checks, cluster_images, controlplanes, families, gateway, kills, kubeadm, quickstart, settings
+from e2e import (
+    attacks,
+    checks,
+    cluster,
+    cluster_images,
+    controlplanes,
+    families,
+    gateway,
+    kills,
+    kubeadm,
+    quickstart,
+    settings,
+)
 from e2e.acceptance import CheckError
 from e2e.leaks import Traces
 
@@ -146,6 +158,17 @@ def test_checks_that_there_are_not_are_refused_at_once(arguments, said, monkeypa
     assert command_line.main() == 2
     printed = capsys.readouterr().out
     assert said in printed and "this cluster's checks are: " in printed
+
+
+@pytest.mark.parametrize(("free", "room"), [(6 * 2**30, True), (5 * 2**30, True), (5 * 2**30 - 1, False), (0, False)])
+def test_a_disk_that_is_full_is_said_before_nodes_lose_their_images(free, room, monkeypatch, tmp_path):
+    disk = SimpleNamespace(total=100 * 2**30, used=0, free=free)
+    monkeypatch.setattr(cluster.shutil, "disk_usage", lambda _: disk)
+    said = cluster.no_room(tmp_path)
+    if room:
+        assert said == []
+    else:
+        assert said == [f"{free / 2**30:.1f} GiB are free at {tmp_path}: 5.0 are needed"]
 
 
 def test_checks_that_there_are_are_taken():
