@@ -140,6 +140,21 @@ def _until(said: str, name: str) -> str:
     return f"sh until grep -q '{said}' out/{name}; do sleep 0.2; done; sleep 2"
 
 
+_BOTH_RECEIVE = (_receive("h2"), _receive("h3"), _until("sniffing", "h2"), _until("sniffing", "h3"))
+"""h2 and h3 listen."""
+
+_BESIDE_A_FLOOD = (
+    _receive("h2"),
+    "h22 iperf -s -u > out/h22 2>&1 &",
+    _until("sniffing", "h2"),
+    'h1 ./send.py 10.0.2.2 "P4 is cool" 12 > out/h1 2>&1 &',
+    _until("Sent", "h1"),
+    "h11 iperf -c 10.0.2.22 -t 8 -u > out/h11 2>&1",
+    "sh sleep 4",
+)
+"""h1 sends to h2 while iperf fills the queue that they share."""
+
+
 EXERCISES = (
     Exercise(
         "basic",
@@ -149,10 +164,7 @@ EXERCISES = (
     Exercise(
         "basic_tunnel",
         (
-            _receive("h2"),
-            _receive("h3"),
-            _until("sniffing", "h2"),
-            _until("sniffing", "h3"),
+            *_BOTH_RECEIVE,
             'h1 ./send.py 10.0.2.2 "P4 is cool"',
             'h1 ./send.py 10.0.3.3 "P4 is cool" --dst_id 2',
             "sh sleep 2",
@@ -162,15 +174,7 @@ EXERCISES = (
     Exercise("calc", ("h1 printf '1+2\\n7-3\\n6&3\\n6|1\\n6^3\\nquit\\n' | python3 calc.py > out/calc 2>&1",), _calc),
     Exercise(
         "ecn",
-        (
-            _receive("h2"),
-            "h22 iperf -s -u > out/h22 2>&1 &",
-            _until("sniffing", "h2"),
-            'h1 ./send.py 10.0.2.2 "P4 is cool" 12 > out/h1 2>&1 &',
-            _until("Sent", "h1"),
-            "h11 iperf -c 10.0.2.22 -t 8 -u > out/h11 2>&1",
-            "sh sleep 4",
-        ),
+        _BESIDE_A_FLOOD,
         _ecn,
     ),
     Exercise(
@@ -212,10 +216,7 @@ EXERCISES = (
     Exercise(
         "load_balance",
         (
-            _receive("h2"),
-            _receive("h3"),
-            _until("sniffing", "h2"),
-            _until("sniffing", "h3"),
+            *_BOTH_RECEIVE,
             'h1 for i in 1 2 3 4 5 6 7 8 9 10 11 12; do ./send.py 10.0.0.1 "P4 is cool"; done',
             "sh sleep 2",
         ),
@@ -223,15 +224,7 @@ EXERCISES = (
     ),
     Exercise(
         "mri",
-        (
-            _receive("h2"),
-            "h22 iperf -s -u > out/h22 2>&1 &",
-            _until("sniffing", "h2"),
-            'h1 ./send.py 10.0.2.2 "P4 is cool" 12 > out/h1 2>&1 &',
-            _until("Sent", "h1"),
-            "h11 iperf -c 10.0.2.22 -t 8 -u > out/h11 2>&1",
-            "sh sleep 4",
-        ),
+        _BESIDE_A_FLOOD,
         _mri,
     ),
     Exercise("multicast", ("pingall",), lambda out: unreachable(out[""])),
