@@ -51,22 +51,7 @@ func TestRegistersAreAtomic(t *testing.T) {
 		if ByPaths(d) != paths {
 			t.Fatalf("whether the program was made by its paths is not %v", paths)
 		}
-		var done sync.WaitGroup
-		for cpu := range 2 {
-			done.Go(func() {
-				runtime.LockOSThread() // the thread ends with the goroutine
-				var set unix.CPUSet
-				set.Set(cpu)
-				if err := unix.SchedSetaffinity(0, &set); err != nil {
-					t.Error(err)
-				}
-				if _, err := d.pipeline.TC.Run(&ebpf.RunOptions{Data: frame,
-					Repeat: each}); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		done.Wait()
+		onTwoCPUs(t, d, each, func(int) []byte { return frame })
 		b, err := d.pipeline.ReadRegister("TallyIngress.tally", 0)
 		if err != nil {
 			t.Fatal(err)
@@ -89,4 +74,25 @@ func TestRegistersAreAtomic(t *testing.T) {
 			}
 		}
 	}
+}
+
+// onTwoCPUs gives a device's program frames on two CPUs at the same time: on each the frame that is
+// its own, again and again.
+func onTwoCPUs(t *testing.T, d *device, times uint32, frame func(cpu int) []byte) {
+	t.Helper()
+	var done sync.WaitGroup
+	for cpu := range 2 {
+		done.Go(func() {
+			runtime.LockOSThread() // the thread ends with the goroutine
+			var set unix.CPUSet
+			set.Set(cpu)
+			if err := unix.SchedSetaffinity(0, &set); err != nil {
+				t.Error(err)
+			}
+			if _, err := d.pipeline.TC.Run(&ebpf.RunOptions{Data: frame(cpu), Repeat: times}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	done.Wait()
 }

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
 	"github.com/netcraq/netcraq/switch/interp"
@@ -113,22 +111,9 @@ func TestReadsAreOneStep(t *testing.T) {
 		d.Settings.Unlocked = unlocked
 		check(t, d.Commit(readProgram(t, "testdata/pair.json")))
 		check(t, d.specialise(true))
-		var done sync.WaitGroup
-		for cpu := range 2 {
-			done.Go(func() {
-				runtime.LockOSThread() // the thread ends with the goroutine
-				var set unix.CPUSet
-				set.Set(cpu)
-				if err := unix.SchedSetaffinity(0, &set); err != nil {
-					t.Error(err)
-				}
-				if _, err := d.pipeline.TC.Run(&ebpf.RunOptions{Repeat: each,
-					Data: pairFrame(cpu == 0, 0, make([]byte, 64))}); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		done.Wait()
+		onTwoCPUs(t, d, each, func(cpu int) []byte {
+			return pairFrame(cpu == 0, 0, make([]byte, 64))
+		})
 		return found(t, d)
 	}
 	if same, different := count(false); same == 0 || different > 0 {
