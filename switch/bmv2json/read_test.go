@@ -283,6 +283,8 @@ func TestBadJSON(t *testing.T) {
 		{"key more general than its table", "tables", "pipelines[0].tables[1].key[0].match_type",
 			"ternary", "is of kind exact but key",
 			"pipelines[0].tables[1].match_type"},
+		{"two prefixes", "tables", "pipelines[0].tables[10].key[0].match_type", "lpm",
+			"has a second lpm key", "pipelines[0].tables[10].key[2]"},
 		{"key of an unknown field", "tables", "pipelines[0].tables[1].key[0].target[1]", "nope",
 			`has no field "nope"`, ""},
 		{"default action of another table", "tables",

@@ -237,7 +237,8 @@ func (r *reader) keys(t *Table, n node) {
 		}
 		if kind == MatchLPM {
 			if lpm {
-				fail(kn.path, "table %q has a second lpm key", t.Name)
+				fail(kn.path, "table %q has a second lpm key: a table has one at most, as with "+
+					"BMv2; make the others ternary", t.Name)
 			}
 			lpm = true
 		}

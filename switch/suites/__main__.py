@@ -67,9 +67,14 @@ def cases(suite: str, tools: Tools, work: Path, go: str) -> Iterator[Case] | str
     return iter([("p4c", lambda: corpus.corpus(source, ROOT, tools.engine, go, work / "go-test.log"))])
 
 
-def lacking(engine: str) -> str | None:
-    """What a machine lacks for an engine."""
-    for name in ("unshare", "p4c-bm2-ss", "make", *(BMV2 if engine == "bmv2" else ())):
+_LEARNING = ("mn", "ethtool", "brctl", "iperf")
+"""What p4-utils asks for; ``brctl`` is in Debian's bridge-utils."""
+
+
+def lacking(suite: str, engine: str) -> str | None:
+    """What a machine lacks for a suite on an engine."""
+    more = _LEARNING if suite == "p4-learning" else ()
+    for name in ("unshare", "p4c-bm2-ss", "make", *more, *(BMV2 if engine == "bmv2" else ())):
         if shutil.which(name) is None:
             return f"{name} is not on PATH"
     return None
@@ -96,7 +101,7 @@ def main() -> int:
     results: dict[str, dict[str, dict[str, Outcome]]] = {}
     for suite in suites:
         for engine in engines:
-            if (missing := lacking(engine)) is not None:
+            if (missing := lacking(suite, engine)) is not None:
                 print(f"SKIPPED {suite} on {engine}: {missing}", flush=True)
                 continue
             tools = Tools(args.out / engine / "tools", engine, args.switch, args.python)

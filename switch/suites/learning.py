@@ -39,8 +39,8 @@ def attempt(script: str, source: Path, utils: Path, work: Path, tools: Tools) ->
     there = (copy(source, work) / script).parent
     python = {"PYTHONPATH": str(utils)}
     # Controllers are begun, and not waited for; those that go on for good get 20 s.
-    ended = "for i in $(seq 100); do pgrep -f 'python.*controller' >/dev/null || break; sleep 0.2; done"
-    typed = f"sh {ended}\npingall\nexit\n"
+    ended = "for i in $(seq 100); do pgrep -f '[p]ython.*controller' >/dev/null || break; sleep 0.2; done"
+    typed = f"sh {ended}\npingall 2\nexit\n"
     result = run(["python3", Path(script).name], tools, there, work / "prompt.log", 240, typed, python)
     said = _COLOUR.sub("", result.output)
     if result.code is None:

@@ -49,11 +49,23 @@ name=$(basename "$program")
 exec p4c-bm2-ss ${std:+--std "$std"} ${p4info:+--p4runtime-files "$p4info"} $more -o "$out/${name%.*}.json" "$program"
 """
 
+# $1 is a folder, $2 the folders of /tmp that are needed. Mininet's clean-up removes the files of
+# /tmp, and BMv2's sockets are there by the numbers of devices: so /tmp is another one. Whoever asks
+# for a host's name would wait for a server that nobody reaches from here: so names are in files.
 _INSIDE = """
 mount --make-rprivate / && mount -t sysfs sysfs /sys && mount -t proc proc /proc || exit 70
+[ ! -e /etc/nsswitch.conf ] || mount --bind "$1/nsswitch.conf" /etc/nsswitch.conf || exit 70
+mount -t tmpfs tmpfs "$1/tmp" || exit 70
+for name in $2; do
+  mkdir "$1/tmp/$name" && mount --rbind "/tmp/$name" "$1/tmp/$name" || exit 70
+done
+mount --move "$1/tmp" /tmp && chmod 1777 /tmp && cd "$PWD" || exit 70
+shift 2
 ip link set dev lo up
 exec "$@"
 """
+
+_NAMES = "passwd: files\ngroup: files\nhosts: files\n"
 
 
 def _script(path: Path, text: str) -> None:
@@ -79,7 +91,8 @@ class Tools:
     def __init__(self, directory: Path, engine: str, switch: Path, python: Path) -> None:
         if engine not in ENGINES:
             raise ValueError(f"no engine {engine}: {', '.join(ENGINES)}")
-        self.directory, self.engine, self.python = directory, engine, python
+        # Scripts run elsewhere; a resolved path would leave the environment that the link is in.
+        self.directory, self.engine, self.python, self.switch = directory, engine, python.absolute(), switch
         shutil.rmtree(directory, ignore_errors=True)
         # The processes have BMv2's names too, since scripts look for them.
         behind = directory / "behind"
@@ -92,6 +105,8 @@ class Tools:
                 continue
             (behind / name).symlink_to(switch.resolve())
             _script(directory / name, f'#!/bin/sh\nexec {behind / name} --engine {engine} "$@"\n')
+        (behind / "nsswitch.conf").write_text(_NAMES)
+        (behind / "tmp").mkdir()
         if shutil.which("sudo") is None:
             _script(directory / "sudo", _SUDO)
         if shutil.which("p4c") is None:
@@ -134,14 +149,19 @@ def run(
         "/bin/sh",
         "-c",
     ]
-    wrapped += [_INSIDE, "sandbox", *command]
+    inside = tools.environment(environment)
+    named = [*inside["PATH"].split(":"), *inside.get("PYTHONPATH", "").split(":")]
+    paths = [directory, tools.directory, tools.switch, *map(Path, named)]
+    needed = {p.absolute().parts[2] for p in paths if p.absolute().parts[:2] == ("/", "tmp") and p != Path("/tmp")}
+    behind = str((tools.directory / "behind").absolute())
+    wrapped += [_INSIDE, "sandbox", behind, " ".join(x for x in needed if (Path("/tmp") / x).is_dir()), *command]
     log.parent.mkdir(parents=True, exist_ok=True)
     code: int | None = None
     with log.open("wb") as out:
         process = subprocess.Popen(
             wrapped,
             cwd=directory,
-            env=tools.environment(environment),
+            env=inside,
             stdin=subprocess.PIPE,
             stdout=out,
             stderr=subprocess.STDOUT,

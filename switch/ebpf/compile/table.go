@@ -154,12 +154,12 @@ func bySize(params []bmv2json.Param) []int {
 func (t *TablePlan) planKeys() {
 	keys := t.Source.Keys
 	t.Parts = make([]keyPart, len(keys))
-	prefixes, bits, masks := 0, 0, false
+	prefix, bits, masks := false, 0, false // bmv2json takes one prefix at most, as p4c and BMv2 do
 	for _, k := range keys {
 		switch k.Kind {
 		case bmv2json.MatchExact, bmv2json.MatchValid:
 		case bmv2json.MatchLPM:
-			prefixes++
+			prefix = true
 		default:
 			masks = true
 		}
@@ -173,9 +173,7 @@ func (t *TablePlan) planKeys() {
 		t.Kind = lookupNone
 	case masks:
 		t.Kind = lookupScan
-	case prefixes > 1:
-		ir.Refuse(t.Source.Path, "two prefixes in one key (table %s)", t.Source.Name)
-	case prefixes == 1:
+	case prefix:
 		// The exact fields first, so that they are part of every prefix.
 		t.Kind, t.KeyBytes = LookupTrie, 4
 		for pass := range 2 {
