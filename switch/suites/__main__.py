@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 import json
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -71,12 +72,16 @@ _LEARNING = ("mn", "ethtool", "brctl", "iperf")
 """What p4-utils asks for; ``brctl`` is in Debian's bridge-utils."""
 
 
-def lacking(suite: str, engine: str) -> str | None:
+def lacking(suite: str, engine: str, python: Path) -> str | None:
     """What a machine lacks for a suite on an engine."""
     more = _LEARNING if suite == "p4-learning" else ()
     for name in ("unshare", "p4c-bm2-ss", "make", *more, *(BMV2 if engine == "bmv2" else ())):
         if shutil.which(name) is None:
             return f"{name} is not on PATH"
+    module = [str(python), "-c", "import mininet, sswitch_runtime, bm_runtime"]
+    if suite == "p4-learning" and (done := subprocess.run(module, capture_output=True, text=True)).returncode:
+        last = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+        return f"{last}: Mininet's and BMv2's modules are to be on PYTHONPATH"
     return None
 
 
@@ -101,7 +106,7 @@ def main() -> int:
     results: dict[str, dict[str, dict[str, Outcome]]] = {}
     for suite in suites:
         for engine in engines:
-            if (missing := lacking(suite, engine)) is not None:
+            if (missing := lacking(suite, engine, args.python)) is not None:
                 print(f"SKIPPED {suite} on {engine}: {missing}", flush=True)
                 continue
             tools = Tools(args.out / engine / "tools", engine, args.switch, args.python)

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """nsg-ethz/p4-learning's exercises and examples on p4-utils' runner, with its Thrift and its
 P4Runtime switches. Each network is begun by its own script, which compiles, starts switches and
-controllers and fills tables; then all hosts ping each other.
+controllers and fills tables; then what its README says is typed, and all hosts ping each other.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from .outcome import Outcome
@@ -17,6 +19,149 @@ from .sandbox import Tools, run
 _BEYOND = re.compile(r"addRouter|addTofino|addFRRouter")
 
 _COLOUR = re.compile(r"\x1b\[\d*m")
+
+
+@dataclass(frozen=True)
+class Typed:
+    """What is typed at a network's prompt as its README says: before all hosts ping each other, and
+    after; and patterns of what must be read then.
+    """
+
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+
+
+def _background(host: str, script: str, ready: str) -> tuple[str, str]:
+    """A script in the background, and the wait for what it says when it is ready."""
+    log = f"typed-{host}.log"
+    wait = f"sh for i in $(seq 100); do grep -q '{ready}' {log} && break; sleep 0.2; done"
+    return f"{host} python3 -u {script} >{log} 2>&1 &", wait
+
+
+def _later(*logs: str) -> tuple[str, ...]:
+    return ("sh sleep 2", *(f"sh cat typed-{x}.log" for x in logs))
+
+
+def _learn(mode: str, switches: int = 1) -> Typed:
+    begun = tuple(
+        f"sh python3 l2_learning_controller.py s{n + 1} {mode} >typed-s{n + 1}.log 2>&1 &" for n in range(switches)
+    )
+    return Typed(before=(*begun, "sh sleep 6"), seen=("h1 -> h2 h3 h4",))
+
+
+def _registers(name: str, values: str) -> Typed:
+    read = f"sh echo register_read {name} | simple_switch_CLI --thrift-port 9090"
+    return Typed(after=("h1 python3 send.py 10.0.1.2 200", "sh sleep 1", read), seen=(f"{name}= *{values}",))
+
+
+_ROUTES = Typed(before=("sh python3 routing-controller.py >typed.log 2>&1",), seen=("h1 -> h2 h3 h4",))
+_MESSAGE = Typed(
+    before=_background("h2", "receive.py", "sniffing"),
+    after=('h1 python3 send.py 10.0.0.2 "a message"', *_later("h2")),
+    seen=("got a packet", "load *= *.*a message"),
+)
+
+TYPED = {
+    "examples/copy_to_cpu/network.py": Typed(
+        before=_background("sh", "receive.py", "sniffing"),
+        after=("h1 python3 send.py 10.1.2.2", *_later("sh")),
+        seen=("Controller got a packet", "reason *= 200"),
+    ),
+    "examples/counter/network_direct.py": Typed(
+        after=("sh python3 read_counters.py direct",), seen=(r"direct_port_counter\[0\]= *\(\d+ bytes, [1-9]",)
+    ),
+    "examples/counter/network_indirect.py": Typed(
+        after=("sh python3 read_counters.py indirect",), seen=(r"port_counter\[1\]= *\(\d+ bytes, [1-9]",)
+    ),
+    "examples/digest_messages/network.py": Typed(
+        before=_background("sh", "get_digest.py", "connecting"), after=_later("sh"), seen=(r"src ip: 10\.",)
+    ),
+    "examples/heavy_hitter/network.py": Typed(
+        before=("h2 python3 -u receive.py >typed-h2.log 2>&1 &", "sh sleep 4"),
+        after=("h1 python3 send.py 10.0.2.2 1500 >/dev/null", "sh sleep 2", "sh tail -1 typed-h2.log"),
+        seen=("total: 1000$",),
+    ),
+    "examples/l2_learning/network_cpu.py": _learn("cpu"),
+    "examples/l2_learning/network_cpu_multi.py": _learn("cpu", 4),
+    "examples/l2_learning/network_digest.py": _learn("digest"),
+    "examples/l2_learning/network_digest_multi.py": _learn("digest", 4),
+    "exercises/04-L2_Learning/thrift/solution/network_cpu.py": _learn("cpu"),
+    "exercises/04-L2_Learning/thrift/solution/network_digest.py": _learn("digest"),
+    "exercises/04-L2_Learning/p4runtime/solution/network_cpu.py": _learn("cpu"),
+    "exercises/04-L2_Learning/p4runtime/solution/network_digest.py": _learn("digest"),
+    "examples/multiqueueing/network.py": Typed(
+        after=("sh echo set_queue_rate 500 3 7 | simple_switch_CLI --thrift-port 9090", "h2 ping -c 2 10.0.1.3"),
+        seen=("2 received",),
+    ),
+    "examples/reflector/network.py": Typed(
+        after=("h1 (echo; sleep 2) | timeout 20 python3 -u send_receive.py 2>/dev/null",),
+        seen=("A packet was reflected",),
+    ),
+    "examples/repeater/network.py": _MESSAGE,
+    "examples/resubmit_recirculate/network_resubmit.py": _registers("resubmit_register", "255, 255, 255"),
+    "examples/resubmit_recirculate/network_recirculate.py": _registers("recirculate_register", "255, 254, 253, 252"),
+    "examples/simple_int/network.py": Typed(
+        before=_background("h2", "receive.py", "sniffing"),
+        after=('h1 python3 send.py 10.0.2.2 "a message" 1', *_later("h2")),
+        seen=("got a packet", "swid *= 2", "swid *= 1"),
+    ),
+    "examples/verify_checksum/network.py": Typed(
+        before=_background("h2", "receive.py", "sniffing"),
+        after=("h1 python3 send.py 10.0.1.2 valid", *_later("h2")),
+        seen=("got a packet",),
+    ),
+    "exercises/07-Count-Min-Sketch/solution/network.py": Typed(
+        after=(
+            "sh python3 cm-sketch-controller.py --option set_hashes",
+            "h1 python3 send.py --n-pkt 1000 --n-hh 2 --n-sfw 0 --p-hh 1",
+            "sh sleep 2",
+            "sh python3 cm-sketch-controller.py --eps 0.1 --n 1000 --mod 28 --option decode",
+        ),
+        seen=(r"by the cms: [1-9]\d*/[1-9]",),
+    ),
+    "exercises/08-Simple_Routing/thrift/solution/network.py": _ROUTES,
+    "exercises/08-Simple_Routing/p4runtime/solution/network.py": _ROUTES,
+    "exercises/09-Traceroutable/solution/network.py": _ROUTES,
+    "exercises/11-Packet-Loss-Detection/solution/network.py": Typed(
+        before=("sh python3 -u packet-loss-controller.py --option run >typed.log 2>&1 &", "sh sleep 6"),
+        after=("h1 python3 send.py --n-pkt 100 --n-drops 5 --fail-hops 1", "sh sleep 3", "sh cat typed.log"),
+        seen=("h1 -> h2",),
+    ),
+    "exercises/12-Fast-Reroute/solution/network.py": Typed(
+        before=("sh echo exit | python3 controller.py >typed.log 2>&1",), seen=("h1 -> h2 h3",)
+    ),
+}
+"""What is typed beside ``pingall``, by networks; the others need nothing."""
+
+_RSVP = Typed(
+    before=(
+        "sh (echo add_reservation h1 h3 1000 1 1; echo add_reservation h3 h1 1000 1 1; sleep 200) | "
+        "python3 -u rsvp_controller.py >typed.log 2>&1 &",
+        "sh sleep 5",
+    ),
+    seen=("h1 -> .*h3",),
+)
+TYPED |= {
+    f"exercises/04-RSVP/{api}/solution/{name}.py": _RSVP
+    for api in ("thrift", "p4runtime")
+    for name in ("network", "network_simple")
+}
+
+# nnpy, which scripts for BMv2 subscribe with, has to be built; pynng, which has not, speaks as it.
+_NNPY = """
+import pynng
+AF_SP, SUB, SUB_SUBSCRIBE = 1, 33, 1
+class Socket:
+    def __init__(self, domain, protocol):
+        self._socket = pynng.Sub0()
+    def connect(self, address):
+        self._socket.dial(address)
+    def setsockopt(self, level, option, value):
+        self._socket.subscribe(value.encode() if isinstance(value, str) else value)
+    def recv(self, flags=0):
+        return self._socket.recv()
+"""
 
 
 def networks(source: Path) -> list[str]:
@@ -33,20 +178,27 @@ def pings(output: str) -> str:
 
 
 def attempt(script: str, source: Path, utils: Path, work: Path, tools: Tools) -> Outcome:
-    """Begin a network, and have its hosts ping each other. What ``reason`` says of a network that
-    runs is who reached whom: whether that is right is for BMv2 to say.
+    """Begin a network, type what its README says, and have its hosts ping each other. What
+    ``reason`` says of a network that runs is who reached whom: whether that is right is for BMv2
+    to say.
     """
     there = (copy(source, work) / script).parent
-    python = {"PYTHONPATH": str(utils)}
-    # Controllers are begun, and not waited for; those that go on for good get 20 s.
-    ended = "for i in $(seq 100); do pgrep -f '[p]ython.*controller' >/dev/null || break; sleep 0.2; done"
-    typed = f"sh {ended}\npingall 2\nexit\n"
-    result = run(["python3", Path(script).name], tools, there, work / "prompt.log", 240, typed, python)
+    (work / "modules").mkdir()
+    (work / "modules" / "nnpy.py").write_text(_NNPY)
+    python = {"PYTHONPATH": f"{utils}:{work / 'modules'}:{os.environ.get('PYTHONPATH', '')}"}
+    typed = TYPED.get(script, Typed())
+    # Controllers are begun, and not waited for; those that go on for good get 6 s.
+    ended = "sh for i in $(seq 30); do pgrep -f '[p]ython.*controller' >/dev/null || break; sleep 0.2; done"
+    text = "\n".join((ended, *typed.before, "pingall 2", *typed.after, "exit")) + "\n"
+    result = run(["python3", Path(script).name], tools, there, work / "prompt.log", 400, text, python)
     said = _COLOUR.sub("", result.output)
     if result.code is None:
-        return Outcome(False, "not done after 240 s")
+        return Outcome(False, "not done after 400 s")
+    reached = pings(said)
     wrong = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): .*", said, re.MULTILINE)
     if wrong:
         return Outcome(False, wrong[0][:200])
-    reached = pings(said)
-    return Outcome(bool(reached), reached or "the network did not come up: " + said.strip()[-160:])
+    if not reached:
+        return Outcome(False, "the network did not come up: " + said.strip()[-160:])
+    missing = [x for x in typed.seen if not re.search(x, said, re.MULTILINE)]
+    return Outcome(not missing, f"not seen: {missing[0]!r}; {reached}" if missing else reached)

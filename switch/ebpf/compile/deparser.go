@@ -280,10 +280,8 @@ func (t *translator) resize(drop string) {
 		t.storeBytes()
 		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
 		t.Bind(cut)
-		t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.Entry),
-			asm.Add.Reg(asm.R2, code.Temp), asm.Mov.Imm(asm.R3, 0))
-		t.Call(asm.FnSkbChangeTail)
-		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+		t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Add.Reg(asm.R2, code.Temp))
+		t.cutTail(drop)
 		t.Bind(done)
 	}
 	t.Load(asm.R1, code.PHV, phvHead, 4)

@@ -37,6 +37,7 @@ type Plan struct {
 
 	PHVBytes int
 	keys     int // room for a key
+	zeros    int // room for what fills a frame up
 	snapshot int // what egress changes, kept for the next replica
 	saved    []span
 	frame    int // the packet's first bytes, as received
@@ -183,7 +184,7 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 		at = (at + bytes + 7) &^ 7
 		return from
 	}
-	p.keys = take(keys)
+	p.keys, p.zeros = take(keys), take(zerosAtEnd)
 	p.blocks, p.blockAt = p.findBlocks(), map[*bmv2json.Header]int{}
 	for _, h := range prog.Headers {
 		if p.blocks[h] {

@@ -106,6 +106,8 @@ func Supported() []Support {
 		{"Packet-in and packet-out",
 			"a ring buffer; `BPF_PROG_TEST_RUN`, frames of 14 to 16,000 bytes"},
 		{"Frames that leave with fewer than 14 bytes", "dropped"},
+		{"Frames that get shorter than to where their transport header was",
+			"at tc zeros fill them up to there"},
 	}...)
 }
 

@@ -36,11 +36,51 @@ func (t *translator) truncateFrame(copied bool, drop string) (restore func()) {
 		t.moveTail(true, drop)
 	}
 	t.Load(asm.R2, code.PHV, phvLen, 4)
-	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Imm(asm.R3, 0))
-	t.Call(asm.FnSkbChangeTail)
-	t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+	t.cutTail(drop)
 	t.Bind(whole)
 	return func() { t.restoreLength(copied) }
+}
+
+// wantedOnStack is the length to which cutTail cuts.
+const wantedOnStack = -80
+
+// leastLengths are where transport headers begin: of IPv4 and IPv6, without and with a tag, and of
+// IPv4 with all options.
+var leastLengths = []int32{34, 38, 54, 58, 74}
+
+// zerosAtEnd is how many zeros cutTail writes at most.
+const zerosAtEnd = 64
+
+// cutTail makes the frame at tc R2 bytes long. The kernel cuts no frame shorter than to where its
+// transport header begins or began, which whoever sent it has noted, a packet socket too. Such a
+// frame keeps as much, with zeros behind its end, as Ethernet fills frames that are too short.
+func (t *translator) cutTail(drop string) {
+	done := t.NewLabel("cut")
+	t.Store(asm.R10, wantedOnStack, asm.R2, 8)
+	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Imm(asm.R3, 0))
+	t.Call(asm.FnSkbChangeTail)
+	t.Emit(asm.JEq.Imm(asm.R0, 0, done))
+	for i := range zerosAtEnd / 8 {
+		t.StoreConstant(code.PHV, t.zeros+i*8, 0, 8)
+	}
+	for _, least := range leastLengths {
+		next := t.NewLabel("longer")
+		t.Load(asm.R1, asm.R10, wantedOnStack, 8)
+		t.Emit(asm.JGE.Imm(asm.R1, least, next), asm.JLT.Imm(asm.R1, PacketOutLeast, drop))
+		t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Imm(asm.R2, least), asm.Mov.Imm(asm.R3, 0))
+		t.Call(asm.FnSkbChangeTail)
+		t.Emit(asm.JNE.Imm(asm.R0, 0, next))
+		t.Load(asm.R2, asm.R10, wantedOnStack, 8)
+		t.Emit(asm.Mov.Imm(asm.R4, least), asm.Sub.Reg(asm.R4, asm.R2),
+			asm.JEq.Imm(asm.R4, 0, done), asm.JGT.Imm(asm.R4, zerosAtEnd, drop),
+			asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(t.zeros)))
+		t.storeBytes()
+		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+		t.Jump(done)
+		t.Bind(next)
+	}
+	t.Jump(drop)
+	t.Bind(done)
 }
 
 // lengthOnStack is the length of the frame before it was cut; 0 where it was not.
