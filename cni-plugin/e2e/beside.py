@@ -28,7 +28,20 @@ LEAST = 0.97
 SETTLE = 5
 """Seconds without a change after which none is to come."""
 
-_before: dict[str, str] = {}
+_before: dict[str, tuple[int, str]] = {}
+"""Of each node by name: its first process, and its picture, before NetCRAQ came."""
+
+ETHERNET = re.compile(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b")
+MADE_ANEW = (
+    (re.compile(r"^([^:]+: )\d+: "), r"\1"),  # an interface's index
+    (ETHERNET, "MAC"),
+    (re.compile(r"\b8000\.(?:[0-9a-f]{1,2}:){5}[0-9a-f]{1,2}\b"), "BRIDGE"),
+    (re.compile(r"\bfe80::[0-9a-f:]+"), "LINK-LOCAL"),
+    # whether a bridge has a port that is up: pods that were on the node may be elsewhere
+    (re.compile(r"\bNO-CARRIER,|,LOWER_UP\b| linkdown\b"), ""),
+    (re.compile(r"\bstate (?:UP|DOWN|UNKNOWN)\b"), "state"),
+)
+"""What a node that was switched off and on has otherwise than before, whoever makes its network."""
 
 
 def there(cluster: Cluster) -> str:
@@ -42,7 +55,8 @@ def there(cluster: Cluster) -> str:
     kubectl("delete", "daemonset", "web", "peer")
     until("the tests' pods are gone", lambda: not pods(cluster, "web", "peer"))
     for node in cluster.nodes:
-        _before[node.name] = until(f"the pods' interfaces on {node.name} are gone", lambda node=node: _settled(node))
+        seen = until(f"the pods' interfaces on {node.name} are gone", lambda node=node: _settled(node))
+        _before[node.name] = node.pid, seen
     return f"{len(cluster.nodes)} nodes Ready with {cluster.other.name}; {found}"
 
 
@@ -103,7 +117,8 @@ def speed(cluster: Cluster) -> str:
 
 def leaves(cluster: Cluster) -> str:
     """Removing NetCRAQ leaves the other plugin's files and interfaces as they were, with its pods
-    running, and nothing of NetCRAQ's but a binary that nobody calls.
+    running, and nothing of NetCRAQ's but a binary that nobody calls. A node that was switched off
+    in between has what it would have without NetCRAQ, too: see :func:`lasting`.
     """
     kubectl = cluster.kubectl
     kubectl("delete", "netcraqchain", "--all")
@@ -123,8 +138,11 @@ def leaves(cluster: Cluster) -> str:
     until("the tests' pods are gone", lambda: not pods(cluster, "web", "peer"))
     for node in cluster.nodes:
         until(f"{node.name}'s interfaces are as they were", lambda node=node: _as_it_was(node), 120)
+    anew = [node.name for node in cluster.nodes if node.pid != _before[node.name][0]]
+    started = f" ({', '.join(anew)}, switched off in between: but for what a start changes)" if anew else ""
     return (
-        f"lists and interfaces as they were {took:.0f} s after the manifests were deleted, no command on a node; {talk}"
+        f"lists and interfaces as they were{started} {took:.0f} s after the manifests were deleted, "
+        f"no command on a node; {talk}"
     )
 
 
@@ -147,6 +165,20 @@ def picture(node: Node) -> str:
     return "\n".join(sorted(seen))
 
 
+def lasting(seen: str) -> str:
+    """What of a node's picture outlives the node's being switched off: all but the interfaces of
+    pods, which may be other pods, and of the others what is chosen when they are made.
+    """
+    lines = set()
+    for line in seen.splitlines():
+        if re.search(r"\bveth[0-9a-f]+\b", line):
+            continue
+        for pattern, instead in MADE_ANEW:
+            line = pattern.sub(instead, line)
+        lines.add(line)
+    return "\n".join(sorted(lines))
+
+
 def _settled(node: Node) -> str:
     """The picture of a node where nothing comes and goes; empty where something does."""
     first = picture(node)
@@ -155,7 +187,9 @@ def _settled(node: Node) -> str:
 
 
 def _as_it_was(node: Node) -> bool:
-    now, before = set(picture(node).splitlines()), set(_before[node.name].splitlines())
+    started, seen = _before[node.name]
+    same = str if node.pid == started else lasting
+    now, before = set(same(picture(node)).splitlines()), set(same(seen).splitlines())
     if now != before:
         raise NodeError(f"{node.name} has {sorted(now - before)}, and had {sorted(before - now)}")
     return True

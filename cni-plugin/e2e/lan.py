@@ -61,7 +61,9 @@ class Lan:
         """
         port = f"port{index}"
         self.disconnect(index)
-        self.run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+        card = f"02:00:5e:00:01:{number:02x}"  # a node's Ethernet address is the same after a restart
+        peer = ("peer", "name", "eth0", "address", card, "netns", str(pid))
+        self.run("ip", "link", "add", port, "type", "veth", *peer)
         self.run("ip", "link", "set", port, "master", "br0", "up")
         inside = (
             "ip link set lo up",

@@ -15,6 +15,7 @@ import pytest
 from e2e import __main__ as command_line
 from e2e import (
     attacks,
+    beside,
     checks,
     cluster,
     cluster_images,
@@ -271,3 +272,39 @@ def test_quick_start_is_documented():
 )
 def test_documented_output(line, printed, yes):
     assert quickstart.like(line, printed) == yes
+
+
+PICTURE = """\
+ip -d -o link: 2: cni0: <BROADCAST,UP,LOWER_UP> mtu 1500 qdisc noqueue state UP mode link/ether 5e:0a:12:00:f1:0c bridge_id 8000.5e:a:12:0:f1:c
+ip -d -o link: 3: vetha1b2c3d4@if2: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 master cni0 link/ether 1a:0a:12:00:f1:0c link-netnsid 0
+ip -d -o link: 5: eth0@if9: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc noqueue state UP link/ether 02:00:5e:00:01:0d brd ff:ff:ff:ff:ff:ff
+ip -o address: 2: cni0 inet6 fe80::5c0a:12ff:fe00:f10c/64 scope link
+ip route show table all: 10.244.1.0/24 dev cni0 proto kernel scope link src 10.244.1.1
+ip route show table all: 10.244.2.0/24 via 10.99.0.12 dev eth0
+ip route show table all: local fe80::5c0a:12ff:fe00:f10c dev cni0 table local proto kernel
+tc qdisc: qdisc noqueue 0: dev eth0 root refcnt 2"""
+"""A node's, by the CNI project's bridge, with one pod."""
+
+
+def test_lasting():
+    """A start of a node makes other addresses and other interfaces of pods; no more passes."""
+    again = (
+        PICTURE.replace("5e:0a:12:00:f1:0c", "8e:77:00:01:02:03")
+        .replace("8000.5e:a:12:0:f1:c", "8000.8e:77:0:1:2:3")
+        .replace("fe80::5c0a:12ff:fe00:f10c", "fe80::8c77:ff:fe01:203")
+        .replace("link: 2: cni0: <BROADCAST,UP,LOWER_UP>", "link: 7: cni0: <NO-CARRIER,BROADCAST,UP>")
+        .replace("state UP mode", "state DOWN mode")
+        .replace("src 10.244.1.1", "src 10.244.1.1 linkdown")
+        .replace("vetha1b2c3d4@if2", "veth99887766@if2")
+    )
+    assert again != PICTURE
+    assert beside.lasting(again) == beside.lasting(PICTURE)
+    for change in (
+        ("mtu 1500 qdisc noqueue state DOWN", "mtu 1450 qdisc noqueue state DOWN"),
+        ("qdisc noqueue 0: dev eth0", "qdisc clsact ffff: dev eth0"),
+        ("10.244.2.0/24 via 10.99.0.12", "10.244.2.0/24 via 10.99.0.11"),
+        ("ip route show table all: 10.244.1.0/24", "ip -d -o link: 4: ncqvx4: mtu 1450\nip route: 10.244.1.0/24"),
+        ("eth0@if9: <BROADCAST", "eth0@if9: <PROMISC,BROADCAST"),
+    ):
+        assert change[0] in again
+        assert beside.lasting(again.replace(*change)) != beside.lasting(PICTURE), change
