@@ -9,6 +9,7 @@ import json
 import re
 import statistics
 import time
+from collections.abc import Sequence
 
 from e2e import acceptance, chain, fixtures, install, nodeapi
 from e2e.acceptance import pods, require
@@ -31,17 +32,29 @@ SETTLE = 5
 _before: dict[str, tuple[int, str]] = {}
 """Of each node by name: its first process, and its picture, before NetCRAQ came."""
 
-ETHERNET = re.compile(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b")
+OF_A_POD = re.compile(r"\bveth[0-9a-f]+\b")
+"""Names the node's end of a pod's interface."""
+
 MADE_ANEW = (
+    (OF_A_POD, "veth"),
     (re.compile(r"^([^:]+: )\d+: "), r"\1"),  # an interface's index
-    (ETHERNET, "MAC"),
+    (re.compile(r"@if\d+\b"), "@if"),
+    (re.compile(r"\blink-netns(?:id)? \S+"), "link-netns"),
     (re.compile(r"\b8000\.(?:[0-9a-f]{1,2}:){5}[0-9a-f]{1,2}\b"), "BRIDGE"),
+    (re.compile(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b"), "MAC"),
     (re.compile(r"\bfe80::[0-9a-f:]+"), "LINK-LOCAL"),
     # whether a bridge has a port that is up: pods that were on the node may be elsewhere
     (re.compile(r"\bNO-CARRIER,|,LOWER_UP\b| linkdown\b"), ""),
     (re.compile(r"\bstate (?:UP|DOWN|UNKNOWN)\b"), "state"),
 )
-"""What a node that was switched off and on has otherwise than before, whoever makes its network."""
+"""What interfaces have otherwise when they are made anew, whoever makes them."""
+
+OF_ANOTHER_POD = (
+    (re.compile(r"\b\d+(?:\.\d+){3}\b"), "ADDRESS"),
+    (re.compile(r"\bport_(id|no) 0x[0-9a-f]+\b"), r"port_\1"),
+    (re.compile(r"\bdesignated_port \d+\b"), "designated_port"),
+)
+"""And what another pod's has otherwise."""
 
 
 def there(cluster: Cluster) -> str:
@@ -117,8 +130,8 @@ def speed(cluster: Cluster) -> str:
 
 def leaves(cluster: Cluster) -> str:
     """Removing NetCRAQ leaves the other plugin's files and interfaces as they were, with its pods
-    running, and nothing of NetCRAQ's but a binary that nobody calls. A node that was switched off
-    in between has what it would have without NetCRAQ, too: see :func:`lasting`.
+    running, and nothing of NetCRAQ's but a binary that nobody calls. Where a node was switched off
+    in between, what that changes of itself does not count: see :func:`but_for_a_start`.
     """
     kubectl = cluster.kubectl
     kubectl("delete", "netcraqchain", "--all")
@@ -127,6 +140,7 @@ def leaves(cluster: Cluster) -> str:
     kubectl.apply(fixtures.daemon_set("web"), fixtures.daemon_set("peer"))
     for app in ("web", "peer"):
         kubectl.rollout(f"daemonset/{app}")
+    anew = [node.name for node in cluster.nodes if node.pid != _before[node.name][0]]
     begin = time.monotonic()
     kubectl("delete", "-k", install.manifests(cluster), "--ignore-not-found", "--timeout=180s")
     for node in cluster.nodes:
@@ -137,9 +151,8 @@ def leaves(cluster: Cluster) -> str:
     kubectl("delete", "daemonset", "web", "peer")
     until("the tests' pods are gone", lambda: not pods(cluster, "web", "peer"))
     for node in cluster.nodes:
-        until(f"{node.name}'s interfaces are as they were", lambda node=node: _as_it_was(node), 120)
-    anew = [node.name for node in cluster.nodes if node.pid != _before[node.name][0]]
-    started = f" ({', '.join(anew)}, switched off in between: but for what a start changes)" if anew else ""
+        until(f"{node.name}'s interfaces are as they were", lambda node=node: _as_it_was(node, anew), 120)
+    started = f" (but for what a start of {', '.join(anew)} changes)" if anew else ""
     return (
         f"lists and interfaces as they were{started} {took:.0f} s after the manifests were deleted, "
         f"no command on a node; {talk}"
@@ -165,15 +178,15 @@ def picture(node: Node) -> str:
     return "\n".join(sorted(seen))
 
 
-def lasting(seen: str) -> str:
-    """What of a node's picture outlives the node's being switched off: all but the interfaces of
-    pods, which may be other pods, and of the others what is chosen when they are made.
+def but_for_a_start(seen: str, *, here: bool) -> str:
+    """A node's picture without what changes when nodes are switched off and on: on all nodes pods
+    are others, whose interfaces differ from those that were there by names and addresses alone; on
+    the node itself (``here``) all interfaces are made anew.
     """
     lines = set()
     for line in seen.splitlines():
-        if re.search(r"\bveth[0-9a-f]+\b", line):
-            continue
-        for pattern, instead in MADE_ANEW:
+        pod = OF_A_POD.search(line) is not None
+        for pattern, instead in (*(MADE_ANEW if pod or here else ()), *(OF_ANOTHER_POD if pod else ())):
             line = pattern.sub(instead, line)
         lines.add(line)
     return "\n".join(sorted(lines))
@@ -186,12 +199,14 @@ def _settled(node: Node) -> str:
     return first if picture(node) == first else ""
 
 
-def _as_it_was(node: Node) -> bool:
-    started, seen = _before[node.name]
-    same = str if node.pid == started else lasting
-    now, before = set(same(picture(node)).splitlines()), set(same(seen).splitlines())
-    if now != before:
-        raise NodeError(f"{node.name} has {sorted(now - before)}, and had {sorted(before - now)}")
+def _as_it_was(node: Node, anew: Sequence[str]) -> bool:
+    """NodeError where it is not. ``anew`` are the nodes that were switched off in between."""
+    now, before = picture(node), _before[node.name][1]
+    if anew:
+        now, before = (but_for_a_start(seen, here=node.name in anew) for seen in (now, before))
+    more, less = set(now.splitlines()) - set(before.splitlines()), set(before.splitlines()) - set(now.splitlines())
+    if more or less:
+        raise NodeError(f"{node.name} has {sorted(more)}, and had {sorted(less)}")
     return True
 
 

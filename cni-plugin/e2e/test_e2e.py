@@ -286,25 +286,40 @@ tc qdisc: qdisc noqueue 0: dev eth0 root refcnt 2"""
 """A node's, by the CNI project's bridge, with one pod."""
 
 
-def test_lasting():
-    """A start of a node makes other addresses and other interfaces of pods; no more passes."""
-    again = (
-        PICTURE.replace("5e:0a:12:00:f1:0c", "8e:77:00:01:02:03")
+def test_but_for_a_start():
+    """A start of a node makes other addresses, and other interfaces of pods on all nodes; no more
+    passes.
+    """
+    pods = PICTURE.replace("3: vetha1b2c3d4@if2", "9: veth99887766@if2").replace(
+        "1a:0a:12:00:f1:0c", "1a:0a:12:00:f1:0d"
+    )
+    pods = pods.replace("link-netnsid 0", "link-netns cni-0e631595")
+    itself = (
+        pods.replace("5e:0a:12:00:f1:0c", "8e:77:00:01:02:03")
         .replace("8000.5e:a:12:0:f1:c", "8000.8e:77:0:1:2:3")
         .replace("fe80::5c0a:12ff:fe00:f10c", "fe80::8c77:ff:fe01:203")
         .replace("link: 2: cni0: <BROADCAST,UP,LOWER_UP>", "link: 7: cni0: <NO-CARRIER,BROADCAST,UP>")
         .replace("state UP mode", "state DOWN mode")
         .replace("src 10.244.1.1", "src 10.244.1.1 linkdown")
-        .replace("vetha1b2c3d4@if2", "veth99887766@if2")
     )
-    assert again != PICTURE
-    assert beside.lasting(again) == beside.lasting(PICTURE)
+    assert len({PICTURE, pods, itself}) == 3
+
+    def there(seen):
+        return beside.but_for_a_start(seen, here=False)
+
+    def here(seen):
+        return beside.but_for_a_start(seen, here=True)
+
+    assert there(pods) == there(PICTURE)
+    assert there(itself) != there(PICTURE)
+    assert here(itself) == here(PICTURE)
     for change in (
         ("mtu 1500 qdisc noqueue state DOWN", "mtu 1450 qdisc noqueue state DOWN"),
         ("qdisc noqueue 0: dev eth0", "qdisc clsact ffff: dev eth0"),
         ("10.244.2.0/24 via 10.99.0.12", "10.244.2.0/24 via 10.99.0.11"),
         ("ip route show table all: 10.244.1.0/24", "ip -d -o link: 4: ncqvx4: mtu 1450\nip route: 10.244.1.0/24"),
         ("eth0@if9: <BROADCAST", "eth0@if9: <PROMISC,BROADCAST"),
+        ("mtu 1500 master cni0", "mtu 1400 master cni0"),
     ):
-        assert change[0] in again
-        assert beside.lasting(again.replace(*change)) != beside.lasting(PICTURE), change
+        assert change[0] in itself
+        assert here(itself.replace(*change)) != here(PICTURE), change
