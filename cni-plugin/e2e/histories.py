@@ -75,6 +75,12 @@ class Histories:
         for node in nodes:
             self._say(f"expect {node.name}")
 
+    def mark(self, text: str) -> None:
+        """Something was done just now: the summary names it where the longest time without a write
+        follows.
+        """
+        self._say(f"mark {text}")
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """End them, and have what they saw checked: CheckError where something is wrong."""
         try:
@@ -100,12 +106,13 @@ class Histories:
         """What was seen, in a line."""
         found = self.found
         by_kind = found["operations"]
+        after = f" ({found['afterWhat']})" if found.get("afterWhat") else ""
         writes = sum(by_kind.get(kind, 0) for kind in ("create", "update", "patch", "delete"))
         return (
             f"linearizable: {writes} writes, {by_kind.get('get', 0)} reads and {by_kind.get('list', 0)} lists at "
             f"{len(found['byServer'])} API servers ({found['unanswered']} without an outcome), {found['changes']} changes "
             f"in each of {found['sessions']} watches' time, told {found['watchLagP99Ms']:.0f} ms after the write's answer "
-            f"(p99; at most {found['watchLagMaxMs']:.0f}); the longest time without a write {found['longestWithoutAWrite']:.1f} s"
+            f"(p99; at most {found['watchLagMaxMs']:.0f}); the longest time without a write {found['longestWithoutAWrite']:.1f} s{after}"
         )
 
 

@@ -93,6 +93,7 @@ def kills(cluster: Cluster, seconds: float = 60) -> str:
             excused = name not in ONLY_CHAIN
             if excused:
                 histories.excuse(victim)
+            histories.mark(f"{name} {victim.name}")
             FAULTS[name](cluster, victim)
             begin = time.monotonic()
             if excused:

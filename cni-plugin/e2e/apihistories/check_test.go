@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -299,5 +302,45 @@ func TestExcused(t *testing.T) {
 	s.Events = s.Events[:len(s.Events)/2]
 	if wrong := h.check(late); len(wrong) > 0 {
 		t.Errorf("an excuse without an end does not count: %s", wrong[0])
+	}
+}
+
+// TestGap: the longest time without a write is told with what had been done.
+func TestGap(t *testing.T) {
+	h := sound(7, 300)
+	last := h.Operations[len(h.Operations)-1].End
+	h.Ended = last + 20*time.Second
+	h.Marks = []mark{{0, "early"}, {last + 2*time.Second, "power n2"}}
+	h.Operations = append(h.Operations, operation{Server: "n1", Kind: remove, Key: "x",
+		Begin: last, End: last + 12*time.Second, Outcome: done})
+	r := h.report(late)
+	if r.GapAfter == "" || !strings.HasPrefix(r.GapAfter, "power n2, from -2") ||
+		!strings.HasSuffix(r.GapAfter, "to 10.0 s after it") {
+		t.Errorf("the gap of %.1f s is after %q", r.WriteGap, r.GapAfter)
+	}
+}
+
+// TestKept: a history that was kept is reported as it was.
+func TestKept(t *testing.T) {
+	h := sound(7, 300)
+	h.Ended = time.Minute
+	path := filepath.Join(t.TempDir(), "history.json.gz")
+	if err := h.save(path); err != nil {
+		t.Fatal(err)
+	}
+	again, err := read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if was, is := h.report(late), again.report(late); !reflect.DeepEqual(was, is) {
+		t.Errorf("%+v\nis read as\n%+v", was, is)
+	}
+	for name, content := range map[string]string{"none": "", "short": "\x1f\x8b", "other": "{}"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := read(path); err == nil {
+			t.Errorf("%s: is taken for a history", name)
+		}
 	}
 }

@@ -3,12 +3,13 @@
 // linearizable over all servers, lists and watches included, and no watch is stuck.
 //
 //	apihistories --kubeconfig FILE [flags] NAME=URL...
+//	apihistories --check FILE
 //
 // It says {"begun": true} when it is at work, and goes on until "end" (or the end of standard
 // input). Other lines that it takes there: "excuse NAME": there is a fault on that server's node,
 // its watches need not be current; "expect NAME": they have to be again. Answers have to be right
-// all the same. In the end it says what it saw, in one line of JSON, and exits with 1 where
-// something is wrong.
+// all the same. "mark TEXT": that was done to the cluster just now. In the end it says what it saw, in one line of JSON, and exits with 1 where
+// something is wrong. --check says the same of a history that was kept with --out.
 package main
 
 import (
@@ -52,16 +53,33 @@ func main() {
 		"a watch that tells a completed write later than this is stuck")
 	pause := flag.Duration("pause", 150*time.Millisecond, "between two requests of one client")
 	out := flag.String("out", "", "a file for the history, as JSON (gzip)")
+	kept := flag.String("check", "", "a file that --out made: nothing is asked, what it says is checked again")
 	flag.Parse()
+	if *kept != "" {
+		h, err := read(*kept)
+		if err != nil {
+			fail(fmt.Errorf("reading a history: %w", err))
+		}
+		say(h.report(*late))
+	}
 	found, err := run(*kubeconfig, *namespace, *out, *late, *pause, flag.Args())
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "apihistories: %v\n", err)
-		os.Exit(2)
+		fail(err)
 	}
+	say(found)
+}
+
+func fail(err error) {
+	fmt.Fprintf(os.Stderr, "apihistories: %v\n", err)
+	os.Exit(2)
+}
+
+func say(found report) {
 	_ = json.NewEncoder(os.Stdout).Encode(found)
 	if len(found.Wrong) > 0 {
 		os.Exit(1)
 	}
+	os.Exit(0)
 }
 
 func connect(kubeconfig string, arguments []string) ([]server, error) {
@@ -208,6 +226,7 @@ func run(kubeconfig, namespace, out string, late, pause time.Duration, arguments
 	}
 	stopWatching()
 	watching.Wait()
+	h.Ended = h.now()
 	if out != "" {
 		if err := h.save(out); err != nil {
 			return report{}, err
@@ -236,6 +255,8 @@ func obey(h *history, servers []server) {
 			h.excuse(name)
 		case verb == "expect" && known:
 			h.expect(name)
+		case verb == "mark" && name != "":
+			h.mark(name)
 		default:
 			fmt.Fprintf(os.Stderr, "apihistories: no such request: %s\n", lines.Text())
 		}
@@ -287,4 +308,24 @@ func (h *history) save(path string) error {
 	}
 	zip := gzip.NewWriter(file)
 	return errors.Join(json.NewEncoder(zip).Encode(h), zip.Close(), file.Close())
+}
+
+func read(path string) (*history, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	zip, err := gzip.NewReader(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	h := &history{}
+	if err := json.NewDecoder(zip).Decode(h); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(h.Operations) == 0 {
+		return nil, fmt.Errorf("%s: no operation in it", path)
+	}
+	return h, nil
 }

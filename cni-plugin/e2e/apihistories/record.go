@@ -95,6 +95,12 @@ type excuse struct {
 	To     time.Duration `json:"to"` // -1: it has not ended
 }
 
+// mark is something that was done to the cluster.
+type mark struct {
+	At   time.Duration `json:"at"`
+	Text string        `json:"text"`
+}
+
 // history is all that clients and watchers have seen.
 type history struct {
 	start time.Time
@@ -106,6 +112,9 @@ type history struct {
 	Operations []operation `json:"operations"`
 	Sessions   []*session  `json:"sessions"`
 	Excuses    []excuse    `json:"excuses"`
+	Marks      []mark      `json:"marks,omitempty"`
+
+	Ended time.Duration `json:"ended"` // when all was seen that would be
 }
 
 func (h *history) now() time.Duration { return time.Since(h.start) }
@@ -163,4 +172,20 @@ func (h *history) expect(server string) {
 			e.To = h.now()
 		}
 	}
+}
+
+func (h *history) mark(text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Marks = append(h.Marks, mark{h.now(), text})
+}
+
+// marked is what was done last before a time.
+func (h *history) marked(at time.Duration) (last mark) {
+	for _, m := range h.Marks {
+		if m.At <= at {
+			last = m
+		}
+	}
+	return last
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -24,6 +25,7 @@ type report struct {
 	Changes    int            `json:"changes"`              // that watches told
 	Sessions   int            `json:"sessions"`             // watches, with those that were begun anew
 	WriteGap   float64        `json:"longestWithoutAWrite"` // seconds in which no server acknowledged one
+	GapAfter   string         `json:"afterWhat,omitempty"`  // ... and what had been done last before its end
 	ListP99    float64        `json:"listP99Ms"`
 	LagP50     float64        `json:"watchLagP50Ms"` // from a write's answer to the watch of any server, without faults on its node
 	LagP99     float64        `json:"watchLagP99Ms"`
@@ -43,7 +45,7 @@ type answered struct {
 }
 
 func (h *history) report(late time.Duration) report {
-	end := h.now()
+	end := h.Ended
 	r := report{Seconds: end.Seconds(), Operations: map[kind]int{}, ByServer: map[string]int{},
 		Errors: map[string]int{}, Sessions: len(h.Sessions)}
 	r.Wrong = h.check(late)
@@ -78,7 +80,13 @@ func (h *history) report(late time.Duration) report {
 	r.ListP99 = milliseconds(quantile(lists, 0.99))
 	slices.Sort(acknowledged)
 	for i := 1; i < len(acknowledged); i++ {
-		r.WriteGap = max(r.WriteGap, (acknowledged[i] - acknowledged[i-1]).Seconds())
+		if gap := (acknowledged[i] - acknowledged[i-1]).Seconds(); gap > r.WriteGap {
+			r.WriteGap, r.GapAfter = gap, ""
+			if m := h.marked(acknowledged[i]); m.Text != "" {
+				r.GapAfter = fmt.Sprintf("%s, from %.1f s to %.1f s after it", m.Text,
+					(acknowledged[i-1] - m.At).Seconds(), (acknowledged[i] - m.At).Seconds())
+			}
+		}
 	}
 	var lags []time.Duration
 	for _, l := range h.lags(late) {
