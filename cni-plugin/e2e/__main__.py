@@ -133,6 +133,10 @@ def go(options: argparse.Namespace) -> int:
     if refusal:
         print(refusal)
         return 2
+    if options.only:
+        named, options.only = options.only, checks.with_needs(options.only, wanted)
+        if also := [name for name in options.only if name not in named]:
+            print(f"--only {','.join(named)} needs {', '.join(also)}, which are made, too")
     problems = missing(options.control_planes)
     if problems:
         return without_cluster(problems, options.only or wanted)

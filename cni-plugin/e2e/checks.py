@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from e2e import (
     acceptance,
@@ -119,6 +119,19 @@ NEED_GATEWAY = (
 IN_EVERY_FAMILY = ("ready", "system", "families", "policies", "chain", "node-api", "placed", "power")
 """Those that are made where there is IPv6. The others know IPv4 addresses."""
 
+NEEDS: dict[str, tuple[str, ...]] = {
+    "joins": ("there",),
+    "chain": ("ready", "joins"),
+    "pipelets": ("ready",),
+    "node-api": ("chain",),
+    **dict.fromkeys(("libraries", "streams", "locks", "siege", "services", "upgrade", "power"), ("node-api",)),
+    **dict.fromkeys(("placed", "workload-with", "smoke", "attacks", "lasting", "blackout"), ("chain",)),
+    **dict.fromkeys(("speed", "leaves"), ("joins",)),
+    **dict.fromkeys(("seen", "leader-killed", "etcd-leader-off", "member-replaced", "cut-in-two", "kills"), ("chain",)),
+    "kubeadm-upgrade": ("chain",),
+}
+"""What has to be made before a check, of what the cluster has."""
+
 CLUSTERS = {
     "--cni own": OWN,
     "--cni bridge, ptp or flannel": CHAINED,
@@ -132,6 +145,17 @@ def of(cni: str, control_planes: int) -> dict[str, Check | str]:
     if control_planes > 1:
         return SEVERAL
     return OWN if cni == "own" else CHAINED
+
+
+def with_needs(only: Sequence[str], wanted: Iterable[str]) -> list[str]:
+    """The checks that ``only`` names and those that they need, in the order in which all that the
+    cluster has (``wanted``) are made.
+    """
+    made, todo = set[str](), list(only)
+    while todo:
+        made.add(name := todo.pop())
+        todo += [need for need in NEEDS.get(name, ()) if need not in made]
+    return [name for name in wanted if name in made]
 
 
 def refusal(only: Sequence[str], cni: str, control_planes: int, *, gateway: bool = True) -> str:

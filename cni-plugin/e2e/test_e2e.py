@@ -323,3 +323,20 @@ def test_but_for_a_start():
     ):
         assert change[0] in itself
         assert here(itself.replace(*change)) != here(PICTURE), change
+
+
+def test_needs():
+    """What a check needs is made before it, whichever cluster it is of."""
+    kinds = [checks.of("own", 1), checks.of("bridge", 1), checks.of("own", 3)]
+    everywhere = {name for kind in kinds for name in kind}
+    assert everywhere.issuperset(checks.NEEDS)
+    for kind in kinds:
+        order = list(kind)
+        for name, needs in checks.NEEDS.items():
+            if name in order:
+                there = [need for need in needs if need in order]
+                assert there, f"{name} needs one of {needs}, and the cluster has none"
+                assert all(order.index(need) < order.index(name) for need in there), name
+    assert checks.with_needs(["power"], kinds[1]) == ["there", "joins", "chain", "node-api", "power"]
+    assert checks.with_needs(["kills"], kinds[2]) == ["ready", "chain", "kills"]
+    assert checks.with_needs(["ready", "network"], kinds[0]) == ["ready", "network"]
