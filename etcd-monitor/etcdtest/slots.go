@@ -33,6 +33,9 @@ func NewSlots() *Slots { return &Slots{slots: map[wire.Key]*slot{}} }
 // Size is how many bytes a slot holds.
 func (s *Slots) Size(wire.Key) int { return 1024 }
 
+// Silent is never so.
+func (s *Slots) Silent(wire.Key) bool { return false }
+
 // Read reads a slot.
 func (s *Slots) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, error) {
 	s.mu.Lock()

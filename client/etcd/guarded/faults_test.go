@@ -74,6 +74,25 @@ func (s *scene) settles(e placement.Entry, kind slotcodec.Kind) {
 	until(s.t, fmt.Sprintf("the slot of %v is %v", e.ID, kind), func() bool { return s.slots.kind(wire.Key(e.ID)) == kind })
 }
 
+// hushed is slots of which it is said that they are not heard of.
+type hushed struct{ *memory }
+
+func (hushed) Silent(wire.Key) bool { return true }
+
+// While the network is held for silent, reads do not ask it; writes, which etcd cannot do for it,
+// do, and wait for nothing.
+func TestSilent(t *testing.T) {
+	s := &scene{t: t, endpoint: startEtcd(t), slots: newMemory(64)}
+	s.liveGateway = newLive(t, s.endpoint, hushed{s.slots}, nil)
+	s.p = newPlacement(connect(t, s.endpoint), s.slots)
+	e := s.place("k")
+	s.put(putOf("k", "v"))
+	s.settles(e, slotcodec.Value)
+	if v, _, network := s.reads("k"); v != "v" || network || s.misses[reasonSilent] != 1 {
+		t.Errorf("%q, by the network %v, misses %v", v, network, s.misses)
+	}
+}
+
 // A network that is gone costs reads a few milliseconds, keys that are not placed nothing, and
 // makes the others unwritable until they are taken out of it.
 func TestNetworkGone(t *testing.T) {

@@ -83,6 +83,8 @@ func (m *memory) Size(wire.Key) int {
 	return m.size
 }
 
+func (m *memory) Silent(wire.Key) bool { return false }
+
 func (m *memory) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, error) {
 	if m.down.Load() || m.fault() {
 		time.Sleep(2 * time.Millisecond)

@@ -118,6 +118,10 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 		s.forwarded(ctx, reasonClosed)
 		return nil, nil
 	}
+	if s.Slots.Silent(wire.Key(e.ID)) {
+		s.miss(ctx, reasonSilent)
+		return nil, nil
+	}
 	k := placement.Key{Name: key, Entry: e}
 	before := s.Newest.Revision()
 	at, err := s.look(ctx, k)

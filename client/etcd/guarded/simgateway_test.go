@@ -236,6 +236,8 @@ type simSlots struct{ w *world }
 
 func (s simSlots) Size(wire.Key) int { return 64 }
 
+func (s simSlots) Silent(wire.Key) bool { return false }
+
 func (s simSlots) Read(_ context.Context, id wire.Key) (value []byte, version wire.Version, err error) {
 	ok := s.w.send(func() {
 		err = slotError(wire.Read, id, core.ErrNotFound, 0)

@@ -20,11 +20,13 @@ const (
 	casWait    = 50 * time.Millisecond
 )
 
-// When a chain has not answered silentReads reads in a row it is not asked, for silentFor, by more
-// than one read at a time: the others go to etcd without a wait.
+// When a chain has not answered silentReads reads in a row it is silent: one reader asks it after
+// silentFirst, the next one after twice as long, and so on; the others go to etcd without a wait.
+// Writes have nobody else to ask, and so they always ask; what is answered to one ends the silence.
 const (
 	silentReads = 3
-	silentFor   = 200 * time.Millisecond
+	silentFirst = 10 * time.Millisecond
+	silentMost  = 200 * time.Millisecond
 )
 
 // Network is the guarded.Slots of a gateway: chains of switches, each with a client of its own. It
@@ -38,12 +40,63 @@ type Network struct {
 type chainSlots struct {
 	client *client.Client
 	size   int
-	missed atomic.Int32 // reads in a row that were not answered
-	silent atomic.Int64 // until when it is not asked, in nanoseconds since begin
+	quiet  atomic.Bool // it is silent, or a read was missed lately: mu is to be asked
+
+	mu     sync.Mutex
+	missed int           // reads in a row that were not answered
+	ended  time.Duration // when the last of them ended, since begin
+	pause  time.Duration // how long the next silence is
+	until  time.Duration // when a reader is to ask again, since begin
 }
 
-// begin is the time that silent is counted from, on a clock that does not stand still.
+// begin is the time that silences are counted from, on a clock that does not stand still.
 var begin = boottime.Now()
+
+// answered: the chain is not silent.
+func (c *chainSlots) answered() {
+	if !c.quiet.Load() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.missed, c.pause = 0, 0
+	c.quiet.Store(false)
+}
+
+// unanswered: a read that was begun and given up at these times had no answer. Reads that were on
+// their way together count once: what keeps this machine from a CPU for a moment, or a packet that
+// is lost, they all meet.
+func (c *chainSlots) unanswered(begun, ended time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.missed > 0 && begun < c.ended {
+		return
+	}
+	c.missed, c.ended = c.missed+1, ended
+	if c.missed >= silentReads {
+		c.pause = min(max(silentFirst, 2*c.pause), silentMost)
+		c.until = ended + c.pause
+	}
+	c.quiet.Store(true)
+}
+
+// silentAt says whether a reader is to ask somebody else. To one it says no when it is time that
+// somebody asks.
+func (c *chainSlots) silentAt(now time.Duration) bool {
+	if !c.quiet.Load() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.missed < silentReads:
+		return false
+	case now < c.until:
+		return true
+	}
+	c.until = now + silentMost // should nothing be heard of this one
+	return false
+}
 
 // errNoChain: the KEY_ID's chain is not known here (yet).
 var errNoChain = errors.New("the chain is not known to this gateway")
@@ -95,24 +148,24 @@ func (n *Network) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, 
 	if c == nil {
 		return nil, 0, errNoChain
 	}
-	if c.missed.Load() >= silentReads {
-		now, until := boottime.Since(begin), c.silent.Load()
-		if int64(now) < until || !c.silent.CompareAndSwap(until, int64(now+silentFor)) {
-			return nil, 0, client.ErrTimeout
-		}
-	}
 	ctx, cancel := context.WithTimeout(ctx, readWait)
 	defer cancel()
-	started := time.Now()
+	started := boottime.Since(begin)
 	r, err := c.client.Get(ctx, id)
-	switch {
+	switch ended := boottime.Since(begin); {
 	case err == nil, errors.Is(err, client.ErrNotFound):
-		c.missed.Store(0)
-		n.observe("read", time.Since(started))
-	case errors.Is(err, client.ErrTimeout) && c.missed.Add(1) == silentReads:
-		c.silent.Store(int64(boottime.Since(begin) + silentFor))
+		c.answered()
+		n.observe("read", ended-started)
+	case errors.Is(err, client.ErrTimeout):
+		c.unanswered(started, ended)
 	}
 	return r.Value, r.Version, err
+}
+
+// Silent implements guarded.Slots.
+func (n *Network) Silent(id wire.Key) bool {
+	c := n.of(id)
+	return c != nil && c.silentAt(boottime.Since(begin))
 }
 
 // CAS implements guarded.Slots.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/refchain"
+	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -69,22 +70,78 @@ func TestNetwork(t *testing.T) {
 		}
 	}
 	down(true)
-	begun := time.Now()
-	const reads = 100
-	for range reads {
+	for range silentReads {
+		if n.Silent(key) {
+			t.Error("the chain is silent too soon")
+		}
 		if _, _, err := n.Read(ctx, key); err == nil || errors.Is(err, client.ErrNotFound) {
 			t.Fatalf("a chain that is down: %v", err)
 		}
 	}
-	if d := time.Since(begun); d > reads*readWait/2 {
-		t.Errorf("%d reads of a silent chain took %v", reads, d)
+	c := n.of(key)
+	c.mu.Lock()
+	if c.until == 0 {
+		t.Error("a chain that is down is not silent")
+	}
+	c.until = boottime.Since(begin) + time.Hour // this test is not measured against the clock
+	c.mu.Unlock()
+	if !n.Silent(key) {
+		t.Error("a chain that is down is not silent")
 	}
 	down(false)
-	poll.Until(t, 15*time.Second, "the chain is asked again", func() bool {
+	poll.Until(t, 15*time.Second, "who has nobody else to ask is answered by a chain that was silent", func() bool {
 		v, _, err := n.Read(ctx, key)
 		return err == nil && string(v) == "b"
 	})
+	if n.Silent(key) {
+		t.Error("a chain that has answered is silent")
+	}
 	if old := n.Set(1, nil, 0); old != cl || n.Size(key) != 0 {
 		t.Errorf("there was %v", old)
+	}
+}
+
+// A chain is silent when reads that came one after the other had no answer. Those that are on their
+// way together are one: on a busy machine all of them wait for a CPU. Readers ask again soon, and
+// then less and less often.
+func TestSilence(t *testing.T) {
+	const ms = time.Millisecond
+	c := new(chainSlots)
+	for range 8 {
+		c.unanswered(0, 5*ms)
+	}
+	c.unanswered(4*ms, 9*ms)
+	if c.silentAt(10 * ms) {
+		t.Error("reads that were on their way together make a chain silent")
+	}
+	c.unanswered(10*ms, 15*ms)
+	if c.silentAt(15 * ms) {
+		t.Error("two reads make a chain silent")
+	}
+	c.unanswered(15*ms, 20*ms)
+	now := 20 * ms
+	for _, pause := range []time.Duration{10, 20, 40, 80, 160, 200, 200} {
+		end := now + pause*ms
+		if !c.silentAt(now) || !c.silentAt(end-1) {
+			t.Errorf("after %v it is not silent for %v ms", now, int64(pause))
+		}
+		if c.silentAt(end) {
+			t.Errorf("nobody asks after %v ms", int64(pause))
+		}
+		if !c.silentAt(end) {
+			t.Error("two readers ask")
+		}
+		now = end + 5*ms
+		c.unanswered(end, now)
+	}
+	c.answered()
+	c.unanswered(now, now+5*ms)
+	c.unanswered(now+5*ms, now+10*ms)
+	if c.silentAt(now + 10*ms) {
+		t.Error("reads that were answered are forgotten")
+	}
+	c.unanswered(now+10*ms, now+15*ms)
+	if !c.silentAt(now+24*ms) || c.silentAt(now+25*ms) {
+		t.Error("a new silence does not begin as the first one")
 	}
 }
