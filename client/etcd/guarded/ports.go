@@ -18,9 +18,9 @@ import (
 type Slots interface {
 	// Read reads a slot, linearizably.
 	Read(ctx context.Context, id wire.Key) (value []byte, version wire.Version, err error)
-	// Silent says whether a slot has not been heard of lately. Who can ask etcd instead of reading it
-	// does that then, and waits for nothing. Now and then it says no to one caller, so that somebody
-	// finds out.
+	// Silent says whether a slot has not been heard of lately. Who can ask etcd instead of reading
+	// it does that then, and waits for nothing. Now and then it says no to one caller, so that
+	// somebody finds out.
 	Silent(id wire.Key) bool
 	// CAS replaces what is in a slot if its version is the expected one, and returns the new
 	// version. A copy of it may be executed later, if the expected version is still there then.
