@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
+	"time"
 
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
@@ -50,8 +53,14 @@ func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells [
 			what = append(what, e)
 		}
 	}
-	found := make([]Value, size)
-	if err := c.readCells(ctx, found, what); err != nil {
+	var found []Value
+	if all {
+		found, err = c.readWhole(ctx, register, size, what)
+	} else {
+		found = make([]Value, size)
+		_, err = c.readCells(ctx, found, nil, what)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading register %s from %s: %w", register, c.o.Name, err)
 	}
 	out := make([]Value, len(cells))
@@ -63,22 +72,101 @@ func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells [
 	return out, nil
 }
 
-// readCells reads cells of one register into the places of their indices.
-func (c *Client) readCells(ctx context.Context, into []Value, what []*v1.Entity) error {
+// What netcraq-switch knows besides P4Runtime (switch/p4rt, since.go): it names what it has told of
+// a register, and tells who gives the name what is other since. Other switches tell all.
+const (
+	sinceHeader    = "netcraq-since"
+	snapshotHeader = "netcraq-snapshot"
+)
+
+// toldFor is how long what was read of whole registers is kept to be brought up to date: a
+// recovery's looks follow one another.
+const toldFor = 10 * time.Second
+
+// told is what a switch has told of whole registers, by their names.
+type told struct {
+	mu   sync.Mutex
+	kept map[string]*whole
+}
+
+// whole is a register as it was told, and the switch's name for that.
+type whole struct {
+	snapshot string
+	cells    []Value
+}
+
+// take finds what was told of a register, and leaves it to the caller; nil where there is nothing.
+func (t *told) take(register string) *whole {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w := t.kept[register]
+	delete(t.kept, register)
+	return w
+}
+
+// keep keeps it for a while.
+func (t *told) keep(register string, w *whole) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.kept == nil {
+		t.kept = map[string]*whole{}
+	}
+	t.kept[register] = w
+	time.AfterFunc(toldFor, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.kept[register] == w {
+			delete(t.kept, register)
+		}
+	})
+}
+
+// readWhole reads all cells of a register: what has changed of it, where it was read not long ago.
+// The cells are not the caller's to change.
+func (c *Client) readWhole(ctx context.Context, register string, size int, what []*v1.Entity) ([]Value, error) {
+	was := c.told.take(register)
+	since := ""
+	if was != nil {
+		since = was.snapshot
+	}
+	cells := make([]Value, size)
+	header, err := c.readCells(metadata.AppendToOutgoingContext(ctx, sinceHeader, since), cells, was, what)
+	if err != nil {
+		return nil, err
+	}
+	if names := header.Get(snapshotHeader); len(names) == 1 {
+		c.told.keep(register, &whole{names[0], cells})
+	}
+	return cells, nil
+}
+
+// readCells reads cells of one register into the places of their indices, and returns the answer's
+// header. Where that says that it has only what is other than it was, the rest is put there, too.
+func (c *Client) readCells(ctx context.Context, into []Value, was *whole, what []*v1.Entity) (metadata.MD, error) {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
 	stream, err := c.rpc.Read(ctx, &v1.ReadRequest{DeviceId: c.o.DeviceID, Entities: what}, grpc.ForceCodec(encoded{}))
 	if err != nil {
-		return err
+		return nil, err
+	}
+	header, err := stream.Header()
+	if err != nil {
+		return nil, err
+	}
+	if since := header.Get(sinceHeader); len(since) == 1 {
+		if was == nil || since[0] != was.snapshot || len(was.cells) != len(into) {
+			return nil, fmt.Errorf("it tells what is other since %q, which it was not asked for", since[0])
+		}
+		copy(into, was.cells)
 	}
 	for {
 		var b []byte
 		err := stream.RecvMsg(&b)
 		if errors.Is(err, io.EOF) {
-			return nil
+			return header, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := eachCell(b, func(index uint64, v []byte) error {
 			if index >= uint64(len(into)) {
@@ -87,7 +175,7 @@ func (c *Client) readCells(ctx context.Context, into []Value, what []*v1.Entity)
 			into[index] = v
 			return nil
 		}); err != nil {
-			return err
+			return nil, err
 		}
 	}
 }

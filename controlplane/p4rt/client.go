@@ -112,6 +112,8 @@ type Client struct {
 	stream   v1.P4Runtime_StreamChannelClient // nil unless connected
 
 	sendMu sync.Mutex // a stream takes one Send at a time
+
+	told told // whole registers, as they were read last
 }
 
 // New makes a client. It connects in Run.

@@ -2,6 +2,7 @@ package p4rt_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,12 +12,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/stats"
 
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/internal/poll"
@@ -72,6 +77,25 @@ func startTarget(t *testing.T, target string, options ...string) string {
 	return addr
 }
 
+// payloads counts the bytes of the messages that came.
+type payloads struct{ bytes atomic.Int64 }
+
+// TagRPC implements stats.Handler.
+func (p *payloads) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// HandleRPC implements stats.Handler.
+func (p *payloads) HandleRPC(_ context.Context, s stats.RPCStats) {
+	if in, ok := s.(*stats.InPayload); ok {
+		p.bytes.Add(int64(in.Length))
+	}
+}
+
+// TagConn implements stats.Handler.
+func (p *payloads) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (p *payloads) HandleConn(context.Context, stats.ConnStats) {}
+
 // TestTargets does with real switches all that the client can do. What differs between them is said
 // here, and nowhere else.
 func TestTargets(t *testing.T) {
@@ -84,8 +108,11 @@ func TestTargets(t *testing.T) {
 				t.Fatal(err)
 			}
 			var f follower
+			var read payloads
 			c, err := p4rt.New(p4rt.Options{Name: "s1", Target: startTarget(t, target), DeviceID: 1,
-				ElectionID: p4rt.ElectionID{High: 1, Low: 2}, Info: pl.Info}, f.handler())
+				ElectionID: p4rt.ElectionID{High: 1, Low: 2}, Info: pl.Info,
+				DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
+					grpc.WithStatsHandler(&read)}}, f.handler())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -246,6 +273,24 @@ func TestTargets(t *testing.T) {
 							t.Fatalf("cell %d of versions is %x, want %x", i, got[n], want)
 						}
 					}
+				}
+				// Read again, the switch tells what has changed since.
+				before := read.bytes.Load()
+				fatal(c.WriteRegister(ctx, "versions", 4, 44))
+				fatal(c.WriteRegister(ctx, "versions", 3, 0))
+				got, err := c.ReadRegisterCells(ctx, "versions", upTo(wide))
+				fatal(err)
+				for i, v := range got {
+					want := map[int][]byte{4: {44}, wide - 1: value}[i]
+					if want == nil {
+						want = []byte{0}
+					}
+					if !bytes.Equal(v, want) {
+						t.Fatalf("cell %d of versions is %x after it was read again, want %x", i, v, want)
+					}
+				}
+				if n := read.bytes.Load() - before; n > 1000 {
+					t.Errorf("reading again what has two changes took %d bytes", n)
 				}
 				if _, err := c.ReadRegisterCells(ctx, "versions", []int{wide}); err == nil ||
 					!strings.Contains(err.Error(), "has no cell") {

@@ -30,6 +30,7 @@ type config struct {
 	multicast     map[uint32]*p4v1.MulticastGroupEntry
 	clones        map[uint32]*p4v1.CloneSessionEntry
 	digestStates  map[uint32]*digestState
+	snapshots     snapshots
 }
 
 // newConfig makes the configuration of a pipeline that has just been built: its tables hold what

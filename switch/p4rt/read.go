@@ -3,6 +3,7 @@ package p4rt
 import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -13,9 +14,15 @@ const chunkBytes = 512 << 10
 // Read implements the RPC of that name (specification section 13). What is read is collected first
 // and sent after the lock has been released, so that a slow client holds nobody up.
 func (s *Server) Read(req *p4v1.ReadRequest, rpc p4v1.P4Runtime_ReadServer) error {
-	chunks, outcome, err := s.collect(req)
+	since := metadata.ValueFromIncomingContext(rpc.Context(), SinceHeader)
+	chunks, header, outcome, err := s.collect(req, since)
 	if err != nil {
 		return err
+	}
+	if header != nil {
+		if err := rpc.SetHeader(header); err != nil {
+			return err
+		}
 	}
 	for _, chunk := range chunks {
 		if err := rpc.Send(chunk); err != nil {
@@ -26,18 +33,24 @@ func (s *Server) Read(req *p4v1.ReadRequest, rpc p4v1.P4Runtime_ReadServer) erro
 		"some requests of the batch failed; the details have one error for each")
 }
 
-func (s *Server) collect(req *p4v1.ReadRequest) ([]*p4v1.ReadResponse, []error, error) {
+// collect reads what a request asks for. since is what its metadata has by SinceHeader.
+func (s *Server) collect(req *p4v1.ReadRequest, since []string) (chunks []*p4v1.ReadResponse,
+	header metadata.MD, outcome []error, err error) {
 	s.state.RLock()
 	defer s.state.RUnlock()
 	if err := s.checkDevice(req.DeviceId); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	c, err := s.effective()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	var out response
-	outcome := make([]error, len(req.Entities))
+	outcome = make([]error, len(req.Entities))
+	if r := c.whole(req); r != nil && len(since) == 1 {
+		header, outcome[0] = c.readSince(r, since[0], &out)
+		return out.chunks, header, outcome, nil
+	}
 	for i := 0; i < len(req.Entities); i++ {
 		e := req.Entities[i]
 		r := e.GetRegisterEntry()
@@ -54,7 +67,7 @@ func (s *Server) collect(req *p4v1.ReadRequest) ([]*p4v1.ReadResponse, []error, 
 			i += n - 1
 		}
 	}
-	return out.chunks, outcome, nil
+	return out.chunks, nil, outcome, nil
 }
 
 // response collects what is read, in order.

@@ -73,7 +73,7 @@ func (c *config) readRegisters(q *p4v1.RegisterEntry, n int, out *response) erro
 			return err
 		}
 		if r.typ.kind == kindBits {
-			r.encode(first, values, out)
+			r.encode(first, values, nil, out)
 			continue
 		}
 		for i, v := range values {
@@ -105,8 +105,8 @@ const encodedBytes = 128 << 10
 // encode writes cells of bit<W> down as protobuf has them. A controller reads a register of 65,536
 // cells while a chain takes no writes (the end of a recovery), and to make six objects for each
 // cell, for a library to measure and to write them, takes ten times as long as reading the cells
-// does.
-func (r *register) encode(first int, values [][]byte, out *response) {
+// does. Of the values that are the same (by their places) nothing is written; nil: all are.
+func (r *register) encode(first int, values [][]byte, same func(int) bool, out *response) {
 	bytesField := func(number protowire.Number,
 		n int) int {
 		return protowire.SizeTag(number) + protowire.SizeBytes(n)
@@ -114,6 +114,9 @@ func (r *register) encode(first int, values [][]byte, out *response) {
 	id := protowire.SizeTag(fieldRegisterID) + protowire.SizeVarint(uint64(r.id))
 	b := make([]byte, 0, encodedBytes+1<<10)
 	for i, v := range values {
+		if same != nil && same(i) {
+			continue
+		}
 		v = bytes.TrimLeft(v[:len(v)-1], "\x00")
 		v = values[i][len(values[i])-len(v)-1:] // the canonical form: at least one byte
 		n := uint64(first + i)
