@@ -95,7 +95,7 @@ func connect(t *testing.T, s *p4rttest.Server, id uint64, f *follower) *p4rt.Cli
 	return c
 }
 
-func runClient(t *testing.T, c *p4rt.Client) {
+func runClient(t testing.TB, c *p4rt.Client) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -103,7 +103,7 @@ func runClient(t *testing.T, c *p4rt.Client) {
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-func wait(t *testing.T, what string, ok func() bool) {
+func wait(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	poll.Until(t, 10*time.Second, what, ok)
 }

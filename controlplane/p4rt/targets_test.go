@@ -30,9 +30,10 @@ import (
 )
 
 // startTarget starts a real switch without ports, with more target options if any are given, and
-// returns its P4Runtime address.
-func startTarget(t *testing.T, target string, options ...string) string {
+// returns its P4Runtime address. embedded/ENGINE is ours with that engine.
+func startTarget(t testing.TB, target string, options ...string) string {
 	t.Helper()
+	target, engine, _ := strings.Cut(target, "/")
 	binary := ""
 	if target == "embedded" {
 		binary = filepath.Join(t.TempDir(), "netcraq-switch")
@@ -51,7 +52,11 @@ func startTarget(t *testing.T, target string, options ...string) string {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	args := append(testport.Thrift(t, binary), "--log-level", "warn", "--device-id", "1", "--no-p4", "--",
+	args := testport.Thrift(t, binary)
+	if engine != "" {
+		args = append(args, "--engine", engine)
+	}
+	args = append(args, "--log-level", "warn", "--device-id", "1", "--no-p4", "--",
 		"--grpc-server-addr", addr, "--cpu-port", "510")
 	cmd := exec.Command(binary, append(args, options...)...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -386,4 +391,43 @@ func fetchSession(t *testing.T, c *p4rt.Client, f *follower) *wire.Packet {
 		t.Fatal("no packet-in")
 	}
 	return nil
+}
+
+// BenchmarkReadWhole reads a register of 65,536 cells of 128 bits, all of it, and what has changed
+// of it since it was read before (one cell), as at the end of a recovery.
+func BenchmarkReadWhole(b *testing.B) {
+	for _, engine := range []string{"interp", "ebpf"} {
+		compiled := filepath.Join("..", "..", "p4src", "compiled", "netcraq-128")
+		pl, err := p4rt.LoadPipeline(compiled+".p4info.txtpb", compiled+".json")
+		if err != nil {
+			b.Fatal(err)
+		}
+		var f follower
+		c, err := p4rt.New(p4rt.Options{Name: "s1", Target: startTarget(b, "embedded/"+engine), DeviceID: 1,
+			ElectionID: p4rt.ElectionID{High: 1, Low: 2}, Info: pl.Info}, f.handler())
+		if err != nil {
+			b.Fatal(err)
+		}
+		runClient(b, c)
+		wait(b, "primary", primary(c))
+		if _, err := c.EnsurePipeline(b.Context(), pl); err != nil {
+			b.Fatal(err)
+		}
+		all := upTo(65536)
+		for _, again := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/again=%v", engine, again), func(b *testing.B) {
+				for n := 0; b.Loop(); n++ {
+					if !again {
+						c.Forget()
+					}
+					if err := c.WriteRegister(b.Context(), "versions", n%65536, n); err != nil {
+						b.Fatal(err)
+					}
+					if _, err := c.ReadRegisterCells(b.Context(), "versions", all); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
 }

@@ -129,11 +129,20 @@ const batch = 1024
 
 // ReadRegisters implements [target.Pipeline].
 func (p *Pipeline) ReadRegisters(name string, first, count int) ([][]byte, error) {
+	cells, err := p.AppendRegisters(nil, name, first, count)
+	if err != nil {
+		return nil, err
+	}
+	return target.SplitCells(cells, count), nil
+}
+
+// AppendRegisters implements [target.Pipeline].
+func (p *Pipeline) AppendRegisters(to []byte, name string, first, count int) ([]byte, error) {
 	r, err := p.register(name, first, count)
 	if err != nil {
 		return nil, err
 	}
-	out := make([][]byte, 0, count)
+	to = slices.Grow(to, count*((r.width+7)/8))
 	lanes := make([]uint64, 0, min(count, batch)*r.lanes)
 	for i := 0; i < count; i += batch {
 		n := min(batch, count-i)
@@ -141,10 +150,10 @@ func (p *Pipeline) ReadRegisters(name string, first, count int) ([][]byte, error
 		lanes = append(lanes[:0], r.cells[(first+i)*r.lanes:(first+i+n)*r.lanes]...)
 		p.dp.Unlock()
 		for j := range n {
-			out = append(out, bytesFromLanes(lanes[j*r.lanes:(j+1)*r.lanes], r.width))
+			to = appendLanes(to, lanes[j*r.lanes:(j+1)*r.lanes], r.width)
 		}
 	}
-	return out, nil
+	return to, nil
 }
 
 // WriteRegister implements [target.Pipeline].

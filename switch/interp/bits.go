@@ -152,10 +152,14 @@ func lanesFromBytes(lanes []uint64, b []byte) {
 }
 
 // bytesFromLanes is the number in lanes as (width+7)/8 big-endian bytes.
-func bytesFromLanes(lanes []uint64, width int) []byte {
-	b := make([]byte, (width+7)/8)
-	writeWide(b, len(b)*8-width, width, lanes)
-	return b
+func bytesFromLanes(lanes []uint64, width int) []byte { return appendLanes(nil, lanes, width) }
+
+// appendLanes appends the same to a slice.
+func appendLanes(to []byte, lanes []uint64, width int) []byte {
+	n := (width + 7) / 8
+	to = append(to, make([]byte, n)...)
+	writeWide(to[len(to)-n:], n*8-width, width, lanes)
+	return to
 }
 
 // topMask is the mask of the bits in use in the most significant lane of a number of width bits.

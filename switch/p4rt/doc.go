@@ -16,6 +16,7 @@
 //   - config: the forwarding pipeline RPCs (sections 14 and 15);
 //   - write and read: batches and their error details (sections 12 and 13);
 //   - table, profile, counter, meter, register, pre, valueset, digest: one entity each (section 9);
+//   - since: of a register, what has changed since it was read (not P4Runtime's);
 //   - bytestring, match, action, p4data: the values inside them (section 8).
 //
 // Locking. Writes and pipeline changes are serialised by one lock, reads share it: a read sees each

@@ -5,6 +5,8 @@ import (
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/netcraq/netcraq/switch/target"
 )
 
 // writeRegister writes one cell or, where the index is unset, all (section 9.7).
@@ -68,15 +70,15 @@ func (c *config) readRegisters(q *p4v1.RegisterEntry, n int, out *response) erro
 		if n > 1 {
 			count = n
 		}
-		values, err := c.pipe.ReadRegisters(r.name, first, count)
+		values, err := c.pipe.AppendRegisters(nil, r.name, first, count)
 		if err != nil {
 			return err
 		}
 		if r.typ.kind == kindBits {
-			r.encode(first, values, nil, out)
+			r.encode(first, count, values, nil, out)
 			continue
 		}
-		for i, v := range values {
+		for i, v := range target.SplitCells(values, count) {
 			data, _ := r.typ.encode([][]byte{v})
 			out.add(&p4v1.Entity{Entity: &p4v1.Entity_RegisterEntry{
 				RegisterEntry: &p4v1.RegisterEntry{
@@ -105,20 +107,22 @@ const encodedBytes = 128 << 10
 // encode writes cells of bit<W> down as protobuf has them. A controller reads a register of 65,536
 // cells while a chain takes no writes (the end of a recovery), and to make six objects for each
 // cell, for a library to measure and to write them, takes ten times as long as reading the cells
-// does. Of the values that are the same (by their places) nothing is written; nil: all are.
-func (r *register) encode(first int, values [][]byte, same func(int) bool, out *response) {
+// does. values has count of them, one after the other; nothing is written of those that are the
+// same, by their places (nil: none is).
+func (r *register) encode(first, count int, values []byte, same func(int) bool, out *response) {
 	bytesField := func(number protowire.Number,
 		n int) int {
 		return protowire.SizeTag(number) + protowire.SizeBytes(n)
 	}
 	id := protowire.SizeTag(fieldRegisterID) + protowire.SizeVarint(uint64(r.id))
 	b := make([]byte, 0, encodedBytes+1<<10)
-	for i, v := range values {
+	for i := range count {
 		if same != nil && same(i) {
 			continue
 		}
-		v = bytes.TrimLeft(v[:len(v)-1], "\x00")
-		v = values[i][len(values[i])-len(v)-1:] // the canonical form: at least one byte
+		v := values[i*len(values)/count : (i+1)*len(values)/count]
+		// the canonical form: at least one byte
+		v = v[len(v)-1-len(bytes.TrimLeft(v[:len(v)-1], "\x00")):]
 		n := uint64(first + i)
 		index := protowire.SizeTag(fieldIndexIndex) + protowire.SizeVarint(n)
 		if n == 0 {

@@ -16,9 +16,9 @@ import (
 // Read of one whole register of bit<W>.
 //
 // A request with SinceHeader gets SnapshotHeader in the answer's header: a name for what it was
-// told. Where the request's value is such a name, and the server still knows it, the answer's header
-// has it in SinceHeader again, and the answer has the cells alone that are other than then. A client
-// that does not ask, and a server that does not know of it, do as always.
+// told. Where the request's value is such a name, and the server still knows it, the answer's
+// header has it in SinceHeader again, and the answer has those cells alone that are other than
+// then. A client that does not ask, and a server that does not know of it, do as always.
 const (
 	SinceHeader    = "netcraq-since"
 	SnapshotHeader = "netcraq-snapshot"
@@ -93,21 +93,18 @@ func (c *config) whole(req *p4v1.ReadRequest) *register {
 // readSince reads a whole register, or of it what has changed since the reader was told the
 // snapshot of that name, and the header that goes with it.
 func (c *config) readSince(r *register, since string, out *response) (metadata.MD, error) {
-	values, err := c.pipe.ReadRegisters(r.name, 0, r.size)
+	cells, err := c.pipe.AppendRegisters(nil, r.name, 0, r.size)
 	if err != nil {
 		return nil, err
 	}
-	cells := bytes.Join(values, nil)
 	header := metadata.MD{}
 	var same func(int) bool
 	if was := c.snapshots.take(r.id, since); len(was) == len(cells) {
 		header.Set(SinceHeader, since)
-		width := len(cells) / len(values)
-		same = func(i int) bool {
-			return bytes.Equal(was[i*width:(i+1)*width], cells[i*width:(i+1)*width])
-		}
+		n := len(cells) / r.size
+		same = func(i int) bool { return bytes.Equal(was[i*n:(i+1)*n], cells[i*n:(i+1)*n]) }
 	}
-	r.encode(0, values, same, out)
+	r.encode(0, r.size, cells, same, out)
 	if name := c.snapshots.keep(r.id, cells); name != "" {
 		header.Set(SnapshotHeader, name)
 	}

@@ -132,9 +132,10 @@ func TestSince(t *testing.T) {
 	w.write("objects", 8, 0) // as it was
 	w.write("last_len", 5, 5)
 	cells, base, second := w.ask("objects", first)
-	if want := map[int64]byte{7: 77, 3: 0}; !maps.Equal(cells, want) || base != first || second == "" ||
-		second == first {
-		t.Errorf("since %q (%q was asked) %v changed, want %v; named %q", base, first, cells, want, second)
+	if want := map[int64]byte{7: 77, 3: 0}; !maps.Equal(cells, want) || base != first ||
+		second == "" || second == first {
+		t.Errorf("since %q (%q was asked) %v changed, want %v; named %q", base, first, cells, want,
+			second)
 	}
 	if cells, base, _ = w.ask("objects", second); len(cells) != 0 || base != second {
 		t.Errorf("nothing has changed, and the answer since %q is %v", base, cells)

@@ -131,6 +131,8 @@ type Pipeline interface {
 	// ReadRegisters reads count cells from first on, one after the other: a snapshot of each cell,
 	// not of the range.
 	ReadRegisters(name string, first, count int) ([][]byte, error)
+	// AppendRegisters appends the same cells, (width+7)/8 bytes each, to a slice.
+	AppendRegisters(to []byte, name string, first, count int) ([]byte, error)
 	WriteRegister(name string, index int, value []byte) error
 	// FillRegister sets every cell to value.
 	FillRegister(name string, value []byte) error
@@ -234,4 +236,14 @@ type CRCSetter interface {
 	// SetCRC sets those of the calculation of that name (ErrNotFound), whose algorithm is
 	// crc16_custom or crc32_custom (ErrInvalid).
 	SetCRC(calculation string, c CRC) error
+}
+
+// SplitCells takes apart count cells that AppendRegisters has appended to nothing.
+func SplitCells(cells []byte, count int) [][]byte {
+	out := make([][]byte, count)
+	for i := range out {
+		n := len(cells) / count
+		out[i] = cells[i*n : (i+1)*n : (i+1)*n]
+	}
+	return out
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -159,6 +160,16 @@ func (p *Pipeline) ReadRegister(name string, index int) ([]byte, error) {
 
 // ReadRegisters implements [target.Pipeline].
 func (p *Pipeline) ReadRegisters(name string, first, count int) ([][]byte, error) {
+	// in one slice: one for each would take longer than reading them
+	cells, err := p.AppendRegisters(nil, name, first, count)
+	if err != nil {
+		return nil, err
+	}
+	return target.SplitCells(cells, count), nil
+}
+
+// AppendRegisters implements [target.Pipeline].
+func (p *Pipeline) AppendRegisters(to []byte, name string, first, count int) ([]byte, error) {
 	leave, err := p.enter()
 	if err != nil {
 		return nil, err
@@ -168,9 +179,7 @@ func (p *Pipeline) ReadRegisters(name string, first, count int) ([][]byte, error
 	if err != nil {
 		return nil, err
 	}
-	out := make([][]byte, 0, count)
-	// of all: one for each would take longer than reading them
-	values := make([]byte, 0, count*((r.Width+7)/8))
+	to = slices.Grow(to, count*((r.Width+7)/8))
 	buffer := make([]byte, compile.CellsHeader+min(compile.CellsMax, count*a.Cell))
 	for each := compile.CellsMax / a.Cell; count > 0; {
 		n := min(count, each)
@@ -179,13 +188,11 @@ func (p *Pipeline) ReadRegisters(name string, first, count int) ([][]byte, error
 			return nil, fmt.Errorf("register %q: %w", name, err)
 		}
 		for b := data[compile.CellsHeader:]; len(b) > 0; b = b[a.Cell:] {
-			from := len(values)
-			values = appendCell(values, b[:a.Cell], r.Width)
-			out = append(out, values[from:len(values):len(values)])
+			to = appendCell(to, b[:a.Cell], r.Width)
 		}
 		first, count = first+n, count-n
 	}
-	return out, nil
+	return to, nil
 }
 
 // WriteRegister implements [target.Pipeline].
