@@ -8,8 +8,9 @@
 // It says {"begun": true} when it is at work, and goes on until "end" (or the end of standard
 // input). Other lines that it takes there: "excuse NAME": there is a fault on that server's node,
 // its watches need not be current; "expect NAME": they have to be again. Answers have to be right
-// all the same. "mark TEXT": that was done to the cluster just now. In the end it says what it saw, in one line of JSON, and exits with 1 where
-// something is wrong. --check says the same of a history that was kept with --out.
+// all the same. "mark TEXT": that was done to the cluster just now. In the end it says what it saw,
+// in one line of JSON, and exits with 1 where something is wrong. --check says the same of a
+// history that was kept with --out.
 package main
 
 import (
