@@ -148,40 +148,82 @@ func (h *handler) MirroringMappingGetEgressPort(_ context.Context, id int32) (in
 	return *c.Port, nil
 }
 
-// errQueues is the answer to calls for queues.
-var errQueues = unsupported("this switch has no queues: a frame is sent when the program is done " +
-	"with it, so there is no depth or rate to set")
+// setQueues changes queues between ingress and egress: of a port, and of a priority; nil stands for
+// all. The calls say how it went by a number, and clients do not look at it: so what is refused is
+// an exception.
+func (h *handler) setQueues(call string, port, priority *int32,
+	do func(q target.QueueSetter, port *uint32, priority *int) error) (int32, error) {
+	q, ok := h.dev.(target.QueueSetter)
+	if !ok {
+		return 1, h.refused(call, unsupported("%s has no queues between ingress and egress, and so "+
+			"no depths and rates of them; start with --engine interp", h.dev.Engine()))
+	}
+	var ofPort *uint32
+	if port != nil {
+		if *port < 0 {
+			return 1, h.refused(call, unsupported("port %d: there is none below 0", *port))
+		}
+		n := uint32(*port)
+		ofPort = &n
+	}
+	var ofPriority *int
+	if priority != nil {
+		n := int(*priority)
+		ofPriority = &n
+	}
+	if err := do(q, ofPort, ofPriority); err != nil {
+		return 1, h.refused(call, unsupported("%v", err))
+	}
+	return 0, nil
+}
+
+func (h *handler) setDepth(call string, port, priority *int32, depth int32) (int32, error) {
+	return h.setQueues(call, port, priority,
+		func(q target.QueueSetter, port *uint32, priority *int) error {
+			return q.SetQueueDepth(port, priority, int(depth))
+		})
+}
+
+func (h *handler) setRate(call string, port, priority *int32, rate int64) (int32, error) {
+	return h.setQueues(call, port, priority,
+		func(q target.QueueSetter, port *uint32, priority *int) error {
+			if rate < 0 {
+				return fmt.Errorf("a rate of %d packets a second: %w", rate, target.ErrInvalid)
+			}
+			return q.SetQueueRate(port, priority, uint64(rate))
+		})
+}
 
 // SetEgressPriorityQueueDepth implements the call of that name.
-func (h *handler) SetEgressPriorityQueueDepth(context.Context, int32, int32, int32) (int32,
-	error) {
-	return 1, h.refused("set_egress_priority_queue_depth", errQueues)
+func (h *handler) SetEgressPriorityQueueDepth(_ context.Context, port, priority,
+	depth int32) (int32, error) {
+	return h.setDepth("set_egress_priority_queue_depth", &port, &priority, depth)
 }
 
 // SetEgressQueueDepth implements the call of that name.
-func (h *handler) SetEgressQueueDepth(context.Context, int32, int32) (int32, error) {
-	return 1, h.refused("set_egress_queue_depth", errQueues)
+func (h *handler) SetEgressQueueDepth(_ context.Context, port, depth int32) (int32, error) {
+	return h.setDepth("set_egress_queue_depth", &port, nil, depth)
 }
 
 // SetAllEgressQueueDepths implements the call of that name.
-func (h *handler) SetAllEgressQueueDepths(context.Context, int32) (int32, error) {
-	return 1, h.refused("set_all_egress_queue_depths", errQueues)
+func (h *handler) SetAllEgressQueueDepths(_ context.Context, depth int32) (int32, error) {
+	return h.setDepth("set_all_egress_queue_depths", nil, nil, depth)
 }
 
 // SetEgressPriorityQueueRate implements the call of that name.
-func (h *handler) SetEgressPriorityQueueRate(context.Context, int32, int32, int64) (int32,
-	error) {
-	return 1, h.refused("set_egress_priority_queue_rate", errQueues)
+func (h *handler) SetEgressPriorityQueueRate(_ context.Context, port, priority int32,
+	rate int64) (int32, error) {
+	return h.setRate("set_egress_priority_queue_rate", &port, &priority, rate)
 }
 
 // SetEgressQueueRate implements the call of that name.
-func (h *handler) SetEgressQueueRate(context.Context, int32, int64) (int32, error) {
-	return 1, h.refused("set_egress_queue_rate", errQueues)
+func (h *handler) SetEgressQueueRate(_ context.Context, port int32, rate int64) (int32, error) {
+	return h.setRate("set_egress_queue_rate", &port, nil, rate)
 }
 
 // SetAllEgressQueueRates implements the call of that name.
-func (h *handler) SetAllEgressQueueRates(context.Context, int64) (int32, error) {
-	return 1, h.refused("set_all_egress_queue_rates", errQueues)
+func (h *handler) SetAllEgressQueueRates(_ context.Context, rate int64) (int32, error) {
+	return h.setRate("set_all_egress_queue_rates", nil, nil, rate)
 }
 
 // GetTimeElapsedUs implements the call of that name.

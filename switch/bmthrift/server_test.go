@@ -573,9 +573,6 @@ func TestPrograms(t *testing.T) {
 	if _, err := c.BmSerializeState(ctx); !errors.As(err, &ae) {
 		t.Errorf("what this switch does not have: %v", err)
 	}
-	if _, err := c.sw.SetEgressQueueRate(ctx, 1, 100); !errors.As(err, &ae) {
-		t.Errorf("a rate that nobody would keep: %v", err)
-	}
 	if id := must(c.BmGetIDFromName(ctx, 0, standard.ResourceType_REGISTER,
 		"MyIngress.narrow"))(t); id != 1 {
 		t.Errorf("the register's id is %d", id)
@@ -667,3 +664,40 @@ func TestCRC(t *testing.T) {
 type deaf struct{}
 
 func (deaf) Publish([]byte) {}
+
+// TestQueues sets rates and depths of queues, of which there is one for each port here; what cannot
+// be is an exception, as clients look at nothing else.
+func TestQueues(t *testing.T) {
+	w := newWorld(t)
+	c := w.dial(t)
+	ctx := t.Context()
+	for name, call := range map[string]func() (int32, error){
+		"a rate":        func() (int32, error) { return c.sw.SetEgressQueueRate(ctx, 1, 100) },
+		"none":          func() (int32, error) { return c.sw.SetEgressQueueRate(ctx, 1, 0) },
+		"all":           func() (int32, error) { return c.sw.SetAllEgressQueueRates(ctx, 1000) },
+		"a priority":    func() (int32, error) { return c.sw.SetEgressPriorityQueueRate(ctx, 1, 0, 5) },
+		"a depth":       func() (int32, error) { return c.sw.SetEgressQueueDepth(ctx, 1, 100) },
+		"a priority's":  func() (int32, error) { return c.sw.SetEgressPriorityQueueDepth(ctx, 1, 0, 5) },
+		"every depth":   func() (int32, error) { return c.sw.SetAllEgressQueueDepths(ctx, 5) },
+		"a depth of 0":  func() (int32, error) { return c.sw.SetAllEgressQueueDepths(ctx, 0) },
+		"a later port":  func() (int32, error) { return c.sw.SetEgressQueueRate(ctx, 500, 100) },
+		"the CPU's too": func() (int32, error) { return c.sw.SetEgressQueueRate(ctx, 255, 100) },
+	} {
+		if n, err := call(); n != 0 || err != nil {
+			t.Errorf("%s: %d, %v", name, n, err)
+		}
+	}
+	for name, call := range map[string]func() (int32, error){
+		"no such priority": func() (int32, error) { return c.sw.SetEgressPriorityQueueRate(ctx, 1, 1, 5) },
+		"a negative one":   func() (int32, error) { return c.sw.SetEgressPriorityQueueRate(ctx, 1, -1, 5) },
+		"a negative rate":  func() (int32, error) { return c.sw.SetEgressQueueRate(ctx, 1, -1) },
+		"a negative port":  func() (int32, error) { return c.sw.SetEgressQueueRate(ctx, -1, 1) },
+		"a negative depth": func() (int32, error) { return c.sw.SetEgressQueueDepth(ctx, 1, -1) },
+		"a huge depth":     func() (int32, error) { return c.sw.SetAllEgressQueueDepths(ctx, 1<<30) },
+	} {
+		var ae thrift.TApplicationException
+		if _, err := call(); !errors.As(err, &ae) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package ebpf
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -58,6 +59,96 @@ func TestQueues(t *testing.T) {
 	})
 }
 
+// TestNoPriorities has a program that gives packets priorities refused: no queue would heed them.
+func TestNoPriorities(t *testing.T) {
+	needKernel(t)
+	d := newTestDevice(t)
+	err := d.Verify(readProgram(t, "../interp/testdata/priorities.json"))
+	if !errors.Is(err, target.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "priority (standard_metadata.priority)") {
+		t.Errorf("priorities: %v", err)
+	}
+}
+
+// TestQueueRate has the interpreter's queue send 500 packets a second, in the order in which they
+// came: none leaves sooner than that, by the switch's own clock.
+func TestQueueRate(t *testing.T) {
+	if os.Getenv("NETCRAQ_QUEUE_RATE") == "" {
+		inOwnNamespace(t, "NETCRAQ_QUEUE_RATE")
+		return
+	}
+	c := cablesHere(t, 1, 3)
+	d, err := userspace.New(userspace.Options{})
+	check(t, err)
+	defer d.Close()
+	check(t, d.Commit(readProgram(t, "testdata/queues.json")))
+	for _, n := range []uint32{1, 3} {
+		check(t, d.AddPort(target.Port{Number: n, Iface: fmt.Sprintf("s%d", n)}))
+	}
+	check(t, d.SetQueueRate(nil, nil, 500))
+	const frames = 11
+	for n := range byte(frames) {
+		_, err := unix.Write(c.sockets[3], append(make([]byte, 60), n))
+		check(t, err)
+	}
+	var got []stf.Packet
+	for begun := time.Now(); len(got) < frames && time.Since(begun) < 20*time.Second; {
+		got = append(got, c.takeInOrder(t, frames)...)
+	}
+	if len(got) != frames {
+		t.Fatalf("%d frames came, not %d", len(got), frames)
+	}
+	left := func(f []byte) uint64 { return binary.BigEndian.Uint64(f[22:]) & (1<<48 - 1) }
+	first := left(got[0].Frame)
+	for n, p := range got {
+		f := p.Frame
+		entered, waited := binary.BigEndian.Uint32(f[20:]), binary.BigEndian.Uint32(f[30:])
+		if f[len(f)-1] != byte(n) {
+			t.Errorf("frame %d came as the %dth", f[len(f)-1], n)
+		}
+		if after := left(f) - first; after+1 < uint64(n)*2000 {
+			t.Errorf("frame %d left %d us after the first", n, after)
+		}
+		if uint32(left(f)) != entered+waited {
+			t.Errorf("frame %d entered the queue at %d us, waited %d and left at %d", n, entered,
+				waited, left(f))
+		}
+	}
+}
+
+// inOwnNamespace runs a test again in a network namespace of its own, where variable is set: the
+// interpreter's threads are in that of the process.
+func inOwnNamespace(t *testing.T, variable string) {
+	t.Helper()
+	needKernel(t)
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	if top, _, ok := strings.Cut(t.Name(), "/"); ok {
+		cmd.Args[1] = "-test.run=^" + top + "$"
+	}
+	cmd.Env = append(os.Environ(), variable+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	out, err := cmd.CombinedOutput()
+	if strings.Contains(string(out), "--- SKIP") {
+		t.Skipf("%s", out)
+	}
+	if err != nil || !strings.Contains(string(out), "--- PASS") {
+		t.Errorf("in a namespace of its own: %v\n%s", err, out)
+	}
+}
+
+// cablesHere makes pairs in the namespace of the process.
+func cablesHere(t *testing.T, ports ...uint32) *cables {
+	t.Helper()
+	c := &cables{sockets: map[uint32]int{}}
+	noIPv6()
+	for _, n := range ports {
+		c.plug(t, n)
+		c.listen(t, n)
+	}
+	offload.Dir = t.TempDir()
+	return c
+}
+
 // TestQueueDepth stops what leaves by a port, and counts what waits there: a program sees it, and
 // sees nothing where nothing waits. The interpreter's threads are in the namespace of the process.
 func TestQueueDepth(t *testing.T) {
@@ -65,13 +156,7 @@ func TestQueueDepth(t *testing.T) {
 		t.Skip("no tc (iproute2) on PATH")
 	}
 	if os.Getenv("NETCRAQ_QUEUE_DEPTH") != "" {
-		c := &cables{sockets: map[uint32]int{}}
-		noIPv6()
-		for _, n := range []uint32{1, 3} {
-			c.plug(t, n)
-			c.listen(t, n)
-		}
-		offload.Dir = t.TempDir()
+		c := cablesHere(t, 1, 3)
 		d, err := userspace.New(userspace.Options{})
 		check(t, err)
 		queueDepth(t, c, d)
@@ -83,19 +168,7 @@ func TestQueueDepth(t *testing.T) {
 		check(t, err)
 		queueDepth(t, c, d)
 	})
-	t.Run("interp", func(t *testing.T) {
-		needKernel(t)
-		cmd := exec.Command(os.Args[0], "-test.run=^TestQueueDepth$", "-test.v")
-		cmd.Env = append(os.Environ(), "NETCRAQ_QUEUE_DEPTH=1")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-		out, err := cmd.CombinedOutput()
-		if strings.Contains(string(out), "--- SKIP") {
-			t.Skipf("%s", out)
-		}
-		if err != nil || !strings.Contains(string(out), "--- PASS") {
-			t.Errorf("in a namespace of its own: %v\n%s", err, out)
-		}
-	})
+	t.Run("interp", func(t *testing.T) { inOwnNamespace(t, "NETCRAQ_QUEUE_DEPTH") })
 }
 
 func queueDepth(t *testing.T, c *cables, d target.Device) {

@@ -177,6 +177,31 @@ func (d *Device) RemovePort(number uint32) error {
 // Ports implements [target.Device].
 func (d *Device) Ports() map[target.Port]target.PortCounters { return d.current().Ports() }
 
+// setQueues changes queues of the engine that runs, if it has any.
+func (d *Device) setQueues(do func(target.QueueSetter) error) error {
+	running := d.current()
+	q, ok := running.(target.QueueSetter)
+	if !ok {
+		return fmt.Errorf("the program runs in %s, which has no queues between ingress and egress; "+
+			"start with --engine interp: %w", running.Engine(), target.ErrUnsupported)
+	}
+	return do(q)
+}
+
+// SetQueueDepth implements [target.QueueSetter].
+func (d *Device) SetQueueDepth(port *uint32, priority *int, packets int) error {
+	return d.setQueues(func(q target.QueueSetter) error {
+		return q.SetQueueDepth(port, priority, packets)
+	})
+}
+
+// SetQueueRate implements [target.QueueSetter].
+func (d *Device) SetQueueRate(port *uint32, priority *int, perSecond uint64) error {
+	return d.setQueues(func(q target.QueueSetter) error {
+		return q.SetQueueRate(port, priority, perSecond)
+	})
+}
+
 // PacketOut implements [target.Device].
 func (d *Device) PacketOut(frame []byte) error { return d.current().PacketOut(frame) }
 

@@ -2,6 +2,8 @@ package engineselect
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,5 +120,36 @@ func TestPortsFollowTheProgram(t *testing.T) {
 	expect("easy again", "fast", fast, slow)
 	if err := d.Close(); err != nil || !fast.closed || !slow.closed {
 		t.Fatal("not all is closed")
+	}
+}
+
+// paced is an engine with queues.
+type paced struct {
+	*fake
+	rates []uint64
+}
+
+func (p *paced) SetQueueDepth(*uint32, *int, int) error { return target.ErrInvalid }
+func (p *paced) SetQueueRate(_ *uint32, _ *int, rate uint64) error {
+	p.rates = append(p.rates, rate)
+	return nil
+}
+
+// TestQueues sets queues of the engine that runs; one that has none says so.
+func TestQueues(t *testing.T) {
+	fast, slow := newFake("fast", "hard"), &paced{fake: newFake("slow")}
+	d := New(fast, slow, nil)
+	if err := d.SetQueueRate(nil, nil, 5); !errors.Is(err, target.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "fast, which has no queues") {
+		t.Errorf("a rate where there are no queues: %v", err)
+	}
+	if err := d.Commit(&bmv2json.Program{Name: "hard"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.SetQueueRate(nil, nil, 6); err != nil || !slices.Equal(slow.rates, []uint64{6}) {
+		t.Errorf("a rate: %v, and %v were set", err, slow.rates)
+	}
+	if err := d.SetQueueDepth(nil, nil, 6); !errors.Is(err, target.ErrInvalid) {
+		t.Errorf("a depth that is refused: %v", err)
 	}
 }

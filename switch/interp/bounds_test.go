@@ -100,7 +100,7 @@ func TestCopiesAreBounded(t *testing.T) {
 	p := load(t, "copies", Options{MaxPasses: 50})
 	p.dp.Lock()
 	defer p.dp.Unlock()
-	p.multicast(p.get(time.Second), make([]target.Replica, 10000))
+	p.multicast(p.get(time.Second), make([]target.Replica, 10000), noTruncation)
 	if n := len(p.queue); n > 51 {
 		t.Errorf("%d copies wait", n)
 	}

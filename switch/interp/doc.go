@@ -18,8 +18,7 @@
 // built for speed: undefined); a parser that goes round for ever stops with the error
 // ParserTimeout; a packet may be resubmitted, recirculated and cloned only so often
 // ([Options].MaxPasses); a failed assertion drops the packet (BMv2: the process aborts); two varbit
-// fields are equal if their lengths are, too, as P4 says (BMv2 compares them as numbers). There is
-// one queue, so the priority that a program gives a packet changes nothing.
+// fields are equal if their lengths are, too, as P4 says (BMv2 compares them as numbers).
 //
 // Nothing is silently different: New refuses what cannot be run with an error that wraps
 // [target.ErrUnsupported] and names the construct and its place in the JSON.

@@ -29,6 +29,8 @@ type Options struct {
 	Log func(string)
 	// QueueDepth says how many packets wait to be sent by a port; nil: none do.
 	QueueDepth func(port uint32) uint32
+	// Queues are those between ingress and egress; nil: one for each port, without a rate.
+	Queues *Queues
 	// Trace gets a packet's way through the program, step by step, in words like BMv2's: states,
 	// tables, actions and what becomes of the packet. It must not call the Pipeline. Nil traces
 	// nothing, and costs nothing.
@@ -116,8 +118,12 @@ type Pipeline struct {
 	input   []*state // for ingress: those that came back
 	queue   []*state // for egress
 	passes  int
+	waiting waitingRoom
 	traced  uint64 // packets received, to tell their steps apart
-	digests []target.Digest
+	tracing uint64 // the number of the one under way
+	// that a packet's priority was out of range was said
+	outOfRange bool
+	digests    []target.Digest
 }
 
 // laneRun is a field as a run of lanes.
@@ -151,6 +157,9 @@ func compile(prog *bmv2json.Program, opts Options) (p *Pipeline, err error) {
 	}
 	if opts.MaxPasses == 0 {
 		opts.MaxPasses = defaultMaxPasses
+	}
+	if opts.Queues == nil {
+		opts.Queues = NewQueues(1)
 	}
 	defer func() {
 		if r := recover(); r != nil {
@@ -433,6 +442,7 @@ func (c *compiler) deparser(d *bmv2json.Deparser) (out deparser) {
 
 // allocate makes room for the arrays.
 func (p *Pipeline) allocate() {
+	p.waiting.empty(p.opts.Queues.priorities)
 	for _, r := range p.registers {
 		r.cells = make([]uint64, r.size*r.lanes)
 	}

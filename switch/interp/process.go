@@ -72,6 +72,7 @@ func (p *Pipeline) process(b *Buffer, now time.Duration, port uint32,
 	p.passes, p.digests = 0, nil
 	if p.opts.Trace != nil {
 		p.traced++
+		p.tracing = p.traced
 		p.trace("Packet of %d bytes received on port %d", len(frame), port)
 	}
 	st := p.get(now)
@@ -84,6 +85,11 @@ func (p *Pipeline) process(b *Buffer, now time.Duration, port uint32,
 	p.std.packetLength.set(st, uint64(len(frame)))
 	p.std.ingressTime.set(st, uint64(now/time.Microsecond))
 	p.receive(b, st)
+	return p.work(b, now)
+}
+
+// work takes the packets under way, and those that leave their queues at now, to where they go.
+func (p *Pipeline) work(b *Buffer, now time.Duration) []target.Digest {
 	sent, received := 0, 0
 	for {
 		switch {
@@ -94,7 +100,14 @@ func (p *Pipeline) process(b *Buffer, now time.Duration, port uint32,
 			received++
 			p.receive(b, p.input[received-1])
 		default:
-			p.queue, p.input = p.queue[:0], p.input[:0]
+			p.queue, p.input, sent, received = p.queue[:0], p.input[:0], 0, 0
+			if p.waiting.count > 0 {
+				if st := p.depart(now); st != nil {
+					p.queue = append(p.queue, st)
+					continue
+				}
+			}
+			p.noteDeparture()
 			return p.digests
 		}
 	}
@@ -185,7 +198,7 @@ func (p *Pipeline) receive(b *Buffer, st *state) {
 			p.trace("Multicast group %d, of %d copies", grp, len(p.groups[uint32(grp)]))
 		}
 		p.std.instanceType.set(st, instanceReplication)
-		p.multicast(st, p.groups[uint32(grp)])
+		p.multicast(st, p.groups[uint32(grp)], noTruncation)
 		p.put(st)
 		return
 	}
@@ -197,15 +210,6 @@ func (p *Pipeline) receive(b *Buffer, st *state) {
 	}
 	p.std.instanceType.set(st, instanceNormal)
 	p.enqueue(st, port)
-}
-
-// enqueue hands a packet to egress.
-func (p *Pipeline) enqueue(st *state, port uint32) {
-	st.outPort = port
-	p.std.enqTime.set(st, uint64(st.now/time.Microsecond))
-	st.depth = p.queueDepth(port)
-	p.std.enqDepth.set(st, st.depth)
-	p.queue = append(p.queue, st)
 }
 
 // ReadsQueueDepth reports whether the program asks how many packets wait at a port.
@@ -220,8 +224,8 @@ func (p *Pipeline) queueDepth(port uint32) uint64 {
 
 // multicast makes a copy of st for each replica. A copy has the headers, the metadata and the
 // length of st, but none of its requests: not even truncate, which in BMv2 is for the packet that
-// goes out and for nothing that is made of it.
-func (p *Pipeline) multicast(st *state, replicas []target.Replica) {
+// goes out and for nothing that is made of it. It is cut to so many bytes.
+func (p *Pipeline) multicast(st *state, replicas []target.Replica, cut int) {
 	for _, r := range replicas {
 		if len(p.queue) > p.opts.MaxPasses {
 			return // it would be dropped: that many have been made of one packet
@@ -229,7 +233,7 @@ func (p *Pipeline) multicast(st *state, replicas []target.Replica) {
 		c := p.get(st.now)
 		c.copyPHV(st)
 		c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, st.frame, st.length
-		c.payload, c.truncate = st.payload, noTruncation
+		c.payload, c.truncate = st.payload, cut
 		c.clearRequests()
 		c.recirc, c.exit, c.dropped = 0, false, false
 		p.std.rid.set(c, uint64(r.Instance))
@@ -285,13 +289,11 @@ func (p *Pipeline) cloneEgress(st *state) {
 
 // replicate sends a clone to the ports of its session.
 func (p *Pipeline) replicate(c *state, s target.CloneSession) {
-	from := len(p.queue)
-	p.multicast(c, s.Replicas)
+	cut := noTruncation
 	if s.TruncateTo > 0 {
-		for _, r := range p.queue[from:] {
-			r.truncate = s.TruncateTo
-		}
+		cut = s.TruncateTo
 	}
+	p.multicast(c, s.Replicas, cut)
 	p.put(c)
 }
 
@@ -337,9 +339,9 @@ func (p *Pipeline) send(b *Buffer, st *state) {
 	}
 	micros := uint64(st.now / time.Microsecond)
 	p.std.egressTime.set(st, micros)
-	p.std.deqDelta.set(st, 0)
+	p.std.deqDelta.set(st, micros-uint64(st.queuedAt/time.Microsecond))
 	p.std.deqDepth.set(st, st.depth)
-	p.std.qid.set(st, 0)
+	p.std.qid.set(st, uint64(st.priority))
 	p.std.egressPort.set(st, uint64(st.outPort))
 	p.std.egressSpec.set(st, uint64(p.opts.DropPort)+1) // anything but the drop port
 	p.std.packetLength.set(st, uint64(st.length))

@@ -187,6 +187,11 @@ func (p *Pipeline) enqueuePSA(st *state, r target.Replica, frame []byte, path, c
 	p.psa.outPath.set(c, path)
 	p.psa.instance.set(c, uint64(r.Instance))
 	p.psa.egressClass.set(c, class)
+	if p.opts.Queues.set.Load() {
+		c.priority = 0
+		p.enqueueAtRate(c)
+		return
+	}
 	p.queue = append(p.queue, c)
 }
 

@@ -25,7 +25,11 @@ type state struct {
 	inPort  uint32
 	outPort uint32
 	depth   uint64 // how many packets wait at outPort
-	inLen   int    // bytes, as received
+	// the queue that the packet is in there, and since when
+	priority int
+	queuedAt time.Duration
+	kept     []byte // the bytes of a packet that waits
+	inLen    int    // bytes, as received
 
 	// BMv2's idea of the packet's length: as received, plus headers added, minus headers removed
 	length   int

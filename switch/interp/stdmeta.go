@@ -7,6 +7,7 @@ type stdFields struct {
 	parserError, checksumError                          stdField
 	ingressTime, egressTime                             stdField
 	enqTime, enqDepth, deqDelta, deqDepth, qid          stdField
+	priority                                            stdField
 	rid, egressSpec, mcastGrp                           stdField
 }
 
@@ -60,4 +61,5 @@ func (c *compiler) standardFields() {
 	s.deqDelta = field("queueing_metadata", "deq_timedelta", false)
 	s.deqDepth = field("queueing_metadata", "deq_qdepth", false)
 	s.qid = field("queueing_metadata", "qid", false)
+	s.priority = field("intrinsic_metadata", "priority", false)
 }

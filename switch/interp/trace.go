@@ -9,7 +9,7 @@ import (
 
 // trace says a step of the packet under way. The caller has looked whether anybody listens.
 func (p *Pipeline) trace(format string, args ...any) {
-	p.opts.Trace(fmt.Sprintf("[%d] ", p.traced) + fmt.Sprintf(format, args...))
+	p.opts.Trace(fmt.Sprintf("[%d] ", p.tracing) + fmt.Sprintf(format, args...))
 }
 
 // traceStep is trace for whom it would not be worth the looking.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +26,14 @@ _COLOUR = re.compile(r"\x1b\[\d*m")
 @dataclass(frozen=True)
 class Typed:
     """What is typed at a network's prompt as its README says: before all hosts ping each other, and
-    after; and patterns of what must be read then.
+    after; and patterns of what must be read then. ``includes`` are files that the README has put
+    among p4c's.
     """
 
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     seen: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
 
 
 def _background(host: str, script: str, ready: str) -> tuple[str, str]:
@@ -47,7 +51,7 @@ def _learn(mode: str, switches: int = 1) -> Typed:
     begun = tuple(
         f"sh python3 l2_learning_controller.py s{n + 1} {mode} >typed-s{n + 1}.log 2>&1 &" for n in range(switches)
     )
-    return Typed(before=(*begun, "sh sleep 6"), seen=("h1 -> h2 h3 h4",))
+    return Typed(before=(*begun, "sh sleep 6"), seen=("h1 -> h2",))
 
 
 def _registers(name: str, values: str) -> Typed:
@@ -55,7 +59,7 @@ def _registers(name: str, values: str) -> Typed:
     return Typed(after=("h1 python3 send.py 10.0.1.2 200", "sh sleep 1", read), seen=(f"{name}= *{values}",))
 
 
-_ROUTES = Typed(before=("sh python3 routing-controller.py >typed.log 2>&1",), seen=("h1 -> h2 h3 h4",))
+_ROUTES = Typed(before=("sh python3 routing-controller.py >typed.log 2>&1",), seen=("h1 -> h2",))
 _MESSAGE = Typed(
     before=_background("h2", "receive.py", "sniffing"),
     after=('h1 python3 send.py 10.0.0.2 "a message"', *_later("h2")),
@@ -93,6 +97,7 @@ TYPED = {
     "examples/multiqueueing/network.py": Typed(
         after=("sh echo set_queue_rate 500 3 7 | simple_switch_CLI --thrift-port 9090", "h2 ping -c 2 10.0.1.3"),
         seen=("2 received",),
+        includes=("v1model.p4",),
     ),
     "examples/reflector/network.py": Typed(
         after=("h1 (echo; sleep 2) | timeout 20 python3 -u send_receive.py 2>/dev/null",),
@@ -110,6 +115,10 @@ TYPED = {
         before=_background("h2", "receive.py", "sniffing"),
         after=("h1 python3 send.py 10.0.1.2 valid", *_later("h2")),
         seen=("got a packet",),
+    ),
+    "exercises/01-Reflector/solution/network.py": Typed(
+        after=("h1 (echo; sleep 2) | timeout 20 python3 -u ../send_receive.py 2>/dev/null",),
+        seen=("A packet was reflected",),
     ),
     "exercises/07-Count-Min-Sketch/solution/network.py": Typed(
         after=(
@@ -190,7 +199,11 @@ def attempt(script: str, source: Path, utils: Path, work: Path, tools: Tools) ->
     # Controllers are begun, and not waited for; those that go on for good get 6 s.
     ended = "sh for i in $(seq 30); do pgrep -f '[p]ython.*controller' >/dev/null || break; sleep 0.2; done"
     text = "\n".join((ended, *typed.before, "pingall 2", *typed.after, "exit")) + "\n"
-    result = run(["python3", Path(script).name], tools, there, work / "prompt.log", 400, text, python)
+    compiler = shutil.which("p4c-bm2-ss") or ""
+    folder = Path(compiler).resolve().parents[1] / "share" / "p4c" / "p4include"
+    mounts = "".join(f"mount --bind {shlex.quote(x)} {shlex.quote(str(folder / x))} && " for x in typed.includes)
+    command = ["sh", "-c", f"{mounts}exec python3 {shlex.quote(Path(script).name)}"]
+    result = run(command, tools, there, work / "prompt.log", 400, text, python)
     said = _COLOUR.sub("", result.output)
     if result.code is None:
         return Outcome(False, "not done after 400 s")
@@ -198,7 +211,8 @@ def attempt(script: str, source: Path, utils: Path, work: Path, tools: Tools) ->
     wrong = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): .*", said, re.MULTILINE)
     if wrong:
         return Outcome(False, wrong[0][:200])
-    if not reached:
+    if not reached and "testing ping reachability" not in said:
         return Outcome(False, "the network did not come up: " + said.strip()[-160:])
     missing = [x for x in typed.seen if not re.search(x, said, re.MULTILINE)]
+    reached = reached or "there is one host"
     return Outcome(not missing, f"not seen: {missing[0]!r}; {reached}" if missing else reached)

@@ -225,6 +225,15 @@ type Preparer interface {
 	Activate(p Pipeline, handOver func() error) error
 }
 
+// QueueSetter is a [Device] with queues between ingress and egress: one for each port and priority,
+// of which the larger is served first. Where the port or the priority is nil all are meant.
+type QueueSetter interface {
+	// SetQueueDepth sets how many packets wait at most; what a full queue is given is dropped.
+	SetQueueDepth(port *uint32, priority *int, packets int) error
+	// SetQueueRate sets how many packets a second leave at most; 0 is no limit.
+	SetQueueRate(port *uint32, priority *int, perSecond uint64) error
+}
+
 // CRC are the parameters of a CRC of 16 or 32 bits, as the catalogue of CRCs names them.
 type CRC struct {
 	Polynomial, Init, XorOut uint32

@@ -31,6 +31,9 @@ type Options struct {
 	// gets a copy of every frame, also of those: whoever shares interfaces has to keep them from
 	// it.
 	OnlyUDP uint16
+	// Priorities is how many priorities each port's queue has, as [interp.NewQueues] has them; 0
+	// means 1.
+	Priorities int
 	// Log receives what the switch has to say. nil means slog.Default().
 	Log *slog.Logger
 	// Ports are the options of the ports. Its Log is set from Log.
@@ -57,8 +60,11 @@ type Device struct {
 
 	noPort atomic.Uint64 // frames for ports that are not there
 	depths queueDepths
+	queues *interp.Queues
+	leave  *time.Timer // wakes the packet thread when a packet's time in a queue is over
 
 	// Owned by the packet thread.
+	leaveAt   time.Duration // when the timer fires; 0: it does not
 	buf       interp.Buffer
 	bugLogged bool
 	closing   sync.Once
@@ -81,6 +87,9 @@ func New(opts Options) (*Device, error) {
 		return nil, err
 	}
 	d.ports = set
+	d.queues = interp.NewQueues(max(opts.Priorities, 1))
+	d.leave = time.AfterFunc(time.Hour, func() { _ = d.ports.Post(d.depart) })
+	d.leave.Stop()
 	return d, nil
 }
 
@@ -121,6 +130,7 @@ func (d *Device) Close() error {
 	d.closing.Do(func() {
 		d.depths.stop()
 		err = d.ports.Close()
+		d.leave.Stop()
 	})
 	return err
 }
@@ -131,9 +141,37 @@ func (d *Device) frame(port uint32, frame []byte) {
 	if p == nil {
 		return
 	}
-	if !d.process(p, port, frame) {
+	if d.process(port, frame, func() { p.ProcessInto(&d.buf, d.Now(), port, frame) }) {
+		d.emit()
+	}
+	d.planDeparture(p)
+}
+
+// depart takes the packets whose time in a queue is over on. Packet thread only.
+func (d *Device) depart() {
+	d.leaveAt = 0
+	p := d.pipe.Load()
+	if p == nil {
 		return
 	}
+	if d.process(0, nil, func() { p.DepartInto(&d.buf, d.Now()) }) {
+		d.emit()
+	}
+	d.planDeparture(p)
+}
+
+// planDeparture sees to it that depart is called when the next packet may leave its queue.
+func (d *Device) planDeparture(p *interp.Pipeline) {
+	at, waits := p.NextDeparture()
+	if !waits || d.leaveAt != 0 && d.leaveAt <= at {
+		return
+	}
+	d.leaveAt = max(at, 1)
+	d.leave.Reset(max(0, at-d.Now()))
+}
+
+// emit sends what the engine has made. Packet thread only.
+func (d *Device) emit() {
 	for i := range d.buf.Outs {
 		out := &d.buf.Outs[i]
 		if out.Port == d.opts.CPUPort && out.Port != 0 {
@@ -148,9 +186,10 @@ func (d *Device) frame(port uint32, frame []byte) {
 	}
 }
 
-// process runs the engine and reports whether it came back. A defect of the engine that some frame
-// brings to light costs that frame, not the switch; the frame goes to the log, once.
-func (d *Device) process(p *interp.Pipeline, port uint32, frame []byte) (ok bool) {
+// process runs the engine, on a frame or on what waits, and reports whether it came back. A defect
+// of the engine that some frame brings to light costs that frame, not the switch; the frame goes to
+// the log, once.
+func (d *Device) process(port uint32, frame []byte, run func()) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			if !d.bugLogged {
@@ -162,6 +201,6 @@ func (d *Device) process(p *interp.Pipeline, port uint32, frame []byte) (ok bool
 			}
 		}
 	}()
-	p.ProcessInto(&d.buf, d.Now(), port, frame)
+	run()
 	return true
 }

@@ -32,6 +32,7 @@ func (d *Device) engineOptions() interp.Options {
 			}
 		},
 		QueueDepth: d.depths.of,
+		Queues:     d.queues,
 		Log:        func(s string) { d.log.Info("program", "says", s) },
 	}
 	if d.log.Enabled(context.Background(), LevelTrace) {

@@ -67,3 +67,13 @@ func (d *Device) portNames() map[uint32]string {
 	}
 	return out
 }
+
+// SetQueueDepth implements [target.QueueSetter].
+func (d *Device) SetQueueDepth(port *uint32, priority *int, packets int) error {
+	return d.queues.SetDepth(port, priority, packets)
+}
+
+// SetQueueRate implements [target.QueueSetter].
+func (d *Device) SetQueueRate(port *uint32, priority *int, perSecond uint64) error {
+	return d.queues.SetRate(port, priority, perSecond)
+}

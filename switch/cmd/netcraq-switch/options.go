@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/netcraq/netcraq/switch/ebpf"
+	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
@@ -41,6 +42,8 @@ type options struct {
 	grpc     grpcOptions
 	cpuPort  uint32 // 0: none
 	dropPort uint32
+	// of each port's queue
+	priorities int
 
 	ignored []string // options of BMv2 that were given and mean nothing here, with the reason
 	unused  string   // the program that was given beside --no-p4
@@ -123,8 +126,6 @@ var foreignTarget = []struct {
 }{
 	{"enable-swap", false, "a new program can always be swapped in"},
 	{"dp-grpc-server-addr", true, "frames come from interfaces only"},
-	{"priority-queues", true,
-		"the switch has no queues of its own: what cannot be sent yet waits at the interface"},
 	{"max-mc-groups", true, "the number of multicast groups is not limited"},
 	{"max-l1-entries", true, "the number of multicast replicas is not limited"},
 	{"max-l2-entries", true, "the number of multicast replicas is not limited"},
@@ -326,6 +327,10 @@ func newFlagSets(o *options) *flagSets {
 		"port `N` of packet-in and packet-out; without it there are none")
 	o.dropPort = defaultDropPort
 	t.Var(decimal[uint32]{&o.dropPort}, "drop-port", "egress port `N` that means drop")
+	o.priorities = 1
+	t.Var(decimal[int]{&o.priorities}, "priority-queues",
+		fmt.Sprintf("each port has `N` queues between ingress and egress, by priority, 1 to %d; of those that may\n"+
+			"send the largest number goes first. With more than one the program runs in interp", interp.MaxQueuePriorities))
 	t.Var(decimal[int]{&o.dump}, "dump-packet-data", "")
 	_ = t.MarkHidden("dump-packet-data")
 	t.BoolVar(&o.thrift.swapDisabled, "disable-swap", false,
@@ -405,6 +410,10 @@ func (f *flagSets) check(o *options) error {
 	if o.cpuPort != 0 && o.cpuPort == o.dropPort {
 		return usageError("the CPU port and the drop port are both %d; give another --drop-port",
 			o.cpuPort)
+	}
+	if o.priorities < 1 || o.priorities > interp.MaxQueuePriorities {
+		return usageError("--priority-queues is 1 to %d, not %d", interp.MaxQueuePriorities,
+			o.priorities)
 	}
 	if o.maxConnections < 1 {
 		return usageError("--max-connections is at least 1, not %d", o.maxConnections)

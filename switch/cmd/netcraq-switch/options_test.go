@@ -27,7 +27,8 @@ var forms = []struct {
 		"510 --priority-queues 8",
 		want: options{ports: []portSpec{{1, "s1-eth1"}, {2, "s1-eth2"}}, pcap: "/var/pcaps",
 			thrift: thriftOptions{port: 9090}, json: "build/basic.json", logConsole: true, cpuPort: 510,
-			grpc: grpcOptions{addr: "0.0.0.0:50051"}}},
+			priorities: 8,
+			grpc:       grpcOptions{addr: "0.0.0.0:50051"}}},
 	{line: "-i 1@s1-eth1 --pcap=pcap --thrift-port 9090 --nanolog ipc:///tmp/bm-1-log.ipc --device-id 1 " +
 		"l2.json --debugger --log-console -- --grpc-server-addr 0.0.0.0:9559",
 		want: options{ports: []portSpec{{1, "s1-eth1"}}, pcap: "pcap", deviceID: 1, json: "l2.json",
@@ -92,6 +93,8 @@ var forms = []struct {
 	// BMv2 gives it to the target
 	{line: "a.json b.json", refused: "one program at most", ours: true},
 	{line: "--nonsense p.json", refused: "unknown flag: --nonsense"},
+	{line: "p.json -- --priority-queues 0", refused: "--priority-queues is 1 to 64, not 0", ours: true},
+	{line: "p.json -- --priority-queues 65", refused: "--priority-queues is 1 to 64, not 65", ours: true},
 	{line: "", refused: "no program", ours: true},
 }
 
@@ -127,6 +130,7 @@ func TestCommandLines(t *testing.T) {
 		if want.dropPort == 0 {
 			want.dropPort = defaultDropPort
 		}
+		want.priorities = max(want.priorities, 1)
 		if want.maxConnections == 0 {
 			want.maxConnections = defaultConnections
 		}

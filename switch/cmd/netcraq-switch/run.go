@@ -63,6 +63,10 @@ func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (engin
 			fmt.Errorf(
 				"--faults works on frames in this process, and the kernel's do not come here: use --engine interp: %w", target.ErrUnsupported)
 	}
+	if o.priorities > 1 {
+		return nil, fmt.Errorf("--priority-queues %d: the kernel's engine has no queues between "+
+			"ingress and egress; use --engine interp: %w", o.priorities, target.ErrUnsupported)
+	}
 	e := ebpf.Options{Why: why, Hook: o.hook, CPUPort: o.cpuPort, DropPort: o.dropPort,
 		OnlyUDP: o.onlyUDP, Log: log}
 	if p.Tap != nil {
@@ -89,7 +93,7 @@ func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (engin
 func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (engineselect.Engine,
 	error) {
 	return userspace.New(userspace.Options{Why: why, CPUPort: o.cpuPort, DropPort: o.dropPort,
-		OnlyUDP: o.onlyUDP, Log: log, Ports: p})
+		OnlyUDP: o.onlyUDP, Log: log, Ports: p, Priorities: o.priorities})
 }
 
 // startEngine makes the device that the command line asks for. The choice of "auto" is made twice:

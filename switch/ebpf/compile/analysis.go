@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
 // readFields are the fields that something reads: single ones, and those of whole headers.
@@ -106,6 +107,42 @@ func (p *Plan) fieldsRead(without *bmv2json.Pipeline) readFields {
 		}
 	}
 	return out
+}
+
+// refusePriorities refuses a program that gives packets priorities: there are no queues here in
+// which one would overtake another.
+func (p *Plan) refusePriorities() {
+	priority := p.Prog.FieldNamed("intrinsic_metadata", "priority")
+	if priority.IsZero() {
+		return
+	}
+	written := func(q *bmv2json.Primitive) {
+		if q == nil {
+			return
+		}
+		for _, a := range q.Args[:min(1, len(q.Args))] {
+			if a.Op == bmv2json.OpField && a.Field == priority {
+				ir.Refuse(q.Path, "a packet's priority (%s), as there are no queues between ingress "+
+					"and egress", priority)
+			}
+		}
+	}
+	for _, a := range p.Prog.Actions {
+		for _, q := range a.Primitives {
+			written(q)
+		}
+	}
+	for _, q := range p.Prog.Parsers {
+		for _, s := range q.States {
+			for _, o := range s.Ops {
+				written(o.Primitive)
+				if o.Dest == priority {
+					ir.Refuse(o.Path, "a packet's priority (%s), as there are no queues between "+
+						"ingress and egress", priority)
+				}
+			}
+		}
+	}
 }
 
 // walkPrimitive walks the arguments that a primitive reads; the first one of an assignment is only

@@ -160,6 +160,7 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 		ir.Refuse("headers",
 			"a program without standard_metadata.egress_spec (an architecture other than v1model)")
 	}
+	p.refusePriorities()
 	p.read = p.fieldsRead(nil)
 	p.Lock, p.meterLock, p.Epoch = p.allocate(16), p.allocate(8), p.allocate(24)
 	for _, r := range prog.Registers {

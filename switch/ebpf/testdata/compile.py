@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compiles the P4 programs of this folder with p4c-bm2-ss (on PATH) to JSON, without what depends
-on the machine.
+"""Compiles the P4 programs of this folder and of the interpreter's with p4c-bm2-ss (on PATH) to
+JSON, without what depends on the machine.
 """
 
 import json
@@ -20,9 +20,10 @@ def without_source_info(node: object) -> object:
 
 
 def main() -> None:
-    """Compile every program of this folder."""
-    here = pathlib.Path(__file__).parent
-    for source in sorted(here.glob("*.p4")):
+    """Compile every program of both folders."""
+    here = pathlib.Path(__file__).resolve().parent
+    folders = (here, here.parents[1] / "interp" / "testdata")
+    for source in (source for folder in folders for source in sorted(folder.glob("*.p4"))):
         with tempfile.TemporaryDirectory() as out:
             compiled = pathlib.Path(out) / "out.json"
             subprocess.run(["p4c-bm2-ss", *sys.argv[1:], "-o", str(compiled), str(source)], check=True)
