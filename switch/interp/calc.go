@@ -157,6 +157,7 @@ func (c *compiler) hash(p *bmv2json.Primitive) doFn {
 
 // checksum is a compiled checksum.
 type checksum struct {
+	id     int
 	calc   *calculation
 	cond   boolFn // nil: always
 	header int    // of the target
@@ -168,7 +169,7 @@ func (c *compiler) checksum(s *bmv2json.Checksum) *checksum {
 	if s.Target.IsValidity() || s.Target.Field.VL || s.Target.Width() > 64 {
 		refuse(s.Path, "a checksum kept in %s", s.Target)
 	}
-	out := &checksum{calc: c.p.calcs[s.Calc.Index], header: s.Target.Header.Index,
+	out := &checksum{id: s.ID, calc: c.p.calcs[s.Calc.Index], header: s.Target.Header.Index,
 		lane: c.lay.lane(s.Target), mask: topMask(s.Target.Width())}
 	if s.Cond != nil {
 		out.cond = c.boolean(s.Cond)

@@ -293,6 +293,7 @@ func (t *table) insert(e *target.TableEntry) error {
 	}
 	out.seq = t.seq
 	t.seq++
+	out.handle = t.handles.take()
 	t.byMatch[out.id()] = out
 	t.p.dp.Lock()
 	defer t.p.dp.Unlock()
@@ -343,6 +344,7 @@ func (t *table) delete(e *target.TableEntry) error {
 	}
 	delete(t.byMatch, have.id())
 	delete(t.p.ages, have)
+	t.handles.release(have.handle)
 	t.p.dp.Lock()
 	defer t.p.dp.Unlock()
 	have.retain(-1)

@@ -11,6 +11,7 @@ const maxStates = 1 << 14
 
 // parser is a compiled parser.
 type parser struct {
+	id     int // in events
 	init   *parseState
 	verify []*checksum
 }
@@ -53,7 +54,7 @@ func (c *compiler) parser(p *bmv2json.Parser) *parser {
 	for i, s := range p.States {
 		c.parseState(states[i], s, at)
 	}
-	return &parser{init: at(p.Init)}
+	return &parser{id: p.ID, init: at(p.Init)}
 }
 
 func (c *compiler) parseState(out *parseState, s *bmv2json.ParseState,
@@ -65,7 +66,7 @@ func (c *compiler) parseState(out *parseState, s *bmv2json.ParseState,
 		})
 	}
 	for _, o := range s.Ops {
-		out.ops = append(out.ops, c.tracedOp(o, c.parserOp(o)))
+		out.ops = append(out.ops, c.toldOp(o, c.tracedOp(o, c.parserOp(o))))
 	}
 	lanes := 0
 	for i, k := range s.Key {

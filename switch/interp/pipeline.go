@@ -29,6 +29,8 @@ type Options struct {
 	Log func(string)
 	// QueueDepth says how many packets wait to be sent by a port; nil: none do.
 	QueueDepth func(port uint32) uint32
+	// Events gets the steps of packets' ways, as BMv2's event logger tells them; nil tells nobody.
+	Events Events
 	// Queues are those between ingress and egress; nil: one for each port, without a rate.
 	Queues *Queues
 	// Trace gets a packet's way through the program, step by step, in words like BMv2's: states,
@@ -98,6 +100,7 @@ type Pipeline struct {
 	stacks     int
 	scratch    int
 	errNone    uint64
+	ids        eventIDs
 	errTimeout uint64
 	key        []uint64 // the parser's key
 
@@ -119,8 +122,11 @@ type Pipeline struct {
 	queue   []*state // for egress
 	passes  int
 	waiting waitingRoom
-	traced  uint64 // packets received, to tell their steps apart
-	tracing uint64 // the number of the one under way
+	// of events: packets received, and whether anybody listens during this one
+	arrived  uint64
+	eventful bool
+	traced   uint64 // packets received, to tell their steps apart
+	tracing  uint64 // the number of the one under way
 	// that a packet's priority was out of range was said
 	outOfRange bool
 	digests    []target.Digest
@@ -266,6 +272,7 @@ func (c *compiler) program() {
 	}
 	c.flow()
 	c.parserAndDeparser()
+	c.eventIDs()
 	for _, name := range []string{"enq_qdepth", "deq_qdepth"} {
 		p.readsDepth = p.readsDepth || p.lay.used[prog.FieldNamed("queueing_metadata", name)]
 	}
@@ -327,11 +334,14 @@ func (c *compiler) flow() {
 		for _, t := range pl.Tables {
 			nodes[t] = c.p.tables[t.Index]
 			if a := c.p.tables[t.Index].onlyAction(); a != nil && c.p.opts.Trace == nil {
-				nodes[t] = callOf(a)
+				if call := c.toldCall(t, a); call != nil {
+					nodes[t] = call
+				}
 			}
 		}
 		for _, cd := range pl.Conditionals {
-			nodes[cd] = &condNode{cond: c.tracedCondition(cd, c.boolean(cd.Expr))}
+			nodes[cd] = &condNode{cond: c.toldCondition(cd,
+				c.tracedCondition(cd, c.boolean(cd.Expr)))}
 		}
 		for _, a := range pl.ActionCalls {
 			nodes[a] = callOf(c.p.actions[a.Action.Index])
@@ -431,6 +441,7 @@ func (c *compiler) parserAndDeparser() {
 }
 
 func (c *compiler) deparser(d *bmv2json.Deparser) (out deparser) {
+	out.id = d.ID
 	for _, h := range d.Order {
 		out.order = append(out.order, h.Index)
 	}

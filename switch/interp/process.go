@@ -37,6 +37,7 @@ func (b *Buffer) alloc(n int) []byte {
 
 // deparser is a compiled deparser.
 type deparser struct {
+	id     int // in events
 	order  []int
 	do     []doFn
 	update []*checksum
@@ -70,6 +71,7 @@ func (p *Pipeline) process(b *Buffer, now time.Duration, port uint32,
 	p.dp.Lock()
 	defer p.dp.Unlock()
 	p.passes, p.digests = 0, nil
+	p.listens()
 	if p.opts.Trace != nil {
 		p.traced++
 		p.tracing = p.traced
@@ -78,6 +80,7 @@ func (p *Pipeline) process(b *Buffer, now time.Duration, port uint32,
 	st := p.get(now)
 	st.clear()
 	st.inPort, st.inLen, st.frame, st.length = port, len(frame), frame, len(frame)
+	p.arrives(st, port, frame)
 	if p.psa != nil {
 		p.psa.arrive(st, port, psaNormal)
 	}
@@ -149,7 +152,7 @@ func run(n node, st *state) {
 
 // parse runs the parser on st.frame, from a state whose headers are all invalid.
 func (p *Pipeline) parse(st *state) {
-	err := p.parser.run(st)
+	err := p.runParser(p.parser, st)
 	if err == noError {
 		err = p.errNone
 	}
@@ -176,7 +179,7 @@ func (p *Pipeline) receive(b *Buffer, st *state) {
 	length := st.length
 	p.parse(st)
 	p.traceStep("Pipeline 'ingress'")
-	run(p.ingress, st)
+	p.runPipeline(p.ingress, p.ids.ingress, st)
 	if st.dropped {
 		p.put(st)
 		return
@@ -234,6 +237,7 @@ func (p *Pipeline) multicast(st *state, replicas []target.Replica, cut int) {
 		c.copyPHV(st)
 		c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, st.frame, st.length
 		c.payload, c.truncate = st.payload, cut
+		p.nameCopy(c, st, st.payload)
 		c.clearRequests()
 		c.recirc, c.exit, c.dropped = 0, false, false
 		p.std.rid.set(c, uint64(r.Instance))
@@ -263,7 +267,8 @@ func (p *Pipeline) cloneIngress(st *state, length int) {
 	c.clear()
 	c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, st.frame, length
 	p.std.ingressPort.set(c, uint64(st.inPort))
-	p.parser.run(c) // what stopped it, if anything, would be in the metadata, which is cleared
+	p.nameCopy(c, st, st.frame)
+	p.runParser(p.parser, c) // what stopped it, if anything, would be in the metadata, which is cleared
 	c.clearMetadata()
 	p.keep(c, st, st.cloneFL)
 	p.std.instanceType.set(c, instanceIngressClone)
@@ -281,6 +286,7 @@ func (p *Pipeline) cloneEgress(st *state) {
 	c.copyPHV(st)
 	c.inPort, c.inLen, c.frame, c.length, c.payload = st.inPort, st.inLen, st.frame, st.length,
 		st.payload
+	p.nameCopy(c, st, st.payload)
 	c.clearMetadata()
 	p.keep(c, st, st.cloneFL)
 	p.std.instanceType.set(c, instanceEgressClone)
@@ -303,6 +309,7 @@ func (p *Pipeline) resubmit(st *state, length int) {
 	c := p.get(st.now)
 	c.clear()
 	c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, st.frame, length
+	p.nameCopy(c, st, st.frame)
 	p.keep(c, st, st.resubmit)
 	p.std.instanceType.set(c, instanceResubmitted)
 	p.std.packetLength.set(c, uint64(length))
@@ -348,7 +355,7 @@ func (p *Pipeline) send(b *Buffer, st *state) {
 	if p.opts.Trace != nil {
 		p.trace("Pipeline 'egress', port %d", st.outPort)
 	}
-	run(p.egress, st)
+	p.runPipeline(p.egress, p.ids.egress, st)
 	if st.dropped {
 		p.put(st)
 		return
@@ -378,6 +385,7 @@ func (p *Pipeline) leave(b *Buffer, st *state, frame []byte) {
 	if p.opts.Trace != nil {
 		p.trace("Transmitting packet of %d bytes out of port %d", len(frame), st.outPort)
 	}
+	p.event(st, EventPacketOut, int(st.outPort), 0)
 	b.Outs = append(b.Outs, Out{Port: st.outPort, Frame: frame})
 }
 
@@ -387,6 +395,7 @@ func (p *Pipeline) recirculate(st *state, frame []byte) {
 	c := p.get(st.now)
 	c.clear()
 	c.inPort, c.inLen, c.frame, c.length = st.inPort, len(frame), frame, len(frame)
+	p.nameCopy(c, st, frame)
 	p.keep(c, st, st.recirc)
 	p.std.instanceType.set(c, instanceRecirculated)
 	p.std.packetLength.set(c, uint64(len(frame)))
@@ -396,8 +405,10 @@ func (p *Pipeline) recirculate(st *state, frame []byte) {
 
 // run updates the checksums and writes the packet.
 func (d *deparser) run(b *Buffer, st *state) []byte {
+	st.p.event(st, EventDeparserStart, d.id, 0)
 	for _, k := range d.update {
 		k.update(st)
+		st.p.event(st, EventChecksumUpdate, k.id, 0)
 	}
 	for _, do := range d.do {
 		do(st)
@@ -412,9 +423,11 @@ func (d *deparser) run(b *Buffer, st *state) []byte {
 	at := 0
 	for _, h := range d.order {
 		if st.valid[h] {
+			st.p.event(st, EventDeparserEmit, st.p.ids.headers[h], 0)
 			at += st.headerBytes(out[at:], h)
 		}
 	}
+	st.p.event(st, EventDeparserDone, d.id, 0)
 	copy(out[at:], st.payload)
 	return out
 }

@@ -103,7 +103,7 @@ func (a *psa) arrive(st *state, port uint32, path uint64) {
 
 // run1 runs a parser and returns the error that stopped it as the program numbers it.
 func (p *Pipeline) run1(q *parser, st *state) uint64 {
-	if err := q.run(st); err != noError {
+	if err := p.runParser(q, st); err != noError {
 		return err
 	}
 	return p.errNone
@@ -122,7 +122,7 @@ func (p *Pipeline) receivePSA(b *Buffer, st *state) {
 	a.resubmit.set(st, 0)
 	a.group.set(st, 0)
 	p.traceStep("Pipeline 'ingress'")
-	run(p.ingress, st)
+	p.runPipeline(p.ingress, p.ids.ingress, st)
 	if st.dropped {
 		p.put(st)
 		return
@@ -154,6 +154,7 @@ func (p *Pipeline) newPacket(st *state, frame []byte) *state {
 	c := p.get(st.now)
 	c.clear()
 	c.inPort, c.inLen, c.frame, c.length = st.inPort, st.inLen, frame, len(frame)
+	p.nameCopy(c, st, frame)
 	return c
 }
 
@@ -207,7 +208,7 @@ func (p *Pipeline) sendPSA(b *Buffer, st *state) {
 	if p.opts.Trace != nil {
 		p.trace("Pipeline 'egress', port %d", st.outPort)
 	}
-	run(p.egress, st)
+	p.runPipeline(p.egress, p.ids.egress, st)
 	if st.dropped {
 		p.put(st)
 		return

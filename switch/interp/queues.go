@@ -277,6 +277,7 @@ func (p *Pipeline) DepartInto(b *Buffer, now time.Duration) {
 	b.reset()
 	p.dp.Lock()
 	p.passes, p.digests = 0, nil
+	p.listens()
 	digests := p.work(b, now)
 	p.dp.Unlock()
 	for _, d := range digests {

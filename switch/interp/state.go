@@ -29,7 +29,10 @@ type state struct {
 	priority int
 	queuedAt time.Duration
 	kept     []byte // the bytes of a packet that waits
-	inLen    int    // bytes, as received
+	// in events: its name, and how many copies there have been
+	name   PacketName
+	copies *uint64
+	inLen  int // bytes, as received
 
 	// BMv2's idea of the packet's length: as received, plus headers added, minus headers removed
 	length   int

@@ -121,6 +121,7 @@ type entry struct {
 	match    []target.FieldMatch
 	priority int
 	seq      uint64
+	handle   int // in events
 	isConst  bool
 
 	value, mask []uint64 // by lane of the key; value is under mask
@@ -150,6 +151,7 @@ type table struct {
 	def     *entry            // the default entry, or nil
 	first   *entry            // the program's own default entry
 	seq     uint64
+	handles handles
 
 	counters  bool
 	ages      bool // entries may have idle timeouts
@@ -261,6 +263,9 @@ func (t *table) exec(st *state) node {
 	if t.traced {
 		t.trace(st, e)
 	}
+	if t.p.eventful {
+		t.tell(st, e)
+	}
 	if e == nil {
 		return t.missed(st)
 	}
@@ -282,6 +287,7 @@ func (t *table) exec(st *state) node {
 		if t.traced {
 			t.traceCall(do)
 		}
+		t.p.event(st, EventActionExecute, do.act.src.ID, 0)
 		st.params = do.params
 		do.act.run(st)
 	}
@@ -308,6 +314,7 @@ func (t *table) missed(st *state) node {
 	if t.traced {
 		t.traceCall(do)
 	}
+	t.p.event(st, EventActionExecute, do.act.src.ID, 0)
 	st.params = do.params
 	do.act.run(st)
 	if t.hitMiss {

@@ -17,6 +17,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -47,6 +48,7 @@ type Publisher struct {
 	mu          sync.Mutex
 	subscribers map[*subscriber]struct{}
 	closed      bool
+	ready       atomic.Int32 // subscribers that are
 	wg          sync.WaitGroup
 }
 
@@ -147,6 +149,7 @@ func (p *Publisher) serve(s *subscriber) {
 	_ = s.conn.SetDeadline(time.Time{})
 	p.mu.Lock()
 	s.ready = true
+	p.ready.Add(1)
 	p.mu.Unlock()
 	gone := make(chan struct{})
 	go func() { // a subscriber sends nothing: what comes is its end
@@ -174,7 +177,13 @@ func (p *Publisher) drop(s *subscriber) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.subscribers, s)
+	if s.ready {
+		p.ready.Add(-1)
+	}
 }
+
+// Subscribed reports whether anybody listens.
+func (p *Publisher) Subscribed() bool { return p.ready.Load() > 0 }
 
 // Publish sends a message to all subscribers. It does not block.
 func (p *Publisher) Publish(message []byte) {

@@ -83,7 +83,8 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := interp.New(prog, interp.Options{})
+	told := &events{}
+	p, err := interp.New(prog, interp.Options{Events: told})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +121,7 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 			}
 		}
 	}
+	told.compare(t, b.events)
 	t.Logf("%d frames alike", count)
 }
 
@@ -130,6 +132,7 @@ type process struct {
 	inputs  map[uint32]*os.File
 	outputs map[uint32]string
 	command *exec.Cmd
+	events  *subscription
 }
 
 func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *stf.File) *process {
@@ -140,7 +143,8 @@ func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *
 		t.Fatal(err)
 	}
 	addr := testport.Free(t)
-	args := append(testport.Thrift(t, binary), "--use-files", "0", "--log-level", "off", "--device-id", "0")
+	args := append(testport.Thrift(t, binary), "--use-files", "0", "--log-level", "off", "--device-id", "0",
+		"--nanolog", "ipc://"+filepath.Join(b.dir, "events"))
 	ports := []uint32{0, 1, 2, 3, 4, 5, 6}
 	from := ports[0]
 	for _, c := range f.Commands {
@@ -189,6 +193,7 @@ func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *
 			in.Close()
 		}
 	}
+	b.events = subscribe(t, filepath.Join(b.dir, "events"))
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

@@ -34,6 +34,8 @@ type Options struct {
 	// Priorities is how many priorities each port's queue has, as [interp.NewQueues] has them; 0
 	// means 1.
 	Priorities int
+	// Events gets the steps of packets' ways; nil tells nobody.
+	Events interp.Events
 	// Log receives what the switch has to say. nil means slog.Default().
 	Log *slog.Logger
 	// Ports are the options of the ports. Its Log is set from Log.

@@ -33,6 +33,7 @@ func (d *Device) engineOptions() interp.Options {
 		},
 		QueueDepth: d.depths.of,
 		Queues:     d.queues,
+		Events:     d.opts.Events,
 		Log:        func(s string) { d.log.Info("program", "says", s) },
 	}
 	if d.log.Enabled(context.Background(), LevelTrace) {
@@ -78,7 +79,9 @@ func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
 			err = handOver()
 		}
 		if err == nil {
-			d.pipe.Store(next)
+			if d.pipe.Swap(next) != nil && d.opts.Events != nil && d.opts.Events.Wanted() {
+				d.opts.Events.Event(interp.Event{Kind: interp.EventConfigChange})
+			}
 		}
 	}); doErr != nil {
 		return doErr

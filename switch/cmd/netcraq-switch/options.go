@@ -38,12 +38,15 @@ type options struct {
 	logLevel   slog.Level
 	logOff     bool
 
+	nanolog  string // where the event log is published; "" for nowhere
 	thrift   thriftOptions
 	grpc     grpcOptions
 	cpuPort  uint32 // 0: none
 	dropPort uint32
 	// of each port's queue
 	priorities int
+
+	events interp.Events // nil: nobody is told
 
 	ignored []string // options of BMv2 that were given and mean nothing here, with the reason
 	unused  string   // the program that was given beside --no-p4
@@ -107,7 +110,6 @@ var foreign = []struct {
 	hasValue bool
 	why      string
 }{
-	{"nanolog", true, "there is no nanomsg log; use --log-console or --log-file"},
 	{"debugger", false, "there is no debugger"},
 	{"debugger-addr", true, "there is no debugger"},
 	{"log-flush", false, "the log is never buffered"},
@@ -298,6 +300,9 @@ func newFlagSets(o *options) *flagSets {
 	m.StringVar(&o.pcap, "pcap", "",
 		"record IFACE_in.pcap and IFACE_out.pcap of each interface in `DIR`; here, where\nno word but an option is behind it")
 	m.Lookup("pcap").NoOptDefVal = "."
+	m.StringVar(&o.nanolog, "nanolog", "",
+		"publish packets' ways through the program at `ADDRESS` of nanomsg, as BMv2's event log, for nanomsg_client.py;\n"+
+			"of programs that run in interp")
 	m.Var(decimal[int]{&o.dump}, "dump-packet-data", "log the first `N` bytes of each frame")
 	m.StringVar(&o.faults, "faults", "",
 		"lose, duplicate, reorder and delay frames, for tests: a `FILE` or the rules themselves,\n"+

@@ -27,12 +27,12 @@ var forms = []struct {
 		"510 --priority-queues 8",
 		want: options{ports: []portSpec{{1, "s1-eth1"}, {2, "s1-eth2"}}, pcap: "/var/pcaps",
 			thrift: thriftOptions{port: 9090}, json: "build/basic.json", logConsole: true, cpuPort: 510,
-			priorities: 8,
-			grpc:       grpcOptions{addr: "0.0.0.0:50051"}}},
+			priorities: 8, nanolog: "ipc:///tmp/bm-0-log.ipc",
+			grpc: grpcOptions{addr: "0.0.0.0:50051"}}},
 	{line: "-i 1@s1-eth1 --pcap=pcap --thrift-port 9090 --nanolog ipc:///tmp/bm-1-log.ipc --device-id 1 " +
 		"l2.json --debugger --log-console -- --grpc-server-addr 0.0.0.0:9559",
 		want: options{ports: []portSpec{{1, "s1-eth1"}}, pcap: "pcap", deviceID: 1, json: "l2.json",
-			thrift: thriftOptions{port: 9090}, logConsole: true, grpc: grpcOptions{addr: "0.0.0.0:9559"}}},
+			nanolog: "ipc:///tmp/bm-1-log.ipc", thrift: thriftOptions{port: 9090}, logConsole: true, grpc: grpcOptions{addr: "0.0.0.0:9559"}}},
 	{line: "--device-id 1 -i 1@s1-eth1 --thrift-port 44321 --notifications-addr ipc:///tmp/bmv2-1.ipc " +
 		"--log-console -Lwarn --no-p4 -- --cpu-port 255 --grpc-server-addr 0.0.0.0:50001",
 		want: options{ports: []portSpec{{1, "s1-eth1"}}, deviceID: 1, noP4: true, logConsole: true,

@@ -27,6 +27,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf"
 	"github.com/netcraq/netcraq/switch/engineselect"
+	"github.com/netcraq/netcraq/switch/eventlog"
 	"github.com/netcraq/netcraq/switch/nanomsg"
 	"github.com/netcraq/netcraq/switch/p4rt"
 	"github.com/netcraq/netcraq/switch/ports"
@@ -93,7 +94,7 @@ func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (engin
 func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (engineselect.Engine,
 	error) {
 	return userspace.New(userspace.Options{Why: why, CPUPort: o.cpuPort, DropPort: o.dropPort,
-		OnlyUDP: o.onlyUDP, Log: log, Ports: p, Priorities: o.priorities})
+		OnlyUDP: o.onlyUDP, Log: log, Ports: p, Priorities: o.priorities, Events: o.events})
 }
 
 // startEngine makes the device that the command line asks for. The choice of "auto" is made twice:
@@ -180,6 +181,8 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	if publisher != nil {
 		defer publisher.Close()
 	}
+	closeEvents := o.publishEvents(log)
+	defer closeEvents()
 
 	dev, err := startEngine(o, log, popts)
 	if err != nil {
@@ -188,6 +191,10 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	if o.engine != "interp" && log.Enabled(ctx, levelTrace) {
 		log.Info("packets' way through the program is traced on the interpreter only: " +
 			"--engine interp")
+	}
+	if o.nanolog != "" && !strings.HasPrefix(dev.Engine(), "interp") {
+		log.Warn("the event log (--nanolog) has nothing of packets that the kernel takes through "+
+			"the program: --engine interp", "engine", dev.Engine())
 	}
 	defer dev.Close()
 	server := p4rt.New(dev, p4rt.Options{DeviceID: o.deviceID, Log: log})
@@ -254,6 +261,21 @@ func (o *thriftOptions) publish(log *slog.Logger) (*nanomsg.Publisher, error) {
 	}
 	log.Warn("digests are not published; give --notifications-addr", "err", err)
 	return nil, nil
+}
+
+// publishEvents begins to publish the event log, where one is asked for. Scripts for BMv2 ask for
+// one whether or not anybody listens: so the switch does without where it cannot be.
+func (o *options) publishEvents(log *slog.Logger) (done func()) {
+	if o.nanolog == "" {
+		return func() {}
+	}
+	p, err := nanomsg.Listen(o.nanolog, log)
+	if err != nil {
+		log.Warn("the event log is not published; give another --nanolog", "err", err)
+		return func() {}
+	}
+	o.events = eventlog.New(o.deviceID, p)
+	return p.Close
 }
 
 // openLog makes the log that the command line asks for. Without --log-console and --log-file only

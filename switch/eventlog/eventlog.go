@@ -1,0 +1,51 @@
+// Package eventlog publishes packets' ways through a program as BMv2's event logger does: a message
+// over nanomsg for each step, in the layout of memory that its listeners read (nanomsg_client.py,
+// p4-utils). Numbers are in the order of a little-endian machine.
+package eventlog
+
+import (
+	"encoding/binary"
+
+	"github.com/netcraq/netcraq/switch/interp"
+	"github.com/netcraq/netcraq/switch/nanomsg"
+)
+
+// Log implements [interp.Events].
+type Log struct {
+	device    uint64
+	publisher *nanomsg.Publisher
+}
+
+var _ interp.Events = (*Log)(nil)
+
+// New makes the log of a device.
+func New(device uint64, publisher *nanomsg.Publisher) *Log {
+	return &Log{device: device, publisher: publisher}
+}
+
+// Wanted implements [interp.Events].
+func (l *Log) Wanted() bool { return l.publisher.Subscribed() }
+
+// Event implements [interp.Events]. It does not block.
+func (l *Log) Event(e interp.Event) { l.publisher.Publish(encode(l.device, e)) }
+
+// encode is a step as a message: the kind, the device, the context (there is one), the packet's
+// name, and what the kind has to say.
+func encode(device uint64, e interp.Event) []byte {
+	order := binary.LittleEndian
+	m := make([]byte, 0, 48)
+	m = order.AppendUint32(m, uint32(e.Kind))
+	m = order.AppendUint64(m, device)
+	m = order.AppendUint32(m, 0)
+	m = order.AppendUint64(m, e.Packet.Signature)
+	m = order.AppendUint64(m, e.Packet.ID)
+	m = order.AppendUint64(m, e.Packet.Copy)
+	if e.Kind == interp.EventConfigChange {
+		return m
+	}
+	m = order.AppendUint32(m, uint32(e.ID))
+	if e.Kind == interp.EventCondition || e.Kind == interp.EventTableHit {
+		m = order.AppendUint32(m, uint32(e.Value))
+	}
+	return m
+}

@@ -1,0 +1,167 @@
+package stf_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/interp"
+	"github.com/netcraq/netcraq/switch/stf"
+)
+
+// events are the steps of packets that the interpreter tells.
+type events struct{ all []interp.Event }
+
+func (e *events) Wanted() bool         { return true }
+func (e *events) Event(x interp.Event) { e.all = append(e.all, x) }
+
+// compare compares the steps of each packet and copy with what BMv2 publishes; steps of several are
+// told in the order in which BMv2's threads come to them.
+func (e *events) compare(t *testing.T, s *subscription) {
+	t.Helper()
+	ours, order := steps(e.all)
+	var theirs map[interp.PacketName]string
+	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		s.mu.Lock()
+		got := s.got
+		s.mu.Unlock()
+		if theirs, _ = steps(got); len(got) >= len(e.all) || time.Since(begun) > 5*time.Second {
+			break
+		}
+	}
+	if len(theirs) == 0 {
+		t.Log("this BMv2 publishes no events")
+		return
+	}
+	different := 0
+	for _, name := range order {
+		if x, y := ours[name], theirs[name]; x != y {
+			if different++; different < 4 {
+				t.Errorf("steps of packet %+v\n interp %s\n BMv2   %s", name, x, y)
+			}
+		}
+	}
+	for name, y := range theirs {
+		if _, ok := ours[name]; !ok {
+			if different++; different < 4 {
+				t.Errorf("packet %+v, of BMv2 alone: %s", name, y)
+			}
+		}
+	}
+	t.Logf("%d steps of %d packets and copies", len(e.all), len(order))
+}
+
+// steps are the steps of each packet, as text, and the packets in their order.
+func steps(all []interp.Event) (by map[interp.PacketName]string, order []interp.PacketName) {
+	by = map[interp.PacketName]string{}
+	for _, e := range all {
+		if e.Kind == interp.EventConfigChange {
+			continue
+		}
+		if by[e.Packet] == "" {
+			order = append(order, e.Packet)
+		}
+		by[e.Packet] += fmt.Sprintf("%d:%d:%d ", e.Kind, e.ID, e.Value)
+	}
+	return by, order
+}
+
+// subscription is what a socket of nanomsg publishes.
+type subscription struct {
+	mu  sync.Mutex
+	got []interp.Event
+}
+
+// subscribe listens to a socket that is about to be there.
+func subscribe(t *testing.T, path string) *subscription {
+	t.Helper()
+	var c net.Conn
+	var err error
+	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if c, err = net.Dial("unix", path); err == nil {
+			break
+		}
+		if time.Since(begun) > 10*time.Second {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	heard := make([]byte, 8)
+	if _, err := c.Write([]byte("\x00SP\x00\x00\x21\x00\x00")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, heard); err != nil || !strings.HasPrefix(string(heard), "\x00SP") {
+		t.Fatalf("the publisher says %q: %v", heard, err)
+	}
+	s := &subscription{}
+	go func() {
+		header := make([]byte, 9) // a byte of nanomsg's, and the length
+		for {
+			if _, err := io.ReadFull(c, header); err != nil {
+				return
+			}
+			m := make([]byte, binary.BigEndian.Uint64(header[1:]))
+			if _, err := io.ReadFull(c, m); err != nil || len(m) < 40 {
+				return
+			}
+			number := binary.LittleEndian
+			e := interp.Event{Kind: interp.EventKind(number.Uint32(m)),
+				Packet: interp.PacketName{Signature: number.Uint64(m[16:]), ID: number.Uint64(m[24:]),
+					Copy: number.Uint64(m[32:])}}
+			if len(m) >= 44 {
+				e.ID = int(int32(number.Uint32(m[40:])))
+			}
+			if len(m) >= 48 {
+				e.Value = int(int32(number.Uint32(m[44:])))
+			}
+			s.mu.Lock()
+			s.got = append(s.got, e)
+			s.mu.Unlock()
+		}
+	}()
+	return s
+}
+
+// TestEvents compares the steps of some programs' packets with testdata/*.events, which -update
+// writes anew; TestAgainstBMv2 says whether they are right.
+func TestEvents(t *testing.T) {
+	for _, name := range []string{"copies", "recirculate"} {
+		told := &events{}
+		prog, err := bmv2json.ReadFile("testdata/" + name + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := interp.New(prog, interp.Options{Events: told})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := stf.Parse(name, read(t, "testdata/"+name+".stf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stf.Run(f, stf.Interp(p)); err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		for _, e := range told.all {
+			fmt.Fprintf(&text, "%016x %d %d: %d %d %d\n", e.Packet.Signature, e.Packet.ID,
+				e.Packet.Copy, e.Kind, e.ID, e.Value)
+		}
+		file := "testdata/" + name + ".events"
+		if *update {
+			if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := string(read(t, file)); text.String() != want {
+			t.Errorf("%s: the steps are not those of %s; run with -update and look", name, file)
+		}
+	}
+}
