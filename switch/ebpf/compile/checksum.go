@@ -80,7 +80,9 @@ func (t *translator) checksum(k *bmv2json.Calculation) {
 		t.Emit(asm.Mov.Reg(asm.R1, asm.R0))
 	default:
 		t.hashInput(k, inputs)
-		t.callHash(name)
+		if !t.callCustomCRC(k) {
+			t.callHash(name)
+		}
 		t.Emit(asm.Mov.Reg(asm.R1, asm.R0))
 	}
 }

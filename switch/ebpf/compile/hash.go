@@ -17,7 +17,8 @@ import (
 // the bytes. CRCs go by a table of 256 entries in the state.
 
 // hashAlgorithms are the algorithms that p4c calls by name, by what computes them. The "custom"
-// CRCs have the parameters that BMv2 starts them with.
+// CRCs have the parameters that BMv2 starts them with; those of 16 and 32 bits can be changed
+// (custom_crc.go).
 var hashAlgorithms = map[string]string{
 	"crc32": "crc32", "crc32_custom": "crc32", "crc16": "crc16", "crc16_custom": "crc16",
 	"crcCCITT": "ccitt", "crc8_custom": "crc8", "crc64_custom": "crc64",
@@ -81,7 +82,7 @@ const (
 
 // planHashes finds what the program hashes, makes room for the longest input, and for the tables.
 func (p *Plan) planHashes(take func(bytes int) int) {
-	p.crcTables = map[string]int{}
+	p.crcTables, p.customCRCs = map[string]int{}, map[*bmv2json.Calculation]int{}
 	longest := 0
 	all := p.selectors()
 	for _, k := range p.Prog.Calculations {
@@ -92,7 +93,9 @@ func (p *Plan) planHashes(take func(bytes int) int) {
 	for _, k := range all {
 		inputs, _ := withoutPayload(k)
 		longest = max(longest, (inputBits(inputs)+7)/8+8)
-		if name := hashAlgorithms[k.Algo]; crcs[name].width > 0 {
+		if slices.Contains(p.Prog.Calculations, k) && customWidth(k.Algo) > 0 {
+			p.customCRCs[k] = p.allocate(customBytes)
+		} else if name := hashAlgorithms[k.Algo]; crcs[name].width > 0 {
 			if _, ok := p.crcTables[name]; !ok {
 				p.crcTables[name] = p.allocate(tableBytes)
 			}
@@ -131,6 +134,9 @@ func (p *Plan) FillTables(state []byte) {
 	for name, at := range p.crcTables {
 		copy(state[at:], crcs[name].table())
 	}
+	for k, at := range p.customCRCs {
+		FillCRC(state, at, 0, customWidth(k.Algo), usualCRC(k.Algo))
+	}
 }
 
 // hashOf leaves the value of a calculation in R0.
@@ -148,7 +154,9 @@ func (t *translator) hashOf(k *bmv2json.Calculation) {
 		ir.Refuse(k.Path, "a hash over the payload")
 	}
 	t.hashInput(k, inputs)
-	t.callHash(name)
+	if !t.callCustomCRC(k) {
+		t.callHash(name)
+	}
 }
 
 // hash emits hash(dst, base, input, size): base + value mod size, in 64 bits.

@@ -63,6 +63,7 @@ type Plan struct {
 	hashIn       int            // the bytes that are hashed
 	hashMax      int            // how many there are at most
 	crcTables    map[string]int // in the state
+	customCRCs   map[*bmv2json.Calculation]int
 }
 
 // span is [off, off+size) of the PHV.
