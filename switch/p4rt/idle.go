@@ -38,20 +38,18 @@ func (t *table) times() bool { return t.info.IdleTimeoutBehavior != p4cfg.Table_
 // checkIdle refuses idle timeouts that there cannot be (section 9.1.8).
 func (c *config) checkIdle(t *table, te *p4v1.TableEntry) error {
 	switch {
-	case te.IdleTimeoutNs == 0 && te.TimeSinceLastHit == nil:
+	case te.IdleTimeoutNs == 0:
 		return nil
 	case te.IsDefaultAction:
 		return invalid("the default entry has no idle timeout")
-	case !t.times() && te.IdleTimeoutNs != 0: // in BMv2's words, which tests compare
+	case !t.times(): // in BMv2's words, which tests compare
 		return invalid(
 			"idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
-	case !t.times():
-		return invalid("table %s does not support idle timeouts", t.name)
 	case te.IdleTimeoutNs < 0:
 		return invalid("an idle timeout is not negative")
 	case agerOf(c.pipe) == nil:
 		return fail(codes.Unimplemented,
-			"idle timeouts (idle_timeout_ns, time_since_last_hit) are not implemented by this engine; asked for in table %s",
+			"idle timeouts (idle_timeout_ns) are not implemented by this engine; asked for in table %s",
 			t.name)
 	}
 	return nil

@@ -105,10 +105,20 @@ func TestIdleTimeouts(t *testing.T) {
 	negative.IdleTimeoutNs, kept.IdleTimeoutNs = -1, 1
 	hit := entry("learned", "NoAction", 5)
 	hit.TimeSinceLastHit = &p4v1.TableEntry_IdleTimeout{}
+	hitDefault := &p4v1.TableEntry{TableId: hit.TableId, IsDefaultAction: true, Action: hit.Action,
+		TimeSinceLastHit: &p4v1.TableEntry_IdleTimeout{ElapsedNs: 1}}
+	timedDefault := &p4v1.TableEntry{TableId: hit.TableId, IsDefaultAction: true,
+		Action: hit.Action, IdleTimeoutNs: 1}
 	for te, want := range map[*p4v1.TableEntry]string{negative: "not negative",
-		hit:  "has_time_since_last_hit must not be set in WriteRequest",
-		kept: "idle_timeout_ns must be set to 0 for tables which do not support idle timeout"} {
-		err := write(p4v1.Update_INSERT, te)
+		hitDefault:   "has_time_since_last_hit must not be set in WriteRequest",
+		timedDefault: "the default entry has no idle timeout",
+		hit:          "has_time_since_last_hit must not be set in WriteRequest",
+		kept:         "idle_timeout_ns must be set to 0 for tables which do not support idle timeout"} {
+		kind := p4v1.Update_INSERT
+		if te.IsDefaultAction {
+			kind = p4v1.Update_MODIFY
+		}
+		err := write(kind, te)
 		text := ""
 		for _, d := range status.Convert(err).Details() {
 			text += d.(*p4v1.Error).Message

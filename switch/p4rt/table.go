@@ -67,12 +67,12 @@ func (c *config) writeTableEntry(typ p4v1.Update_Type, te *p4v1.TableEntry) erro
 		return invalid("is_const is the server's to set")
 	}
 	if typ != p4v1.Update_DELETE {
+		if te.TimeSinceLastHit != nil {
+			// in BMv2's words, and before what is wrong otherwise, as tests compare
+			return invalid("has_time_since_last_hit must not be set in WriteRequest")
+		}
 		if err := c.checkIdle(t, te); err != nil {
 			return err
-		}
-		if te.TimeSinceLastHit != nil {
-			// in BMv2's words, as for idle_timeout_ns
-			return invalid("has_time_since_last_hit must not be set in WriteRequest")
 		}
 		if err := c.checkDirect(t, te); err != nil {
 			return err

@@ -70,7 +70,9 @@ def guide(source: Path, work: Path, folder: str, tools: Tools) -> dict[str, Outc
     """p4-guide's tests in a folder, by its ``runptf.sh``."""
     there = copy(source, work)
     script = f"{there}/bin/veth_setup.sh && ./runptf.sh"
-    result = run(["bash", "-c", script], tools, there / folder, work / "output.log", 300)
+    # lpmtester sends some thousand packets, and waits for each.
+    seconds = 1500 if folder.startswith("lpmtester") else 300
+    result = run(["bash", "-c", script], tools, there / folder, work / "output.log", seconds)
     found = {f"{folder}: {name}": x for name, x in tests(result.output).items()}
     return found or {folder: Outcome(False, "no test has run: " + result.output.strip()[-160:])}
 

@@ -115,8 +115,10 @@ class Tools:
     def environment(self, more: dict[str, str] | None = None) -> dict[str, str]:
         """The environment with these names first on PATH, and then Python's."""
         path = f"{self.directory}:{self.python.parent}:{os.environ['PATH']}"
-        # P4C is a checkout to this package, and the compiler to many a Makefile.
-        given = {name: value for name, value in os.environ.items() if name != "P4C" and not name.startswith("MAKE")}
+        # P4C is a checkout to this package, and the compiler to many a Makefile. Scripts take
+        # PYTHONPATH for one folder.
+        left = ("P4C", "PYTHONPATH")
+        given = {name: value for name, value in os.environ.items() if name not in left and not name.startswith("MAKE")}
         return {**given, "PATH": path, "PYTHONUNBUFFERED": "1", **(more or {})}
 
 
