@@ -27,6 +27,8 @@
 //	key order           guards are taken in the order of the keys, so that no two writes wait for each other
 //	                    (TestGivenBack: those that were taken side by side are given back before one before them is waited for)
 //	handed on           a guard that one write leaves to the next keeps what the first one wrote
+//	remembered          what a gateway remembers of a slot holds in the version in which it left it, and in no other
+//	published late      a slot is guarded until it has what came of the write, though the client has its answer before
 //	session condition   a write that holds guards is a transaction on its session
 //	directory condition a write is a transaction on there being no newer placement than it knows (the fence)
 //	give up             if it is not known whether etcd executed a write, its session is ended

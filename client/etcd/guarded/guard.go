@@ -150,6 +150,14 @@ func (s *Server) take(ctx context.Context, lease int64, k placedKey) (*guard, er
 		return &guard{key: k, lease: lease, number: left.number, version: left.version, before: left.after}, nil
 	}
 	g := s.newGuard(lease, k)
+	if s.left.knows(k) {
+		if got, err := s.attempt(ctx, g); got {
+			return g, nil
+		} else if err != nil {
+			s.finishGuard(ctx, g, s.release)
+			return nil, err
+		}
+	}
 	return g, s.hold(ctx, g)
 }
 
@@ -181,9 +189,12 @@ func (s *Server) attempt(ctx context.Context, g *guard) (bool, error) {
 	if err != nil {
 		return false, nil // contend says so
 	}
-	now, err := s.look(ctx, g.key)
-	if err != nil || now.key != 0 || now.forged != nil || now.cell.Kind == slotcodec.Guard {
-		return false, nil
+	now, remembered := s.left.take(g.key)
+	if !remembered {
+		now, err = s.look(ctx, g.key)
+		if err != nil || now.key != 0 || now.forged != nil || now.cell.Kind == slotcodec.Guard {
+			return false, nil
+		}
 	}
 	if g.before = now.plain; g.before == nil {
 		g.before = []byte{byte(slotcodec.Clear)}
@@ -193,6 +204,8 @@ func (s *Server) attempt(ctx context.Context, g *guard) (bool, error) {
 	case err == nil:
 		g.version = version
 		return true, nil
+	case isChanged(err) && remembered: // it is so no more: once more, with a look
+		return s.attempt(ctx, g)
 	case isGone(err), isChanged(err):
 	case isDenied(err):
 		return false, s.denied(g, err)
@@ -360,7 +373,10 @@ func (s *Server) release(ctx context.Context, g *guard) bool {
 }
 
 func (s *Server) replace(ctx context.Context, g *guard, b []byte) bool {
-	_, err := s.cas(ctx, g.key, g.version, b)
+	version, err := s.cas(ctx, g.key, g.version, b)
+	if err == nil {
+		s.left.put(g.key, version, b)
+	}
 	return err == nil || isChanged(err) || isGone(err)
 }
 

@@ -69,16 +69,18 @@ func (m *meeting) CAS(ctx context.Context, id wire.Key, expected wire.Version, v
 	return m.memory.CAS(ctx, id, expected, value)
 }
 
-// A transaction's keys are looked at, guarded and published side by side.
+// A transaction's keys are guarded and published side by side.
 func TestSideBySide(t *testing.T) {
 	m := &meeting{memory: newMemory(64), several: 3}
 	s := &scene{t: t, endpoint: startEtcd(t), slots: m.memory}
 	s.liveGateway = newLive(t, s.endpoint, m, nil)
 	s.p = newPlacement(connect(t, s.endpoint), m.memory)
 	var ops []*pb.RequestOp
+	var entries []placement.Entry
 	for i := range m.several {
 		key := fmt.Sprint("k", i)
 		e := s.place(key)
+		entries = append(entries, e)
 		s.put(putOf(key, "first"))
 		s.settles(e, slotcodec.Value)
 		ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: putOf(key, "second")}})
@@ -86,6 +88,9 @@ func TestSideBySide(t *testing.T) {
 	m.begin(true)
 	if _, err := s.Txn(t.Context(), &pb.TxnRequest{Success: ops}); err != nil {
 		t.Fatal(err)
+	}
+	for _, e := range entries {
+		s.settles(e, slotcodec.Value)
 	}
 	m.begin(false)
 	if m.alone > 0 || m.there > 0 {
@@ -197,7 +202,8 @@ func TestGivenBack(t *testing.T) {
 		done <- err
 	}()
 	until(t, "b was guarded and given back", func() bool {
-		return c.changes.Load() == before+2 && s.slots.kind(wire.Key(b.ID)) == slotcodec.Value
+		// on a it was tried in vain
+		return c.changes.Load() == before+3 && s.slots.kind(wire.Key(b.ID)) == slotcodec.Value
 	})
 	if _, err := other.Put(t.Context(), putOf("b", "between")); err != nil {
 		t.Error(err)
@@ -215,5 +221,79 @@ func TestGivenBack(t *testing.T) {
 		if v, _, _ := s.reads(key); v != "second" {
 			t.Errorf("%s is %q", key, v)
 		}
+	}
+}
+
+// A key that is written again is guarded without a look at its slot, and where another gateway has
+// changed that, with one.
+func TestWrittenAgain(t *testing.T) {
+	m := &reading{memory: newMemory(64)}
+	s := &scene{t: t, endpoint: startEtcd(t), slots: m.memory}
+	s.liveGateway = newLive(t, s.endpoint, m, nil)
+	s.p = newPlacement(connect(t, s.endpoint), m.memory)
+	other := newLive(t, s.endpoint, m.memory, nil)
+	e := s.place("k")
+	other.knows(t, e)
+	s.put(putOf("k", "first"))
+	s.settles(e, slotcodec.Value)
+	for i, looks := range []int64{0, 0, 1, 0} {
+		if looks > 0 {
+			if _, err := other.Put(t.Context(), putOf("k", "another's")); err != nil {
+				t.Fatal(err)
+			}
+			s.settles(e, slotcodec.Value)
+		}
+		before := m.reads.Load()
+		want := fmt.Sprint(i)
+		s.put(putOf("k", want))
+		s.settles(e, slotcodec.Value)
+		if n := m.reads.Load() - before; n != looks {
+			t.Errorf("write %d: %d looks at the slot, want %d", i, n, looks)
+		}
+		if v, _, network := s.reads("k"); v != want || !network {
+			t.Errorf("write %d: %q, by the network %v", i, v, network)
+		}
+	}
+}
+
+// reading counts how often slots are read.
+type reading struct {
+	*memory
+	reads atomic.Int64
+}
+
+func (r *reading) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, error) {
+	r.reads.Add(1)
+	return r.memory.Read(ctx, id)
+}
+
+// late is slots in which nothing is put in the place of a guard until somebody says so.
+type late struct {
+	*memory
+	let chan struct{}
+}
+
+func (l *late) CAS(ctx context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
+	if l.kind(id) == slotcodec.Guard {
+		<-l.let
+	}
+	return l.memory.CAS(ctx, id, expected, value)
+}
+
+// Who writes has his answer before what he wrote is in the slot. Until it is there etcd answers.
+func TestPublishedLate(t *testing.T) {
+	l := &late{memory: newMemory(64), let: make(chan struct{})}
+	s := &scene{t: t, endpoint: startEtcd(t), slots: l.memory}
+	s.liveGateway = newLive(t, s.endpoint, l, nil)
+	s.p = newPlacement(connect(t, s.endpoint), l.memory)
+	e := s.place("k")
+	s.put(putOf("k", "v"))
+	if v, _, network := s.reads("k"); v != "v" || network {
+		t.Errorf("%q, by the network %v", v, network)
+	}
+	close(l.let)
+	s.settles(e, slotcodec.Value)
+	if v, _, network := s.reads("k"); v != "v" || !network {
+		t.Errorf("%q, by the network %v", v, network)
 	}
 }

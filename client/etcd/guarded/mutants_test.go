@@ -20,7 +20,7 @@ var mutants = []string{
 	"guard", "exclusive", "break wait", "key order", "session condition", "directory condition",
 	"give up", "words", "publish CAS", "populate CAS", "populate clear", "not found",
 	"lease", "sealed", "seal key", "seal version", "clear once", "forged stays",
-	"header", "ahead", "handed on", "reuse of KEY_IDs", "order of removal",
+	"header", "ahead", "handed on", "remembered", "published late", "reuse of KEY_IDs", "order of removal",
 }
 
 // edits make of the shipped server one that can leave out a rule, by its name. The shipped one has
@@ -63,13 +63,13 @@ var edits = []struct{ file, old, new string }{
 	{"write.go", `	case err != nil && !etcderrors.Definite(err):
 `, `	case err != nil && !etcderrors.Definite(err) && !(s.without == "words" && etcderrors.Code(err) == codes.ResourceExhausted):
 `},
-	{"guard.go", `	_, err := s.cas(ctx, g.key, g.version, b)
+	{"guard.go", `	version, err := s.cas(ctx, g.key, g.version, b)
 `, `	if s.without == "publish CAS" {
 		if now, err := s.look(ctx, g.key); err == nil {
 			g.version = now.version
 		}
 	}
-	_, err := s.cas(ctx, g.key, g.version, b)
+	version, err := s.cas(ctx, g.key, g.version, b)
 `},
 	{"read.go", `		// Whether it was executed`, `		if s.without == "populate CAS" {
 			if now, err := s.look(ctx, k); err == nil && now.cell.Kind != slotcodec.Guard {
@@ -121,6 +121,27 @@ var edits = []struct{ file, old, new string }{
 		`nobodys = now.forged; nobodys != nil && s.without != "forged stays" {`},
 	{"guard.go", `version: left.version, before: left.after}, nil`, `version: left.version,
 			before: map[bool][]byte{false: left.after, true: left.before}[s.without == "handed on"]}, nil`},
+	{"guard.go", `	case isChanged(err) && remembered: // it is so no more: once more, with a look
+`, `	case isChanged(err) && remembered && s.without == "remembered":
+		if now, err = s.look(ctx, g.key); err == nil {
+			if version, err = s.cas(ctx, g.key, now.version, mine); err == nil {
+				g.version = version
+				return true, nil
+			}
+		}
+		return false, nil
+	case isChanged(err) && remembered: // it is so no more: once more, with a look
+`},
+	{"write.go", `	t.work.rest = func() { s.publishAll(ctx, t.guards) }
+`, `	t.work.rest = func() { s.publishAll(ctx, t.guards) }
+	if s.without == "published late" {
+		for _, g := range t.guards {
+			if version, err := s.cas(ctx, g.key, g.version, g.before); err == nil {
+				g.version = version
+			}
+		}
+	}
+`},
 	{"read.go", `	if !s.Open() { // since`, `	if s.without == "header" {
 		revision = newest
 	}

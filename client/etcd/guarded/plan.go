@@ -23,6 +23,8 @@ type work struct {
 	// operations is how many the client asks for, as etcd counts them.
 	operations int
 	back       back // makes the client's answer of etcd's; nil: it is the same
+	// rest is what is left to do when the client has its answer; nil: nothing.
+	rest func()
 }
 
 // back makes, of etcd's answer to what was sent in an operation's place, the answer to the

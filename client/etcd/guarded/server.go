@@ -79,6 +79,7 @@ type Server struct {
 	number   atomic.Uint64                     // of the last guard
 	taken    atomic.Int64                      // so many operations etcd is known to take in a transaction
 	queues   queues
+	left     *left
 	reserved reserved.Keys // of which clients see nothing
 
 	mu         sync.Mutex
@@ -108,7 +109,7 @@ func New(cfg Config) *Server {
 		cfg.Open = func() bool { return true }
 	}
 	return &Server{Config: cfg, reserved: reserved.With(append(slices.Clone(cfg.Reserved), cfg.Prefix)...),
-		queues: newQueues(), populating: map[string]bool{}, breaking: map[string]bool{}, learning: map[string]bool{},
+		queues: newQueues(), left: newLeft(), populating: map[string]bool{}, breaking: map[string]bool{}, learning: map[string]bool{},
 		forged: map[wire.Key]forged{}}
 }
 

@@ -29,7 +29,6 @@ func (s *Server) write(ctx context.Context, w *work) (*pb.ResponseOp, *pb.Respon
 	var err error
 	done := make(chan struct{})
 	s.Runtime.Go(func() {
-		defer close(done)
 		ctx, cancel := s.Runtime.Within(ctx)
 		defer cancel()
 		patient := ctx
@@ -39,6 +38,10 @@ func (s *Server) write(ctx context.Context, w *work) (*pb.ResponseOp, *pb.Respon
 			defer stop()
 		}
 		answer, header, err = s.try(patient, ctx, w)
+		close(done)
+		if w.rest != nil {
+			w.rest()
+		}
 	})
 	if !s.Runtime.Wait(ctx, done, 0) {
 		if ctx.Err() == nil {
@@ -152,7 +155,8 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 			g.after = s.encode(s.cellOf(kv, out.header.Revision), s.Slots.Size(wire.Key(g.key.ID)))
 		}
 	}
-	s.publishAll(ctx, t.guards)
+	// The slots are unreadable until then: nobody can tell, and the client need not wait.
+	t.work.rest = func() { s.publishAll(ctx, t.guards) }
 	return out.answer, out.header, nil
 }
 
