@@ -243,11 +243,36 @@ func (c *Controller) Directory(ctx context.Context, prefix string, state bool) (
 	}); err != nil || failed != nil {
 		return nil, apiError(errors.Join(err, failed))
 	}
-	return c.describeKeys(ctx, keys, state)
+	return c.describeKeys(ctx, keys, stateAt(state))
 }
 
 // Lookup finds one key by its exact name.
 func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.Key, error) {
+	return c.lookup(ctx, name, stateAt(state))
+}
+
+// LookupTail is Lookup with the key's state at the last member of its chain alone.
+func (c *Controller) LookupTail(ctx context.Context, name string) (*api.Key, error) {
+	return c.lookup(ctx, name, stateAtTail)
+}
+
+// reach is at which members of its chain a key's state is asked for.
+type reach int
+
+const (
+	stateNowhere reach = iota
+	stateAtTail
+	stateEverywhere
+)
+
+func stateAt(all bool) reach {
+	if all {
+		return stateEverywhere
+	}
+	return stateNowhere
+}
+
+func (c *Controller) lookup(ctx context.Context, name string, state reach) (*api.Key, error) {
 	var k keyspace.Key
 	var ok bool
 	var failed error
@@ -274,16 +299,16 @@ func (c *Controller) Lookup(ctx context.Context, name string, state bool) (*api.
 	return &out[0], nil
 }
 
-func (c *Controller) describeKeys(ctx context.Context, keys []keyspace.Key, state bool) ([]api.Key, error) {
+func (c *Controller) describeKeys(ctx context.Context, keys []keyspace.Key, state reach) ([]api.Key, error) {
 	out := []api.Key{}
 	keys = slices.DeleteFunc(keys, func(k keyspace.Key) bool { return c.net().byID[k.ID.Chain()] == nil })
 	for _, k := range keys {
 		out = append(out, c.describeKey(k))
 	}
-	if !state {
+	if state == stateNowhere {
 		return out, nil
 	}
-	states, err := c.states(ctx, keys)
+	states, err := c.states(ctx, keys, state)
 	if err != nil {
 		return nil, apiError(err)
 	}

@@ -341,8 +341,8 @@ type keyState struct {
 	err       error
 }
 
-// states reads keys at every member of their chains.
-func (c *Controller) states(ctx context.Context, keys []keyspace.Key) (map[wire.Key][]keyState, error) {
+// states reads keys at members of their chains.
+func (c *Controller) states(ctx context.Context, keys []keyspace.Key, at reach) (map[wire.Key][]keyState, error) {
 	type item struct {
 		key keyspace.Key
 		at  *device
@@ -357,6 +357,9 @@ func (c *Controller) states(ctx context.Context, keys []keyspace.Key) (map[wire.
 				continue
 			}
 			members := c.members(ch)
+			if at == stateAtTail && len(members) > 0 {
+				members = members[len(members)-1:]
+			}
 			states := make([]keyState, len(members))
 			for i, d := range members {
 				states[i].sw = d.sw.Name

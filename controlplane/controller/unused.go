@@ -37,7 +37,7 @@ func (c *Controller) RemoveUnused(ctx context.Context, name string, version uint
 	}
 	last := wire.Version(version - k.Offset)
 	// Most that are in use are found so without being touched.
-	states, err := c.states(ctx, []keyspace.Key{k})
+	states, err := c.states(ctx, []keyspace.Key{k}, stateEverywhere)
 	if err != nil {
 		return apiError(err)
 	}

@@ -24,6 +24,8 @@ type Network interface {
 	Chains(context.Context) ([]api.Chain, error)
 	Directory(ctx context.Context, prefix string, state bool) ([]api.Key, error)
 	Lookup(ctx context.Context, name string, state bool) (*api.Key, error)
+	// LookupTail is Lookup with the key's state at the last member of its chain alone.
+	LookupTail(ctx context.Context, name string) (*api.Key, error)
 	AddKeys(ctx context.Context, chain string, keys []api.KeySpec) ([]api.Key, error)
 	RemoveKey(ctx context.Context, chain, nameOrID string) error
 	Counters(ctx context.Context, sw string) (*api.Counters, error)

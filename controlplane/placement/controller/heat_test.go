@@ -329,3 +329,16 @@ func TestJudge(t *testing.T) {
 		}
 	}
 }
+
+// Looks at slots because their keys have changed take a tenth of the time at most, and none waits
+// for longer than a look may take.
+func TestPauseAfterLook(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		0: lookPause, 100 * time.Microsecond: lookPause, 5 * time.Millisecond: 45 * time.Millisecond,
+		looking: looking,
+	} {
+		if got := pauseAfter(took); got != want {
+			t.Errorf("after %v: %v, want %v", took, got, want)
+		}
+	}
+}

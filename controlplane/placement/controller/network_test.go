@@ -85,6 +85,14 @@ func (n *fakeNetwork) Directory(_ context.Context, prefix string, _ bool) ([]api
 	return out, nil
 }
 
+func (n *fakeNetwork) LookupTail(ctx context.Context, name string) (*api.Key, error) {
+	k, err := n.Lookup(ctx, name, true)
+	if err == nil {
+		k.State = k.State[len(k.State)-1:]
+	}
+	return k, err
+}
+
 func (n *fakeNetwork) Lookup(_ context.Context, name string, _ bool) (*api.Key, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

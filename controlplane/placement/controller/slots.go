@@ -17,7 +17,8 @@ import (
 const (
 	checkAtOnce  = 8
 	checkInRound = 32                   // in turn, whatever happens to their keys
-	lookPause    = 5 * time.Millisecond // between looks because of changes in etcd: at most 200 a second
+	lookPause    = 5 * time.Millisecond // at least, between looks because of changes in etcd
+	looksTake    = 10                   // looks take this part of the time at most: each write is cause for one
 	looking      = 2 * time.Second      // for one look
 )
 
@@ -34,15 +35,21 @@ func (p *Controller) look(ctx context.Context) {
 				changed[<-p.looks] = true
 			}
 			for key := range changed {
+				begun := time.Now()
 				p.check(ctx, key)
 				select {
 				case <-ctx.Done():
 					return
-				case <-time.After(lookPause):
+				case <-time.After(pauseAfter(time.Since(begun))):
 				}
 			}
 		}
 	}
+}
+
+// pauseAfter is how long nothing is looked at after a look that took so long.
+func pauseAfter(took time.Duration) time.Duration {
+	return min(max(lookPause, (looksTake-1)*took), looking)
 }
 
 // checkSome looks at the slots that were not looked at for the longest time.
@@ -78,7 +85,7 @@ func (p *Controller) check(ctx context.Context, key string) {
 	etcd := p.values.of(key) // before the slot: what is in the slot then must not be older
 	ctx, cancel := context.WithTimeout(ctx, looking)
 	defer cancel()
-	k, err := p.o.Network.Lookup(ctx, DirectoryName(key), true)
+	k, err := p.o.Network.LookupTail(ctx, DirectoryName(key))
 	var fault placement.Fault
 	why := ""
 	switch {
