@@ -109,8 +109,8 @@ func New(cfg Config) *Server {
 		cfg.Open = func() bool { return true }
 	}
 	return &Server{Config: cfg, reserved: reserved.With(append(slices.Clone(cfg.Reserved), cfg.Prefix)...),
-		queues: newQueues(), left: newLeft(), populating: map[string]bool{}, breaking: map[string]bool{}, learning: map[string]bool{},
-		forged: map[wire.Key]forged{}}
+		queues: newQueues(), left: newLeft(), populating: map[string]bool{}, breaking: map[string]bool{},
+		learning: map[string]bool{}, forged: map[wire.Key]forged{}}
 }
 
 // saw takes note of the header of an answer of etcd.
