@@ -73,11 +73,15 @@ func (p *Pipeline) Barrier() error {
 			break
 		}
 	}
-	// That the lock is free is as good as having had it: whoever takes it later sees which epoch
-	// is the oldest.
+	// That a lock is free is as good as having had it: whoever takes it later sees which epoch is
+	// the oldest.
 	began := time.Now()
+	locks := p.Locks()
 	for time.Since(began) < barrierLooks {
-		if p.State.Load(p.Lock) == 0 {
+		for len(locks) > 0 && p.State.Load(locks[0]) == 0 {
+			locks = locks[1:]
+		}
+		if len(locks) == 0 {
 			return nil
 		}
 		runtime.Gosched()
