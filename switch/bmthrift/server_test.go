@@ -9,6 +9,8 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleprelag"
 	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleswitch"
@@ -699,5 +701,20 @@ func TestQueues(t *testing.T) {
 		if _, err := call(); !errors.As(err, &ae) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestNoP4Info has P4Runtime say, of a program that came without a P4Info, that none is set: by
+// that p4-utils tells that it has to push one.
+func TestNoP4Info(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.noP4 = true })
+	ask := &p4v1.GetForwardingPipelineConfigRequest{DeviceId: 1}
+	_, err := w.p4rt.GetForwardingPipelineConfig(t.Context(), ask)
+	if status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("without a P4Info: %v", err)
+	}
+	ok(t, w.server.Load(&p4v1.ForwardingPipelineConfig{P4Info: w.info, P4DeviceConfig: w.json}))
+	if got := must(w.p4rt.GetForwardingPipelineConfig(t.Context(), ask))(t); got.Config == nil {
+		t.Error("with one: nothing")
 	}
 }

@@ -110,7 +110,9 @@ func (p *Pipeline) work(b *Buffer, now time.Duration) []target.Digest {
 					continue
 				}
 			}
-			p.noteDeparture()
+			if p.waiting.count > 0 || p.waiting.next.Load() != nobodyWaits {
+				p.noteDeparture()
+			}
 			return p.digests
 		}
 	}

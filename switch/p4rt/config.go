@@ -267,7 +267,12 @@ func (s *Server) GetForwardingPipelineConfig(_ context.Context,
 	if err := s.checkDevice(req.DeviceId); err != nil {
 		return nil, err
 	}
-	if s.live == nil {
+	switch {
+	case s.live == nil && s.dev.Pipeline() != nil:
+		// As BMv2 has it, by which p4-utils tells that it has to push a program's P4Info.
+		return nil, status.Error(codes.FailedPrecondition,
+			"no forwarding pipeline config is set: the program that runs came without a P4Info")
+	case s.live == nil:
 		return &p4v1.GetForwardingPipelineConfigResponse{}, nil
 	}
 	full := s.live.pushed
