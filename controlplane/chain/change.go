@@ -52,7 +52,7 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 		}
 		m.save(now)
 		for _, v := range m.view {
-			v.lease.next = now
+			v.lease.renew(now)
 		}
 		m.do(Done{op, nil})
 	default:

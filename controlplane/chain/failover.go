@@ -34,6 +34,9 @@ func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	if v.leaving {
 		return v.downAt, true
 	}
+	if v.quick && m.o.ShortTimeout < m.o.FailureTimeout {
+		return v.downAt + m.o.ShortTimeout, true
+	}
 	return v.downAt + m.o.FailureTimeout, true
 }
 
@@ -49,7 +52,7 @@ func (m *Machine) suspect(now Time, sw string) string {
 	case ok && now >= at:
 		return "it is out of reach"
 	}
-	if m.o.FailureTimeout > 0 && v.up && m.leases(sw) && v.lease.unheard >= unheardLeases && now >= v.lease.next {
+	if m.o.FailureTimeout > 0 && v.up && m.leases(sw) && v.lease.unheard >= unheardLeases && now >= v.lease.countAt {
 		return "it is connected, and answers no lease"
 	}
 	return ""

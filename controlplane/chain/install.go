@@ -220,7 +220,7 @@ func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 	a := m.cfg.Assignment(sw)
 	if v.acks == nil || *v.acks != a {
 		v.acks = &a
-		v.lease.next = now // the lease of the new epoch at once
+		v.lease.renew(now) // the lease of the new epoch at once
 		v.lease.ackedAt, v.lease.settled, v.lease.refused = now, false, 0
 	}
 	v.everAcked = true

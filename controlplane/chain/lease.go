@@ -32,9 +32,13 @@ type leaseView struct {
 	clock   uint64 // microseconds, as the switch last said
 	heardAt Time
 	next    Time // when to renew
+	askedAt Time // when the first LEASE was sent that has no answer yet; 0: all have one
+	countAt Time // from when on another LEASE without an answer counts
 	until   Time // it has run out by then, whatever happens
 	live    Time // by its last reply, it lives until about then
-	unheard int  // LEASEs sent since the last reply, and since this controller was held up
+	// unheard is how many LEASEs were sent since the last reply, and since this controller was held
+	// up: at most renewals of them in the life of a whole lease.
+	unheard int
 	excused int  // how many times since the last reply this controller was held up
 	ackedAt Time // when it acknowledged its epoch
 	settled bool // a reply with that epoch has come since
@@ -43,16 +47,20 @@ type leaseView struct {
 
 // connected: the clock that was heard may be that of the switch before it was restarted.
 func (l *leaseView) connected(now Time) {
-	l.heard, l.next, l.ackedAt, l.settled = false, now, now, false
+	l.heard, l.ackedAt, l.settled, l.askedAt = false, now, false, 0
+	l.renew(now)
 	l.answered()
 }
+
+// renew: the next LEASE is due, as if there had been none before.
+func (l *leaseView) renew(now Time) { l.next, l.countAt = now, now }
 
 // answered: it is not silent.
 func (l *leaseView) answered() { l.unheard, l.excused = 0, 0 }
 
 // forget: it holds no lease that it could use.
 func (l *leaseView) forget() {
-	l.heard, l.live = false, 0
+	l.heard, l.live, l.askedAt = false, 0, 0
 	l.answered()
 }
 
@@ -72,6 +80,11 @@ func (m *Machine) leaving(sw string) bool {
 // acknowledges another.
 func (m *Machine) sendLeases(now Time) {
 	for _, s := range m.o.Switches {
+		if l := &m.view[s].lease; m.leases(s) && now >= l.next && l.askedAt > 0 {
+			m.took(now, now-l.askedAt, m.o.ShortLease/2)
+		}
+	}
+	for _, s := range m.o.Switches {
 		if !m.leases(s) {
 			continue
 		}
@@ -83,10 +96,17 @@ func (m *Machine) sendLeases(now Time) {
 		if l.heard {
 			from, clock = l.heardAt, l.clock
 		}
-		l.until = max(l.until, from+margin(m.cfg.Lease))
-		l.next = now + m.cfg.Lease/renewals
-		l.unheard++
-		m.do(Lease{Switch: s, Epoch: m.view[s].acks.Epoch, Clock: clock, Duration: m.cfg.Lease})
+		d := m.given(now)
+		l.until = max(l.until, from+margin(d))
+		l.next = now + d/renewals
+		if now >= l.countAt {
+			l.unheard++
+			l.countAt = now + m.cfg.Lease/renewals
+		}
+		if l.askedAt == 0 {
+			l.askedAt = now
+		}
+		m.do(Lease{Switch: s, Epoch: m.view[s].acks.Epoch, Clock: clock, Duration: d})
 	}
 }
 
@@ -117,7 +137,8 @@ func (m *Machine) Alive(sw string) {
 // it renews, and judges members anew. It does so a bounded number of times for one that stays
 // silent, because a controller that is always late must give a dead member up, too. It says whether
 // this was late enough to count.
-func (m *Machine) Late(by time.Duration) bool {
+func (m *Machine) Late(now Time, by time.Duration) bool {
+	m.took(now, by, m.o.ShortLease/renewals)
 	if m.cfg.Lease == 0 || by <= m.cfg.Lease/renewals/2 {
 		return false
 	}
@@ -143,6 +164,10 @@ func (m *Machine) LeaseReply(now Time, sw string, clock uint64, left time.Durati
 		return
 	}
 	first := !l.heard
+	if l.askedAt > 0 {
+		m.took(now, now-l.askedAt, m.o.ShortLease/2)
+		l.askedAt = 0
+	}
 	l.answered()
 	l.heard, l.clock, l.heardAt = true, clock, now
 	same := v.acks != nil && epoch == v.acks.Epoch
@@ -163,7 +188,7 @@ func (m *Machine) LeaseReply(now Time, sw string, clock uint64, left time.Durati
 		}
 	}
 	if first { // the first LEASE could not name the clock; this one can
-		l.next = now
+		l.renew(now)
 	}
 	m.step(now)
 }

@@ -33,6 +33,11 @@ type Options struct {
 	// it; 0: until an operator says so. It should be shorter than the lease, which has to run out
 	// in any case.
 	FailureTimeout time.Duration
+	// ShortLease is how long leases are, and ShortTimeout what FailureTimeout is at most, while
+	// everything is prompt (pace.go); 0: as Lease and FailureTimeout say at all times.
+	ShortLease, ShortTimeout time.Duration
+	// ShortAfter is for how long everything must have been prompt before leases are short.
+	ShortAfter time.Duration
 	// PriorLeaseBound is for how long after this machine was made an earlier controller may have
 	// gone on giving leases.
 	PriorLeaseBound time.Duration
@@ -63,6 +68,7 @@ type Report struct {
 type view struct {
 	up     bool // connected and reported
 	downAt Time // since when it is not
+	quick  bool // leases were short when it was lost
 	met    bool // it has been connected to this controller
 	empty  bool // its registers are, and it has had no role since
 	acks   *Assignment
@@ -91,6 +97,7 @@ type Machine struct {
 	decided bool
 	// installed: all members have had cfg since it was made durable. Then fence is empty.
 	installed bool
+	pace      pace
 	// fence is who must be fenced before a member gets anything of cfg: none of its members.
 	// fenceMax is the longest lease that they can hold.
 	fence    map[string]bool
@@ -151,7 +158,7 @@ type Machine struct {
 // New makes the machine of a chain. Its times start at 0.
 func New(o Options) *Machine {
 	m := &Machine{o: o, view: map[string]*view{}, unjudged: map[string]bool{}, fence: map[string]bool{},
-		ops: map[OpID]*keyOp{}, back: rejoin.New(o.Rejoin)}
+		ops: map[OpID]*keyOp{}, back: rejoin.New(o.Rejoin), pace: pace{o.ShortAfter, o.ShortAfter}}
 	for _, s := range o.Switches {
 		m.view[s] = newView(o.PriorLeaseBound)
 	}
@@ -300,7 +307,7 @@ func (m *Machine) SwitchDown(now Time, sw string) {
 		return
 	}
 	if v.up {
-		v.downAt = now
+		v.downAt, v.quick = now, m.prompt(now)
 	}
 	m.back.Away(m.candidate(sw))
 	v.up, v.installs = false, 0

@@ -194,6 +194,10 @@ func (w *world) command(d *datadriven.TestData) {
 		if has("settle") {
 			w.o.Rejoin = rejoin.For(dur(val("settle")))
 		}
+		if has("short") {
+			w.o.ShortLease = dur(val("short"))
+			w.o.ShortTimeout, w.o.ShortAfter = w.o.ShortLease/2, 2*time.Second
+		}
 		if has("length") {
 			w.o.Length = num(val("length"))
 		}
@@ -318,7 +322,7 @@ func (w *world) command(d *datadriven.TestData) {
 			w.m.Alive(s)
 		}
 	case "late":
-		w.m.Late(dur(args[0]))
+		w.m.Late(w.now, dur(args[0]))
 	case "lease-reply":
 		epoch := 0
 		if a := w.switches[args[0]].assignment; a != nil {
@@ -364,7 +368,9 @@ func (w *world) command(d *datadriven.TestData) {
 			}
 		}
 		if has("members") {
-			w.m.Want(vals("members"), w.o.FailureTimeout, w.o.Rejoin, w.o.Length)
+			o := w.o
+			o.Members = vals("members")
+			w.m.Want(o)
 		}
 		w.m.SetSwitches(w.now, args, leaving)
 		w.drain()

@@ -3,8 +3,6 @@ package chain
 import (
 	"errors"
 	"slices"
-
-	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
 // Switches come and go while the machine runs. One that goes is not forgotten at once: as long as
@@ -12,11 +10,14 @@ import (
 // up like one that has failed, whatever the patience: it is fenced, or its lease runs out, before
 // anything of the chain without it is installed.
 
-// Want says what the topology asks for from now on; see Options. A chain that is there already
-// keeps its members.
-func (m *Machine) Want(members []string, patience Time, back rejoin.Policy, length int) {
-	m.o.Members, m.o.FailureTimeout, m.o.Rejoin, m.o.Length = members, patience, back, length
-	m.back.SetPolicy(back)
+// Want says what the topology asks for from now on: of the Options Members, FailureTimeout,
+// ShortLease and what goes with it, Rejoin and Length. A chain that is there already keeps its
+// members.
+func (m *Machine) Want(o Options) {
+	m.o.Members, m.o.FailureTimeout = o.Members, o.FailureTimeout
+	m.o.Rejoin, m.o.Length = o.Rejoin, o.Length
+	m.o.ShortLease, m.o.ShortTimeout, m.o.ShortAfter = o.ShortLease, o.ShortTimeout, o.ShortAfter
+	m.back.SetPolicy(o.Rejoin)
 }
 
 // SetSwitches says which switches the network has, in order, and which of them are leaving it.

@@ -328,7 +328,7 @@ func (c *Controller) late() {
 	now := c.now()
 	for _, ch := range c.net().chains {
 		by := now - ch.next
-		if ch.next == 0 || by <= 0 || !c.touch(ch).Late(by) {
+		if ch.next == 0 || by <= 0 || !c.touch(ch).Late(now, by) {
 			continue
 		}
 		if c.heldUpAt == 0 || now-c.heldUpAt >= heldUpAgain {

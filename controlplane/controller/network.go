@@ -95,11 +95,22 @@ type chainState struct {
 }
 
 func (c *Controller) newChain(ct *topology.Chain, space keyspace.Space, o chain.Options) *chainState {
-	o.Name, o.Members, o.Lease, o.FailureTimeout = ct.Name, ct.Members, ct.Lease, ct.Patience
-	o.Rejoin, o.Length = rejoin.For(ct.Rejoin), ct.Length
+	o.Name, o.Lease = ct.Name, ct.Lease
+	want(&o, ct)
 	return &chainState{topo: ct, ops: c.procedures(ct), space: space, m: chain.New(o),
 		waiting: map[chain.OpID]chan error{}, operations: map[chain.OpID]*keyOperation{},
 		told: map[string]bool{}, untidy: map[string]bool{}}
+}
+
+// shortAfter is for how long everything must have been prompt before leases are short, the first
+// time.
+const shortAfter = 2 * time.Second
+
+// want puts down what a topology may ask otherwise for later (chain.Machine.Want).
+func want(o *chain.Options, ct *topology.Chain) {
+	o.Members, o.FailureTimeout = ct.Members, ct.Patience
+	o.ShortLease, o.ShortTimeout, o.ShortAfter = ct.ShortLease, ct.ShortPatience, shortAfter
+	o.Rejoin, o.Length = rejoin.For(ct.Rejoin), ct.Length
 }
 
 // needs says whether any chain needs a switch, even if it has left.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
@@ -196,7 +195,9 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 			}
 		}
 		ct := n.topo.Chain(ch.topo.Name)
-		m.Want(ct.Members, ct.Patience, rejoin.For(ct.Rejoin), ct.Length)
+		var o chain.Options
+		want(&o, ct)
+		m.Want(o)
 		m.SetSwitches(c.now(), n.switches(), n.left)
 	}
 	for _, d := range old.devices {

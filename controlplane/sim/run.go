@@ -42,6 +42,9 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	if p.auto {
 		w.patience = p.patience
 	}
+	if seed%2 == 1 {
+		w.shortLease, w.shortAfter = p.lease/4, p.lease/2
+	}
 	for _, n := range w.nodes {
 		n.rate = w.clockRate()
 	}

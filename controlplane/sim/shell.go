@@ -163,7 +163,8 @@ func (s *shell) begin() {
 		names = append(names, sw.Name)
 	}
 	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease,
-		FailureTimeout: w.patience, PriorLeaseBound: leading, Rejoin: w.rejoinPolicy()}
+		FailureTimeout: w.patience, PriorLeaseBound: leading, Rejoin: w.rejoinPolicy(),
+		ShortLease: w.shortLease, ShortTimeout: w.shortLease / 2, ShortAfter: w.shortAfter}
 	if w.removed.before {
 		o.PriorLeaseBound = 0
 	}
@@ -407,6 +408,12 @@ func (s *shell) persist(a chain.Persist) {
 func (s *shell) lease(a chain.Lease) {
 	if s.w.loop.now-s.led > leading && !s.w.removed.leads {
 		return
+	}
+	if a.Duration == s.w.shortLease {
+		s.w.cover.add("controller.short lease", 1)
+		if s.w.removed.shortLease {
+			a.Duration = s.w.lease
+		}
 	}
 	d := s.device(a.Switch)
 	d.packetOut(s.frame(d, leasePort, &wire.Packet{Op: wire.Lease, Epoch: a.Epoch, Key: wire.MakeKey(chainID, 0),

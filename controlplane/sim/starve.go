@@ -59,7 +59,8 @@ func (s *shell) hearsLate() time.Duration {
 
 // late tells the machine that its tick was due at a moment that is over.
 func (s *shell) late(due chain.Time) {
-	if by := s.now() - due; by > 0 && !s.w.removed.late && s.m.Late(by) {
+	now := s.now()
+	if by := now - due; by > 0 && !s.w.removed.late && s.m.Late(now, by) {
 		s.w.cover.add("controller.was held up", 1)
 	}
 }

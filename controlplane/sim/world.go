@@ -39,6 +39,8 @@ type world struct {
 	store       store
 	members     []string // as the topology file would want them
 	lease       time.Duration
+	shortAfter  time.Duration
+	shortLease  time.Duration   // while everything is prompt; 0: there are none
 	patience    time.Duration   // of controllers with members that are out of reach; 0: an operator gives them up
 	onlyStarved bool            // controllers are starved, and nothing else is wrong
 	settleFor   time.Duration   // for how long members that were lost must be steady to come back; 0: they do not

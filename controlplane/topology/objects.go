@@ -352,6 +352,16 @@ func (p *parser) addChain(i int, f *ChainSpec) {
 			p.add(path+".patienceMillis", f.Name, "%d ms: give up to 3600000, or 0 to have nobody taken out of the chain but by hand", *ms)
 		}
 	}
+	if ms := f.ShortLease; ms != nil && *ms != 0 {
+		c.ShortLease = time.Duration(*ms) * time.Millisecond
+		c.ShortPatience = c.Patience
+		if f.Patience == nil {
+			c.ShortPatience = c.ShortLease / 2
+		}
+		if *ms < 20 || c.ShortLease >= c.Lease {
+			p.add(path+".shortLeaseMillis", f.Name, "%d ms: give from 20 on, and less than leaseMillis (%d), or leave it out to have leases of that at all times", *ms, c.Lease/time.Millisecond)
+		}
+	}
 	c.Rejoin, c.Length = DefaultRejoin, f.Length
 	if ms := f.Rejoin; ms != nil {
 		c.Rejoin = time.Duration(*ms) * time.Millisecond

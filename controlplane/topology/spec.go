@@ -85,6 +85,7 @@ type ChainSpec struct {
 	Address     string   `yaml:"address"`
 	Members     []string `yaml:"members"`
 	LeaseMillis *int     `yaml:"leaseMillis"`
+	ShortLease  *int     `yaml:"shortLeaseMillis"`
 	Patience    *int     `yaml:"patienceMillis"`
 	Rejoin      *int     `yaml:"rejoinMillis"`
 	Slots       int      `yaml:"slots"`

@@ -145,6 +145,9 @@ type Chain struct {
 	// Patience is for how long a member may be out of the controller's reach before the chain goes
 	// on without it; 0: until somebody says so.
 	Patience time.Duration
+	// ShortLease is how long leases are, and ShortPatience what Patience is, while everything is
+	// prompt; 0: as Lease and Patience say at all times.
+	ShortLease, ShortPatience time.Duration
 	// Rejoin is for how long a member that was lost must have been steady, the first time, before
 	// it is brought in again; 0: until somebody says so.
 	Rejoin time.Duration
@@ -178,6 +181,7 @@ func (t *Topology) Equal(o *Topology) bool {
 		slices.EqualFunc(t.Chains, o.Chains, func(a, b *Chain) bool {
 			return a.Name == b.Name && a.ID == b.ID && a.Address == b.Address &&
 				slices.Equal(a.Members, b.Members) && a.Lease == b.Lease && a.Patience == b.Patience &&
+				a.ShortLease == b.ShortLease && a.ShortPatience == b.ShortPatience &&
 				a.Rejoin == b.Rejoin && a.Length == b.Length && a.Slots == b.Slots
 		})
 }

@@ -27,6 +27,7 @@ import (
 //	NETCRAQ_SURVIVE_SECONDS  of load (default 16)
 //	NETCRAQ_SURVIVE_KEYS     how many keys the chain has (default 200)
 //	NETCRAQ_SURVIVE_SLOTS    how many it has when, at the end, a last switch is brought in with little load beside it (default 0: none is)
+//	NETCRAQ_SURVIVE_SHORT    how long leases are while everything is prompt, in ms (default 0: as always)
 //	NETCRAQ_SURVIVE_OUT      a folder for the figures
 func TestSurvive(t *testing.T) {
 	engines := strings.Split(setting("ENGINES", "auto"), ",")
@@ -80,6 +81,7 @@ func survive(t *testing.T, engine string) {
 	l := lab.Line(4, surviveLease)
 	l.Links = append(l.Links, [2]int{4, 1}, [2]int{1, 3}) // there is a way around each
 	l.Chains[0].Patience = surviveLease / 2
+	l.Chains[0].Short = number(t, "SHORT", 0)
 	l.Faults = surviveFaults
 	nw := lab.NewNetwork(t, engine, l)
 	c := nw.StartController("state.json")

@@ -122,6 +122,9 @@ type Chain struct {
 	Name    string
 	Members []int
 	Lease   int // milliseconds
+	// Short is how long leases are while everything is prompt, in milliseconds, and then patience
+	// is the controller's default; 0: as Lease says
+	Short int
 	// patience is in milliseconds; 0: nobody is taken out of the chain but by hand
 	Patience int
 	// Rejoin is for how many milliseconds a member that was lost must be steady before it comes
@@ -346,8 +349,13 @@ func (nw *Network) writeTopology(links [][]string) {
 	}
 	for _, c := range nw.Layout.Chains {
 		chains = append(chains, m{"id": c.ID, "name": c.Name, "address": ServiceAddrOf(c.ID).String(),
-			"members": Names(c.Members), "leaseMillis": c.Lease, "patienceMillis": c.Patience,
-			"rejoinMillis": c.Rejoin})
+			"members": Names(c.Members), "leaseMillis": c.Lease, "rejoinMillis": c.Rejoin})
+		chain := chains[len(chains)-1]
+		if c.Short > 0 {
+			chain["shortLeaseMillis"] = c.Short
+		} else {
+			chain["patienceMillis"] = c.Patience
+		}
 	}
 	profile := fmt.Sprint(int(nw.Layout.Profile))
 	program := filepath.Join(compiled, "netcraq-"+profile)

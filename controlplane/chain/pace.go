@@ -1,0 +1,58 @@
+package chain
+
+import "time"
+
+// How long leases are. The chain goes on without a member that is lost when its lease is over: a
+// short lease makes that soon. But a short lease is over, too, when this controller or the way to a
+// switch is held up for a moment, and then reads are refused until it is renewed. So leases are
+// short (Options.ShortLease) only while everything is prompt, and as long as the configuration says
+// from the first sign of the contrary on: an answer that was late, or something that this
+// controller itself did late. Then everything has to have been prompt for a while before they are
+// short again, for longer where it lasts ever less long.
+//
+// Nothing is safer or less safe for it: a lease is counted by the duration that it was given, and
+// wherever that is not known (a record that an earlier controller left) by the configuration's,
+// which is never shorter.
+//
+// A machine that has just begun knows nothing of how prompt others are.
+
+// holdMost is how long short leases are put off at most.
+const holdMost = time.Minute
+
+// pace is when leases are short.
+type pace struct {
+	shortAt Time          // from then on, if nothing is late until then
+	hold    time.Duration // how long that was put off the last time
+}
+
+// prompt says whether everything is, so that leases are short.
+func (m *Machine) prompt(now Time) bool {
+	return m.o.ShortLease > 0 && m.o.ShortLease < m.cfg.Lease && now >= m.pace.shortAt
+}
+
+// given is how long a lease is that is given now.
+func (m *Machine) given(now Time) time.Duration {
+	if m.prompt(now) {
+		return m.o.ShortLease
+	}
+	return m.cfg.Lease
+}
+
+// took notes how long something has taken that leases wait for; more than so much of a short lease
+// is a sign that there is not the time for such.
+func (m *Machine) took(now Time, d, most time.Duration) {
+	if m.o.ShortLease == 0 || d <= most {
+		return
+	}
+	if m.prompt(now) {
+		hold := m.o.ShortAfter
+		if now-m.pace.shortAt < m.pace.hold {
+			hold = min(2*m.pace.hold, holdMost)
+		}
+		m.pace.hold = hold
+		for _, v := range m.view {
+			v.lease.next = now // what was given is over soon
+		}
+	}
+	m.pace.shortAt = now + m.pace.hold
+}
