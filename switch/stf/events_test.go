@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,17 +23,18 @@ type events struct{ all []interp.Event }
 func (e *events) Wanted() bool         { return true }
 func (e *events) Event(x interp.Event) { e.all = append(e.all, x) }
 
-// compare compares the steps of each packet and copy with what BMv2 publishes; steps of several are
-// told in the order in which BMv2's threads come to them.
+// compare compares the steps of each packet and its copies with what BMv2 publishes. Its threads
+// tell of several at a time, and number copies that they make at a time as they come to it.
 func (e *events) compare(t *testing.T, s *subscription) {
 	t.Helper()
-	ours, order := steps(e.all)
-	var theirs map[interp.PacketName]string
+	ours := byPacket(e.all)
+	var theirs map[uint64]string
 	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		s.mu.Lock()
 		got := s.got
 		s.mu.Unlock()
-		if theirs, _ = steps(got); len(got) >= len(e.all) || time.Since(begun) > 5*time.Second {
+		theirs = byPacket(got)
+		if len(got) >= len(e.all) || time.Since(begun) > 5*time.Second {
 			break
 		}
 	}
@@ -40,22 +42,41 @@ func (e *events) compare(t *testing.T, s *subscription) {
 		t.Log("this BMv2 publishes no events")
 		return
 	}
+	if len(ours) != len(theirs) {
+		t.Errorf("events of %d packets; BMv2 publishes those of %d", len(ours), len(theirs))
+	}
 	different := 0
+	for id, x := range ours {
+		if y := theirs[id]; x != y {
+			if different++; different < 4 {
+				t.Errorf("steps of packet %d\n interp %s\n BMv2   %s", id, x, y)
+			}
+		}
+	}
+	t.Logf("%d steps of %d packets", len(e.all), len(ours))
+}
+
+// byPacket are the steps of each packet, then those of its copies in order of what they are, and
+// the copies' numbers.
+func byPacket(all []interp.Event) map[uint64]string {
+	by, order := steps(all)
+	copies, numbers := map[uint64][]string{}, map[uint64][]uint64{}
+	out := map[uint64]string{}
 	for _, name := range order {
-		if x, y := ours[name], theirs[name]; x != y {
-			if different++; different < 4 {
-				t.Errorf("steps of packet %+v\n interp %s\n BMv2   %s", name, x, y)
-			}
+		text := fmt.Sprintf("%016x: %s", name.Signature, by[name])
+		if name.Copy == 0 {
+			out[name.ID] = text
+			continue
 		}
+		copies[name.ID] = append(copies[name.ID], text)
+		numbers[name.ID] = append(numbers[name.ID], name.Copy)
 	}
-	for name, y := range theirs {
-		if _, ok := ours[name]; !ok {
-			if different++; different < 4 {
-				t.Errorf("packet %+v, of BMv2 alone: %s", name, y)
-			}
-		}
+	for id, of := range copies {
+		slices.Sort(of)
+		slices.Sort(numbers[id])
+		out[id] += fmt.Sprintf("\n  %s\n  %v", strings.Join(of, "\n  "), numbers[id])
 	}
-	t.Logf("%d steps of %d packets and copies", len(e.all), len(order))
+	return out
 }
 
 // steps are the steps of each packet, as text, and the packets in their order.
