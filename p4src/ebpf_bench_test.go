@@ -109,8 +109,9 @@ func BenchmarkProfile(b *testing.B) {
 const assigned = 7 // EVENT_WRITE_ASSIGNED of events.p4
 
 // BenchmarkCPUs is how many packets one CPU and two process in a microsecond, and how many times as
-// many that is: reads of different keys, and new writes of different keys by different sessions, of
-// one key, and of one session; with one lock for all registers, and with stripes.
+// many that is: reads of different keys, and new writes of different keys by different sessions, by
+// sessions and of slots that are neighbours, and of one key; with one lock for all registers, and
+// with stripes.
 func BenchmarkCPUs(b *testing.B) {
 	if err := ebpf.Probe(); err != nil {
 		b.Skipf("eBPF is not available: %v", err)
@@ -118,11 +119,12 @@ func BenchmarkCPUs(b *testing.B) {
 	if runtime.NumCPU() < 2 {
 		b.Skip("there is one CPU")
 	}
-	for _, c := range []struct{ name, op, key, session string }{
-		{"READ", "READ", "0x01000002", "40"},
-		{"WRITE", "WRITE", "0x01000002", "40"},
-		{"WRITE_next_session", "WRITE", "0x01000002", "4"},
-		{"WRITE_one_key", "WRITE", "0x01000001", "40"},
+	for _, c := range []struct{ name, op, key, slot, session string }{
+		{"READ", "READ", "0x01000002", "4001", "40"},
+		{"WRITE", "WRITE", "0x01000002", "4001", "40"},
+		{"WRITE_next_session", "WRITE", "0x01000002", "4001", "4"},
+		{"WRITE_next_slot", "WRITE", "0x01000002", "6", "40"},
+		{"WRITE_one_key", "WRITE", "0x01000001", "4001", "40"},
 	} {
 		for _, stripes := range []bool{false, true} {
 			locks := "lock"
@@ -134,7 +136,7 @@ func BenchmarkCPUs(b *testing.B) {
 					fields: map[string]string{"session": "3", "request": "1"}})
 				defer k.device.Close()
 				s := &scenario{device: k, profile: 128}
-				for _, line := range []string{"slot 0x01000002 4001", "lease 3-4 1", "lease 40 1"} {
+				for _, line := range []string{"slot 0x01000002 " + c.slot, "lease 3-4 1", "lease 40 1"} {
 					if err := s.command(&testing.T{}, nil, line); err != nil {
 						b.Fatal(err)
 					}

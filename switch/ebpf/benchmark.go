@@ -167,7 +167,8 @@ func Specialise(dev target.Device) error {
 	return d.specialise(true)
 }
 
-// Stripe has packets take stripes of registers, or the one lock, whether or not they meet: for
+// Stripe has packets take stripes of registers, or the one lock, whether or not they meet from then
+// on: for
 // measurements and tests. The error is [target.ErrUnsupported] where the program, as it runs now,
 // has none.
 func Stripe(dev target.Device, on bool) error {
@@ -181,6 +182,7 @@ func Stripe(dev target.Device, on bool) error {
 	if p == nil {
 		return target.ErrNoPipeline
 	}
+	d.stripesSet.Store(true)
 	return p.SetStripes(on)
 }
 

@@ -60,7 +60,7 @@ func (d *device) specialise(now bool) error {
 // waited for each other.
 func (d *device) stripeIfMeeting() error {
 	p := d.committed.Load()
-	if p == nil {
+	if p == nil || d.stripesSet.Load() {
 		return nil
 	}
 	d.swapping.Lock()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,7 +91,7 @@ func TestStripes(t *testing.T) {
 	written := 0
 	expect := func(when string, want int) {
 		t.Helper()
-		got := int(p.State.Load(p.Registers[p.Prog.Register("LedgerIngress.item").Index].Off + 8*5))
+		got := int(p.State.Load(p.Registers[p.Prog.Register("LedgerIngress.item").Index].At(5)))
 		if got != want {
 			t.Errorf("%s: written %d times, not %d", when, got, want)
 		}
@@ -446,5 +447,64 @@ func TestStripesWherePacketsMeet(t *testing.T) {
 	check(t, other.specialise(true))
 	if err := Stripe(other, true); !errors.Is(err, target.ErrUnsupported) {
 		t.Errorf("stripes for a program whose packets' cells are not known before: %v", err)
+	}
+}
+
+// TestRows: registers of one family whose cells lie in one row hold what is written to each, by the
+// control plane in all ways, and by packets; and a row has its cache line to itself.
+func TestRows(t *testing.T) {
+	needUnlockedReads(t)
+	d := newTestDevice(t)
+	prog := netcraq(t, 128)
+	check(t, d.Commit(prog))
+	p := d.pipeline
+	in, err := interp.New(prog, interp.Options{})
+	check(t, err)
+	r := rand.New(rand.NewPCG(3, 4))
+	lines := map[int]int{} // by cache line: 1 + the session that has it
+	for _, reg := range prog.Registers {
+		if a := p.Registers[reg.Index]; strings.Contains(reg.Name, ".session_") {
+			for i := range reg.Size {
+				line := a.At(i) / 64
+				if (a.At(i)+a.Cell-1)/64 != line || lines[line] != 0 && lines[line] != i+1 {
+					t.Fatalf("%s[%d] shares the line of session %d", reg.Name, i, lines[line]-1)
+				}
+				lines[line] = i + 1
+			}
+		}
+		value := func() []byte {
+			b := make([]byte, (reg.Width+7)/8)
+			for i := range b {
+				b[i] = byte(r.Uint32())
+			}
+			return b
+		}
+		all, one, at := value(), value(), r.IntN(reg.Size)
+		for _, e := range []interface {
+			FillRegister(name string, value []byte) error
+			WriteRegister(name string, index int, value []byte) error
+		}{in, p} {
+			check(t, e.FillRegister(reg.Name, all))
+			check(t, e.WriteRegister(reg.Name, at, one))
+		}
+	}
+	if len(lines) != 4096 {
+		t.Errorf("4096 sessions are in %d cache lines", len(lines))
+	}
+	for _, reg := range prog.Registers {
+		for _, part := range [][2]int{{0, reg.Size}, {1, 32}, {reg.Size - 33, 33}, {7, 0}} {
+			want, err := in.ReadRegisters(reg.Name, part[0], part[1])
+			check(t, err)
+			got, err := p.ReadRegisters(reg.Name, part[0], part[1])
+			check(t, err)
+			if len(got) != len(want) {
+				t.Fatalf("%s: %d cells instead of %d", reg.Name, len(got), len(want))
+			}
+			for i := range want {
+				if !bytes.Equal(got[i], want[i]) {
+					t.Fatalf("%s[%d]: %x instead of %x", reg.Name, part[0]+i, got[i], want[i])
+				}
+			}
+		}
 	}
 }

@@ -107,6 +107,46 @@ func (p *Plan) planFamilies() {
 	}
 }
 
+// mostRows bounds how many bytes of the state the rows of a family take.
+const mostRows = 1 << 19
+
+// planRegisters makes room for registers. What a packet takes by one number lies in one row, a
+// cache line, if the family is small: other CPUs, whose packets have other numbers, leave that line
+// alone, though numbers are often neighbours (as sessions are that were leased one after the
+// other), and one line is fetched instead of one for each register.
+func (p *Plan) planRegisters() {
+	p.Registers = make([]ArrayPlan, len(p.Prog.Registers))
+	for i, r := range p.Prog.Registers {
+		cell := ir.SlotSize(r.Width)
+		p.Registers[i] = ArrayPlan{Cell: cell, size: r.Size, Stride: cell}
+	}
+	for f := range p.families {
+		row, numbers := 0, 0
+		for i, m := range p.members {
+			if a := &p.Registers[i]; m.family == f && m.scale == 1 {
+				align := min(a.Cell, 8)
+				a.Off = (row + align - 1) / align * align // in the row
+				row, numbers = a.Off+a.Cell, max(numbers, a.size)
+			}
+		}
+		if row == 0 || row > stripeBytes || numbers*stripeBytes > mostRows {
+			continue
+		}
+		rows := p.allocate(numbers * stripeBytes)
+		for i, m := range p.members {
+			if m.family == f && m.scale == 1 {
+				p.Registers[i].Off += rows
+				p.Registers[i].Stride = stripeBytes
+			}
+		}
+	}
+	for i := range p.Registers {
+		if a := &p.Registers[i]; a.Stride == a.Cell {
+			a.Off = p.allocate(a.Cell * a.size)
+		}
+	}
+}
+
 // registerTaken is the register that a primitive reads or writes, and the index.
 func registerTaken(q *bmv2json.Primitive) (r *bmv2json.Register, index *bmv2json.Expr, ok bool) {
 	switch {

@@ -83,10 +83,14 @@ type Plan struct {
 // span is [off, off+size) of the PHV.
 type span struct{ off, size int }
 
-// ArrayPlan is where a register or counter array is, and how large a cell is.
+// ArrayPlan is where a register or meter array is, how large a cell is, and how far it is from one
+// cell to the next.
 type ArrayPlan struct {
-	Off, Cell, size int
+	Off, Cell, size, Stride int
 }
+
+// At is where a cell is in the state.
+func (a ArrayPlan) At(index int) int { return a.Off + index*a.Stride }
 
 // What the engine itself keeps of a packet, at the PHV's start.
 const (
@@ -180,11 +184,8 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	p.Lock, p.meterLock, p.Epoch = p.allocate(16), p.allocate(8), p.allocate(32)
 	p.Mode, p.Contended = p.Epoch+24, p.allocate(16)
 	p.taking = p.Contended + 8
-	for _, r := range prog.Registers {
-		cell := ir.SlotSize(r.Width)
-		p.Registers = append(p.Registers, ArrayPlan{p.allocate(cell * r.Size), cell, r.Size})
-	}
 	p.planFamilies()
+	p.planRegisters()
 	p.planCounters()
 	p.planMeters()
 	keys := 8
