@@ -30,7 +30,7 @@ import (
 // writes such a cell has its stripe, for those that read without any (unlocked.go), and reads none
 // of them without: else that would be two moments.
 //
-// A second lock costs a packet some 5 ns, which is for nothing where packets do not meet. So there
+// Stripes cost a packet some 8 ns, which is for nothing where packets do not meet. So there
 // are modes: with the one lock, until packets have waited for it; then with stripes. On the way
 // from one to the other all packets take all, and a change waits until no packet is left of the
 // mode before (runtime.Pipeline.SetStripes). Programs that know no stripes, since they were not
