@@ -20,8 +20,8 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// envPrograms says with which switches TestPrograms runs, with commas (default: interp), and has it
-// go through another build of the program, too.
+// envPrograms says with which switches TestPrograms runs, with commas (default: interp and auto),
+// and has it go through another build of the program, too.
 const envPrograms = "NETCRAQ_PROGRAMS_ENGINES"
 
 // lastSlot is a register that a later program has: packets of keys that are placed write it.
@@ -85,7 +85,7 @@ func otherProgram(t *testing.T, later bool) (jsonFile, infoFile string) {
 func TestPrograms(t *testing.T) {
 	engines, long := os.Getenv(envPrograms), true
 	if engines == "" {
-		engines, long = "interp", false
+		engines, long = "interp,auto", false
 	}
 	for engine := range strings.SplitSeq(engines, ",") {
 		t.Run(engine, func(t *testing.T) { programs(t, engine, long) })
