@@ -439,7 +439,7 @@ class Engine:
             await asyncio.wait_for(asyncio.shield(self.greeted), self.config.wait)
         except TimeoutError:
             raise Unavailable(
-                f"no node server at {self.config.socket} within {self.config.wait:g} s: {self.why}",
+                f"no node server at {self.config.socket} within {self.config.wait:g} s: {self.why or 'it has not answered yet'}",
                 f"start netcraq-sidecar or the node's agent, or set {SOCKET_VARIABLE} to where it listens",
             ) from self.why
 
