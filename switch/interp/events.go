@@ -130,19 +130,7 @@ func (c *compiler) toldOp(o *bmv2json.ParserOp, op parseOp) parseOp {
 			return op(st)
 		}
 	}
-	var ids []int
-	var at int
-	if o.Stack != nil {
-		at = c.stackNext(o.Stack)
-		for _, h := range o.Stack.Headers {
-			ids = append(ids, h.ID)
-		}
-	} else {
-		at = c.unionStackNext(o.UnionStack)
-		for _, u := range o.UnionStack.Unions {
-			ids = append(ids, u.Headers[o.UnionMember].ID)
-		}
-	}
+	at, ids := c.nextHeaders(o, func(h *bmv2json.Header) int { return h.ID })
 	return func(st *state) uint64 {
 		if n := st.next[at]; n < len(ids) {
 			p.event(st, EventParserExtract, ids[n], 0)

@@ -247,19 +247,7 @@ func (c *compiler) extract(o *bmv2json.ParserOp) parseOp {
 		}
 		return func(st *state) uint64 { return take(st, h) }
 	}
-	var ids []int
-	var at int
-	if o.Stack != nil {
-		at = c.stackNext(o.Stack)
-		for _, h := range o.Stack.Headers {
-			ids = append(ids, h.Index)
-		}
-	} else {
-		at = c.unionStackNext(o.UnionStack)
-		for _, u := range o.UnionStack.Unions {
-			ids = append(ids, u.Headers[o.UnionMember].Index)
-		}
-	}
+	at, ids := c.nextHeaders(o, func(h *bmv2json.Header) int { return h.Index })
 	full := c.errs["StackOutOfBounds"]
 	return func(st *state) uint64 {
 		n := st.next[at]
@@ -272,6 +260,21 @@ func (c *compiler) extract(o *bmv2json.ParserOp) parseOp {
 		st.next[at] = n + 1
 		return noError
 	}
+}
+
+// nextHeaders are the headers of the stack that an extraction goes on with, by what names them, and
+// which of state.next says how many there are already.
+func (c *compiler) nextHeaders(o *bmv2json.ParserOp, name func(*bmv2json.Header) int) (at int, names []int) {
+	if o.Stack != nil {
+		for _, h := range o.Stack.Headers {
+			names = append(names, name(h))
+		}
+		return c.stackNext(o.Stack), names
+	}
+	for _, u := range o.UnionStack.Unions {
+		names = append(names, name(u.Headers[o.UnionMember]))
+	}
+	return c.unionStackNext(o.UnionStack), names
 }
 
 // extractHeader is the common case, with everything that is known of the header bound beforehand.
