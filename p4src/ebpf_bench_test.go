@@ -106,8 +106,12 @@ func BenchmarkProfile(b *testing.B) {
 	}
 }
 
-// BenchmarkCPUs is how many packets one CPU and two process in a microsecond, of different keys
-// each, and how many times as many that is.
+const assigned = 7 // EVENT_WRITE_ASSIGNED of events.p4
+
+// BenchmarkCPUs is how many packets one CPU and two process in a microsecond, and how many times as
+// many that is: reads of different keys, and new writes of different keys by different sessions, by
+// sessions and of slots that are neighbours, and of one key; with one lock for all registers, and
+// with stripes.
 func BenchmarkCPUs(b *testing.B) {
 	if err := ebpf.Probe(); err != nil {
 		b.Skipf("eBPF is not available: %v", err)
@@ -115,44 +119,84 @@ func BenchmarkCPUs(b *testing.B) {
 	if runtime.NumCPU() < 2 {
 		b.Skip("there is one CPU")
 	}
-	for _, op := range []string{"READ", "WRITE"} {
-		b.Run(op, func(b *testing.B) {
-			k, first := benchmarkedSwitch(b, 128, benchmarkedPacket{op: op, port: "1"})
-			defer k.device.Close()
-			s := &scenario{device: k, profile: 128}
-			if err := s.command(&testing.T{}, nil, "slot 0x01000002 4001"); err != nil {
-				b.Fatal(err)
+	for _, c := range []struct{ name, op, key, slot, session string }{
+		{"READ", "READ", "0x01000002", "4001", "40"},
+		{"WRITE", "WRITE", "0x01000002", "4001", "40"},
+		{"WRITE_next_session", "WRITE", "0x01000002", "4001", "4"},
+		{"WRITE_next_slot", "WRITE", "0x01000002", "6", "40"},
+		{"WRITE_one_key", "WRITE", "0x01000001", "4001", "40"},
+	} {
+		for _, stripes := range []bool{false, true} {
+			locks := "lock"
+			if stripes {
+				locks = "stripes"
 			}
-			second, err := s.frame([]string{"send", "1", op}, map[string]string{"key": "0x01000002"})
-			if err != nil {
-				b.Fatal(err)
-			}
-			if err := ebpf.Specialise(k.device); err != nil {
-				b.Fatal(err)
-			}
-			b.ResetTimer()
-			var one, two, times []float64
-			for range 5 { // by turns
-				rate, err := ebpf.BenchmarkCPUs(k.device, 1, [][]byte{first}, b.N)
+			b.Run(c.name+"/"+locks, func(b *testing.B) {
+				k, first := benchmarkedSwitch(b, 128, benchmarkedPacket{op: c.op, port: "1",
+					fields: map[string]string{"session": "3", "request": "1"}})
+				defer k.device.Close()
+				s := &scenario{device: k, profile: 128}
+				for _, line := range []string{"slot 0x01000002 " + c.slot, "lease 3-4 1", "lease 40 1"} {
+					if err := s.command(&testing.T{}, nil, line); err != nil {
+						b.Fatal(err)
+					}
+				}
+				second, err := s.frame([]string{"send", "1", c.op},
+					map[string]string{"key": c.key, "session": c.session, "request": "1"})
 				if err != nil {
 					b.Fatal(err)
 				}
-				both, err := ebpf.BenchmarkCPUs(k.device, 1, [][]byte{first, second}, b.N)
-				if err != nil {
+				if err := ebpf.Specialise(k.device); err != nil {
 					b.Fatal(err)
 				}
-				one, two, times = append(one, rate), append(two, both), append(times, both/rate)
-			}
-			for _, list := range [][]float64{one, two, times} {
-				slices.Sort(list)
-			}
-			b.ReportMetric(one[2], "packets/us,one")
-			b.ReportMetric(two[2], "packets/us,two")
-			b.ReportMetric(times[2], "times")
-			b.ReportMetric(times[0], "least")
-			b.ReportMetric(times[4], "most")
-		})
+				if err := ebpf.Stripe(k.device, stripes); err != nil {
+					b.Fatal(err)
+				}
+				count := 0
+				if c.op == "WRITE" {
+					count = requestAt(b, s)
+				}
+				b.ResetTimer()
+				var one, two, times []float64
+				for range 5 { // by turns
+					rate, err := ebpf.BenchmarkCPUs(k.device, 1, [][]byte{first}, count, b.N)
+					if err != nil {
+						b.Fatal(err)
+					}
+					both, err := ebpf.BenchmarkCPUs(k.device, 1, [][]byte{first, second}, count, b.N)
+					if err != nil {
+						b.Fatal(err)
+					}
+					one, two, times = append(one, rate), append(two, both), append(times, both/rate)
+				}
+				if n, err := k.events(); err != nil || c.op == "WRITE" && n[assigned] < uint64(10*b.N) {
+					b.Fatalf("%d writes were new (%v)", n[assigned], err)
+				}
+				for _, list := range [][]float64{one, two, times} {
+					slices.Sort(list)
+				}
+				b.ReportMetric(one[2], "packets/us,one")
+				b.ReportMetric(two[2], "packets/us,two")
+				b.ReportMetric(times[2], "times")
+				b.ReportMetric(times[0], "least")
+				b.ReportMetric(times[4], "most")
+			})
+		}
 	}
+}
+
+// requestAt is where a frame has the number of its request.
+func requestAt(b *testing.B, s *scenario) int {
+	frame, err := s.frame([]string{"send", "1", "WRITE"},
+		map[string]string{"key": "0x01000001", "session": "3", "request": "0x51a7e3b9"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	at := bytes.Index(frame, []byte{0x51, 0xa7, 0xe3, 0xb9})
+	if at < 0 {
+		b.Fatal("a frame without its request")
+	}
+	return at
 }
 
 func benchmarkKernel(b *testing.B, hook string, profile int, packet benchmarkedPacket, special bool) {

@@ -65,6 +65,10 @@ func agree(t *testing.T, hook ebpf.Hook, role string, profile int, r *rand.Rand,
 			if check(t, ebpf.Specialise(k.device)); !ebpf.ByPaths(k.device) {
 				t.Fatal("the program was not made by its paths")
 			}
+		case frames / 4: // before and after it is made anew
+			check(t, ebpf.Stripe(k.device, true))
+		case 3 * frames / 4:
+			check(t, ebpf.Stripe(k.device, false))
 		case 7 * frames / 8: // whose tables have the same again, which it does not know
 			configure()
 		}

@@ -136,7 +136,7 @@ func (c *controlled) register() *bmv2json.Register {
 // registers' lock.
 func (c *controlled) versions() string {
 	a := c.pipeline.Registers[c.register().Index]
-	at := a.Off + 5*a.Cell
+	at := a.At(5)
 	return fmt.Sprintf("%x", c.pipeline.State.Mem[at:at+a.Cell])
 }
 

@@ -25,8 +25,16 @@ import (
 // The runs are made in rounds, and the fastest counts: what else the machine does only adds.
 func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) (each time.Duration,
 	err error) {
-	err = measured(dev, xdp, number, frame, func(m *measurement) error {
+	return BenchmarkCounted(dev, xdp, number, frame, 0, n)
+}
+
+// BenchmarkCounted is [Benchmark] with frames that differ: the number of four bytes at count is one
+// more each time, if count is not 0. Afterwards the frame is the last one.
+func BenchmarkCounted(dev target.Device, xdp bool, number uint32, frame []byte, count, n int) (
+	each time.Duration, err error) {
+	err = measured(dev, xdp, number, frame, count, func(m *measurement) error {
 		each, err = m.time(nil, n)
+		copy(frame, m.template.Mem)
 		return err
 	})
 	return each, err
@@ -35,14 +43,15 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 // BenchmarkCPUs runs the committed program on as many CPUs at once as there are frames, each of
 // them pinned to one and with a frame of its own, n times each, and returns how many packets are
 // processed in a microsecond by all together. As in [Benchmark], frames are set back for each run,
-// and what that takes is taken off.
+// and what that takes is taken off; and as in [BenchmarkCounted] the number at count is one more
+// each time, and the frames are the last ones afterwards.
 //
 // The runs are made in rounds that all CPUs begin at the same moment, before all else that is to be
 // done there (SCHED_FIFO). What is returned is the median of the rounds in which they ran together
 // for nine tenths of the time; where they seldom did, that is an error.
-func BenchmarkCPUs(dev target.Device, number uint32, frames [][]byte, n int) (rate float64,
+func BenchmarkCPUs(dev target.Device, number uint32, frames [][]byte, count, n int) (rate float64,
 	err error) {
-	err = measured(dev, false, number, frames[0], func(m *measurement) error {
+	err = measured(dev, false, number, frames[0], count, func(m *measurement) error {
 		var programs []*ebpf.Program
 		for _, frame := range frames {
 			template, err := runtime.NewState(len(frame))
@@ -51,6 +60,7 @@ func BenchmarkCPUs(dev target.Device, number uint32, frames [][]byte, n int) (ra
 			}
 			defer template.Close()
 			copy(template.Mem, frame)
+			defer func() { copy(frame, template.Mem) }() // before it is closed
 			one := *m
 			one.maps.Replay, one.maps.ReplayBytes = template.FD(), len(frame)
 			prog, err := one.program(nil)
@@ -157,6 +167,25 @@ func Specialise(dev target.Device) error {
 	return d.specialise(true)
 }
 
+// Stripe has packets take stripes of registers, or the one lock, whether or not they meet from then
+// on: for
+// measurements and tests. The error is [target.ErrUnsupported] where the program, as it runs now,
+// has none.
+func Stripe(dev target.Device, on bool) error {
+	d, ok := dev.(*device)
+	if !ok {
+		return fmt.Errorf("a switch of another engine: %w", target.ErrInvalid)
+	}
+	d.swapping.Lock()
+	defer d.swapping.Unlock()
+	p := d.committed.Load()
+	if p == nil {
+		return target.ErrNoPipeline
+	}
+	d.stripesSet.Store(true)
+	return p.SetStripes(on)
+}
+
 // Overtake has packets that read registers without the lock read something else than what there
 // is, and find that somebody has written meanwhile: each time, or, with false, only where it is so;
 // from the next [Specialise] on. For tests.
@@ -201,7 +230,7 @@ type Step struct {
 // paths are found (compile/paths.go), in which each node is there once.
 func ProfileOf(dev target.Device, xdp bool, number uint32, frame []byte, n int) (steps []Step,
 	err error) {
-	err = measured(dev, xdp, number, frame, func(m *measurement) error {
+	err = measured(dev, xdp, number, frame, 0, func(m *measurement) error {
 		marks, err := m.trace()
 		if err != nil {
 			return err
@@ -229,10 +258,12 @@ type measurement struct {
 	hook  compile.Hook
 	frame []byte
 	back  time.Duration // what setting the frame back takes
+
+	template *runtime.State // the frame that it is set back to
 }
 
 // measured runs use while a device's program is being measured.
-func measured(dev target.Device, xdp bool, number uint32, frame []byte,
+func measured(dev target.Device, xdp bool, number uint32, frame []byte, count int,
 	use func(*measurement) error) error {
 	d, ok := dev.(*device)
 	if !ok {
@@ -250,8 +281,8 @@ func measured(dev target.Device, xdp bool, number uint32, frame []byte,
 	}
 	defer template.Close()
 	copy(template.Mem, frame)
-	m := &measurement{p: p, maps: p.Maps, hook: compile.TC, frame: frame}
-	m.maps.Replay, m.maps.ReplayBytes = template.FD(), len(frame)
+	m := &measurement{p: p, maps: p.Maps, hook: compile.TC, frame: frame, template: template}
+	m.maps.Replay, m.maps.ReplayBytes, m.maps.ReplayCount = template.FD(), len(frame), count
 	if xdp {
 		m.hook = compile.XDP
 		for _, q := range d.ports { // none is really sent by
@@ -269,6 +300,7 @@ func measured(dev target.Device, xdp bool, number uint32, frame []byte,
 		}
 		back, err := benchmarkEmpty(p, m.hook, m.maps, frame)
 		m.back = max(back-empty, 0)
+		copy(template.Mem, frame)
 		if err != nil {
 			return err
 		}
@@ -283,7 +315,7 @@ func (m *measurement) program(profile *compile.Profile) (*ebpf.Program, error) {
 	if profile != nil {
 		f.Replay, f.Paths = 0, false
 	}
-	insns, err := compile.Translate(m.p.Plan, m.hook, f, m.p.Settings)
+	insns, _, err := compile.Translate(m.p.Plan, m.hook, f, m.p.Settings)
 	if err != nil {
 		return nil, err
 	}
@@ -315,7 +347,7 @@ func (m *measurement) trace() ([]mark, error) {
 	all := &compile.Profile{}
 	f := m.maps
 	f.Profile, f.Paths = all, false
-	if _, err := compile.Translate(m.p.Plan, m.hook, f, m.p.Settings); err != nil {
+	if _, _, err := compile.Translate(m.p.Plan, m.hook, f, m.p.Settings); err != nil {
 		return nil, err
 	}
 	seen, err := runtime.NewState(compile.TraceBytes(len(all.Marks)))

@@ -30,7 +30,8 @@
 // of compile). Looking up gives one word, so that an entry is seen as a whole or not at all.
 //
 // What a packet does to registers in ingress, or in egress, is one step to packets on other CPUs: a
-// lock is held from the first register on a packet's path to the last (compile/control.go).
+// lock is held from the first register on a packet's path to the last (compile/control.go), or,
+// where packets meet, the locks of what it touches (compile/stripes.go).
 //
 // Nothing is silently different: what is not in [Supported] is refused when the program is verified
 // or committed, with its place in the JSON.

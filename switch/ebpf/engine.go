@@ -75,6 +75,7 @@ type device struct {
 	// interfaces could not be looked at, which was said
 	lookupsFail bool
 	committed   atomic.Pointer[runtime.Pipeline] // the same, for who does not hold mu
+	stripesSet  atomic.Bool                      // by Stripe: the switch itself leaves it so
 
 	handlers sync.Mutex
 	onPacket func([]byte)

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/netcraq/netcraq/switch/ebpf/runtime"
+	"github.com/netcraq/netcraq/switch/target"
 )
 
 // specialise puts a program that is made for what its tables hold in the place of the running one,
@@ -20,6 +21,12 @@ func (d *device) specialise(now bool) error {
 	}
 	d.swapping.Lock()
 	defer d.swapping.Unlock()
+	if !next.Striped { // it must not run where others take stripes
+		if err := p.SetStripes(false); err != nil && !errors.Is(err, target.ErrNoPipeline) {
+			next.Close()
+			return err
+		}
+	}
 	d.mu.Lock()
 	if d.closed || d.pipeline != p {
 		d.mu.Unlock()
@@ -43,5 +50,24 @@ func (d *device) specialise(now bool) error {
 		return nil
 	})
 	old.Close() // where a port could not be given the new one, the kernel keeps this one for it
+	if err != nil && !old.Striped {
+		p.StayWithOneLock()
+	}
+	return err
+}
+
+// stripeIfMeeting has packets take stripes of registers instead of the one lock, if they have
+// waited for each other.
+func (d *device) stripeIfMeeting() error {
+	p := d.committed.Load()
+	if p == nil || d.stripesSet.Load() {
+		return nil
+	}
+	d.swapping.Lock()
+	defer d.swapping.Unlock()
+	striped, err := p.StripeIfMeeting()
+	if striped && err == nil {
+		d.log.Info("packets meet at the registers: they are locked by stripes from now on")
+	}
 	return err
 }

@@ -106,22 +106,29 @@ func TestReadsAreOneStep(t *testing.T) {
 		t.Skip("there is one CPU: packets cannot meet")
 	}
 	const each = 300_000
-	count := func(unlocked bool) (same, different uint64) {
+	count := func(unlocked, stripes bool) (same, different uint64) {
 		d := newTestDevice(t)
 		d.Settings.Unlocked = unlocked
 		check(t, d.Commit(readProgram(t, "testdata/pair.json")))
 		check(t, d.specialise(true))
+		if stripes {
+			needUnlockedReads(t)
+			check(t, Stripe(d, true))
+		}
 		onTwoCPUs(t, d, each, func(cpu int) []byte {
 			return pairFrame(cpu == 0, 0, make([]byte, 64))
 		})
 		return found(t, d)
 	}
-	if same, different := count(false); same == 0 || different > 0 {
-		t.Errorf("%d packets found the same in both registers, %d did not", same, different)
+	for _, stripes := range []bool{false, true} {
+		if same, different := count(false, stripes); same == 0 || different > 0 {
+			t.Errorf("stripes: %v: %d packets found the same in both registers, %d did not", stripes,
+				same, different)
+		}
 	}
 	// Two CPUs that are kept from running at the same time cannot show it; look more than once.
 	for try := 0; ; try++ {
-		if same, different := count(true); different > 0 {
+		if same, different := count(true, false); different > 0 {
 			t.Logf("without the lock %d packets of %d find something else in one than in the other",
 				different, same+different)
 			break
@@ -154,6 +161,9 @@ func TestReadsPutBack(t *testing.T) {
 		for n := range 600 {
 			if n%200 == 100 {
 				check(t, Overtake(c.device, n < 200))
+				if runtime.GOARCH == "amd64" && n > 200 {
+					check(t, Stripe(c.device, n < 400))
+				}
 				if check(t, c.specialise(true)); !ByPaths(c.device) {
 					t.Fatal("the program was not made by its paths")
 				}

@@ -66,6 +66,9 @@ func (d *device) watch() (*watcher, error) {
 			if err := d.specialise(false); err != nil {
 				d.log.Warn("the program is not made for what its tables hold", "err", err)
 			}
+			if err := d.stripeIfMeeting(); err != nil {
+				d.log.Warn("registers are not locked by stripes", "err", err)
+			}
 		}
 	})
 	return w, nil

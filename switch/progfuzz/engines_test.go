@@ -241,6 +241,9 @@ func (k *kernel) exchange(port uint32, frame []byte, expect int) ([]stf.Packet, 
 		if err := ebpf.Specialise(k.device); err != nil {
 			return nil, fmt.Errorf("making the program anew: %w", err)
 		}
+		if err := ebpf.Stripe(k.device, true); err != nil && !errors.Is(err, target.ErrUnsupported) {
+			return nil, fmt.Errorf("taking stripes of registers: %w", err)
+		}
 	}
 	send := k.send
 	if port == CPUPort {

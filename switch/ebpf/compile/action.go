@@ -224,7 +224,7 @@ func (t *translator) cell(a ArrayPlan, index *ir.Value, beyond string) {
 			t.Jump(beyond)
 			return
 		}
-		t.stateAddress(asm.R2, a.Off+int(k)*a.Cell)
+		t.stateAddress(asm.R2, a.At(int(k)))
 		return
 	}
 	t.Compute(index, 0)
@@ -234,10 +234,10 @@ func (t *translator) cell(a ArrayPlan, index *ir.Value, beyond string) {
 		t.Emit(asm.JGT.Imm(asm.R1, int32(min(index.Max, uint64(a.size-1))), beyond))
 	}
 	switch {
-	case a.Cell&(a.Cell-1) != 0:
-		t.Emit(asm.Mul.Imm(asm.R1, int32(a.Cell)))
-	case a.Cell > 1:
-		t.Emit(asm.LSh.Imm(asm.R1, int32(log2(a.Cell))))
+	case a.Stride&(a.Stride-1) != 0:
+		t.Emit(asm.Mul.Imm(asm.R1, int32(a.Stride)))
+	case a.Stride > 1:
+		t.Emit(asm.LSh.Imm(asm.R1, int32(log2(a.Stride))))
 	}
 	t.stateAddress(asm.R2, a.Off)
 	t.Emit(asm.Add.Reg(asm.R2, asm.R1))

@@ -27,7 +27,7 @@ func TestProgramsReadBoottime(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, h := range []Hook{TC, XDP} {
-		insns, err := Translate(plan, h, maps, Settings{CPUPort: 510})
+		insns, _, err := Translate(plan, h, maps, Settings{CPUPort: 510})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,8 @@ func CellsProgram(p *Plan, f Maps) (insns asm.Instructions, err error) {
 	defer ir.Catch(&err)
 	t := newTranslator(p, TC, f, Settings{})
 	main := t.function("cells", func() {
-		read, done, unlock, fail := "cells.read", "cells.done", "cells.unlock", "cells.fail"
+		read, done, fail := "cells.read", "cells.done", "cells.fail"
+		meters, unlock := "cells.meters", "cells.unlock"
 		t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Imm(asm.R2, 0), asm.Mov.Reg(asm.R3, asm.R10),
 			asm.Add.Imm(asm.R3, -32), asm.Mov.Imm(asm.R4, CellsHeader))
 		t.loadBytes()
@@ -34,6 +35,17 @@ func CellsProgram(p *Plan, f Maps) (insns asm.Instructions, err error) {
 		t.Emit(asm.Add.Reg(asm.R6, asm.R8))
 		t.acquire(p.Lock, fail)
 		t.acquire(p.meterLock, unlock)
+		if len(t.families) > 0 {
+			one := t.NewLabel("one")
+			t.stateAddress(asm.R1, t.Mode)
+			t.Load(asm.R1, asm.R1, 0, 8)
+			t.Store(asm.R10, -40, asm.R1, 8)
+			t.Emit(asm.JEq.Imm(asm.R1, ModeOne, one), asm.Mov.Imm(asm.R1, 0),
+				asm.Mov.Imm(asm.R2, 0))
+			t.CallFunction(t.takeStripesFunction())
+			t.Emit(asm.JEq.Imm(asm.R0, 0, meters))
+			t.Bind(one)
+		}
 		t.turnIfWriting()
 		t.Load(asm.R1, asm.R10, -24, 1)
 		t.Emit(asm.Mov.Imm(asm.R2, CellsHeader), asm.Mov.Reg(asm.R3, asm.R6),
@@ -45,9 +57,19 @@ func CellsProgram(p *Plan, f Maps) (insns asm.Instructions, err error) {
 		t.Bind(done)
 		t.Emit(asm.Mov.Reg(asm.R8, asm.R0))
 		t.turnIfWriting()
+		if len(t.families) > 0 {
+			one := t.NewLabel("one")
+			t.Load(asm.R1, asm.R10, -40, 8)
+			t.Emit(asm.JEq.Imm(asm.R1, ModeOne, one),
+				asm.Mov.Imm(asm.R1, int32(len(t.families)*t.stripes)), asm.Mov.Imm(asm.R2, 0))
+			t.CallFunction(t.giveStripesFunction())
+			t.Bind(one)
+		}
 		t.release(p.meterLock)
 		t.release(p.Lock)
 		t.Emit(asm.Mov.Reg(asm.R0, asm.R8), asm.Return())
+		t.Bind(meters)
+		t.release(p.meterLock)
 		t.Bind(unlock)
 		t.release(p.Lock)
 		t.Bind(fail)

@@ -17,6 +17,7 @@ import (
 // is inside if a register may have been touched before it (or is in it) and may be touched after it
 // (or in it). Every edge into the inside takes the lock, every edge out gives it back, and since no
 // path comes back in, a packet takes it once at most. Packets that touch no register never take it.
+// What has been made by its paths may have many locks in the place of that one (stripes.go).
 //
 // Egress has a section of its own: what a packet does in ingress and what it does in egress are not
 // one step in BMv2 either. Meters have a lock of their own, as in BMv2, held only while one is

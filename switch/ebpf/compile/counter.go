@@ -15,17 +15,17 @@ import (
 // a counter says is the sum of its copies. Nobody else writes to those; there is one more copy for
 // what the control plane sets, which is then the difference.
 
-// CounterPlan is where a counter array is: of CPUs copies that are Stride bytes apart, and one more
+// CounterPlan is where a counter array is: of CPUs copies that are Apart bytes apart, and one more
 // behind them; or, where CPUs is 0, of one that all CPUs add to.
 type CounterPlan struct {
 	ArrayPlan
-	CPUs, Stride int
+	CPUs, Apart int
 }
 
 // Copies are where the copies of a cell are, the control plane's last.
 func (c CounterPlan) Copies(index int) (at []int) {
 	for i := range c.CPUs + 1 {
-		at = append(at, c.Off+i*c.Stride+index*c.Cell)
+		at = append(at, c.At(index)+i*c.Apart)
 	}
 	return at
 }
@@ -40,13 +40,13 @@ func (p *Plan) planCounters() {
 		cpus = 0
 	}
 	for _, c := range p.Prog.Counters {
-		a := CounterPlan{ArrayPlan: ArrayPlan{Cell: 16, size: c.Size}}
+		a := CounterPlan{ArrayPlan: ArrayPlan{Cell: 16, size: c.Size, Stride: 16}}
 		if !c.Direct {
-			a.Stride = (a.Cell*a.size + 63) &^ 63
-			if a.CPUs = cpus; (cpus+1)*a.Stride > mostCopied {
+			a.Apart = (a.Cell*a.size + 63) &^ 63
+			if a.CPUs = cpus; (cpus+1)*a.Apart > mostCopied {
 				a.CPUs = 0
 			}
-			a.Off = p.allocate((a.CPUs + 1) * a.Stride)
+			a.Off = p.allocate((a.CPUs + 1) * a.Apart)
 		}
 		p.Counters = append(p.Counters, a)
 	}
@@ -68,7 +68,7 @@ func (t *translator) count(k *bmv2json.Counter, index *bmv2json.Expr) {
 	t.Store(code.PHV, phvCPU, asm.R0, 8)
 	t.cell(a.ArrayPlan, t.Index(index), end)
 	t.Load(asm.R1, code.PHV, phvCPU, 8)
-	t.Emit(asm.JGE.Imm(asm.R1, int32(a.CPUs), end), asm.Mul.Imm(asm.R1, int32(a.Stride)),
+	t.Emit(asm.JGE.Imm(asm.R1, int32(a.CPUs), end), asm.Mul.Imm(asm.R1, int32(a.Apart)),
 		asm.Add.Reg(asm.R2, asm.R1))
 	for i := range 2 {
 		t.Load(asm.R1, asm.R2, 8*i, 8)

@@ -70,30 +70,26 @@ func (t *translator) recordEpoch() {
 // locks says whether packets ever take the registers' lock.
 func (t *translator) locks() bool { return !t.Unlocked && len(t.Prog.Registers) > 0 }
 
-// acquire takes a lock, or goes to failed. It uses the registers 0 to 5 and the first word of the
-// stack.
+// acquire takes a lock, or goes to failed. It uses the registers 0 to 5.
 func (t *translator) acquire(lock int, failed string) {
-	got, name := t.NewLabel("got"), "wait"
+	got := t.NewLabel("got")
+	t.stateAddress(asm.R1, lock)
+	t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1),
+		code.Atomic(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, got),
+		asm.Mov.Imm(asm.R1, 0), asm.Mov.Imm(asm.R2, 0))
+	t.CallFunction(t.waitFunction(lock))
+	t.Emit(asm.JEq.Imm(asm.R0, 0, failed))
+	t.Bind(got)
+}
+
+// waitFunction is the function that waits for a lock: it returns 1 when it has it, and 0 when that
+// has taken too long.
+func (t *translator) waitFunction(lock int) string {
+	name := "wait"
 	if lock != t.Lock {
 		name = "wait.meters"
 	}
-	t.stateAddress(asm.R1, lock)
-	t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1),
-		code.Atomic(asm.CmpXchg, asm.R1, asm.R2, 0), asm.JEq.Imm(asm.R0, 0, got))
-	t.StoreConstant(asm.R10, -8, 0, 8)
-	t.Emit(asm.Mov.Imm(asm.R1, lockTries))
-	t.LoadFunction(asm.R2, name)
-	t.Emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -8), asm.Mov.Imm(asm.R4, 0))
-	t.Call(asm.FnLoop)
-	t.Load(asm.R1, asm.R10, -8, 8)
-	t.Emit(asm.JEq.Imm(asm.R1, 0, failed))
-	t.Bind(got)
-	for _, f := range t.functions {
-		if f.Name == name {
-			return
-		}
-	}
-	wait := t.function(name, func() {
+	look := t.once(name+".look", func() {
 		t.Emit(asm.Mov.Reg(asm.R6, asm.R2))
 		t.stateAddress(asm.R1, lock)
 		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R2, 1),
@@ -103,7 +99,34 @@ func (t *translator) acquire(lock int, failed string) {
 		t.StoreConstant(asm.R6, 0, 1, 8)
 		t.Emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
 	})
-	t.functions = append(t.functions, wait)
+	return t.once(name, func() {
+		if lock == t.Lock {
+			t.stateAddress(asm.R1, t.Contended)
+			t.Emit(asm.Mov.Imm(asm.R2, 1), code.Atomic(asm.AddAtomic, asm.R1, asm.R2, 0))
+		}
+		t.StoreConstant(asm.R10, -8, 0, 8)
+		t.Emit(asm.Mov.Imm(asm.R1, lockTries))
+		t.LoadFunction(asm.R2, look)
+		t.Emit(asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -8), asm.Mov.Imm(asm.R4, 0))
+		t.Call(asm.FnLoop)
+		t.Load(asm.R0, asm.R10, -8, 8)
+		t.Emit(asm.Return())
+	})
+}
+
+// once makes a function unless there is one of its name.
+func (t *translator) once(name string, write func()) string {
+	for _, f := range t.functions {
+		if f.Name == name {
+			return name
+		}
+	}
+	later := t.later
+	t.later = nil
+	f := t.function(name, write)
+	t.later = later
+	t.functions = append(t.functions, f)
+	return name
 }
 
 // unlockRegisters lets the next packet have the registers.

@@ -31,7 +31,7 @@ const (
 // planMeters makes room for the meter arrays; direct meters are in their entries' slots.
 func (p *Plan) planMeters() {
 	for _, m := range p.Prog.Meters {
-		a := ArrayPlan{Cell: MeterBytes, size: m.Size}
+		a := ArrayPlan{Cell: MeterBytes, size: m.Size, Stride: MeterBytes}
 		if !m.Direct {
 			a.Off = p.allocate(a.Cell * a.size)
 		}

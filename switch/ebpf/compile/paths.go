@@ -72,6 +72,7 @@ type step struct {
 
 	order  int // its place
 	inside bool
+	needs  *needs // what registers are taken from here on; nil outside
 	label  string
 }
 
@@ -138,6 +139,7 @@ func (t *translator) findPaths(name string) (order []*step, live *fieldSet) {
 	lives := t.findDead(order, behind)
 	if !t.Unlocked {
 		findInside(order)
+		t.findNeeds(order)
 		if t.readUnlocked(order, lives) {
 			order = inOrder(root)
 			lives = t.findDead(order, behind)

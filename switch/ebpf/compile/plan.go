@@ -26,11 +26,16 @@ type Plan struct {
 	meterLock int // the same of meters
 	// in the state: how often the control plane has called Barrier; behind it EpochDropped and
 	// OldestEpoch
-	Epoch     int
-	Registers []ArrayPlan
-	Counters  []CounterPlan
-	Meters    []ArrayPlan
-	Tables    []*TablePlan // by Table.Index
+	Epoch int
+	// in the state: how packets get the registers (stripes.go), and how often one found the lock of
+	// all of them taken
+	Mode, Contended int
+	taking          int // in the state: how many bytes of stripes the packet has that takes all
+	Stripes         int // in the state
+	Registers       []ArrayPlan
+	Counters        []CounterPlan
+	Meters          []ArrayPlan
+	Tables          []*TablePlan // by Table.Index
 	// one word for each multicast group id: 1 + where its replicas start, and how many there are
 	Groups   int
 	Replicas int
@@ -53,6 +58,15 @@ type Plan struct {
 
 	lateClock bool // the clock is read when a packet asks for it
 
+	families []family // none: there is one lock
+	members  []member // by Register.Index
+	stripes  int      // of each family: a power of two
+	held     int      // in the PHV: for each family a word for the stripe, and one for its version
+	cells    int      // of the largest register
+	// what metadata is assigned, by where it is, and whether it may get anything else
+	assigned  map[int][]*bmv2json.Expr
+	otherwise map[int]bool
+
 	Requests requests
 	// 2 bytes in the PHV: the learn list to send; 0 where the program sends none
 	Messages []*bmv2json.Primitive // what the program says, by number
@@ -69,10 +83,14 @@ type Plan struct {
 // span is [off, off+size) of the PHV.
 type span struct{ off, size int }
 
-// ArrayPlan is where a register or counter array is, and how large a cell is.
+// ArrayPlan is where a register or meter array is, how large a cell is, and how far it is from one
+// cell to the next.
 type ArrayPlan struct {
-	Off, Cell, size int
+	Off, Cell, size, Stride int
 }
+
+// At is where a cell is in the state.
+func (a ArrayPlan) At(index int) int { return a.Off + index*a.Stride }
 
 // What the engine itself keeps of a packet, at the PHV's start.
 const (
@@ -163,11 +181,11 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	}
 	p.refusePriorities()
 	p.read = p.fieldsRead(nil)
-	p.Lock, p.meterLock, p.Epoch = p.allocate(16), p.allocate(8), p.allocate(24)
-	for _, r := range prog.Registers {
-		cell := ir.SlotSize(r.Width)
-		p.Registers = append(p.Registers, ArrayPlan{p.allocate(cell * r.Size), cell, r.Size})
-	}
+	p.Lock, p.meterLock, p.Epoch = p.allocate(16), p.allocate(8), p.allocate(32)
+	p.Mode, p.Contended = p.Epoch+24, p.allocate(16)
+	p.taking = p.Contended + 8
+	p.planFamilies()
+	p.planRegisters()
 	p.planCounters()
 	p.planMeters()
 	keys := 8
@@ -194,6 +212,7 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 		}
 	}
 	p.undo = take(mostUndone)
+	p.held = take(16 * len(p.families))
 	head, out := 0, 0
 	for _, h := range prog.Headers {
 		if !h.Metadata && !p.blocks[h] {

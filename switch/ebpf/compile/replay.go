@@ -20,10 +20,18 @@ func EmptyProgram(p *Plan, h Hook, f Maps) (insns asm.Instructions, err error) {
 	return main.Assemble(true)
 }
 
-// restoreFrame makes the frame what it is to be at the start of each run.
+// restoreFrame makes the frame what it is to be at the start of each run. Each CPU has a program of
+// its own, so nobody else counts.
 func (t *translator) restoreFrame() {
 	if t.maps.Replay == 0 {
 		return
+	}
+	if at := t.maps.ReplayCount; at > 0 {
+		t.Emit(asm.LoadMapValue(asm.R3, t.maps.Replay, 0))
+		t.Load(asm.R1, asm.R3, at, 4)
+		t.Emit(asm.HostTo(asm.BE, asm.R1, asm.Word), asm.Add.Imm(asm.R1, 1),
+			asm.HostTo(asm.BE, asm.R1, asm.Word))
+		t.Store(asm.R3, at, asm.R1, 4)
 	}
 	t.Emit(asm.Mov.Imm(asm.R2, 0), asm.LoadMapValue(asm.R3, t.maps.Replay, 0),
 		asm.Mov.Imm(asm.R4, int32(t.maps.ReplayBytes)))

@@ -34,9 +34,9 @@ func (t *translator) emitSteps(name string, order []*step) {
 	}
 	cross := func(to *step) {
 		if to.inside {
-			t.lockRegisters()
+			t.lockInside(to)
 		} else {
-			t.unlockRegisters()
+			t.unlockInside()
 		}
 	}
 	t.pipeline = &pipelineState{}
@@ -51,11 +51,11 @@ func (t *translator) emitSteps(name string, order []*step) {
 			t.Jump(name + ".end")
 			continue
 		case stepUnlocked:
-			t.emitUnlocked(s.undo, toward(false, s.next[1]))
+			t.emitUnlocked(s.undo, s.next[1], toward(false, s.next[1]))
 		case stepUndo:
 			t.emitUndo(s.undo)
 		case stepValidate:
-			t.emitValidate(toward(false, s.next[1]))
+			t.emitValidate(s.next[1].undo, toward(false, s.next[1]))
 		case stepTest:
 			fall := ""
 			if i+1 < len(order) {
@@ -100,8 +100,10 @@ func (t *translator) emitSteps(name string, order []*step) {
 	t.Facts, t.Params, t.Constants = nil, nil, nil
 	t.Bind(name + ".exit.locked")
 	if slices.ContainsFunc(order, func(s *step) bool { return s.inside }) {
-		t.unlockRegisters()
+		t.unlockInside()
 	}
+	t.Jump(name + ".exit")
+	t.emitLater()
 	t.Bind(name + ".exit")
 	t.Bind(name + ".end")
 }

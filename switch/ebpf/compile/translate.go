@@ -40,8 +40,9 @@ type Maps struct {
 	Magic, Number uint64
 
 	// Replay, where it is not 0, is a map with ReplayBytes bytes that the frame is set to first:
-	// for a program that is run again and again on one frame.
-	Replay, ReplayBytes int
+	// for a program that is run again and again on one frame. Where ReplayCount is not 0, the
+	// number of four bytes there is one more each time.
+	Replay, ReplayBytes, ReplayCount int
 
 	// Profile, where it is not nil, makes the program one that is measured in parts.
 	Profile *Profile
@@ -75,12 +76,14 @@ type translator struct {
 	live      *fieldSet // what ingress reads before it sets it; nil: all
 	// where a table's entries lead whose parameters are constants, by their words
 	constants map[uint64]string
-	branches  bool // the statement is a branch in front of whose comparisons the clock may be read
+	later     []func()       // what is emitted at the end of the steps
+	ranges    map[int]number // what metadata may be, by where it is
+	branches  bool           // the statement is a branch in front of whose comparisons the clock may be read
 }
 
 func newTranslator(p *Plan, h Hook, f Maps, s Settings) *translator {
 	t := &translator{Plan: p, Writer: ir.NewWriter(p.Layout, p.scratch, p.scratchEnd),
-		Settings: s, hook: h, maps: f}
+		Settings: s, hook: h, maps: f, ranges: map[int]number{}}
 	if p.lateClock {
 		at := p.Layout.Field(p.std.ingressTime).Off
 		t.BeforeCompare = func(a, b *ir.Value) {
@@ -92,12 +95,15 @@ func newTranslator(p *Plan, h Hook, f Maps, s Settings) *translator {
 	return t
 }
 
-// Translate writes the whole program.
-func Translate(p *Plan, h Hook, f Maps, s Settings) (insns asm.Instructions, err error) {
+// Translate writes the whole program. Striped is whether it knows stripes, and seldom takes all of
+// them: then it may run in any mode (stripes.go), otherwise in ModeOne.
+func Translate(p *Plan, h Hook, f Maps, s Settings) (insns asm.Instructions, striped bool,
+	err error) {
 	defer ir.Catch(&err)
 	t := newTranslator(p, h, f, s)
 	if f.Paths {
 		t.function("paths", func() { t.steps, t.live = t.findPaths("ingress") })
+		striped = t.striped() && t.stripesFit(t.steps)
 	}
 	main := t.function("ingress", t.entry)
 	egress := t.function("egress", t.egress)
@@ -108,7 +114,8 @@ func Translate(p *Plan, h Hook, f Maps, s Settings) (insns asm.Instructions, err
 			all = append(all, t.function("leave", t.afterEgress))
 		}
 	}
-	return code.Link(append(all, t.functions...))
+	insns, err = code.Link(append(all, t.functions...))
+	return insns, striped, err
 }
 
 // function writes a function, leaving the one that is being written alone.

@@ -50,6 +50,9 @@ func (t *translator) turnVersion(base asm.Register) {
 type unlocked struct {
 	keep   []span             // fields, which are kept
 	reload []*bmv2json.Header // blocks, which are in the frame
+
+	families []int // whose versions are looked at where there are stripes
+	striped  bool  // they can be told
 }
 
 // readUnlocked gives each place where packets get the lock, and only read registers with it, a copy
@@ -294,11 +297,30 @@ func (t *translator) asReceived(h *bmv2json.Header, at *step, order []*step) boo
 }
 
 // emitUnlocked begins to read registers without the lock, or goes to locked, where somebody has it.
-func (t *translator) emitUnlocked(u *unlocked, locked string) {
+// Inside is what is read.
+func (t *translator) emitUnlocked(u *unlocked, inside *step, locked string) {
+	begun := t.NewLabel("begun")
+	if t.striped() {
+		stripes := t.NewLabel("stripes")
+		u.families, u.striped = t.familiesToRead(inside.needs)
+		t.stateAddress(asm.R1, t.Mode)
+		t.Load(asm.R2, asm.R1, 0, 8)
+		t.Emit(asm.JNE.Imm(asm.R2, ModeOne, stripes))
+		t.afterwards(func() {
+			t.Bind(stripes)
+			if u.striped {
+				t.Emit(asm.JNE.Imm(asm.R2, ModeStripes, locked))
+				t.noteVersions(u, inside, locked)
+				t.Jump(begun)
+			}
+			t.Jump(locked)
+		})
+	}
 	t.stateAddress(asm.R1, t.Lock)
 	t.Load(asm.R2, asm.R1, versionOffset, 8)
 	t.Store(code.PHV, phvVersion, asm.R2, 8)
 	t.Emit(asm.And.Imm(asm.R2, 1), asm.JNE.Imm(asm.R2, 0, locked))
+	t.Bind(begun)
 	at := t.undo
 	for _, s := range u.keep {
 		t.copySpan(at, s.off, s.size)
@@ -308,19 +330,52 @@ func (t *translator) emitUnlocked(u *unlocked, locked string) {
 
 // emitValidate goes to changed if registers have been written since, or if the packet's epoch is
 // over.
-func (t *translator) emitValidate(changed string) {
+func (t *translator) emitValidate(u *unlocked, changed string) {
 	if t.Overtaken {
 		t.Jump(changed)
 		return
 	}
+	same, stripes := t.NewLabel("same"), t.NewLabel("stripes")
+	t.Load(asm.R3, code.PHV, phvVersion, 8)
+	if u.striped {
+		t.Emit(asm.JEq.Imm(asm.R3, byStripes, stripes))
+		t.afterwards(func() {
+			t.Bind(stripes)
+			for _, f := range u.families {
+				t.stripeAddress(code.PHV, f, "")
+				t.Load(asm.R2, asm.R1, versionOffset, 8)
+				t.Load(asm.R3, code.PHV, t.heldVersion(f), 8)
+				t.Emit(asm.JNE.Reg(asm.R2, asm.R3, changed))
+			}
+			t.Jump(same)
+		})
+	}
 	t.stateAddress(asm.R1, t.Lock)
 	t.Load(asm.R2, asm.R1, versionOffset, 8)
-	t.Load(asm.R3, code.PHV, phvVersion, 8)
 	t.Emit(asm.JNE.Reg(asm.R2, asm.R3, changed))
+	t.Bind(same)
 	t.stateAddress(asm.R1, t.Epoch)
 	t.Load(asm.R2, asm.R1, OldestEpoch, 8)
 	t.Load(asm.R3, code.PHV, phvEpoch, 8)
 	t.Emit(asm.JGT.Reg(asm.R2, asm.R3, changed))
+}
+
+// byStripes is the version of who reads by stripes: none that the one lock has while nobody writes.
+const byStripes = 1
+
+// noteVersions notes the versions of the stripes that a packet reads, or goes to locked, where
+// somebody has one.
+func (t *translator) noteVersions(u *unlocked, inside *step, locked string) {
+	t.StoreConstant(code.PHV, phvVersion, byStripes, 8)
+	t.Facts, t.Params, t.Constants = inside.facts, nil, nil
+	for _, f := range u.families {
+		t.findStripe(f, inside.needs.of[f].base, locked)
+		t.stateAddress(asm.R3, t.families[f].stripes)
+		t.Emit(asm.Add.Reg(asm.R3, asm.R1))
+		t.Load(asm.R2, asm.R3, versionOffset, 8)
+		t.Store(code.PHV, t.heldVersion(f), asm.R2, 8)
+		t.Emit(asm.And.Imm(asm.R2, 1), asm.JNE.Imm(asm.R2, 0, locked))
+	}
 }
 
 // spoil changes what a packet has read from a register, which it then finds out (Overtaken).

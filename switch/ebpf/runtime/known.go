@@ -76,6 +76,7 @@ func (t *table) held() (compile.Known, bool) {
 // Specialised are a pipeline's programs, made anew for what its tables hold.
 type Specialised struct {
 	TC, XDP *ebpf.Program
+	Striped bool                  // they know stripes (SetStripes)
 	known   map[int]compile.Known // by Table.Index
 	paths   bool                  // they were made by their paths
 }
@@ -183,8 +184,10 @@ func (p *Pipeline) loadKnown(known map[int]compile.Known, paths bool) (s *Specia
 	s = &Specialised{known: known, paths: paths}
 	maps := p.Maps
 	maps.Known, maps.Paths = known, paths
-	if s.TC, err = p.loadWith(compile.TC, maps); err == nil && p.XDP != nil {
-		s.XDP, err = p.loadWith(compile.XDP, maps)
+	if s.TC, s.Striped, err = p.loadWith(compile.TC, maps); err == nil && p.XDP != nil {
+		var striped bool
+		s.XDP, striped, err = p.loadWith(compile.XDP, maps)
+		s.Striped = s.Striped && striped
 	}
 	if err != nil {
 		s.Close()
@@ -206,12 +209,14 @@ func (p *Pipeline) Forget() {
 	p.Maps.Paths = false
 }
 
-// Replace makes new programs the pipeline's own and returns the old ones.
+// Replace makes new programs the pipeline's own and returns the old ones. Those that know no
+// stripes may only run after SetStripes(false).
 func (p *Pipeline) Replace(s *Specialised) *Specialised {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old := &Specialised{TC: p.TC, XDP: p.XDP}
+	old := &Specialised{TC: p.TC, XDP: p.XDP, Striped: p.striped}
 	p.TC, p.XDP, p.Maps.Known, p.Maps.Paths = s.TC, s.XDP, s.known, s.paths
+	p.striped = s.Striped
 	p.specialised = time.Now()
 	for i, t := range p.control {
 		k, ok := s.known[i]

@@ -46,6 +46,8 @@ type Pipeline struct {
 	specialised time.Time // when the programs were last made for what tables hold
 	refused     bool      // the kernel has refused such a program
 	pathless    bool      // ... one that was made by its paths
+	striped     bool      // the programs know stripes (SetStripes)
+	waits       uint64    // how often packets had found the one lock taken (StripeIfMeeting)
 }
 
 // NewPipeline loads a program into the kernel; no packet comes to it yet.
@@ -110,11 +112,11 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	}
 	p.Maps = f
 	p.FillTables(p.State.Mem)
-	if p.TC, err = p.loadAt(compile.TC); err != nil {
+	if p.TC, _, err = p.loadWith(compile.TC, f); err != nil {
 		return p, err
 	}
 	if s.atXDP {
-		if p.XDP, err = p.loadAt(compile.XDP); err != nil {
+		if p.XDP, _, err = p.loadWith(compile.XDP, f); err != nil {
 			return p, err
 		}
 	}
@@ -140,15 +142,16 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	return p, nil
 }
 
-// loadAt translates the program for a hook and gives it to the kernel.
-func (p *Pipeline) loadAt(h compile.Hook) (*ebpf.Program, error) { return p.loadWith(h, p.Maps) }
-
-func (p *Pipeline) loadWith(h compile.Hook, maps compile.Maps) (*ebpf.Program, error) {
-	insns, err := compile.Translate(p.Plan, h, maps, p.Settings)
+// loadWith translates the program for a hook and gives it to the kernel. Striped is whether it
+// knows stripes ([compile.Translate]).
+func (p *Pipeline) loadWith(h compile.Hook, maps compile.Maps) (prog *ebpf.Program, striped bool,
+	err error) {
+	insns, striped, err := compile.Translate(p.Plan, h, maps, p.Settings)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return LoadProgram("netcraq", h, insns)
+	prog, err = LoadProgram("netcraq", h, insns)
+	return prog, striped, err
 }
 
 // LoadProgram gives instructions to the kernel.

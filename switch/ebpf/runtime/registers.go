@@ -73,11 +73,15 @@ func (p *Pipeline) Barrier() error {
 			break
 		}
 	}
-	// That the lock is free is as good as having had it: whoever takes it later sees which epoch
-	// is the oldest.
+	// That a lock is free is as good as having had it: whoever takes it later sees which epoch is
+	// the oldest.
 	began := time.Now()
+	locks := p.Locks()
 	for time.Since(began) < barrierLooks {
-		if p.State.Load(p.Lock) == 0 {
+		for len(locks) > 0 && p.State.Load(locks[0]) == 0 {
+			locks = locks[1:]
+		}
+		if len(locks) == 0 {
 			return nil
 		}
 		runtime.Gosched()
@@ -180,15 +184,18 @@ func (p *Pipeline) AppendRegisters(to []byte, name string, first, count int) ([]
 		return nil, err
 	}
 	to = slices.Grow(to, count*((r.Width+7)/8))
-	buffer := make([]byte, compile.CellsHeader+min(compile.CellsMax, count*a.Cell))
-	for each := compile.CellsMax / a.Cell; count > 0; {
+	each := (compile.CellsMax-a.Cell)/a.Stride + 1
+	span := func(n int) int { return compile.CellsHeader + (n-1)*a.Stride + a.Cell }
+	buffer := make([]byte, span(max(min(count, each), 1)))
+	for count > 0 {
 		n := min(count, each)
-		data := buffer[:compile.CellsHeader+n*a.Cell]
-		if err := p.move(a.Off+first*a.Cell, data, false); err != nil {
+		data := buffer[:span(n)]
+		if err := p.move(a.At(first), data, false); err != nil {
 			return nil, fmt.Errorf("register %q: %w", name, err)
 		}
-		for b := data[compile.CellsHeader:]; len(b) > 0; b = b[a.Cell:] {
-			to = appendCell(to, b[:a.Cell], r.Width)
+		for i := range n {
+			at := compile.CellsHeader + i*a.Stride
+			to = appendCell(to, data[at:at+a.Cell], r.Width)
 		}
 		first, count = first+n, count-n
 	}
@@ -222,13 +229,17 @@ func (p *Pipeline) writeCells(name string, first, count int, value []byte) error
 	if err := checkBytes(value, r.Width); err != nil {
 		return fmt.Errorf("register %q: %w", name, err)
 	}
-	data := make([]byte, compile.CellsHeader+min(count, compile.CellsMax/a.Cell)*a.Cell)
+	each := compile.CellsMax / a.Cell
+	if a.Stride != a.Cell { // other registers' cells are between
+		each = 1
+	}
+	data := make([]byte, compile.CellsHeader+min(count, each)*a.Cell)
 	for i := compile.CellsHeader; i < len(data); i += a.Cell {
 		encodeCell(data[i:i+a.Cell], value)
 	}
 	for count > 0 {
-		n := min(count, compile.CellsMax/a.Cell)
-		if err := p.move(a.Off+first*a.Cell, data[:compile.CellsHeader+n*a.Cell],
+		n := min(count, each)
+		if err := p.move(a.At(first), data[:compile.CellsHeader+n*a.Cell],
 			true); err != nil {
 			return fmt.Errorf("register %q: %w", name, err)
 		}

@@ -1,0 +1,90 @@
+package runtime
+
+import (
+	"fmt"
+
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// SetStripes has packets take stripes of registers from now on, or the one lock
+// (compile/stripes.go). The caller sees to it that no program runs meanwhile, nor later while there
+// are stripes, but those that are the pipeline's own. The error is [target.ErrUnsupported] where
+// these know no stripes.
+//
+// Packets that have found one mode and packets that have found the other must never be in the
+// registers together, so between the two there is a time in which all packets take both: it begins
+// when none is left that has not found that, and ends before the first one that need not.
+func (p *Pipeline) SetStripes(on bool) error {
+	modes := []uint64{compile.ModeBoth, compile.ModeOne}
+	if on {
+		modes[1] = compile.ModeStripes
+	}
+	for _, mode := range modes {
+		leave, err := p.enter()
+		if err != nil {
+			return err
+		}
+		if on && !p.striped {
+			err = fmt.Errorf("the program takes all registers at once: %w", target.ErrUnsupported)
+		}
+		done := p.Stripes == 0 || p.State.Load(p.Mode) == modes[1]
+		if err == nil && !done {
+			p.State.Store(p.Mode, mode)
+		}
+		leave()
+		if err != nil || done {
+			return err
+		}
+		waitForPackets() // which may take tens of milliseconds
+	}
+	return nil
+}
+
+var waitForPackets = WaitForPackets // another one in tests
+
+// StayWithOneLock keeps SetStripes from setting any until programs are made anew: some port still
+// runs one that knows none.
+func (p *Pipeline) StayWithOneLock() {
+	leave, err := p.enter()
+	if err != nil {
+		return
+	}
+	defer leave()
+	p.striped = false
+}
+
+// Striped reports whether packets take stripes.
+func (p *Pipeline) Striped() bool {
+	leave, err := p.enter()
+	if err != nil {
+		return false
+	}
+	defer leave()
+	return p.State.Load(p.Mode) == compile.ModeStripes
+}
+
+// mostWaits is how often packets may find the one lock taken between two calls of StripeIfMeeting,
+// half a second apart: with so few, stripes would cost more than they spare.
+const mostWaits = 1000
+
+// StripeIfMeeting sets stripes if packets have waited for each other since it was last called, and
+// the programs know stripes; it reports whether it did.
+func (p *Pipeline) StripeIfMeeting() (bool, error) {
+	leave, err := p.enter()
+	if err != nil {
+		return false, nil
+	}
+	if p.Stripes == 0 {
+		leave()
+		return false, nil
+	}
+	now := p.State.Load(p.Contended)
+	meeting := now-p.waits > mostWaits && p.striped && p.State.Load(p.Mode) == compile.ModeOne
+	p.waits = now
+	leave()
+	if !meeting {
+		return false, nil
+	}
+	return true, p.SetStripes(true)
+}

@@ -1,0 +1,49 @@
+package runtime
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/netcraq/netcraq/switch/ebpf/compile"
+	"github.com/netcraq/netcraq/switch/target"
+)
+
+// TestSetStripes: between the one lock and stripes, both ways, is a time with both, and each change
+// waits for the packets that have not found it, before the next one.
+func TestSetStripes(t *testing.T) {
+	state, err := NewState(4096)
+	if err != nil {
+		t.Skipf("BPF maps are not available: %v", err)
+	}
+	defer state.Close()
+	p := &Pipeline{Plan: &compile.Plan{Mode: 64, Stripes: 128}, State: state}
+	if err := p.SetStripes(true); !errors.Is(err, target.ErrUnsupported) {
+		t.Errorf("stripes for a program that knows none: %v", err)
+	}
+	p.striped = true
+	var waited []uint64
+	waitForPackets = func() { waited = append(waited, state.Load(p.Mode)) }
+	defer func() { waitForPackets = WaitForPackets }()
+	for _, c := range []struct {
+		on    bool
+		modes []uint64
+	}{
+		{false, nil},
+		{true, []uint64{compile.ModeBoth, compile.ModeStripes}},
+		{true, nil},
+		{false, []uint64{compile.ModeBoth, compile.ModeOne}},
+	} {
+		waited = nil
+		if err := p.SetStripes(c.on); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(waited, c.modes) {
+			t.Errorf("stripes %v: waited in modes %v, not %v", c.on, waited, c.modes)
+		}
+	}
+	p.StayWithOneLock()
+	if err := p.SetStripes(true); !errors.Is(err, target.ErrUnsupported) {
+		t.Errorf("stripes where some port has a program that knows none: %v", err)
+	}
+}
