@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -89,6 +90,7 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 		t.Fatal(err)
 	}
 	ours := map[uint32][][]byte{}
+	var after []map[uint32]int // how many frames have left each port, after each packet
 	sw := stf.Interp(p)
 	process := sw.Process
 	count := 0
@@ -98,18 +100,32 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 		for _, o := range out {
 			ours[o.Port] = append(ours[o.Port], o.Frame)
 		}
+		sent := map[uint32]int{}
+		for port, frames := range ours {
+			sent[port] = len(frames)
+		}
+		after = append(after, sent)
 		return out
 	}
 	if _, err := stf.Run(f, sw); err != nil {
 		t.Fatal(err)
 	}
 	b := startBMv2(t, binary, program, prog, f)
+	b.expected = after
 	if _, err := stf.Run(f, stf.Switch{Pipeline: b, Process: b.send}); err != nil {
 		t.Fatalf("on BMv2: %v", err)
 	}
 	theirs := b.collect(t, count)
 	for port := range b.outputs {
 		x, y := ours[port], theirs[port]
+		// BMv2 has several threads for egress, by the port that a packet leaves: of copies that egress
+		// makes of one packet's copies, and that meet at one port, any may be the first.
+		from := 0
+		for _, sent := range after {
+			sortFrames(x[min(from, len(x)):min(sent[port], len(x))])
+			sortFrames(y[min(from, len(y)):min(sent[port], len(y))])
+			from = sent[port]
+		}
 		for i := range max(len(x), len(y)) {
 			switch {
 			case i >= len(x):
@@ -125,6 +141,8 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 	t.Logf("%d frames alike", count)
 }
 
+func sortFrames(frames [][]byte) { slices.SortFunc(frames, bytes.Compare) }
+
 // process is a running simple_switch_grpc, with packets in and out by pcap files.
 type process struct {
 	*bmv2.Pipeline
@@ -133,6 +151,10 @@ type process struct {
 	outputs map[uint32]string
 	command *exec.Cmd
 	events  *subscription
+	// expected is how many frames are to have left each port after each packet, of which some were
+	// sent.
+	expected []map[uint32]int
+	sent     int
 }
 
 func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *stf.File) *process {
@@ -223,10 +245,24 @@ func (b *process) send(_ time.Duration, port uint32, frame []byte) []stf.Packet 
 	if _, err := b.inputs[port].Write(record); err != nil {
 		panic(err)
 	}
-	// The switch works the ports off one after the other: let it take this frame, and do with it
-	// what it does, before the next thing changes.
+	// Let the switch take this frame, and do with it what it does, before the next thing changes:
+	// what is to leave has left, and there was a moment for what is not to.
 	time.Sleep(5 * time.Millisecond)
+	for deadline := time.Now().Add(2 * time.Second); !b.left(b.expected[b.sent]) && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	b.sent++
 	return nil
+}
+
+// left reports whether as many frames have left each port.
+func (b *process) left(want map[uint32]int) bool {
+	for port, n := range want {
+		if frames, err := readPcap(b.outputs[port]); err != nil || len(frames) < n {
+			return false
+		}
+	}
+	return true
 }
 
 // collect reads what left, when as many frames have as are expected, and a while after.
