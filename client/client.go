@@ -63,8 +63,9 @@ type Config struct {
 	Sessions SessionSource
 	// AtLeastOnce: see core.Config.
 	AtLeastOnce bool
-	// Retransmit and MaxRetransmit: see core.Config. 0: 50 ms, the paper's, and four times that.
-	Retransmit, MaxRetransmit time.Duration
+	// Retransmit, MaxRetransmit and FastRetransmit: see core.Config. 0: 50 ms, the paper's; four
+	// times that; and 10 ms, or Retransmit where that is given and less.
+	Retransmit, MaxRetransmit, FastRetransmit time.Duration
 	// Local is the address to send from. Zero: the system chooses.
 	Local netip.AddrPort
 }
@@ -95,13 +96,16 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Profile == 0 {
 		cfg.Profile = wire.Profile128
 	}
+	if cfg.FastRetransmit == 0 {
+		cfg.FastRetransmit = core.DefaultFastRetransmit
+	}
 	var seed [8]byte
 	if _, err := crand.Read(seed[:]); err != nil {
 		return nil, fmt.Errorf("netcraq client: %w", err)
 	}
 	m, err := core.New(core.Config{
 		Profile: cfg.Profile, Addresses: cfg.Addresses, Services: cfg.Services, Retransmit: cfg.Retransmit,
-		MaxRetransmit: cfg.MaxRetransmit, AtLeastOnce: cfg.AtLeastOnce,
+		MaxRetransmit: cfg.MaxRetransmit, FastRetransmit: cfg.FastRetransmit, AtLeastOnce: cfg.AtLeastOnce,
 		Seed: binary.NativeEndian.Uint64(seed[:]),
 	})
 	if err != nil {

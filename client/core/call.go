@@ -81,7 +81,7 @@ func (m *Machine) transmit(now time.Duration, c *call) {
 	m.sends = append(m.sends, Send{c.addrs[c.at], c.bytes})
 	wait := m.cfg.MaxRetransmit
 	if rounds := c.silent / len(c.addrs); rounds < 16 {
-		wait = min(wait, m.cfg.Retransmit<<rounds)
+		wait = min(wait, m.patience(c)<<rounds)
 	}
 	m.wakeAt(c, now+wait)
 }
@@ -147,6 +147,9 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 	}
 	if c.state == waiting {
 		m.hit(c)
+	}
+	if c.refusals == 0 {
+		m.trip.took(min(now-c.firstSent, m.cfg.Retransmit)) // what is longer is soon forgotten so
 	}
 	r := Result{Version: p.Version, From: from, Epoch: p.Epoch}
 	isWrite := p.Op != wire.ReadReply

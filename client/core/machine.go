@@ -13,10 +13,11 @@ import (
 
 // The defaults of Config.
 const (
-	DefaultRetransmit    = 50 * time.Millisecond // the paper's
-	DefaultRetryPause    = 500 * time.Microsecond
-	DefaultMaxRetryPause = 20 * time.Millisecond
-	DefaultReturnAfter   = 5 * time.Second
+	DefaultRetransmit     = 50 * time.Millisecond // the paper's
+	DefaultFastRetransmit = 10 * time.Millisecond // client.Config's
+	DefaultRetryPause     = 500 * time.Microsecond
+	DefaultMaxRetryPause  = 20 * time.Millisecond
+	DefaultReturnAfter    = 5 * time.Second
 )
 
 // Config is what a Machine needs to know. Zero durations mean their defaults.
@@ -36,6 +37,11 @@ type Config struct {
 	// address. It doubles with each round through the addresses, up to MaxRetransmit (default: four
 	// times Retransmit).
 	Retransmit, MaxRetransmit time.Duration
+	// FastRetransmit, where it is given: an answer is waited for as long as answers take (RFC 6298),
+	// between FastRetransmit and Retransmit, once there was one. So a frame that is lost, or a head
+	// that has failed, costs little more than it must. Writes without a session wait for
+	// Retransmit, since each copy of them is executed.
+	FastRetransmit time.Duration
 	// RetryPause is the pause before a refused request is sent again. It doubles with each refusal,
 	// up to MaxRetryPause; the second half of it is random.
 	RetryPause, MaxRetryPause time.Duration
@@ -139,6 +145,8 @@ type Machine struct {
 	timers  timerHeap
 	pool    sessionPool
 
+	trip roundTrip
+
 	preferred int           // index in cfg.Addresses that calls start with
 	misses    int           // unanswered in a row there
 	returnAt  time.Duration // when to try the first address again, where it is not preferred
@@ -177,7 +185,7 @@ func New(cfg Config) (*Machine, error) {
 		{&cfg.Retransmit, DefaultRetransmit}, {&cfg.RetryPause, DefaultRetryPause},
 		{&cfg.MaxRetryPause, DefaultMaxRetryPause}, {&cfg.ReturnAfter, DefaultReturnAfter},
 	} {
-		if *d.value < 0 {
+		if *d.value < 0 || cfg.FastRetransmit < 0 {
 			return nil, errors.New("netcraq client: a duration of the configuration is negative")
 		}
 		if *d.value == 0 {

@@ -18,7 +18,7 @@ import (
 // TestScenarios runs the transcripts in testdata. Rewrite them with -rewrite, and read the
 // difference.
 //
-//	machine [addresses=(1,2)] [services=(100)] [sessions=(3:1,4:1)] [retransmit=50ms] [max-retransmit=..] [retry-pause=..] [return-after=..] [at-least-once] [bits=128]
+//	machine [addresses=(1,2)] [services=(100)] [sessions=(3:1,4:1)] [retransmit=50ms] [max-retransmit=..] [fast-retransmit=..] [retry-pause=..] [return-after=..] [at-least-once] [bits=128]
 //	start NAME op=read|write|cas [key=N] [value=TEXT] [delete] [expected=V] [eventual] [to=(3)] [deadline=T] [value-bytes=N]
 //	reply NAME [status=OK] [version=V] [value=TEXT] [tombstone] [from=N[:PORT]] [op=..] [key=..] [request=+N]    an answer to the last packet of a call
 //	bytes HEX                                                                                            any payload
@@ -105,6 +105,8 @@ func (s *scenario) machine(t *testing.T, d *datadriven.TestData) {
 			cfg.Retransmit = duration(t, d, a.Vals[0])
 		case "max-retransmit":
 			cfg.MaxRetransmit = duration(t, d, a.Vals[0])
+		case "fast-retransmit":
+			cfg.FastRetransmit = duration(t, d, a.Vals[0])
 		case "retry-pause":
 			cfg.RetryPause = duration(t, d, a.Vals[0])
 		case "return-after":
