@@ -67,10 +67,13 @@ type Chain struct {
 	Epoch          uint16 `json:"epoch"`          // of the configuration that is installed or being installed
 	ServiceAddress string `json:"serviceAddress"` // the IPv4 address that clients send to; any member takes it
 	// read lease; 0: the paper's fail-stop assumption, members serve without one
-	LeaseMillis int  `json:"leaseMillis"`
-	Frozen      bool `json:"frozen"` // members drop writes (the head answers RETRY)
-	Slots       int  `json:"slots"`  // slots that this chain may place keys in
-	Keys        int  `json:"keys"`   // keys placed
+	LeaseMillis int `json:"leaseMillis"`
+	// LeaseGivenMillis: leases that are given now are shorter than that, because everything is
+	// prompt (shortLeaseMillis in the topology file). 0: they are not.
+	LeaseGivenMillis int  `json:"leaseGivenMillis,omitempty"`
+	Frozen           bool `json:"frozen"` // members drop writes (the head answers RETRY)
+	Slots            int  `json:"slots"`  // slots that this chain may place keys in
+	Keys             int  `json:"keys"`   // keys placed
 	// every member has the configuration and, where leases are used, a live one
 	Ready  bool   `json:"ready"`
 	Reason string `json:"reason,omitempty"` // why it is not ready

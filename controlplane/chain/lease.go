@@ -81,7 +81,7 @@ func (m *Machine) leaving(sw string) bool {
 func (m *Machine) sendLeases(now Time) {
 	for _, s := range m.o.Switches {
 		if l := &m.view[s].lease; m.leases(s) && now >= l.next && l.askedAt > 0 {
-			m.took(now, now-l.askedAt, m.o.ShortLease/2)
+			m.took(now, now-l.askedAt, m.o.ShortLease)
 		}
 	}
 	for _, s := range m.o.Switches {
@@ -165,7 +165,7 @@ func (m *Machine) LeaseReply(now Time, sw string, clock uint64, left time.Durati
 	}
 	first := !l.heard
 	if l.askedAt > 0 {
-		m.took(now, now-l.askedAt, m.o.ShortLease/2)
+		m.took(now, now-l.askedAt, m.o.ShortLease/4*3)
 		l.askedAt = 0
 	}
 	l.answered()

@@ -394,6 +394,9 @@ func (w *world) command(d *datadriven.TestData) {
 		if !s.Ready {
 			fmt.Fprintf(&w.out, " (%s)", s.Reason)
 		}
+		if s.LeaseGiven != s.Config.Lease {
+			fmt.Fprintf(&w.out, ", leases of %v now", s.LeaseGiven)
+		}
 		w.out.WriteString("\n")
 		for _, m := range s.Members {
 			fmt.Fprintf(&w.out, "  %s %v ready=%v lease=%v\n", m.Switch, m.Role, m.Ready, m.LeaseLive)

@@ -7,7 +7,9 @@ import "time"
 // switch is held up for a moment, and then reads are refused until it is renewed. So leases are
 // short (Options.ShortLease) only while everything is prompt, and as long as the configuration says
 // from the first sign of the contrary on: an answer that was late, or something that this
-// controller itself did late. Then everything has to have been prompt for a while before they are
+// controller itself did late. Where there is no answer yet it is one only after a whole short
+// lease: a member that has died gives none, until its connection is seen to end, and that is when
+// leases should be short. Then everything has to have been prompt for a while before they are
 // short again, for longer where it lasts ever less long.
 //
 // Nothing is safer or less safe for it: a lease is counted by the duration that it was given, and

@@ -1,6 +1,9 @@
 package chain
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Status is a chain for people.
 type Status struct {
@@ -15,6 +18,9 @@ type Status struct {
 	Ready     bool
 	Reason    string // why it is not ready
 	Members   []MemberStatus
+	// LeaseGiven is how long the leases are that are given now: Config.Lease, or Options.ShortLease
+	// while everything is prompt.
+	LeaseGiven time.Duration
 	// Length is how many members the chain is to have, and Missing those that are to be members and
 	// are none; where somebody else sees to it who they are, it is empty.
 	Length  int
@@ -42,6 +48,9 @@ func (m *Machine) Status(now Time) Status {
 	s.Ready = p == Ready && m.recorded()
 	if !m.decided {
 		s.Config = Config{Members: m.o.Members, Lease: m.o.Lease}
+	}
+	if s.LeaseGiven = s.Config.Lease; m.decided && m.prompt(now) {
+		s.LeaseGiven = m.o.ShortLease
 	}
 	s.Length = max(m.o.Length, len(s.Config.Members))
 	if m.o.Length == 0 && m.decided {

@@ -86,6 +86,9 @@ func (c *Controller) describeChain(ch *chainState) api.Chain {
 		Ready: s.Ready, Reason: s.Reason,
 		ValueBytes: c.prog.profile.ValueBytes(), Members: []api.Member{},
 	}
+	if s.LeaseGiven < s.Config.Lease {
+		out.LeaseGivenMillis = int(s.LeaseGiven / time.Millisecond)
+	}
 	for _, m := range s.Members {
 		out.Members = append(out.Members, api.Member{
 			Switch: m.Switch, Role: m.Role.String(), Address: c.net().topo.Switch(m.Switch).Address.String(),

@@ -25,6 +25,7 @@ type metrics struct {
 	frozen   *prometheus.GaugeVec
 	shadow   *prometheus.GaugeVec
 	lease    *prometheus.GaugeVec
+	given    *prometheus.GaugeVec
 	switches *prometheus.GaugeVec
 	copied   *prometheus.CounterVec
 
@@ -67,13 +68,14 @@ func newMetrics() *metrics {
 		[]string{"chain"})
 	m.lease = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "netcraq_chain_member_lease", Help: "1 where the member may answer reads, by its last word; one series a member."},
 		[]string{"chain", "switch"})
+	m.given = gauge("lease_given_seconds", "How long the read leases are that members are given now: short ones where the chain has such and nothing is late. 0: the chain has no leases.")
 	m.switches = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "netcraq_switch_ready", Help: "1 where the switch is connected, runs the program and has its routes."},
 		[]string{"switch"})
 	m.failover = histogram("failover", "From giving a member up to the chain without it being installed: writes wait that long, and as long as the member was missed.",
 		.005, .01, .025, .05, .1, .2, .3, .5, 1, 2, 5)
 	m.recovery = histogram("recovery", "From the request to bring a switch in to its being the tail.", .1, .25, .5, 1, 2.5, 5, 10, 25, 60)
 	m.pause = histogram("frozen", "How long a chain took no writes.", .0025, .005, .01, .02, .03, .05, .1, .2, .5, 1, 5)
-	m.registry.MustRegister(m.events, m.redriven, m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow, m.lease,
+	m.registry.MustRegister(m.events, m.redriven, m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow, m.lease, m.given,
 		m.switches, m.copied, m.failover, m.recovery, m.pause)
 	return m
 }
@@ -134,6 +136,7 @@ func (m *metrics) chain(name string, s chain.Status) {
 	m.missing.WithLabelValues(name).Set(float64(max(0, s.Length-len(s.Config.Members))))
 	m.ready.WithLabelValues(name).Set(bit[s.Ready])
 	m.frozen.WithLabelValues(name).Set(bit[s.Config.Freeze != chain.Thawed])
+	m.given.WithLabelValues(name).Set(s.LeaseGiven.Seconds())
 	m.shadow.WithLabelValues(name).Set(bit[s.Config.Shadow != ""])
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,7 +171,7 @@ func (m *metrics) forgetDevice(name string) {
 
 // forgetChain: a chain was removed. What was counted of it stays.
 func (m *metrics) forgetChain(name string) {
-	for _, g := range []*prometheus.GaugeVec{m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow, m.lease} {
+	for _, g := range []*prometheus.GaugeVec{m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow, m.lease, m.given} {
 		g.DeletePartialMatch(prometheus.Labels{"chain": name})
 	}
 	m.mu.Lock()

@@ -86,7 +86,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 			}
 			return nil, err // gRPC tries again
 		}
-		if in := b.c.admit(conn); in != nil {
+		if in := b.c.admit(closedFirst(conn)); in != nil {
 			return in, nil
 		}
 	}

@@ -141,6 +141,9 @@ func (c *cli) chainShow() *cobra.Command {
 
 func printChain(w io.Writer, ch *api.Chain) {
 	lease := fmt.Sprintf("read lease %d ms", ch.LeaseMillis)
+	if ch.LeaseGivenMillis > 0 {
+		lease += fmt.Sprintf(" (%d ms now: all is prompt)", ch.LeaseGivenMillis)
+	}
 	if ch.LeaseMillis == 0 {
 		lease = "no read lease (fail-stop assumed)"
 	}
