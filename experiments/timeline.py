@@ -120,6 +120,9 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--lease", type=int, default=200, metavar="MS", help="read lease (default 200)")
     parser.add_argument(
+        "--short-lease", type=int, metavar="MS", help="read lease while everything is prompt (default: as always)"
+    )
+    parser.add_argument(
         "--keys",
         type=int,
         default=1000,
@@ -147,7 +150,14 @@ def go(options: argparse.Namespace) -> None:
     network = options.out.absolute().parent / "network"
     with network_namespaces.private():
         record = run(
-            options.system, kind, network, victim=options.victim, lease_ms=options.lease, keys=options.keys, times=times
+            options.system,
+            kind,
+            network,
+            victim=options.victim,
+            lease_ms=options.lease,
+            short_ms=options.short_lease,
+            keys=options.keys,
+            times=times,
         )
     table = rows(record.answers, record.seconds)
     write_csv(options.out.with_suffix(".csv"), table)

@@ -299,25 +299,27 @@ SYSTEMS = ("NetCRAQ", "NetChain")
 # ---- The run ----
 
 
-def ring(lease_ms: int) -> p4app.Topology:
+def ring(lease_ms: int, short_ms: int | None) -> p4app.Topology:
     """Four switches in a ring, with a host at each, and a chain over all of them.
 
     The victim is brought in when the run says so, in either system.
     """
-    content = p4app.line(4, lease_ms=lease_ms)
+    content = p4app.line(4, lease_ms=lease_ms, short_lease_ms=short_ms)
     content["topology"]["links"].append(["s4", "s1"])
     content["netcraq"]["chains"][0]["rejoin_ms"] = 0
     return p4app.check(content, "a ring of 4 switches")
 
 
 @contextlib.contextmanager
-def _up(name: str, kind: dict[str, str], out: Path, lease_ms: int, keys: int) -> Iterator[tuple[ChainNetwork, System]]:
+def _up(
+    name: str, kind: dict[str, str], out: Path, leases: tuple[int, int | None], keys: int
+) -> Iterator[tuple[ChainNetwork, System]]:
     """The network with a system on it."""
     if name == "NetCRAQ":
-        with ChainNetwork(ring(lease_ms), **kind, out=out) as net:
+        with ChainNetwork(ring(*leases), **kind, out=out) as net:
             yield net, NetCRAQ(net, keys)
         return
-    with ChainNetwork(ring(lease_ms), **kind, out=out, controller=False) as net:
+    with ChainNetwork(ring(*leases), **kind, out=out, controller=False) as net:
         system = NetChain(net, out, keys)
         try:
             yield net, system
@@ -332,6 +334,7 @@ def run(
     *,
     victim: str = "s3",
     lease_ms: int = 200,
+    short_ms: int | None = None,
     keys: int = 1000,
     times: Times | None = None,
 ) -> Record:
@@ -341,7 +344,7 @@ def run(
     Network namespaces are the caller's affair. RunError where a value that was read could not have
     been; NodeError where something does not come up.
     """
-    with _up(name, kind, out, lease_ms, keys) as (net, system):
+    with _up(name, kind, out, (lease_ms, short_ms), keys) as (net, system):
         clients = _clients(net, system, victim)
         times = times or Times()
         start = time.monotonic() + 0.3

@@ -78,6 +78,7 @@ def declaration(topology: p4app.Topology) -> dict[str, Any]:
                 "address": str(chain.service),
                 "members": list(chain.members),
                 "leaseMillis": chain.lease_ms,
+                **({} if chain.short_lease_ms is None else {"shortLeaseMillis": chain.short_lease_ms}),
                 **({} if chain.rejoin_ms is None else {"rejoinMillis": chain.rejoin_ms}),
                 **({} if chain.slots is None else {"slots": chain.slots}),
             }

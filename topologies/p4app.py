@@ -100,7 +100,7 @@ _SWITCH_IGNORED = {
 }
 _NETCRAQ_KEYS = {"profile", "chains", "realms", "hostRate"}
 _REALM_KEYS = {"name", "prefixes"}
-_CHAIN_KEYS = {"name", "id", "members", "service", "lease_ms", "rejoin_ms", "slots"}
+_CHAIN_KEYS = {"name", "id", "members", "service", "lease_ms", "short_lease_ms", "rejoin_ms", "slots"}
 
 # Names go into shell commands of Mininet, and NAME-ethPPP has to fit the 15 characters of a Linux
 # interface name.
@@ -235,6 +235,8 @@ class Chain:
     service: IPv4Address
     lease_ms: int = DEFAULT_LEASE_MS
     """0: the paper's fail-stop assumption."""
+    short_lease_ms: int | None = None
+    """How long leases are while everything is prompt, so that a member that dies is soon done without. None: as long as always."""
     rejoin_ms: int | None = None
     """For how long a member that was lost must be steady before it comes back by itself. 0: it does by hand only; None: the controller's default."""
     slots: int | None = None
@@ -357,7 +359,9 @@ def check(data: Any, source: str, directory: Path = ROOT / "topologies", problem
     return topology
 
 
-def line(nodes: int, profile: int = 128, lease_ms: int = DEFAULT_LEASE_MS) -> dict[str, Any]:
+def line(
+    nodes: int, profile: int = 128, lease_ms: int = DEFAULT_LEASE_MS, short_lease_ms: int | None = None
+) -> dict[str, Any]:
     """The content of the file for a chain of ``nodes`` switches in a line, with a host at each."""
     if not 2 <= nodes <= MAX_MEMBERS:
         raise TopologyError("--nodes", [f"a chain has 2 to {MAX_MEMBERS} switches, not {nodes}"])
@@ -384,6 +388,7 @@ def line(nodes: int, profile: int = 128, lease_ms: int = DEFAULT_LEASE_MS) -> di
                     "members": switches,
                     "service": str(addressing.service_address(1)),
                     "lease_ms": lease_ms,
+                    **({} if short_lease_ms is None else {"short_lease_ms": short_lease_ms}),
                 }
             ],
         },
@@ -938,6 +943,9 @@ class _Reader:
             lease = self.integer(
                 f"{where}.lease_ms", fields.get("lease_ms", DEFAULT_LEASE_MS), 0, 60_000, DEFAULT_LEASE_MS
             )
+            short = fields.get("short_lease_ms")
+            if short is not None:
+                short = self.integer(f"{where}.short_lease_ms", short, 20, max(20, lease - 1), 20)
             rejoin = (
                 None
                 if fields.get("rejoin_ms") is None
@@ -947,7 +955,7 @@ class _Reader:
                 None if fields.get("slots") is None else self.integer(f"{where}.slots", fields["slots"], 1, 65536, 1)
             )
             if service is not None:
-                made.append(Chain(name, number, tuple(members), service, lease, rejoin, slots))
+                made.append(Chain(name, number, tuple(members), service, lease, short, rejoin, slots))
         return made
 
     def members(self, where: str, value: Any, switches: list[str]) -> list[str]:

@@ -202,6 +202,8 @@ BAD_FILES = {
     "a multicast service address": (set_chain(service="224.0.0.1"), "224.0.0.1 cannot be a node's address"),
     "a comeback after two hours": (set_chain(rejoin_ms=7_200_000), "7200000 is not in 0 to 3600000"),
     "a lease of an hour": (set_chain(lease_ms=3_600_000), "3600000 is not in 0 to 60000"),
+    "a short lease that is as long as the other": (set_chain(short_lease_ms=200), "200 is not in 20 to 199"),
+    "a short lease that is too short": (set_chain(short_lease_ms=10), "10 is not in 20 to 199"),
     "two chains of one number": (
         lambda data: data["netcraq"]["chains"].append(
             {"id": 1, "name": "b", "members": ["s1"], "service": "10.0.100.9"}
