@@ -37,9 +37,9 @@ type Config struct {
 	// address. It doubles with each round through the addresses, up to MaxRetransmit (default: four
 	// times Retransmit).
 	Retransmit, MaxRetransmit time.Duration
-	// FastRetransmit, where it is given: an answer is waited for as long as answers take (RFC 6298),
-	// between FastRetransmit and Retransmit, once there was one. So a frame that is lost, or a head
-	// that has failed, costs little more than it must. Writes without a session wait for
+	// FastRetransmit, where it is given: an answer is waited for as long as answers take (RFC
+	// 6298), between FastRetransmit and Retransmit, once there was one. So a frame that is lost, or
+	// a head that has failed, costs little more than it must. Writes without a session wait for
 	// Retransmit, since each copy of them is executed.
 	FastRetransmit time.Duration
 	// RetryPause is the pause before a refused request is sent again. It doubles with each refusal,

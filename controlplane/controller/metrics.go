@@ -75,7 +75,8 @@ func newMetrics() *metrics {
 		.005, .01, .025, .05, .1, .2, .3, .5, 1, 2, 5)
 	m.recovery = histogram("recovery", "From the request to bring a switch in to its being the tail.", .1, .25, .5, 1, 2.5, 5, 10, 25, 60)
 	m.pause = histogram("frozen", "How long a chain took no writes.", .0025, .005, .01, .02, .03, .05, .1, .2, .5, 1, 5)
-	m.registry.MustRegister(m.events, m.redriven, m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow, m.lease, m.given,
+	m.registry.MustRegister(m.events, m.redriven, m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow,
+		m.lease, m.given,
 		m.switches, m.copied, m.failover, m.recovery, m.pause)
 	return m
 }
@@ -171,7 +172,8 @@ func (m *metrics) forgetDevice(name string) {
 
 // forgetChain: a chain was removed. What was counted of it stays.
 func (m *metrics) forgetChain(name string) {
-	for _, g := range []*prometheus.GaugeVec{m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow, m.lease, m.given} {
+	for _, g := range []*prometheus.GaugeVec{m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow, m.lease,
+		m.given} {
 		g.DeletePartialMatch(prometheus.Labels{"chain": name})
 	}
 	m.mu.Lock()

@@ -54,7 +54,8 @@ func TestClosedFirst(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if ours.RemoteAddr().String() != theirs.LocalAddr().String() || ours.LocalAddr().String() != theirs.RemoteAddr().String() {
+	if ours.RemoteAddr().String() != theirs.LocalAddr().String() ||
+		ours.LocalAddr().String() != theirs.RemoteAddr().String() {
 		t.Errorf("%v to %v, and its other end %v to %v", ours.LocalAddr(), ours.RemoteAddr(), theirs.LocalAddr(), theirs.RemoteAddr())
 	}
 	buf := make([]byte, 8)

@@ -118,8 +118,8 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 	theirs := b.collect(t, count)
 	for port := range b.outputs {
 		x, y := ours[port], theirs[port]
-		// BMv2 has several threads for egress, by the port that a packet leaves: of copies that egress
-		// makes of one packet's copies, and that meet at one port, any may be the first.
+		// BMv2 has several threads for egress, by the port that a packet leaves: of copies that
+		// egress makes of one packet's copies, and that meet at one port, any may be the first.
 		from := 0
 		for _, sent := range after {
 			sortFrames(x[min(from, len(x)):min(sent[port], len(x))])

@@ -350,7 +350,8 @@ const mostLate = time.Minute
 // all is prompt, as it is mostly, and not the moment after the last one: four switches that make
 // their programs anew on the machine that runs everything else.
 func awaitShort(t *testing.T, c *lab.Controller) {
-	for end := time.Now().Add(time.Minute); c.Chain().LeaseGivenMillis == 0; time.Sleep(50 * time.Millisecond) {
+	end := time.Now().Add(time.Minute)
+	for ; c.Chain().LeaseGivenMillis == 0; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Log("leases have not become short within a minute: something is late all the time")
 			return
