@@ -362,7 +362,8 @@ func awaitShort(t *testing.T, c *lab.Controller) {
 
 // causeTrouble takes one switch after the other away and brings it back, until there is no time
 // left for another.
-func causeTrouble(t *testing.T, nw *lab.Network, c *lab.Controller, end time.Time, short bool) (all []moment, unasked int) {
+func causeTrouble(t *testing.T, nw *lab.Network, c *lab.Controller, end time.Time,
+	short bool) (all []moment, unasked int) {
 	members := func() []string {
 		var out []string
 		for _, m := range c.Chain().Members {
