@@ -135,9 +135,15 @@ func (c *cables) take(t *testing.T, expect int) []stf.Packet {
 // the other.
 func (c *cables) takeInOrder(t *testing.T, expect int) []stf.Packet {
 	t.Helper()
+	return c.takeWithin(t, expect, 10*time.Second)
+}
+
+// takeWithin is takeInOrder that has given up after a while: where frames are sent until one comes.
+func (c *cables) takeWithin(t *testing.T, expect int, patience time.Duration) []stf.Packet {
+	t.Helper()
 	var out []stf.Packet
 	buffer, control := make([]byte, 65536), make([]byte, 256)
-	quiet, patience := time.Now().Add(3*time.Millisecond), time.Now().Add(500*time.Millisecond)
+	quiet, end := time.Now().Add(3*time.Millisecond), time.Now().Add(patience)
 	for ; ; runtime.Gosched() {
 		for n, fd := range c.sockets {
 			size, ctl, _, _, err := unix.Recvmsg(fd, buffer, control, 0)
@@ -149,7 +155,7 @@ func (c *cables) takeInOrder(t *testing.T, expect int) []stf.Packet {
 			out = append(out, stf.Packet{Port: n,
 				Frame: withTag(t, bytes.Clone(buffer[:size]), control[:ctl])})
 		}
-		if now := time.Now(); now.After(quiet) && len(out) >= expect || now.After(patience) {
+		if now := time.Now(); now.After(quiet) && len(out) >= expect || now.After(end) {
 			break
 		}
 	}

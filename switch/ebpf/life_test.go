@@ -201,10 +201,10 @@ func TestComesBack(t *testing.T) {
 			// until it has noticed the carrier.
 			for _, way := range []struct{ from, to uint32 }{{2, 1}, {1, 2}} {
 				what := fmt.Sprintf("a frame from port %d at port %d, the interface being back", way.from, way.to)
-				poll.Until(t, 5*time.Second, what, func() bool {
+				poll.Until(t, 20*time.Second, what, func() bool {
 					_, err := unix.Write(c.sockets[way.from], hooksFrame(byte(way.to), 100))
 					check(t, err)
-					return len(c.take(t, 1)) > 0
+					return len(c.takeWithin(t, 1, 500*time.Millisecond)) > 0
 				})
 			}
 			for _, dst := range []byte{2, 10} {
@@ -241,10 +241,10 @@ func TestCabled(t *testing.T) {
 				check(t, left.Pipeline().InsertEntry("HooksIngress.what", to3))
 				f := hooksFrame(3, 100)
 				var got string
-				poll.Until(t, 5*time.Second, "each sees that the other has come", func() bool {
+				poll.Until(t, 20*time.Second, "each sees that the other has come", func() bool {
 					_, err := unix.Write(c.sockets[1], f)
 					check(t, err)
-					got = show(c.take(t, 1))
+					got = show(c.takeWithin(t, 1, 500*time.Millisecond))
 					return got == show(hooksWant(f, 1))
 				}, func() string { return "what came is " + got })
 				switches := []*device{left, right}

@@ -9,6 +9,7 @@ package queues
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -19,7 +20,8 @@ import (
 // Interval is how old a depth may be.
 const Interval = 10 * time.Millisecond
 
-// namesEvery is after how many intervals interfaces are looked for by their names again.
+// namesEvery is after how many intervals interfaces are looked for by their names again, where the
+// ports are the same: one may have been made anew.
 const namesEvery = 50
 
 // Watch asks for depths until it is stopped.
@@ -28,7 +30,8 @@ type Watch struct {
 	ports  func() map[uint32]string
 	set    func(port, depth uint32)
 
-	known  map[uint32]int    // ports' interfaces, by index
+	names  map[uint32]string // the ports, when they were last looked for
+	known  map[uint32]int    // their interfaces, by index
 	depths map[uint32]uint32 // as set was told
 
 	once  sync.Once
@@ -62,10 +65,7 @@ func (w *Watch) run() {
 	tick := time.NewTicker(Interval)
 	defer tick.Stop()
 	for n := 0; ; n++ {
-		if n%namesEvery == 0 {
-			w.known = w.indexes()
-		}
-		w.report(w.ask())
+		w.look(n)
 		select {
 		case <-tick.C:
 		case <-w.end:
@@ -75,8 +75,16 @@ func (w *Watch) run() {
 	}
 }
 
+// look counts what waits, for the nth time. A port that is new is counted at once.
+func (w *Watch) look(n int) {
+	if names := w.ports(); n%namesEvery == 0 || !maps.Equal(names, w.names) {
+		w.names, w.known = names, w.indexes(names)
+	}
+	w.report(w.ask())
+}
+
 // indexes are the ports' interfaces as they are now.
-func (w *Watch) indexes() map[uint32]int {
+func (w *Watch) indexes(names map[uint32]string) map[uint32]int {
 	links, err := w.handle.LinkList()
 	if err != nil {
 		return w.known
@@ -86,7 +94,7 @@ func (w *Watch) indexes() map[uint32]int {
 		byName[l.Attrs().Name] = l.Attrs().Index
 	}
 	out := map[uint32]int{}
-	for port, name := range w.ports() {
+	for port, name := range names {
 		if index, ok := byName[name]; ok {
 			out[port] = index
 		}

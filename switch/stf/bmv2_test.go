@@ -91,6 +91,7 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 	}
 	ours := map[uint32][][]byte{}
 	var after []map[uint32]int // how many frames have left each port, after each packet
+	var steps []int            // and how many steps were told of
 	sw := stf.Interp(p)
 	process := sw.Process
 	count := 0
@@ -105,13 +106,14 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 			sent[port] = len(frames)
 		}
 		after = append(after, sent)
+		steps = append(steps, stepsOf(told.all))
 		return out
 	}
 	if _, err := stf.Run(f, sw); err != nil {
 		t.Fatal(err)
 	}
 	b := startBMv2(t, binary, program, prog, f)
-	b.expected = after
+	b.expected, b.steps = after, steps
 	if _, err := stf.Run(f, stf.Switch{Pipeline: b, Process: b.send}); err != nil {
 		t.Fatalf("on BMv2: %v", err)
 	}
@@ -152,8 +154,9 @@ type process struct {
 	command *exec.Cmd
 	events  *subscription
 	// expected is how many frames are to have left each port after each packet, of which some were
-	// sent.
+	// sent; steps how many steps BMv2 is to have told of.
 	expected []map[uint32]int
+	steps    []int
 	sent     int
 }
 
@@ -246,13 +249,20 @@ func (b *process) send(_ time.Duration, port uint32, frame []byte) []stf.Packet 
 		panic(err)
 	}
 	// Let the switch take this frame, and do with it what it does, before the next thing changes:
-	// what is to leave has left, and there was a moment for what is not to.
+	// what is to leave has left, and all steps were told of, those of a packet that is dropped,
+	// too. A BMv2 that tells of none has a moment for that.
 	time.Sleep(5 * time.Millisecond)
-	for deadline := time.Now().Add(2 * time.Second); !b.left(b.expected[b.sent]) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(10 * time.Second); !b.done() && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
 	}
 	b.sent++
 	return nil
+}
+
+// done reports whether BMv2 has done with the packet what the interpreter has.
+func (b *process) done() bool {
+	steps := b.events.steps()
+	return b.left(b.expected[b.sent]) && (steps >= b.steps[b.sent] || steps == 0 && b.sent > 0)
 }
 
 // left reports whether as many frames have left each port.

@@ -103,6 +103,23 @@ type subscription struct {
 	got []interp.Event
 }
 
+// steps is how many steps of packets were told of so far.
+func (s *subscription) steps() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return stepsOf(s.got)
+}
+
+// stepsOf counts the steps of packets.
+func stepsOf(all []interp.Event) (n int) {
+	for _, e := range all {
+		if e.Kind != interp.EventConfigChange {
+			n++
+		}
+	}
+	return n
+}
+
 // subscribe listens to a socket that is about to be there.
 func subscribe(t *testing.T, path string) *subscription {
 	t.Helper()
