@@ -13,7 +13,8 @@ import (
 
 // TestP4CCorpus runs the STF files of p4c's own v1model programs on the kernel, at tc. What the
 // compiler or the kernel does not take is skipped, with the reason, and so is what no interface
-// carries: frames shorter than Ethernet's header.
+// carries: frames shorter than Ethernet's header. What does not pass must be listed in
+// testdata/p4c-known-failures.txt, and what is listed must not pass.
 func TestP4CCorpus(t *testing.T) {
 	root := os.Getenv("NETCRAQ_P4C_CORPUS")
 	if root == "" {
@@ -24,6 +25,7 @@ func TestP4CCorpus(t *testing.T) {
 	if err != nil {
 		t.Skipf("no p4c-bm2-ss on PATH to compile p4c's tests with: %v", err)
 	}
+	known := knownFailures(t)
 	for _, c := range []struct {
 		folder, include string
 		args            []string
@@ -44,6 +46,8 @@ func TestP4CCorpus(t *testing.T) {
 			}
 			check(t, err)
 			name := c.folder + "/" + strings.TrimSuffix(filepath.Base(f), ".stf")
+			reason, expected := known[name]
+			delete(known, name)
 			t.Run(name, func(t *testing.T) {
 				out := filepath.Join(t.TempDir(), "program.json")
 				cmd := exec.Command(compiler, append(c.args, "-o", out, filepath.Base(program))...)
@@ -60,8 +64,39 @@ func TestP4CCorpus(t *testing.T) {
 						t.Skipf("a frame of %d bytes, which no interface carries", len(c.Frame))
 					}
 				}
-				runSTF(t, HookTC, out, text, false)
+				differences := runSTF(t, HookTC, out, text, false)
+				switch {
+				case !expected:
+					report(t, differences)
+				case len(differences) == 0:
+					t.Errorf("passes, but is listed as failing: %s", reason)
+				default:
+					t.Logf("fails as listed (%s): %s", reason, strings.Join(differences, "\n"))
+				}
 			})
 		}
 	}
+	for name := range known {
+		t.Errorf("%s is listed as failing, but there is no such test", name)
+	}
+}
+
+// knownFailures are the programs that are listed as failing, with the reasons.
+func knownFailures(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/p4c-known-failures.txt")
+	check(t, err)
+	out := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, reason, ok := strings.Cut(line, ": ")
+		if !ok {
+			t.Fatalf("testdata/p4c-known-failures.txt: not NAME: REASON: %s", line)
+		}
+		out[name] = reason
+	}
+	return out
 }

@@ -17,13 +17,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import corpus, learning, ptf, sources, tutorials
+from . import corpus, learning, programs, ptf, sources, tutorials
 from .outcome import Outcome, seen, table
 from .sandbox import BMV2, ENGINES, Tools
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SUITES = ("tutorials", "iperf", "tutorials-ptf", "p4-guide", "ngsdn", "p4-learning", "p4c")
+SUITES = ("tutorials", "iperf", "tutorials-ptf", "p4-guide", "ngsdn", "p4-learning", "p4c", "programs")
 """The suites, by the names that ``--suite`` takes."""
 
 Case = tuple[str, Callable[[], dict[str, Outcome]]]
@@ -31,6 +31,8 @@ Case = tuple[str, Callable[[], dict[str, Outcome]]]
 
 def cases(suite: str, tools: Tools, work: Path, go: str) -> Iterator[Case] | str:
     """The cases of a suite, each with what runs it; or why there are none."""
+    if suite == "programs":
+        return _programs(tools, work, go)
     wanted = {
         "tutorials": sources.TUTORIALS,
         "iperf": sources.TUTORIALS,
@@ -66,6 +68,26 @@ def cases(suite: str, tools: Tools, work: Path, go: str) -> Iterator[Case] | str
             for x in learning.networks(source)
         )
     return iter([("p4c", lambda: corpus.corpus(source, ROOT, tools.engine, go, work / "go-test.log"))])
+
+
+def _programs(tools: Tools, work: Path, go: str) -> Iterator[Case] | str:
+    """Each checkout's programs; what is compiled is for all engines."""
+    found = {x.variable: x.find() for x in sources.ALL}
+    there = {name: path for name, path in found.items() if isinstance(path, Path)}
+    if not there:
+        return "; ".join(str(why) for why in found.values())
+    for name in found.keys() - there.keys():
+        print(f"SKIPPED programs of {name}: {found[name]}", flush=True)
+
+    def attempt(name: str, path: Path) -> dict[str, Outcome]:
+        folder = work.parents[1] / "programs" / name.lower()
+        outcomes = programs.attempt(path, ROOT, folder, tools.engine, go, work / f"{name.lower()}.log")
+        passed = sum(x.passed for x in outcomes.values())
+        if outcomes:
+            print(f"     {name}: {passed} of {len(outcomes)} on {tools.engine}", flush=True)
+        return {f"{name}/{case}": x for case, x in outcomes.items()}
+
+    return ((name, lambda name=name, path=path: attempt(name, path)) for name, path in there.items())
 
 
 _LEARNING = ("mn", "ethtool", "brctl", "iperf")
@@ -120,6 +142,8 @@ def main() -> int:
                 begun = time.monotonic()
                 for case, x in attempt().items():
                     results.setdefault(suite, {}).setdefault(engine, {})[case] = x
+                    if x.passed and suite == "programs":
+                        continue
                     how = "ok  " if x.passed else "FAIL"
                     took = time.monotonic() - begun
                     print(f"{how} {suite} {engine} {case} {took:.0f} s {x.engine} {x.reason}".rstrip(), flush=True)

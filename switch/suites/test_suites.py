@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from switch.suites import corpus, learning, outcome, ptf, sandbox, sources, tutorials
+from switch.suites import corpus, learning, outcome, programs, ptf, sandbox, sources, tutorials
 from switch.suites.outcome import Outcome
 
 HERE = Path(__file__).resolve().parent
@@ -84,6 +84,38 @@ def test_go_verdicts():
         "f/b": Outcome(True),
         "f/c": Outcome(False, "refused"),
     }
+
+
+def test_which_programs_an_engine_takes():
+    lines = [
+        '{"Action":"pass","Test":"TestLoads/a/interp"}',
+        '{"Action":"pass","Test":"TestLoads/a/tc-0"}',
+        '{"Action":"pass","Test":"TestLoads/b/tc-0"}',
+        '{"Action":"output","Test":"TestLoads/b/xdp-0","Output":"    loads_test.go:9: /a/b.json: no such thing"}',
+        '{"Action":"skip","Test":"TestLoads/b/xdp-0"}',
+        '{"Action":"pass","Test":"TestLoads/b/xdp-510"}',
+        '{"Action":"pass","Test":"TestLoads/b"}',
+        '{"Action":"fail","Test":"TestLoads/of-this-repository/tc-0"}',
+        '{"Action":"pass","Test":"TestLoads"}',
+    ]
+    assert programs.read("\n".join(lines), {"a", "b", "c"}) == {
+        "a": Outcome(True),
+        "b": Outcome(False, "xdp-0: no such thing"),
+        "c": Outcome(False, "nothing was said of it"),
+    }
+
+
+def test_programs_of_a_checkout(tmp_path):
+    samples = tmp_path / "testdata" / "p4_16_samples"
+    for folder in (samples, tmp_path / "testdata" / "p4_14_samples", tmp_path / "elsewhere"):
+        folder.mkdir(parents=True)
+        (folder / "a.p4").write_text("V1Switch(A()) main;")
+    (samples / "psa.p4").write_text("PSA_Switch(A()) main;")
+    assert [(str(p.relative_to(tmp_path)), more) for p, more in programs.sources(tmp_path)] == [
+        ("testdata/p4_16_samples/a.p4", ()),
+        ("testdata/p4_14_samples/a.p4", ("--std", "p4-14")),
+    ]
+    assert [p.parent.name for p, _ in programs.sources(tmp_path / "elsewhere")] == ["elsewhere"]
 
 
 def test_judges():
