@@ -188,9 +188,9 @@ def go(options: argparse.Namespace) -> None:
     print(
         f"{about}: {options.victim} killed: no write for {outages['failover_write_ms']} ms, no read for {outages['failover_read_ms']} ms"
     )
-    frozen = f" (frozen for {outages['frozen_ms']} ms)" if outages["frozen_ms"] else ""
+    changed = f" (the chain was changed in {outages['changed_ms']} ms)" if outages["changed_ms"] else ""
     print(
-        f"brought in again in {outages['recovery_seconds']} s: no write for {outages['recovery_write_ms']} ms{frozen}"
+        f"brought in again in {outages['recovery_seconds']} s: no write for {outages['recovery_write_ms']} ms{changed}"
     )
     print(f"{options.out}.png, .svg, .csv, -events.csv, .json")
 

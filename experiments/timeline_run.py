@@ -58,7 +58,7 @@ LABELS = {
     "chain.failover": "given up",
     "chain.recovering": "being filled",
     "chain.copied": "filled",
-    "chain.recovered": "is the tail",
+    "chain.recovered": "is a member",
     "around": "gone around",
     "recovering": "being filled",
     "recovered": "is back",
@@ -110,19 +110,19 @@ class Record:
 
     def outages(self) -> dict[str, float | None]:
         """The longest times without an answer to any client, in milliseconds, across the failure
-        and across the recovery, and how long the system by itself took no writes for the recovery
-        (NetCRAQ: of all keys; NetChain: of a virtual group, not known here).
+        and across the recovery, and how long the system took for the change of the chain that
+        writes wait for in it (NetCRAQ: of all keys; NetChain: of a virtual group, not known here).
         """
         killed, restarted = (next(e.at for e in self.events if e.kind == kind) for kind in ("killed", "restarted"))
         joined = next((e.at for e in self.events if e.kind in ("chain.recovered", "recovered")), self.seconds)
-        pause = frozen(self.events)
+        pause = changed(self.events)
         return {
             "failover_write_ms": longest_gap(self.answers, "put", killed, restarted),
             "failover_read_ms": longest_gap(self.answers, "get", killed, restarted),
             "recovery_write_ms": longest_gap(self.answers, "put", restarted, joined + 0.5),
             "recovery_read_ms": longest_gap(self.answers, "get", restarted, joined + 0.5),
             "recovery_seconds": round(joined - restarted, 3),
-            "frozen_ms": round((pause[1] - pause[0]) * 1e3, 1) if pause else None,
+            "changed_ms": round((pause[1] - pause[0]) * 1e3, 1) if pause else None,
         }
 
 
@@ -155,13 +155,17 @@ def longest_gap(answers: Sequence[Answer], kind: str, start: float, end: float) 
     return round(max(after - before for before, after in pairwise(at)) * 1e3, 1)
 
 
-def frozen(events: Sequence[Event]) -> tuple[float, float] | None:
-    """When the chain took no writes: from the decision to freeze to the last member's thaw. None:
-    never.
+def changed(events: Sequence[Event]) -> tuple[float, float] | None:
+    """When the chain was changed so that writes pass the switch that is brought in: from the
+    decision to the last member's having it. In a chain of one it is frozen for that: from the
+    decision to freeze to the last member's thaw. None: never.
     """
-    start = next(
-        (event.at for event in events if event.kind == "chain.installing" and event.message.endswith(", frozen")), None
-    )
+
+    def begins(event: Event) -> bool:
+        stops = event.message.endswith(", frozen") or "(filling " in event.message
+        return event.kind == "chain.installing" and stops
+
+    start = next((event.at for event in events if begins(event)), None)
     if start is None:
         return None
     thawed = (
@@ -178,8 +182,8 @@ def marks(events: Sequence[Event]) -> list[tuple[float, str]]:
         label = event.kind if event.kind in ("killed", "restarted") else LABELS.get(event.kind)
         if label and not (out and out[-1][1].endswith(label)):
             out.append((event.at, f"{event.switch} {label}".strip()))
-    if pause := frozen(events):
-        out.append((pause[0], f"frozen for {(pause[1] - pause[0]) * 1e3:.0f} ms"))
+    if pause := changed(events):
+        out.append((pause[0], f"changed in {(pause[1] - pause[0]) * 1e3:.0f} ms"))
     return sorted(out)
 
 

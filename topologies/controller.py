@@ -108,7 +108,7 @@ class Operator(Admin):
         return self._do("PUT", f"/v1/chains/{_segment(chain)}", change)
 
     def recover(self, chain: str, switch: str) -> dict[str, Any]:
-        """Fill a switch behind a chain's tail; returns when it is the tail."""
+        """Bring a switch into a chain; returns when it is a member."""
         return self._do("POST", f"/v1/chains/{_segment(chain)}/recover", {"switch": switch})
 
     def events(self) -> list[dict[str, Any]]:

@@ -121,8 +121,8 @@ type Move struct {
 	To string `json:"to"`
 }
 
-// Recovery is the body of POST /v1/chains/{chain}/recover: the switch to fill behind the tail. It
-// is the tail when the answer comes.
+// Recovery is the body of POST /v1/chains/{chain}/recover: the switch to bring in. It is a member
+// when the answer comes.
 type Recovery struct {
 	Switch string `json:"switch"`
 }

@@ -99,7 +99,7 @@ func form(s *v1alpha1.NetcraqChainSpec, nodes []node, load map[string]int, waite
 
 // step is what is to be done for a chain that runs. At most one of its fields is set.
 type step struct {
-	bringIn string   // a switch to be brought in behind the tail
+	bringIn string   // a switch to be brought in
 	members []string // the members that it should have from now on, fewer than now
 	lease   *int     // milliseconds
 }

@@ -70,11 +70,14 @@ type Rejoin struct {
 // Copy asks for what Donor has of a chain to be written into To: first its key index entries, then
 // every slot's newest version and every session's record, each only where To has an older one; and
 // for Copied. With Compare it is not done until To has committed the newest version of every slot
-// of Donor's, and has Donor's session records.
+// of Donor's, and has Donor's session records. With Passed writes pass To on their way to Donor,
+// and it is not done until To has accepted what Donor had when it was first looked at, or something
+// newer.
 type Copy struct {
 	Epoch     uint16
 	Donor, To string
 	Compare   bool
+	Passed    bool
 	Seq       uint64
 }
 
@@ -179,6 +182,9 @@ func (a Copy) String() string {
 	s := fmt.Sprintf("copy %s to %s, epoch %d", a.Donor, a.To, a.Epoch)
 	if a.Compare {
 		s += ", until they are equal"
+	}
+	if a.Passed {
+		s += ", until it has what that had"
 	}
 	return s
 }

@@ -30,7 +30,8 @@ func (r Role) String() string {
 	return fmt.Sprintf("ROLE(%d)", uint8(r))
 }
 
-// Member says whether a switch of this role has the chain's data.
+// Member says whether a switch of this role is one that writes pass. It has the chain's data,
+// unless it is being filled (Assignment.Filling).
 func (r Role) Member() bool { return r == Replica || r == Head || r == Tail || r == HeadTail }
 
 // Freeze says which members refuse writes.
@@ -61,8 +62,12 @@ type Config struct {
 	Members []string      `json:"members"` // head first
 	Freeze  Freeze        `json:"freeze,omitempty"`
 	Lease   time.Duration `json:"lease"` // nanoseconds in JSON; 0: members serve without one
-	// Shadow is the switch that is being filled behind the tail, "" where there is none.
+	// Shadow is the switch that is being brought in, "" where there is none. It is none of Members.
 	Shadow string `json:"shadow,omitempty"`
+	// Filling: writes pass Shadow on their way to the tail, which is filled until it has what was
+	// written before. It answers nobody, and is no member to who judges members; a controller that
+	// knows nothing of this finds a shadow, and makes the chain without it, as is right.
+	Filling bool `json:"filling,omitempty"`
 }
 
 // Assignment is a switch's part of a configuration: what its chain_config entry says, with switches
@@ -75,11 +80,21 @@ type Assignment struct {
 	Head, Next, Tail string // Next is "" at the tail and outside the chain
 }
 
+// Filling says whether the part is that of a switch which writes pass, and which may not have what
+// was written before. It knows no head but the tail, as no other replica does: so it says itself
+// what it is, to a controller that has no record of it. No client is sent to it, and one that asks
+// it to write all the same is told NOT_SERVING, by the tail.
+func (a Assignment) Filling() bool { return a.Role == Replica && a.Head == a.Tail }
+
+// holds says whether a switch with this part has the chain's data.
+func (a Assignment) holds() bool { return a.Role.Member() && !a.Filling() }
+
 // Assignment is the part of a switch; that of a switch which is no member has role NONE.
 func (c Config) Assignment(sw string) Assignment {
-	last := len(c.Members) - 1
-	a := Assignment{Epoch: c.Epoch, Head: c.Members[0], Tail: c.Members[last]}
-	i := slices.Index(c.Members, sw)
+	way := c.way()
+	last := len(way) - 1
+	a := Assignment{Epoch: c.Epoch, Head: way[0], Tail: way[last]}
+	i := slices.Index(way, sw)
 	if i < 0 {
 		if sw == c.Shadow {
 			a.Role = Shadow
@@ -99,15 +114,28 @@ func (c Config) Assignment(sw string) Assignment {
 		a.Role = Replica
 	}
 	if i < last {
-		a.Next = c.Members[i+1]
+		a.Next = way[i+1]
+	}
+	if c.Filling && sw == c.Shadow {
+		a.Head, a.LeaseRequired = a.Tail, true // it gets no lease, whether or not the members need one
 	}
 	return a
 }
 
-// Learners is who hears of what the tail commits: the members, and behind them the shadow.
+// way is whom writes pass, head first: the members, and before the tail the switch that is being
+// filled.
+func (c Config) way() []string {
+	if !c.Filling {
+		return c.Members
+	}
+	return slices.Insert(slices.Clone(c.Members), len(c.Members)-1, c.Shadow)
+}
+
+// Learners is who hears of what the tail commits: the members, and the shadow, which comes last
+// where writes do not pass it.
 func (c Config) Learners() []string {
-	out := slices.Clone(c.Members)
-	if c.Shadow != "" {
+	out := slices.Clone(c.way())
+	if c.Shadow != "" && !c.Filling {
 		out = append(out, c.Shadow)
 	}
 	return out
@@ -118,7 +146,10 @@ func (c Config) IsMember(sw string) bool { return slices.Contains(c.Members, sw)
 
 func (c Config) String() string {
 	s := fmt.Sprintf("epoch %d: %s", c.Epoch, strings.Join(c.Members, " -> "))
-	if c.Shadow != "" {
+	switch {
+	case c.Filling:
+		s += " (filling " + c.Shadow + ")"
+	case c.Shadow != "":
 		s += " (shadow " + c.Shadow + ")"
 	}
 	if c.Lease > 0 {

@@ -27,7 +27,7 @@
 //	fencing      installing   who left is fenced, or out of reach with its lease run out
 //	installing   ready        all members have it, and nobody asked for more
 //	installing   draining     all members have it, with a frozen head: the order is to be changed
-//	installing   recovering   all members have it, and a shadow is to be filled, or compared
+//	installing   recovering   all members have it, and a switch is to be filled, or compared
 //	draining     persisting   all members hold the same; or they do not: the old order, thawed
 //	recovering   persisting   a stage is done; or it cannot be: the chain without the joiner
 //	recovering   ready        the joiner could not be emptied: nothing has changed
@@ -56,15 +56,18 @@
 //     Without leases there is no such moment; an unreachable member is then taken to have stopped,
 //     as the paper assumes.
 //   - It is installed tail first, head last, one member at a time, so no write can pass a member
-//     that has not got it; where the chain is frozen before or after, in fewer steps.
+//     that has not got it; where the chain is frozen before or after, or a switch is brought in, in
+//     fewer steps.
 //   - After it, what is dirty is re-propagated (Redrive), and at intervals what stays dirty.
 //   - A member that is out of reach, or answers no lease, is given up (failover.go): the chain goes
 //     on without it, by the rules above.
 //   - A member that has lost its registers (it was restarted) never gets a role back in a chain
 //     that holds keys: the chain goes on without it. It comes back by recovery (recover.go): empty,
-//     as a shadow behind the tail, filled while the chain works; then compared with the tail while
-//     nobody takes a write; then it is the tail. Whatever fails meanwhile, what is on record is a
-//     chain that is right without it.
+//     as a shadow behind the tail, filled while the chain works; then as a replica before it, which
+//     writes pass and which is asked nothing, until it has what the tail had before that; then it
+//     is a member. (In a chain of one it is compared with the tail while nobody takes a write, and
+//     becomes the tail.) Whatever fails meanwhile, what is on record is a chain that is right
+//     without it.
 //   - Members that were lost are brought in again when they have been steady for a while, later
 //     each time (rejoin.go, package rejoin); those that an operator has left out are not.
 //   - Keys enter tail first and leave head first.

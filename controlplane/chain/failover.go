@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -69,6 +70,11 @@ func (m *Machine) givenUp(sw string) bool {
 func (m *Machine) failover(now Time) {
 	if !m.decided {
 		return
+	}
+	if s := m.cfg.Shadow; m.cfg.Filling && m.change != nil && (m.persisting == nil || m.fills(m.persisting.config)) {
+		if why := m.suspect(now, s); why != "" { // writes wait for it
+			m.giveUp(now, errors.New(why))
+		}
 	}
 	goal := m.cfg
 	if m.persisting != nil {

@@ -33,7 +33,7 @@ type change struct {
 // begin starts a configuration: it is made durable first, and nobody is told before. op is who
 // asked (nil: the machine itself); what was on its way before is overtaken.
 func (m *Machine) begin(now Time, c Config, op *change) {
-	if m.cfg.Epoch == MaxEpoch || c.Epoch <= m.cfg.Epoch {
+	if !m.fills(c) && (m.cfg.Epoch == MaxEpoch || c.Epoch <= m.cfg.Epoch) {
 		if !m.exhausted {
 			m.event("chain.epochs", "", "all %d epochs are used up, and nothing of the chain can be changed: begin "+
 				"anew with emptied switches (docs/operations.md, \"Epochs\")", MaxEpoch)
@@ -64,6 +64,12 @@ func (m *Machine) begin(now Time, c Config, op *change) {
 	m.persist(now)
 }
 
+// fills says whether a configuration is the present one with the switch that was being filled as a
+// member: of the same epoch, since to all others nothing changes.
+func (m *Machine) fills(c Config) bool {
+	return m.cfg.Filling && !c.Filling && c.Epoch == m.cfg.Epoch
+}
+
 // overtaken ends an operation that another configuration comes before.
 func (m *Machine) overtaken(c *change) {
 	if c.joiner != "" {
@@ -87,8 +93,9 @@ func (m *Machine) persist(now Time) {
 // save makes the present state durable; nothing waits for it.
 func (m *Machine) save(now Time) {
 	m.seq++
-	m.do(Persist{Record{Config: m.cfg, Installed: m.installed, Blank: m.blank, FenceLease: m.longest(now),
-		Wanted: slices.Clone(m.wanted)}, m.seq})
+	// (A controller that knows no Filling would miss in the switches what it thinks is installed.)
+	m.do(Persist{Record{Config: m.cfg, Installed: m.installed && !m.cfg.Filling, Blank: m.blank,
+		FenceLease: m.longest(now), Wanted: slices.Clone(m.wanted)}, m.seq})
 }
 
 // leavers are the switches to fence before c: members that are not in it, and those that were not
@@ -150,14 +157,16 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 		m.wanted = m.intended(p)
 		m.wasFrozen = m.cfg.Freeze == FreezeAll
 		m.countEpochs(m.cfg.Epoch, p.config.Epoch)
+		same := m.fills(p.config)
 		m.cfg, m.installed, m.change = p.config, false, p
 		if p.joiner != "" { // from here on it is being filled: it has lost its values, but it is not empty
 			m.view[p.joiner].lost = false
 			m.rejoinCost = m.rejoinCost || p.joiner == m.rejoiner
 		}
 		m.redriving, m.redriveAt, m.redriveBad, m.copying = false, 0, false, 0
-		for _, v := range m.view {
-			v.everAcked, v.installs, v.failed = false, 0, false
+		for s, v := range m.view {
+			v.installs, v.failed = 0, false
+			v.everAcked = same && v.everAcked && m.has(s)
 		}
 		m.event("chain.installing", "", "%v", m.cfg)
 	}
@@ -357,6 +366,8 @@ func (m *Machine) advance(now Time) {
 // it sends it again; nothing else hangs on the order.
 //
 //   - Mostly: tail first, head last, one after the other.
+//   - Where a switch is brought in, that one first, which no write has to pass yet, then all others
+//     but the head at once, and the head: so writes stop for two steps, however long the chain is.
 //   - Where the chain freezes, the head first: it refuses what comes from then on, and what is
 //     under way gets through before the others have it, mostly.
 //   - Where it thaws, the head last, and the others at once: until then there are no writes.
@@ -367,6 +378,8 @@ func (m *Machine) order() (groups [][]string) {
 		return [][]string{all[:1], all[1:]}
 	case m.wasFrozen:
 		return [][]string{all[1:], all[:1]}
+	case m.cfg.Shadow != "":
+		return [][]string{{m.cfg.Shadow}, m.cfg.Members[1:], m.cfg.Members[:1]}
 	}
 	for _, s := range slices.Backward(all) {
 		groups = append(groups, []string{s})

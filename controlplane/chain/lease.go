@@ -1,6 +1,9 @@
 package chain
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Leases. A member answers reads only while its lease lives, which it judges by its own clock. The
 // controller must know, of a member that it can not reach, a moment by which the lease has run out;
@@ -64,16 +67,17 @@ func (l *leaseView) forget() {
 	l.answered()
 }
 
-// leases says whether a switch's lease is to be renewed.
+// leases says whether a switch's lease is to be renewed. One that is being filled is given one of
+// 0, which it can do nothing with: but it answers, and writes pass it.
 func (m *Machine) leases(sw string) bool {
 	v := m.view[sw]
 	return m.decided && v.up && v.acks != nil && v.acks.LeaseRequired && v.acks.Role.Member() && m.cfg.Lease > 0 &&
-		m.cfg.IsMember(sw) && !m.fence[sw] && !m.leaving(sw)
+		(m.cfg.IsMember(sw) || m.cfg.Filling && m.cfg.Shadow == sw) && !m.fence[sw] && !m.leaving(sw)
 }
 
 // leaving: the configuration that is being made durable is without it.
 func (m *Machine) leaving(sw string) bool {
-	return m.persisting != nil && !m.persisting.config.IsMember(sw)
+	return m.persisting != nil && !slices.Contains(m.persisting.config.Learners(), sw)
 }
 
 // sendLeases renews what is due. A switch has the epoch that it last acknowledged until it
@@ -97,8 +101,11 @@ func (m *Machine) sendLeases(now Time) {
 			from, clock = l.heardAt, l.clock
 		}
 		d := m.given(now)
-		l.until = max(l.until, from+margin(d))
 		l.next = now + d/renewals
+		if m.view[s].acks.Filling() {
+			d = 0
+		}
+		l.until = max(l.until, from+margin(d))
 		if now >= l.countAt {
 			l.unheard++
 			l.countAt = now + m.cfg.Lease/renewals

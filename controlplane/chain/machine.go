@@ -397,7 +397,7 @@ func (m *Machine) next(epoch uint16, members []string) Config {
 	c.Epoch++ // Wraps at MaxEpoch: begin refuses.
 	c.Members = slices.Clone(members)
 	if c.Shadow != "" { // whatever comes instead of a recovery thaws the chain
-		c.Shadow, c.Freeze = "", Thawed
+		c.Shadow, c.Filling, c.Freeze = "", false, Thawed
 	}
 	return c
 }
@@ -412,7 +412,7 @@ func (m *Machine) decide(now Time) {
 	for _, s := range m.o.Switches {
 		if v := m.view[s]; v.up && v.acks != nil {
 			epoch = max(epoch, v.acks.Epoch)
-			if v.acks.Role.Member() {
+			if v.acks.holds() {
 				members++
 			}
 		}
@@ -451,7 +451,7 @@ func (m *Machine) decide(now Time) {
 	// Whoever may have a part is fenced before another chain is installed.
 	before := slices.Clone(first.Members)
 	for _, s := range m.o.Switches {
-		if v := m.view[s]; !slices.Contains(before, s) && (v.up && v.acks != nil && v.acks.Role.Member() ||
+		if v := m.view[s]; !slices.Contains(before, s) && (v.up && v.acks != nil && v.acks.holds() ||
 			m.stale && !v.up) {
 			before = append(before, s)
 		}
@@ -529,6 +529,10 @@ func (m *Machine) running(epoch uint16) (Config, bool) {
 		if parts[s] == nil || len(c.Members) > len(parts) {
 			return Config{}, false
 		}
+		if parts[s].Filling() { // an earlier controller did not get to the end of a recovery
+			c.Shadow, c.Filling = s, true
+			continue
+		}
 		c.Members = append(c.Members, s)
 		if parts[s].Frozen {
 			frozen++
@@ -602,7 +606,7 @@ func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, erro
 	var out []string
 	for _, s := range m.o.Switches {
 		v := m.view[s]
-		if !v.up || v.acks == nil || !v.acks.Role.Member() || !named[s] {
+		if !v.up || v.acks == nil || !v.acks.holds() || !named[s] {
 			continue
 		}
 		if !slices.Contains(order, s) {
@@ -611,7 +615,7 @@ func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, erro
 		}
 	}
 	for _, s := range order {
-		if v := m.view[s]; v != nil && v.up && v.acks != nil && v.acks.Role.Member() && named[s] {
+		if v := m.view[s]; v != nil && v.up && v.acks != nil && v.acks.holds() && named[s] {
 			out = append(out, s)
 		}
 	}

@@ -107,7 +107,8 @@ func (m *Machine) check() {
 	case Discovering:
 		m.assert(m.persisting == nil && c == nil && !m.installed, "a change is under way")
 	case Persisting:
-		m.assert(m.persisting.config.Epoch > m.cfg.Epoch, "epoch %d is to come", m.persisting.config.Epoch)
+		m.assert(m.persisting.config.Epoch > m.cfg.Epoch || m.fills(m.persisting.config), "epoch %d is to come",
+			m.persisting.config.Epoch)
 	case Fencing, Installing:
 		m.assert(c == nil || c.config.Epoch == m.cfg.Epoch, "another one was asked for")
 	case Draining:

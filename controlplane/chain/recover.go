@@ -5,11 +5,14 @@ import (
 	"strings"
 )
 
-// Recovery: a switch is filled behind the tail while the chain works on, and becomes its tail
-// (docs/protocol.md, "Recovery"). Each stage that changes the chain is a configuration of its own,
-// so a controller that finds one of them on record knows that it is to be left: it thaws the chain
-// without the joiner. The stages are in a change, which waits in Machine.change for its
+// Recovery: a switch is filled behind the tail while the chain works on, and gets its place before
+// it (docs/protocol.md, "Recovery"). Each stage that changes the chain is a configuration of its
+// own, so a controller that finds one of them on record knows that it is to be left: it makes the
+// chain without the joiner. The stages are in a change, which waits in Machine.change for its
 // configuration as any other does.
+//
+//	erasing ──▶ shadowing ──▶ filling ────▶ joining    a chain of two members or more
+//	                    └───▶ comparing ──▶ joining    a chain of one: the joiner becomes its tail
 
 // stage is how far a recovery has come.
 type stage int
@@ -17,8 +20,9 @@ type stage int
 const (
 	erasing   stage = iota // the joiner's registers are being emptied
 	shadowing              // it is a shadow, and is being filled
+	filling                // writes pass it, and what the tail had before that is copied
 	comparing              // the chain is frozen, and it is compared with the tail
-	joining                // it becomes the tail
+	joining                // it becomes a member
 )
 
 // Recover brings a switch in behind the tail. Done comes when it is a member, or with the reason
@@ -119,13 +123,17 @@ func (m *Machine) giveUp(now Time, why error) {
 // recoveryInstalled: all have a configuration of a recovery. It says whether there is more to do.
 func (m *Machine) recoveryInstalled(c *change) bool {
 	if c.stage == joining {
-		m.event("chain.recovered", c.joiner, "it is the tail")
+		if tail := m.cfg.Members[len(m.cfg.Members)-1]; tail == c.joiner {
+			m.event("chain.recovered", c.joiner, "it is the tail")
+		} else {
+			m.event("chain.recovered", c.joiner, "it is a member, before the tail %s", tail)
+		}
 		return false
 	}
 	m.seq++
 	m.copying = m.seq
 	m.do(Copy{Epoch: m.cfg.Epoch, Donor: m.cfg.Members[len(m.cfg.Members)-1], To: c.joiner,
-		Compare: c.stage == comparing, Seq: m.seq})
+		Compare: c.stage == comparing, Passed: c.stage == filling, Seq: m.seq})
 	return true
 }
 
@@ -139,7 +147,17 @@ func (m *Machine) Copied(now Time, seq uint64, err error) {
 	switch {
 	case err != nil:
 		m.giveUp(now, err)
+	case c.stage == shadowing && len(m.cfg.Members) > 1:
+		n := m.next(m.cfg.Epoch, m.cfg.Members)
+		n.Shadow, n.Filling = c.joiner, true
+		m.begin(now, n, &change{op: c.op, joiner: c.joiner, stage: filling})
+	case c.stage == filling:
+		n := m.cfg
+		n.Members, n.Shadow, n.Filling = m.cfg.way(), "", false
+		m.begin(now, n, &change{op: c.op, joiner: c.joiner, stage: joining})
 	case c.stage == shadowing:
+		// Before the only member it would be the head, which decides, and behind it the tail, which
+		// answers: both must have everything.
 		n := m.next(m.cfg.Epoch, m.cfg.Members)
 		n.Shadow, n.Freeze = c.joiner, FreezeAll
 		m.begin(now, n, &change{op: c.op, joiner: c.joiner, stage: comparing})

@@ -118,7 +118,7 @@ func (c *Controller) ChangeChain(ctx context.Context, name string, ch api.ChainC
 	return c.Chain(ctx, name)
 }
 
-// Recover brings a switch in behind a chain's tail, and returns when it is the tail.
+// Recover brings a switch into a chain, and returns when it is a member.
 func (c *Controller) Recover(ctx context.Context, name, sw string) (*api.Chain, error) {
 	if err := c.recoverByHand(ctx, name, sw); err != nil {
 		return nil, apiError(err)

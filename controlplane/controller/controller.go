@@ -426,7 +426,7 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 			start := time.Now()
 			n, rounds, err := ch.ops.Copy(c.ctx, a, keys, records)
 			c.post(func() {
-				what := map[bool]string{true: "chain.compared", false: "chain.copied"}[a.Compare]
+				what := map[bool]string{true: "chain.compared", false: "chain.copied"}[a.Compare || a.Passed]
 				if err == nil {
 					c.metrics.copied.WithLabelValues(ch.topo.Name).Add(float64(n))
 					c.events.add(what, a.To, ch.topo.Name, fmt.Sprintf("%d slots and sessions written, of %d keys, in %v and %d rounds", n, len(keys), time.Since(start), rounds))

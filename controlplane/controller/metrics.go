@@ -73,8 +73,8 @@ func newMetrics() *metrics {
 		[]string{"switch"})
 	m.failover = histogram("failover", "From giving a member up to the chain without it being installed: writes wait that long, and as long as the member was missed.",
 		.005, .01, .025, .05, .1, .2, .3, .5, 1, 2, 5)
-	m.recovery = histogram("recovery", "From the request to bring a switch in to its being the tail.", .1, .25, .5, 1, 2.5, 5, 10, 25, 60)
-	m.pause = histogram("frozen", "How long a chain took no writes.", .0025, .005, .01, .02, .03, .05, .1, .2, .5, 1, 5)
+	m.recovery = histogram("recovery", "From the request to bring a switch in to its being a member.", .1, .25, .5, 1, 2.5, 5, 10, 25, 60)
+	m.pause = histogram("frozen", "How long a chain was frozen.", .0025, .005, .01, .02, .03, .05, .1, .2, .5, 1, 5)
 	m.registry.MustRegister(m.events, m.redriven, m.epoch, m.members, m.missing, m.ready, m.frozen, m.shadow,
 		m.lease, m.given,
 		m.switches, m.copied, m.failover, m.recovery, m.pause)

@@ -41,7 +41,7 @@ func (c *Controller) ask(ctx context.Context, name string, begin func(*chain.Mac
 	}
 }
 
-// recover brings a switch in behind a chain's tail; it returns when it is the tail.
+// recover brings a switch into a chain; it returns when it is a member.
 func (c *Controller) recover(ctx context.Context, name, sw string) error {
 	if err := c.waitWhile(ctx, func() (reason string, failed error) {
 		err := c.call(ctx, func() {

@@ -372,7 +372,7 @@ func (p *plan) isBase(e p4rt.Entry) bool {
 type chainPlan struct {
 	config p4rt.Entry
 	groups []p4rt.Group
-	take   *p4rt.Entry // local_address of the service address, at members
+	take   *p4rt.Entry // local_address of the service address, at members that may answer
 	route  *p4rt.Entry // ipv4_lpm to it, at the others
 }
 
@@ -409,7 +409,7 @@ func (p *plan) chain(c *topology.Chain, s *topology.Switch, conf chain.Config) c
 		}
 	}
 	out.config = chainEntry(c.ID, part)
-	if a.Role.Member() {
+	if a.Role.Member() && !a.Filling() {
 		e := localAddress(c.Address)
 		out.take = &e
 	} else if e, ok := p.towards(s, only(c.Address), p.graph(s.Name, conf.Members...).Nearest(s.Name,

@@ -18,7 +18,7 @@ import (
 // another build of this one. To load a program empties a switch, so a chain whose switches all got
 // it at once would lose its values. A switch that runs a program which goes together with this one
 // is therefore taken as it is, and gets this one when no chain needs it: one member after the other
-// is left out, loaded, and brought in again behind the tail. So a program is taken back, too: by
+// is left out, loaded, and brought in again. So a program is taken back, too: by
 // the controller that it is of.
 //
 // Two programs go together if what both have means the same in both, by its id, and both have what

@@ -36,6 +36,9 @@ inline decide(its_members, its_frozen) {
 inline forget_fetched() {
     if
     :: joining != NOBODY ->
+#ifdef PASSED
+        looked = 0;
+#endif
         fetched_version = 0; fetched_value = 0; fetched_request[0] = 0; fetched_request[1] = 0; fetched_given[0] = 0; fetched_given[1] = 0
     :: else
     fi
@@ -47,11 +50,21 @@ inline give_up_joining() {
     joining = NOBODY
 }
 
+/* The members on record: a node that writes pass while it is filled is none. */
+#ifdef PASSED
+#define PASSES (joining != NOBODY && IN(now_config, joining))
+#define MEMBERS_BUT(node) (PASSES && joining != (node) -> WITHOUT(members[now_config], joining) : members[now_config])
+#define BEFORE_TAIL(m, n) (((m) & 3) | ((n) << 2) | (((m) & 12) << 2))
+#else
+#define PASSES false
+#define MEMBERS_BUT(node) members[now_config]
+#endif
+
 inline remove(node) {
     removals++;
     printf("controller: gives node %d up\n", node);
+    tmp = MEMBERS_BUT(node);
     give_up_joining();
-    tmp = members[now_config];
     tmp = WITHOUT(tmp, node);
     decide(tmp, 0);
 #ifdef FAIL_STOP
@@ -153,7 +166,11 @@ inline invite(node) {
     printf("controller: node %d comes back, empty\n", n)
 }
 /* Slots by SYNC (write if newer), then sessions. What was fetched last is put in once or several times, at any later time before the comparison. */
+#ifdef FILLS_FROM_BEFORE
+#define DONOR (PASSES -> HEAD(now_config) : TAIL(now_config))
+#else
 #define DONOR TAIL(now_config)
+#endif
 #ifdef COPY_COMMITTED
 #define COPIED_VERSION(d) committed[d]
 #define COPIED(d) value[d]
@@ -163,6 +180,9 @@ inline invite(node) {
 #endif
 inline fetch() {
     d = DONOR;
+#ifdef PASSED
+    looked = 1;
+#endif
     fetched_version = COPIED_VERSION(d); fetched_value = COPIED(d);
     fetched_request[0] = session_request[d * 2]; fetched_request[1] = session_request[d * 2 + 1];
     fetched_given[0] = session_version[d * 2]; fetched_given[1] = session_version[d * 2 + 1];
@@ -217,6 +237,27 @@ inline sync(node) {
 #define FETCHED_SESSION(c) (fetched_request[c] == session_request[DONOR * 2 + c] && fetched_given[c] == session_version[DONOR * 2 + c])
 #define FETCHED_ANY (fetched_version != 0 || fetched_request[0] != 0 || fetched_request[1] != 0)
 #define FETCHED (fetched_version == COPIED_VERSION(DONOR) && FETCHED_SESSION(0) && FETCHED_SESSION(1))
+#ifdef PASSED
+/* Writes pass the joiner, and it has what the tail had when it was fetched, or something newer. */
+#define RECORDED(c) (session_request[joining * 2 + c] == fetched_request[c] || NEWER(fetched_request[c], session_request[joining * 2 + c]))
+#ifdef COPY_WITHOUT_SESSIONS
+#define RECORDED_ALL true
+#else
+#define RECORDED_ALL (RECORDED(0) && RECORDED(1))
+#endif
+#ifdef NO_COMPARISON
+#define CAUGHT_UP PASSES
+#else
+#define CAUGHT_UP (PASSES && looked && latest[joining] >= fetched_version && RECORDED_ALL)
+#endif
+#define ALONE (AT(now_config, 1) == NOBODY)
+#define TIME_TO_FETCH (PASSES -> INSTALLED && (!looked || !FETCHED) : !FETCHED)
+#define LACKS (PASSES -> !CAUGHT_UP : !SAME)
+#else
+#define ALONE true
+#define TIME_TO_FETCH (!FETCHED)
+#define LACKS (!SAME)
+#endif
 #ifdef NO_FREEZE
 #define STANDS_STILL true
 #else
@@ -302,9 +343,13 @@ proctype Controller() {
     /* It knows what is in the store, and wants it under an epoch of its own. */
     :: d_step {
         RUNNING && takeovers < TAKEOVERS && now_config < CONFIGS ->
-        takeovers++; give_up_joining();
+        takeovers++;
+        tmp = MEMBERS_BUT(NOBODY);
+#ifdef FILLING_UNRECORDED
+        if :: PASSES -> lease[joining] = 1; tmp = members[now_config] :: else fi;
+#endif
+        give_up_joining();
         printf("controller: another takes over\n");
-        tmp = members[now_config];
         decide(tmp, 0);
         clear()
     }
@@ -326,16 +371,36 @@ proctype Controller() {
     :: d_step { RUNNING && JOINABLE(0) -> invite(0); clear() }
     :: d_step { RUNNING && JOINABLE(1) -> invite(1); clear() }
     :: d_step { RUNNING && JOINABLE(2) -> invite(2); clear() }
-    :: d_step { RUNNING && joining != NOBODY && !FETCHED -> fetch(); clear() }
-    :: d_step { RUNNING && joining != NOBODY && FETCHED_ANY && !SAME -> sync(joining); clear() }
+    :: d_step { RUNNING && joining != NOBODY && TIME_TO_FETCH -> fetch(); clear() }
+    :: d_step { RUNNING && joining != NOBODY && FETCHED_ANY && LACKS -> sync(joining); clear() }
 #ifndef QUIET
     :: d_step { RUNNING && filled_late != NOBODY && WOULD_SYNC(filled_late) -> sync(filled_late); clear() }
 #endif
 #ifndef NO_FREEZE
-    :: d_step { RUNNING && joining != NOBODY && !frozen[now_config] && INSTALLED -> printf("controller: freeze\n"); tmp = members[now_config]; decide(tmp, 1); clear() }
+    :: d_step { RUNNING && joining != NOBODY && !frozen[now_config] && INSTALLED && ALONE -> printf("controller: freeze\n"); tmp = members[now_config]; decide(tmp, 1); clear() }
+#endif
+#ifdef PASSED
+    :: d_step {
+        RUNNING && joining != NOBODY && !PASSES && !ALONE && INSTALLED ->
+        printf("controller: writes pass node %d\n", joining);
+        forget_fetched();
+#ifdef LEASE_BEFORE_FILLED
+        lease[joining] = 1;
+#endif
+        tmp = members[now_config];
+        tmp = BEFORE_TAIL(tmp, joining);
+        decide(tmp, 0);
+        clear()
+    }
+    :: d_step {
+        RUNNING && CAUGHT_UP && INSTALLED ->
+        n = joining; joining = NOBODY; lease[n] = 1; filled_late = n;
+        printf("controller: node %d is filled, and a member\n", n);
+        clear()
+    }
 #endif
     :: d_step {
-        RUNNING && joining != NOBODY && STANDS_STILL && INSTALLED && SAME ->
+        RUNNING && joining != NOBODY && STANDS_STILL && INSTALLED && !PASSES && ALONE && SAME ->
         n = joining; joining = NOBODY; lease[n] = 1; filled_late = n;
         printf("controller: node %d is equal\n", n);
         tmp = members[now_config];

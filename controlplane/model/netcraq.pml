@@ -166,6 +166,9 @@ byte moving, moved_version, moved_value;
 #if JOINS > 0
 byte fetched_version, fetched_value, fetched_request[2], fetched_given[2];   /* ... and what it has read from the donor */
 byte filled_late = NOBODY;           /* the joiner once it is a member */
+#ifdef PASSED
+bit looked;                          /* something was fetched since writes pass the joiner */
+#endif
 #endif
 byte joining = NOBODY;               /* a spare that is being filled; the one thing that is in the memory of a controller, and is lost with it */
 #define INSTALLED (config[HEAD(now_config)] == now_config && config[TAIL(now_config)] == now_config && \

@@ -92,6 +92,21 @@ CONFIGURATIONS = {
             bounds(CHAIN_OF_2, (1, 1), (1, 1), CASES=2, JOINS=1, TAKEOVERS=1),
         ),
         Configuration(
+            "passed",
+            "writes pass the joiner, before the tail, while it is filled (a chain of 1 is frozen); 1 member given up",
+            bounds(CHAIN_OF_2, (1, 1), (1, 1), CASES=2, REMOVALS=1, JOINS=1, PASSED=1),
+        ),
+        Configuration(
+            "passed-twice",
+            "the same with 2 members given up, so that the joiner can be left alone",
+            bounds(CHAIN_OF_2, (1, 1), (1, 0), REMOVALS=2, JOINS=1, PASSED=1),
+        ),
+        Configuration(
+            "passed-takeover",
+            "the same with a second controller, which takes over at any moment of it",
+            bounds(CHAIN_OF_2, (1, 1), (1, 1), CASES=2, JOINS=1, TAKEOVERS=1, PASSED=1),
+        ),
+        Configuration(
             "key-moves",
             "the key is taken out and put into another slot; 1 member given up",
             bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1, MOVES=1),
@@ -142,6 +157,11 @@ CONFIGURATIONS = {
             bounds(CHAIN_OF_2, (1, 1), (0, 0), CASES=2, REMOVALS=1, JOINS=1, QUIET=1),
         ),
         Configuration(
+            "settles-passed",
+            "the same, and writes pass the joiner while it is filled",
+            bounds(CHAIN_OF_2, (1, 1), (0, 0), CASES=2, REMOVALS=1, JOINS=1, QUIET=1, PASSED=1),
+        ),
+        Configuration(
             "settles-leased-anew",
             "the same for a session that is leased to the second client; 1 member given up",
             bounds(CHAIN_OF_3, (1, 1), (0, 0), REMOVALS=1, LEASED=1, QUIET=1),
@@ -169,6 +189,9 @@ SMALL = {
     "recovery-small": bounds(CHAIN_OF_2, (1, 1), (1, 1), JOINS=1),
     "recovery-no-cas": bounds(CHAIN_OF_2, (1, 1), (1, 1), REMOVALS=1, JOINS=1),
     "recovery-cas": bounds(CHAIN_OF_2, (1, 1), (1, 0), CASES=2, REMOVALS=1, JOINS=1),
+    "passed-small": bounds(CHAIN_OF_2, (1, 1), (1, 1), JOINS=1, PASSED=1),
+    "passed-one-writer": bounds(CHAIN_OF_2, (1, 0), (0, 2), JOINS=1, PASSED=1),
+    "passed-taken-over": bounds(CHAIN_OF_2, (1, 0), (1, 1), JOINS=1, TAKEOVERS=1, PASSED=1),
     "recovery-two-reads": bounds(CHAIN_OF_2, (1, 1), (2, 0), REMOVALS=2, JOINS=1),
     "moves-small": bounds(CHAIN_OF_3, (1, 1), (1, 1), MOVES=1),
     "hostile-small": bounds(CHAIN_OF_3, (1, 1), (1, 1), FORGERIES=1),

@@ -45,6 +45,10 @@ type removed struct {
 	rejoin           bool
 	late             bool
 	shortLease       bool
+	fillsFromBefore  bool
+	fillingLease     bool
+	fillingUnmarked  bool
+	fillingUnknown   bool
 }
 
 func init() {
@@ -69,6 +73,10 @@ func init() {
 		&Mutant{ID: "COPY_COMMITTED", Rule: "recovery copies the donor's newest version, not its committed one", scenario: "recover_from_a_dirty_tail", remove: func(r *removed) { r.copyNewest = true }},
 		&Mutant{ID: "NO_COMPARISON", Rule: "the roles flip only when donor and joiner were found equal", remove: func(r *removed) { r.comparison = true }},
 		&Mutant{ID: "NO_FREEZE", Rule: "donor and joiner are compared under a freeze of writes, which lasts until the roles flip", remove: func(r *removed) { r.freeze = true }},
+		&Mutant{ID: "FILLS_FROM_BEFORE", Rule: "a switch that writes pass is filled from the tail, behind it, and not from the member before it", scenario: "recover_from_the_tail", remove: func(r *removed) { r.fillsFromBefore = true }},
+		&Mutant{ID: "LEASE_BEFORE_FILLED", Rule: "a switch that is being filled gets no lease", remove: func(r *removed) { r.fillingLease = true }},
+		&Mutant{ID: "FILLING_UNMARKED", Rule: "a switch that is being filled says so itself, to a controller that has no record of it", own: true, scenario: "recover_record_put_back", remove: func(r *removed) { r.fillingUnmarked = true }},
+		&Mutant{ID: "FILLING_UNRECORDED", Rule: "that a switch is being filled, and is no member, is on record until it is filled", scenario: "recover_taken_over", remove: func(r *removed) { r.fillingUnknown = true }},
 		&Mutant{ID: "JOINS_WITH_OLD_ROLE", Rule: "a switch that comes back has no role until a configuration gives it one", remove: func(r *removed) { r.emptyHasNoRole = true }},
 		&Mutant{ID: "EMPTY_GETS_OLD_ROLE", Rule: "an empty switch gets no role from a configuration that was decided before it came back", remove: func(r *removed) { r.lost = true }},
 		&Mutant{ID: "KEY_RESTARTS_LOWER", Rule: "a KEY_ID that was used does not come back in another slot, where its versions begin again lower", remove: func(r *removed) { r.sameID = true }},

@@ -153,7 +153,8 @@ func init() {
 		implied: "first leases begin at 1 here, so that a lease hardly ever begins below what is late of the one before; the model shows it, and p4src/testdata/scenarios/authority.txt what one switch does"})
 	// Nothing STAMPED has the epoch of a freeze unless a controller re-propagates in a frozen
 	// chain, so this one does.
-	Mutants = append(Mutants, &Mutant{ID: "FREEZE_AT_HEAD_ONLY", Rule: "in a frozen chain every node drops STAMPED packets", scenario: "frozen_at_every_member", program: func(e *edit) {
-		e.deciding("dispatch.p4", eventDropFrozen, 0)["expression"] = truth(false)
-	}, remove: func(r *removed) { r.redriveThawed = true }})
+	Mutants = append(Mutants, &Mutant{ID: "FREEZE_AT_HEAD_ONLY", Rule: "in a frozen chain every node drops STAMPED packets",
+		implied: "a chain is frozen for a recovery only where it has one member, which is its head; the model freezes longer ones", program: func(e *edit) {
+			e.deciding("dispatch.p4", eventDropFrozen, 0)["expression"] = truth(false)
+		}, remove: func(r *removed) { r.redriveThawed = true }})
 }

@@ -111,14 +111,24 @@ func (s *shell) copy(a chain.Copy) {
 		keys = slices.DeleteFunc(keys, func(k keyspace.Key) bool { return k.Alias != 0 })
 	}
 	s.start(func(ctx context.Context) error {
-		if a.Compare && r.comparison {
+		if (a.Compare || a.Passed) && r.comparison {
 			return nil
+		}
+		if members := s.status.Config.Members; a.Passed && r.fillsFromBefore {
+			a.Donor = members[len(members)-2]
 		}
 		_, _, err := s.copies.Copy(ctx, a, keys, records)
 		return err
 	}, func(err error) {
 		if err == nil {
-			s.w.cover.add(map[bool]string{true: "controller.compared", false: "controller.copied"}[a.Compare], 1)
+			what := "controller.copied"
+			switch {
+			case a.Compare:
+				what = "controller.compared"
+			case a.Passed:
+				what = "controller.caught up"
+			}
+			s.w.cover.add(what, 1)
 		}
 		s.m.Copied(s.now(), a.Seq, err)
 		s.flush()
@@ -138,6 +148,9 @@ func (w *world) driveFrozen() {
 		if s.device(m).ready {
 			a.From = append(a.From, m)
 		}
+	}
+	if len(a.From) == 0 {
+		return
 	}
 	keys := ops.Reachable(s.dir.Chain(chainID))
 	s.start(func(ctx context.Context) error {

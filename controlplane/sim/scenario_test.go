@@ -31,6 +31,7 @@ import (
 //	cut A B, mend A B              a link
 //	kill S, start S                kill -9 of a switch, and a new start with nothing in it
 //	kill-controller, controller    the newest controller is killed; another one starts, from what was stored
+//	keep-record, put-back-record   what is stored of the chain is set aside, as a copy of a file is; it is put back
 //	starve D [ticks=D] [hears=D] [alone]   for D the newest controller does what is due, and takes in what comes, late by as much; alone: nothing else is wrong, so nobody may be given up
 //	slow-store     from now on the store takes tens of milliseconds
 //	lose OP [from=A] [to=B] [times=N] [flags=F]    the next N (default 1) such packets are lost on that link
@@ -38,7 +39,6 @@ import (
 //	release [N]                    the first N of them, or all
 //	duplicate OP ... [later]       ... arrive twice; with later the second copy is held back
 //	clear                          such rules end
-//	drive-frozen                   from now on the controller re-propagates what is dirty in a frozen chain, too
 //	move N                         an operator asks for a key to be moved, to another KEY_ID and slot
 //	remove N, place N              an operator takes a key out of the network; places it again, under another KEY_ID
 //	access all|read|none           what clients may do with keys, at all switches
@@ -77,6 +77,7 @@ type scenario struct {
 	// What is printed of the timeline.
 	packets, quiet, leases bool
 	clients                map[string]*client
+	kept                   *chain.Record
 }
 
 func (s *scenario) values(key string) []string {
@@ -200,6 +201,10 @@ func (s *scenario) command() {
 		w.killNode(s.node())
 	case "start":
 		w.startNode(s.node())
+	case "keep-record":
+		s.kept = w.store.record
+	case "put-back-record":
+		w.store.record = s.kept
 	case "kill-controller":
 		w.controller().kill()
 	case "controller":
@@ -223,8 +228,6 @@ func (s *scenario) command() {
 		w.release(n)
 	case "clear":
 		w.network.rules = nil
-	case "drive-frozen":
-		w.driveFrozen()
 	case "propose":
 		s.propose()
 	case "move":

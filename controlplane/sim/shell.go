@@ -389,6 +389,9 @@ func (s *shell) persist(a chain.Persist) {
 			fallthrough
 		default:
 			r := a.Record
+			if c := &r.Config; c.Filling && w.removed.fillingUnknown {
+				c.Members, c.Shadow, c.Filling = c.Learners(), "", false
+			}
 			w.store.record, s.before = &r, was
 		}
 		record := w.store.record
@@ -414,6 +417,9 @@ func (s *shell) lease(a chain.Lease) {
 		if s.w.removed.shortLease {
 			a.Duration = s.w.lease
 		}
+	}
+	if a.Duration == 0 && s.w.removed.fillingLease {
+		a.Duration = s.w.lease
 	}
 	d := s.device(a.Switch)
 	d.packetOut(s.frame(d, leasePort, &wire.Packet{Op: wire.Lease, Epoch: a.Epoch, Key: wire.MakeKey(chainID, 0),
@@ -445,6 +451,9 @@ func (s *shell) install(a chain.Install) {
 		},
 		func() {
 			assignment := a.Assignment
+			if assignment.Filling() && s.w.removed.fillingUnmarked {
+				assignment.Head = a.Config.Members[0]
+			}
 			n.set(encode(part.Config))
 			n.assignment, n.data = &assignment, assignment.Role.Member()
 		},

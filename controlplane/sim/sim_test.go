@@ -72,7 +72,7 @@ var mustHappen = []string{
 	// The controller.
 	"chain.chain.installed", "chain.chain.fenced", "chain.chain.lost-member", "chain.chain.not-drained", "controller.redriven", "controller.deposed",
 	"chain.chain.rejoining", "chain.chain.not-rejoined", "chain.chain.full",
-	"chain.chain.failover", "chain.chain.recovered", "chain.chain.not-recovered", "chain.chain.recovery-abandoned", "controller.copied", "controller.compared",
+	"chain.chain.failover", "chain.chain.recovered", "chain.chain.not-recovered", "chain.chain.recovery-abandoned", "controller.copied", "controller.compared", "controller.caught up",
 	"controller.lease waited out", "controller.short lease", "controller.registers read", "controller.registers not shown",
 	"store.not synced", "store.older record",
 	// The network.

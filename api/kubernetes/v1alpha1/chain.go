@@ -7,7 +7,7 @@ import (
 )
 
 // NetcraqChain is a chain of nodes' switches that holds keys. Its members are chosen from the nodes
-// whose agents are there; one that fails is left out, and another takes its place behind the tail.
+// whose agents are there; one that fails is left out, and another takes its place, before the tail.
 //
 // +kubebuilder:object:root=true +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=ncc,categories=netcraq

@@ -17,7 +17,8 @@ import (
 // differs is found by reading those, in a few requests; else by a FETCH for each slot and session
 // at each of the two. What differs is always written by SYNC, which leaves what is newer.
 
-// copyTimeout bounds one copy, and compareTimeout one comparison: nobody can write meanwhile.
+// copyTimeout bounds one copy, and compareTimeout one comparison: nobody can write meanwhile, or,
+// where writes pass the switch that is compared, they wait if it hangs.
 const (
 	copyTimeout    = 60 * time.Second
 	compareTimeout = 5 * time.Second
@@ -50,7 +51,7 @@ type held struct {
 // first look means that that one was answered.
 func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []uint16) (written, round int, err error) {
 	limit := copyTimeout
-	if a.Compare {
+	if a.Compare || a.Passed {
 		limit = compareTimeout
 	}
 	ctx, cancel := c.WithTimeout(ctx, limit)
@@ -71,6 +72,10 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 			k.ID = k.Alias
 			keys = append(keys[:len(keys):len(keys)], k)
 		}
+	}
+	if a.Passed {
+		written, round, differed, err = c.catchUp(ctx, a.Epoch, donor, to, keys, sessions)
+		return written, round, err
 	}
 	if !a.Compare {
 		if err := c.placeKeys(ctx, donor, to, keys); err != nil {
@@ -127,6 +132,92 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 			return written, round, nil
 		}
 	}
+}
+
+// catchUp fills a switch that writes pass on their way to the donor, which is the tail. What the
+// donor is given from then on the switch has had before it. So it lacks nothing of what was ever
+// committed once it has, of each slot and session, what the donor had when that was looked at
+// first, or something newer: however many writes there are, that does not run away from it.
+func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, keys []Key,
+	sessions []uint16) (written, round int, differed *difference, err error) {
+	had, err := c.look(ctx, donor, epoch, keys, sessions)
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	if h := c.held.Swap(nil); h != nil && h.epoch+1 == epoch && slices.Equal(h.look.keys, keys) &&
+		slices.Equal(h.look.sessions, sessions) {
+		had = missed(had, h.look).donor() // what it had it has
+	}
+	for round = 1; ; round++ {
+		has, err := c.look(ctx, to, epoch, had.keys, had.sessions)
+		if err != nil {
+			return written, round, differed, err
+		}
+		differed = missed(had, has)
+		if differed.count() == 0 {
+			break
+		}
+		if err := c.unite(ctx, donor, to, differed); err != nil {
+			return written, round, differed, err
+		}
+		n, slotless, err := c.sync(ctx, epoch, donor, to, differed)
+		if written += n; err != nil {
+			return written, round, differed, err
+		}
+		had = differed.donor()
+		for i, r := range differed.records {
+			if r[0].foreign(r[1]) { // until now it has recorded nothing of what passed it
+				r, err := donor.fetchIn(ctx, epoch, wire.MakeKey(c.ID, 0), wire.Session, had.sessions[i])
+				if err != nil {
+					return written, round, differed, err
+				}
+				had.records[i] = record{r.Request, r.Version}
+			}
+		}
+		for i := len(had.keys) - 1; i >= 0; i-- { // see Copy
+			if slotless[had.keys[i].ID] {
+				had.keys, had.versions = slices.Delete(had.keys, i, i+1), slices.Delete(had.versions, i, i+1)
+			}
+		}
+	}
+	// Registers do not say of which epoch they are: one that was restarted meanwhile has none.
+	for _, s := range []*Switch{donor, to} {
+		if _, err := s.fetchIn(ctx, epoch, wire.MakeKey(c.ID, 0), wire.Session, 1); err != nil {
+			return written, round, differed, err
+		}
+	}
+	return written, round, differed, nil
+}
+
+// missed is what a donor holds and another switch has neither accepted nor recorded, nor anything
+// newer.
+func missed(donor, other look) *difference {
+	d := &difference{}
+	for i, k := range donor.keys {
+		if v := other.versions[i]; v.latest < donor.versions[i].latest {
+			d.keys = append(d.keys, k)
+			d.versions = append(d.versions, [2]versions{donor.versions[i], v})
+		}
+	}
+	for i, s := range donor.sessions {
+		if r := other.records[i]; r != donor.records[i] && !r.after(donor.records[i]) {
+			d.sessions = append(d.sessions, s)
+			d.records = append(d.records, [2]record{donor.records[i], r})
+		}
+	}
+	return d
+}
+
+// donor is what the donor holds of a difference.
+func (d *difference) donor() look {
+	l := look{keys: d.keys, sessions: d.sessions}
+	for _, v := range d.versions {
+		l.versions = append(l.versions, v[0])
+	}
+	for _, r := range d.records {
+		l.records = append(l.records, r[0])
+	}
+	return l
 }
 
 // placeKeys gives a switch the key_index entries of a chain's keys, and no others of that chain.

@@ -184,7 +184,7 @@ func survive(t *testing.T, engine string) {
 		writes, machine := lab.LongestGap(lab.WritesDone(history), m.from, m.to), lab.LongestGap(looks, m.from, m.to)
 		if m.joined != 0 {
 			f.Joining = append(f.Joining, join{Switch: m.name, All: lab.Millis(m.joined),
-				Frozen: lab.Millis(m.frozen), Writes: writes, Machine: machine})
+				Changed: lab.Millis(m.changed), Writes: writes, Machine: machine})
 			continue
 		}
 		x := loss{Position: m.position, Switch: m.name, Writes: writes, Machine: machine,
@@ -216,13 +216,14 @@ func survive(t *testing.T, engine string) {
 		t.Logf("AIM MISSED: %s", m)
 	}
 	// Reads at switches that are left must not wait for the failover, which takes more than half a
-	// lease, nor writes for more of a recovery than the freeze and a retransmission. One gap can be
-	// the machine's, most of them cannot; and what the machine is seen to hold up is not counted.
+	// lease, nor writes for more of a recovery than the change of the chain and a retransmission.
+	// One gap can be the machine's, most of them cannot; and what the machine is seen to hold up is
+	// not counted.
 	if gap := middle(f.Failure, func(x loss) float64 { return x.Survivors - x.Machine }); gap > surviveLease/2 {
 		t.Errorf("when a switch was lost, those that were left mostly did not answer reads of a clean key for %.0f ms", gap)
 	}
-	if gap := middle(f.Joining, func(x join) float64 { return x.Writes - x.Frozen - x.Machine }); gap > surviveLease {
-		t.Errorf("when a switch was brought in, there was mostly no write for %.0f ms more than the chain was frozen", gap)
+	if gap := middle(f.Joining, func(x join) float64 { return x.Writes - x.Changed - x.Machine }); gap > surviveLease {
+		t.Errorf("when a switch was brought in, there was mostly no write for %.0f ms more than the chain was changed in", gap)
 	}
 	for _, x := range f.Failure {
 		if x.Survivors > 2*surviveLease+x.Machine {
@@ -231,11 +232,11 @@ func survive(t *testing.T, engine string) {
 		}
 	}
 	for _, x := range f.Joining {
-		if x.Writes > x.Frozen+2*surviveLease {
-			t.Logf("AIM MISSED: %s recovered: no write was done for %.0f ms, and the chain was frozen for %.0f ms only",
-				x.Switch, x.Writes, x.Frozen)
+		if x.Writes > x.Changed+2*surviveLease {
+			t.Logf("AIM MISSED: %s recovered: no write was done for %.0f ms, and the chain was changed in %.0f ms",
+				x.Switch, x.Writes, x.Changed)
 		}
-		if x.Writes > x.Frozen+5*surviveLease+x.Machine {
+		if x.Writes > x.Changed+5*surviveLease+x.Machine {
 			t.Errorf("%s recovered: no write was done for %.0f ms, of which the machine held all up for %.0f at most",
 				x.Switch, x.Writes, x.Machine)
 		}
@@ -324,9 +325,9 @@ func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have 
 		})
 	}
 	time.Sleep(300 * time.Millisecond)
-	recovery, frozen := c.BringIn(name)
-	out := &large{slots, join{Switch: name, All: lab.Millis(recovery), Frozen: lab.Millis(frozen)}}
-	from, to := c.FrozenSpan()
+	recovery, changed := c.BringIn(name)
+	out := &large{slots, join{Switch: name, All: lab.Millis(recovery), Changed: lab.Millis(changed)}}
+	from, to := c.ChangedSpan()
 	if err := os.WriteFile(ended, nil, 0o600); err != nil {
 		t.Error(err)
 	}
@@ -337,10 +338,10 @@ func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have 
 
 // moment is a span of time in which something was done to a switch.
 type moment struct {
-	position, name string
-	from, to       time.Time
-	members        []string      // of the chain before
-	joined, frozen time.Duration // of a recovery
+	position, name  string
+	from, to        time.Time
+	members         []string      // of the chain before
+	joined, changed time.Duration // of a recovery
 }
 
 // mostLate is how much longer the load is than it should be, at most.
@@ -410,8 +411,8 @@ func causeTrouble(t *testing.T, nw *lab.Network, c *lab.Controller, end time.Tim
 		}, name+" to be set up")
 		time.Sleep(200 * time.Millisecond)
 		start := time.Now()
-		recovery, frozen := c.BringIn(name)
-		back := moment{position: position, name: name, from: start, joined: recovery, frozen: frozen}
+		recovery, changed := c.BringIn(name)
+		back := moment{position: position, name: name, from: start, joined: recovery, changed: changed}
 		time.Sleep(300 * time.Millisecond)
 		back.to = time.Now()
 		all = append(all, back)

@@ -9,18 +9,20 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 )
 
-// BringIn brings a switch in, and says how long that took and for how long the chain was frozen. It
-// is asked for again where another member was lost meanwhile, as an operator would.
-func (r *Controller) BringIn(name string) (took, frozen time.Duration) {
+// BringIn brings a switch in, and says how long that took and how long the change of the chain that
+// writes wait for (ChangedSpan). It is asked for again where another member was lost meanwhile, as
+// an operator would.
+func (r *Controller) BringIn(name string) (took, changed time.Duration) {
 	r.T.Helper()
 	for try := 1; ; try++ {
 		start := time.Now()
 		ch, err := r.API.Recover(r.T.Context(), "main", name)
 		if err == nil {
-			if got := ch.Members[len(ch.Members)-1].Switch; got != name {
-				r.T.Fatalf("the tail is %s", got)
+			if !slices.ContainsFunc(ch.Members, func(m api.Member) bool { return m.Switch == name }) {
+				r.T.Fatalf("%s is no member: %+v", name, ch)
 			}
-			return time.Since(start), r.frozen()
+			from, to := r.ChangedSpan()
+			return time.Since(start), to.Sub(from)
 		}
 		if try == 10 || !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) {
 			r.T.Fatalf("recovering %s: %v\n%s", name, err, r.History())
@@ -53,20 +55,18 @@ func (r *Controller) Heal() (lost int) {
 	return lost
 }
 
-// frozen is how long the last recovery had the chain frozen.
-func (r *Controller) frozen() time.Duration {
-	from, to := r.FrozenSpan()
-	return to.Sub(from)
-}
-
-func (r *Controller) FrozenSpan() (from, to time.Time) {
-	frozen := false
+// ChangedSpan is when the chain was changed, in the last recovery, so that writes pass the switch:
+// from the decision to the last member's having it. In a chain of one it is from the decision to
+// freeze it to the last member's thaw.
+func (r *Controller) ChangedSpan() (from, to time.Time) {
+	changing := false
 	r.API.Events(r.T.Context(), 0, false, func(e api.Event) error {
 		switch {
-		case e.Type == "chain.installing" && strings.HasSuffix(e.Message, ", frozen"):
-			from, frozen = e.Time, true
-		case e.Type == "chain.installed" && frozen && !strings.HasSuffix(e.Message, ", frozen"):
-			to, frozen = e.Time, false
+		case e.Type == "chain.installing" &&
+			(strings.HasSuffix(e.Message, ", frozen") || strings.Contains(e.Message, "(filling ")):
+			from, changing = e.Time, true
+		case e.Type == "chain.installed" && changing && !strings.HasSuffix(e.Message, ", frozen"):
+			to, changing = e.Time, false
 		}
 		return nil
 	})
