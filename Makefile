@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build deb run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python images images-check chart test-chart test-jetstream test-policies policy-suite test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive overload upgrades gateways nodeapi-histories crashes e2e-k8s e2e-kills fuzz fuzz-programs timeline hot-keys bench-etcd bench-clients bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay p4-suites
+.PHONY: help deps deps-k8s lock build deb run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python images images-check chart test-chart test-jetstream test-policies policy-suite test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive overload upgrades gateways nodeapi-histories crashes e2e-k8s e2e-kills fuzz fuzz-programs timeline hot-keys bench-etcd bench-clients bench-cores bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay p4-suites
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -338,6 +338,9 @@ bench-etcd: build ## the gateway, client/etcd and grpc-proxy beside plain etcd, 
 
 bench-clients: build ## what a request costs a client's process: Python, blocking and asyncio, beside Go: a table, and out/bench-clients.json
 	@$(SUDO) $(PYTHON) experiments/bench_clients.py
+
+bench-cores: build ## two clients at two ports of a switch, each on its own CPU, beside one of them: a table, and out/bench-cores.json
+	@$(SUDO) $(PYTHON) experiments/bench_cores.py
 
 bench-nodeapi: deps ## the node API beside gRPC, with clients in Go, Python and Node.js, calm and busy: tables, and out/bench-nodeapi.json
 	$(call compile,bin/,experiments/cmd/netcraq-doors)
