@@ -333,7 +333,7 @@ figures-quick: build ## a look at the same in a few minutes: few short slices, i
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) -m experiments.figures --quick
 
 bench-etcd: build ## the gateway, client/etcd and grpc-proxy beside plain etcd, three members with TLS, placed and not: a table, and out/bench-etcd.json
-	@$(GO) build -o bin/etcd-benchmark go.etcd.io/etcd/v3/tools/benchmark
+	@$(GO) build -o bin/etcd go.etcd.io/etcd/server/v3 && $(GO) build -o bin/etcd-benchmark go.etcd.io/etcd/v3/tools/benchmark
 	@$(SUDO) $(PYTHON) experiments/bench_etcd.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)
 
 bench-clients: build ## what a request costs a client's process: Python, blocking and asyncio, beside Go: a table, and out/bench-clients.json

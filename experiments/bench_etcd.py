@@ -27,6 +27,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -196,6 +197,13 @@ def arguments() -> argparse.ArgumentParser:
         help="seconds to wait for half of the reads to be hits (default 60)",
     )
     parser.add_argument("--repetitions", type=int, default=4, metavar="N", help="of each measurement (default 4)")
+    built = ROOT / "bin" / "etcd"
+    parser.add_argument(
+        "--etcd",
+        default=str(built) if built.exists() else "etcd",
+        metavar="PROGRAM",
+        help="etcd itself (default: bin/etcd, which make bench-etcd builds of the version in go.mod, or the one on PATH)",
+    )
     parser.add_argument(
         "--total", type=int, default=20_000, metavar="N", help="requests of each of etcd's benchmark (default 20000)"
     )
@@ -270,8 +278,11 @@ def judge(result: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 def go(options: argparse.Namespace) -> int:
     """The whole measurement; the exit status."""
     kind = launch.kind_of(options)
-    result: dict[str, Any] = {"versions": versions(), "load_average": os.getloadavg()}
-    with EtcdNetwork(options.out.absolute().parent / "bench-etcd", members=3, tls=True, **kind) as network:
+    etcd = subprocess.run([options.etcd, "--version"], capture_output=True, text=True, check=True).stdout.split("\n")[0]
+    result: dict[str, Any] = {"versions": versions() | {"etcd": etcd}, "load_average": os.getloadavg()}
+    with EtcdNetwork(
+        options.out.absolute().parent / "bench-etcd", members=3, tls=True, etcd=options.etcd, **kind
+    ) as network:
         bench = Bench(network, options)
         print(f"writing {options.keys:,} keys", flush=True)
         bench.fill()
@@ -302,7 +313,7 @@ def go(options: argparse.Namespace) -> int:
     options.out.write_text(json.dumps(result, indent=2) + "\n")
     print("\n" + table(judge(result)))
     print(
-        f"\nload average before it began: {result['load_average'][0]:.1f} on {os.cpu_count()} processors; {options.out} has every repetition"
+        f"\n{etcd}; load average before it began: {result['load_average'][0]:.1f} on {os.cpu_count()} processors; {options.out} has every repetition"
     )
     return 0
 

@@ -72,10 +72,11 @@ class EtcdNetwork:
         tls: bool = False,
         flags: Sequence[str] = (),
         bin: str = "bin",
+        etcd: str = "etcd",
         **kind: str,
     ) -> None:
         """``flags`` are more of the controller's; gateway and load are started from the folder
-        ``bin``.
+        ``bin``, and ``etcd`` is the program of etcd's members and of its proxy.
 
         ``kind`` is ChainNetwork's ``switch``, ``engine`` and ``hook``.
         """
@@ -84,6 +85,7 @@ class EtcdNetwork:
         self.tls = tls
         self.flags = flags
         self.bin = bin
+        self.program = etcd
         self.kind = kind
         self.net: ChainNetwork | None = None
         self.etcd: list[subprocess.Popen] = []
@@ -133,7 +135,7 @@ class EtcdNetwork:
     def _up(self) -> None:
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir(parents=True)
-        for program in ("etcd", "prometheus", *(["openssl"] if self.tls else [])):
+        for program in (self.program, "prometheus", *(["openssl"] if self.tls else [])):
             if shutil.which(program) is None:
                 raise NodeError(
                     f"{program} is not on PATH: make deps installs it (Debian's packages etcd-server, prometheus, openssl)"
@@ -212,7 +214,7 @@ class EtcdNetwork:
         peers = [f"{scheme}://127.0.0.1:{ETCD + 10 * n + 1}" for n in range(self.members)]
         for n in range(self.members):
             clients = f"{scheme}://127.0.0.1:{ETCD + 10 * n},{scheme}://{HERE}:{ETCD + 10 * n}"
-            command = ["etcd", "--name", f"etcd{n}", "--data-dir", str(self.out / f"etcd{n}"), "--logger", "zap"]
+            command = [self.program, "--name", f"etcd{n}", "--data-dir", str(self.out / f"etcd{n}"), "--logger", "zap"]
             command += [
                 "--listen-client-urls",
                 clients,
@@ -280,7 +282,7 @@ class EtcdNetwork:
 
     def start_proxy(self) -> None:
         """Start etcd's own proxy in the host, to have it beside the gateway."""
-        command = ["etcd", "grpc-proxy", "start", "--listen-addr", f"127.0.0.1:{PROXY}"]
+        command = [self.program, "grpc-proxy", "start", "--listen-addr", f"127.0.0.1:{PROXY}"]
         scheme = "https" if self.tls else "http"
         command += ["--endpoints", ",".join(f"{scheme}://{address}" for address in self.etcd_addresses())]
         if self.tls:
