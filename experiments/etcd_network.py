@@ -287,6 +287,7 @@ class EtcdNetwork:
         command += ["--endpoints", ",".join(f"{scheme}://{address}" for address in self.etcd_addresses())]
         if self.tls:
             files = {"cacert": "ca.pem", "cert-file": "cert.pem", "key-file": "key.pem"}
+            files |= {"cert": "cert.pem", "key": "key.pem"}  # 3.6 does not begin without
             command += [part for flag, name in files.items() for part in (f"--{flag}", str(self.out / name))]
         self._daemon("grpc-proxy", command, inside=True)
         deadline = time.monotonic() + 30
