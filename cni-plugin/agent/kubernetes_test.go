@@ -221,7 +221,7 @@ func TestKubernetes(t *testing.T) {
 	put(t, control, fromP, key, "carol")
 	k.nodes[2].start()
 	c = k.wait("main", "whole again", serving(3))
-	if members(c) != "node1 node2 node3" {
+	if members(c) != "node1 node3 node2" {
 		t.Errorf("members %s", members(c))
 	}
 	expect(t, "a pod of node 3, which was away", fromQ, key, "carol")
@@ -251,7 +251,7 @@ func TestKubernetes(t *testing.T) {
 		t.Errorf("by the agent that stands by: %v, %v", chains, err)
 	}
 	k.nodes[0].kill()
-	k.wait("main", "led by another", func(c *v1alpha1.NetcraqChain) bool { return serving(2)(c) && members(c) == "node3 node2" })
+	k.wait("main", "led by another", func(c *v1alpha1.NetcraqChain) bool { return serving(2)(c) && members(c) == "node2 node3" })
 	expect(t, "a pod of node 3, with another leader", fromQ, key, "dave")
 	put(t, other, fromQ, key, "erin")
 	k.nodes[0].start()
