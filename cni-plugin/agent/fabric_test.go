@@ -245,7 +245,7 @@ func TestFabric(t *testing.T) {
 			expect(t, "node 1, with a member dead", from1, key, "carol")
 			r.start(1)
 			c = k.wait("main", "whole again", serving(3))
-			if members(c) != "tor1 tor3 tor2" {
+			if members(c) != "tor1 tor2 tor3" {
 				t.Errorf("members %s", members(c))
 			}
 			expect(t, "node 2, whose switch was away", from2, key, "carol")
