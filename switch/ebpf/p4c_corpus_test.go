@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/netcraq/netcraq/switch/internal/knownfailures"
 	"github.com/netcraq/netcraq/switch/stf"
 )
 
@@ -25,7 +26,7 @@ func TestP4CCorpus(t *testing.T) {
 	if err != nil {
 		t.Skipf("no p4c-bm2-ss on PATH to compile p4c's tests with: %v", err)
 	}
-	known := knownFailures(t)
+	failures := knownfailures.Read(t, filepath.Join("testdata", "p4c-known-failures.txt"))
 	for _, c := range []struct {
 		folder, include string
 		args            []string
@@ -46,8 +47,7 @@ func TestP4CCorpus(t *testing.T) {
 			}
 			check(t, err)
 			name := c.folder + "/" + strings.TrimSuffix(filepath.Base(f), ".stf")
-			reason, expected := known[name]
-			delete(known, name)
+			verdict := failures.Verdict(name)
 			t.Run(name, func(t *testing.T) {
 				out := filepath.Join(t.TempDir(), "program.json")
 				cmd := exec.Command(compiler, append(c.args, "-o", out, filepath.Base(program))...)
@@ -64,39 +64,9 @@ func TestP4CCorpus(t *testing.T) {
 						t.Skipf("a frame of %d bytes, which no interface carries", len(c.Frame))
 					}
 				}
-				differences := runSTF(t, HookTC, out, text, false)
-				switch {
-				case !expected:
-					report(t, differences)
-				case len(differences) == 0:
-					t.Errorf("passes, but is listed as failing: %s", reason)
-				default:
-					t.Logf("fails as listed (%s): %s", reason, strings.Join(differences, "\n"))
-				}
+				verdict(t, runSTF(t, HookTC, out, text, false))
 			})
 		}
 	}
-	for name := range known {
-		t.Errorf("%s is listed as failing, but there is no such test", name)
-	}
-}
-
-// knownFailures are the programs that are listed as failing, with the reasons.
-func knownFailures(t *testing.T) map[string]string {
-	t.Helper()
-	text, err := os.ReadFile("testdata/p4c-known-failures.txt")
-	check(t, err)
-	out := map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		name, reason, ok := strings.Cut(line, ": ")
-		if !ok {
-			t.Fatalf("testdata/p4c-known-failures.txt: not NAME: REASON: %s", line)
-		}
-		out[name] = reason
-	}
-	return out
+	failures.Left(t)
 }

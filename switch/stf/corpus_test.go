@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/internal/knownfailures"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/stf"
 )
@@ -36,7 +37,7 @@ func TestP4CCorpus(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(root, "testdata")); err == nil {
 		root = filepath.Join(root, "testdata")
 	}
-	known := knownFailures(t)
+	failures := knownfailures.Read(t, filepath.Join("testdata", "p4c-known-failures.txt"))
 	for _, c := range []struct {
 		compiler, dir string
 		// what a program of the architecture includes; empty: all of them are of it
@@ -61,25 +62,18 @@ func TestP4CCorpus(t *testing.T) {
 			if !includes(t, program, c.include) {
 				continue
 			}
-			reason, expected := known[name]
-			delete(known, name)
+			verdict := failures.Verdict(name)
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				err := runCorpusProgram(t, compiler, c.args, program, f)
-				switch {
-				case err != nil && !expected:
-					t.Error(err)
-				case err == nil && expected:
-					t.Errorf("passes, but is listed as failing: %s", reason)
-				case err != nil:
-					t.Logf("fails as listed (%s): %v", reason, err)
+				var differences []string
+				if err := runCorpusProgram(t, compiler, c.args, program, f); err != nil {
+					differences = append(differences, err.Error())
 				}
+				verdict(t, differences)
 			})
 		}
 	}
-	for name := range known {
-		t.Errorf("%s is listed as failing, but there is no such test", name)
-	}
+	failures.Left(t)
 }
 
 // includes reports whether a program has an architecture's name in it.
@@ -132,24 +126,4 @@ func runFile(program, file string) ([]string, error) {
 		return nil, err
 	}
 	return stf.Run(f, stf.Interp(p))
-}
-
-func knownFailures(t *testing.T) map[string]string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "p4c-known-failures.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]string{}
-	for i, line := range strings.Split(string(text), "\n") {
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		name, reason, ok := strings.Cut(line, ": ")
-		if !ok {
-			t.Fatalf("p4c-known-failures.txt:%d: not NAME: REASON", i+1)
-		}
-		out[name] = reason
-	}
-	return out
 }

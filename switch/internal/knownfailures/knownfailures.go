@@ -1,0 +1,61 @@
+// Package knownfailures is what is known not to pass of other people's tests: a list that is wrong
+// when one that is not on it fails, and as wrong when one that is on it passes or is not there.
+package knownfailures
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// List is the reasons of those that are listed, by the tests' names. What Verdict was asked for is
+// taken out.
+type List map[string]string
+
+// Read reads a list: NAME: REASON in a line, empty lines and comments (#).
+func Read(t *testing.T, file string) List {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := List{}
+	for i, line := range strings.Split(string(text), "\n") {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, reason, ok := strings.Cut(line, ": ")
+		if !ok {
+			t.Fatalf("%s:%d: not NAME: REASON", file, i+1)
+		}
+		out[name] = reason
+	}
+	return out
+}
+
+// Verdict is how to judge a test, by what was not as it expects.
+func (f List) Verdict(name string) func(t *testing.T, differences []string) {
+	reason, listed := f[name]
+	delete(f, name)
+	return func(t *testing.T, differences []string) {
+		t.Helper()
+		switch {
+		case !listed:
+			for _, d := range differences {
+				t.Error(d)
+			}
+		case len(differences) == 0:
+			t.Errorf("passes, but is listed as failing: %s", reason)
+		default:
+			t.Logf("fails as listed (%s): %s", reason, strings.Join(differences, "\n"))
+		}
+	}
+}
+
+// Left fails a test for what is listed and was not there.
+func (f List) Left(t *testing.T) {
+	t.Helper()
+	for name := range f {
+		t.Errorf("%s is listed as failing, but there is no such test", name)
+	}
+}
