@@ -184,8 +184,9 @@ func New(cfg Config) (*Machine, error) {
 	}{
 		{&cfg.Retransmit, DefaultRetransmit}, {&cfg.RetryPause, DefaultRetryPause},
 		{&cfg.MaxRetryPause, DefaultMaxRetryPause}, {&cfg.ReturnAfter, DefaultReturnAfter},
+		{&cfg.FastRetransmit, 0},
 	} {
-		if *d.value < 0 || cfg.FastRetransmit < 0 {
+		if *d.value < 0 {
 			return nil, errors.New("netcraq client: a duration of the configuration is negative")
 		}
 		if *d.value == 0 {

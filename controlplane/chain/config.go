@@ -86,8 +86,8 @@ type Assignment struct {
 // it to write all the same is told NOT_SERVING, by the tail.
 func (a Assignment) Filling() bool { return a.Role == Replica && a.Head == a.Tail }
 
-// holds says whether a switch with this part has the chain's data.
-func (a Assignment) holds() bool { return a.Role.Member() && !a.Filling() }
+// Holds says whether a switch with this part has the chain's data, so that it may answer.
+func (a Assignment) Holds() bool { return a.Role.Member() && !a.Filling() }
 
 // Assignment is the part of a switch; that of a switch which is no member has role NONE.
 func (c Config) Assignment(sw string) Assignment {

@@ -412,7 +412,7 @@ func (m *Machine) decide(now Time) {
 	for _, s := range m.o.Switches {
 		if v := m.view[s]; v.up && v.acks != nil {
 			epoch = max(epoch, v.acks.Epoch)
-			if v.acks.holds() {
+			if v.acks.Holds() {
 				members++
 			}
 		}
@@ -451,7 +451,7 @@ func (m *Machine) decide(now Time) {
 	// Whoever may have a part is fenced before another chain is installed.
 	before := slices.Clone(first.Members)
 	for _, s := range m.o.Switches {
-		if v := m.view[s]; !slices.Contains(before, s) && (v.up && v.acks != nil && v.acks.holds() ||
+		if v := m.view[s]; !slices.Contains(before, s) && (v.up && v.acks != nil && v.acks.Holds() ||
 			m.stale && !v.up) {
 			before = append(before, s)
 		}
@@ -606,7 +606,7 @@ func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, erro
 	var out []string
 	for _, s := range m.o.Switches {
 		v := m.view[s]
-		if !v.up || v.acks == nil || !v.acks.holds() || !named[s] {
+		if !v.up || v.acks == nil || !v.acks.Holds() || !named[s] {
 			continue
 		}
 		if !slices.Contains(order, s) {
@@ -615,7 +615,7 @@ func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, erro
 		}
 	}
 	for _, s := range order {
-		if v := m.view[s]; v != nil && v.up && v.acks != nil && v.acks.holds() && named[s] {
+		if v := m.view[s]; v != nil && v.up && v.acks != nil && v.acks.Holds() && named[s] {
 			out = append(out, s)
 		}
 	}

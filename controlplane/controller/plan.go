@@ -409,7 +409,7 @@ func (p *plan) chain(c *topology.Chain, s *topology.Switch, conf chain.Config) c
 		}
 	}
 	out.config = chainEntry(c.ID, part)
-	if a.Role.Member() && !a.Filling() {
+	if a.Holds() {
 		e := localAddress(c.Address)
 		out.take = &e
 	} else if e, ok := p.towards(s, only(c.Address), p.graph(s.Name, conf.Members...).Nearest(s.Name,
