@@ -51,6 +51,15 @@ func TestAgainstBMv2(t *testing.T) {
 	}
 }
 
+// bmv2Differs are the frames that BMv2 is known to send otherwise: by program, the number of the
+// packet, from 0, and what BMv2 sends for it.
+var bmv2Differs = map[string]map[int]string{
+	// assign_header takes the hidden field $valid$ along, and the member that it copies has just
+	// been made invalid: one member of a union is valid at a time. So isValid says no of the
+	// member that the deparser sends.
+	"unions": {0: "0100000000000000000000000000abcdeeee"},
+}
+
 // forBMv2 leaves out what BMv2 does not have over P4Runtime (registers, value sets) or what depends
 // on the clock (meters), with the packets that follow until the state is as before.
 func forBMv2(f *stf.File) *stf.File {
@@ -118,6 +127,18 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 		t.Fatalf("on BMv2: %v", err)
 	}
 	theirs := b.collect(t, count)
+	otherwise := map[uint64]bool{}
+	for packet, frame := range bmv2Differs[filepath.Base(program)] {
+		otherwise[uint64(packet)] = true
+		for port := range after[packet] {
+			at := after[packet][port] - 1
+			if got := theirs[port]; at >= len(got) || fmt.Sprintf("%x", got[at]) != frame {
+				t.Errorf("BMv2 does not send %s for packet %d, as it is listed", frame, packet)
+				continue
+			}
+			theirs[port][at] = ours[port][at]
+		}
+	}
 	for port := range b.outputs {
 		x, y := ours[port], theirs[port]
 		// BMv2 has several threads for egress, by the port that a packet leaves: of copies that
@@ -139,7 +160,7 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 			}
 		}
 	}
-	told.compare(t, b.events)
+	told.compare(t, b.events, otherwise)
 	t.Logf("%d frames alike", count)
 }
 
