@@ -37,6 +37,7 @@ not those of any other.
 
 CABLE = ("nq-mgmt", "nq-mgmt-host")
 ETCD, PROMETHEUS, GATEWAY, METRICS, PROXY = 12379, 19090, 2379, 2382, 23790
+IN_TURN, IN_TURN_METRICS = 2389, 2392
 """TCP ports. Debian's packages have etcd and Prometheus run at their usual ones. An etcd has three:
 for clients, its fellows and its health; the next one's are ten higher.
 """
@@ -169,7 +170,7 @@ class EtcdNetwork:
         run_ip("link", "set", CABLE[1], "netns", str(self.net.hosts[HOST].pid))
         for command in (["address", "add", f"{THERE}/30", "dev", CABLE[1]], ["link", "set", CABLE[1], "up"]):
             self.net.execute(HOST, ["ip", *command])
-        self._start_gateway()
+        self._start_gateway("etcd-monitor", GATEWAY, METRICS)
         self._wait("prometheus", prometheus, f"http://127.0.0.1:{PROMETHEUS}/-/ready")
 
     def _certificates(self) -> None:
@@ -232,7 +233,7 @@ class EtcdNetwork:
         for n, process in enumerate(self.etcd):
             self._wait(f"etcd{n}", process, f"http://127.0.0.1:{ETCD + 10 * n + 2}/health")
 
-    def _start_gateway(self) -> None:
+    def _start_gateway(self, name: str, port: int, metrics: int, *flags: str) -> None:
         scheme = "https" if self.tls else "http"
         upstream = ",".join(f"{scheme}://{address}" for address in self.etcd_addresses())
         command = [
@@ -240,9 +241,10 @@ class EtcdNetwork:
             "--endpoints",
             upstream,
             "--listen-client-urls",
-            f"{scheme}://127.0.0.1:{GATEWAY}",
+            f"{scheme}://127.0.0.1:{port}",
+            *flags,
         ]
-        command += ["--metrics-addr", f"{THERE}:{METRICS}", "--controller", self.net.admin_url]
+        command += ["--metrics-addr", f"{THERE}:{metrics}", "--controller", self.net.admin_url]
         if self.tls:
             command += [
                 "--cacert",
@@ -252,9 +254,7 @@ class EtcdNetwork:
                 "--key-file",
                 str(self.out / "key.pem"),
             ]
-        self._wait(
-            "etcd-monitor", self._daemon("etcd-monitor", command, inside=True), f"http://{THERE}:{METRICS}/metrics"
-        )
+        self._wait(name, self._daemon(name, command, inside=True), f"http://{THERE}:{metrics}/metrics")
 
     def _start_prometheus(self) -> subprocess.Popen:
         """Start it; it comes up while the network does."""
@@ -280,6 +280,10 @@ class EtcdNetwork:
         """Where etcd's members are, for the host."""
         return [f"{HERE}:{ETCD + 10 * n}" for n in range(self.members)]
 
+    def start_in_turn(self) -> None:
+        """Start a second gateway, whose writes go to etcd's members in turn and not to their leader."""
+        self._start_gateway("etcd-monitor-in-turn", IN_TURN, IN_TURN_METRICS, "--writes-to-leader=false")
+
     def start_proxy(self) -> None:
         """Start etcd's own proxy in the host, to have it beside the gateway."""
         command = [self.program, "grpc-proxy", "start", "--listen-addr", f"127.0.0.1:{PROXY}"]
@@ -303,13 +307,15 @@ class EtcdNetwork:
                 time.sleep(0.5)
 
     def endpoints(self, way: str) -> list[str]:
-        """Where a way to etcd begins: ``gateway``, ``grpc-proxy``, or etcd's members themselves."""
-        port = {"gateway": GATEWAY, "grpc-proxy": PROXY}.get(way)
+        """Where a way to etcd begins: ``gateway``, ``in-turn`` (the second one), ``grpc-proxy``, or
+        etcd's members themselves.
+        """
+        port = {"gateway": GATEWAY, "in-turn": IN_TURN, "grpc-proxy": PROXY}.get(way)
         return self.etcd_addresses() if port is None else [f"127.0.0.1:{port}"]
 
     def load(self, *arguments: str, way: str = "gateway", timeout: float = 300) -> dict[str, Any]:
-        """Run netcraq-peers in the host and give its report. way: against the ``gateway``, ``etcd``
-        itself, its ``grpc-proxy``, or ``direct``, by client/etcd, without a process in between.
+        """Run netcraq-peers in the host and give its report. way: against the ``gateway``, the one
+        ``in-turn``, ``etcd`` itself, its ``grpc-proxy``, or ``direct``, by client/etcd, without a process in between.
         """
         command = [
             "nice",

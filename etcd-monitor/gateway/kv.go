@@ -79,12 +79,13 @@ func (s kv) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Compactio
 // name of the client whose request's context it is given (its token, its other metadata), and the
 // time that etcd takes is counted.
 func Forward(u *Upstream, m *hotkeys.Metrics) pb.KVClient {
-	return forward{pb.NewKVClient(u.Conn()), m}
+	return forward{u, pb.NewKVClient(u.Conn()), m}
 }
 
 type forward struct {
-	next    pb.KVClient
-	metrics *hotkeys.Metrics
+	upstream *Upstream
+	next     pb.KVClient
+	metrics  *hotkeys.Metrics
 }
 
 func ask[Q any, A any](ctx context.Context, t forward, kind string, ask func(context.Context, Q,
@@ -93,6 +94,39 @@ func ask[Q any, A any](ctx context.Context, t forward, kind string, ask func(con
 	a, err := ask(outgoing(ctx), request, opts...)
 	t.metrics.Etcd(kind, time.Since(began))
 	return a, err
+}
+
+// write asks etcd to change something.
+func write[Q any, A any](ctx context.Context, t forward, kind string, change func(context.Context, Q,
+	...grpc.CallOption) (A, error), request Q, opts []grpc.CallOption) (a A, err error) {
+	err = t.upstream.write(ctx, t.metrics, func(ctx context.Context) (err error) {
+		a, err = ask(ctx, t, kind, change, request, opts)
+		return err
+	})
+	return a, err
+}
+
+// write has a call that changes something go to the member that leads, if that is known and there
+// is a connection to it.
+func (u *Upstream) write(ctx context.Context, m *hotkeys.Metrics, call func(context.Context) error) error {
+	leader, at := u.Leader(), new(choice)
+	if leader != "" {
+		at.address = dialAddress(leader)
+	}
+	err := call(withChoice(ctx, at))
+	if !at.taken.Load() {
+		leader = ""
+	}
+	m.EtcdWrite(leader)
+	u.wrote(status.Code(err))
+	return err
+}
+
+// wrote is told how a write ended at etcd.
+func (u *Upstream) wrote(code codes.Code) {
+	if code == codes.Unavailable {
+		u.leader.doubt()
+	}
 }
 
 func (t forward) Range(ctx context.Context, r *pb.RangeRequest, opts ...grpc.CallOption) (*pb.RangeResponse, error) {
@@ -104,19 +138,22 @@ func (t forward) Range(ctx context.Context, r *pb.RangeRequest, opts ...grpc.Cal
 }
 
 func (t forward) Put(ctx context.Context, r *pb.PutRequest, opts ...grpc.CallOption) (*pb.PutResponse, error) {
-	return ask(ctx, t, kindPut, t.next.Put, r, opts)
+	return write(ctx, t, kindPut, t.next.Put, r, opts)
 }
 
 func (t forward) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest, opts ...grpc.CallOption) (
 	*pb.DeleteRangeResponse, error) {
-	return ask(ctx, t, kindDelete, t.next.DeleteRange, r, opts)
+	return write(ctx, t, kindDelete, t.next.DeleteRange, r, opts)
 }
 
 func (t forward) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
-	return ask(ctx, t, kindTxn, t.next.Txn, r, opts)
+	if !changes(r) {
+		return ask(ctx, t, kindTxn, t.next.Txn, r, opts)
+	}
+	return write(ctx, t, kindTxn, t.next.Txn, r, opts)
 }
 
 func (t forward) Compact(ctx context.Context, r *pb.CompactionRequest, opts ...grpc.CallOption) (
 	*pb.CompactionResponse, error) {
-	return ask(ctx, t, kindCompact, t.next.Compact, r, opts)
+	return write(ctx, t, kindCompact, t.next.Compact, r, opts)
 }

@@ -63,8 +63,12 @@ func (p *passing) Plan(method string, metadata func(string) string, message []by
 		return nil
 	}
 	if p.keys == nil {
-		kind := p.g.look(method, message)
-		return &relay.Plan{Message: [][]byte{message}, See: p.see, Done: p.ends[kind]}
+		kind, write := p.g.look(method, message)
+		plan := &relay.Plan{Message: [][]byte{message}, See: p.see, Done: p.ends[kind]}
+		if write {
+			p.toLeader(plan)
+		}
+		return plan
 	}
 	var at *guarded.Passage
 	if p.passer != nil {
@@ -74,9 +78,30 @@ func (p *passing) Plan(method string, metadata func(string) string, message []by
 		return p.serve(method, message)
 	}
 	plan := &relay.Plan{Message: at.Request, Method: at.Method, See: at.See, Answer: at.Answer, Refused: at.Refused}
-	kind := p.count(at)
+	kind, write := p.count(at)
 	plan.Done = p.ends[kind]
+	if write {
+		p.toLeader(plan)
+	}
 	return plan
+}
+
+// toLeader has a write go to the member that leads.
+func (p *passing) toLeader(plan *relay.Plan) {
+	u := p.g.upstream
+	done, leader := plan.Done, u.Leader()
+	plan.First = leader
+	plan.Sent = func(first bool) {
+		if first {
+			p.g.metrics.EtcdWrite(leader)
+		} else {
+			p.g.metrics.EtcdWrite("")
+		}
+	}
+	plan.Done = func(code codes.Code, took time.Duration) {
+		u.wrote(code)
+		done(code, took)
+	}
 }
 
 // serve has the key-value service answer a request, past this process's gRPC server; nil: it cannot
@@ -114,17 +139,18 @@ func serves[Q interface{ Unmarshal(b []byte) error }, A relay.Message](g *Gatewa
 // see takes note of the revision of an answer.
 func (p *passing) see(head []byte) { p.g.newest.Saw(revisionOf(head)) }
 
-// count counts the keys of a request that is passed on, and says of which kind it is.
-func (p *passing) count(at *guarded.Passage) string {
+// count counts the keys of a request that is passed on, and says of which kind it is, and whether
+// it changes something.
+func (p *passing) count(at *guarded.Passage) (kind string, write bool) {
 	switch {
 	case at.Range != nil:
-		return p.g.lookRange(at.Range)
+		return p.g.lookRange(at.Range), false
 	case at.Put != nil:
 		p.g.countWrite(at.Put)
-		return kindPut
+		return kindPut, true
 	case at.DeleteRange != nil:
-		return p.g.lookDelete(at.DeleteRange)
+		return p.g.lookDelete(at.DeleteRange), true
 	}
 	p.g.lookTxn(at.Txn)
-	return kindTxn
+	return kindTxn, changes(at.Txn)
 }

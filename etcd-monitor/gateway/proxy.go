@@ -74,7 +74,8 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	if err := down.RecvMsg(&request); err != nil {
 		return err
 	}
-	kind = g.look(method, request.bytes)
+	var write bool
+	kind, write = g.look(method, request.bytes)
 	serving, end := g.whileServing(down.Context())
 	defer end()
 	if answers := leaseMethods[method]; answers != nil && len(g.reserved.Prefixes()) > 0 {
@@ -87,15 +88,18 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	}
 	ctx := outgoing(serving)
 	var header, trailer metadata.MD
-	invoke := func() error {
+	invoke := func(ctx context.Context) error {
 		defer func(began time.Time) { g.metrics.Etcd(kind, time.Since(began)) }(time.Now())
 		return g.upstream.Conn().Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(g.codec),
 			grpc.Header(&header), grpc.Trailer(&trailer))
 	}
-	if method == authEnableMethod && g.enabling != nil {
-		err = g.enabling(ctx, invoke)
-	} else {
-		err = invoke()
+	switch {
+	case method == authEnableMethod && g.enabling != nil:
+		err = g.enabling(ctx, func() error { return invoke(ctx) })
+	case write:
+		err = g.upstream.write(ctx, g.metrics, invoke)
+	default:
+		err = invoke(ctx)
 	}
 	down.SetTrailer(own(trailer))
 	if err != nil {

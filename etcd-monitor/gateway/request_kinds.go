@@ -19,39 +19,56 @@ const (
 	kindCompact     = "compact"
 )
 
-// look counts the keys of a request that is passed on as bytes, and says of which kind it is.
-func (g *Gateway) look(method string, request []byte) string {
+// look counts the keys of a request that is passed on as bytes, and says of which kind it is, and
+// whether it changes something.
+func (g *Gateway) look(method string, request []byte) (kind string, write bool) {
 	switch method {
 	case "/etcdserverpb.KV/Range":
 		var r pb.RangeRequest
 		if r.Unmarshal(request) != nil {
-			return kindRange // etcd will say what is wrong with it
+			return kindRange, false // etcd will say what is wrong with it
 		}
 		kind := g.lookRange(&r)
 		if kind == kindGet {
 			g.metrics.Forwarded("off")
 		}
-		return kind
+		return kind, false
 	case "/etcdserverpb.KV/Put":
 		key, _ := field(request, keyField, protowire.BytesType) // and not the value, which may be large
 		g.countWrite(key)
-		return kindPut
+		return kindPut, true
 	case "/etcdserverpb.KV/DeleteRange":
 		var r pb.DeleteRangeRequest
 		if r.Unmarshal(request) != nil {
-			return kindDeleteRange
+			return kindDeleteRange, true
 		}
-		return g.lookDelete(&r)
+		return g.lookDelete(&r), true
 	case "/etcdserverpb.KV/Txn":
 		var r pb.TxnRequest
 		if r.Unmarshal(request) == nil {
 			g.lookTxn(&r)
 		}
-		return kindTxn
+		return kindTxn, changes(&r)
 	case "/etcdserverpb.KV/Compact":
-		return kindCompact
+		return kindCompact, true
+	case "/etcdserverpb.Lease/LeaseGrant", "/etcdserverpb.Lease/LeaseRevoke":
+		return path.Base(method), true
 	}
-	return path.Base(method)
+	return path.Base(method), false
+}
+
+// changes says whether a transaction may change something, in whichever branch: etcd's members
+// answer those that only read like ranges, each for itself.
+func changes(r *pb.TxnRequest) bool {
+	for _, branch := range [][]*pb.RequestOp{r.Success, r.Failure} {
+		for _, op := range branch {
+			if op.GetRequestPut() != nil || op.GetRequestDeleteRange() != nil ||
+				op.GetRequestTxn() != nil && changes(op.GetRequestTxn()) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // lookRange counts a read of a key, if it is one that a slot in the network could answer: of one

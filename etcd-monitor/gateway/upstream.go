@@ -6,10 +6,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +28,8 @@ import (
 // UpstreamConfig says how to reach etcd.
 type UpstreamConfig struct {
 	// Endpoints are URLs or HOST:PORT, as etcd's clients take them. Requests go to all of them in
-	// turn, past those that are not reachable.
+	// turn, past those that are not reachable; writes go to the member that leads, where that is
+	// known.
 	Endpoints []string
 	// SyncInterval is how often etcd is asked for its members, whose client URLs take the place of
 	// the endpoints; 0: never.
@@ -37,6 +40,13 @@ type UpstreamConfig struct {
 	// KeepAliveTime is after how much silence a connection is tried, and KeepAliveTimeout how long
 	// its answer is waited for. 0: 10 s and 3 s. etcd accepts 5 s and more.
 	KeepAliveTime, KeepAliveTimeout time.Duration
+	// InTurn has writes go to the members in turn, as reads do, and not to the one that leads.
+	InTurn bool
+	// User and Password are who asks which one leads, where etcd's authentication is enabled.
+	// Without them writes go to the members in turn there.
+	User, Password string
+	// Log is told which member writes go to; nil: nobody is.
+	Log *slog.Logger
 }
 
 // Upstream is the connection to etcd that the gateway passes everything on to.
@@ -46,6 +56,12 @@ type Upstream struct {
 	http   *http.Transport
 	// named: the certificate that was shown to etcd last has a common name.
 	named atomic.Bool
+
+	leader         *leaderFinder // nil: writes go to the members in turn
+	user, password string        // who asks for it
+	token          atomic.Pointer[string]
+	stop           context.CancelFunc
+	work           sync.WaitGroup
 }
 
 // authWait is how long etcd is waited for when a user's name is to be proved, without a deadline.
@@ -61,7 +77,7 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, errors.New("gateway: no endpoints of etcd are given")
 	}
-	u := &Upstream{http: http.DefaultTransport.(*http.Transport).Clone()}
+	u := &Upstream{http: http.DefaultTransport.(*http.Transport).Clone(), user: cfg.User, password: cfg.Password}
 	u.http.Proxy = nil // etcd's own client asks no HTTP proxy either
 	if cfg.KeepAliveTime == 0 {
 		cfg.KeepAliveTime, cfg.KeepAliveTimeout = 10*time.Second, 3*time.Second
@@ -105,10 +121,17 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 		// do: what was not sent cannot have been executed, so nothing is done twice.
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(math.MaxInt32),
 			grpc.MaxCallSendMsgSize(math.MaxInt32)),
+		grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(memberConfig), // and not the client's
 	)
 	var err error
 	if u.client, err = connect(c); err != nil {
 		return nil, err
+	}
+	var ctx context.Context
+	ctx, u.stop = context.WithCancel(context.Background())
+	if !cfg.InTurn {
+		u.leader = newLeaderFinder(cfg.Log, u.endpoints, u.leads)
+		u.work.Go(func() { u.leader.run(ctx) })
 	}
 	return u, nil
 }
@@ -207,6 +230,8 @@ func (u *Upstream) NewClient(ctx context.Context, user, password string) (*clien
 
 // Close ends the connection.
 func (u *Upstream) Close() error {
+	u.stop()
+	u.work.Wait()
 	u.http.CloseIdleConnections()
 	if err := u.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("gateway: closing the connection to etcd: %w", err)

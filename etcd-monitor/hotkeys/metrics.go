@@ -26,6 +26,7 @@ type Metrics struct {
 	waited    prometheus.Histogram
 	network   *prometheus.HistogramVec
 	etcd      *prometheus.HistogramVec
+	upstream  *prometheus.CounterVec
 	revision  func() int64
 	describe  []prometheus.Collector
 	keyReads  *prometheus.Desc
@@ -75,6 +76,8 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 		// 10 us to 0.3 s, and 50 us to 13 s
 		network: prometheus.NewHistogramVec(histogram("network_seconds", "Round trips to the switches, by operation (read, cas).", 10e-6, 16), []string{"operation"}),
 		etcd:    prometheus.NewHistogramVec(histogram("etcd_seconds", "How long etcd took to answer, by kind of request.", 50e-6, 19), []string{"kind"}),
+		upstream: counter("etcd_writes_total", "Writes that were sent to etcd, by where they went: leader: to the member that leads, at endpoint; turn: to the members in turn.",
+			"to", "endpoint"),
 
 		keyReads:  desc("key_reads_total", "Reads of a key, for the keys that are read most, since the key is counted.", "key"),
 		keyWrites: desc("key_writes_total", "Writes of such a key, since the key is counted.", "key"),
@@ -84,7 +87,7 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 		newest:    desc("revision", "The newest revision of etcd that was seen in an answer."),
 	}
 	m.describe = []prometheus.Collector{m.requests, m.errors, m.reads, m.writes, m.waits, m.forged, m.accept,
-		m.waited, m.network, m.etcd}
+		m.waited, m.network, m.etcd, m.upstream}
 	return m
 }
 
@@ -100,6 +103,16 @@ func (m *Metrics) Request(kind, code string) {
 // Etcd says how long etcd took to answer a request.
 func (m *Metrics) Etcd(kind string, d time.Duration) {
 	m.etcd.WithLabelValues(kind).Observe(d.Seconds())
+}
+
+// EtcdWrite counts a write that was sent to etcd: to the member that leads, at an endpoint; "": to
+// the members in turn.
+func (m *Metrics) EtcdWrite(leader string) {
+	to := "leader"
+	if leader == "" {
+		to = "turn"
+	}
+	m.upstream.WithLabelValues(to, leader).Inc()
 }
 
 // Hit counts a read that the network answered.

@@ -23,8 +23,8 @@ const (
 	lookEvery   = time.Second // at the endpoints
 )
 
-// pool is the connections to etcd's members, one to each, which requests go to in turn. Where there
-// is none they wait.
+// pool is the connections to etcd's members, one to each, which requests go to in turn but for
+// those that are for one of them. Where there is none they wait.
 type pool struct {
 	r    *Relay
 	ctx  context.Context
@@ -228,17 +228,33 @@ func (p *pool) any() bool {
 	return len(p.up) > 0
 }
 
-// send sends a request to the next member that takes it, or has it wait. The caller has locked the
-// call's mu.
+// send sends a request to the member that it is for, or the next that takes it, or has it wait. The
+// caller has locked the call's mu.
 func (p *pool) send(x *call) {
+	sent := func(at *link, first bool) bool {
+		if !x.sendTo(at) {
+			return false
+		}
+		if x.plan.Sent != nil {
+			x.plan.Sent(first)
+		}
+		return true
+	}
 	for {
 		p.mu.Lock()
 		up := p.up
-		p.next++
-		first := p.next
+		first := p.links[x.plan.First]
+		if !slices.Contains(up, first) {
+			first = nil
+			p.next++
+		}
+		next := p.next
 		p.mu.Unlock()
+		if first != nil && sent(first, true) {
+			return
+		}
 		for i := range up {
-			if x.sendTo(up[(first+i)%len(up)]) {
+			if sent(up[(next+i)%len(up)], false) {
 				return
 			}
 		}

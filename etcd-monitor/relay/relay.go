@@ -19,6 +19,10 @@ type Plan struct {
 	Message [][]byte
 	// Method is etcd's ("": the client's).
 	Method string
+	// First is the endpoint of the member that is to have it, if it takes it. "": any, by turns.
+	First string
+	// Sent is told, each time that the request is sent, whether First has it. nil: nobody is.
+	Sent func(first bool)
 	// See is told how the answer begins, before the client has any of it: 64 bytes, or the whole
 	// where it has fewer. nil: nobody is.
 	See func(head []byte)

@@ -110,6 +110,8 @@ type router struct {
 	heads []string
 	done  map[codes.Code]int
 	own   answers
+	first string // the endpoint that all is for
+	sent  []bool // whether it had it
 }
 
 func (r *router) May(method string) bool { return method != "/x/Stream" }
@@ -127,7 +129,11 @@ func (r *router) Plan(method string, _ func(string) string, m []byte) *Plan {
 				return [][]byte{m[1 : len(m)-1]}, !bytes.Contains(m, []byte("not"))
 			}}
 	}
-	return &Plan{Message: [][]byte{m}, See: func(head []byte) {
+	return &Plan{Message: [][]byte{m}, First: r.first, Sent: func(first bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.sent = append(r.sent, first)
+	}, See: func(head []byte) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.heads = append(r.heads, string(head[:min(len(head), 8)]))
@@ -192,6 +198,69 @@ func ask(ctx context.Context, c *grpc.ClientConn, method, message string) (answe
 	var trailer metadata.MD
 	err = c.Invoke(ctx, method, &in, &out, grpc.Trailer(&trailer))
 	return string(out), strings.Join(trailer.Get("who"), ","), err
+}
+
+// TestFirst: what is for one member goes there while it is connected, and to the others in turn
+// when it is not, or is none.
+func TestFirst(t *testing.T) {
+	one, two, three := newServer(t, "one", "127.0.0.1:0"), newServer(t, "two", "127.0.0.1:0"),
+		newServer(t, "three", "127.0.0.1:0")
+	b := newBed(t, one.addr, "http://"+two.addr, three.addr)
+	up := func(n int) {
+		t.Helper()
+		poll.Until(t, 10*time.Second, fmt.Sprint("there are ", n, " connections"), func() bool {
+			b.pool.mu.Lock()
+			defer b.pool.mu.Unlock()
+			return len(b.pool.up) == n
+		})
+	}
+	up(3)
+	c := b.dial(t)
+	asked := func(first string) map[string]int {
+		t.Helper()
+		b.router.mu.Lock()
+		b.router.first, b.router.sent = first, nil
+		b.router.mu.Unlock()
+		whose := map[string]int{}
+		for range 6 {
+			_, who, err := ask(t.Context(), c, "/x/Echo", "x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			whose[who]++
+		}
+		return whose
+	}
+	sent := func(first int) {
+		t.Helper()
+		b.router.mu.Lock()
+		defer b.router.mu.Unlock()
+		n := 0
+		for _, is := range b.router.sent {
+			if is {
+				n++
+			}
+		}
+		if n != first || len(b.router.sent) != 6 {
+			t.Errorf("it is said of %d, of %d of 6, that they went to the first, want %d", n, len(b.router.sent), first)
+		}
+	}
+	if whose := asked("http://" + two.addr); whose["two"] != 6 {
+		t.Errorf("what is for the second one went to %v", whose)
+	}
+	sent(6)
+	for _, nobody := range []string{"", "http://127.0.0.1:1"} {
+		if whose := asked(nobody); whose["one"] != 2 || whose["two"] != 2 || whose["three"] != 2 {
+			t.Errorf("what is for %q went to %v", nobody, whose)
+		}
+		sent(0)
+	}
+	two.grpc.Stop()
+	up(2)
+	if whose := asked("http://" + two.addr); whose["one"] != 3 || whose["three"] != 3 {
+		t.Errorf("what is for one that is gone went to %v", whose)
+	}
+	sent(0)
 }
 
 // TestPassed: what is passed on comes back as it was answered, by whomever it ought to be, large

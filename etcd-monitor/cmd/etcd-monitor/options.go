@@ -50,6 +50,7 @@ type options struct {
 	cors, hosts []string
 	profiles    bool
 	relay       bool
+	toLeader    bool
 	namespace   string
 	metrics     string
 
@@ -100,6 +101,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.hosts, "host-whitelist", []string{"*"}, "names by which the HTTP pages may be asked for in plain text (*: any)")
 	f.BoolVar(&o.profiles, "enable-pprof", false, "serve profiles of the gateway at /debug/pprof/ of the client URLs")
 	f.BoolVar(&o.relay, "relay", true, "pass requests for keys that are not placed on as frames of HTTP/2, and serve the others of the\nkey-value service past gRPC's server: less than half of the processor time (=false: all by gRPC)")
+	f.BoolVar(&o.toLeader, "writes-to-leader", true, "send writes to the member of etcd that leads, which the others would only pass them on to\n(=false: to the members in turn, as reads)")
 	f.StringVar(&o.namespace, "namespace", "", "what the names of all of the clients' keys begin with at etcd, and\nclients do not see")
 	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere\nbut at "+gateway.OwnMetrics+" of the client URLs)")
 

@@ -79,7 +79,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	if o.towards.InsecureSkipVerify {
 		log.Warn("any certificate is taken for etcd's: whoever is on the way there can read and change everything")
 	}
-	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, SyncInterval: o.sync, TLS: o.towards})
+	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, SyncInterval: o.sync, TLS: o.towards,
+		InTurn: !o.toLeader, User: o.user, Password: o.secret, Log: log})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,111 @@
+package gateway
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/endpointsharding"
+	"google.golang.org/grpc/balancer/pickfirst"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+)
+
+// memberPolicy is gRPC's name for how members are chosen: a call goes to the one that its context
+// names, if there is a connection to it, and else to those that are connected in turn, as the calls
+// of etcd's own clients do (round_robin, which is built of the same parts).
+const memberPolicy = "etcd_monitor_member"
+
+// memberConfig is the service configuration that has it used.
+const memberConfig = `{"loadBalancingConfig":[{"` + memberPolicy + `":{}}]}`
+
+func init() { balancer.Register(memberBuilder{}) }
+
+// choice is which member a call is to go to.
+type choice struct {
+	address string // as dialAddress has it
+	only    bool   // it goes nowhere else
+	taken   atomic.Bool
+}
+
+type choiceKey struct{}
+
+// withChoice is a context whose call goes to a member, if it can.
+func withChoice(ctx context.Context, c *choice) context.Context {
+	return context.WithValue(ctx, choiceKey{}, c)
+}
+
+// dialAddress is what gRPC dials for an endpoint, as etcd's client has it (its package endpoint,
+// which is internal).
+func dialAddress(endpoint string) string {
+	scheme, rest, ok := strings.Cut(endpoint, ":")
+	if !ok {
+		return endpoint
+	}
+	switch scheme {
+	case "http", "https":
+		if u, err := url.Parse(endpoint); err == nil {
+			return u.Host
+		}
+	case "unix", "unixs":
+		if strings.HasPrefix(rest, "///") {
+			return "unix:" + rest
+		}
+		return "unix:" + strings.TrimPrefix(rest, "//")
+	}
+	return endpoint
+}
+
+type memberBuilder struct{}
+
+// Name implements [balancer.Builder].
+func (memberBuilder) Name() string { return memberPolicy }
+
+// Build implements [balancer.Builder].
+func (memberBuilder) Build(cc balancer.ClientConn, o balancer.BuildOptions) balancer.Balancer {
+	return endpointsharding.NewBalancer(memberConn{cc}, o, balancer.Get(pickfirst.Name).Build,
+		endpointsharding.Options{})
+}
+
+// memberConn has pickers that know the members by their addresses.
+type memberConn struct{ balancer.ClientConn }
+
+// UpdateState implements [balancer.ClientConn].
+func (c memberConn) UpdateState(s balancer.State) {
+	p := memberPicker{turn: s.Picker, connected: map[string]balancer.Picker{}}
+	for _, child := range endpointsharding.ChildStatesFromPicker(s.Picker) {
+		if child.State.ConnectivityState != connectivity.Ready {
+			continue
+		}
+		for _, a := range child.Endpoint.Addresses {
+			p.connected[a.Addr] = child.State.Picker
+		}
+	}
+	s.Picker = p
+	c.ClientConn.UpdateState(s)
+}
+
+type memberPicker struct {
+	turn      balancer.Picker
+	connected map[string]balancer.Picker // by address
+}
+
+// Pick implements [balancer.Picker].
+func (p memberPicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	c, _ := info.Ctx.Value(choiceKey{}).(*choice)
+	if c == nil {
+		return p.turn.Pick(info)
+	}
+	member := p.connected[c.address]
+	c.taken.Store(member != nil)
+	switch {
+	case member != nil:
+		return member.Pick(info)
+	case c.only: // a status ends the call, also one that waits for a connection
+		return balancer.PickResult{}, status.Errorf(codes.Unavailable, "gateway: there is no connection to etcd at %s", c.address)
+	}
+	return p.turn.Pick(info)
+}

@@ -1,0 +1,178 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// Writes go to the member that leads. Every other one passes them to it, and hears of their end
+// later than it does.
+//
+// Which one leads is the answer to a question that is asked beside the writes, and may be old: then
+// a write takes the hop that it would take anyway. Nothing else depends on it. A member is taken
+// for the leader if it says so itself, was asked a second ago, and answers within another: one that
+// is stopped or cut off gets no more writes than any other then.
+const (
+	leaderEvery   = time.Second            // it is asked who leads
+	leaderSoonest = 100 * time.Millisecond // after the last time, when a write has failed
+	leaderWait    = time.Second            // for a member's answer
+	leaderRefused = time.Minute            // until it is asked again where etcd does not say it
+)
+
+// leaderFinder knows which of etcd's members leads.
+type leaderFinder struct {
+	endpoints func() []string
+	// leads asks a member whether it leads. refused: it does not say that to the gateway.
+	leads func(ctx context.Context, endpoint string) (yes, refused bool, err error)
+	log   *slog.Logger
+
+	known atomic.Pointer[string] // the endpoint of the one that leads
+	wake  chan struct{}
+	said  string // the log was told last
+}
+
+func newLeaderFinder(log *slog.Logger, endpoints func() []string,
+	leads func(ctx context.Context, endpoint string) (yes, refused bool, err error)) *leaderFinder {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &leaderFinder{endpoints: endpoints, leads: leads, log: log, wake: make(chan struct{}, 1)}
+}
+
+// leader is the endpoint of the member that leads; "": it is not known. A nil finder knows none.
+func (f *leaderFinder) leader() string {
+	if f == nil {
+		return ""
+	}
+	if at := f.known.Load(); at != nil {
+		return *at
+	}
+	return ""
+}
+
+// doubt has it asked soon who leads: a write that was sent to the leader has failed.
+func (f *leaderFinder) doubt() {
+	if f == nil {
+		return
+	}
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run asks until ctx ends.
+func (f *leaderFinder) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		began := time.Now()
+		next := leaderEvery
+		if f.look(ctx) {
+			next = leaderRefused
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(next):
+			continue
+		case <-f.wake:
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(leaderSoonest - time.Since(began)):
+		}
+	}
+}
+
+// look asks once, the one that was the leader first. It says whether etcd refuses to tell.
+func (f *leaderFinder) look(ctx context.Context) (refused bool) {
+	all := f.endpoints()
+	if len(all) < 2 { // there is nothing to choose
+		f.known.Store(nil)
+		return false
+	}
+	if was := f.leader(); was != "" {
+		if i := slices.Index(all, was); i < 0 {
+			f.known.Store(nil)
+		} else {
+			all = slices.Concat([]string{was}, all[:i], all[i+1:])
+		}
+	}
+	for _, endpoint := range all {
+		asking, cancel := context.WithTimeout(ctx, leaderWait)
+		yes, refused, err := f.leads(asking, endpoint)
+		cancel()
+		if yes {
+			f.known.Store(&endpoint)
+			f.tell(slog.LevelInfo, "writes go to the member that leads", "endpoint", endpoint)
+			return false
+		}
+		if endpoint == f.leader() {
+			f.known.Store(nil) // while the others are asked, too
+		}
+		if refused {
+			f.tell(slog.LevelWarn, "etcd does not say which member leads: writes go to all in turn (where its authentication is enabled, give --user and --password-file)", "error", err)
+			return true
+		}
+		if err != nil && ctx.Err() == nil {
+			f.log.Debug("asking whether a member leads", "endpoint", endpoint, "error", err)
+		}
+	}
+	return false
+}
+
+// tell tells the log something that it was not told last.
+func (f *leaderFinder) tell(level slog.Level, what string, more ...any) {
+	said := what
+	if level == slog.LevelInfo {
+		said += f.leader()
+	}
+	if said != f.said {
+		f.said = said
+		f.log.Log(context.Background(), level, what, more...)
+	}
+}
+
+// leads asks a member whether it leads, under the gateway's own name if it has one and needs it.
+func (u *Upstream) leads(ctx context.Context, endpoint string) (yes, refused bool, err error) {
+	ctx = withChoice(ctx, &choice{address: dialAddress(endpoint), only: true})
+	ask := func() error {
+		as := ctx
+		if token := u.token.Load(); token != nil {
+			as = metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, *token)
+		}
+		r, err := pb.NewMaintenanceClient(u.Conn()).Status(as, &pb.StatusRequest{})
+		yes = err == nil && r.Leader != 0 && r.Leader == r.GetHeader().GetMemberId()
+		return err
+	}
+	if err = ask(); isRefusal(err) && u.user != "" {
+		var a *pb.AuthenticateResponse
+		if a, err = pb.NewAuthClient(u.Conn()).Authenticate(ctx, &pb.AuthenticateRequest{Name: u.user,
+			Password: u.password}); err == nil {
+			u.token.Store(&a.Token)
+			err = ask()
+		}
+	}
+	return yes, isRefusal(err), err
+}
+
+// isRefusal says whether an error is about who asks.
+func isRefusal(err error) bool {
+	switch status.Code(err) {
+	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
+		return true
+	}
+	return false
+}
+
+// Leader is the endpoint of the member that writes are sent to, because it leads; "": that is not
+// known, or not asked, and they go to all in turn.
+func (u *Upstream) Leader() string { return u.leader.leader() }
