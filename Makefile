@@ -160,10 +160,10 @@ policy-suite: deps ## have Cyclonus, of which SIG Network's policy-assistant was
 	@cd cni-plugin/policies && for family in 4 6; do \
 	  NETCRAQ_POLICY_SUITE=$$family $(if $(filter go,$(GO)),go,$(abspath $(GO))) test -count 1 -timeout 3h -v -run '^TestSuite$$' ./netcraq-policies || exit 1; done
 
-# make p4-suites P4_TUTORIALS=~/tutorials P4_UTILS=~/p4-utils P4_LEARNING=~/p4-learning P4_GUIDE=~/p4-guide NGSDN=~/ngsdn-tutorial P4C=~/p4c
+# make p4-suites P4_TUTORIALS=~/tutorials P4_UTILS=~/p4-utils P4_LEARNING=~/p4-learning P4_GUIDE=~/p4-guide NGSDN=~/ngsdn-tutorial P4C=~/p4c NETCHAIN=~/netchain-p4 NETCACHE=~/netcache-p4
 # takes SUITES=tutorials,p4-guide ENGINES=interp,auto,bmv2 ONLY=firewall. What others' scripts import is in an environment of its own.
 SUITES_VENV := out/p4-suites/venv
-export P4_TUTORIALS P4_UTILS P4_LEARNING P4_GUIDE NGSDN P4C
+export P4_TUTORIALS P4_UTILS P4_LEARNING P4_GUIDE NGSDN P4C NETCHAIN NETCACHE
 
 $(SUITES_VENV)/.requirements: switch/suites/requirements.txt switch/suites/p4config_pb2.py
 	@/usr/bin/python3 -m venv --system-site-packages $(SUITES_VENV)
@@ -171,7 +171,7 @@ $(SUITES_VENV)/.requirements: switch/suites/requirements.txt switch/suites/p4con
 	@for p4 in $(SUITES_VENV)/lib/python3*/site-packages/p4; do mkdir -p $$p4/tmp && cp switch/suites/p4config_pb2.py $$p4/tmp/; done
 	@touch $@
 
-p4-suites: deps $(SUITES_VENV)/.requirements ## other people's material for BMv2 on each engine beside BMv2: P4 tutorials, p4-guide, ngsdn, p4-learning on p4-utils, p4c's STF; a table
+p4-suites: deps $(SUITES_VENV)/.requirements ## other people's material for BMv2 on each engine beside BMv2: P4 tutorials, p4-guide, ngsdn, p4-learning on p4-utils, p4c's STF, NetChain's and NetCache's programs; a table
 	$(call compile,bin/,switch/cmd/netcraq-switch)
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) -m switch.suites --python $(SUITES_VENV)/bin/python --go "$(if $(filter go,$(GO)),go,$(abspath $(GO)))" \
 	  $(if $(SUITES),--suite $(SUITES)) $(if $(ENGINES),--engine $(ENGINES)) $(if $(ONLY),--only $(ONLY))

@@ -17,13 +17,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import corpus, learning, programs, ptf, sources, tutorials
+from . import corpus, learning, originals, programs, ptf, sources, tutorials
 from .outcome import Outcome, seen, table
 from .sandbox import BMV2, ENGINES, Tools
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SUITES = ("tutorials", "iperf", "tutorials-ptf", "p4-guide", "ngsdn", "p4-learning", "p4c", "programs")
+SUITES = ("tutorials", "iperf", "tutorials-ptf", "p4-guide", "ngsdn", "p4-learning", "p4c", "originals", "programs")
 """The suites, by the names that ``--suite`` takes."""
 
 Case = tuple[str, Callable[[], dict[str, Outcome]]]
@@ -33,6 +33,8 @@ def cases(suite: str, tools: Tools, work: Path, go: str) -> Iterator[Case] | str
     """The cases of a suite, each with what runs it; or why there are none."""
     if suite == "programs":
         return _programs(tools, work, go)
+    if suite == "originals":
+        return _originals(tools, work)
     wanted = {
         "tutorials": sources.TUTORIALS,
         "iperf": sources.TUTORIALS,
@@ -90,13 +92,34 @@ def _programs(tools: Tools, work: Path, go: str) -> Iterator[Case] | str:
     return ((name, lambda name=name, path=path: attempt(name, path)) for name, path in there.items())
 
 
+def _originals(tools: Tools, work: Path) -> Iterator[Case] | str:
+    """NetChain's and NetCache's programs, each beside BMv2."""
+    reference = Tools(work.parents[1] / "originals" / "tools", "bmv2", tools.switch, tools.python)
+    found: list[Case] = []
+    missing: list[str] = []
+    for source, make in ((sources.NETCHAIN, originals.netchain), (sources.NETCACHE, originals.netcache)):
+        path = source.find()
+        if isinstance(path, str):
+            missing.append(path)
+            continue
+        found += [
+            (x.name, lambda x=x, path=path: {x.name: originals.attempt(x, path, work / x.name, tools, reference)})
+            for x in make(path)
+        ]
+    if not found:
+        return "; ".join(missing)
+    for why in missing:
+        print(f"SKIPPED originals: {why}", flush=True)
+    return iter(found)
+
+
 _LEARNING = ("mn", "ethtool", "brctl", "iperf")
 """What p4-utils asks for; ``brctl`` is in Debian's bridge-utils."""
 
 
 def lacking(suite: str, engine: str, python: Path) -> str | None:
     """What a machine lacks for a suite on an engine."""
-    more = _LEARNING if suite == "p4-learning" else ()
+    more = {"p4-learning": _LEARNING, "originals": ("simple_switch", "simple_switch_CLI")}.get(suite, ())
     for name in ("unshare", "p4c-bm2-ss", "make", *more, *(BMV2 if engine == "bmv2" else ())):
         if shutil.which(name) is None:
             return f"{name} is not on PATH"

@@ -35,6 +35,8 @@ LEARNING = Source("P4_LEARNING", "https://github.com/nsg-ethz/p4-learning", "exe
 GUIDE = Source("P4_GUIDE", "https://github.com/jafingerhut/p4-guide", "bin/veth_setup.sh")
 NGSDN = Source("NGSDN", "https://github.com/opennetworkinglab/ngsdn-tutorial", "ptf/lib/base_test.py")
 P4C = Source("P4C", "https://github.com/p4lang/p4c", "testdata/p4_16_samples")
+NETCHAIN = Source("NETCHAIN", "https://github.com/netx-repo/netchain-p4", "p4src/netchain.p4")
+NETCACHE = Source("NETCACHE", "https://github.com/netx-repo/netcache-p4", "p4src/netcache.p4")
 
 ALL = (TUTORIALS, LEARNING, GUIDE, NGSDN, P4C)
 """Those that have programs for v1model."""

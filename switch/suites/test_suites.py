@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from switch.suites import corpus, learning, outcome, programs, ptf, sandbox, sources, tutorials
+from switch.suites import corpus, exchange, learning, originals, outcome, programs, ptf, sandbox, sources, tutorials
 from switch.suites.outcome import Outcome
 
 HERE = Path(__file__).resolve().parent
@@ -149,6 +149,38 @@ def test_every_exercise_reads_what_it_judges():
 def test_who_reached_whom():
     said = "s1 -> Thrift port: 9090\nmininet> *** Ping: testing\nh1 -> h2 X \nh2 -> h1 h3 \n*** Results: 33% dropped"
     assert learning.pings(said) == "h1 -> h2 X; h2 -> h1 h3"
+
+
+def original(tmp_path):
+    (tmp_path / "mininet").mkdir()
+    (tmp_path / "mininet" / "commands.txt").write_text("mirroring_add 3 3\n")
+    return originals.netcache(tmp_path)[0]
+
+
+def test_packets_of_an_original_are_told_apart(tmp_path):
+    x = original(tmp_path)
+    sent = list(originals.frames(x))
+    assert len(sent) == originals.PACKETS
+    assert sum(step.payload == originals.cached(0, 2) for step in x.steps) > 128
+    for number, (_, frame, fence) in enumerate(sent):
+        assert frame.endswith(f"{exchange.PACKET:04x}{number:04x}")
+        assert fence.endswith(f"{exchange.FENCE:04x}{number:04x}")
+    words = bytes.fromhex(sent[0][1])[14:34]
+    total = sum(int.from_bytes(words[i : i + 2]) for i in range(0, 20, 2))
+    assert (total & 0xFFFF) + (total >> 16) == 0xFFFF
+
+
+def test_an_original_must_be_as_on_bmv2(tmp_path):
+    x = original(tmp_path)
+    theirs = {"came": {"0": [[1, "aa"], [3, "bb"]], "7": [[2, "cc"]]}, "strange": [], "said": [], "registers": "r= 1"}
+    late = {**theirs, "came": {"7": [[2, "cc"]], "0": [[3, "bb"], [1, "aa"]]}}
+    assert originals.judge(x, late, theirs) == Outcome(True, "400 of 400 packets as BMv2, 3 frames of 2")
+    lost = originals.judge(x, {**theirs, "came": {"0": [[1, "aa"], [3, "bb"]]}}, theirs)
+    assert not lost.passed
+    assert lost.reason.startswith(f"399 of 400 packets as BMv2; packet 7, {x.steps[7].what}: nothing; on BMv2 port 2")
+    assert not originals.judge(x, {**theirs, "came": {**theirs["came"], "9": [[1, "dd"]]}}, theirs).passed
+    assert originals.judge(x, {**theirs, "registers": "r= 2"}, theirs).reason == "registers: 'r= 2', on BMv2 'r= 1'"
+    assert not originals.judge(x, {**theirs, "strange": [[1, "ee"]]}, theirs).passed
 
 
 def test_table():
