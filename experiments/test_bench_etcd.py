@@ -98,3 +98,27 @@ def test_what_misses_its_aim_is_marked(change: dict[str, Any], what: str) -> Non
 def test_what_was_not_measured_is_left_out() -> None:
     """etcd's own benchmark is built by make bench-etcd alone."""
     assert missed(measured(unplaced={})) == []
+
+
+def test_a_proxy_that_hangs_is_a_line_of_the_report() -> None:
+    result = measured()
+    ways = result["unplaced"]["ranges"]
+    for way in ("etcd", "gateway", "grpc-proxy"):
+        ways[way] = [dict(ways[way][0]) for _ in range(3)]
+    ways["grpc-proxy"][1] = {"failed": "not at its end after 60 s"}
+    text = bench_etcd.table(bench_etcd.judge(result))
+    assert "2 of 3" in text
+    assert "1.12, 0.86" in text, "of the two that ended"
+    ways["grpc-proxy"] = [{"failed": "not at its end after 60 s"}] * 3
+    text = bench_etcd.table(bench_etcd.judge(result))
+    assert "0 of 3" in text
+    assert "by grpc-proxy's" not in text
+    assert missed(result) == []
+
+
+def test_parts_that_were_measured_before_the_run_ended_are_shown() -> None:
+    result = measured()
+    del result["one_at_a_time_us"], result["unplaced"], result["warm_up"]
+    text = bench_etcd.table(bench_etcd.judge(result))
+    assert "5,000 queries/s" in text
+    assert "a hot read" not in text
