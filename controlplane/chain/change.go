@@ -63,7 +63,7 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 
 // settleFor: the members are who is to be one; those that are missing are not waited for any more.
 func (m *Machine) settleFor(now Time, wanted []string) {
-	if wanted == nil || len(m.missing()) == 0 {
+	if wanted == nil || len(m.missing()) == 0 && !m.unwanted {
 		return
 	}
 	m.wanted, m.short = wanted, false

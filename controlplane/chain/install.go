@@ -86,6 +86,7 @@ func (m *Machine) persist(now Time) {
 		r.FenceLease = max(m.cfg.Lease, m.fenceMax, r.FenceLease)
 	}
 	m.seq++
+	m.unwanted = false
 	m.persisting.seq = m.seq
 	m.do(Persist{r, m.seq})
 }
@@ -93,6 +94,7 @@ func (m *Machine) persist(now Time) {
 // save makes the present state durable; nothing waits for it.
 func (m *Machine) save(now Time) {
 	m.seq++
+	m.unwanted = false
 	// (A controller that knows no Filling would miss in the switches what it thinks is installed.)
 	m.do(Persist{Record{Config: m.cfg, Installed: m.installed && !m.cfg.Filling, Blank: m.blank,
 		FenceLease: m.longest(now), Wanted: slices.Clone(m.wanted)}, m.seq})
@@ -126,7 +128,6 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 	case err != nil && p.op != 0 && m.change == nil: // (a reordering that has begun must go on)
 		m.persisting = nil
 		m.do(Done{p.op, fmt.Errorf("%w: the change could not be recorded, so nothing was changed: %w", ErrUnavailable, err)})
-		m.resumeKeys(now)
 	case err != nil:
 		if !p.tried {
 			m.event("state.not-saved", "", "%v: the chain waits until it can be", err)
@@ -415,7 +416,6 @@ func (m *Machine) finish(now Time) {
 		m.do(Done{c.op, nil})
 	}
 	m.startRedrive()
-	m.resumeKeys(now)
 }
 
 // startRedrive re-propagates what an earlier configuration left dirty. A frozen chain would drop

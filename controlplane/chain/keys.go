@@ -123,8 +123,6 @@ func (m *Machine) pauseKeys() {
 	}
 }
 
-func (m *Machine) resumeKeys(now Time) { m.stepKeys(now) }
-
 // stepKeys starts what each operation needs next.
 func (m *Machine) stepKeys(now Time) {
 	if !m.canKeys() {

@@ -120,6 +120,7 @@ type Machine struct {
 	rejoiner   string
 	rejoinCost bool
 	short      bool // members are missing; that none is any more is said in an event
+	unwanted   bool // one that left the network is not waited for any more, and the record says it is
 
 	found     bool            // cfg came from the switches
 	stale     bool            // the record was an earlier one than the last: the switches decide

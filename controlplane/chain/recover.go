@@ -114,7 +114,6 @@ func (m *Machine) giveUp(now Time, why error) {
 	untouched := m.persisting == nil && m.cfg.Shadow == ""
 	c.op, m.change = 0, nil
 	if untouched {
-		m.resumeKeys(now)
 		return
 	}
 	m.begin(now, m.next(m.cfg.Epoch, m.cfg.Members), nil)

@@ -390,6 +390,12 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		c.events.add(a.Type, a.Switch, ch.topo.Name, a.Message)
 	case chain.Persist:
 		c.records[ch.topo.Name] = a.Record
+		if conf := a.Record.Config; !a.Record.Installed {
+			for _, sw := range conf.Learners() {
+				d := c.net().byName[sw]
+				d.submit(func(ctx context.Context) { d.prepare(ctx, ch.topo, conf) })
+			}
+		}
 		c.save(func(err error) { c.touch(ch).Persisted(c.now(), a.Seq, err) })
 	case chain.Lease:
 		c.lease(ch, a)
@@ -397,19 +403,14 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		d := c.net().byName[a.Switch]
 		keys := c.dir.Chain(ch.topo.ID)
 		d.submit(func(ctx context.Context) {
-			var err error
-			if a.Assignment.Role.Member() {
-				err = d.forgetFormer(ctx, ch.topo, keys)
-			}
-			if err == nil {
-				err = d.install(ctx, ch.topo, a.Config, a.Reread)
-			}
+			rest, err := d.become(ctx, ch.topo, a, keys)
 			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
+			_ = d.apply(ctx, rest...) // what fails is read again, and taken away, the next time
 		})
 	case chain.Redrive:
-		keys := ops.Reachable(c.dir.Chain(ch.topo.ID))
+		keys := c.dir.Chain(ch.topo.ID)
 		go func() {
-			n, err := ch.ops.Redrive(c.ctx, a, keys)
+			n, err := ch.ops.Redrive(c.ctx, a, ops.Reachable(keys))
 			c.metrics.redriven.Add(float64(n))
 			c.post(func() { c.touch(ch).Redriven(c.now(), a.Epoch, err) })
 		}()
@@ -421,10 +422,10 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 			c.post(func() { c.touch(ch).Rejoined(c.now(), a.Seq, err) })
 		}()
 	case chain.Copy:
-		keys, records := ops.Reachable(c.dir.Chain(ch.topo.ID)), c.recordsToCopy()
+		keys, records := c.dir.Chain(ch.topo.ID), c.recordsToCopy()
 		go func() {
 			start := time.Now()
-			n, rounds, err := ch.ops.Copy(c.ctx, a, keys, records)
+			n, rounds, err := ch.ops.Copy(c.ctx, a, ops.Reachable(keys), records)
 			c.post(func() {
 				what := map[bool]string{true: "chain.compared", false: "chain.copied"}[a.Compare || a.Passed]
 				if err == nil {

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,7 +99,8 @@ func (d *device) refresh(ctx context.Context) {
 		if ch := d.c.net().byID[id]; ch == nil {
 			delete(d.parts, id)
 		} else if err == nil {
-			err = d.install(ctx, ch.topo, conf, false)
+			rest, failed := d.install(ctx, ch.topo, conf, false)
+			err = cmp.Or(failed, d.apply(ctx, rest...))
 		}
 	}
 	if err != nil && !passing(err) { // one that is lost gets everything when it is back

@@ -180,42 +180,93 @@ func (d *device) report() (map[uint8]chainReport, error) {
 	return out, nil
 }
 
+// become gives the switch a part of a chain's configuration that has these keys. What is returned
+// beside an error is to be taken away when nobody waits.
+func (d *device) become(ctx context.Context, ct *topology.Chain, a chain.Install, keys []keyspace.Key) (rest []*v1.Update, err error) {
+	if a.Assignment.Role.Member() {
+		if err := d.forgetFormer(ctx, ct, keys); err != nil {
+			return nil, err
+		}
+	}
+	return d.install(ctx, ct, a.Config, a.Reread)
+}
+
+// prepare makes the multicast groups that a switch's part of a configuration refers to, while that
+// is being recorded: no packet takes them before the entry is there that install writes, which has
+// the less to do while the chain is half changed. What it cannot do now is install's.
+func (d *device) prepare(ctx context.Context, ct *topology.Chain, conf chain.Config) {
+	s := d.client.State()
+	if s.Phase != p4rt.Primary || d.loadedAt != s.Stream {
+		return
+	}
+	if epoch, ok := d.epoch(ct); !ok || epoch%2 == conf.Epoch%2 {
+		return // groups of that parity may be in use
+	}
+	p := d.c.net().plan
+	sw := p.t.Switch(d.sw.Name)
+	if sw == nil || !slices.Contains(p.chains, ct.ID) {
+		return
+	}
+	change, _, err := p4rt.DiffGroups(d.groupsOf(p, ct, sw), p.chain(ct, sw, conf).groups)
+	if err == nil {
+		_ = d.apply(ctx, change...)
+	}
+}
+
+// epoch is that of the configuration of a chain that the switch has, as far as is known.
+func (d *device) epoch(ct *topology.Chain) (epoch uint16, ok bool) {
+	configs, err := d.have("chain_config", func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID })
+	if err != nil || len(configs) != 1 {
+		return 0, false
+	}
+	e, err := d.c.prog.pipeline.Info.Decode(configs[0])
+	if err != nil || e.Action != "set_chain" {
+		return 0, false
+	}
+	return uint16(e.Param("epoch").Uint64()), true
+}
+
+// groupsOf are the multicast groups that the switch has for a chain.
+func (d *device) groupsOf(p *plan, ct *topology.Chain, sw *topology.Switch) []p4rt.Group {
+	ids, ports := p.groups[sw.Name][ct.ID], replyPorts(sw)
+	var out []p4rt.Group
+	for _, g := range d.groups {
+		if ids.owns(ports, g.ID) {
+			out = append(out, g)
+		}
+	}
+	slices.SortFunc(out, func(a, b p4rt.Group) int { return int(a.ID) - int(b.ID) })
+	return out
+}
+
 // install makes the switch hold its part of a chain's configuration. The order matters: groups
 // before the entry that refers to them; that entry, by which the switch changes over, before the
-// addresses that follow from it; a route before the switch stops taking the address itself; and
-// last what nothing refers to any more.
-func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Config, reread bool) error {
+// addresses that follow from it; a route before the switch stops taking the address itself. What
+// nothing refers to any more is returned, to be taken away when nobody waits.
+func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Config, reread bool) (rest []*v1.Update, err error) {
 	s := d.client.State()
 	if s.Phase != p4rt.Primary {
-		return fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
+		return nil, fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
 	}
 	if reread {
 		d.loadedAt = 0
 	}
 	if err := d.load(ctx, s.Stream); err != nil {
-		return err
+		return nil, err
 	}
 	d.parts[ct.ID] = conf // before anything of it is written, so that refresh never goes back to an older one
 	p := d.c.net().plan
 	sw := p.t.Switch(d.sw.Name)
 	if sw == nil || !slices.Contains(p.chains, ct.ID) {
-		return errGone
+		return nil, errGone
 	}
 	want := p.chain(ct, sw, conf)
-	ids, ports := p.groups[sw.Name][ct.ID], replyPorts(sw)
-	var haveGroups []p4rt.Group
-	for _, g := range d.groups {
-		if ids.owns(ports, g.ID) {
-			haveGroups = append(haveGroups, g)
-		}
-	}
-	slices.SortFunc(haveGroups, func(a, b p4rt.Group) int { return int(a.ID) - int(b.ID) })
-	change, remove, err := p4rt.DiffGroups(haveGroups, want.groups)
+	change, remove, err := p4rt.DiffGroups(d.groupsOf(p, ct, sw), want.groups)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := d.apply(ctx, change...); err != nil {
-		return err
+		return nil, err
 	}
 	// Each of the others in turn: what the table has for this chain's key, and what it should have.
 	parts := func(table string, mine func(p4rt.Entry) bool, want ...*p4rt.Entry) (make, drop []*v1.Update, err error) {
@@ -249,30 +300,27 @@ func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 	}
 	config, _, err := parts("chain_config", func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID }, &want.config)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := d.apply(ctx, config...); err != nil {
-		return err
+		return nil, err
 	}
 	take, untake, err := parts("local_address", service, want.take)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	route, unroute, err := parts("ipv4_lpm", service, want.route)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := d.apply(ctx, append(take, route...)...); err != nil {
-		return err
+		return nil, err
 	}
 	if err := d.apply(ctx, append(untake, unroute...)...); err != nil {
-		return err
-	}
-	if err := d.apply(ctx, remove...); err != nil {
-		return err
+		return nil, err
 	}
 	d.watchSoon()
-	return nil
+	return remove, nil
 }
 
 // forgetFormer drops the key_index entries that a switch which becomes a member has from an earlier

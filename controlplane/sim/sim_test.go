@@ -41,13 +41,15 @@ func TestSeeds(t *testing.T) {
 // one, in testdata.
 func TestSeedsThatFailed(t *testing.T) {
 	for seed, why := range map[uint64]string{
-		42051: "a key was being moved, the tail was killed and came back empty, and what it said of the slot was moved",
-		55521: "half an addition of a key was undone after a change of the chain, and never came to an end",
-		97939: "the same",
-		196:   "a joiner got the alias of a key that was being moved as one of the key's realm",
-		404:   "a controller worked on keys while a switch was a shadow that an earlier one had left so",
-		11284: "a joiner had an entry of a removed key without its tombstone, and took a late reply for the newest",
-		9761:  "what told a client's deletion from a tombstone that a controller had given up counted that as one",
+		42051:  "a key was being moved, the tail was killed and came back empty, and what it said of the slot was moved",
+		55521:  "half an addition of a key was undone after a change of the chain, and never came to an end",
+		97939:  "the same",
+		196:    "a joiner got the alias of a key that was being moved as one of the key's realm",
+		404:    "a controller worked on keys while a switch was a shadow that an earlier one had left so",
+		11284:  "a joiner had an entry of a removed key without its tombstone, and took a late reply for the newest",
+		9761:   "what told a client's deletion from a tombstone that a controller had given up counted that as one",
+		28302:  "an operator left out who had left the network, that was not on record, and the next controller brought it in",
+		107993: "a change could not be recorded, and keys were worked on at once, before a member was given up that had been silent meanwhile",
 	} {
 		err := Many(t.Context(), nil, seed, 1, 1, func(r *Result) bool {
 			for _, v := range r.Violations {

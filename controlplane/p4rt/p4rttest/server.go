@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -145,6 +146,13 @@ func (s *Server) Entries() []*v1.TableEntry {
 		out = append(out, proto.Clone(e).(*v1.TableEntry))
 	}
 	return out
+}
+
+// Groups are the ids of the multicast groups that the server has, in order.
+func (s *Server) Groups() []uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.groups))
 }
 
 // SetCounter sets the packets of one cell of a counter.
