@@ -182,7 +182,8 @@ func (d *device) report() (map[uint8]chainReport, error) {
 
 // become gives the switch a part of a chain's configuration that has these keys. What is returned
 // beside an error is to be taken away when nobody waits.
-func (d *device) become(ctx context.Context, ct *topology.Chain, a chain.Install, keys []keyspace.Key) (rest []*v1.Update, err error) {
+func (d *device) become(ctx context.Context, ct *topology.Chain, a chain.Install, keys []keyspace.Key) (
+	rest []*v1.Update, err error) {
 	if a.Assignment.Role.Member() {
 		if err := d.forgetFormer(ctx, ct, keys); err != nil {
 			return nil, err
@@ -243,7 +244,8 @@ func (d *device) groupsOf(p *plan, ct *topology.Chain, sw *topology.Switch) []p4
 // before the entry that refers to them; that entry, by which the switch changes over, before the
 // addresses that follow from it; a route before the switch stops taking the address itself. What
 // nothing refers to any more is returned, to be taken away when nobody waits.
-func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Config, reread bool) (rest []*v1.Update, err error) {
+func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Config, reread bool) (
+	rest []*v1.Update, err error) {
 	s := d.client.State()
 	if s.Phase != p4rt.Primary {
 		return nil, fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
