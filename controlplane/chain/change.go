@@ -32,8 +32,7 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 	same := slices.Equal(next.Members, m.cfg.Members) && next.Freeze == m.cfg.Freeze
 	switch {
 	case same && next.Lease == m.cfg.Lease:
-		m.settleFor(now, wanted)
-		m.do(Done{op, nil})
+		m.settleFor(now, op, wanted)
 	case reorder:
 		// Drain under the old order with the head frozen; then all members hold the same, and any
 		// order is as good as any other.
@@ -50,11 +49,10 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 		if wanted != nil {
 			m.wanted = wanted
 		}
-		m.save(now)
+		m.saveFor(now, op)
 		for _, v := range m.view {
 			v.lease.renew(now)
 		}
-		m.do(Done{op, nil})
 	default:
 		m.begin(now, next, &change{op: op, wanted: wanted})
 	}
@@ -62,12 +60,35 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 }
 
 // settleFor: the members are who is to be one; those that are missing are not waited for any more.
-func (m *Machine) settleFor(now Time, wanted []string) {
-	if wanted == nil || len(m.missing()) == 0 && !m.unwanted {
+func (m *Machine) settleFor(now Time, op OpID, wanted []string) {
+	if wanted != nil && len(m.missing()) > 0 {
+		m.wanted, m.short, m.unsaved = wanted, false, true
+	}
+	if m.unsaved {
+		m.saveFor(now, op)
+	} else {
+		m.do(Done{op, nil})
+	}
+}
+
+// saveFor makes what an operation has changed durable; it is done when it is.
+func (m *Machine) saveFor(now Time, op OpID) {
+	m.save(now)
+	m.saving[m.seq] = op
+}
+
+// saved ends the operation that waits for a record.
+func (m *Machine) saved(seq uint64, err error) {
+	op, ok := m.saving[seq]
+	if !ok {
 		return
 	}
-	m.wanted, m.short = wanted, false
-	m.save(now)
+	delete(m.saving, seq)
+	if err != nil {
+		err = fmt.Errorf("%w: it is so now, and could not be recorded, so a controller that starts does not know it (try again): %w",
+			ErrUnavailable, err)
+	}
+	m.do(Done{op, err})
 }
 
 // plan says which configuration a change leads to, and whether the chain must drain first.

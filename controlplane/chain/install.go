@@ -86,7 +86,7 @@ func (m *Machine) persist(now Time) {
 		r.FenceLease = max(m.cfg.Lease, m.fenceMax, r.FenceLease)
 	}
 	m.seq++
-	m.unwanted = false
+	m.unsaved = false
 	m.persisting.seq = m.seq
 	m.do(Persist{r, m.seq})
 }
@@ -94,7 +94,7 @@ func (m *Machine) persist(now Time) {
 // save makes the present state durable; nothing waits for it.
 func (m *Machine) save(now Time) {
 	m.seq++
-	m.unwanted = false
+	m.unsaved = false
 	// (A controller that knows no Filling would miss in the switches what it thinks is installed.)
 	m.do(Persist{Record{Config: m.cfg, Installed: m.installed && !m.cfg.Filling, Blank: m.blank,
 		FenceLease: m.longest(now), Wanted: slices.Clone(m.wanted)}, m.seq})
@@ -120,9 +120,11 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 			m.recordAt = now + retry
 		}
 	}
+	m.saved(seq, err)
 	switch {
 	case p == nil || p.seq != seq: // the record of something done
 		if err != nil {
+			m.unsaved = true
 			m.event("state.not-saved", "", "%v: a controller that is restarted now will ask the switches", err)
 		}
 	case err != nil && p.op != 0 && m.change == nil: // (a reordering that has begun must go on)

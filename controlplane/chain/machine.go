@@ -119,8 +119,9 @@ type Machine struct {
 	rejoining  uint64
 	rejoiner   string
 	rejoinCost bool
-	short      bool // members are missing; that none is any more is said in an event
-	unwanted   bool // one that left the network is not waited for any more, and the record says it is
+	short      bool            // members are missing; that none is any more is said in an event
+	saving     map[uint64]OpID // by Persist's number: what is done when it is answered
+	unsaved    bool            // the record is not what is so: who is to be a member, or what could not be recorded
 
 	found     bool            // cfg came from the switches
 	stale     bool            // the record was an earlier one than the last: the switches decide
@@ -159,7 +160,7 @@ type Machine struct {
 // New makes the machine of a chain. Its times start at 0.
 func New(o Options) *Machine {
 	m := &Machine{o: o, view: map[string]*view{}, unjudged: map[string]bool{}, fence: map[string]bool{},
-		ops: map[OpID]*keyOp{}, back: rejoin.New(o.Rejoin), pace: pace{o.ShortAfter, o.ShortAfter}}
+		ops: map[OpID]*keyOp{}, saving: map[uint64]OpID{}, back: rejoin.New(o.Rejoin), pace: pace{o.ShortAfter, o.ShortAfter}}
 	for _, s := range o.Switches {
 		m.view[s] = newView(o.PriorLeaseBound)
 	}

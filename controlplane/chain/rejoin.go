@@ -78,7 +78,7 @@ func (m *Machine) whyMissing(now Time, sw string) string {
 
 // unwant: a switch leaves the network, and is not waited for.
 func (m *Machine) unwant(sw string) {
-	m.unwanted = m.unwanted || slices.Contains(m.wanted, sw)
+	m.unsaved = m.unsaved || slices.Contains(m.wanted, sw)
 	m.wanted = slices.DeleteFunc(slices.Clone(m.wanted), func(s string) bool { return s == sw })
 	m.short = m.short && len(m.missing()) > 0
 }
