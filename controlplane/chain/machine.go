@@ -160,7 +160,8 @@ type Machine struct {
 // New makes the machine of a chain. Its times start at 0.
 func New(o Options) *Machine {
 	m := &Machine{o: o, view: map[string]*view{}, unjudged: map[string]bool{}, fence: map[string]bool{},
-		ops: map[OpID]*keyOp{}, saving: map[uint64]OpID{}, back: rejoin.New(o.Rejoin), pace: pace{o.ShortAfter, o.ShortAfter}}
+		ops: map[OpID]*keyOp{}, saving: map[uint64]OpID{},
+		back: rejoin.New(o.Rejoin), pace: pace{o.ShortAfter, o.ShortAfter}}
 	for _, s := range o.Switches {
 		m.view[s] = newView(o.PriorLeaseBound)
 	}

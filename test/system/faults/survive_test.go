@@ -218,9 +218,10 @@ func survive(t *testing.T, engine string) {
 	// Reads at switches that are left must not wait for the failover, which takes more than half a
 	// lease, nor writes for more of a recovery than the change of the chain and a retransmission.
 	// One gap can be the machine's, most of them cannot; and what the machine is seen to hold up is
-	// not counted. Where members were lost by themselves it had no processor for longer than a lease,
-	// and a few gaps say more of it than of the chain.
-	if gap := middle(f.Failure, func(x loss) float64 { return x.Survivors - x.Machine }); gap > surviveLease/2 && f.Unasked == 0 {
+	// not counted. Where members were lost by themselves it had no processor for longer than a
+	// lease, and a few gaps say more of it than of the chain.
+	gap := middle(f.Failure, func(x loss) float64 { return x.Survivors - x.Machine })
+	if gap > surviveLease/2 && f.Unasked == 0 {
 		t.Errorf("when a switch was lost, those that were left mostly did not answer reads of a clean key for %.0f ms", gap)
 	}
 	if gap := middle(f.Joining, func(x join) float64 { return x.Writes - x.Changed - x.Machine }); gap > surviveLease {
