@@ -191,6 +191,13 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 			moves[o.version>>composedShift] = o.version
 		}
 	}
+	// So it is with the deletion by which it places a key.
+	placings := map[wire.Version]wire.Version{} // by incarnation
+	for _, o := range ops {
+		if o.places {
+			placings[o.version>>composedShift] = max(placings[o.version>>composedShift], o.version)
+		}
+	}
 	movedDeletion := slices.ContainsFunc(ops, func(o operationOf) bool { return o.move && o.del })
 	byValue := map[string]wire.Version{}
 	movedValue := map[string]bool{}
@@ -202,7 +209,7 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 			if old, twice := byValue[seen.value]; !twice || v < old {
 				byValue[seen.value] = v
 			}
-		} else if v > moves[v>>composedShift] {
+		} else if v > max(moves[v>>composedShift], placings[v>>composedShift]) {
 			// (below, it is what the slot's key of before has left, which an EVENTUAL read may
 			// tell)
 			unexplained[v] = true
@@ -259,7 +266,26 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 	case porcupine.Unknown:
 		return &Violation{Kind: "undecided", Key: key, What: "porcupine did not come to an end in 20 s", info: &info}
 	}
-	return &Violation{Kind: NotLinearizable, Key: key, What: blame(ops), info: &info}
+	return &Violation{Kind: NotLinearizable, Key: key, What: blame(ops, stuck(&info)), info: &info}
+}
+
+// stuck says how far the longest order goes that porcupine has found, and which of the calls that
+// have no place in it is over first.
+func stuck(info *porcupine.LinearizationInfo) string {
+	var longest []porcupine.Operation
+	for _, partition := range info.PartialLinearizationsOperations() {
+		for _, order := range partition {
+			if len(order) > len(longest) {
+				longest = order
+			}
+		}
+	}
+	if len(longest) == 0 {
+		return "no order of the calls explains all answers"
+	}
+	last := longest[len(longest)-1].Input.(operationOf)
+	return fmt.Sprintf("no order of the calls explains all answers: the longest has %d calls, up to %s at %v: %s (%s)", len(longest),
+		last.request(), last.call, last.result(), last.client)
 }
 
 // explain gives a deletion for each version without a value that somebody saw and no known write
@@ -323,7 +349,7 @@ func (o operationOf) asCall() linearizable.Call {
 
 // blame looks for the plainest reason for which a history is not linearizable: a call that was told
 // of an older version than one that had ended before it began was told of.
-func blame(ops []operationOf) string {
+func blame(ops []operationOf, otherwise string) string {
 	byEnd := slices.Clone(ops)
 	slices.SortStableFunc(byEnd, func(a, b operationOf) int { return cmp.Compare(a.end, b.end) })
 	byVersion := map[wire.Version]operationOf{}
@@ -355,5 +381,5 @@ func blame(ops []operationOf) string {
 			}
 		}
 	}
-	return "no order of the calls explains all answers"
+	return otherwise
 }

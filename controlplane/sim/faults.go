@@ -112,9 +112,13 @@ func (w *world) fromTimeToTime(d dice, every, end time.Duration, do func()) {
 
 // good says whether a switch can keep the chain's data: it is a member, it has the data, and the
 // controller reaches it. One that the controller has lost from sight may be given up at any moment,
-// so it counts as failed.
+// so it counts as failed; so it does for a lease after it is back, since it is given up for the
+// answers that it owed meanwhile until it has given one.
 func (w *world) good(n *node) bool {
 	d := w.controller().devices[n.index]
+	if n.backAt > 0 && w.loop.now < n.backAt+w.store.record.Config.Lease {
+		return false
+	}
 	return n.alive && !n.isolated && n.data && w.store.record.Config.IsMember(n.name) && !d.cut && d.ready &&
 		!w.controller().left[n.name]
 }

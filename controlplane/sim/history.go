@@ -15,6 +15,7 @@ type operationOf struct {
 	eventual  bool
 	notified  bool         // an eventual read that nobody asked for: a NOTIFY
 	move      bool         // a write that puts the value that the key has under another KEY_ID
+	places    bool         // a deletion by which the controller places the key
 	del       bool         // of a write: it leaves no value
 	value     string       // that was read, or written
 	expected  wire.Version // of a CAS

@@ -55,16 +55,14 @@ func (w *world) expected(id wire.Key, v wire.Version) (own, composed wire.Versio
 	return v & (1<<composedShift - 1), v
 }
 
-// saveDirectory makes the directory as it is now durable, in a while.
-func (s *shell) saveDirectory(then func(error)) { s.publish(nil, then) }
-
-// publish is saveDirectory; durable is told when it is, whether or not the controller lives to hear
-// of it. It is when the file has its name and the folder is synced; a power cut in between may take
-// the name away again.
-func (s *shell) publish(durable func(), then func(error)) {
+// saveDirectory makes the directory as it is now durable, in a while. The moves that are in it are
+// told when it is, whether or not the controller lives to hear of it: whoever saves the directory
+// saves a move that has come to its end meanwhile, too. It is durable when the file has its name and
+// the folder is synced; a power cut in between may take the name away again.
+func (s *shell) saveDirectory(then func(error)) {
 	w := s.w
 	s.m.SetKeys(s.dir.Count(chainID))
-	saved := &savedDirectory{s.dir.Snapshot(), durable}
+	saved := &savedDirectory{s.dir.Snapshot(), slices.Clone(s.finished)}
 	took := storeReads
 	if w.moving {
 		took = w.control.between(50*time.Microsecond, time.Millisecond)
@@ -143,7 +141,7 @@ func (s *shell) addKeys(names []wire.Key) {
 		o.Keys, o.Values = append(o.Keys, k), append(o.Values, nil)
 	}
 	o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
-		s.w.history.add(operationOf{client: s.name, key: key, op: wire.Write, del: true, call: call,
+		s.w.history.add(operationOf{client: s.name, key: key, op: wire.Write, places: true, del: true, call: call,
 			end: s.w.loop.now, outcome: done, version: version})
 	}
 	s.keysDone(o, true)
@@ -231,6 +229,8 @@ type mover struct {
 	name  wire.Key
 	moved *operationOf // what Place has written; nobody has seen it before it is on record
 	to    wire.Key     // whose name it is by now; 0: not yet
+	// onRecord: a directory in which it has come to its end is durable.
+	onRecord bool
 }
 
 // Directory implements ops.Keeper.
@@ -279,8 +279,22 @@ func (m *mover) Place(ctx context.Context, name string, value []byte) (keyspace.
 func (m *mover) FinishMove(from, to wire.Key, last wire.Version) (now, left keyspace.Key, err error) {
 	m.to = to
 	left = m.dir.FinishMove(from, to, last)
+	m.finished = append(m.finished, m)
 	now, _ = m.dir.ByID(to)
 	return now, left, nil
+}
+
+// durable notes that the move is on record: from now on clients are told of it.
+func (m *mover) durable() {
+	if m.onRecord {
+		return
+	}
+	m.onRecord = true
+	m.finished = slices.DeleteFunc(m.finished, func(x *mover) bool { return x == m })
+	m.moved.end = m.w.loop.now
+	m.w.history.add(*m.moved)
+	m.w.cover.add("controller.moved", 1)
+	m.w.trace("store", "%v is %v now", m.name, m.to)
 }
 
 // Remove implements ops.Keeper.
@@ -288,16 +302,7 @@ func (m *mover) Remove(k keyspace.Key) { m.removeKey(k) }
 
 // Save implements ops.Keeper.
 func (m *mover) Save(ctx context.Context) error {
-	var durable func()
-	if m.to != 0 {
-		durable = func() {
-			m.moved.end = m.w.loop.now
-			m.w.history.add(*m.moved)
-			m.w.cover.add("controller.moved", 1)
-			m.w.trace("store", "%v is %v now", m.name, m.to)
-		}
-	}
-	return m.await(ctx, func(done func(error)) { m.publish(durable, done) })
+	return m.await(ctx, func(done func(error)) { m.saveDirectory(done) })
 }
 
 // SaveSoon implements ops.Keeper.

@@ -131,6 +131,7 @@ type node struct {
 
 	alive    bool
 	isolated bool          // no controller can reach it
+	backAt   time.Duration // when one could again
 	data     bool          // it has what a member must have, as far as anybody can tell
 	born     time.Duration // when its clock was 0; the clock starts anew when the switch does
 	rate     float64       // of its clock

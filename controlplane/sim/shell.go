@@ -53,6 +53,8 @@ type shell struct {
 	// begun are the additions and removals that have begun: some wait for the directory to be on
 	// record before the machine hears of them.
 	begun map[*operation]bool
+	// finished are the moves that have come to their end, and are on no record yet.
+	finished []*mover
 	// proposed is the members that operators' changes ask for, rejoins what the machine asked for,
 	// by operation.
 	proposed map[chain.OpID][]string
@@ -339,18 +341,19 @@ type store struct {
 	renamed *savedDirectory
 }
 
-// savedDirectory is a directory that is being saved. durable, if there is one, is told when it is.
+// savedDirectory is a directory that is being saved, with the moves that have come to their end in
+// it: they are told when it is durable.
 type savedDirectory struct {
 	keyspace.Snapshot
-	durable func()
+	finished []*mover
 }
 
 // settle has the folder synced.
 func (s *store) settle() {
 	if r := s.renamed; r != nil {
 		s.dir, s.renamed = r.Snapshot, nil
-		if r.durable != nil {
-			r.durable()
+		for _, m := range r.finished {
+			m.durable()
 		}
 	}
 }

@@ -49,6 +49,12 @@ func TestSeedsThatFailed(t *testing.T) {
 		11284:  "a joiner had an entry of a removed key without its tombstone, and took a late reply for the newest",
 		9761:   "what told a client's deletion from a tombstone that a controller had given up counted that as one",
 		28302:  "an operator left out who had left the network, that was not on record, and the next controller brought it in",
+		61723:  "an operator's change was done before it was on record, and the power was cut",
+		72451:  "the same, of a frozen chain",
+		10185:  "a move was on record with what another operation saved, and the checker did not know that clients are told of it",
+		48923:  "what a controller had written of a tombstone that it wrote again when it placed a key was taken for a client's deletion",
+		89291:  "the same",
+		46540:  "a switch was killed while another was about to be given up for what it had not answered: both had the data, none else",
 		107993: "a change could not be recorded, and keys were worked on at once, before a member was given up that had been silent meanwhile",
 	} {
 		err := Many(t.Context(), nil, seed, 1, 1, func(r *Result) bool {

@@ -137,7 +137,7 @@ func (w *world) addLost() {
 		w.trace("operator", "places %v again, as %v", name, k.ID)
 		o := newOperation(nil, k)
 		o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
-			w.history.add(operationOf{client: s.name, key: name, op: wire.Write, del: true, call: call,
+			w.history.add(operationOf{client: s.name, key: name, op: wire.Write, places: true, del: true, call: call,
 				end: w.loop.now, outcome: done, version: w.composed(key, version)})
 		}
 		s.keysDone(o, true)

@@ -192,7 +192,7 @@ func (w *world) reconnect(n *node) {
 		return
 	}
 	w.trace("fault", "%s is no longer cut off from the controller", n.name)
-	n.isolated = false
+	n.isolated, n.backAt = false, w.loop.now
 	for _, s := range w.controllers {
 		s.devices[n.index].healed()
 	}
