@@ -57,7 +57,7 @@ func (w *world) expected(id wire.Key, v wire.Version) (own, composed wire.Versio
 
 // saveDirectory makes the directory as it is now durable, in a while. The moves that are in it are
 // told when it is, whether or not the controller lives to hear of it: whoever saves the directory
-// saves a move that has come to its end meanwhile, too. It is durable when the file has its name and
+// saves a move that has come to its end meanwhile, too. It is when the file has its name and
 // the folder is synced; a power cut in between may take the name away again.
 func (s *shell) saveDirectory(then func(error)) {
 	w := s.w
