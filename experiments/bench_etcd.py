@@ -327,6 +327,7 @@ def measure_all(network: EtcdNetwork, options: argparse.Namespace, result: dict[
     result["one_at_a_time_us"] = bench.hottest()
     result["placed"] = len(network.placed())
     print("what is not placed, with etcd's benchmark", flush=True)
+    result["unplaced"] = {}
     try:
         nodes.built(BENCHMARK)
     except NodeError:
