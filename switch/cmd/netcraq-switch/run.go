@@ -167,13 +167,6 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	default:
 		return err
 	}
-	var forThrift net.Listener
-	if o.thrift.port != 0 {
-		if forThrift, err = o.thrift.listen(); err != nil {
-			return err
-		}
-		defer forThrift.Close()
-	}
 	publisher, err := o.thrift.publish(log)
 	if err != nil {
 		return err
@@ -205,6 +198,14 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		if err := dev.AddPort(target.Port{Number: p.number, Iface: p.iface}); err != nil {
 			return err
 		}
+	}
+	// Whoever waits for the port (p4-utils does) sends packets as soon as it is there.
+	var forThrift net.Listener
+	if o.thrift.port != 0 {
+		if forThrift, err = o.thrift.listen(); err != nil {
+			return err
+		}
+		defer forThrift.Close()
 	}
 
 	failed := make(chan error, 1)
