@@ -91,7 +91,7 @@ func (m *Machine) persist(now Time) {
 	m.do(Persist{r, m.seq})
 }
 
-// save makes the present state durable; nothing waits for it.
+// save makes the present state durable; nothing of the chain waits for it (saveFor).
 func (m *Machine) save(now Time) {
 	m.seq++
 	m.unsaved = false
@@ -121,10 +121,10 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 		}
 	}
 	m.saved(seq, err)
+	m.unsaved = m.unsaved || err != nil
 	switch {
 	case p == nil || p.seq != seq: // the record of something done
 		if err != nil {
-			m.unsaved = true
 			m.event("state.not-saved", "", "%v: a controller that is restarted now will ask the switches", err)
 		}
 	case err != nil && p.op != 0 && m.change == nil: // (a reordering that has begun must go on)

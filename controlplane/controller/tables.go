@@ -214,9 +214,14 @@ func (d *device) prepare(ctx context.Context, ct *topology.Chain, conf chain.Con
 	}
 }
 
+// ofChain says whether an entry is keyed by a chain.
+func ofChain(ct *topology.Chain) func(p4rt.Entry) bool {
+	return func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID }
+}
+
 // epoch is that of the configuration of a chain that the switch has, as far as is known.
 func (d *device) epoch(ct *topology.Chain) (epoch uint16, ok bool) {
-	configs, err := d.have("chain_config", func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID })
+	configs, err := d.have("chain_config", ofChain(ct))
 	if err != nil || len(configs) != 1 {
 		return 0, false
 	}
@@ -300,7 +305,7 @@ func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 		v, _ := e.Match["ipv4_dst"].Value.(p4rt.Value)
 		return v.Addr() == ct.Address
 	}
-	config, _, err := parts("chain_config", func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID }, &want.config)
+	config, _, err := parts("chain_config", ofChain(ct), &want.config)
 	if err != nil {
 		return nil, err
 	}
@@ -332,7 +337,7 @@ func (d *device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []ke
 	if err := d.loadNow(ctx); err != nil {
 		return err
 	}
-	configs, err := d.have("chain_config", func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID })
+	configs, err := d.have("chain_config", ofChain(ct))
 	if err != nil {
 		return err
 	}

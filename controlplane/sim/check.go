@@ -185,17 +185,14 @@ func linearize(key wire.Key, ops []operationOf, versions map[wire.Version]*obser
 	// What a move puts under another KEY_ID was written before: its version says nothing of that
 	// write's. Nor does a lower one of that KEY_ID: the controller may have had to write it several
 	// times before anybody else could.
-	moves := map[wire.Version]wire.Version{} // by incarnation
-	for _, o := range ops {
-		if o.move {
-			moves[o.version>>composedShift] = o.version
-		}
-	}
 	// So it is with the deletion by which it places a key.
-	placings := map[wire.Version]wire.Version{} // by incarnation
+	moves, placings := map[wire.Version]wire.Version{}, map[wire.Version]wire.Version{} // by incarnation
 	for _, o := range ops {
-		if o.places {
-			placings[o.version>>composedShift] = max(placings[o.version>>composedShift], o.version)
+		switch i := o.version >> composedShift; {
+		case o.move:
+			moves[i] = o.version
+		case o.places:
+			placings[i] = max(placings[i], o.version)
 		}
 	}
 	movedDeletion := slices.ContainsFunc(ops, func(o operationOf) bool { return o.move && o.del })

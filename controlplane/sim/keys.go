@@ -229,8 +229,6 @@ type mover struct {
 	name  wire.Key
 	moved *operationOf // what Place has written; nobody has seen it before it is on record
 	to    wire.Key     // whose name it is by now; 0: not yet
-	// onRecord: a directory in which it has come to its end is durable.
-	onRecord bool
 }
 
 // Directory implements ops.Keeper.
@@ -286,11 +284,11 @@ func (m *mover) FinishMove(from, to wire.Key, last wire.Version) (now, left keys
 
 // durable notes that the move is on record: from now on clients are told of it.
 func (m *mover) durable() {
-	if m.onRecord {
-		return
+	i := slices.Index(m.finished, m)
+	if i < 0 {
+		return // it is in more than one directory
 	}
-	m.onRecord = true
-	m.finished = slices.DeleteFunc(m.finished, func(x *mover) bool { return x == m })
+	m.finished = slices.Delete(m.finished, i, i+1)
 	m.moved.end = m.w.loop.now
 	m.w.history.add(*m.moved)
 	m.w.cover.add("controller.moved", 1)
@@ -302,7 +300,7 @@ func (m *mover) Remove(k keyspace.Key) { m.removeKey(k) }
 
 // Save implements ops.Keeper.
 func (m *mover) Save(ctx context.Context) error {
-	return m.await(ctx, func(done func(error)) { m.saveDirectory(done) })
+	return m.await(ctx, m.saveDirectory)
 }
 
 // SaveSoon implements ops.Keeper.

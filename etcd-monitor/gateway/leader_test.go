@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/etcderrors"
+	"github.com/netcraq/netcraq/internal/syncbuffer"
 )
 
 // asked counts what each member of a cluster is asked, by method.
@@ -249,24 +249,6 @@ func TestLeaderKilled(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a log that several write.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lockedBuffer) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), what)
-}
-
 // Where etcd's authentication is enabled it tells who leads to who has a name, and a gateway
 // without one says so, once, and has its writes go to all in turn.
 func TestLeaderAuthentication(t *testing.T) {
@@ -283,8 +265,8 @@ func TestLeaderAuthentication(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	begin := func(user, password string) (*Upstream, *lockedBuffer) {
-		log := new(lockedBuffer)
+	begin := func(user, password string) (*Upstream, *syncbuffer.Buffer) {
+		log := new(syncbuffer.Buffer)
 		u, err := Dial(UpstreamConfig{Endpoints: c.Endpoints(), User: user, Password: password,
 			Log: slog.New(slog.NewTextHandler(log, nil))})
 		if err != nil {
@@ -295,7 +277,7 @@ func TestLeaderAuthentication(t *testing.T) {
 	}
 	named, log := begin("gateway", "pw2")
 	eventually(t, "who has a name knows who leads", func() bool { return named.Leader() == c.Endpoints()[c.Leader()] })
-	if log.count("writes go to the member that leads") != 1 {
+	if strings.Count(log.String(), "writes go to the member that leads") != 1 {
 		t.Errorf("the log does not say it")
 	}
 	const refusal = "etcd does not say which member leads"
@@ -305,13 +287,13 @@ func TestLeaderAuthentication(t *testing.T) {
 			user = "gateway"
 		}
 		u, log := begin(user, password)
-		eventually(t, "the log says that it is refused", func() bool { return log.count(refusal) == 1 })
+		eventually(t, "the log says that it is refused", func() bool { return strings.Count(log.String(), refusal) == 1 })
 		for range 3 { // it is asked again, and not told again
 			u.leader.doubt()
 			time.Sleep(2 * leaderSoonest)
 		}
-		if u.Leader() != "" || log.count(refusal) != 1 {
-			t.Errorf("user %q: %q leads, and the log says %d times that it is refused", user, u.Leader(), log.count(refusal))
+		if u.Leader() != "" || strings.Count(log.String(), refusal) != 1 {
+			t.Errorf("user %q: %q leads, and the log says %d times that it is refused", user, u.Leader(), strings.Count(log.String(), refusal))
 		}
 	}
 	// A token that etcd does not know any more is replaced.

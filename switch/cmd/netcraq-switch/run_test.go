@@ -1,32 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/netcraq/netcraq/internal/syncbuffer"
 )
-
-// written is what a switch says, read while it runs.
-type written struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (w *written) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.Write(p)
-}
-
-func (w *written) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.String()
-}
 
 // TestPortOfP4RuntimeTaken starts a switch where P4Runtime's default port is taken: one for Thrift
 // runs without it, as scripts for simple_switch start several; any other says what is wrong.
@@ -42,7 +24,7 @@ func TestPortOfP4RuntimeTaken(t *testing.T) {
 	_ = free.Close()
 
 	ctx, cancel := context.WithCancel(t.Context())
-	said := &written{}
+	said := &syncbuffer.Buffer{}
 	code := make(chan int, 1)
 	go func() {
 		code <- mainWith(ctx, strings.Fields("--engine interp --no-p4 --thrift-port "+port), said,
@@ -69,7 +51,7 @@ func TestPortOfP4RuntimeTaken(t *testing.T) {
 		t.Errorf("it ends with %d: %q", got, said)
 	}
 
-	said = &written{}
+	said = &syncbuffer.Buffer{}
 	if got := mainWith(t.Context(), strings.Fields("--engine interp --no-p4"), said,
 		said); got != exitFailure || !strings.Contains(said.String(), "in use") {
 		t.Errorf("without Thrift it ends with %d: %q", got, said)
