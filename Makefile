@@ -275,12 +275,12 @@ crashes: deps ## kill the server of streams and its consumers (kill -9) again an
 	@env NETCRAQ_STREAMS_CRASHES=$(SECONDS)s NETCRAQ_STREAMS_PARTITIONS=4 NETCRAQ_STREAMS_CONSUMERS=6 \
 	  $(GO) test ./client/streams -run '^TestCrashes$$' -count 1 -v -timeout $$((2 * $(SECONDS) + 600))s
 
-# ---- SUITES=clientv3,integration,common,robustness MODES=straight,passed,placed RUN=TestKV ----
+# ---- SUITES=clientv3,integration,common,robustness MODES=straight,passed,placed,client RUN=TestKV ----
 SUITES ?=
-MODES  ?= straight,passed,placed
+MODES  ?= straight,passed,placed,client
 RUN    ?=
 
-etcd-suite: deps ## run etcd's own test suites straight, through the gateway, and with every key placed in switches (an hour and a half; SUITES= MODES= RUN=)
+etcd-suite: deps ## run etcd's own test suites straight, through the gateway, with every key placed in switches, and on client/etcd (an hour and a half; SUITES= MODES= RUN=)
 	@mkdir -p out/etcd-suite && $(GO) build -buildvcs=false -o out/etcd-suite/suite ./etcd-monitor/suite
 	@$(SUDO) env PATH="$$(dirname "$$(command -v $(GO))"):$$PATH" GOPATH="$$($(GO) env GOPATH)" GOCACHE="$$($(GO) env GOCACHE)" out/etcd-suite/suite -modes $(MODES) -suites "$(SUITES)" -run "$(RUN)"
 

@@ -33,5 +33,6 @@
 // gateways do. Writes take guards in either case.
 //
 // All writers of placed keys have to be gateways or programs of this package: a program that writes
-// one by clientv3 alone goes past the guards.
+// one by clientv3 alone goes past the guards. So does one that asks clientv3.NewKV(c) and not c, or
+// a KV of Use: clientv3.NewKV makes another one, which knows nothing of this.
 package etcd

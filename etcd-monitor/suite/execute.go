@@ -32,8 +32,8 @@ type results map[string]*outcome
 
 // mode runs all tests in one way.
 func (o *options) mode(ctx context.Context, mode string) (results, error) {
-	if mode == placed {
-		return o.inNamespace(ctx)
+	if mode == placed || mode == byClient {
+		return o.inNamespace(ctx, mode)
 	}
 	var env []string
 	if mode == passed {
@@ -56,6 +56,10 @@ func (o *options) packages(ctx context.Context, mode string, env []string) (resu
 	}
 	all := results{}
 	for _, s := range chosen {
+		if !s.runs(mode) {
+			fmt.Fprintf(os.Stderr, "%s %s: not run: %s\n", mode, s.name, s.notByClient)
+			continue
+		}
 		for _, pkg := range s.packages {
 			began := time.Now()
 			got, err := o.runPackage(ctx, mode, pkg, append(env, inplace.EnvPassword+"="+s.password))
@@ -130,7 +134,7 @@ func (o *options) failed(mode, pkg string, all results) (out []string) {
 
 // listTests are the names of a package's tests and examples that are chosen.
 func (o *options) listTests(ctx context.Context, mode, pkg string) (out []string, err error) {
-	b, err := command(ctx, o.directory(pkg), o.binary(pkg, mode != straight), "-test.list", ".")
+	b, err := command(ctx, o.directory(pkg), o.binary(pkg, mode), "-test.list", ".")
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +172,7 @@ func (o *options) process(ctx context.Context, mode, pkg string, env []string, n
 		return nil, nil, err
 	}
 	defer os.RemoveAll(temp)
-	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", o.binary(pkg, mode != straight),
+	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", o.binary(pkg, mode),
 		"-test.v=test2json", "-test.timeout=0", "-test.run", "^("+strings.Join(quoted, "|")+")$")
 	cmd.Dir = o.directory(pkg)
 	cmd.Env = append(append(os.Environ(), env...), "TMPDIR="+temp)

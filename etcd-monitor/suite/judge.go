@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// failure is a line of known.txt: a test that fails with gateways only, and why.
+// failure is a line of known.txt: a test that fails in a mode and not straight, and why.
 type failure struct {
 	mode, test, reason string // test: package and name; NAME/... for all tests within it of which some fail
 	line               int
@@ -32,8 +32,8 @@ func readKnown(path string) (out []failure, err error) {
 		}
 		what, reason, ok := strings.Cut(line, ": ")
 		fields := strings.Fields(what)
-		if !ok || len(fields) != 3 || fields[0] != passed && fields[0] != placed {
-			return nil, fmt.Errorf("%s:%d: give passed or placed, a package, a test, a colon and the reason", path, n)
+		if !ok || len(fields) != 3 || !slices.Contains([]string{passed, placed, byClient}, fields[0]) {
+			return nil, fmt.Errorf("%s:%d: give passed, placed or client, a package, a test, a colon and the reason", path, n)
 		}
 		out = append(out, failure{fields[0], fields[1] + " " + fields[2], reason, n, strings.HasPrefix(reason, "at times, ")})
 	}
@@ -62,6 +62,10 @@ func (o *options) judge(w io.Writer, got map[string]results) error {
 		for _, pkg := range s.packages {
 			fmt.Fprintf(w, "%-42s", pkg)
 			for _, mode := range o.modes {
+				if !s.runs(mode) {
+					fmt.Fprintf(w, "%14s", "-")
+					continue
+				}
 				pass, all := 0, 0
 				for name, r := range got[mode].leaves() {
 					if strings.HasPrefix(name, pkg+" ") && r.Result != "skip" {

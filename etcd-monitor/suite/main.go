@@ -1,18 +1,22 @@
-// Command suite runs etcd's own test suites against the gateway (make etcd-suite). Each test runs
-// three times:
+// Command suite runs etcd's own test suites against the gateway and client/etcd (make etcd-suite).
+// Each test runs up to four times:
 //
 //   - straight: as etcd runs it. What fails here is none of ours;
 //   - passed: with a gateway in the place of etcd's grpc-proxy, through which all goes to etcd;
 //   - placed: with such gateways, and every key that a client names placed in switches of this
-//     machine before the request is sent.
+//     machine before the request is sent;
+//   - client: without a gateway. Each etcd client that a test makes is given to client/etcd, as a
+//     program's would be, and keys are placed in the same way. Suites that ask etcd by clientv3 run
+//     so.
 //
-// What fails with a gateway only has to be in known.txt, with the reason; what is there and does
-// not fail is an error, too.
+// What fails in one of these and not straight has to be in known.txt, with the reason; what is
+// there and does not fail is an error, too.
 //
 // etcd's tests are the published module go.etcd.io/etcd/tests/v3, of the version in module/go.mod
 // and with the checksum in module/go.sum. Go's tools fetch it into the module cache; a copy of it
-// in the output directory is what is compiled, because Go replaces no file of the cache. One file
-// is replaced: that which makes the framework's connections (module/testdata).
+// in the output directory is what is compiled, because Go replaces no file of the cache. For
+// gateways one file is replaced: that which makes the framework's connections (module/testdata).
+// For client/etcd it is one name: who calls clientv3.New calls direct.New (rewrite.go).
 package main
 
 import (
@@ -24,6 +28,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,7 +39,10 @@ const (
 	straight = "straight"
 	passed   = "passed"
 	placed   = "placed"
+	byClient = "client"
 )
+
+var allModes = []string{straight, passed, placed, byClient}
 
 type options struct {
 	root   string // of the repository
@@ -44,7 +52,7 @@ type options struct {
 	run    *regexp.Regexp
 	engine string
 	flags  string // of gateways, besides
-	inside string // this process is in a namespace of its own: run this mode, and leave
+	inside string // not "": this process is in a namespace of its own: run this mode, and leave
 	limit  time.Duration
 	known  []failure
 	// attempts is how often a test may fail before it has failed, if it is not known to.
@@ -64,7 +72,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	var o options
 	f := flag.NewFlagSet("suite", flag.ContinueOnError)
-	modes := f.String("modes", strings.Join([]string{straight, passed, placed}, ","), "how the tests are run")
+	modes := f.String("modes", strings.Join(allModes, ","), "how the tests are run")
 	suites := f.String("suites", "", "which of the suites, with commas: "+strings.Join(names(), ", ")+" (default: all)")
 	only := f.String("run", "", "only tests whose names this regular expression finds; the list of known failures is taken for these only")
 	f.StringVar(&o.out, "out", "out/etcd-suite", "where to build and to leave logs and results")
@@ -84,6 +92,11 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("-run: %w", err)
 	}
 	o.modes = strings.Split(*modes, ",")
+	for _, mode := range o.modes {
+		if !slices.Contains(allModes, mode) {
+			return fmt.Errorf("-modes: there is no %q: give some of %s", mode, strings.Join(allModes, ","))
+		}
+	}
 	if *suites != "" {
 		o.suites = strings.Split(*suites, ",")
 	} else {
@@ -99,7 +112,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if o.inside != "" {
-		return o.runPlaced(ctx)
+		return o.runInside(ctx)
 	}
 	return o.all(ctx)
 }

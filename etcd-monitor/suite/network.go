@@ -32,9 +32,9 @@ const (
 	startTime   = time.Minute
 )
 
-// inNamespace runs the tests with placed keys in a network namespace of their own, by another
-// process of this program.
-func (o *options) inNamespace(ctx context.Context) (results, error) {
+// inNamespace runs the tests of a mode with placed keys in a network namespace of their own, by
+// another process of this program.
+func (o *options) inNamespace(ctx context.Context, mode string) (results, error) {
 	if os.Getuid() != 0 {
 		return nil, errors.New("placed keys take switches, and these network interfaces: run it as root, or with -modes straight,passed")
 	}
@@ -42,7 +42,7 @@ func (o *options) inNamespace(ctx context.Context) (results, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, "-inside", placed, "-out", o.out, "-engine", o.engine, "-suites",
+	cmd := exec.CommandContext(ctx, self, "-inside", mode, "-out", o.out, "-engine", o.engine, "-suites",
 		strings.Join(o.suites, ","), "-run", o.run.String(), "-limit", o.limit.String(), "-attempts", fmt.Sprint(o.attempts),
 		"-gateway-flags", o.flags)
 	cmd.Dir = o.root
@@ -52,11 +52,11 @@ func (o *options) inNamespace(ctx context.Context) (results, error) {
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("in a network namespace: %w", err)
 	}
-	return o.earlier(placed)
+	return o.earlier(mode)
 }
 
-// runPlaced starts the network in this process's namespace and runs the tests.
-func (o *options) runPlaced(ctx context.Context) error {
+// runInside starts the network in this process's namespace and runs the tests.
+func (o *options) runInside(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // which ends the processes
 	dir, err := os.MkdirTemp("", "netcraq-suite")
@@ -72,8 +72,11 @@ func (o *options) runPlaced(ctx context.Context) error {
 	if err := makeSlots(ctx, address, path); err != nil {
 		return fmt.Errorf("slots for keys: %w", err)
 	}
-	_, err = o.packages(ctx, placed, append(o.environment(), inplace.EnvController+"="+address,
-		inplace.EnvSlots+"="+path))
+	env := append(o.environment(), inplace.EnvController+"="+address, inplace.EnvSlots+"="+path)
+	if o.inside == byClient {
+		return o.runClient(ctx, env)
+	}
+	_, err = o.packages(ctx, o.inside, env)
 	return err
 }
 

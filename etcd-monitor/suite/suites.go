@@ -21,14 +21,20 @@ type suite struct {
 	packages []string // below tests/v3, or ours
 	tags     string
 	password string // that the tests give to root
+	// notByClient is why the suite shows nothing of client/etcd, which is clientv3's KV and
+	// Watcher; "": it runs on it.
+	notByClient string
 }
+
+// runs says whether a suite runs in a mode.
+func (s suite) runs(mode string) bool { return s.notByClient == "" || mode != byClient }
 
 var suites = []suite{
 	{"clientv3", []string{"integration/clientv3", "integration/clientv3/concurrency", "integration/clientv3/connectivity", "integration/clientv3/examples", "integration/clientv3/experimental/recipes",
-		"integration/clientv3/lease", "integration/clientv3/naming", "integration/clientv3/snapshot"}, "", "123"},
-	{"integration", []string{"integration"}, "", "123"},
-	{"common", []string{"common"}, "integration", "rootPassword"},
-	{"robustness", []string{ours}, "", ""},
+		"integration/clientv3/lease", "integration/clientv3/naming", "integration/clientv3/snapshot"}, "", "123", ""},
+	{"integration", []string{"integration"}, "", "123", "it asks etcd by gRPC, past clientv3"},
+	{"common", []string{"common"}, "integration", "rootPassword", ""},
+	{"robustness", []string{ours}, "", "", "its members have gateways; histories of client/etcd are TestMixed's (client/etcd)"},
 }
 
 // ours is the package in module/: etcd's robustness tests have a driver that takes binaries with
@@ -59,13 +65,20 @@ func (o *options) path(parts ...string) string {
 }
 
 // binary is where the tests of a package are.
-func (o *options) binary(pkg string, gateway bool) string {
-	kind := "straight"
-	if gateway {
-		kind = "gateway"
-	}
-	return o.path("bin", kind+"-"+strings.ReplaceAll(pkg, "/", "-")+".test")
+func (o *options) binary(pkg, mode string) string {
+	return o.path("bin", kind(mode)+"-"+strings.ReplaceAll(pkg, "/", "-")+".test")
 }
+
+// kind is what the tests of a mode are compiled with.
+func kind(mode string) string {
+	if mode == passed || mode == placed {
+		return gateway
+	}
+	return mode
+}
+
+// gateway is the kind of both modes with gateways.
+const gateway = "gateway"
 
 // directory is where a package's tests are run.
 func (o *options) directory(pkg string) string {
@@ -91,7 +104,8 @@ func command(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// prepare fetches etcd's tests and compiles them, without gateways and with, and our commands.
+// prepare fetches etcd's tests and compiles them, for the modes that are to be run, and our
+// commands.
 func (o *options) prepare(ctx context.Context) error {
 	if err := os.MkdirAll(o.path("bin"), 0o755); err != nil {
 		return err
@@ -104,42 +118,65 @@ func (o *options) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
-		o.path("tests", "framework", "integration", "cluster_direct.go"): filepath.Join(o.module(), "testdata", "cluster_gateway.go"),
-	}})
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(o.path("overlay.json"), overlay, 0o644); err != nil {
-		return err
-	}
 	chosen, err := o.chosen()
 	if err != nil {
 		return err
 	}
+	if err := o.writeOverlay(gateway, map[string]string{
+		o.path("tests", "framework", "integration", "cluster_direct.go"): filepath.Join(o.module(), "testdata", "cluster_gateway.go"),
+	}); err != nil {
+		return err
+	}
+	if slices.Contains(o.modes, byClient) {
+		replaced, err := o.rewriteTests(chosen)
+		if err != nil {
+			return err
+		}
+		if err := o.writeOverlay(byClient, replaced); err != nil {
+			return err
+		}
+	}
 	for _, s := range chosen {
 		for _, pkg := range s.packages {
-			for _, gateway := range []bool{false, true} {
-				if !gateway && !slices.Contains(o.modes, straight) ||
-					gateway && !slices.Contains(o.modes, passed) && !slices.Contains(o.modes, placed) {
+			done := map[string]bool{}
+			for _, mode := range o.modes {
+				if done[kind(mode)] || !s.runs(mode) {
 					continue
 				}
-				args := []string{"go", "test", "-c", "-modfile", o.path("go.mod"), "-tags", s.tags, "-o", o.binary(pkg, gateway)}
-				if gateway {
-					args = append(args, "-overlay", o.path("overlay.json"))
-				}
-				if pkg == ours {
-					args = append(args, ".")
-				} else {
-					args = append(args, tests+"/"+pkg)
-				}
-				if _, err := command(ctx, o.module(), args...); err != nil {
+				done[kind(mode)] = true
+				if err := o.compile(ctx, s, pkg, mode); err != nil {
 					return err
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// compile compiles the tests of a package for a mode.
+func (o *options) compile(ctx context.Context, s suite, pkg, mode string) error {
+	args := []string{"go", "test", "-c", "-modfile", o.path("go.mod"), "-tags", s.tags, "-o", o.binary(pkg, mode)}
+	if mode != straight {
+		args = append(args, "-overlay", o.overlay(kind(mode)))
+	}
+	if pkg == ours {
+		args = append(args, ".")
+	} else {
+		args = append(args, tests+"/"+pkg)
+	}
+	_, err := command(ctx, o.module(), args...)
+	return err
+}
+
+// overlay is the file that says which files of the tests are replaced for a kind.
+func (o *options) overlay(kind string) string { return o.path("overlay-" + kind + ".json") }
+
+func (o *options) writeOverlay(kind string, replaced map[string]string) error {
+	b, err := json.Marshal(map[string]any{"Replace": replaced})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(o.overlay(kind), b, 0o644)
 }
 
 // copyTests copies etcd's tests from the module cache to where a file of theirs can be replaced,

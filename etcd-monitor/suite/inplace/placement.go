@@ -93,13 +93,22 @@ func (p *Placement) Place(ctx context.Context, key string) {
 // letWrite gives a role the permissions that who writes through a gateway needs (docs/etcd.md,
 // Where etcd looks at who asks).
 func (p *Placement) letWrite(ctx context.Context, role string) error {
+	return p.grant(ctx, role, clientv3.PermissionType(clientv3.PermRead), p.store.Prefix+"placed/", p.store.Prefix+"sessions/")
+}
+
+// LetUse gives a role the permissions that a program without a gateway needs (docs/etcd.md, Without
+// a gateway).
+func (p *Placement) LetUse(ctx context.Context, role string) error {
+	return p.grant(ctx, role, clientv3.PermissionType(clientv3.PermReadWrite), p.store.Prefix)
+}
+
+func (p *Placement) grant(ctx context.Context, role string, what clientv3.PermissionType, prefixes ...string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), placeTime)
 	defer cancel()
-	for _, prefix := range []string{"placed/", "sessions/"} {
-		prefix = p.store.Prefix + prefix
+	for _, prefix := range prefixes {
 		if _, err := p.client.RoleGrantPermission(ctx, role, prefix, clientv3.GetPrefixRangeEnd(prefix),
-			clientv3.PermissionType(clientv3.PermRead)); err != nil {
-			return fmt.Errorf("what a role needs behind a gateway: %w", err)
+			what); err != nil {
+			return fmt.Errorf("what a role needs to write placed keys: %w", err)
 		}
 	}
 	return nil

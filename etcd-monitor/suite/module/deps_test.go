@@ -5,4 +5,7 @@ import (
 	// it.
 	_ "go.etcd.io/etcd/etcdutl/v3/snapshot"
 	_ "go.etcd.io/etcd/tests/v3/framework/integration"
+
+	// What the tests use in the place of clientv3.New.
+	_ "github.com/netcraq/netcraq/etcd-monitor/suite/direct"
 )

@@ -1,0 +1,182 @@
+// Package direct has etcd's own tests use client/etcd: what they make with clientv3.New is made
+// here, and has its KV and Watcher replaced as a program does it that uses client/etcd. Every key
+// that a test names is placed before it is asked for.
+package direct
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/netcraq/netcraq/client/etcd"
+	"github.com/netcraq/netcraq/etcd-monitor/suite/inplace"
+)
+
+// useTime is how long a program would wait for etcd to say what client/etcd has to know at first.
+const useTime = 5 * time.Second
+
+// New is clientv3.New, and the line that a program adds.
+func New(cfg clientv3.Config) (*clientv3.Client, error) {
+	if len(cfg.Endpoints) == 0 {
+		return clientv3.New(cfg)
+	}
+	var places *inplace.Placement // set before there are roles to make
+	cfg.DialOptions = append(slices.Clone(cfg.DialOptions), grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
+			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			err := invoke(ctx, method, request, reply, conn, opts...)
+			if r, ok := request.(*pb.AuthRoleAddRequest); ok && err == nil {
+				err = places.LetUse(ctx, r.Name)
+			}
+			return err
+		}))
+	c, err := clientv3.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(c.Ctx(), useTime)
+	defer cancel()
+	n, err := etcd.Use(ctx, c, etcd.Config{Controller: os.Getenv(inplace.EnvController)})
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	if places, err = inplace.NewPlacement(cfg.Endpoints, cfg.TLS); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("placing keys past client/etcd: %w", err)
+	}
+	c.KV = placing{c.KV, places.Place}
+	c.Lease = &closes{Lease: c.Lease, then: sync.OnceFunc(func() {
+		places.Close()
+		if err := record(n.Stats()); err != nil {
+			fmt.Fprintln(os.Stderr, "what client/etcd has done:", err)
+		}
+	})}
+	return c, nil
+}
+
+// NewKV is the KV of a client: clientv3's own would go past client/etcd, which a program must not.
+func NewKV(c *clientv3.Client) clientv3.KV { return c.KV }
+
+// closes is a client's leases. A client closes them when it is closed, last of all but its
+// connection.
+type closes struct {
+	clientv3.Lease
+	then func()
+}
+
+// Close implements clientv3.Lease.
+func (c *closes) Close() error {
+	defer c.then()
+	return c.Lease.Close()
+}
+
+// placing is a KV in which keys are placed before they are asked for.
+type placing struct {
+	clientv3.KV
+	to func(ctx context.Context, key string)
+}
+
+// Get implements clientv3.KV.
+func (p placing) Get(ctx context.Context, key string, o ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	p.place(ctx, clientv3.OpGet(key, o...))
+	return p.KV.Get(ctx, key, o...)
+}
+
+// Put implements clientv3.KV.
+func (p placing) Put(ctx context.Context, key, value string, o ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+	p.to(ctx, key)
+	return p.KV.Put(ctx, key, value, o...)
+}
+
+// Delete implements clientv3.KV.
+func (p placing) Delete(ctx context.Context, key string, o ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
+	p.place(ctx, clientv3.OpDelete(key, o...))
+	return p.KV.Delete(ctx, key, o...)
+}
+
+// Do implements clientv3.KV.
+func (p placing) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	p.place(ctx, op)
+	return p.KV.Do(ctx, op)
+}
+
+// Txn implements clientv3.KV.
+func (p placing) Txn(ctx context.Context) clientv3.Txn { return &txn{p.KV.Txn(ctx), ctx, p, nil} }
+
+// place places the keys that an operation names, each by itself.
+func (p placing) place(ctx context.Context, op clientv3.Op) {
+	if op.IsTxn() {
+		conditions, yes, no := op.Txn()
+		p.conditions(ctx, conditions)
+		for _, op := range slices.Concat(yes, no) {
+			p.place(ctx, op)
+		}
+		return
+	}
+	p.single(ctx, op.KeyBytes(), op.RangeBytes())
+}
+
+func (p placing) conditions(ctx context.Context, all []clientv3.Cmp) {
+	for _, c := range all {
+		p.single(ctx, c.Key, c.RangeEnd)
+	}
+}
+
+func (p placing) single(ctx context.Context, key, end []byte) {
+	if len(key) > 0 && len(end) == 0 {
+		p.to(ctx, string(key))
+	}
+}
+
+// txn places the keys of a transaction as they become known.
+type txn struct {
+	clientv3.Txn
+	ctx context.Context
+	placing
+	keys []func()
+}
+
+// If implements clientv3.Txn.
+func (t *txn) If(c ...clientv3.Cmp) clientv3.Txn {
+	t.keys = append(t.keys, func() { t.conditions(t.ctx, c) })
+	t.Txn = t.Txn.If(c...)
+	return t
+}
+
+// Then implements clientv3.Txn.
+func (t *txn) Then(ops ...clientv3.Op) clientv3.Txn {
+	t.later(ops)
+	t.Txn = t.Txn.Then(ops...)
+	return t
+}
+
+// Else implements clientv3.Txn.
+func (t *txn) Else(ops ...clientv3.Op) clientv3.Txn {
+	t.later(ops)
+	t.Txn = t.Txn.Else(ops...)
+	return t
+}
+
+func (t *txn) later(ops []clientv3.Op) {
+	t.keys = append(t.keys, func() {
+		for _, op := range ops {
+			t.place(t.ctx, op)
+		}
+	})
+}
+
+// Commit implements clientv3.Txn.
+func (t *txn) Commit() (*clientv3.TxnResponse, error) {
+	for _, place := range t.keys {
+		place()
+	}
+	return t.Txn.Commit()
+}

@@ -1,0 +1,82 @@
+package direct
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/netcraq/netcraq/client/etcd"
+)
+
+// EnvStats is the file to which each client adds, when it is closed, what client/etcd has done for
+// it: a line of JSON.
+const EnvStats = "NETCRAQ_SUITE_STATS"
+
+// Used is what client/etcd has done for all clients that were closed.
+type Used struct {
+	Clients int
+	etcd.Stats
+}
+
+func record(s etcd.Stats) error {
+	path := os.Getenv(EnvStats)
+	if path == "" {
+		return nil
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(append(b, '\n')); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// Sum adds up the lines of such a file.
+func Sum(from io.Reader) (Used, error) {
+	var u Used
+	u.Missed, u.Forwarded, u.Writes = map[string]uint64{}, map[string]uint64{}, map[string]uint64{}
+	for in := json.NewDecoder(from); ; {
+		var s etcd.Stats
+		if err := in.Decode(&s); err == io.EOF {
+			return u, nil
+		} else if err != nil {
+			return u, err
+		}
+		u.Clients++
+		u.Network += s.Network
+		for _, m := range []struct{ to, from map[string]uint64 }{
+			{u.Missed, s.Missed}, {u.Forwarded, s.Forwarded}, {u.Writes, s.Writes},
+		} {
+			for k, n := range m.from {
+				m.to[k] += n
+			}
+		}
+	}
+}
+
+// String says it in a line.
+func (u Used) String() string {
+	return fmt.Sprintf("%d clients: %d reads of one key were answered by the switches, %s were not though the key is placed, the switches were not asked for %s; writes under guards: %s",
+		u.Clients, u.Network, each(u.Missed), each(u.Forwarded), each(u.Writes))
+}
+
+func each(m map[string]uint64) string {
+	var out []string
+	var all uint64
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, fmt.Sprintf("%s %d", k, m[k]))
+		all += m[k]
+	}
+	return fmt.Sprintf("%d (%s)", all, strings.Join(out, ", "))
+}
