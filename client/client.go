@@ -256,6 +256,30 @@ func (c *Client) Stats() Stats {
 	return c.machine.Stats()
 }
 
+// Now does a request if its answer is there as soon as it has been sent, as that of a switch in
+// this machine's kernel is, and waits for nothing. ok is false where it is not: then the request is
+// given up, and of a write it is not known whether it is, or will be, executed. Where answers have
+// not come so soon lately it does nothing, mostly.
+func (c *Client) Now(r Request) (result Result, ok bool) {
+	if !c.socket.prompt.hopeful() {
+		return Result{}, false
+	}
+	ch := make(chan Result, 1)
+	id, begun := c.begin(context.Background(), r, func(res Result) { ch <- res })
+	select {
+	case result = <-ch:
+		return result, true
+	default:
+	}
+	if begun {
+		c.mu.Lock()
+		c.machine.Abort(c.now(), id, ErrCanceled)
+		c.pump()
+		c.mu.Unlock()
+	}
+	return Result{}, false
+}
+
 func (c *Client) call(ctx context.Context, r Request, options []Option) (Result, error) {
 	for _, o := range options {
 		o(&r)
@@ -335,11 +359,16 @@ func (c *Client) pump() {
 			break
 		}
 		c.mu.Unlock()
-		c.socket.send(sends)
+		var answers []received
+		if len(sends) > 0 {
+			c.socket.send(sends)
+			answers = c.socket.prompt.answers(len(sends))
+		}
 		for i := range completions {
 			c.deliver(&completions[i])
 		}
 		c.mu.Lock()
+		c.take(answers)
 		if round >= pumpRounds && !c.closed {
 			c.arm(0)
 			break
@@ -396,17 +425,25 @@ func (c *Client) receive() {
 			return
 		}
 		c.mu.Lock()
-		now := c.now()
-		for _, p := range packets {
-			c.machine.Receive(now, p.from, p.payload)
-		}
-		if c.renewable && c.machine.Sessions() == 0 {
-			select {
-			case c.none <- struct{}{}:
-			default: // it is known
-			}
-		}
+		c.take(packets)
 		c.pump()
 		c.mu.Unlock()
+	}
+}
+
+// take gives the machine packets that have come. The caller has locked mu.
+func (c *Client) take(packets []received) {
+	if len(packets) == 0 {
+		return
+	}
+	now := c.now()
+	for _, p := range packets {
+		c.machine.Receive(now, p.from, p.payload)
+	}
+	if c.renewable && c.machine.Sessions() == 0 {
+		select {
+		case c.none <- struct{}{}:
+		default: // it is known
+		}
 	}
 }

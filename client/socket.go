@@ -26,6 +26,7 @@ type socket struct {
 
 	in       []ipv4.Message
 	received []received
+	prompt   prompt
 
 	out       []ipv4.Message
 	addresses map[netip.AddrPort]*net.UDPAddr // so that each is made once
@@ -60,6 +61,10 @@ func openSocket(local netip.AddrPort, profile wire.Profile) (*socket, error) {
 		// One byte more than a packet, so that one that is too long does not look like a right one.
 		s.in = append(s.in, ipv4.Message{Buffers: [][]byte{make([]byte, profile.PacketBytes()+1)}})
 		s.out = append(s.out, ipv4.Message{Buffers: make([][]byte, 1)})
+	}
+	if err := s.prompt.open(conn, profile.PacketBytes()+1); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("opening the client's UDP socket: %w", err)
 	}
 	return s, nil
 }

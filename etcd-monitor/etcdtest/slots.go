@@ -51,6 +51,12 @@ func (s *Slots) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, erro
 	return slices.Clone(at.value), at.version, nil
 }
 
+// ReadNow reads a slot.
+func (s *Slots) ReadNow(id wire.Key) ([]byte, wire.Version, bool) {
+	b, version, err := s.Read(context.Background(), id)
+	return b, version, err == nil
+}
+
 // CAS replaces what is in a slot if its version is the expected one.
 func (s *Slots) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
 	s.mu.Lock()

@@ -26,10 +26,17 @@ type passer interface {
 	Pass(method string, request []byte) *guarded.Passage
 }
 
+// prompt is a key-value service that answers some reads without waiting for anything. See
+// guarded.Server's.
+type prompt interface {
+	RangeNow(r *pb.RangeRequest) (*pb.RangeResponse, bool)
+}
+
 // passing is what the relay is told: which requests go to etcd past this process's own server.
 type passing struct {
 	g       *Gateway
 	passer  passer      // nil: none is passed on
+	prompt  prompt      // nil: no read is answered without waiting
 	keys    pb.KVServer // serves what is not passed on; nil: etcd serves keys, and all is
 	methods map[string]bool
 	ends    map[string]func(codes.Code, time.Duration) // what counts the end of a request, by its kind
@@ -47,6 +54,7 @@ func newPassing(g *Gateway, server pb.KVServer) (*passing, error) {
 	p.keys = g.keys
 	if len(g.names) == 0 { // else every name is changed
 		p.passer, _ = server.(passer)
+		p.prompt, _ = server.(prompt)
 	}
 	for _, m := range []string{rangeMethod, putMethod, deleteMethod, txnMethod} {
 		p.methods[m] = true
@@ -109,7 +117,12 @@ func (p *passing) toLeader(plan *relay.Plan) {
 func (p *passing) serve(method string, message []byte) *relay.Plan {
 	switch method {
 	case rangeMethod:
-		return serves(p.g, message, new(pb.RangeRequest), p.keys.Range)
+		r := new(pb.RangeRequest)
+		plan := serves(p.g, message, r, p.keys.Range)
+		if plan != nil && p.prompt != nil {
+			plan.Now = func() (relay.Message, bool) { return p.now(r) }
+		}
+		return plan
 	case putMethod:
 		return serves(p.g, message, new(pb.PutRequest), p.keys.Put)
 	case deleteMethod:
@@ -118,6 +131,17 @@ func (p *passing) serve(method string, message []byte) *relay.Plan {
 		return serves(p.g, message, new(pb.TxnRequest), p.keys.Txn)
 	}
 	return nil
+}
+
+// now answers a read of a placed key, if that takes no waiting.
+func (p *passing) now(r *pb.RangeRequest) (relay.Message, bool) {
+	answer, ok := p.prompt.RangeNow(r)
+	if !ok {
+		return nil, false
+	}
+	p.g.metrics.Request(p.g.lookRange(r), codes.OK.String())
+	p.g.newest.Saw(answer.Header.Revision)
+	return answer, true
 }
 
 func serves[Q interface{ Unmarshal(b []byte) error }, A relay.Message](g *Gateway, message []byte, q Q,

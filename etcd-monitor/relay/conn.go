@@ -69,6 +69,8 @@ type conn struct {
 
 	mu      sync.Mutex
 	out     []byte // that is to be written
+	spare   []byte // for the next of it
+	writing bool   // somebody writes what was out
 	encoder *hpack.Encoder
 	block   bytes.Buffer // the encoder's
 	streams map[uint32]*half
@@ -82,6 +84,9 @@ type conn struct {
 	away    bool // no more streams are begun
 	err     error
 	full    *sync.Cond // out has become shorter, or the connection has ended
+
+	batch    atomic.Bool // the reader handles what it has read, and flushes after that
+	writable func() bool // whether something small can be written without a wait; nil: unknown
 
 	wake  chan struct{}
 	ready chan struct{} // closed when the peer's settings are there
@@ -109,9 +114,10 @@ type limits struct {
 var preface = []byte(http2.ClientPreface)
 
 func newConn(nc net.Conn, server bool, l limits) *conn {
-	c := &conn{nc: nc, server: server, limits: l, br: bufio.NewReaderSize(nc, readBuffer), streams: map[uint32]*half{},
-		window: 65535, initial: 65535, frame: 16384, most: math.MaxUint32, wake: make(chan struct{}, 1),
-		ready: make(chan struct{}), done: make(chan struct{})}
+	c := &conn{nc: nc, server: server, limits: l, streams: map[uint32]*half{}, window: 65535, initial: 65535,
+		frame: 16384, most: math.MaxUint32, wake: make(chan struct{}, 1), ready: make(chan struct{}),
+		done: make(chan struct{}), writable: writableOf(nc)}
+	c.br = bufio.NewReaderSize((*inReader)(c), readBuffer)
 	c.read.Store(time.Now().UnixNano())
 	c.full = sync.NewCond(&c.mu)
 	c.framer = http2.NewFramer((*outWriter)(c), c.br)
@@ -152,6 +158,7 @@ func (c *conn) fail(err error) {
 		err = io.EOF
 	}
 	c.err = err
+	c.batch.Store(false)
 	all := c.streams
 	c.streams = map[uint32]*half{}
 	c.full.Broadcast()
@@ -166,45 +173,113 @@ func (c *conn) fail(err error) {
 	}
 }
 
+// kick has what there is written.
 func (c *conn) kick() {
+	if !c.batch.Load() { // else the reader is about to flush
+		c.wakeWriter()
+	}
+}
+
+func (c *conn) wakeWriter() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
+// inReader reads from the connection, for the reader's buffer. When that is empty all that has come
+// was handled, and what is to be said to it is written: all at once, by the reader itself, which
+// spares a goroutine to be woken and the peer to be woken more than once.
+type inReader conn
+
+func (r *inReader) Read(p []byte) (int, error) {
+	c := (*conn)(r)
+	c.flush()
+	n, err := c.nc.Read(p)
+	c.batch.Store(err == nil)
+	return n, err
+}
+
+// mostAtOnce is how much the reader writes by itself: so little has room in the kernel wherever it
+// says that there is any.
+const mostAtOnce = 4 << 10
+
+// flush writes what there is where that takes no waiting, and else has the writer do it.
+func (c *conn) flush() {
+	c.mu.Lock()
+	c.batch.Store(false)
+	if len(c.out) == 0 && c.err == nil {
+		c.mu.Unlock()
+		return
+	}
+	if c.err != nil || c.writing || len(c.out) > mostAtOnce || c.writable == nil || !c.writable() {
+		c.mu.Unlock()
+		c.wakeWriter()
+		return
+	}
+	b := c.take()
+	c.mu.Unlock()
+	c.write(b)
+}
+
+// take takes what is to be written, for write. The caller has locked mu.
+func (c *conn) take() []byte {
+	b := c.out
+	c.out, c.writing = c.spare[:0], true
+	c.spare = nil
+	c.full.Broadcast()
+	return b
+}
+
+// write writes what was taken. It says whether the connection goes on.
+func (c *conn) write(b []byte) bool {
+	_, err := c.nc.Write(b)
+	c.mu.Lock()
+	c.writing = false
+	more := len(c.out) > 0 || c.err != nil
+	if cap(b) <= mostBuffered {
+		c.spare = b
+	}
+	c.mu.Unlock()
+	if err != nil {
+		c.nc.Close()
+		c.fail(err)
+		return false
+	}
+	if more {
+		c.wakeWriter()
+	}
+	c.pump()
+	return true
+}
+
 // writer writes what there is, all at once.
 func (c *conn) writer() {
 	defer c.nc.Close()
-	var spare []byte
 	for {
 		c.mu.Lock()
-		for len(c.out) == 0 {
-			if c.err != nil {
+		for len(c.out) == 0 || c.writing {
+			if c.err != nil && !c.writing {
 				c.mu.Unlock()
 				return
+			}
+			if c.err != nil { // the reader's last word
+				c.nc.SetWriteDeadline(time.Now().Add(time.Second))
 			}
 			c.mu.Unlock()
 			<-c.wake
 			runtime.Gosched() // who has something to write has more, mostly: one system call for all
 			c.mu.Lock()
 		}
-		b, ended := c.out, c.err != nil
-		c.out = spare[:0]
-		c.full.Broadcast()
+		ended := c.err != nil
+		b := c.take()
 		c.mu.Unlock()
 		if ended { // a last word, for as long as it does not keep us
 			c.nc.SetWriteDeadline(time.Now().Add(time.Second))
 		}
-		if _, err := c.nc.Write(b); err != nil {
-			c.nc.Close()
-			c.fail(err)
+		if !c.write(b) {
 			return
 		}
-		if spare = b; cap(spare) > mostBuffered {
-			spare = nil
-		}
-		c.pump()
 	}
 }
 
@@ -247,6 +322,8 @@ func (c *conn) reader() error {
 		if c.server {
 			c.mu.Lock()
 			for len(c.out) > 2*mostBuffered && c.err == nil {
+				c.batch.Store(false)
+				c.wakeWriter()
 				c.full.Wait()
 			}
 			c.mu.Unlock()

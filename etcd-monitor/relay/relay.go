@@ -39,6 +39,9 @@ type Plan struct {
 	// above is looked at. ctx has the client's metadata as those of a gRPC server's handlers have
 	// it, and ends with the client's stream. It is a goroutine's of its own.
 	Serve func(ctx context.Context) (Message, error)
+	// Now, where it is not nil, is asked before Serve: it answers if that takes no waiting, and by
+	// who reads the client's connection. ok is false where it does not.
+	Now func() (answer Message, ok bool)
 }
 
 // Router says what is passed on.

@@ -122,7 +122,11 @@ func (r *router) Plan(method string, _ func(string) string, m []byte) *Plan {
 		return nil
 	case bytes.HasPrefix(m, []byte("serve")):
 		message := string(m)
-		return &Plan{Serve: func(ctx context.Context) (Message, error) { return r.own.do(ctx, message) }}
+		plan := &Plan{Serve: func(ctx context.Context) (Message, error) { return r.own.do(ctx, message) }}
+		if rest, now := strings.CutPrefix(message, "serve now "); now {
+			plan.Now = func() (Message, bool) { return text(rest), rest != "not" }
+		}
+		return plan
 	case bytes.HasPrefix(m, []byte("wrap")):
 		return &Plan{Method: "/x/Echo", Message: [][]byte{[]byte("<"), m, []byte(">")},
 			Answer: func(m []byte) ([][]byte, bool) {

@@ -25,12 +25,20 @@ type Message interface {
 // between. It says whether it does: what such a server would find fault with is left to it. The
 // caller has locked mu.
 func (x *call) serve() bool {
-	ctx, cancel, ok := requestContext(x.fields)
+	asked, ok := parseRequest(x.fields)
 	if !ok {
 		return false
 	}
-	r, do := x.client.r, x.plan.Serve
-	x.collecting, x.message, x.plan, x.cancel = false, nil, nil, cancel
+	r, do, now := x.client.r, x.plan.Serve, x.plan.Now
+	x.collecting, x.message, x.plan = false, nil, nil
+	if now != nil {
+		if answer, ok := now(); ok {
+			x.answerLocked(answer, nil)
+			return true
+		}
+	}
+	ctx, cancel := asked.context()
+	x.cancel = cancel
 	r.serving.Add(1)
 	go func() {
 		defer r.serving.Done()
@@ -43,6 +51,17 @@ func (x *call) serve() bool {
 
 // answer sends what this process answers.
 func (x *call) answer(m Message, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.answerLocked(m, err)
+}
+
+// answerLocked is answer where the caller has locked mu.
+func (x *call) answerLocked(m Message, err error) {
+	if x.over {
+		return
+	}
+	x.over = true
 	var out []byte
 	if err == nil {
 		out = make([]byte, prefixLen+m.Size())
@@ -52,12 +71,6 @@ func (x *call) answer(m Message, err error) {
 		}
 		binary.BigEndian.PutUint32(out[1:], uint32(n))
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.over {
-		return
-	}
-	x.over = true
 	if err == nil {
 		x.down.respond(out)
 		return
@@ -123,37 +136,46 @@ func (h *half) respond(message []byte) {
 	c.endIfIdle()
 }
 
-// requestContext is the context of a request with these headers: its metadata and its deadline. It
-// is not ok where there is something to be decoded, or to be refused, in them.
-func requestContext(fields []hpack.HeaderField) (ctx context.Context, cancel context.CancelFunc, ok bool) {
-	var md metadata.MD
-	limit := time.Duration(-1)
+// asked is what a request says beside its message: metadata, and how long it may take (below 0:
+// as long as it takes).
+type asked struct {
+	metadata metadata.MD
+	limit    time.Duration
+}
+
+// parseRequest reads a request's headers. It is not ok where there is something to be decoded, or
+// to be refused, in them.
+func parseRequest(fields []hpack.HeaderField) (a asked, ok bool) {
+	a.limit = -1
 	for _, f := range fields {
 		switch {
 		case f.Name == "grpc-timeout":
-			if limit, ok = timeoutOf(f.Value); !ok {
-				return nil, nil, false
+			if a.limit, ok = timeoutOf(f.Value); !ok {
+				return a, false
 			}
 		case hopByHop(f.Name):
 		case strings.HasSuffix(f.Name, "-bin"):
-			return nil, nil, false
+			return a, false
 		default:
-			if md == nil {
-				md = metadata.MD{}
+			if a.metadata == nil {
+				a.metadata = metadata.MD{}
 			}
-			md[f.Name] = append(md[f.Name], f.Value)
+			a.metadata[f.Name] = append(a.metadata[f.Name], f.Value)
 		}
 	}
-	ctx = context.Background()
-	if md != nil {
-		ctx = metadata.NewIncomingContext(ctx, md)
+	return a, true
+}
+
+// context is a request's, as a gRPC server's handlers have it.
+func (a asked) context() (context.Context, context.CancelFunc) {
+	ctx := context.Background()
+	if a.metadata != nil {
+		ctx = metadata.NewIncomingContext(ctx, a.metadata)
 	}
-	if limit < 0 {
-		ctx, cancel = context.WithCancel(ctx)
-	} else {
-		ctx, cancel = context.WithTimeout(ctx, limit)
+	if a.limit < 0 {
+		return context.WithCancel(ctx)
 	}
-	return ctx, cancel, true
+	return context.WithTimeout(ctx, a.limit)
 }
 
 // timeoutUnits are those of grpc-timeout (gRPC over HTTP2, "Requests").

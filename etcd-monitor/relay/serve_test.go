@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,9 +11,11 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/soheilhy/cmux"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -111,6 +114,136 @@ func TestServed(t *testing.T) {
 		t.Errorf("binary metadata: %v", err)
 	} else if n := b.local.seen.Load(); n != 1 {
 		t.Errorf("binary metadata: gRPC's server was asked %d times", n)
+	}
+}
+
+// TestServedNow: what this process answers without waiting comes to the client the same way,
+// whatever its size; what cannot be is served with waiting, and what gRPC would have to decode goes
+// there.
+func TestServedNow(t *testing.T) {
+	b := newBed(t)
+	c := b.dial(t)
+	for _, m := range []string{"", "a", strings.Repeat("b", 70_000), strings.Repeat("c", 3_000_000)} {
+		answer, who, err := ask(t.Context(), c, "/x/Echo", "serve now "+m)
+		if err != nil || answer != m || who != "" {
+			t.Errorf("%d bytes: %d came back, by %q: %v", len(m), len(answer), who, err)
+		}
+	}
+	if answer, _, err := ask(t.Context(), c, "/x/Echo", "serve now not"); err != nil || answer != "now not" {
+		t.Errorf("what could not be answered at once: %q, %v", answer, err)
+	}
+	binary := metadata.AppendToOutgoingContext(t.Context(), "x-bin", "\xff")
+	if _, who, err := ask(binary, c, "/x/Echo", "serve now a"); err != nil || who != "local" {
+		t.Errorf("binary metadata: by %q, %v", who, err)
+	}
+}
+
+// counted is a connection that counts the calls of Write.
+type counted struct {
+	net.Conn
+	writes atomic.Int32
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(b)
+}
+
+func (c *counted) NetConn() net.Conn { return c.Conn }
+
+// TestAnsweredAtOnce: what there is to be said to a client about all that came together is written
+// together, in the order in which it came, by who reads it.
+func TestAnsweredAtOnce(t *testing.T) {
+	b := newBed(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := rawClient(t, l.Addr().String())
+	nc, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	relayed := &counted{Conn: nc}
+	b.serve(relayed)
+	begun := false
+	for !begun { // the relay has acknowledged the settings
+		f, err := c.framer.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, ok := f.(*http2.SettingsFrame)
+		begun = ok && s.IsAck()
+	}
+	before := relayed.writes.Load()
+	var together bytes.Buffer
+	client := &raws{c.nc, http2.NewFramer(&together, nil)}
+	client.framer.WritePing(false, [8]byte{1})
+	client.request(t, 1, "/x/Echo", "1S", "serve now a")
+	client.request(t, 3, "/x/Echo", "1S", "serve now b")
+	if _, err := c.nc.Write(together.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	var came []string
+	for range 7 {
+		f, err := c.framer.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		came = append(came, fmt.Sprint(f.Header().Type, " ", f.Header().StreamID))
+	}
+	if want := "PING 0,HEADERS 1,DATA 1,HEADERS 1,HEADERS 3,DATA 3,HEADERS 3"; strings.Join(came, ",") != want {
+		t.Errorf("there came %v, want %s", came, want)
+	}
+	if n := relayed.writes.Load() - before; n != 1 {
+		t.Errorf("it was written in %d calls", n)
+	}
+}
+
+// TestWritable: a connection can be written to until nobody has read for long, and again when
+// somebody has; of one that is no socket that is not known.
+func TestWritable(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	peer, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	nc, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	writable := writableOf(tls.Server(&cmux.MuxConn{Conn: nc}, &tls.Config{}))
+	if writable == nil || !writable() {
+		t.Fatal("a new connection cannot be written to")
+	}
+	written := 0
+	for writable() && written < 1<<30 {
+		n, err := nc.Write(make([]byte, mostAtOnce))
+		if err != nil {
+			t.Fatal(err)
+		}
+		written += n
+	}
+	if written < mostAtOnce || written >= 1<<30 {
+		t.Errorf("%d bytes that nobody reads are taken", written)
+	}
+	go io.Copy(io.Discard, peer)
+	poll.Until(t, 10*time.Second, "it can be written to again", writable)
+	nc.Close()
+	if writable() {
+		t.Error("a closed connection can be written to")
+	}
+	one, other := net.Pipe()
+	defer other.Close()
+	if writableOf(one) != nil {
+		t.Error("it is said of a pipe whether it can be written to")
 	}
 }
 

@@ -99,6 +99,19 @@ func (m *memory) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, err
 	return s.value, s.version, nil
 }
 
+func (m *memory) ReadNow(id wire.Key) ([]byte, wire.Version, bool) {
+	if m.down.Load() || m.fault() {
+		return nil, 0, false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.slots[id]
+	if s == nil || s.gone {
+		return nil, 0, false
+	}
+	return s.value, s.version, true
+}
+
 func (m *memory) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
 	if m.down.Load() {
 		time.Sleep(2 * time.Millisecond)

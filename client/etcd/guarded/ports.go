@@ -18,6 +18,9 @@ import (
 type Slots interface {
 	// Read reads a slot, linearizably.
 	Read(ctx context.Context, id wire.Key) (value []byte, version wire.Version, err error)
+	// ReadNow reads a slot as Read does, if that takes no waiting: ok is false where it would,
+	// where the slot may be silent, and where Read would have an error.
+	ReadNow(id wire.Key) (value []byte, version wire.Version, ok bool)
 	// Silent says whether a slot has not been heard of lately. Who can ask etcd instead of reading
 	// it does that then, and waits for nothing. Now and then it says no to one caller, so that
 	// somebody finds out.

@@ -98,31 +98,61 @@ func eligible(r *pb.RangeRequest) bool {
 // plain says whether etcd's answer to a request has all that a slot needs.
 func plain(r *pb.RangeRequest) bool { return !r.Serializable && !r.KeysOnly && !r.CountOnly }
 
+// RangeNow answers a read of a placed key from its slot, if that takes no waiting. Where it does
+// not, nothing was counted, and Range is to be asked.
+func (s *Server) RangeNow(r *pb.RangeRequest) (*pb.RangeResponse, bool) {
+	if s.reserved.Touches(string(r.Key), string(r.RangeEnd)) {
+		return nil, false
+	}
+	k, reason := s.inNetwork(r)
+	if reason != "" {
+		return nil, false
+	}
+	before := s.Newest.Revision()
+	b, version, ok := s.Slots.ReadNow(wire.Key(k.ID))
+	if !ok {
+		return nil, false
+	}
+	at := s.read(context.Background(), k, b, version)
+	answer, reason := s.answerOf(r, &at, before)
+	if reason != "" {
+		return nil, false
+	}
+	s.Observer.Hit()
+	return answer, true
+}
+
+// inNetwork gives the placement of the key that a request reads, or the reason why the network is
+// not asked.
+func (s *Server) inNetwork(r *pb.RangeRequest) (k placement.Key, reason string) {
+	if !eligible(r) {
+		return k, reasonRequest
+	}
+	k.Name = string(r.Key)
+	var ok bool
+	switch k.Entry, ok = s.Directory.Lookup(k.Name); {
+	case !ok:
+		return k, reasonPlace
+	case s.Excluded(k.Name):
+		return k, reasonExcluded
+	case !s.Open():
+		return k, reasonClosed
+	}
+	return k, ""
+}
+
 // fromNetwork answers a request from the slot of its key. If it cannot, it says what it read there
 // where that matters when etcd has answered.
 func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, *seen) {
-	if !eligible(r) {
-		s.forwarded(ctx, reasonRequest)
+	k, reason := s.inNetwork(r)
+	if reason != "" {
+		s.forwarded(ctx, reason)
 		return nil, nil
 	}
-	key := string(r.Key)
-	e, ok := s.Directory.Lookup(key)
-	switch {
-	case !ok:
-		s.forwarded(ctx, reasonPlace)
-		return nil, nil
-	case s.Excluded(key):
-		s.forwarded(ctx, reasonExcluded)
-		return nil, nil
-	case !s.Open():
-		s.forwarded(ctx, reasonClosed)
-		return nil, nil
-	}
-	if s.Slots.Silent(wire.Key(e.ID)) {
+	if s.Slots.Silent(wire.Key(k.ID)) {
 		s.miss(ctx, reasonSilent)
 		return nil, nil
 	}
-	k := placement.Key{Name: key, Entry: e}
 	before := s.Newest.Revision()
 	at, err := s.look(ctx, k)
 	switch {
@@ -135,14 +165,36 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 	case err != nil:
 		s.miss(ctx, reasonSilent)
 		return nil, nil
+	}
+	answer, reason := s.answerOf(r, &at, before)
+	if reason == "" {
+		s.hit(ctx)
+		return answer, nil
+	}
+	s.miss(ctx, reason)
+	switch {
 	case at.forged != nil:
-		s.miss(ctx, reasonForged)
 		s.fault(k, at.version, at.forged)
-		return nil, nil
 	case at.key != 0:
-		s.miss(ctx, reasonKey)
 		s.learnLater(ctx, k, at)
-		return nil, nil
+	case at.cell.Kind == slotcodec.Clear:
+		return nil, &seen{k, at, true}
+	case at.cell.Kind == slotcodec.Guard:
+		s.breakStaleGuard(ctx, k, at)
+	case reason == reasonAhead:
+		return nil, &seen{key: k, at: at}
+	}
+	return nil, nil
+}
+
+// answerOf is the answer to a request that a slot gives, or the reason why it gives none. before is
+// the newest revision that etcd had told when the slot had not been read yet.
+func (s *Server) answerOf(r *pb.RangeRequest, at *slot, before int64) (answer *pb.RangeResponse, reason string) {
+	switch {
+	case at.forged != nil:
+		return nil, reasonForged
+	case at.key != 0:
+		return nil, reasonKey
 	}
 	var kv *mvccpb.KeyValue
 	switch at.cell.Kind {
@@ -150,31 +202,20 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 		kv = &mvccpb.KeyValue{Key: r.Key, CreateRevision: at.cell.Create, ModRevision: at.cell.Mod,
 			Version: at.cell.Version, Value: at.cell.Value}
 	case slotcodec.Absent:
-	case slotcodec.Clear:
-		s.miss(ctx, slotcodec.Clear.String())
-		return nil, &seen{k, at, true}
-	case slotcodec.Guard:
-		s.miss(ctx, slotcodec.Guard.String())
-		s.breakStaleGuard(ctx, k, at)
-		return nil, nil
-	case slotcodec.Unfit:
-		s.miss(ctx, slotcodec.Unfit.String())
-		return nil, nil
+	case slotcodec.Clear, slotcodec.Guard, slotcodec.Unfit:
+		return nil, at.cell.Kind.String()
 	default:
-		s.miss(ctx, reasonFormat)
-		return nil, nil
+		return nil, reasonFormat
 	}
 	known := s.header.Load()
 	if known == nil {
-		s.miss(ctx, reasonHeader)
-		return nil, nil
+		return nil, reasonHeader
 	}
 	newest := s.Newest.Revision()
 	if at.revision() > newest {
 		// Another gateway's write that etcd has not told this one of yet: etcd's answer will.
 		// Nothing but etcd says how far etcd is.
-		s.miss(ctx, reasonAhead)
-		return nil, &seen{key: k, at: at}
+		return nil, reasonAhead
 	}
 	// The slot has what the key was when it was read, and so at every revision from the slot's own
 	// up to the store's at that time. A newer one is not said: who watches from the next one on
@@ -184,12 +225,10 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 		revision = max(before, at.revision())
 	}
 	if !s.Open() { // since the slot was asked
-		s.miss(ctx, reasonClosed)
-		return nil, nil
+		return nil, reasonClosed
 	}
-	s.hit(ctx)
 	return rangeAnswer(r, kv, &pb.ResponseHeader{ClusterId: known.ClusterId, MemberId: known.MemberId,
-		RaftTerm: known.RaftTerm, Revision: revision}), nil
+		RaftTerm: known.RaftTerm, Revision: revision}), ""
 }
 
 // learnLater asks etcd, behind the reader's back, for the key that a slot is sealed with: the next

@@ -58,8 +58,16 @@ func (w *world) client(g *gateway) {
 	switch p := w.r.IntN(100); {
 	case p < 50:
 		o.what, o.key = "read "+key, key
+		q := &pb.RangeRequest{Key: []byte(key)}
 		var r *pb.RangeResponse
-		if r, o.err = g.server.Range(ctx, &pb.RangeRequest{Key: []byte(key)}); o.err == nil {
+		now := false
+		if w.values%2 == 0 { // as the gateway does
+			r, now = g.server.RangeNow(q)
+		}
+		if !now {
+			r, o.err = g.server.Range(ctx, q)
+		}
+		if o.err == nil {
 			o.kvs, o.header = r.Kvs, r.Header
 		}
 	case p < 70:

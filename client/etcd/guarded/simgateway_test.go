@@ -254,6 +254,15 @@ func (s simSlots) Read(_ context.Context, id wire.Key) (value []byte, version wi
 	return value, version, err
 }
 
+// ReadNow implements Slots: nothing happens in between.
+func (s simSlots) ReadNow(id wire.Key) (value []byte, version wire.Version, ok bool) {
+	at := s.w.slots[id]
+	if at == nil || at.gone {
+		return nil, 0, false
+	}
+	return at.value, at.version, true
+}
+
 func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (
 	version wire.Version, err error) {
 	by := s.w.self.gw.id

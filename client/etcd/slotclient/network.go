@@ -162,6 +162,21 @@ func (n *Network) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, 
 	return r.Value, r.Version, err
 }
 
+// ReadNow implements guarded.Slots.
+func (n *Network) ReadNow(id wire.Key) (value []byte, version wire.Version, ok bool) {
+	c := n.of(id)
+	if c == nil || c.quiet.Load() { // then Silent is to be asked
+		return nil, 0, false
+	}
+	started := boottime.Since(begin)
+	r, ok := c.client.Now(client.Request{Op: wire.Read, Key: id})
+	if !ok || r.Err != nil {
+		return nil, 0, false
+	}
+	n.observe("read", boottime.Since(begin)-started)
+	return r.Value, r.Version, true
+}
+
 // Silent implements guarded.Slots.
 func (n *Network) Silent(id wire.Key) bool {
 	c := n.of(id)

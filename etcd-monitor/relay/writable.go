@@ -1,0 +1,39 @@
+package relay
+
+import (
+	"net"
+	"syscall"
+
+	"github.com/soheilhy/cmux"
+	"golang.org/x/sys/unix"
+)
+
+// writableOf gives what says whether something small can be written to a connection without a wait;
+// nil: that cannot be known. The kernel says that there is room in a socket when a third of its
+// buffer is free (tcp(7), unix(7)), and the smallest buffers have some tens of kilobytes.
+func writableOf(nc net.Conn) func() bool {
+	for {
+		switch c := nc.(type) {
+		case *cmux.MuxConn:
+			nc = c.Conn
+		case interface{ NetConn() net.Conn }: // *tls.Conn
+			nc = c.NetConn()
+		case syscall.Conn:
+			raw, err := c.SyscallConn()
+			if err != nil {
+				return nil
+			}
+			fds := make([]unix.PollFd, 1)
+			var n int
+			look := func(fd uintptr) {
+				fds[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
+				n, err = unix.Poll(fds, 0)
+			}
+			return func() bool { // by one at a time: the caller has locked mu
+				return raw.Control(look) == nil && err == nil && n == 1 && fds[0].Revents == unix.POLLOUT
+			}
+		default:
+			return nil
+		}
+	}
+}
