@@ -122,6 +122,48 @@ func (u *Upstream) write(ctx context.Context, m *hotkeys.Metrics, call func(cont
 	return err
 }
 
+// mostLeaderReads is how many reads of single keys the member that leads has to answer at once for
+// this gateway: it answers so many together, at some ten thousands a second. What is more goes to
+// all in turn, and so does everything while it does not answer.
+const mostLeaderReads = 64
+
+// beginRead gives the member that leads, for a read of a single key, which is to be ended by
+// endRead; "": the members have it in turn.
+func (u *Upstream) beginRead() (leader string) {
+	if leader = u.Leader(); leader == "" || u.readsInTurn.Load() {
+		return ""
+	}
+	if u.reading.Add(1) > mostLeaderReads {
+		u.reading.Add(-1)
+		return ""
+	}
+	return leader
+}
+
+// endRead is told how such a read ended at etcd.
+func (u *Upstream) endRead(code codes.Code) {
+	u.reading.Add(-1)
+	u.wrote(code)
+}
+
+// read has a linearizable read of a single key go to the member that leads, if that is known, has
+// few of them, and there is a connection to it.
+func (u *Upstream) read(ctx context.Context, m *hotkeys.Metrics, call func(context.Context) error) error {
+	leader, at := u.beginRead(), new(choice)
+	if leader != "" {
+		at.address = dialAddress(leader)
+	}
+	err := call(withChoice(ctx, at))
+	if leader != "" {
+		u.endRead(status.Code(err))
+	}
+	if !at.taken.Load() {
+		leader = ""
+	}
+	m.EtcdRead(leader)
+	return err
+}
+
 // wrote is told how a write ended at etcd.
 func (u *Upstream) wrote(code codes.Code) {
 	if code == codes.Unavailable {
@@ -134,7 +176,15 @@ func (t forward) Range(ctx context.Context, r *pb.RangeRequest, opts ...grpc.Cal
 	if len(r.RangeEnd) > 0 {
 		kind = kindRange
 	}
-	return ask(ctx, t, kind, t.next.Range, r, opts)
+	if !pointRead(r) {
+		return ask(ctx, t, kind, t.next.Range, r, opts)
+	}
+	var a *pb.RangeResponse
+	err := t.upstream.read(ctx, t.metrics, func(ctx context.Context) (err error) {
+		a, err = ask(ctx, t, kind, t.next.Range, r, opts)
+		return err
+	})
+	return a, err
 }
 
 func (t forward) Put(ctx context.Context, r *pb.PutRequest, opts ...grpc.CallOption) (*pb.PutResponse, error) {

@@ -65,7 +65,8 @@ func (a *asked) of(members int, method string) (counts []int) {
 	return counts
 }
 
-// writes are requests that change something, and reads are others, by etcd's method.
+// writes are requests that change something, reads are of one key and linearizable, and others are
+// neither, by etcd's method and a word.
 var (
 	writes = map[string]func(context.Context, *clientv3.Client) error{
 		putMethod: func(ctx context.Context, c *clientv3.Client) error {
@@ -90,6 +91,20 @@ var (
 			_, err := c.Get(ctx, "k")
 			return err
 		},
+		rangeMethod + " of a revision": func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.Get(ctx, "k", clientv3.WithRev(2))
+			return err
+		},
+	}
+	others = map[string]func(context.Context, *clientv3.Client) error{
+		rangeMethod + " of several keys": func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.Get(ctx, "k", clientv3.WithPrefix(), clientv3.WithLimit(1))
+			return err
+		},
+		rangeMethod + " without asking who leads": func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.Get(ctx, "k", clientv3.WithSerializable())
+			return err
+		},
 		txnMethod: func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.Txn(ctx).Then(clientv3.OpGet("k"), clientv3.OpTxn(nil, nil, nil)).Commit()
 			return err
@@ -97,7 +112,8 @@ var (
 	}
 )
 
-// Writes go to the member that leads, and to the next one when it leads; reads go to all in turn.
+// Writes and linearizable reads of one key go to the member that leads, and to the next one when it
+// leads; other reads go to all in turn.
 func TestWritesToLeader(t *testing.T) {
 	t.Parallel()
 	a := new(asked)
@@ -149,17 +165,42 @@ func TestWritesToLeader(t *testing.T) {
 					t.Errorf("%s: of 6 writes (%s) members had %v, and %d leads", way.name, method, n, i)
 				}
 			}
-			for method, read := range reads {
+			six := func(what string, read func(context.Context, *clientv3.Client) error) []int {
+				method, _, _ := strings.Cut(what, " ")
 				a.of(3, method)
 				for range 6 {
 					if err := read(t.Context(), client); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if n := a.of(3, method); !slices.Equal(n, []int{2, 2, 2}) {
-					t.Errorf("%s: of 6 reads (%s) members had %v", way.name, method, n)
+				return a.of(3, method)
+			}
+			for what, read := range reads {
+				if n := six(what, read); n[i] != 6 {
+					t.Errorf("%s: of 6 reads (%s) members had %v, and %d leads", way.name, what, n, i)
 				}
 			}
+			for what, read := range others {
+				if n := six(what, read); !slices.Equal(n, []int{2, 2, 2}) {
+					t.Errorf("%s: of 6 reads (%s) members had %v", way.name, what, n)
+				}
+			}
+			way.upstream.reading.Store(mostLeaderReads) // the one that leads has its fill
+			for what, read := range reads {
+				if n := six(what, read); !slices.Equal(n, []int{2, 2, 2}) {
+					t.Errorf("%s: of 6 reads (%s) too many for the one that leads members had %v", way.name, what, n)
+				}
+			}
+			if n := way.upstream.reading.Swap(0); n != mostLeaderReads {
+				t.Errorf("%s: %d reads are counted that have ended", way.name, n-mostLeaderReads)
+			}
+			way.upstream.readsInTurn.Store(true)
+			for what, read := range reads {
+				if n := six(what, read); !slices.Equal(n, []int{2, 2, 2}) {
+					t.Errorf("%s: of 6 reads (%s) that are to go in turn members had %v", way.name, what, n)
+				}
+			}
+			way.upstream.readsInTurn.Store(false)
 		}
 		next := (i + 1) % 3
 		s, err := direct.Status(t.Context(), c.Endpoints()[next])

@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
+
+	"github.com/netcraq/netcraq/etcd-monitor/relay"
 )
 
 // Listen listens for clients at a URL as etcd's --listen-client-urls has them: http://HOST:PORT,
@@ -43,10 +45,23 @@ func Listen(u url.URL, certs transport.TLSInfo) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway: listening at %s: %w", &u, err)
 	}
+	l = unannounced{l}
 	if secure {
 		l = tls.NewListener(l, config)
 	}
 	return l, nil
+}
+
+// unannounced is a listener whose connections are relay.Unannounced.
+type unannounced struct{ net.Listener }
+
+// Accept implements [net.Listener].
+func (l unannounced) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return relay.Unannounced(c), nil
 }
 
 // serverTLS is etcd's TLS for its clients.

@@ -71,11 +71,9 @@ func (p *passing) Plan(method string, metadata func(string) string, message []by
 		return nil
 	}
 	if p.keys == nil {
-		kind, write := p.g.look(method, message)
+		kind, at := p.g.look(method, message)
 		plan := &relay.Plan{Message: [][]byte{message}, See: p.see, Done: p.ends[kind]}
-		if write {
-			p.toLeader(plan)
-		}
+		p.aim(plan, at)
 		return plan
 	}
 	var at *guarded.Passage
@@ -86,12 +84,41 @@ func (p *passing) Plan(method string, metadata func(string) string, message []by
 		return p.serve(method, message)
 	}
 	plan := &relay.Plan{Message: at.Request, Method: at.Method, See: at.See, Answer: at.Answer, Refused: at.Refused}
-	kind, write := p.count(at)
+	kind, towards := p.count(at)
 	plan.Done = p.ends[kind]
-	if write {
-		p.toLeader(plan)
-	}
+	p.aim(plan, towards)
 	return plan
+}
+
+// aim has a request go to the member that it is for.
+func (p *passing) aim(plan *relay.Plan, at aim) {
+	switch at {
+	case aWrite:
+		p.toLeader(plan)
+	case aRead:
+		p.readAtLeader(plan)
+	}
+}
+
+// readAtLeader has a read go to the member that leads, while that has few of them.
+func (p *passing) readAtLeader(plan *relay.Plan) {
+	u, done := p.g.upstream, plan.Done
+	leader := u.beginRead()
+	plan.First = leader
+	plan.Sent = func(first bool) {
+		if first {
+			p.g.metrics.EtcdRead(leader)
+		} else {
+			p.g.metrics.EtcdRead("")
+		}
+	}
+	if leader == "" {
+		return
+	}
+	plan.Done = func(code codes.Code, took time.Duration) {
+		u.endRead(code)
+		done(code, took)
+	}
 }
 
 // toLeader has a write go to the member that leads.
@@ -163,18 +190,18 @@ func serves[Q interface{ Unmarshal(b []byte) error }, A relay.Message](g *Gatewa
 // see takes note of the revision of an answer.
 func (p *passing) see(head []byte) { p.g.newest.Saw(revisionOf(head)) }
 
-// count counts the keys of a request that is passed on, and says of which kind it is, and whether
-// it changes something.
-func (p *passing) count(at *guarded.Passage) (kind string, write bool) {
+// count counts the keys of a request that is passed on, and says of which kind it is, and which
+// member it is for.
+func (p *passing) count(at *guarded.Passage) (kind string, towards aim) {
 	switch {
 	case at.Range != nil:
-		return p.g.lookRange(at.Range), false
+		return p.g.lookRange(at.Range), aimOf(at.Range)
 	case at.Put != nil:
 		p.g.countWrite(at.Put)
-		return kindPut, true
+		return kindPut, aWrite
 	case at.DeleteRange != nil:
-		return p.g.lookDelete(at.DeleteRange), true
+		return p.g.lookDelete(at.DeleteRange), aWrite
 	}
 	p.g.lookTxn(at.Txn)
-	return kindTxn, changes(at.Txn)
+	return kindTxn, aimOfTxn(at.Txn)
 }

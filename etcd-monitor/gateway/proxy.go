@@ -74,8 +74,8 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	if err := down.RecvMsg(&request); err != nil {
 		return err
 	}
-	var write bool
-	kind, write = g.look(method, request.bytes)
+	var at aim
+	kind, at = g.look(method, request.bytes)
 	serving, end := g.whileServing(down.Context())
 	defer end()
 	if answers := leaseMethods[method]; answers != nil && len(g.reserved.Prefixes()) > 0 {
@@ -96,8 +96,10 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	switch {
 	case method == authEnableMethod && g.enabling != nil:
 		err = g.enabling(ctx, func() error { return invoke(ctx) })
-	case write:
+	case at == aWrite:
 		err = g.upstream.write(ctx, g.metrics, invoke)
+	case at == aRead:
+		err = g.upstream.read(ctx, g.metrics, invoke)
 	default:
 		err = invoke(ctx)
 	}

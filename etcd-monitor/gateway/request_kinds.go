@@ -19,42 +19,74 @@ const (
 	kindCompact     = "compact"
 )
 
+// aim is which of etcd's members a request is for.
+type aim int
+
+const (
+	inTurn aim = iota
+	aWrite     // what changes something, for the member that leads
+	aRead      // what every other member would ask that one about
+)
+
+// pointRead says whether a read is linearizable, and of one key: whoever answers it asks the member
+// that leads how far the store is, which takes longer than the answer. A range may be large, and
+// costs each member the same.
+func pointRead(r *pb.RangeRequest) bool {
+	return len(r.Key) > 0 && len(r.RangeEnd) == 0 && !r.Serializable
+}
+
+// aimOf is which member a Range is for.
+func aimOf(r *pb.RangeRequest) aim {
+	if pointRead(r) {
+		return aRead
+	}
+	return inTurn
+}
+
 // look counts the keys of a request that is passed on as bytes, and says of which kind it is, and
-// whether it changes something.
-func (g *Gateway) look(method string, request []byte) (kind string, write bool) {
+// which member it is for.
+func (g *Gateway) look(method string, request []byte) (kind string, at aim) {
 	switch method {
 	case "/etcdserverpb.KV/Range":
 		var r pb.RangeRequest
 		if r.Unmarshal(request) != nil {
-			return kindRange, false // etcd will say what is wrong with it
+			return kindRange, inTurn // etcd will say what is wrong with it
 		}
 		kind := g.lookRange(&r)
 		if kind == kindGet {
 			g.metrics.Forwarded("off")
 		}
-		return kind, false
+		return kind, aimOf(&r)
 	case "/etcdserverpb.KV/Put":
 		key, _ := field(request, keyField, protowire.BytesType) // and not the value, which may be large
 		g.countWrite(key)
-		return kindPut, true
+		return kindPut, aWrite
 	case "/etcdserverpb.KV/DeleteRange":
 		var r pb.DeleteRangeRequest
 		if r.Unmarshal(request) != nil {
-			return kindDeleteRange, true
+			return kindDeleteRange, aWrite
 		}
-		return g.lookDelete(&r), true
+		return g.lookDelete(&r), aWrite
 	case "/etcdserverpb.KV/Txn":
 		var r pb.TxnRequest
 		if r.Unmarshal(request) == nil {
 			g.lookTxn(&r)
 		}
-		return kindTxn, changes(&r)
+		return kindTxn, aimOfTxn(&r)
 	case "/etcdserverpb.KV/Compact":
-		return kindCompact, true
+		return kindCompact, aWrite
 	case "/etcdserverpb.Lease/LeaseGrant", "/etcdserverpb.Lease/LeaseRevoke":
-		return path.Base(method), true
+		return path.Base(method), aWrite
 	}
-	return path.Base(method), false
+	return path.Base(method), inTurn
+}
+
+// aimOfTxn is which member a transaction is for.
+func aimOfTxn(r *pb.TxnRequest) aim {
+	if changes(r) {
+		return aWrite
+	}
+	return inTurn
 }
 
 // changes says whether a transaction may change something, in whichever branch: etcd's members

@@ -28,8 +28,8 @@ import (
 // UpstreamConfig says how to reach etcd.
 type UpstreamConfig struct {
 	// Endpoints are URLs or HOST:PORT, as etcd's clients take them. Requests go to all of them in
-	// turn, past those that are not reachable; writes go to the member that leads, where that is
-	// known.
+	// turn, past those that are not reachable; writes, and linearizable reads of single keys, go to
+	// the member that leads, where that is known.
 	Endpoints []string
 	// SyncInterval is how often etcd is asked for its members, whose client URLs take the place of
 	// the endpoints; 0: never.
@@ -42,6 +42,9 @@ type UpstreamConfig struct {
 	KeepAliveTime, KeepAliveTimeout time.Duration
 	// InTurn has writes go to the members in turn, as reads do, and not to the one that leads.
 	InTurn bool
+	// ReadsInTurn has linearizable reads of single keys go to the members in turn, and not to the
+	// one that leads. InTurn has them, too.
+	ReadsInTurn bool
 	// User and Password are who asks which one leads, where etcd's authentication is enabled.
 	// Without them writes go to the members in turn there.
 	User, Password string
@@ -58,7 +61,9 @@ type Upstream struct {
 	named atomic.Bool
 
 	leader         *leaderFinder // nil: writes go to the members in turn
-	user, password string        // who asks for it
+	readsInTurn    atomic.Bool
+	reading        atomic.Int64 // reads of single keys that the one that leads has
+	user, password string       // who asks for it
 	token          atomic.Pointer[string]
 	stop           context.CancelFunc
 	work           sync.WaitGroup
@@ -78,6 +83,7 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 		return nil, errors.New("gateway: no endpoints of etcd are given")
 	}
 	u := &Upstream{http: http.DefaultTransport.(*http.Transport).Clone(), user: cfg.User, password: cfg.Password}
+	u.readsInTurn.Store(cfg.ReadsInTurn)
 	u.http.Proxy = nil // etcd's own client asks no HTTP proxy either
 	if cfg.KeepAliveTime == 0 {
 		cfg.KeepAliveTime, cfg.KeepAliveTimeout = 10*time.Second, 3*time.Second

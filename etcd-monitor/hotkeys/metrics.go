@@ -16,25 +16,27 @@ import (
 type Metrics struct {
 	Keys *Keys
 
-	requests  *prometheus.CounterVec
-	errors    *prometheus.CounterVec
-	reads     *prometheus.CounterVec
-	writes    *prometheus.CounterVec
-	waits     prometheus.Counter
-	forged    prometheus.Counter
-	accept    prometheus.Counter
-	waited    prometheus.Histogram
-	network   *prometheus.HistogramVec
-	etcd      *prometheus.HistogramVec
-	upstream  *prometheus.CounterVec
-	revision  func() int64
-	describe  []prometheus.Collector
-	keyReads  *prometheus.Desc
-	keyWrites *prometheus.Desc
-	counted   *prometheus.Desc
-	displaced *prometheus.Desc
-	tooLong   *prometheus.Desc
-	newest    *prometheus.Desc
+	requests *prometheus.CounterVec
+	errors   *prometheus.CounterVec
+	reads    *prometheus.CounterVec
+	writes   *prometheus.CounterVec
+	waits    prometheus.Counter
+	forged   prometheus.Counter
+	accept   prometheus.Counter
+	waited   prometheus.Histogram
+	network  *prometheus.HistogramVec
+	etcd     *prometheus.HistogramVec
+	upstream *prometheus.CounterVec
+
+	upstreamReads *prometheus.CounterVec
+	revision      func() int64
+	describe      []prometheus.Collector
+	keyReads      *prometheus.Desc
+	keyWrites     *prometheus.Desc
+	counted       *prometheus.Desc
+	displaced     *prometheus.Desc
+	tooLong       *prometheus.Desc
+	newest        *prometheus.Desc
 }
 
 // Where a read was answered, or why not from the network: the label answered of
@@ -76,6 +78,8 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 		// 10 us to 0.3 s, and 50 us to 13 s
 		network: prometheus.NewHistogramVec(histogram("network_seconds", "Round trips to the switches, by operation (read, cas).", 10e-6, 16), []string{"operation"}),
 		etcd:    prometheus.NewHistogramVec(histogram("etcd_seconds", "How long etcd took to answer, by kind of request.", 50e-6, 19), []string{"kind"}),
+		upstreamReads: counter("etcd_reads_total", "Linearizable reads of single keys that were sent to etcd, by where they went: leader: to the member that leads, at endpoint; turn: to the members in turn.",
+			"to", "endpoint"),
 		upstream: counter("etcd_writes_total", "Writes that were sent to etcd, by where they went: leader: to the member that leads, at endpoint; turn: to the members in turn.",
 			"to", "endpoint"),
 
@@ -87,7 +91,7 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 		newest:    desc("revision", "The newest revision of etcd that was seen in an answer."),
 	}
 	m.describe = []prometheus.Collector{m.requests, m.errors, m.reads, m.writes, m.waits, m.forged, m.accept,
-		m.waited, m.network, m.etcd, m.upstream}
+		m.waited, m.network, m.etcd, m.upstream, m.upstreamReads}
 	return m
 }
 
@@ -107,12 +111,17 @@ func (m *Metrics) Etcd(kind string, d time.Duration) {
 
 // EtcdWrite counts a write that was sent to etcd: to the member that leads, at an endpoint; "": to
 // the members in turn.
-func (m *Metrics) EtcdWrite(leader string) {
+func (m *Metrics) EtcdWrite(leader string) { count(m.upstream, leader) }
+
+// EtcdRead counts a linearizable read of a single key that was sent to etcd, as EtcdWrite does.
+func (m *Metrics) EtcdRead(leader string) { count(m.upstreamReads, leader) }
+
+func count(where *prometheus.CounterVec, leader string) {
 	to := "leader"
 	if leader == "" {
 		to = "turn"
 	}
-	m.upstream.WithLabelValues(to, leader).Inc()
+	where.WithLabelValues(to, leader).Inc()
 }
 
 // Hit counts a read that the network answered.

@@ -98,6 +98,9 @@ func (x *call) data(h *half, b []byte, end bool) {
 	// etcd ends a stream with trailers; where it does not, the client is told so
 	if end && h == x.up && !x.over && x.plan != nil {
 		x.finish(codes.Internal, "the answer has no trailers")
+		if x.plan.Done != nil {
+			x.plan.Done(codes.Internal, time.Since(x.began))
+		}
 	}
 }
 

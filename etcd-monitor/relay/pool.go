@@ -162,6 +162,7 @@ func (p *pool) connect(ctx context.Context, l *link) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	nc = Unannounced(nc)
 	if l.tls != nil {
 		t := tls.Client(nc, l.tls)
 		if err := t.HandshakeContext(ctx); err != nil {

@@ -80,7 +80,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 		log.Warn("any certificate is taken for etcd's: whoever is on the way there can read and change everything")
 	}
 	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, SyncInterval: o.sync, TLS: o.towards,
-		InTurn: !o.toLeader, User: o.user, Password: o.secret, Log: log})
+		InTurn: !o.toLeader, ReadsInTurn: !o.readsToLeader, User: o.user, Password: o.secret, Log: log})
 	if err != nil {
 		return err
 	}
