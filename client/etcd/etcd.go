@@ -113,6 +113,7 @@ func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 	}
 	controller := api.NewClient(cfg.Controller, api.TokenFile(cfg.Token))
 	if err := mayAsk(ctx, controller); err != nil {
+		controller.Close()
 		return nil, err
 	}
 	// What c's KV and Watcher are may be this very Client's, in a moment.
@@ -130,6 +131,7 @@ func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 	var err error
 	if n.service, err = service.Open(ctx, sc); err != nil {
 		own.Close()
+		controller.Close()
 		return nil, refused(c, cfg.Prefix, err)
 	}
 	n.KV = clientv3.NewKVFromKVClient(keys{n.service.Server}, c)
@@ -142,6 +144,7 @@ func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 		err := n.watcher.Close()
 		n.service.Close()
 		own.Close()
+		controller.Close()
 		return err
 	})
 	return n, nil

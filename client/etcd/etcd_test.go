@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -309,6 +310,56 @@ func TestRefused(t *testing.T) {
 }
 
 func second[A any](_ A, err error) error { return err }
+
+// TestCloseLeavesNothing: when the etcd client is closed nothing of this package goes on, nor a
+// connection to the controller; and neither where New has failed.
+func TestCloseLeavesNothing(t *testing.T) {
+	w := newWorld(t, refchain.Config{Members: 3})
+	ctx := t.Context()
+	w.place("/k")
+	ours := func() (n int) {
+		b := make([]byte, 4<<20)
+		for g := range strings.SplitSeq(string(b[:runtime.Stack(b, true)]), "\n\n") {
+			if strings.Contains(g, "net/http.(*persistConn)") || !strings.Contains(g, t.Name()) &&
+				strings.Contains(g, "/netcraq/client") && !strings.Contains(g, "refchain") {
+				n++
+			}
+		}
+		return n
+	}
+	before := ours()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{w.endpoint}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := Use(ctx, c, Config{Controller: w.controller.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Put(ctx, "/k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	w.until(c, n, "/k")
+	if got := ours(); got <= before {
+		t.Fatalf("%d goroutines before, %d while it is used: this test sees none", before, got)
+	}
+	c.Close()
+	poll.Until(t, 20*time.Second, "all goroutines have ended", func() bool { return ours() <= before })
+
+	root := etcdtest.Client(t, w.endpoint)
+	for _, err := range []error{
+		second(root.UserAdd(ctx, "root", "r")), second(root.UserGrantRole(ctx, "root", "root")),
+		second(root.AuthEnable(ctx)),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := New(ctx, etcdtest.Client(t, w.endpoint), Config{Controller: w.controller.URL()}); err == nil {
+		t.Error("it began without a right")
+	}
+	poll.Until(t, 20*time.Second, "all goroutines have ended", func() bool { return ours() <= before })
+}
 
 // TestDenied: a program whose host the switches do not let write is refused its writes, with
 // nothing written, and does not drive the key out of the network; where it may not even read, etcd
