@@ -13,6 +13,11 @@ import (
 // 7 s.
 const detached = 10 * time.Second
 
+// abandoned is how long it may take when the caller has left. A write whose outcome is not known
+// then is given up with its session: that costs all others of the session another try, so it must
+// be rare; but writes of the same key wait for it.
+const abandoned = 2 * time.Second
+
 // Goroutines is the guarded.Runtime of a gateway.
 type Goroutines struct {
 	ctx  context.Context
@@ -86,10 +91,18 @@ func (g *Goroutines) Within(ctx context.Context) (context.Context, context.Cance
 }
 
 // Detach implements guarded.Runtime.
-func (g *Goroutines) Detach(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detached)
+func (g *Goroutines) Detach(caller context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(caller), detached)
 	stop := context.AfterFunc(g.ctx, cancel)
+	stay := context.AfterFunc(caller, func() {
+		select {
+		case <-time.After(abandoned):
+			cancel()
+		case <-ctx.Done():
+		}
+	})
 	return ctx, func() {
+		stay()
 		stop()
 		cancel()
 	}

@@ -16,6 +16,11 @@ import (
 // SessionTTL is how long a session lives after its gateway has died.
 const SessionTTL = 10 * time.Second
 
+// firstTry is how long etcd is waited for when a session is begun; each further time twice as long,
+// up to the session's time to live. A member that does not answer costs little so, and one that is
+// slow is waited for.
+const firstTry = time.Second
+
 // sessionPause is how long is waited after a failure before the next try.
 const sessionPause = 100 * time.Millisecond
 
@@ -97,12 +102,14 @@ func (l *Leases) set(lease int64) {
 }
 
 func (l *Leases) run(ctx context.Context) {
+	try := min(firstTry, l.ttl)
 	for ctx.Err() == nil {
-		lease, alive, err := l.open(ctx)
+		lease, alive, err := l.open(ctx, try)
 		l.mu.Lock()
 		l.err = err
 		if err != nil {
 			l.mu.Unlock()
+			try = min(2*try, l.ttl)
 			l.log.Warn("no session in etcd", zap.Error(err))
 			select {
 			case <-ctx.Done():
@@ -110,6 +117,7 @@ func (l *Leases) run(ctx context.Context) {
 			}
 			continue
 		}
+		try = min(firstTry, l.ttl)
 		l.set(int64(lease))
 		ended := l.ended
 		l.mu.Unlock()
@@ -125,9 +133,11 @@ func (l *Leases) run(ctx context.Context) {
 	}
 }
 
-// open makes a lease with a session key, and keeps it alive until alive is closed.
-func (l *Leases) open(ctx context.Context) (clientv3.LeaseID, <-chan *clientv3.LeaseKeepAliveResponse, error) {
-	try, cancel := context.WithTimeout(ctx, l.ttl)
+// open makes a lease with a session key, within so much time, and keeps it alive until alive is
+// closed. A lease that nobody has heard of runs out by itself.
+func (l *Leases) open(ctx context.Context, within time.Duration) (
+	clientv3.LeaseID, <-chan *clientv3.LeaseKeepAliveResponse, error) {
+	try, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	g, err := l.client.Grant(try, int64((l.ttl+time.Second-1)/time.Second))
 	if err != nil {

@@ -52,7 +52,10 @@ func New(cfg clientv3.Config) (*clientv3.Client, error) {
 		c.Close()
 		return nil, fmt.Errorf("placing keys past client/etcd: %w", err)
 	}
-	c.KV = placing{c.KV, places.Place}
+	c.KV = placing{c.KV, func(ctx context.Context, key string) {
+		places.Follow(c.Endpoints()) // a test may have given it others
+		places.Place(ctx, key)
+	}}
 	c.Lease = &closes{Lease: c.Lease, then: sync.OnceFunc(func() {
 		places.Close()
 		if err := record(n.Stats()); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,9 +23,13 @@ import (
 // root is who gateways and placement are, where etcd asks.
 const root = "root"
 
-// placeTime is how long a key may take to be placed. What takes longer (the cluster has no quorum,
-// or asks who is there) is not placed.
-const placeTime = 2 * time.Second
+// placeTime is how long a key may take to be placed, and placePart which part of what its request
+// has: a test is about the request. What takes longer (the cluster has no quorum, or asks who is
+// there) is not placed.
+const (
+	placeTime = 2 * time.Second
+	placePart = 4
+)
 
 // Placement places keys of one cluster, past its gateways.
 type Placement struct {
@@ -52,6 +57,13 @@ func NewPlacement(endpoints []string, t *tls.Config) (*Placement, error) {
 	return &Placement{client: client, store: placement.Store{KV: client, Prefix: placement.DefaultPrefix}}, nil
 }
 
+// Follow has keys placed by other members of the cluster from now on.
+func (p *Placement) Follow(endpoints []string) {
+	if !slices.Equal(endpoints, p.client.Endpoints()) {
+		p.client.SetEndpoints(endpoints...)
+	}
+}
+
 // Close ends the connection. What is placed stays so.
 func (p *Placement) Close() { p.client.Close() }
 
@@ -63,7 +75,11 @@ func (p *Placement) Place(ctx context.Context, key string) {
 	}
 	known.Lock()
 	defer known.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), placeTime)
+	limit := placeTime
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end)/placePart)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	if p.cluster == 0 {
 		r, err := p.client.MemberList(ctx, clientv3.WithSerializable())

@@ -1,0 +1,81 @@
+package guardedshell
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// muteEtcd is an etcd of which one member does not answer: of the first requests for a lease as many
+// as mute come to that one.
+type muteEtcd struct {
+	clientv3.Lease
+	clientv3.KV
+	mute    int64
+	slow    time.Duration // how long the others take
+	granted atomic.Int64
+}
+
+func (m *muteEtcd) Grant(ctx context.Context, _ int64) (*clientv3.LeaseGrantResponse, error) {
+	n := m.granted.Add(1)
+	var answer <-chan time.Time
+	if n > m.mute {
+		answer = time.After(m.slow)
+	}
+	select {
+	case <-answer:
+		return &clientv3.LeaseGrantResponse{ID: clientv3.LeaseID(n)}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (m *muteEtcd) Put(context.Context, string, string, ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+	return nil, nil
+}
+
+func (m *muteEtcd) KeepAlive(ctx context.Context, _ clientv3.LeaseID) (
+	<-chan *clientv3.LeaseKeepAliveResponse, error) {
+	alive := make(chan *clientv3.LeaseKeepAliveResponse)
+	context.AfterFunc(ctx, func() { close(alive) })
+	return alive, nil
+}
+
+func (m *muteEtcd) Revoke(context.Context, clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
+	return nil, errors.New("none")
+}
+
+// TestSessionOpens: a member that does not answer costs a second, not the time to live of a session;
+// an etcd that takes longer than a second has a session all the same.
+func TestSessionOpens(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		mute          int64
+		slow, atLeast time.Duration
+		atMost        time.Duration
+	}{
+		{"all answer", 0, 0, 0, 0},
+		{"one is mute", 1, 0, time.Second, 1500 * time.Millisecond},
+		{"all are slow", 0, 6 * time.Second, 6 * time.Second, 20 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := &muteEtcd{mute: c.mute, slow: c.slow}
+			client := clientv3.NewCtxClient(t.Context())
+			client.Lease, client.KV = m, m
+			began := time.Now()
+			l := NewLeases(client, "/p/", 0, nil)
+			lease, err := l.Current(t.Context())
+			took := time.Since(began)
+			if err != nil || lease != m.granted.Load() || took < c.atLeast || took > c.atMost {
+				t.Errorf("%s: lease %d after %v, %v; want it after %v to %v", c.name, lease, took, err, c.atLeast,
+					c.atMost)
+			}
+			l.Close()
+		})
+	}
+}
