@@ -33,7 +33,8 @@ var suites = []suite{
 	{"clientv3", []string{"integration/clientv3", "integration/clientv3/concurrency", "integration/clientv3/connectivity", "integration/clientv3/examples", "integration/clientv3/experimental/recipes",
 		"integration/clientv3/lease", "integration/clientv3/naming", "integration/clientv3/snapshot"}, "", "123", ""},
 	{"integration", []string{"integration"}, "", "123", "it asks etcd by gRPC, past clientv3"},
-	{"common", []string{"common"}, "integration", "rootPassword", ""},
+	{"common", []string{"common"}, "integration", "rootPassword",
+		"its tests are of leases, members, users and permissions more than of keys, and those are etcd's own on client/etcd"},
 	{"robustness", []string{ours}, "", "", "its members have gateways; histories of client/etcd are TestMixed's (client/etcd)"},
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,6 +203,55 @@ func TestDeadGateway(t *testing.T) {
 		v, _, network := s.reads("k")
 		return v == "v" && network
 	})
+}
+
+// mute is an etcd of which a member does not hear: the next question for a session comes to that one.
+type mute struct {
+	pb.KVClient
+	session string
+	asked   atomic.Int64
+}
+
+func (m *mute) Range(ctx context.Context, r *pb.RangeRequest, o ...grpc.CallOption) (*pb.RangeResponse, error) {
+	if string(r.Key) == m.session && m.asked.Add(1) == 1 {
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	return m.KVClient.Range(ctx, r, o...)
+}
+
+// A member that does not hear keeps nobody from breaking a guard: etcd is asked again.
+func TestMuteMember(t *testing.T) {
+	for _, who := range []string{"a write", "a reader"} {
+		var m *mute
+		s := newScene(t, 64, func(c *Config) {
+			m = &mute{KVClient: c.Etcd, session: c.Sessions.Key(5)}
+			c.Etcd = m
+		})
+		e := s.place("k")
+		s.put(putOf("k", "v"))
+		s.settles(e, slotcodec.Value)
+		_, version, _ := s.slots.Read(t.Context(), wire.Key(e.ID))
+		b := sealed(t, e, "k", version+1, slotcodec.Cell{Kind: slotcodec.Guard, Lease: 5, Number: 5})
+		if _, err := s.slots.CAS(t.Context(), wire.Key(e.ID), version, b); err != nil {
+			t.Fatal(err)
+		}
+		if who == "a write" {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			_, err := s.Put(ctx, putOf("k", "w"))
+			cancel()
+			if err != nil {
+				t.Errorf("%s: %v", who, err)
+			}
+		}
+		until(t, "the network answers again after "+who, func() bool {
+			_, there, network := s.reads("k")
+			return there && network
+		})
+		if m.asked.Load() < 2 {
+			t.Errorf("%s: etcd was asked %d times", who, m.asked.Load())
+		}
+	}
 }
 
 // If it is not known whether a write was executed, the session ends, the write cannot land any

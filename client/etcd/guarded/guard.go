@@ -223,6 +223,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 	}
 	var waited, silent time.Duration
 	ask := breakAfter // when to ask whether the other's session is there
+	limit := aliveFirst
 	asked := false    // somebody was asked to evict the key
 	var nobodys error // the slot has what no gateway has written
 	defer func() {
@@ -288,7 +289,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 				continue
 			}
 			ask = waited + min(2*(ask-breakAfter)+breakAfter, breakAtMost)
-			if alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive {
+			if alive, err := s.alive(ctx, now.cell.Lease, &limit); err != nil || alive {
 				continue
 			}
 		}

@@ -37,8 +37,8 @@ var edits = []struct{ file, old, new string }{
 	}
 `},
 	{"guard.go", `if now.cell.Kind == slotcodec.Guard {`, `if now.cell.Kind == slotcodec.Guard && s.without != "exclusive" {`},
-	{"guard.go", `alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive {`, `alive, err := s.alive(ctx, now.cell.Lease); (err != nil || alive) && s.without != "break wait" {`},
-	{"read.go", `alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive {`, `alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive && s.without != "break wait" {`},
+	{"guard.go", `alive, err := s.alive(ctx, now.cell.Lease, &limit); err != nil || alive {`, `alive, err := s.alive(ctx, now.cell.Lease, &limit); (err != nil || alive) && s.without != "break wait" {`},
+	{"read.go", `alive, err := s.alive(ctx, now.cell.Lease, &limit); err != nil || alive {`, `alive, err := s.alive(ctx, now.cell.Lease, &limit); err != nil || alive && s.without != "break wait" {`},
 	{"transaction.go", `if t.lease != 0 {
 		all`, `if t.lease != 0 && s.without != "session condition" {
 		all`},

@@ -88,6 +88,8 @@ type Runtime interface {
 	// Detach gives the context for what is to go on when the caller's ctx is done: with its values,
 	// and a limit of its own.
 	Detach(ctx context.Context) (context.Context, context.CancelFunc)
+	// Limit gives a context for what may take so long, and can be tried again after that.
+	Limit(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 	// Last gives the context for what goes on as long as it takes, when the caller's ctx is done.
 	Last(ctx context.Context) (context.Context, context.CancelFunc)
 	// Jitter is a random number from 0 to below 1.

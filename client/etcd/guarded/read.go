@@ -325,6 +325,7 @@ func (s *Server) breakStaleGuard(ctx context.Context, k placement.Key, at slot) 
 		defer s.end(s.breaking, k.Name)
 		ctx, cancel := s.Runtime.Last(ctx)
 		defer cancel()
+		limit := aliveFirst
 		for wait := breakAfter; ; wait = min(2*wait, breakAtMost) {
 			s.Runtime.Wait(ctx, nil, wait)
 			if ctx.Err() != nil || !s.stillPlaced(k) {
@@ -337,7 +338,7 @@ func (s *Server) breakStaleGuard(ctx context.Context, k placement.Key, at slot) 
 			if err != nil || now.cell.Kind != slotcodec.Guard {
 				continue
 			}
-			if alive, err := s.alive(ctx, now.cell.Lease); err != nil || alive {
+			if alive, err := s.alive(ctx, now.cell.Lease, &limit); err != nil || alive {
 				continue
 			}
 			if _, err := s.cas(ctx, k, now.version, []byte{byte(slotcodec.Clear)}); err == nil ||

@@ -355,6 +355,10 @@ func (w *world) Detach(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithoutCancel(ctx), func() {}
 }
 
+func (w *world) Limit(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {
+	return ctx, func() {}
+}
+
 func (w *world) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() {}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
@@ -164,10 +165,21 @@ func (s *Server) cellOf(kv *mvccpb.KeyValue, revision int64) slotcodec.Cell {
 		Version: kv.Version, Value: value}
 }
 
-// alive asks etcd whether a session is there, linearizably.
-func (s *Server) alive(ctx context.Context, lease int64) (bool, error) {
+// How long etcd is waited for when it is asked whether a session is there: at first, and at most. A
+// member that does not hear costs little so, and an etcd that is slow is waited for.
+const (
+	aliveFirst   = time.Second
+	aliveLongest = 10 * time.Second
+)
+
+// alive asks etcd whether a session is there, linearizably and within a limit, which is longer the
+// next time if that was too short.
+func (s *Server) alive(ctx context.Context, lease int64, limit *time.Duration) (bool, error) {
+	ctx, cancel := s.Runtime.Limit(ctx, *limit)
+	defer cancel()
 	r, err := s.Etcd.Range(ctx, countOf(s.Sessions.Key(lease)))
 	if err != nil {
+		*limit = min(2**limit, aliveLongest)
 		return true, fmt.Errorf("looking whether session %x is there: %w", lease, err)
 	}
 	s.saw(r.Header)

@@ -108,6 +108,11 @@ func (g *Goroutines) Detach(caller context.Context) (context.Context, context.Ca
 	}
 }
 
+// Limit implements guarded.Runtime.
+func (g *Goroutines) Limit(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d)
+}
+
 // Last implements guarded.Runtime.
 func (g *Goroutines) Last(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))

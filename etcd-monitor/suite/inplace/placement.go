@@ -29,6 +29,7 @@ const root = "root"
 const (
 	placeTime = 2 * time.Second
 	placePart = 4
+	grantTime = 10 * time.Second // for the permissions of a role
 )
 
 // Placement places keys of one cluster, past its gateways.
@@ -119,7 +120,7 @@ func (p *Placement) LetUse(ctx context.Context, role string) error {
 }
 
 func (p *Placement) grant(ctx context.Context, role string, what clientv3.PermissionType, prefixes ...string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), placeTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grantTime)
 	defer cancel()
 	for _, prefix := range prefixes {
 		if _, err := p.client.RoleGrantPermission(ctx, role, prefix, clientv3.GetPrefixRangeEnd(prefix),
