@@ -205,7 +205,8 @@ func TestDeadGateway(t *testing.T) {
 	})
 }
 
-// mute is an etcd of which a member does not hear: the next question for a session comes to that one.
+// mute is an etcd of which a member does not hear: the next question for a session comes to that
+// one.
 type mute struct {
 	pb.KVClient
 	session string

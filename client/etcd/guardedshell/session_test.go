@@ -11,8 +11,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// muteEtcd is an etcd of which one member does not answer: of the first requests for a lease as many
-// as mute come to that one.
+// muteEtcd is an etcd of which one member does not answer: of the first requests for a lease as
+// many as mute come to that one.
 type muteEtcd struct {
 	clientv3.Lease
 	clientv3.KV
@@ -50,8 +50,8 @@ func (m *muteEtcd) Revoke(context.Context, clientv3.LeaseID) (*clientv3.LeaseRev
 	return nil, errors.New("none")
 }
 
-// TestSessionOpens: a member that does not answer costs a second, not the time to live of a session;
-// an etcd that takes longer than a second has a session all the same.
+// TestSessionOpens: a member that does not answer costs a second, not the time to live of a
+// session; an etcd that takes longer than a second has a session all the same.
 func TestSessionOpens(t *testing.T) {
 	for _, c := range []struct {
 		name          string
