@@ -79,7 +79,7 @@ func BenchmarkProfile(b *testing.B) {
 	}
 	for _, hook := range []string{"tc", "xdp"} {
 		for _, profile := range []int{128, 8192} {
-			for _, p := range []benchmarkedPacket{benchmarked[0], benchmarked[2]} {
+			for _, p := range benchmarked {
 				b.Run(fmt.Sprintf("%s/%d/%s", hook, profile, p.name), func(b *testing.B) {
 					k, frame := benchmarkedSwitch(b, profile, p)
 					defer k.device.Close()

@@ -271,6 +271,7 @@ func (t *translator) registerRead(dst ir.Place, r *bmv2json.Register, index *bmv
 		t.Store(code.PHV, dst.Off, asm.R3, dst.Size)
 	case r.Width == dst.Width:
 		t.CopyWords(code.PHV, dst.Off, asm.R2, 0, a.Cell)
+		t.hasRead(dst)
 	default:
 		ir.Refuse(t.Where, "reading a register of %d bits into a field of %d", r.Width, dst.Width)
 	}
@@ -287,7 +288,9 @@ func (t *translator) registerWrite(r *bmv2json.Register, index, src *bmv2json.Ex
 		if src.Op == bmv2json.OpField && !src.Field.IsValidity() && src.Width == r.Width &&
 			!src.Field.Field.VL {
 			t.cell(a, t.Index(index), end)
-			t.CopyWords(asm.R2, 0, code.PHV, t.Layout.Field(src.Field).Off, a.Cell)
+			off := t.Layout.Field(src.Field).Off
+			t.writeResting(off, a.Cell, end)
+			t.CopyWords(asm.R2, 0, code.PHV, off, a.Cell)
 			t.Bind(end)
 			return
 		}

@@ -28,8 +28,9 @@ func (t *translator) deparse(drop string) {
 		skip := t.NewLabel("skip")
 		most += t.Layout.Types[h.Type].Bytes + t.Layout.Types[h.Type].VarbitMax
 		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
-		t.Emit(asm.JEq.Imm(asm.R1, 0, skip), asm.Add.Imm(code.Entry,
-			int32(t.Layout.Types[h.Type].Bytes)))
+		t.Emit(asm.JEq.Imm(asm.R1, 0, skip))
+		t.settleElsewhere(h)
+		t.Emit(asm.Add.Imm(code.Entry, int32(t.Layout.Types[h.Type].Bytes)))
 		if h.Type.VL >= 0 {
 			t.varbitLength(asm.R1, h, drop)
 			t.Emit(asm.Add.Reg(code.Entry, asm.R1))
@@ -42,6 +43,10 @@ func (t *translator) deparse(drop string) {
 	same := t.NewLabel("same")
 	t.Load(asm.R1, code.PHV, phvHead, 4)
 	t.Emit(asm.JEq.Reg(code.Entry, asm.R1, same))
+	if len(t.resting) > 0 {
+		t.settleAll()
+		t.Load(asm.R1, code.PHV, phvHead, 4)
+	}
 	t.resize(drop)
 	t.Bind(same)
 
@@ -80,11 +85,15 @@ func (t *translator) deparseByCopy(d *bmv2json.Deparser, drop string) {
 		t.Emit(asm.JEq.Imm(asm.R1, 0, skip))
 		if t.blocks[h] {
 			t.flush(room, drop)
+			rests := t.NewLabel("rests")
+			t.ifResting(h, rests)
 			t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV),
 				asm.Add.Imm(asm.R3, int32(t.Layout.Base[h.Index])),
 				asm.Mov.Imm(asm.R4, int32(size)))
 			t.storeBytes()
-			t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Imm(code.Entry, int32(size)))
+			t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
+			t.Bind(rests)
+			t.Emit(asm.Add.Imm(code.Entry, int32(size)))
 		} else {
 			t.Emit(asm.JGT.Imm(code.Temp, int32(room), drop)) // never: for the verifier
 			t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Temp))

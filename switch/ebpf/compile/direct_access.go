@@ -75,11 +75,14 @@ func (t *translator) deparseDirectly(d *bmv2json.Deparser, done string) {
 		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, skip))
 		if t.blocks[h] { // long enough that a call costs less than the words
+			rests := t.NewLabel("rests")
+			t.ifResting(h, rests)
 			t.Emit(asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Reg(asm.R3, code.PHV),
 				asm.Add.Imm(asm.R3, int32(t.Layout.Base[h.Index])),
 				asm.Mov.Imm(asm.R4, int32(size)))
 			t.storeBytes()
 			t.Emit(asm.JNE.Imm(asm.R0, 0, otherwise))
+			t.Bind(rests)
 		} else {
 			t.Emit(asm.JGT.Imm(code.Temp, int32(room), otherwise))
 			t.frameBounds(asm.R3, asm.R2)

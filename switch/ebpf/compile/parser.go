@@ -28,6 +28,7 @@ func (t *translator) parse() {
 			t.Zero(code.PHV, t.Layout.Base[h.Index], t.Layout.Types[h.Type].Size)
 		}
 	}
+	t.clearResting()
 	label := func(s *bmv2json.ParseState) string {
 		if s == nil {
 			return done
@@ -215,9 +216,14 @@ func (t *translator) extract(h *bmv2json.Header) {
 		t.parserError("PacketTooShort")
 		t.Bind(ok)
 		t.Store(code.PHV, t.blockAt[h], code.Entry, 4)
-		t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV),
-			asm.Add.Imm(asm.R3, int32(t.Layout.Base[h.Index])), asm.Mov.Imm(asm.R4, int32(bytes)))
-		t.loadBytes()
+		if r := t.restsIn(h); r != nil {
+			t.StoreConstant(code.PHV, r.mask, r.all(), 4)
+		} else {
+			t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Mov.Reg(asm.R3, code.PHV),
+				asm.Add.Imm(asm.R3, int32(t.Layout.Base[h.Index])),
+				asm.Mov.Imm(asm.R4, int32(bytes)))
+			t.loadBytes()
+		}
 	} else {
 		t.available(0, bytes)
 		t.extractFields(h.Type, t.Layout.Base[h.Index], code.PHV)

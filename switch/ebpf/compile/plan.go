@@ -40,17 +40,19 @@ type Plan struct {
 	Groups   int
 	Replicas int
 
-	PHVBytes int
-	keys     int // room for a key
-	zeros    int // room for what fills a frame up
-	snapshot int // what egress changes, kept for the next replica
-	saved    []span
-	frame    int // the packet's first bytes, as received
-	frameMax int
-	out      int // the headers, as they leave
-	blocks   map[*bmv2json.Header]bool
-	blockAt  map[*bmv2json.Header]int // where in the frame a block was, 4 bytes of the PHV
-	undo     int                      // what is put back: see unlocked.go
+	PHVBytes      int
+	keys          int // room for a key
+	zeros         int // room for what fills a frame up
+	snapshot      int // what egress changes, kept for the next replica
+	saved         []span
+	frame         int // the packet's first bytes, as received
+	frameMax      int
+	out           int // the headers, as they leave
+	blocks        map[*bmv2json.Header]bool
+	blockAt       map[*bmv2json.Header]int // where in the frame a block was, 4 bytes of the PHV
+	undo          int                      // what is put back: see unlocked.go
+	resting       []*resting               // blocks that stay in the frame
+	restingFields map[int]restingField     // their fields, by where they are in the PHV
 
 	scratch, scratchEnd int // words for arithmetic on wide values (wide.go)
 	operations          map[*bmv2json.Primitive]*bmv2json.Expr
@@ -240,6 +242,7 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	}
 	p.snapshot = take(size)
 	p.planRequests(take)
+	p.planResting(take)
 	p.planDigests(take)
 	p.planMessages()
 	p.planHashes(take)

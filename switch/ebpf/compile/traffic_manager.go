@@ -68,6 +68,7 @@ func (t *translator) multicast(last string) {
 // replicate makes the copies that the word in phvGroup says, but for the last ones: how many
 // replicas there are, and where they start.
 func (t *translator) replicate(last int32) {
+	t.settleAll()
 	at := t.snapshot
 	for _, s := range t.saved {
 		t.CopyWords(code.PHV, at, code.PHV, s.off, s.size)

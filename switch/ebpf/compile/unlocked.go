@@ -399,6 +399,15 @@ func (t *translator) emitUndo(u *unlocked) {
 	}
 	for _, h := range u.reload {
 		absent := t.NewLabel("absent")
+		if r := t.restsIn(h); r != nil { // again, as when it was extracted
+			t.StoreConstant(code.PHV, r.mask, r.all(), 4)
+			t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
+			t.Emit(asm.JNE.Imm(asm.R1, 0, absent))
+			t.StoreConstant(code.PHV, r.mask, 0, 4)
+			t.Zero(code.PHV, t.Layout.Base[h.Index], t.Layout.Types[h.Type].Size)
+			t.Bind(absent)
+			continue
+		}
 		t.Zero(code.PHV, t.Layout.Base[h.Index], t.Layout.Types[h.Type].Size)
 		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, absent))
