@@ -224,12 +224,7 @@ func (c *compiler) primitive(p *bmv2json.Primitive) doFn {
 
 // countAt compiles counting a packet. An index beyond the array counts nothing.
 func countAt(a *counterArray, idx numFn) doFn {
-	return func(st *state) {
-		if i := idx(st); i < uint64(len(a.cells)) {
-			a.cells[i].Packets++
-			a.cells[i].Bytes += uint64(st.inLen)
-		}
-	}
+	return func(st *state) { a.count(st, idx(st)) }
 }
 
 // request compiles what is done with the packet only after the pipeline: clone, resubmit,

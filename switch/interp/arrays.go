@@ -20,6 +20,14 @@ type registerArray struct {
 // counterArray is a counter array.
 type counterArray struct{ cells []target.CounterData }
 
+// count counts a packet in the cell at i, if there is one.
+func (a *counterArray) count(st *state, i uint64) {
+	if i < uint64(len(a.cells)) {
+		a.cells[i].Packets++
+		a.cells[i].Bytes += uint64(st.inLen)
+	}
+}
+
 // meterArray is a meter array.
 type meterArray struct{ cells []meter }
 

@@ -11,11 +11,23 @@ import (
 type calculation struct {
 	inputs []calcInput
 	algo   hashFn
+	// algo is csum16
+	internet bool
 	// Where all inputs are fields and constants their bits are known beforehand, for when all of
 	// their headers are valid: the fields as one list, the constants in a template.
 	fixed    []bitsAt
 	template []byte
 	headers  []int
+	// the same fields, for the Internet checksum, and what the constants add to it
+	words []sumWord
+	konst uint64
+}
+
+// sumWord is a field as the Internet checksum (RFC 1071) sees it: a number that is added to a sum
+// modulo 65,535, in which 2^16 is 1, so that only its place within a word of 16 bits counts.
+type sumWord struct {
+	lane  int
+	shift uint
 }
 
 type calcInput struct {
@@ -33,7 +45,7 @@ func (c *compiler) calculation(algo string, inputs []bmv2json.CalcInput, path st
 	if fn == nil {
 		refuse(path, "the hash algorithm %q", algo)
 	}
-	out := &calculation{algo: fn}
+	out := &calculation{algo: fn, internet: algo == "csum16" || algo == "cksum16"}
 	for _, in := range inputs {
 		ci := calcInput{header: -1, width: in.Width}
 		switch {
@@ -82,6 +94,31 @@ func (k *calculation) precompute() {
 		}
 		bits += in.width
 	}
+	k.sumWords()
+}
+
+// sumWords finds the words of a checksum, where its fields have places.
+func (k *calculation) sumWords() {
+	for _, f := range k.fixed {
+		shift := uint(-(f.off + f.width)) % 16
+		for i := range lanesOf(f.width) {
+			k.words = append(k.words, sumWord{f.rel + i, shift})
+		}
+	}
+	k.konst = uint64(^uint16(csum16(k.template)))
+}
+
+// sum is csum16 of the inputs, of which all headers are valid.
+func (k *calculation) sum(st *state) uint64 {
+	sum := k.konst
+	for _, x := range k.words {
+		v := st.w[x.lane]
+		sum += (v>>32)<<x.shift + (v&0xffffffff)<<x.shift
+	}
+	for sum>>16 != 0 {
+		sum = sum>>16 + sum&0xffff
+	}
+	return uint64(^uint16(sum))
 }
 
 // input puts the inputs together. Bits that fill the last byte are 0; the payload follows on the
@@ -145,7 +182,12 @@ func (k *calculation) allValid(st *state) bool {
 	return true
 }
 
-func (k *calculation) value(st *state) uint64 { return k.algo(k.input(st)) }
+func (k *calculation) value(st *state) uint64 {
+	if k.internet && k.words != nil && k.allValid(st) {
+		return k.sum(st)
+	}
+	return k.algo(k.input(st))
+}
 
 // hash compiles hash(dst, base, input, max): base + value mod max, in 64 bits.
 func (c *compiler) hash(p *bmv2json.Primitive) doFn {

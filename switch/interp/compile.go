@@ -9,7 +9,7 @@ import (
 
 // The program is compiled once, at New, into closures over a packet's state: what is known of the
 // program (which lane, which width, which constant) is bound in them, and what is left at run time
-// is loads, arithmetic and stores.
+// is loads, arithmetic and stores. Most of what pipelines do takes no closure (code.go).
 type (
 	// a number in one lane; what its upper bits are is up to who compiled it
 	numFn  func(*state) uint64

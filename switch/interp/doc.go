@@ -1,8 +1,9 @@
 // Package interp runs a P4 program that p4c compiled for BMv2, in user space, on raw frames:
 // v1model as BMv2's simple_switch has it, and PSA as its psa_switch has it (psa.go).
 //
-// [New] compiles a [bmv2json.Program] into closures over a packet's state and gives a [Pipeline]:
-// the program and its state (tables, registers, counters, groups). [Pipeline.Process] takes one
+// [New] compiles a [bmv2json.Program] into instructions and closures over a packet's state
+// (code.go, compile.go) and gives a [Pipeline]: the program and its state (tables, registers,
+// counters, groups). [Pipeline.Process] takes one
 // frame through it (parser, ingress, the packet replication engine, egress, deparser) and returns
 // the frames that leave. It does no I/O, starts no goroutine and asks no clock: the time and, for a
 // program that wants random numbers, a seed come from the caller, so that the same calls give the

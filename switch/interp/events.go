@@ -2,7 +2,6 @@ package interp
 
 import (
 	"container/heap"
-	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -110,9 +109,9 @@ func (p *Pipeline) runParser(q *parser, st *state) uint64 {
 }
 
 // runPipeline runs ingress or egress.
-func (p *Pipeline) runPipeline(n node, id int, st *state) {
+func (p *Pipeline) runPipeline(c *code, id int, st *state) {
 	p.event(st, EventPipelineStart, id, 0)
-	run(n, st)
+	c.run(st)
 	p.event(st, EventPipelineDone, id, 0)
 }
 
@@ -155,33 +154,32 @@ func (c *compiler) toldCondition(cd *bmv2json.Conditional, cond boolFn) boolFn {
 	}
 }
 
-// toldCall makes the node of an action that nothing chooses tell of the table that stands for it;
-// nil where it cannot.
-func (c *compiler) toldCall(t *bmv2json.Table, a *action) node {
-	n := callOf(a)
-	if c.p.opts.Events == nil {
-		return n
+// toldCall tells of an action that nothing chooses, and of the table that stands for it.
+func (c *compiler) toldCall(t *table, a *action) doFn {
+	return func(st *state) {
+		t.p.event(st, EventTableMiss, t.src.ID, 0)
+		t.p.event(st, EventActionExecute, a.src.ID, 0)
 	}
-	call, ok := n.(*callNode)
-	if !ok {
-		return nil
-	}
-	p := c.p
-	tell := func(st *state) {
-		p.event(st, EventTableMiss, t.ID, 0)
-		p.event(st, EventActionExecute, a.src.ID, 0)
-	}
-	call.code = slices.Concat([]doFn{tell}, call.code)
-	return call
 }
 
 // tell tells what was looked up in a table.
 func (t *table) tell(st *state, e *entry) {
+	if t.p.opts.Trace != nil {
+		t.trace(st, e)
+	}
 	if e == nil {
 		t.p.event(st, EventTableMiss, t.src.ID, 0)
 		return
 	}
 	t.p.event(st, EventTableHit, t.src.ID, e.handle)
+}
+
+// tellCall tells what a table runs.
+func (t *table) tellCall(st *state, do *call) {
+	if t.p.opts.Trace != nil {
+		t.traceCall(do)
+	}
+	t.p.event(st, EventActionExecute, do.act.src.ID, 0)
 }
 
 // handles are the handles of a table's entries, as BMv2 gives them: the lowest number that is free,

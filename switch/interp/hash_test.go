@@ -81,3 +81,33 @@ func TestCustomCRC(t *testing.T) {
 		}
 	}
 }
+
+// TestSum: the Internet checksum of fields is that of the bytes that they are put together to,
+// wherever they lie in them.
+func TestSum(t *testing.T) {
+	r, seen := rand.New(rand.NewPCG(1, 1)), 0
+	for _, name := range []string{"checksums", "stateful", "parsing"} {
+		p := load(t, name, Options{})
+		for _, k := range p.calcs {
+			if !k.internet || k.words == nil {
+				continue
+			}
+			seen++
+			st := newState(p)
+			for i := range st.valid {
+				st.valid[i] = true
+			}
+			for i := range 200 {
+				for j, w := range p.lay.widths() {
+					st.w[j] = r.Uint64() >> (64 - w) & []uint64{0, ^uint64(0), r.Uint64()}[min(i, 2)]
+				}
+				if got, want := k.sum(st), csum16(k.input(st)); got != want {
+					t.Fatalf("%s: %x, and not %x", name, got, want)
+				}
+			}
+		}
+	}
+	if seen < 2 {
+		t.Errorf("%d checksums: the programs have more", seen)
+	}
+}

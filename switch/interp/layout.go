@@ -1,6 +1,8 @@
 package interp
 
 import (
+	"slices"
+
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
@@ -139,4 +141,20 @@ func (l *layout) lane(r bmv2json.FieldRef) int {
 func (l *layout) laneOfTarget(r bmv2json.FieldRef) int {
 	hl := &l.headers[r.Header.Index]
 	return hl.base + hl.t.rel[r.Field.Index]
+}
+
+// widths are how many bits of each lane may be set.
+func (l *layout) widths() []int {
+	out := make([]int, l.lanes)
+	for i := range out {
+		out[i] = 64
+	}
+	for _, h := range l.headers {
+		for _, f := range slices.Concat(h.t.wire, h.t.after) {
+			if f.width%64 != 0 {
+				out[h.base+f.rel+f.width/64] = f.width % 64
+			}
+		}
+	}
+	return out
 }

@@ -17,7 +17,7 @@ type lookupMap interface {
 func newLookupMap(lanes int) lookupMap {
 	switch {
 	case lanes <= 1:
-		return map1{}
+		return newWordMap()
 	case lanes == 2:
 		return map2{}
 	case lanes <= 4:
@@ -27,7 +27,6 @@ func newLookupMap(lanes int) lookupMap {
 }
 
 type (
-	map1 map[uint64]*entry
 	map2 map[[2]uint64]*entry
 	map4 map[[4]uint64]*entry
 	mapN map[string]*entry
@@ -51,9 +50,6 @@ func keyString(key []uint64) string {
 	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(key))), len(key)*8)
 }
 
-func (m map1) get(key []uint64) *entry    { return m[key[0]] }
-func (m map1) put(key []uint64, e *entry) { set(m, key[0], e) }
-func (m map1) len() int                   { return len(m) }
 func (m map2) get(key []uint64) *entry    { return m[[2]uint64(key)] }
 func (m map2) put(key []uint64, e *entry) { set(m, [2]uint64(key), e) }
 func (m map2) len() int                   { return len(m) }
@@ -78,13 +74,6 @@ func (f *exactFinder) find(key []uint64) *entry { return f.m.get(key) }
 func (f *exactFinder) insert(e *entry)          { f.m.put(e.value, e) }
 func (f *exactFinder) remove(e *entry)          { f.m.put(e.value, nil) }
 
-// oneFinder is an exact table with a key of one lane: no interface between the table and its map.
-type oneFinder struct{ m map[uint64]*entry }
-
-func (f *oneFinder) find(key []uint64) *entry { return f.m[key[0]] }
-func (f *oneFinder) insert(e *entry)          { f.m[e.value[0]] = e }
-func (f *oneFinder) remove(e *entry)          { delete(f.m, e.value[0]) }
-
 // maskFinder holds the entries of one mask in one map, and asks the maps in order. For an LPM table
 // there is a map for each prefix length in use and the longest comes first. For a ternary one (the
 // "tuple space" of Srinivasan and others, SIGCOMM 1999) there is a map for each mask in use,
@@ -97,12 +86,34 @@ type maskFinder struct {
 	tmp    []uint64
 }
 
+// word finds an entry by a key of one lane.
+func (f *maskFinder) word(key uint64) *entry {
+	var found *entry
+	for _, g := range f.groups {
+		if found != nil && g.best < found.priority {
+			break
+		}
+		e := g.words.find(key & g.mask[0])
+		if e == nil {
+			continue
+		}
+		if f.lpm {
+			return e
+		}
+		if found == nil || e.before(found) {
+			found = e
+		}
+	}
+	return found
+}
+
 type maskGroup struct {
-	mask []uint64
-	plen int
-	best int // the largest priority in the group
-	m    lookupMap
-	prio map[int]int // how many entries have each priority
+	mask  []uint64
+	plen  int
+	best  int // the largest priority in the group
+	m     lookupMap
+	words *wordMap    // m, where keys have one lane
+	prio  map[int]int // how many entries have each priority
 }
 
 func (f *maskFinder) find(key []uint64) *entry {
@@ -137,8 +148,9 @@ func (f *maskFinder) insert(e *entry) {
 	i := slices.IndexFunc(f.groups, func(g *maskGroup) bool { return slices.Equal(g.mask, e.mask) })
 	if i < 0 {
 		i = len(f.groups)
-		f.groups = append(f.groups, &maskGroup{mask: e.mask, plen: e.plen, m: newLookupMap(f.lanes),
-			prio: map[int]int{}})
+		g := &maskGroup{mask: e.mask, plen: e.plen, m: newLookupMap(f.lanes), prio: map[int]int{}}
+		g.words, _ = g.m.(*wordMap)
+		f.groups = append(f.groups, g)
 	}
 	g := f.groups[i]
 	first := g.m.get(e.value)

@@ -1,6 +1,8 @@
 package interp
 
 import (
+	"slices"
+
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
@@ -23,6 +25,8 @@ type parseState struct {
 	key   []keyPart
 	one   numFn // the key, where it has one part of one lane
 	cases []parseCase
+	// the cases, where the key is one and none is a value set
+	plain []plainCase
 	then  *parseState // where no case matches; nil accepts
 }
 
@@ -32,6 +36,11 @@ type keyPart struct {
 	get       func(*state, []uint64) uint64 // fills the part's lanes; returns an error
 	from, to  int                           // of the key's lanes
 	lookahead bool
+}
+
+type plainCase struct {
+	mask, value uint64
+	next        *parseState
 }
 
 type parseCase struct {
@@ -106,6 +115,12 @@ func (c *compiler) parseState(out *parseState, s *bmv2json.ParseState,
 			}
 		}
 		out.cases = append(out.cases, pc)
+	}
+	if out.one == nil || slices.ContainsFunc(out.cases, func(c parseCase) bool { return c.set != nil }) {
+		return
+	}
+	for _, pc := range out.cases {
+		out.plain = append(out.plain, plainCase{pc.mask[0], pc.value[0], pc.next})
 	}
 }
 
@@ -365,6 +380,14 @@ func (ps *parser) states(st *state) uint64 {
 		}
 		next := s.then
 		switch {
+		case s.plain != nil:
+			k := s.one(st)
+			for i := range s.plain {
+				if c := &s.plain[i]; k&c.mask == c.value {
+					next = c.next
+					break
+				}
+			}
 		case s.one != nil:
 			k := s.one(st)
 			for i := range s.cases {

@@ -87,8 +87,8 @@ type Pipeline struct {
 	psa        *psa  // nil: a v1model program
 	checksums  []int // of PSA: the lanes of scratch that hold the sums
 	parser     *parser
-	ingress    node
-	egress     node
+	ingress    *code
+	egress     *code
 	deparser   deparser
 	actions    []*action
 	calcs      []*calculation
@@ -324,95 +324,19 @@ func (c *compiler) errors() {
 
 // flow compiles the control flow of both pipelines.
 func (c *compiler) flow() {
+	first := c.lay.lanes
+	c.lay.lanes += temporaries
 	for _, name := range []string{"ingress", "egress"} {
 		pl := c.prog.Pipeline(name)
 		if pl == nil {
 			refuse("pipelines",
 				"a program without a pipeline named %q (v1model and PSA programs are run)", name)
 		}
-		nodes := map[bmv2json.Node]node{}
-		for _, t := range pl.Tables {
-			nodes[t] = c.p.tables[t.Index]
-			if a := c.p.tables[t.Index].onlyAction(); a != nil && c.p.opts.Trace == nil {
-				if call := c.toldCall(t, a); call != nil {
-					nodes[t] = call
-				}
-			}
-		}
-		for _, cd := range pl.Conditionals {
-			nodes[cd] = &condNode{cond: c.toldCondition(cd,
-				c.tracedCondition(cd, c.boolean(cd.Expr)))}
-		}
-		for _, a := range pl.ActionCalls {
-			nodes[a] = callOf(c.p.actions[a.Action.Index])
-		}
-		at := func(n bmv2json.Node) node {
-			if n == nil {
-				return nil
-			}
-			return nodes[n]
-		}
-		for _, t := range pl.Tables {
-			own := c.p.tables[t.Index]
-			c.link(own, at)
-			if nodes[t] != node(own) {
-				after(nodes[t], own.afterDefault())
-			}
-		}
-		for _, cd := range pl.Conditionals {
-			n := nodes[cd].(*condNode)
-			n.yes, n.no = at(cd.True), at(cd.False)
-		}
-		for _, a := range pl.ActionCalls {
-			after(nodes[a], at(a.Next))
-		}
-		if c.p.opts.Trace == nil {
-			fuse(at(pl.Init), map[node]bool{})
-		}
+		flow := c.lower(pl, first)
 		if name == "ingress" {
-			c.p.ingress = at(pl.Init)
+			c.p.ingress = flow
 		} else {
-			c.p.egress = at(pl.Init)
-		}
-	}
-}
-
-// after sets where control goes after a node of callOf.
-func after(n, next node) {
-	switch n := n.(type) {
-	case *callNode:
-		n.next = next
-	case *actNode:
-		n.next = next
-	}
-}
-
-// afterDefault is where control goes after the program's own default action.
-func (t *table) afterDefault() node {
-	if t.hitMiss {
-		return t.miss
-	}
-	return t.next[t.src.Default.Action.Index]
-}
-
-// link sets where control goes after a table. A member of an action profile that several tables
-// share may name an action object that p4c made for another of them; it is the same action by name.
-func (c *compiler) link(t *table, at func(bmv2json.Node) node) {
-	if t.hitMiss {
-		t.hit, t.miss = at(t.src.Hit), at(t.src.Miss)
-		return
-	}
-	t.miss = at(t.src.BaseDefaultNext)
-	t.next = make([]node, len(c.prog.Actions))
-	for i, a := range t.src.Actions {
-		t.next[a.Index] = at(t.src.Next[i])
-		if t.profile == nil {
-			continue
-		}
-		for _, b := range c.prog.Actions {
-			if _, own := t.src.Action(b.Name); own >= 0 && b.Name == a.Name {
-				t.next[b.Index] = at(t.src.Next[i])
-			}
+			c.p.egress = flow
 		}
 	}
 }

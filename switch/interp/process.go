@@ -145,13 +145,6 @@ func (p *Pipeline) allowed() bool {
 	return p.passes <= p.opts.MaxPasses
 }
 
-func run(n node, st *state) {
-	for n != nil && !st.exit {
-		n = n.exec(st)
-	}
-	st.exit = false
-}
-
 // parse runs the parser on st.frame, from a state whose headers are all invalid.
 func (p *Pipeline) parse(st *state) {
 	err := p.runParser(p.parser, st)

@@ -1,57 +1,9 @@
 package interp
 
 import (
-	"slices"
-
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
 )
-
-// node is a compiled node of the control flow: it does its work and returns the next, nil at the
-// end.
-type node interface {
-	exec(*state) node
-}
-
-// condNode is an if.
-type condNode struct {
-	cond boolFn
-	yes  node
-	no   node
-}
-
-func (n *condNode) exec(st *state) node {
-	if n.cond(st) {
-		return n.yes
-	}
-	return n.no
-}
-
-// callNode is an action without parameters that nothing chooses: what p4c writes as a table without
-// keys for the statements between tables. Where control goes from one straight to another they are
-// one.
-type callNode struct {
-	code []doFn
-	next node
-}
-
-func (n *callNode) exec(st *state) node {
-	for _, do := range n.code {
-		do(st)
-	}
-	return n.next
-}
-
-// actNode is an action that has jumps, or that may stop the pipeline in the middle.
-type actNode struct {
-	act  *action
-	next node
-}
-
-func (n *actNode) exec(st *state) node {
-	n.act.run(st)
-	return n.next
-}
 
 // stops reports whether the pipeline may end within the action.
 func (a *action) stops() bool {
@@ -64,14 +16,6 @@ func (a *action) stops() bool {
 	return false
 }
 
-// callOf makes a node of an action that nothing chooses.
-func callOf(a *action) node {
-	if a.jumps || a.stops() {
-		return &actNode{act: a}
-	}
-	return &callNode{code: a.code}
-}
-
 // onlyAction is the action of a table that can run no other and tells nobody: no keys, and a
 // default entry that stands in the program.
 func (t *table) onlyAction() *action {
@@ -80,34 +24,6 @@ func (t *table) onlyAction() *action {
 		return nil
 	}
 	return t.p.actions[d.Action.Index]
-}
-
-// fuse joins runs of callNodes. Nodes that control reaches in several ways are then in several
-// runs.
-func fuse(n node, done map[node]bool) {
-	if n == nil || done[n] {
-		return
-	}
-	done[n] = true
-	switch n := n.(type) {
-	case *table:
-		fuse(n.hit, done)
-		fuse(n.miss, done)
-		for _, x := range n.next {
-			fuse(x, done)
-		}
-	case *condNode:
-		fuse(n.yes, done)
-		fuse(n.no, done)
-	case *actNode:
-		fuse(n.next, done)
-	case *callNode:
-		fuse(n.next, done)
-		if next, ok := n.next.(*callNode); ok {
-			n.code = append(slices.Clip(n.code), next.code...)
-			n.next = next.next
-		}
-	}
 }
 
 // call is an action with its parameters.
@@ -146,6 +62,9 @@ type table struct {
 	lanes int
 	key   []uint64
 	find  finder // nil for a table without keys
+	// find, where keys have one lane: there is no interface between the table and what finds
+	words  *wordMap
+	masked *maskFinder
 
 	byMatch map[string]*entry // what the control plane sees
 	def     *entry            // the default entry, or nil
@@ -155,15 +74,12 @@ type table struct {
 
 	counters  bool
 	ages      bool // entries may have idle timeouts
-	traced    bool
+	told      bool // somebody may hear of what is looked up
 	meter     *bmv2json.Meter
 	meterLane int
 	meterMask uint64
 
-	hitMiss   bool
-	hit, miss node
-	next      []node // by Action.Index, where hitMiss is not set
-	profile   *profile
+	profile *profile
 }
 
 // keySource is one key: which lanes it comes from, and where in the packed key it goes.
@@ -224,14 +140,14 @@ func (c *compiler) packKeys(t *table) {
 
 func (c *compiler) table(src *bmv2json.Table) *table {
 	t := &table{src: src, p: c.p, byMatch: map[string]*entry{}, counters: src.WithCounters,
-		ages: src.SupportTimeout, traced: c.p.opts.Trace != nil, hitMiss: src.HitMiss}
+		ages: src.SupportTimeout, told: c.p.opts.Trace != nil || c.p.opts.Events != nil}
 	c.packKeys(t)
 	switch {
 	case len(t.keys) == 0:
-	case src.Match == bmv2json.MatchExact && t.lanes == 1:
-		t.find = &oneFinder{map[uint64]*entry{}}
 	case src.Match == bmv2json.MatchExact:
-		t.find = &exactFinder{newLookupMap(t.lanes)}
+		f := &exactFinder{newLookupMap(t.lanes)}
+		t.find = f
+		t.words, _ = f.m.(*wordMap)
 	case src.Match == bmv2json.MatchRange:
 		f := &rangeFinder{ranges: make([]bool, t.lanes)}
 		for _, k := range t.keys {
@@ -239,8 +155,12 @@ func (c *compiler) table(src *bmv2json.Table) *table {
 		}
 		t.find = f
 	default:
-		t.find = &maskFinder{lpm: src.Match == bmv2json.MatchLPM, lanes: t.lanes,
+		f := &maskFinder{lpm: src.Match == bmv2json.MatchLPM, lanes: t.lanes,
 			tmp: make([]uint64, t.lanes)}
+		t.find = f
+		if t.lanes == 1 {
+			t.masked = f
+		}
 	}
 	if m := src.DirectMeter; m != nil {
 		if m.Result.IsValidity() || m.Result.Field.VL || m.Result.Width() > 64 {
@@ -254,73 +174,36 @@ func (c *compiler) table(src *bmv2json.Table) *table {
 	return t
 }
 
-// exec applies the table.
-func (t *table) exec(st *state) node {
-	var e *entry
-	if t.find != nil {
-		e = t.find.find(t.buildKey(st))
-	}
-	if t.traced {
-		t.trace(st, e)
-	}
-	if t.p.eventful {
-		t.tell(st, e)
-	}
-	if e == nil {
-		return t.missed(st)
-	}
-	if t.meter != nil {
-		st.w[t.meterLane] = e.meter.color(st) & t.meterMask
-	}
-	if t.counters {
-		e.counter.Packets++
-		e.counter.Bytes += uint64(st.inLen)
-	}
-	if t.ages {
-		e.age.touch(st.now)
-	}
-	do := e.do
-	if do == nil {
-		do = e.indirect(st)
-	}
-	if do != nil {
-		if t.traced {
-			t.traceCall(do)
-		}
-		t.p.event(st, EventActionExecute, do.act.src.ID, 0)
-		st.params = do.params
-		do.act.run(st)
-	}
+// lookup is the entry that a packet hits, or nil.
+func (t *table) lookup(st *state) *entry {
 	switch {
-	case t.hitMiss:
-		return t.hit
-	case do == nil:
-		return t.miss
+	case t.words != nil:
+		return t.words.find(t.word(st))
+	case t.masked != nil:
+		return t.masked.word(t.word(st))
+	case t.find == nil:
+		return nil
 	}
-	return t.next[do.act.src.Index]
+	return t.find.find(t.buildKey(st))
 }
 
-func (t *table) missed(st *state) node {
-	e := t.def
-	if e == nil {
-		return t.miss
-	}
-	do := e.do
-	if do == nil {
-		if do = e.indirect(st); do == nil {
-			return t.miss
+// word is the key, where it has one lane.
+func (t *table) word(st *state) (key uint64) {
+	for i := range t.keys {
+		k := &t.keys[i]
+		switch {
+		case k.valid >= 0:
+			if st.valid[k.valid] {
+				key |= 1 << k.shift
+			}
+		case k.header >= 0 && !st.valid[k.header]:
+		case k.mask == nil:
+			key |= st.w[k.lane] << k.shift
+		default:
+			key |= st.w[k.lane] & k.mask[0] << k.shift
 		}
 	}
-	if t.traced {
-		t.traceCall(do)
-	}
-	t.p.event(st, EventActionExecute, do.act.src.ID, 0)
-	st.params = do.params
-	do.act.run(st)
-	if t.hitMiss {
-		return t.miss
-	}
-	return t.next[do.act.src.Index]
+	return key
 }
 
 // indirect finds the action of an entry that refers to a member or a group; nil for an empty group.
