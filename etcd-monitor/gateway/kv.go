@@ -122,12 +122,12 @@ func (u *Upstream) write(ctx context.Context, m *hotkeys.Metrics, call func(cont
 	return err
 }
 
-// mostLeaderReads is how many reads of single keys the member that leads has to answer at once for
+// mostLeaderReads is how many reads the member that leads has to answer at once for
 // this gateway: it answers so many together, at some ten thousands a second. What is more goes to
 // all in turn, and so does everything while it does not answer.
 const mostLeaderReads = 64
 
-// beginRead gives the member that leads, for a read of a single key, which is to be ended by
+// beginRead gives the member that leads, for a read that it is to answer, which is to be ended by
 // endRead; "": the members have it in turn.
 func (u *Upstream) beginRead() (leader string) {
 	if leader = u.Leader(); leader == "" || u.readsInTurn.Load() {
@@ -146,8 +146,8 @@ func (u *Upstream) endRead(code codes.Code) {
 	u.wrote(code)
 }
 
-// read has a linearizable read of a single key go to the member that leads, if that is known, has
-// few of them, and there is a connection to it.
+// read has a linearizable read with a small answer go to the member that leads, if that is known,
+// has few of them, and there is a connection to it.
 func (u *Upstream) read(ctx context.Context, m *hotkeys.Metrics, call func(context.Context) error) error {
 	leader, at := u.beginRead(), new(choice)
 	if leader != "" {
@@ -176,14 +176,21 @@ func (t forward) Range(ctx context.Context, r *pb.RangeRequest, opts ...grpc.Cal
 	if len(r.RangeEnd) > 0 {
 		kind = kindRange
 	}
-	if !pointRead(r) {
-		return ask(ctx, t, kind, t.next.Range, r, opts)
-	}
+	at := t.upstream.sizes.aim(r)
 	var a *pb.RangeResponse
-	err := t.upstream.read(ctx, t.metrics, func(ctx context.Context) (err error) {
+	call := func(ctx context.Context) (err error) {
 		a, err = ask(ctx, t, kind, t.next.Range, r, opts)
 		return err
-	})
+	}
+	var err error
+	if at.to == aRead {
+		err = t.upstream.read(ctx, t.metrics, call)
+	} else {
+		err = call(ctx)
+	}
+	if err == nil {
+		t.upstream.sizes.answered(at, a.Size())
+	}
 	return a, err
 }
 

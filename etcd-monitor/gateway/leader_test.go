@@ -97,10 +97,6 @@ var (
 		},
 	}
 	others = map[string]func(context.Context, *clientv3.Client) error{
-		rangeMethod + " of several keys": func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.Get(ctx, "k", clientv3.WithPrefix(), clientv3.WithLimit(1))
-			return err
-		},
 		rangeMethod + " without asking who leads": func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.Get(ctx, "k", clientv3.WithSerializable())
 			return err
@@ -185,10 +181,39 @@ func TestWritesToLeader(t *testing.T) {
 					t.Errorf("%s: of 6 reads (%s) members had %v", way.name, what, n)
 				}
 			}
+			// How large an answer was says where the next one is asked for.
+			sized := func(key string, bytes int, toLeader bool, opts ...clientv3.OpOption) {
+				t.Helper()
+				if _, err := client.Put(t.Context(), key, strings.Repeat("v", bytes)); err != nil {
+					t.Fatal(err)
+				}
+				read := func(ctx context.Context, c *clientv3.Client) error {
+					_, err := c.Get(ctx, key, opts...)
+					return err
+				}
+				if err := read(t.Context(), client); err != nil {
+					t.Fatal(err)
+				}
+				want := []int{2, 2, 2}
+				if toLeader {
+					want = []int{0, 0, 0}
+					want[i] = 6
+				}
+				if n := six(rangeMethod, read); !slices.Equal(n, want) {
+					t.Errorf("%s: of 6 reads of %d bytes (%s, %d options) members had %v, and %d leads", way.name, bytes, key, len(opts), n, i)
+				}
+			}
+			for range 2 {
+				sized("sized", 2*smallAnswer, false)
+				sized("sized", 1, true)
+				sized("ranged", 2*smallAnswer, false, clientv3.WithPrefix())
+				sized("ranged", 1, true, clientv3.WithPrefix())
+			}
+			sized("sized", 2*smallAnswer, true, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 			way.upstream.reading.Store(mostLeaderReads) // the one that leads has its fill
 			for what, read := range reads {
 				if n := six(what, read); !slices.Equal(n, []int{2, 2, 2}) {
-					t.Errorf("%s: of 6 reads (%s) too many for the one that leads members had %v", way.name, what, n)
+					t.Errorf("%s: of 6 reads (%s), too many for the one that leads, members had %v", way.name, what, n)
 				}
 			}
 			if n := way.upstream.reading.Swap(0); n != mostLeaderReads {

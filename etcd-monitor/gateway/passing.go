@@ -83,16 +83,26 @@ func (p *passing) Plan(method string, metadata func(string) string, message []by
 	if at == nil {
 		return p.serve(method, message)
 	}
-	plan := &relay.Plan{Message: at.Request, Method: at.Method, See: at.See, Answer: at.Answer, Refused: at.Refused}
+	plan := &relay.Plan{Message: at.Request, Method: at.Method, Answer: at.Answer, Refused: at.Refused}
+	if at.See != nil {
+		plan.See = func(head []byte, _ int) { at.See(head) }
+	}
 	kind, towards := p.count(at)
 	plan.Done = p.ends[kind]
 	p.aim(plan, towards)
 	return plan
 }
 
-// aim has a request go to the member that it is for.
+// aim has a request go to the member that it is for, and its answer's size remembered.
 func (p *passing) aim(plan *relay.Plan, at aim) {
-	switch at {
+	if at.name != 0 {
+		see := plan.See
+		plan.See = func(head []byte, size int) {
+			see(head, size)
+			p.g.upstream.sizes.answered(at, size)
+		}
+	}
+	switch at.to {
 	case aWrite:
 		p.toLeader(plan)
 	case aRead:
@@ -188,19 +198,19 @@ func serves[Q interface{ Unmarshal(b []byte) error }, A relay.Message](g *Gatewa
 }
 
 // see takes note of the revision of an answer.
-func (p *passing) see(head []byte) { p.g.newest.Saw(revisionOf(head)) }
+func (p *passing) see(head []byte, _ int) { p.g.newest.Saw(revisionOf(head)) }
 
 // count counts the keys of a request that is passed on, and says of which kind it is, and which
 // member it is for.
 func (p *passing) count(at *guarded.Passage) (kind string, towards aim) {
 	switch {
 	case at.Range != nil:
-		return p.g.lookRange(at.Range), aimOf(at.Range)
+		return p.g.lookRange(at.Range), p.g.upstream.sizes.aim(at.Range)
 	case at.Put != nil:
 		p.g.countWrite(at.Put)
-		return kindPut, aWrite
+		return kindPut, aim{to: aWrite}
 	case at.DeleteRange != nil:
-		return p.g.lookDelete(at.DeleteRange), aWrite
+		return p.g.lookDelete(at.DeleteRange), aim{to: aWrite}
 	}
 	p.g.lookTxn(at.Txn)
 	return kindTxn, aimOfTxn(at.Txn)

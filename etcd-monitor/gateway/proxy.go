@@ -96,9 +96,9 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	switch {
 	case method == authEnableMethod && g.enabling != nil:
 		err = g.enabling(ctx, func() error { return invoke(ctx) })
-	case at == aWrite:
+	case at.to == aWrite:
 		err = g.upstream.write(ctx, g.metrics, invoke)
-	case at == aRead:
+	case at.to == aRead:
 		err = g.upstream.read(ctx, g.metrics, invoke)
 	default:
 		err = invoke(ctx)
@@ -107,6 +107,7 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	if err != nil {
 		return g.unlessStopped(err)
 	}
+	g.upstream.sizes.answered(at, len(answer.bytes))
 	if ofEtcd(method) {
 		g.newest.Saw(revisionOf(answer.bytes))
 	}

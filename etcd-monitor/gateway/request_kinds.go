@@ -19,30 +19,6 @@ const (
 	kindCompact     = "compact"
 )
 
-// aim is which of etcd's members a request is for.
-type aim int
-
-const (
-	inTurn aim = iota
-	aWrite     // what changes something, for the member that leads
-	aRead      // what every other member would ask that one about
-)
-
-// pointRead says whether a read is linearizable, and of one key: whoever answers it asks the member
-// that leads how far the store is, which takes longer than the answer. A range may be large, and
-// costs each member the same.
-func pointRead(r *pb.RangeRequest) bool {
-	return len(r.Key) > 0 && len(r.RangeEnd) == 0 && !r.Serializable
-}
-
-// aimOf is which member a Range is for.
-func aimOf(r *pb.RangeRequest) aim {
-	if pointRead(r) {
-		return aRead
-	}
-	return inTurn
-}
-
 // look counts the keys of a request that is passed on as bytes, and says of which kind it is, and
 // which member it is for.
 func (g *Gateway) look(method string, request []byte) (kind string, at aim) {
@@ -50,23 +26,23 @@ func (g *Gateway) look(method string, request []byte) (kind string, at aim) {
 	case "/etcdserverpb.KV/Range":
 		var r pb.RangeRequest
 		if r.Unmarshal(request) != nil {
-			return kindRange, inTurn // etcd will say what is wrong with it
+			return kindRange, aim{} // etcd will say what is wrong with it
 		}
 		kind := g.lookRange(&r)
 		if kind == kindGet {
 			g.metrics.Forwarded("off")
 		}
-		return kind, aimOf(&r)
+		return kind, g.upstream.sizes.aim(&r)
 	case "/etcdserverpb.KV/Put":
 		key, _ := field(request, keyField, protowire.BytesType) // and not the value, which may be large
 		g.countWrite(key)
-		return kindPut, aWrite
+		return kindPut, aim{to: aWrite}
 	case "/etcdserverpb.KV/DeleteRange":
 		var r pb.DeleteRangeRequest
 		if r.Unmarshal(request) != nil {
-			return kindDeleteRange, aWrite
+			return kindDeleteRange, aim{to: aWrite}
 		}
-		return g.lookDelete(&r), aWrite
+		return g.lookDelete(&r), aim{to: aWrite}
 	case "/etcdserverpb.KV/Txn":
 		var r pb.TxnRequest
 		if r.Unmarshal(request) == nil {
@@ -74,19 +50,19 @@ func (g *Gateway) look(method string, request []byte) (kind string, at aim) {
 		}
 		return kindTxn, aimOfTxn(&r)
 	case "/etcdserverpb.KV/Compact":
-		return kindCompact, aWrite
+		return kindCompact, aim{to: aWrite}
 	case "/etcdserverpb.Lease/LeaseGrant", "/etcdserverpb.Lease/LeaseRevoke":
-		return path.Base(method), aWrite
+		return path.Base(method), aim{to: aWrite}
 	}
-	return path.Base(method), inTurn
+	return path.Base(method), aim{}
 }
 
 // aimOfTxn is which member a transaction is for.
 func aimOfTxn(r *pb.TxnRequest) aim {
 	if changes(r) {
-		return aWrite
+		return aim{to: aWrite}
 	}
-	return inTurn
+	return aim{}
 }
 
 // changes says whether a transaction may change something, in whichever branch: etcd's members

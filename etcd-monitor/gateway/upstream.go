@@ -28,8 +28,8 @@ import (
 // UpstreamConfig says how to reach etcd.
 type UpstreamConfig struct {
 	// Endpoints are URLs or HOST:PORT, as etcd's clients take them. Requests go to all of them in
-	// turn, past those that are not reachable; writes, and linearizable reads of single keys, go to
-	// the member that leads, where that is known.
+	// turn, past those that are not reachable; writes, and linearizable reads with small answers,
+	// go to the member that leads, where that is known.
 	Endpoints []string
 	// SyncInterval is how often etcd is asked for its members, whose client URLs take the place of
 	// the endpoints; 0: never.
@@ -42,8 +42,8 @@ type UpstreamConfig struct {
 	KeepAliveTime, KeepAliveTimeout time.Duration
 	// InTurn has writes go to the members in turn, as reads do, and not to the one that leads.
 	InTurn bool
-	// ReadsInTurn has linearizable reads of single keys go to the members in turn, and not to the
-	// one that leads. InTurn has them, too.
+	// ReadsInTurn has all linearizable reads go to the members in turn, and those with small
+	// answers not to the one that leads. InTurn has them, too.
 	ReadsInTurn bool
 	// User and Password are who asks which one leads, where etcd's authentication is enabled.
 	// Without them writes go to the members in turn there.
@@ -62,8 +62,9 @@ type Upstream struct {
 
 	leader         *leaderFinder // nil: writes go to the members in turn
 	readsInTurn    atomic.Bool
-	reading        atomic.Int64 // reads of single keys that the one that leads has
-	user, password string       // who asks for it
+	reading        atomic.Int64 // reads that the one that leads has
+	sizes          *answerSizes
+	user, password string // who asks for it
 	token          atomic.Pointer[string]
 	stop           context.CancelFunc
 	work           sync.WaitGroup
@@ -82,7 +83,8 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, errors.New("gateway: no endpoints of etcd are given")
 	}
-	u := &Upstream{http: http.DefaultTransport.(*http.Transport).Clone(), user: cfg.User, password: cfg.Password}
+	u := &Upstream{http: http.DefaultTransport.(*http.Transport).Clone(), user: cfg.User, password: cfg.Password,
+		sizes: newAnswerSizes()}
 	u.readsInTurn.Store(cfg.ReadsInTurn)
 	u.http.Proxy = nil // etcd's own client asks no HTTP proxy either
 	if cfg.KeepAliveTime == 0 {

@@ -78,7 +78,7 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 		// 10 us to 0.3 s, and 50 us to 13 s
 		network: prometheus.NewHistogramVec(histogram("network_seconds", "Round trips to the switches, by operation (read, cas).", 10e-6, 16), []string{"operation"}),
 		etcd:    prometheus.NewHistogramVec(histogram("etcd_seconds", "How long etcd took to answer, by kind of request.", 50e-6, 19), []string{"kind"}),
-		upstreamReads: counter("etcd_reads_total", "Linearizable reads of single keys that were sent to etcd, by where they went: leader: to the member that leads, at endpoint; turn: to the members in turn.",
+		upstreamReads: counter("etcd_reads_total", "Linearizable reads with answers that are taken to be small that were sent to etcd, by where they went: leader: to the member that leads, at endpoint; turn: to the members in turn.",
 			"to", "endpoint"),
 		upstream: counter("etcd_writes_total", "Writes that were sent to etcd, by where they went: leader: to the member that leads, at endpoint; turn: to the members in turn.",
 			"to", "endpoint"),
@@ -113,7 +113,7 @@ func (m *Metrics) Etcd(kind string, d time.Duration) {
 // the members in turn.
 func (m *Metrics) EtcdWrite(leader string) { count(m.upstream, leader) }
 
-// EtcdRead counts a linearizable read of a single key that was sent to etcd, as EtcdWrite does.
+// EtcdRead counts a linearizable read with a small answer that was sent to etcd, as EtcdWrite does.
 func (m *Metrics) EtcdRead(leader string) { count(m.upstreamReads, leader) }
 
 func count(where *prometheus.CounterVec, leader string) {

@@ -87,7 +87,7 @@ func (x *call) data(h *half, b []byte, end bool) {
 	default:
 		if x.kept == nil && len(b) >= prefixLen+headLen {
 			x.seen = true
-			x.plan.See(b[prefixLen:])
+			x.plan.See(b[prefixLen:], sizeOf(b))
 			h.giveBack(x.down.data(b, false))
 			return
 		}
@@ -107,10 +107,13 @@ func (x *call) data(h *half, b []byte, end bool) {
 // headLen is how much of an answer See is shown.
 const headLen = 64
 
+// sizeOf is the size of a message that begins with its prefix.
+func sizeOf(m []byte) int { return int(binary.BigEndian.Uint32(m[1:])) }
+
 // show passes on what was kept of an answer until enough of it was there. The caller has locked mu.
 func (x *call) show() {
 	if len(x.kept) > prefixLen {
-		x.plan.See(x.kept[prefixLen:])
+		x.plan.See(x.kept[prefixLen:], sizeOf(x.kept))
 	}
 	x.seen = true
 	x.up.giveBack(x.down.data(x.kept, false))

@@ -24,8 +24,8 @@ type Plan struct {
 	// Sent is told, each time that the request is sent, whether First has it. nil: nobody is.
 	Sent func(first bool)
 	// See is told how the answer begins, before the client has any of it: 64 bytes, or the whole
-	// where it has fewer. nil: nobody is.
-	See func(head []byte)
+	// where it has fewer; and how large it is. nil: nobody is.
+	See func(head []byte, size int)
 	// Answer makes the client's answer of etcd's; nil: it is the same. If ok is false nothing was
 	// executed, and the request goes to this process's own server.
 	Answer func(message []byte) (answer [][]byte, ok bool)

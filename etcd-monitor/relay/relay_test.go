@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -108,6 +109,7 @@ func newServer(t testing.TB, name, address string) *server {
 type router struct {
 	mu    sync.Mutex
 	heads []string
+	sizes []int
 	done  map[codes.Code]int
 	own   answers
 	first string // the endpoint that all is for
@@ -137,10 +139,10 @@ func (r *router) Plan(method string, _ func(string) string, m []byte) *Plan {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.sent = append(r.sent, first)
-	}, See: func(head []byte) {
+	}, See: func(head []byte, size int) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.heads = append(r.heads, string(head[:min(len(head), 8)]))
+		r.heads, r.sizes = append(r.heads, string(head[:min(len(head), 8)])), append(r.sizes, size)
 	}, Done: func(code codes.Code, _ time.Duration) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -289,6 +291,11 @@ func TestPassed(t *testing.T) {
 	if whose["one"] == 0 || whose["two"] == 0 {
 		t.Errorf("members were asked so often: %v", whose)
 	}
+	b.router.mu.Lock()
+	if want := []int{1, 70_000, 3_000_000, 1}; !slices.Equal(b.router.sizes, want) {
+		t.Errorf("answers are said to have %v bytes, want %v", b.router.sizes, want)
+	}
+	b.router.mu.Unlock()
 	for message, want := range map[string]string{"local a": "local", "wrap a": "one,two", "wrap not": "local",
 		"local" + strings.Repeat("x", 2_000_000): "local"} {
 		answer, who, err := ask(t.Context(), c, "/x/Echo", message)

@@ -51,7 +51,7 @@ type options struct {
 	profiles    bool
 	relay       bool
 	toLeader    bool
-	// readsToLeader is for linearizable reads of single keys.
+	// readsToLeader is for linearizable reads with small answers.
 	readsToLeader bool
 	namespace     string
 	metrics       string
@@ -104,7 +104,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.profiles, "enable-pprof", false, "serve profiles of the gateway at /debug/pprof/ of the client URLs")
 	f.BoolVar(&o.relay, "relay", true, "pass requests for keys that are not placed on as frames of HTTP/2, and serve the others of the\nkey-value service past gRPC's server: less than half of the processor time (=false: all by gRPC)")
 	f.BoolVar(&o.toLeader, "writes-to-leader", true, "send writes to the member of etcd that leads, which the others would only pass them on to\n(=false: to the members in turn, as reads)")
-	f.BoolVar(&o.readsToLeader, "reads-to-leader", true, "send linearizable reads of single keys there, too, 64 at once at most: the others would ask it\nhow far the store is (=false, or --writes-to-leader=false: to the members in turn)")
+	f.BoolVar(&o.readsToLeader, "reads-to-leader", true, "send linearizable reads there, too, 64 at once at most, where the last answer had 4 KiB at most:\nthe others would ask it how far the store is (=false, or --writes-to-leader=false: to the members in turn)")
 	f.StringVar(&o.namespace, "namespace", "", "what the names of all of the clients' keys begin with at etcd, and\nclients do not see")
 	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere\nbut at "+gateway.OwnMetrics+" of the client URLs)")
 
