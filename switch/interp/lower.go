@@ -36,6 +36,9 @@ type outcomes struct {
 // it is run from.
 const largestBody = 256
 
+// mostWritten bounds the primitives of actions that are written out in all.
+const mostWritten = 1 << 17
+
 // temporaries are the lanes for what has been computed of an expression; one that needs more is
 // left to a closure.
 const temporaries = 8
@@ -50,6 +53,8 @@ type lowering struct {
 	conds map[*bmv2json.Expr]boolFn
 	first int // lane of the temporaries
 	used  int // of the temporaries
+	// primitives of actions that have been written out
+	written int
 }
 
 // lower makes the code of a pipeline.
@@ -179,7 +184,8 @@ func (l *lowering) action(a *action, next *step) *step {
 		next = &step{op: opIfExit, yes: l.end, next: next}
 	}
 	targets, ok := a.forward()
-	if !ok || len(a.code) > largestBody {
+	l.written += len(a.code)
+	if !ok || len(a.code) > largestBody || l.written > mostWritten {
 		return &step{op: opDo, do: a.run, effects: anything, next: next}
 	}
 	l.c.params = a.params
