@@ -216,11 +216,26 @@ func makeSlots(ctx context.Context, address, path string) error {
 			}
 		}
 	}
-	made, err := c.Directory(ctx, "slot-", true)
+	entries, err := readSlots(ctx, c)
+	for end := time.Now().Add(startTime); err == nil && len(entries) < slotCount && time.Now().Before(end); {
+		time.Sleep(time.Second) // switches on a busy machine do not say all at once
+		entries, err = readSlots(ctx, c)
+	}
 	if err != nil {
 		return err
 	}
-	var entries []placement.Entry
+	if len(entries) < slotCount {
+		return fmt.Errorf("of %d slots %d say in which version they were made", slotCount, len(entries))
+	}
+	return inplace.WriteSlots(path, entries)
+}
+
+// readSlots are the slots that say in which version they were made.
+func readSlots(ctx context.Context, c *api.Client) (entries []placement.Entry, err error) {
+	made, err := c.Directory(ctx, "slot-", true)
+	if err != nil {
+		return nil, err
+	}
 	for _, k := range made {
 		for _, s := range k.State {
 			if s.Status == "OK" && s.Version == s.Newest && string(s.Value) == slotcodec.Unsealed {
@@ -229,8 +244,5 @@ func makeSlots(ctx context.Context, address, path string) error {
 			}
 		}
 	}
-	if len(entries) < slotCount {
-		return fmt.Errorf("of %d slots %d say in which version they were made", slotCount, len(entries))
-	}
-	return inplace.WriteSlots(path, entries)
+	return entries, nil
 }

@@ -97,7 +97,9 @@ func TestSilent(t *testing.T) {
 // A network that is gone costs reads a few milliseconds, keys that are not placed nothing, and
 // makes the others unwritable until they are taken out of it.
 func TestNetworkGone(t *testing.T) {
-	s := newScene(t, 64, func(c *Config) { c.Patience = 2 * evictAfter })
+	s := newScene(t, 64, func(c *Config) {
+		c.Patience = 4 * evictAfter // only the pauses count as silence: on a busy machine they are less than half
+	})
 	e := s.place("k")
 	s.put(putOf("k", "v"))
 	s.settles(e, slotcodec.Value)
@@ -119,7 +121,7 @@ func TestNetworkGone(t *testing.T) {
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the network") {
 		t.Errorf("a write without a network: %v", err)
 	}
-	if d := time.Since(begun); d < evictAfter || d > 5*time.Second {
+	if d := time.Since(begun); d < evictAfter || d > 10*time.Second {
 		t.Errorf("it was refused after %v", d)
 	}
 	s.counter.mu.Lock()

@@ -172,14 +172,14 @@ const (
 	aliveLongest = 10 * time.Second
 )
 
-// alive asks etcd whether a session is there, linearizably and within a limit, which is longer the
-// next time if that was too short.
+// alive asks etcd whether a session is there, linearizably and within a limit, which is a quarter
+// longer the next time if that was too short.
 func (s *Server) alive(ctx context.Context, lease int64, limit *time.Duration) (bool, error) {
 	ctx, cancel := s.Runtime.Limit(ctx, *limit)
 	defer cancel()
 	r, err := s.Etcd.Range(ctx, countOf(s.Sessions.Key(lease)))
 	if err != nil {
-		*limit = min(2**limit, aliveLongest)
+		*limit = min(*limit+*limit/4, aliveLongest)
 		return true, fmt.Errorf("looking whether session %x is there: %w", lease, err)
 	}
 	s.saw(r.Header)

@@ -16,9 +16,9 @@ import (
 // SessionTTL is how long a session lives after its gateway has died.
 const SessionTTL = 10 * time.Second
 
-// firstTry is how long etcd is waited for when a session is begun; each further time twice as long,
-// up to the session's time to live. A member that does not answer costs little so, and one that is
-// slow is waited for.
+// firstTry is how long etcd is waited for when a session is begun; each further time a quarter
+// longer, up to the session's time to live. A member that does not answer costs little so, even if
+// it is asked several times, and an etcd that is slow is waited for.
 const firstTry = time.Second
 
 // sessionPause is how long is waited after a failure before the next try.
@@ -109,7 +109,7 @@ func (l *Leases) run(ctx context.Context) {
 		l.err = err
 		if err != nil {
 			l.mu.Unlock()
-			try = min(2*try, l.ttl)
+			try = min(try+try/4, l.ttl)
 			l.log.Warn("no session in etcd", zap.Error(err))
 			select {
 			case <-ctx.Done():

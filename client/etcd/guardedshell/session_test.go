@@ -61,7 +61,8 @@ func TestSessionOpens(t *testing.T) {
 	}{
 		{"all answer", 0, 0, 0, 0},
 		{"one is mute", 1, 0, time.Second, 1500 * time.Millisecond},
-		{"all are slow", 0, 6 * time.Second, 6 * time.Second, 20 * time.Second},
+		{"one is mute and asked four times", 4, 0, 4 * time.Second, 7 * time.Second},
+		{"all are slow", 0, 6 * time.Second, 6 * time.Second, 40 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			m := &muteEtcd{mute: c.mute, slow: c.slow}
