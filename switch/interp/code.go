@@ -85,9 +85,15 @@ type code struct {
 	tables []*site
 }
 
-// site is a table at its place in the control flow.
+// site is a table at its place in the control flow. What every look-up needs comes first: beside
+// other work, look-ups wait for memory most of all.
 type site struct {
-	t *table
+	// where the key has one field of up to 64 bits, and is exact: its lane, and the header that has
+	// to be valid, or -1
+	words        *wordMap
+	lane, header int32
+	quiet        bool // entries only have actions, and nobody is told
+	t            *table
 	// where control goes on with the action of an entry, and with that of the default entry: by
 	// Action.Index
 	hit, miss []uint32
@@ -240,7 +246,19 @@ func (c *code) from(st *state) {
 // apply looks a packet up, and says where the action that it finds begins.
 func (s *site) apply(st *state) uint32 {
 	t := s.t
-	e := t.lookup(st)
+	var e *entry
+	if s.words != nil {
+		key := uint64(0)
+		if s.header < 0 || st.valid[s.header] {
+			key = st.w[s.lane]
+		}
+		if e = s.words.find(key); e != nil && s.quiet {
+			st.params = e.do.params
+			return s.hit[e.do.index]
+		}
+	} else {
+		e = t.lookup(st)
+	}
 	if t.told {
 		t.tell(st, e)
 	}
@@ -258,7 +276,7 @@ func (s *site) apply(st *state) uint32 {
 			t.tellCall(st, do)
 		}
 		st.params = do.params
-		return s.miss[do.act.src.Index]
+		return s.miss[do.index]
 	}
 	if t.meter != nil {
 		st.w[t.meterLane] = e.meter.color(st) & t.meterMask
@@ -280,5 +298,5 @@ func (s *site) apply(st *state) uint32 {
 		t.tellCall(st, do)
 	}
 	st.params = do.params
-	return s.hit[do.act.src.Index]
+	return s.hit[do.index]
 }

@@ -202,7 +202,7 @@ func (p *Pipeline) newCall(src *bmv2json.Action, params [][]byte) (*call, error)
 			len(params), len(src.Params), target.ErrInvalid)
 	}
 	act := p.actions[src.Index]
-	c := &call{act: act, params: make([]uint64, act.lanes)}
+	c := &call{act: act, index: src.Index, params: make([]uint64, act.lanes)}
 	for i, at := range act.params {
 		if err := checkBytes(params[i], at.width); err != nil {
 			return nil, fmt.Errorf("action %q: parameter %q: %w", src.Name, src.Params[i].Name, err)

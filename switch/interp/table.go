@@ -28,12 +28,21 @@ func (t *table) onlyAction() *action {
 
 // call is an action with its parameters.
 type call struct {
-	act    *action
 	params []uint64
+	index  int // Action.Index
+	act    *action
 }
 
 // entry is an entry of a table. What a packet sees of it changes only under Pipeline.dp.
 type entry struct {
+	do     *call
+	member *member // indirect tables: do is nil, and one of these is set
+	group  *group
+
+	counter target.CounterData
+	meter   *meter
+	age     ageing
+
 	match    []target.FieldMatch
 	priority int
 	seq      uint64
@@ -43,14 +52,6 @@ type entry struct {
 	value, mask []uint64 // by lane of the key; value is under mask
 	plen        int
 	same        *entry // the next best entry with this value and mask
-
-	do     *call
-	member *member // indirect tables: do is nil, and one of these is set
-	group  *group
-
-	counter target.CounterData
-	meter   *meter
-	age     ageing
 }
 
 // table is a compiled table and its entries.
