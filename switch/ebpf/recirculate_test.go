@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"slices"
 	"sort"
 	"testing"
@@ -73,6 +75,8 @@ func (a *recirculation) commit(t *testing.T, prog *bmv2json.Program) {
 			&target.CloneSession{Replicas: []target.Replica{{Port: 5, Instance: 1},
 				{Port: 5, Instance: 2}, {Port: 6, Instance: 3}}, TruncateTo: 30}))
 		if a.cpuPort != 0 {
+			check(t, p.SetMulticastGroup(9,
+				[]target.Replica{{Port: a.cpuPort, Instance: 4}, {Port: 2, Instance: 5}}))
 			check(t, p.SetCloneSession(10,
 				&target.CloneSession{Replicas: []target.Replica{{Port: a.cpuPort, Instance: 4},
 					{Port: 2, Instance: 5}}}))
@@ -174,6 +178,40 @@ func TestRecirculate(t *testing.T) {
 			}
 			if n := a.kernel.PortMap.Lost(); n > 0 {
 				t.Errorf("%d frames were lost on their way back", n)
+			}
+		})
+	}
+}
+
+// TestCopiesOfManyLengths has egress cut each copy to another length, the controller's to a shorter
+// one than that which leaves behind it by a port: what is cut off for one is there for the next.
+func TestCopiesOfManyLengths(t *testing.T) {
+	text, err := os.ReadFile("../stf/testdata/copies.json")
+	check(t, err)
+	fixed := regexp.MustCompile(`(?s)("op" : "truncate",\s*"parameters" : \[\s*)\{\s*"type" : "hexstr",\s*"value" : "0x00000028"\s*\}`)
+	if len(fixed.FindAll(text, -1)) != 1 {
+		t.Fatal("the program does not cut to 40 bytes in one place")
+	}
+	// 40 bytes, and 8 more for each that the replica's instance counts
+	prog, err := bmv2json.Parse(fixed.ReplaceAll(text, []byte(`$1{"type": "expression", "value": {"type": "expression",
+		"value": {"op": "+", "left": {"type": "hexstr", "value": "0x00000028"}, "right": {"type": "expression",
+		"value": {"op": "<<", "left": {"type": "field", "value": ["standard_metadata", "egress_rid"]},
+		"right": {"type": "hexstr", "value": "0x3"}}}}}}`)))
+	check(t, err)
+	for i, hook := range []Hook{HookTC, HookXDP} {
+		t.Run(hook.String(), func(t *testing.T) {
+			a := newRecirculation(t, prog, Options{Hook: hook, CPUPort: recirculateCPUPort})
+			r := rand.New(rand.NewPCG(9, uint64(i)))
+			for range 100 {
+				frame := a.frame(r)
+				frame = append(frame, make([]byte, 90-len(frame))...)
+				frame[0], frame[1], frame[2], frame[3] = 1, 4, 0, 9 // to the group that has the controller
+				for i := 14; i < len(frame); i++ {
+					frame[i] = byte(1 + r.IntN(255))
+				}
+				if !a.compare(t, 1, frame) {
+					t.Fatal("nothing came out")
+				}
 			}
 		})
 	}

@@ -152,3 +152,10 @@ func (t *translator) sendToRing(ring int, first func(), before int) {
 // BufferSize is the longest frame that can go to the controller, or whose headers can change in
 // size at tc.
 const BufferSize = 16 << 10
+
+// Buffers is how many there are for each CPU: 0 is for frames and payloads that are moved at once,
+// bufferOfTail for what is cut off while a copy leaves.
+const (
+	Buffers      = 2
+	bufferOfTail = 1
+)

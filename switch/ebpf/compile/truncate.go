@@ -101,9 +101,10 @@ func (t *translator) restoreLength(tail bool) {
 	t.Bind(whole)
 }
 
-// moveTail copies what is cut off from the frame to the buffer, or back.
+// moveTail copies what is cut off from the frame to a buffer of its own, or back: what goes to the
+// controller, or to the tap, passes through the other one before that.
 func (t *translator) moveTail(off bool, failed string) {
-	t.StoreConstant(asm.R10, -4, 0, 4)
+	t.StoreConstant(asm.R10, -4, bufferOfTail, 4)
 	t.Emit(asm.LoadMapPtr(asm.R1, t.maps.Buffer), asm.Mov.Reg(asm.R2, asm.R10),
 		asm.Add.Imm(asm.R2, -4))
 	t.Call(asm.FnMapLookupElem)

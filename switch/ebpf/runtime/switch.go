@@ -52,7 +52,7 @@ func NewSwitch(s compile.Settings, atXDP bool, log *slog.Logger, onPacketIn, onD
 		return nil, err
 	}
 	if sh.buffer, err = newMapIn(ebpf.MapSpec{Name: "buffer", Type: ebpf.PerCPUArray, KeySize: 4,
-		ValueSize: compile.BufferSize, MaxEntries: 1}); err != nil {
+		ValueSize: compile.BufferSize, MaxEntries: compile.Buffers}); err != nil {
 		return nil, err
 	}
 	if sh.PacketIn, err = newRing("packet_in", packetInRing, log, onPacketIn); err != nil {
