@@ -121,6 +121,14 @@ def test_the_report_shows_what_falls_short_why_and_what_gave_no_figure(tmp_path)
     assert (tmp_path / "figures" / "distance.svg").stat().st_size > 1000
 
 
+def test_what_was_measured_on_all_cpus_alone_is_drawn(tmp_path):
+    store = Store(tmp_path / "m", {})
+    for system, rate in (("NetCRAQ", 300.0), ("NetChain", 100.0)):
+        store.add(Point("distance", system, "ebpf tc", 4, 3.0, 0, processors.ALL), {"y": rate})
+    assert all(path.stat().st_size > 1000 for path in plots.draw(DISTANCE, store, {}, tmp_path))
+    assert plots.series(store, DISTANCE)["NetCRAQ", "ebpf tc"] == {3.0: [300.0]}
+
+
 def test_a_distribution_is_drawn_from_what_another_figure_measured(tmp_path):
     figure = next(figure for figure in FIGURES if figure.name == "distribution")
     store = Store(tmp_path / "m", {})

@@ -30,7 +30,7 @@ Series = dict[tuple[str, str], dict[float, list[float]]]
 def series(store: Store, figure: Figure, name: str = "y") -> Series:
     """What was measured for a figure."""
     out: Series = defaultdict(lambda: defaultdict(list))
-    for point, values in store.rows(figure.curve or figure.name):
+    for point, values in store.rows(figure.curve or figure.name, _place(store, figure)):
         if figure.curve:
             if (point.nodes, point.x) in figure.places:
                 for x, y in values["quantiles"]:
@@ -40,6 +40,11 @@ def series(store: Store, figure: Figure, name: str = "y") -> Series:
     return out
 
 
+def _place(store: Store, figure: Figure) -> str:
+    """Where what is drawn was measured: on one CPU, if it was, else on all."""
+    return processors.ONE if any(store.rows(figure.curve or figure.name)) else processors.ALL
+
+
 def draw(figure: Figure, store: Store, ceiling: dict[str, float], folder: Path) -> list[Path]:
     """Write the plot as PNG and SVG. ``ceiling`` is what the load reaches against a bare reflector,
     by engine.
@@ -47,12 +52,13 @@ def draw(figure: Figure, store: Store, ceiling: dict[str, float], folder: Path) 
     Engines that differ by orders of magnitude each have a plot of their own, side by side.
     """
     data = series(store, figure)
+    everywhere = ", all CPUs" if _place(store, figure) == processors.ALL else ""
     engines = sorted({engine for _, engine in data}, key=list(STYLES).index)
     canvas, grid = pyplot.subplots(1, len(engines), figsize=(1.5 + 4.5 * len(engines), 4.4), squeeze=False)
     for axes, engine in zip(grid[0], engines, strict=True):
         mine = {system: by_x for (system, its), by_x in data.items() if its == engine}
         _lines(axes, mine, evenly=bool(figure.curve))
-        axes.set(xlabel=figure.x_label, title=engine)
+        axes.set(xlabel=figure.x_label, title=engine + everywhere)
         if figure.curve:
             shares = sorted(next(iter(mine.values())))
             axes.set_xticks(range(len(shares)), [f"{share:g}" for share in shares])
