@@ -65,7 +65,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	must(netlink.NeighSet(&netlink.Neigh{LinkIndex: peer.Attrs().Index, IP: net.IPv4(10, 0, 100, 1),
 		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}, State: netlink.NUD_PERMANENT}))
 	s := &scenario{open: func(*testing.T, int) device { return k }}
-	for _, line := range []string{"switch", "address 10.0.100.1", "chain 1 role=HEAD epoch=1 head=10.0.200.2 next=10.0.200.3 tail=10.0.200.3 service=10.0.100.1",
+	for _, line := range []string{"switch", "port 1 host principal=1 address=10.0.1.1", "address 10.0.100.1", "chain 1 role=HEAD epoch=1 head=10.0.200.2 next=10.0.200.3 tail=10.0.200.3 service=10.0.100.1",
 		"route 10.0.1.0/24 port=1 mac=" + peer.Attrs().HardwareAddr.String(), "slot 0x01000001 5"} {
 		must(s.command(&testing.T{}, nil, line))
 	}
