@@ -70,7 +70,7 @@ func BenchmarkPackets(b *testing.B) {
 }
 
 // benchmarkedChain makes a device a member of a chain, with a lease that lives.
-func benchmarkedChain(b *testing.B, d *interpreter, profile int, role string) *scenario {
+func benchmarkedChain(b testing.TB, d *interpreter, profile int, role string) *scenario {
 	b.Helper()
 	s := &scenario{open: func(*testing.T, int) device { return d }}
 	for _, line := range []string{fmt.Sprintf("switch profile=%d", profile), "port 1 host principal=1 address=10.0.1.1", "port 2 fabric", "address 10.0.100.1", "lease 3 1",
@@ -89,7 +89,7 @@ func benchmarkedChain(b *testing.B, d *interpreter, profile int, role string) *s
 }
 
 // send has the host at port 1 send a packet.
-func send(b *testing.B, s *scenario, d *interpreter, op string, fields map[string]string) {
+func send(b testing.TB, s *scenario, d *interpreter, op string, fields map[string]string) {
 	b.Helper()
 	frame, err := s.frame([]string{"send", "1", op}, fields)
 	if err != nil {

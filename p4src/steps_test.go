@@ -70,22 +70,10 @@ func TestSteps(t *testing.T) {
 		var err error
 		d.pipeline, err = interp.New(d.program, interp.Options{Events: count})
 		check(t, err)
-		s := &scenario{open: func(*testing.T, int) device { return d }}
-		for _, line := range []string{"switch profile=128", "port 1 host principal=1 address=10.0.1.1", "port 2 fabric", "address 10.0.100.1", "lease 3 1",
-			"chain 1 role=" + p.role + " epoch=1 lease head=10.0.200.2 next=10.0.200.3 tail=10.0.200.3 service=10.0.100.1",
-			"route 10.0.1.0/24 port=1 mac=02:00:00:00:00:01", "route 10.0.200.0/24 port=2 mac=02:00:00:00:00:02", "slot 0x01000001 5"} {
-			check(t, s.command(t, nil, line))
-		}
-		lease, err := s.frame([]string{"send", "510", "LEASE"}, map[string]string{"key": "0x01000000", "epoch": "1", "request": "4000000000"})
-		check(t, err)
-		d.pipeline.Process(time.Second, controllerPort, append([]byte{0, 0x40}, lease...))
+		s := benchmarkedChain(t, d, 128, p.role)
 		fields := map[string]string{"key": "0x01000001"}
 		if p.dirty {
-			fields["session"], fields["request"] = "3", "1"
-			frame, err := s.frame([]string{"send", "1", "WRITE"}, fields)
-			check(t, err)
-			d.pipeline.Process(time.Second, 1, frame)
-			fields = map[string]string{"key": "0x01000001"}
+			send(t, s, d, "WRITE", map[string]string{"key": "0x01000001", "session": "3", "request": "1"})
 		}
 		maps.Copy(fields, p.fields)
 		frame, err := s.frame([]string{"send", p.port, p.op}, fields)

@@ -110,18 +110,24 @@ func (p *passing) aim(plan *relay.Plan, at aim) {
 	}
 }
 
+// first has a request go to a member, if there is a connection to it, and counts whether it went
+// there; "" is any.
+func first(plan *relay.Plan, member string, count func(member string)) {
+	plan.First = member
+	plan.Sent = func(there bool) {
+		if there {
+			count(member)
+		} else {
+			count("")
+		}
+	}
+}
+
 // readAtLeader has a read go to the member that leads, while that has few of them.
 func (p *passing) readAtLeader(plan *relay.Plan) {
 	u, done := p.g.upstream, plan.Done
 	leader := u.beginRead()
-	plan.First = leader
-	plan.Sent = func(first bool) {
-		if first {
-			p.g.metrics.EtcdRead(leader)
-		} else {
-			p.g.metrics.EtcdRead("")
-		}
-	}
+	first(plan, leader, p.g.metrics.EtcdRead)
 	if leader == "" {
 		return
 	}
@@ -135,14 +141,7 @@ func (p *passing) readAtLeader(plan *relay.Plan) {
 func (p *passing) toLeader(plan *relay.Plan) {
 	u := p.g.upstream
 	done, leader := plan.Done, u.Leader()
-	plan.First = leader
-	plan.Sent = func(first bool) {
-		if first {
-			p.g.metrics.EtcdWrite(leader)
-		} else {
-			p.g.metrics.EtcdWrite("")
-		}
-	}
+	first(plan, leader, p.g.metrics.EtcdWrite)
 	plan.Done = func(code codes.Code, took time.Duration) {
 		u.wrote(code)
 		done(code, took)

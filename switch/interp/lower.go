@@ -544,40 +544,34 @@ func (l *lowering) cond(e *bmv2json.Expr, yes, no *step) *step {
 		if h, dyn := l.c.header(e.Right); dyn == nil {
 			return &step{op: opIfValid, a: uint16(h), yes: yes, next: no}
 		}
-	case bmv2json.OpEq, bmv2json.OpNe:
-		if e.Left.Type == bmv2json.TypeData {
-			if e.Op == bmv2json.OpNe {
-				yes, no = no, yes
-			}
-			if s := l.equal(e, yes, no); s != nil {
-				return s
-			}
-			if e.Op == bmv2json.OpNe {
-				yes, no = no, yes
-			}
-		}
-	case bmv2json.OpLt, bmv2json.OpGe:
-		if e.Op == bmv2json.OpGe {
-			yes, no = no, yes
-		}
-		if s := l.less(e.Left, e.Right, yes, no); s != nil {
-			return s
-		}
-		if e.Op == bmv2json.OpGe {
-			yes, no = no, yes
-		}
-	case bmv2json.OpGt, bmv2json.OpLe:
-		if e.Op == bmv2json.OpLe {
-			yes, no = no, yes
-		}
-		if s := l.less(e.Right, e.Left, yes, no); s != nil {
-			return s
-		}
-		if e.Op == bmv2json.OpLe {
-			yes, no = no, yes
-		}
+	}
+	if s := l.compare(e, yes, no); s != nil {
+		return s
 	}
 	return l.closure(e, yes, no)
+}
+
+// compare is a comparison of numbers; nil where it is none, or of other numbers than lanes hold.
+func (l *lowering) compare(e *bmv2json.Expr, yes, no *step) *step {
+	switch e.Op {
+	case bmv2json.OpEq, bmv2json.OpNe:
+		if e.Left.Type != bmv2json.TypeData {
+			return nil
+		}
+		if e.Op == bmv2json.OpNe {
+			yes, no = no, yes
+		}
+		return l.equal(e, yes, no)
+	case bmv2json.OpLt:
+		return l.less(e.Left, e.Right, yes, no)
+	case bmv2json.OpGe:
+		return l.less(e.Left, e.Right, no, yes)
+	case bmv2json.OpGt:
+		return l.less(e.Right, e.Left, yes, no)
+	case bmv2json.OpLe:
+		return l.less(e.Right, e.Left, no, yes)
+	}
+	return nil
 }
 
 // closure is a condition as compiler.boolean has it.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -56,30 +55,17 @@ func New(cfg clientv3.Config) (*clientv3.Client, error) {
 		places.Follow(c.Endpoints()) // a test may have given it others
 		places.Place(ctx, key)
 	}}
-	c.Lease = &closes{Lease: c.Lease, then: sync.OnceFunc(func() {
+	inplace.AtClose(c, func() {
 		places.Close()
 		if err := record(n.Stats()); err != nil {
 			fmt.Fprintln(os.Stderr, "what client/etcd has done:", err)
 		}
-	})}
+	})
 	return c, nil
 }
 
 // NewKV is the KV of a client: clientv3's own would go past client/etcd, which a program must not.
 func NewKV(c *clientv3.Client) clientv3.KV { return c.KV }
-
-// closes is a client's leases. A client closes them when it is closed, last of all but its
-// connection.
-type closes struct {
-	clientv3.Lease
-	then func()
-}
-
-// Close implements clientv3.Lease.
-func (c *closes) Close() error {
-	defer c.then()
-	return c.Lease.Close()
-}
 
 // placing is a KV in which keys are placed before they are asked for.
 type placing struct {

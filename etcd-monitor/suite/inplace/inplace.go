@@ -72,8 +72,13 @@ func NewClient(cfg clientv3.Config) (*clientv3.Client, error) {
 		g.leave()
 		return nil, err
 	}
-	c.Lease = &closes{Lease: c.Lease, then: sync.OnceFunc(g.leave)}
+	AtClose(c, g.leave)
 	return c, nil
+}
+
+// AtClose has something done once when a client is closed.
+func AtClose(c *clientv3.Client, then func()) {
+	c.Lease = &closes{Lease: c.Lease, then: sync.OnceFunc(then)}
 }
 
 // closes is a client's leases. A client closes them when it is closed, last of all but its

@@ -29,19 +29,9 @@ func (p *Plan) fieldsRead(without *bmv2json.Pipeline) readFields {
 			out.fields[e.Field] = true
 		}
 	}
-	for _, q := range p.Prog.Parsers {
-		for _, s := range q.States {
-			for _, k := range s.Key {
-				walk(k, see)
-			}
-			for _, o := range s.Ops {
-				walk(o.Value, see)
-				walk(o.Cond, see)
-				walk(o.Length, see)
-				walkPrimitive(o.Primitive, see)
-			}
-		}
-	}
+	p.outsidePipelines(uses{see, func(q *bmv2json.Primitive) { walkPrimitive(q, see) },
+		func(r bmv2json.FieldRef) { out.fields[r] = true },
+		func(h *bmv2json.Header) { out.headers[h] = true }})
 	inside := map[*bmv2json.Action]bool{}
 	for _, q := range p.Prog.Pipelines {
 		for _, n := range nodes(q) {
@@ -70,12 +60,45 @@ func (p *Plan) fieldsRead(without *bmv2json.Pipeline) readFields {
 			}
 		}
 	}
+	for _, d := range p.Prog.Deparsers {
+		for _, h := range d.Order {
+			out.headers[h] = true
+		}
+	}
+	return out
+}
+
+// uses is told of what a program uses: each part of its expressions, primitives, and what is named
+// as a field or as a whole header.
+type uses struct {
+	expr      func(*bmv2json.Expr)
+	primitive func(*bmv2json.Primitive)
+	field     func(bmv2json.FieldRef)
+	header    func(*bmv2json.Header)
+}
+
+// outsidePipelines tells of what is used by all that is not a pipeline's, nor an order of headers:
+// parsers, calculations, selectors, checksums and lists.
+func (p *Plan) outsidePipelines(u uses) {
+	for _, q := range p.Prog.Parsers {
+		for _, s := range q.States {
+			for _, k := range s.Key {
+				walk(k, u.expr)
+			}
+			for _, o := range s.Ops {
+				walk(o.Value, u.expr)
+				walk(o.Cond, u.expr)
+				walk(o.Length, u.expr)
+				u.primitive(o.Primitive)
+			}
+		}
+	}
 	inputs := func(in []bmv2json.CalcInput) {
 		for _, i := range in {
 			if i.Header != nil {
-				out.headers[i.Header] = true
+				u.header(i.Header)
 			} else if !i.Field.IsZero() {
-				out.fields[i.Field] = true
+				u.field(i.Field)
 			}
 		}
 	}
@@ -88,25 +111,19 @@ func (p *Plan) fieldsRead(without *bmv2json.Pipeline) readFields {
 		}
 	}
 	for _, c := range p.Prog.Checksums {
-		out.fields[c.Target] = true
-		walk(c.Cond, see)
-	}
-	for _, d := range p.Prog.Deparsers {
-		for _, h := range d.Order {
-			out.headers[h] = true
-		}
+		u.field(c.Target)
+		walk(c.Cond, u.expr)
 	}
 	for _, l := range p.Prog.FieldLists {
 		for _, f := range l.Fields {
-			out.fields[f] = true
+			u.field(f)
 		}
 	}
 	for _, l := range p.Prog.LearnLists {
 		for _, e := range l.Elements {
-			walk(e, see)
+			walk(e, u.expr)
 		}
 	}
-	return out
 }
 
 // refusePriorities refuses a program that gives packets priorities: there are no queues here in

@@ -93,27 +93,7 @@ func (p *Plan) onlyMoved() map[*bmv2json.Header]bool {
 			out[r.Header] = false
 		}
 	}
-	inputs := func(in []bmv2json.CalcInput) {
-		for _, i := range in {
-			of(i.Field)
-			if i.Header != nil {
-				out[i.Header] = false
-			}
-		}
-	}
-	for _, q := range p.Prog.Parsers {
-		for _, s := range q.States {
-			for _, k := range s.Key {
-				walk(k, see)
-			}
-			for _, o := range s.Ops {
-				walk(o.Value, see)
-				walk(o.Cond, see)
-				walk(o.Length, see)
-				primitive(o.Primitive)
-			}
-		}
-	}
+	p.outsidePipelines(uses{see, primitive, of, func(h *bmv2json.Header) { out[h] = false }})
 	for _, q := range p.Prog.Pipelines {
 		for _, c := range q.Conditionals {
 			walk(c.Expr, see)
@@ -132,28 +112,6 @@ func (p *Plan) onlyMoved() map[*bmv2json.Header]bool {
 	for _, t := range p.Prog.Tables() {
 		for _, k := range t.Keys {
 			of(k.Field)
-		}
-	}
-	for _, c := range p.Prog.Calculations {
-		inputs(c.Input)
-	}
-	for _, a := range p.Prog.Profiles() {
-		if a.Selector != nil {
-			inputs(a.Selector.Input)
-		}
-	}
-	for _, c := range p.Prog.Checksums {
-		of(c.Target)
-		walk(c.Cond, see)
-	}
-	for _, l := range p.Prog.FieldLists {
-		for _, f := range l.Fields {
-			of(f)
-		}
-	}
-	for _, l := range p.Prog.LearnLists {
-		for _, e := range l.Elements {
-			walk(e, see)
 		}
 	}
 	return out
@@ -192,12 +150,10 @@ func (t *translator) writeResting(off, size int, done string) {
 	if !ok {
 		return
 	}
-	rests, here := t.NewLabel("rests"), t.NewLabel("here")
+	here := t.NewLabel("here")
 	t.Load(asm.R1, code.PHV, f.mask, 4)
-	t.Emit(asm.JSet.Imm(asm.R1, 1<<f.index, rests))
-	t.Jump(here)
-	t.Bind(rests)
-	t.Emit(asm.Mov.Reg(asm.R3, asm.R2))
+	t.Emit(asm.And.Imm(asm.R1, 1<<f.index), asm.JEq.Imm(asm.R1, 0, here),
+		asm.Mov.Reg(asm.R3, asm.R2))
 	t.loadField(f.resting, f.index, size)
 	t.Jump(done)
 	t.Bind(here)
@@ -215,7 +171,7 @@ func (t *translator) loadField(r *resting, index, size int) {
 
 // settle takes what rests of a block into the PHV.
 func (t *translator) settle(r *resting) {
-	some, settled := t.NewLabel("some"), t.NewLabel("settled")
+	some, loaded, settled := t.NewLabel("some"), t.NewLabel("loaded"), t.NewLabel("settled")
 	base := t.Layout.Base[r.header.Index]
 	load := func(off, index, size int) {
 		t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(base+off)))
@@ -223,11 +179,13 @@ func (t *translator) settle(r *resting) {
 	}
 	t.Load(asm.R1, code.PHV, r.mask, 4)
 	t.Emit(asm.JEq.Imm(asm.R1, 0, settled))
-	if fields := t.Layout.Types[r.header.Type].Fields; len(fields) > 1 {
+	fields := t.Layout.Types[r.header.Type].Fields
+	if len(fields) > 1 {
 		t.Emit(asm.JNE.Imm(asm.R1, r.all(), some))
-		load(0, 0, t.Layout.Types[r.header.Type].Bytes)
-		t.StoreConstant(code.PHV, r.mask, 0, 4)
-		t.Jump(settled)
+	}
+	load(0, 0, t.Layout.Types[r.header.Type].Bytes)
+	if len(fields) > 1 {
+		t.Jump(loaded)
 		t.Bind(some)
 		for i, f := range fields {
 			not := t.NewLabel("not")
@@ -236,8 +194,7 @@ func (t *translator) settle(r *resting) {
 			load(f.Off, i, f.Size)
 			t.Bind(not)
 		}
-	} else {
-		load(0, 0, t.Layout.Types[r.header.Type].Bytes)
+		t.Bind(loaded)
 	}
 	t.StoreConstant(code.PHV, r.mask, 0, 4)
 	t.Bind(settled)
