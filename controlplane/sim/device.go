@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -16,10 +17,10 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// device is a controller's P4Runtime connection to a switch: messages in order, both ways, until it
-// breaks. A switch that cannot be reached is noticed after a while only; what was sent meanwhile
-// waits in the kernel of the sender, and may arrive when the network is whole again, even if the
-// controller has given the connection up.
+// device is a controller's P4Runtime connection to a switch: a stream, and calls besides, until it
+// breaks (channels.go). A switch that cannot be reached is noticed only after a while. What was
+// sent meanwhile waits in the kernel of the sender. It may arrive when the network is whole again,
+// even if the controller has given the connection up.
 type device struct {
 	s *shell
 	n *node
@@ -35,21 +36,21 @@ type device struct {
 	// keyIndex is what the switch has acknowledged to have.
 	keyIndex map[wire.Key]ops.Entry
 
-	lastTo, lastFrom time.Duration // arrival of the last message, either way
-	stuck            []message     // sent while the switch cannot be reached
-	pending          []*asked      // without an answer
-	jobs             []func(done func())
-	busy             bool
+	last    [channels]time.Duration // arrival of the last message, where messages are in order
+	stuck   []message               // sent while the switch cannot be reached
+	pending []*asked                // without an answer
+	jobs    []func(done func())
+	busy    bool
 
 	watchConf  *chain.Config // what watches are written for; nil: nothing was installed in this connection
 	watchWaits bool          // they are to be written
 }
 
 type message struct {
-	number int // of the connection
-	starts int // n.starts when it was sent: with the process, its connections end
-	arrive func()
-	toNode bool
+	number  int // of the connection
+	starts  int // n.starts when it was sent: with the process, its connections end
+	arrive  func()
+	channel channel
 }
 
 // reachable says whether messages get through.
@@ -65,59 +66,77 @@ func (d *device) connect() {
 		return
 	}
 	d.connected, d.number, d.starts = true, d.number+1, d.n.starts
-	d.lastTo, d.lastFrom, d.jobs, d.busy = 0, 0, nil, false
+	d.last, d.jobs, d.busy = [channels]time.Duration{}, nil, false
 	d.watchConf, d.watchWaits = nil, false
 	number := d.number
-	fresh := false
-	backup := false
+	d.submit(func(done func()) { d.setUp(number, done) })
+}
+
+// setUp makes a switch that has just been connected ready for chains, and reads what it has.
+func (d *device) setUp(number int, done func()) {
+	loaded, fresh, backup := false, false, false
 	base := slices.Concat(d.s.w.leases[d.n.index], d.s.w.base[d.n.index])
-	d.submit(func(done func()) {
-		d.each([]func(){
-			func() { // arbitration
-				backup = d.n.election > d.s.election && !d.s.w.removed.arbitration
-				if d.n.election <= d.s.election {
-					d.n.election, d.n.connection = d.s.election, number
-				}
-				d.n.tellBackups()
-			},
-			func() {
-				if !d.n.loaded {
-					d.n.loaded, fresh = true, true
-				}
-			},
-			func() {
+	var r chain.Report
+	var index map[wire.Key]ops.Entry
+	arbitrate := step{arbitration, "arbitration", func() {
+		backup = d.n.election > d.s.election && !d.s.w.removed.arbitration
+		if d.n.election <= d.s.election {
+			d.n.election, d.n.connection = d.s.election, number
+		}
+		d.n.tellBackups()
+		loaded = d.n.loaded
+	}}
+	program := func() step {
+		if loaded {
+			return step{reads, "program", func() {}}
+		}
+		return step{loads, "program", func() {
+			d.n.load()
+			fresh = true
+		}}
+	}
+	then := func(err error) {
+		if err == errPrimary && backup {
+			d.s.depose(d)
+		}
+		if fresh {
+			d.freshAt = number
+		}
+		if err != nil {
+			if d.connected && d.number == number && err == errDeadline { // it is tried again
+				d.s.later(setUpAgain, func() {
+					if d.connected && d.number == number {
+						d.setUp(number, done)
+					}
+				})
+				return
+			}
+			d.broken(number)
+			return
+		}
+		r.Fresh = d.freshAt == number
+		if d.s.w.removed.lost {
+			d.s.pretendHeld(d.n.name, &r)
+		}
+		d.ready, d.keyIndex = true, index
+		d.s.untidy[d.n.name] = true
+		d.s.m.SwitchUp(d.s.now(), d.n.name, r)
+		d.s.flush()
+		done()
+	}
+	d.call(arbitrate, func(err error) {
+		if err != nil {
+			then(err)
+			return
+		}
+		d.each([]step{program(),
+			{writes, "base", func() {
 				for _, e := range base {
 					d.n.set(e)
 				}
-			},
-		}, func(err error) {
-			if err == errPrimary && backup {
-				d.s.depose(d)
-			}
-			if fresh {
-				d.freshAt = number
-			}
-			if err != nil {
-				d.broken(number)
-				return
-			}
-			var r chain.Report
-			d.call(func() { r = d.n.report() }, func(err error) {
-				if err != nil {
-					d.broken(number)
-					return
-				}
-				r.Fresh = d.freshAt == number
-				if d.s.w.removed.lost {
-					d.s.pretendHeld(d.n.name, &r)
-				}
-				d.ready = true
-				d.s.untidy[d.n.name] = true
-				d.s.m.SwitchUp(d.s.now(), d.n.name, r)
-				d.s.flush()
-				done()
-			})
-		})
+			}},
+			{reads, "report", func() { r, index = d.n.report(), d.n.keyIndex }},
+		}, then)
 	})
 }
 
@@ -128,7 +147,7 @@ func (n *node) tellBackups() {
 	}
 	for _, s := range n.w.controllers {
 		if d := s.devices[n.index]; s.election < n.election && d.connected {
-			d.send(d.number, false, func() { s.depose(d) })
+			d.send(d.number, packetIns, func() { s.depose(d) })
 		}
 	}
 }
@@ -158,7 +177,7 @@ func (d *device) broken(number int) {
 		d.s.flush()
 	}
 	for _, c := range pending {
-		c.end(errConnection)
+		c.end(cmp.Or(c.late, errConnection))
 	}
 	for _, job := range jobs { // each finds that there is no connection
 		job(func() {})
@@ -190,7 +209,7 @@ func (d *device) healed() {
 		case m.starts != d.n.starts:
 		case m.number == d.number && d.connected:
 			d.deliver(m)
-		case m.toNode && (d.s.w.late > 0 || d.s.w.control.chance(0.5)):
+		case m.channel.toNode() && (d.s.w.late > 0 || d.s.w.control.chance(0.5)):
 			// TCP sends what was written before the end of a connection, with pauses of its own
 			d.s.w.loop.after(late, func() {
 				if d.n.alive && d.n.starts == m.starts && d.reachable() {
@@ -210,8 +229,8 @@ func (d *device) primary(number int) bool {
 }
 
 // send sends a message by a connection, either way.
-func (d *device) send(number int, toNode bool, arrive func()) {
-	m := message{number, d.n.starts, arrive, toNode}
+func (d *device) send(number int, c channel, arrive func()) {
+	m := message{number, d.n.starts, arrive, c}
 	if !d.n.alive {
 		return
 	}
@@ -226,14 +245,10 @@ func (d *device) deliver(m message) {
 	w := d.s.w
 	starts := d.n.starts
 	at := w.loop.now + w.control.between(20*time.Microsecond, 100*time.Microsecond) + w.control.about(w.controlDelay)
-	last := &d.lastFrom
-	if m.toNode {
-		last = &d.lastTo
-	} else {
+	if !m.channel.toNode() {
 		at += d.s.hearsLate()
 	}
-	at = max(at, *last)
-	*last = at
+	at = d.inOrder(m.channel, at)
 	w.loop.at(at, func() {
 		if d.n.starts != starts || !d.n.alive {
 			return // with the process, the connection is gone
@@ -242,7 +257,7 @@ func (d *device) deliver(m message) {
 			d.stuck = append(d.stuck, m)
 			return
 		}
-		if !m.toNode && (!d.s.alive || !d.connected || d.number != m.number) {
+		if !m.channel.toNode() && (!d.s.alive || !d.connected || d.number != m.number) {
 			return
 		}
 		m.arrive()
@@ -253,11 +268,12 @@ func (d *device) deliver(m message) {
 type asked struct {
 	d    *device
 	then func(error) // nil: it was told
+	late error       // its deadline has passed, and that is what ends the connection; nil: it has not
 }
 
 // expect notes that an answer is waited for.
 func (d *device) expect(then func(error)) *asked {
-	c := &asked{d, then}
+	c := &asked{d: d, then: then}
 	d.pending = append(d.pending, c)
 	return c
 }
@@ -271,30 +287,37 @@ func (c *asked) end(err error) {
 	}
 }
 
+// step is something that is done at a switch by one call.
+type step struct {
+	channel channel
+	what    string // for scenarios: which call it is
+	do      func()
+}
+
 // call has something done at the switch, and says when it was, or that it may not have been.
-func (d *device) call(do func(), then func(error)) {
+func (d *device) call(x step, then func(error)) {
 	if !d.connected {
 		then(errConnection)
 		return
 	}
 	c := d.expect(then)
-	number := d.number
-	d.send(number, true, func() {
-		err := errPrimary
-		if d.primary(number) {
-			do()
-			if d.primary(number) {
-				err = nil
+	number, starts := d.number, d.n.starts
+	d.send(number, x.channel, func() {
+		d.n.carryOut(x, func() {
+			if d.n.starts != starts || !d.n.alive {
+				return
 			}
-		}
-		index := d.n.keyIndex
-		d.send(number, false, func() {
-			if err == nil {
-				d.keyIndex = index
+			err := errPrimary
+			if d.primary(number) || x.channel == reads {
+				x.do()
+				if d.primary(number) || x.channel == reads {
+					err = nil
+				}
 			}
-			c.end(err)
+			d.send(number, answers, func() { c.end(err) })
 		})
 	})
+	d.deadline(c, number, x.channel)
 }
 
 // read has n things read at the switch, whoever is its primary: one after the other, and packets
@@ -307,26 +330,27 @@ func (d *device) read(n int, one func(i int), then func(error)) {
 	c := d.expect(then)
 	number, starts := d.number, d.n.starts
 	i := 0
-	var step func()
-	step = func() {
+	var next func()
+	next = func() {
 		w := d.s.w
 		switch {
 		case d.n.starts != starts || !d.n.alive: // with the process, the connection is gone
 		case d.n.suspended:
-			w.loop.after(time.Millisecond, step)
+			w.loop.after(time.Millisecond, next)
 		case i == n:
-			d.send(number, false, func() { c.end(nil) })
+			d.send(number, answers, func() { c.end(nil) })
 		default:
 			one(i)
 			i++
-			w.loop.after(w.control.between(time.Microsecond, 20*time.Microsecond), step)
+			w.loop.after(w.control.between(time.Microsecond, 20*time.Microsecond), next)
 		}
 	}
-	d.send(number, true, step)
+	d.send(number, reads, func() { d.n.carryOut(step{reads, "registers", nil}, next) })
+	d.deadline(c, number, reads)
 }
 
 // each has some things done one after the other, up to the first that fails.
-func (d *device) each(steps []func(), then func(error)) {
+func (d *device) each(steps []step, then func(error)) {
 	if len(steps) == 0 {
 		then(nil)
 		return
@@ -368,9 +392,9 @@ func (d *device) packetOut(frame []byte) {
 		return
 	}
 	number := d.number
-	d.send(number, true, func() {
+	d.send(number, packetOuts, func() {
 		if d.primary(number) {
-			d.n.process(cpuPort, frame)
+			d.n.queueOut(frame)
 		}
 	})
 }
@@ -379,13 +403,12 @@ const cpuPort = 510
 
 // toController takes a packet that a switch sends to whoever is its primary.
 func (w *world) toController(n *node, frame []byte) {
-	frame = append([]byte{}, frame...)
 	for _, s := range w.controllers {
 		if !s.alive || s.election != n.election && !w.removed.arbitration {
 			continue
 		}
 		d := s.devices[n.index]
-		d.send(d.number, false, func() { s.packetIn(d, frame) })
+		d.send(d.number, packetIns, func() { s.packetIn(d, frame) })
 	}
 }
 
@@ -427,6 +450,25 @@ func (n *node) dropOtherGroups(keep []p4rt.Group) {
 			must(n.p.SetMulticastGroup(id, nil))
 		}
 	}
+}
+
+// writeEntries makes or deletes key_index entries by a Write, and remembers what the switch has.
+func (d *device) writeEntries(insert bool, entries []ops.Entry, then func(error)) {
+	d.call(step{writes, "keys", func() {
+		for _, e := range entries {
+			d.n.place(e, insert)
+		}
+	}}, func(err error) {
+		if err == nil {
+			d.keyIndex = maps.Clone(d.keyIndex)
+			for _, e := range entries {
+				if delete(d.keyIndex, e.ID); insert {
+					d.keyIndex[e.ID] = e
+				}
+			}
+		}
+		then(err)
+	})
 }
 
 // place makes or deletes a key_index entry.

@@ -49,6 +49,7 @@ type removed struct {
 	fillingLease     bool
 	fillingUnmarked  bool
 	fillingUnknown   bool
+	outcome          bool
 }
 
 func init() {
@@ -102,6 +103,7 @@ func init() {
 		&Mutant{ID: "LEFT_OUT_COMES_BACK", Rule: "whom an operator has left out comes back only by an operator's word", own: true, remove: func(r *removed) { r.leftOut = true }, shows: BroughtBack},
 		&Mutant{ID: "NOBODY_COMES_BACK", Rule: "a member that was lost comes back when it has been steady for a while", own: true, remove: func(r *removed) { r.rejoin = true }, shows: NotSettled},
 		&Mutant{ID: "JUDGES_UNHEARD", Rule: "a controller that was held up judges members anew, by what it hears from then on", own: true, scenario: "controller_starved", shows: GivenUpInVain, remove: func(r *removed) { r.late = true }},
+		&Mutant{ID: "OUTCOME_FORGOTTEN", Rule: "after a call of unknown outcome a controller writes nothing more but by a new connection, with a higher election id", own: true, remove: func(r *removed) { r.outcome = true }},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

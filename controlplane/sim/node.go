@@ -59,6 +59,11 @@ const eventsCounter = "NetcraqIngress.pipeline.events"
 
 // clear makes it as it was when it was made.
 func (e *engine) clear() {
+	e.clearTables()
+	e.clearRegisters()
+}
+
+func (e *engine) clearTables() {
 	for _, x := range e.entries {
 		must(e.p.DeleteEntry(x.table, x.e))
 	}
@@ -66,6 +71,9 @@ func (e *engine) clear() {
 	for id := range e.p.MulticastGroups() {
 		must(e.p.SetMulticastGroup(id, nil))
 	}
+}
+
+func (e *engine) clearRegisters() {
 	zero := func(name string, cells int) {
 		name = register(name)
 		width := (e.p.Program().Register(name).Width + 7) / 8
@@ -210,7 +218,7 @@ func (n *node) process(port uint32, frame []byte) {
 	}
 	for _, o := range n.buffer.Outs {
 		if o.Port == topology.CPUPort {
-			w.toController(n, o.Frame)
+			n.queueIn(o.Frame)
 		} else {
 			w.fromNode(n, o.Port, o.Frame)
 		}

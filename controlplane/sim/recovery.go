@@ -60,17 +60,18 @@ func (s *shell) erase(a chain.Erase) {
 	d := s.device(a.Switch)
 	n := d.n
 	d.submit(func(done func()) {
-		d.each([]func(){
-			n.erase,
-			func() {
+		d.each([]step{
+			{loads, "program", n.load},
+			{writes, "base", func() {
 				for _, e := range slices.Concat(s.w.leases[n.index], s.w.base[n.index]) {
 					n.set(e)
 				}
-			},
+			}},
 		}, func(err error) {
 			if err != nil {
 				s.m.EraseFailed(s.now(), a.Seq, err)
 			} else {
+				d.keyIndex = n.keyIndex
 				s.untidy[a.Switch] = true
 				s.m.SwitchUp(s.now(), a.Switch, chain.Report{Fresh: true})
 			}
@@ -80,24 +81,31 @@ func (s *shell) erase(a chain.Erase) {
 	})
 }
 
-// erase is the program being loaded anew: nothing is in the switch. The clock goes on.
-func (n *node) erase() {
+// load is the program being loaded: nothing is in the switch then. The clock goes on.
+func (n *node) load() {
 	n.count()
 	n.wipe()
+	n.loaded = true
 }
 
 // wipe empties a switch.
 func (n *node) wipe() {
 	entries := slices.Clone(n.entries)
 	n.clear()
-	n.data, n.watched = false, controller.WatchPart{}
+	n.data = false
 	if n.w.removed.emptyHasNoRole && n.starts > 0 { // its registers alone
+		n.watched = controller.WatchPart{}
 		for _, e := range entries {
 			n.set(e)
 		}
 		return
 	}
-	n.assignment, n.keyIndex = nil, map[wire.Key]ops.Entry{}
+	n.forgetTables()
+}
+
+// forgetTables is that a controller reads nothing back.
+func (n *node) forgetTables() {
+	n.assignment, n.keyIndex, n.watched = nil, map[wire.Key]ops.Entry{}, controller.WatchPart{}
 }
 
 // copy fills a switch, or compares it.

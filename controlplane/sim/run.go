@@ -53,7 +53,7 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	w.comebacks(seed)
 	r := &Result{Seed: seed, Network: p.shape.name, Coverage: w.cover}
 	w.attacked = newDice(seed, diceHostile).chance(0.5)
-	if err := w.setUp(p.keys); err != nil {
+	if err := w.setUp(p.keys, p.keys); err != nil {
 		r.Violations = []Violation{{Kind: NotSettled, What: "before any fault: " + err.Error()}}
 		return r, nil
 	}
@@ -126,6 +126,8 @@ func (w *world) mend() {
 	clear(w.network.cut)
 	w.network.rules = nil
 	w.release(len(w.network.held))
+	w.controlRules = nil
+	w.letGo(nil, -1)
 	w.slowDisk, w.controlDelay, w.badDisk = 0, 0, 0
 	for _, n := range w.nodes {
 		w.resume(n)

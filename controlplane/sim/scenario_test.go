@@ -20,7 +20,7 @@ import (
 // what the commands do to it, and nothing is left to chance. Keys are numbers, 1 to the number that
 // network says.
 //
-//	network SHAPE [keys=N] [lease=D] [patience=D] [settle=D] [without=MUTANT] [slow-store] [without-registers]    a new network (shapes.go), its chain formed and its keys placed, never written; with without-registers no switch shows its registers
+//	network SHAPE [keys=N] [placed=N] [call-timeout=D] [lease=D] [patience=D] [settle=D] [without=MUTANT] [slow-store] [without-registers]    a new network (shapes.go), its chain formed and its keys placed (with placed=N the first N of them only), never written; with without-registers no switch shows its registers
 //	client C at=HOST [resend=D]    a client; it asks the service address first, then the switches in order
 //	write C key=N value=V | delete C key=N | read C key=N [eventual] | cas C key=N expected=E.S value=V     a call begins; all take [timeout=D] [to=S]
 //	run D [packets] [leases] [quiet]       time passes. Printed is what clients, controllers and operators do and what the network loses; with packets also what
@@ -38,9 +38,16 @@ import (
 //	hold OP ...                    ... are held back, until
 //	release [N]                    the first N of them, or all
 //	duplicate OP ... [later]       ... arrive twice; with later the second copy is held back
+//	hold-out OP S [times=N]        the next N (default 1; -1: all) packet-outs with such a packet (ANY: any) wait in a switch, before its pipeline, when its server has taken them
+//	hold-in OP S [times=N]         ... packet-ins wait in a switch, before its server; they go to whoever is primary then
+//	hold-call WHAT S [times=N]     the next N calls of a kind wait in a switch, which carries them out when they are let go, if they come from its primary then. What they write: program (load it),
+//	                               base, groups, chain (the configuration), address, former (groups that nobody uses any more), keys (entries), watches; or what they read, with read: program, report, keys, registers
+//	let-go [S] [first=N]           the first N of those at a switch, or all
+//	wipe S [tables] [part] [registers]    a switch loses what is in its tables, or of those its part in the chain alone (its configuration, keys' entries), or what is in its registers, while its connections live on; the default is tables and registers
 //	clear                          such rules end
 //	move N                         an operator asks for a key to be moved, to another KEY_ID and slot
-//	remove N, place N              an operator takes a key out of the network; places it again, under another KEY_ID
+//	remove N, place N              an operator takes a key out of the network; places it (again), under another KEY_ID, in the lowest slot that is free
+//	                               (A chain without keys grows and shrinks by propose.)
 //	access all|read|none           what clients may do with keys, at all switches
 //	take-session C                 the switches take a client's session no more, and it has another
 //	recover S                      an operator asks for a switch to be brought in
@@ -226,8 +233,24 @@ func (s *scenario) command() {
 			s.check(err)
 		}
 		w.release(n)
+	case "hold-out", "hold-in", "hold-call":
+		s.holdControl()
+	case "let-go":
+		var n *node
+		for _, a := range d.CmdArgs {
+			if len(a.Vals) == 0 {
+				n = s.node()
+			}
+		}
+		w.letGo(n, s.number("first", -1))
+	case "wipe":
+		l := loss{s.has("tables"), s.has("part"), s.has("registers")}
+		if l == (loss{}) {
+			l = loss{tables: true, registers: true}
+		}
+		w.wipeNode(s.node(), l)
 	case "clear":
-		w.network.rules = nil
+		w.network.rules, w.controlRules = nil, nil
 	case "propose":
 		s.propose()
 	case "move":
@@ -242,7 +265,7 @@ func (s *scenario) command() {
 			w.moving = true
 			w.controller().takeOut(w.keys[n-1])
 		} else {
-			w.addLost()
+			w.controller().place(w.keys[n-1])
 		}
 	case "access":
 		w.grant(s.word(0) != "none", s.word(0) == "all")
@@ -288,13 +311,15 @@ func (s *scenario) network() {
 	for _, n := range s.w.nodes {
 		n.noRegisters = s.has("without-registers")
 	}
+	s.w.callTimeout = s.duration("call-timeout", defaultCallTimeout)
 	s.w.lease = s.duration("lease", defaultLease)
 	s.w.patience = s.duration("patience", 0)
 	s.w.settleFor = s.duration("settle", 0)
 	if s.has("slow-store") {
 		s.w.slowDisk = 1
 	}
-	s.check(s.w.setUp(s.number("keys", 1)))
+	keys := s.number("keys", 1)
+	s.check(s.w.setUp(keys, s.number("placed", keys)))
 	if !s.has("slow-store") {
 		s.w.loop.run(10*time.Millisecond, nil)
 	}
@@ -327,19 +352,46 @@ func (s *scenario) rule() {
 	if s.d.Cmd == "duplicate" {
 		r.copies = 1
 	}
-	name := s.word(0)
-	for op := wire.Op(1); op.Valid(); op++ {
-		if op.String() == name {
-			r.op = op
-		}
-	}
-	if r.op == 0 && name != "ANY" {
-		s.d.Fatalf(s.t, "no such op: %s", name)
-	}
+	r.op = s.op(s.word(0))
 	if s.value("flags", "") == "STAMPED" {
 		r.flags = wire.Stamped
 	}
 	s.w.network.rules = append(s.w.network.rules, r)
+}
+
+// op is an operation by its name; 0: any.
+func (s *scenario) op(name string) wire.Op {
+	for op := wire.Op(1); op.Valid(); op++ {
+		if op.String() == name {
+			return op
+		}
+	}
+	if name != "ANY" {
+		s.d.Fatalf(s.t, "no such op: %s", name)
+	}
+	return 0
+}
+
+func (s *scenario) holdControl() {
+	n := s.w.node(s.word(1))
+	if n == nil {
+		s.d.Fatalf(s.t, "there is no switch %s", s.word(1))
+	}
+	r := &controlRule{n: n, what: s.word(0), times: s.number("times", 1)}
+	switch s.d.Cmd {
+	case "hold-out":
+		r.channel, r.op = packetOuts, s.op(r.what)
+	case "hold-in":
+		r.channel, r.op = packetIns, s.op(r.what)
+	default:
+		switch r.channel = writes; {
+		case s.has("read"):
+			r.channel = reads
+		case r.what == "program":
+			r.channel = loads
+		}
+	}
+	s.w.controlRules = append(s.w.controlRules, r)
 }
 
 func (s *scenario) propose() {

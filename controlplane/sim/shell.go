@@ -442,8 +442,8 @@ func (s *shell) install(a chain.Install) {
 		acknowledgeToo(&part)
 	}
 	encode := s.w.program.encode
-	steps := []func(){
-		func() {
+	steps := []step{
+		{writes, "groups", func() {
 			if had := n.assignment; !s.w.removed.formerKeys && a.Assignment.Role.Member() &&
 				(had == nil || !had.Role.Member() && had.Role != chain.Shadow) {
 				n.forgetFormer(s.dir.Chain(chainID))
@@ -451,24 +451,24 @@ func (s *shell) install(a chain.Install) {
 			for _, g := range part.Groups {
 				n.setGroup(g)
 			}
-		},
-		func() {
+		}},
+		{writes, "chain", func() {
 			assignment := a.Assignment
 			if assignment.Filling() && s.w.removed.fillingUnmarked {
 				assignment.Head = a.Config.Members[0]
 			}
 			n.set(encode(part.Config))
 			n.assignment, n.data = &assignment, assignment.Role.Member()
-		},
-		func() {
+		}},
+		{writes, "address", func() {
 			if part.Take != nil {
 				n.set(encode(*part.Take))
 			}
 			if part.Route != nil {
 				n.set(encode(*part.Route))
 			}
-		},
-		func() {
+		}},
+		{writes, "former", func() {
 			if part.Take == nil {
 				n.unset(s.w.serviceTake)
 			}
@@ -476,7 +476,7 @@ func (s *shell) install(a chain.Install) {
 				n.unset(s.w.serviceRoute)
 			}
 			n.dropOtherGroups(part.Groups)
-		},
+		}},
 	}
 	d.submit(func(done func()) {
 		d.each(steps, func(err error) {
@@ -513,11 +513,7 @@ func (s *shell) entries(op chain.OpID, attempt int, sw string, insert, alias boo
 		}
 	}
 	d.submit(func(done func()) {
-		d.call(func() {
-			for _, e := range entries {
-				d.n.place(e, insert)
-			}
-		}, func(err error) {
+		d.writeEntries(insert, entries, func(err error) {
 			s.m.KeysDone(s.now(), op, attempt, err, true)
 			s.flush()
 			done()

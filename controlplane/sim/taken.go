@@ -119,34 +119,40 @@ func (s *shell) takeOut(name wire.Key) {
 
 // addLost places keys that are not in the network, under KEY_IDs that have not been used.
 func (w *world) addLost() {
-	s := w.controller()
-	if !w.serving() || s.m == nil || s.now() < 2*leading {
+	if s := w.controller(); w.serving() && s.m != nil && s.now() >= 2*leading {
+		for _, name := range w.keys {
+			s.place(name)
+		}
+	}
+}
+
+// place places a key that is not in the network, under a KEY_ID that has not been used.
+func (s *shell) place(name wire.Key) {
+	w := s.w
+	if _, ok := s.dir.ByName(nameOf(name)); ok || w.lastIncarnation(name) >= mostIncarnations ||
+		len(s.dir.Chain(chainID)) > maxSlots-2 {
 		return
 	}
-	for _, name := range w.keys {
-		if _, ok := s.dir.ByName(nameOf(name)); ok || w.lastIncarnation(name) >= mostIncarnations ||
-			len(s.dir.Chain(chainID)) > maxSlots-2 {
-			continue
-		}
-		k, err := s.dir.Add(chainID, nameOf(name), nil)
-		if err != nil { // no run is long enough for that
+	k, err := s.dir.Add(chainID, nameOf(name), nil)
+	if err != nil { // no run is long enough for that
+		if len(w.contradicted) == 0 {
 			w.contradicted = append(w.contradicted, Violation{Kind: UsedUp, Key: name, What: err.Error()})
-			return
 		}
-		w.incarnations[k.ID] = incarnation{name, w.lastIncarnation(name) + 1}
-		w.trace("operator", "places %v again, as %v", name, k.ID)
-		o := newOperation(nil, k)
-		o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
-			w.history.add(operationOf{client: s.name, key: name, op: wire.Write, places: true, del: true, call: call,
-				end: w.loop.now, outcome: done, version: w.composed(key, version)})
-		}
-		s.keysDone(o, true)
-		s.saveDirectory(func(err error) {
-			if err == nil {
-				s.operate(o, (*chain.Machine).AddKeys)
-			}
-		})
+		return
 	}
+	w.incarnations[k.ID] = incarnation{name, w.lastIncarnation(name) + 1}
+	w.trace("operator", "places %v again, as %v", name, k.ID)
+	o := newOperation(nil, k)
+	o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
+		w.history.add(operationOf{client: s.name, key: name, op: wire.Write, places: true, del: true, call: call,
+			end: w.loop.now, outcome: done, version: w.composed(key, version)})
+	}
+	s.keysDone(o, true)
+	s.saveDirectory(func(err error) {
+		if err == nil {
+			s.operate(o, (*chain.Machine).AddKeys)
+		}
+	})
 }
 
 // lastIncarnation is the highest number of a name's KEY_IDs.

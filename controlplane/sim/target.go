@@ -96,24 +96,22 @@ func (t *opsTarget) mistake(cells []int, out [][]byte) {
 
 // Keys implements ops.Target.
 func (t *opsTarget) Keys(ctx context.Context, chain uint8) (ids []wire.Key, err error) {
-	err = t.job(ctx, func() { ids = slices.Sorted(maps.Keys(t.n.keyIndex)) })
+	err = t.job(ctx, func(then func(error)) {
+		t.call(step{reads, "keys", func() { ids = slices.Sorted(maps.Keys(t.n.keyIndex)) }}, then)
+	})
 	return ids, err
 }
 
 // WriteEntries implements ops.Target.
 func (t *opsTarget) WriteEntries(ctx context.Context, insert bool, entries []ops.Entry) error {
-	return t.job(ctx, func() {
-		for _, e := range entries {
-			t.n.place(e, insert)
-		}
-	})
+	return t.job(ctx, func(then func(error)) { t.writeEntries(insert, entries, then) })
 }
 
 // job has something done at the switch, after all that was asked for before, and waits for it.
-func (t *opsTarget) job(ctx context.Context, do func()) error {
+func (t *opsTarget) job(ctx context.Context, do func(then func(error))) error {
 	return t.s.await(ctx, func(then func(error)) {
 		t.submit(func(done func()) {
-			t.call(do, func(err error) {
+			do(func(err error) {
 				then(err)
 				done()
 			})

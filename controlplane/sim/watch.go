@@ -84,11 +84,14 @@ func (s *shell) watchSoon(d *device) {
 		n := d.n
 		want := s.w.shape.layout.Watch(s.w.shape.topo.Chains[0], n.sw, *d.watchConf,
 			controller.WatchServer{Host: s.w.watcher.h, Port: watchPort, Keys: s.watching})
-		var steps []func()
+		var steps []step
+		add := func(do func()) { steps = append(steps, step{writes, "watches", do}) }
 		if !reflect.DeepEqual(n.watched.Groups, want.Groups) {
-			steps = append(steps, func() { n.setWatchChain(nil) }, func() { n.setWatchGroups(want.Groups) })
+			add(func() { n.setWatchChain(nil) })
+			add(func() { n.setWatchGroups(want.Groups) })
 		}
-		steps = append(steps, func() { n.setWatchKeys(want.Keys) }, func() { n.setWatchChain(want.Chain) })
+		add(func() { n.setWatchKeys(want.Keys) })
+		add(func() { n.setWatchChain(want.Chain) })
 		d.each(steps, func(error) { done() }) // what is lost with the connection is written in the next
 	})
 }

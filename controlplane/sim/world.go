@@ -48,6 +48,9 @@ type world struct {
 	// what was sent by connections that were given up comes so long after the network is whole; 0:
 	// chance decides when, and whether
 	late         time.Duration
+	controlRules []*controlRule
+	controlHeld  []heldControl
+	callTimeout  time.Duration // of controllers' calls
 	controlDelay time.Duration // mean of what chance adds to the delay of a controller's messages
 	slowDisk     float64       // how often the store takes long
 	drift        float64       // of clocks, either way
@@ -88,6 +91,7 @@ func (s *Simulator) newWorld(sh *shape, seed uint64, onLine func(Line)) (*world,
 		incarnations: map[wire.Key]incarnation{}, slotsSaid: map[wire.Key]*slotSaid{},
 		byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
 		base: sh.baseOf(s.program), members: sh.members(), lease: defaultLease, lastPort: 40000,
+		callTimeout: defaultCallTimeout,
 		lastSession: topology.ControllerSessions,
 		leases:      make([][]entry, len(sh.topo.Switches))}
 	w.dice.run, w.dice.network, w.dice.clients, w.dice.faults = newDice(seed, diceRun),
@@ -142,34 +146,37 @@ func (w *world) serving() bool {
 	return s.alive && !s.deposed && s.status.Ready
 }
 
-// setUp starts the switches and a controller, forms the chain and places the keys.
-func (w *world) setUp(keys int) error {
+// setUp starts the switches and a controller, forms the chain and places the first keys.
+func (w *world) setUp(keys, placed int) error {
 	for _, n := range w.nodes {
 		n.start()
 	}
 	for i := range keys {
 		w.keys = append(w.keys, wire.MakeKey(chainID, uint32(i+1)))
 	}
-	place := w.keys
+	place := w.keys[:placed]
 	if w.attacked {
-		place = append(slices.Clone(w.keys), sharedKey)
+		place = append(slices.Clone(place), sharedKey)
 	}
 	s := w.startController()
 	w.loop.run(w.loop.now+2*time.Second, w.serving)
 	if !w.serving() {
 		return fmt.Errorf("the chain did not form: %s", s.status.Reason)
 	}
-	placed := false
+	if len(place) == 0 {
+		return nil
+	}
+	done := false
 	var failed error
-	s.done = func(_ chain.OpID, err error) { placed, failed = true, err }
+	s.done = func(_ chain.OpID, err error) { done, failed = true, err }
 	s.addKeys(place)
 	w.loop.run(w.loop.now+2*time.Second, func() bool {
-		return placed && !slices.ContainsFunc(w.store.dir.Keys, func(k keyspace.Key) bool {
+		return done && !slices.ContainsFunc(w.store.dir.Keys, func(k keyspace.Key) bool {
 			return k.State != keyspace.Placed
 		})
 	})
 	s.done = nil
-	if !placed || failed != nil {
+	if !done || failed != nil {
 		return fmt.Errorf("the keys were not placed: %v", failed)
 	}
 	return nil
