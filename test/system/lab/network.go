@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/p4proxy"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testport"
 	"github.com/netcraq/netcraq/internal/topologytest"
@@ -115,6 +116,9 @@ type Layout struct {
 	// faults are what the cables do to frames (netcraq-switch --faults), those to the hosts
 	// included; "": they do nothing.
 	Faults string
+	// Messages has a proxy before each switch that can deliver P4Runtime's messages late
+	// (Network.Messages).
+	Messages bool
 }
 
 type Chain struct {
@@ -156,13 +160,17 @@ type Network struct {
 	cables   []string // the ends in the box of cables, two for each
 	Hosts    []*Host
 	Proxies  []*Proxy
-	file     string // the topology
+	Messages []*p4proxy.Proxy // of each switch, between its Proxy and the switch; nil: none
+	file     string           // the topology
 }
 
 // BasePort and the ones above it are the switches' P4Runtime servers; each is reached through a
 // proxy that can be cut. They are none of those that the kernel gives to connections
 // (ip_local_port_range; 50051 is one): a switch that comes back would find its port taken.
 const BasePort = 9559
+
+// SwitchServer is where a switch serves P4Runtime, without any proxy.
+func SwitchServer(n int) string { return fmt.Sprintf("127.0.0.1:%d", BasePort+n-1) }
 
 func SwitchAddr(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 255, byte(n)}) }
 
@@ -176,7 +184,8 @@ func NewNetwork(t *testing.T, engine string, l Layout) *Network {
 	t.Helper()
 	l.Profile = cmp.Or(l.Profile, wire.Profile128)
 	nw := &Network{T: t, Layout: l, dir: t.TempDir(), ports: make([][]string, l.N+1),
-		switches: make([]*exec.Cmd, l.N+1), Proxies: make([]*Proxy, l.N+1)}
+		switches: make([]*exec.Cmd, l.N+1), Proxies: make([]*Proxy, l.N+1),
+		Messages: make([]*p4proxy.Proxy, l.N+1)}
 	box := ""
 	if engine != "bmv2" || l.Faults != "" {
 		box = Built(t, "switch/cmd/netcraq-switch")
@@ -210,7 +219,12 @@ func NewNetwork(t *testing.T, engine string, l Layout) *Network {
 	for i := 1; i <= l.N; i++ {
 		nw.StartSwitch(i)
 		nw.Hosts = append(nw.Hosts, startHost(t, i, l.Profile))
-		nw.Proxies[i] = StartProxy(t, fmt.Sprintf("127.0.0.1:%d", BasePort+i-1))
+		target := SwitchServer(i)
+		if l.Messages {
+			nw.Messages[i] = nw.startMessages(target)
+			target = nw.Messages[i].Addr
+		}
+		nw.Proxies[i] = StartProxy(t, target)
 	}
 	nw.writeTopology(links)
 	return nw
@@ -335,11 +349,17 @@ func (nw *Network) PauseSwitch(i int, pause bool) {
 	}
 }
 
-func (nw *Network) writeTopology(links [][]string) {
+// program is the path of the compiled program, without the ends of its files' names.
+func (nw *Network) program() string {
+	nw.T.Helper()
 	compiled, err := filepath.Abs("../../../p4src/compiled")
 	if err != nil {
 		nw.T.Fatal(err)
 	}
+	return filepath.Join(compiled, fmt.Sprintf("netcraq-%d", nw.Layout.Profile))
+}
+
+func (nw *Network) writeTopology(links [][]string) {
 	type m = map[string]any
 	var switches, hosts, chains []m
 	for i := 1; i <= nw.Layout.N; i++ {
@@ -357,10 +377,10 @@ func (nw *Network) writeTopology(links [][]string) {
 			chain["patienceMillis"] = c.Patience
 		}
 	}
-	profile := fmt.Sprint(int(nw.Layout.Profile))
-	program := filepath.Join(compiled, "netcraq-"+profile)
+	program := nw.program()
 	b, err := json.MarshalIndent(m{
-		"program":  m{"profile": profile, "json": program + ".json", "p4info": program + ".p4info.txtpb"},
+		"program": m{"profile": fmt.Sprint(int(nw.Layout.Profile)), "json": program + ".json",
+			"p4info": program + ".p4info.txtpb"},
 		"sessions": m{"ttlSeconds": 2},
 		"switches": switches, "links": links, "hosts": hosts, "chains": chains,
 	}, "", "\t")

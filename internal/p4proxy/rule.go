@@ -1,0 +1,278 @@
+package p4proxy
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Rule says what becomes of the messages that it catches. A message that no rule catches passes at
+// once. One that a rule catches waits, and what comes after it overtakes it.
+type Rule struct {
+	Match Match
+	// Most is how many messages the rule catches before it ends; 0: any number.
+	Most int
+	// Hold has each message wait until Release.
+	Hold bool
+	// Late has each message wait until its caller has gone: its deadline has passed, or it has
+	// cancelled the call, or its connection has broken.
+	Late bool
+	// Delay is how long each message waits after that; nil: not at all.
+	Delay func() time.Duration
+	// GiveUp answers the caller of a call with DEADLINE_EXCEEDED when the call is caught, as gRPC
+	// does when a deadline passes. The call is delivered all the same.
+	GiveUp bool
+}
+
+// Delivery is what became of a message that a rule had caught.
+type Delivery struct {
+	*Message
+	// Err is the switch's answer to a call, or why the message could not be delivered; nil: the
+	// switch has executed it, or, of a packet, it was sent.
+	Err error
+}
+
+// Caught is the messages that a rule catches. It is safe for concurrent use.
+type Caught struct {
+	p    *Proxy
+	rule Rule
+
+	mu      sync.Mutex
+	more    chan struct{} // closed, and made anew, when one is caught or delivered
+	n       int
+	waiting []*waiting
+	refused int
+	ended   bool
+	opened  chan struct{} // closed by Release
+}
+
+// waiting is a message that was caught.
+type waiting struct {
+	of   *Caught
+	m    *Message
+	done bool
+	err  error
+}
+
+// Add adds a rule. Of several that match a message the one that was added first catches it.
+func (p *Proxy) Add(r Rule) *Caught {
+	c := &Caught{p: p, rule: r, more: make(chan struct{}), opened: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules = append(p.rules, c)
+	return c
+}
+
+// catch is the message as some rule has caught it; nil: none has.
+func (p *Proxy) catch(m *Message) *waiting {
+	if m == nil {
+		return nil
+	}
+	p.mu.Lock()
+	rules := slices.Clone(p.rules)
+	p.mu.Unlock()
+	for _, c := range rules {
+		if w := c.catch(m); w != nil {
+			return w
+		}
+	}
+	return nil
+}
+
+func (c *Caught) catch(m *Message) *waiting {
+	if !c.rule.Match(m) {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return nil
+	}
+	c.n++
+	c.ended = c.n == c.rule.Most
+	w := &waiting{of: c, m: m}
+	c.waiting = append(c.waiting, w)
+	c.changed()
+	return w
+}
+
+// changed wakes who waits for a change. c.mu is held.
+func (c *Caught) changed() {
+	close(c.more)
+	c.more = make(chan struct{})
+}
+
+// wait waits as the rule says. It returns false where the proxy was closed before.
+func (w *waiting) wait(caller context.Context) bool {
+	r := w.of.rule
+	if r.Hold {
+		select {
+		case <-w.of.opened:
+		case <-w.of.p.ctx.Done():
+			return false
+		}
+	}
+	if r.Late && !r.GiveUp {
+		select {
+		case <-caller.Done():
+		case <-w.of.p.ctx.Done():
+			return false
+		}
+	}
+	if r.Delay != nil {
+		select {
+		case <-time.After(r.Delay()):
+		case <-w.of.p.ctx.Done():
+			return false
+		}
+	}
+	return w.of.p.ctx.Err() == nil
+}
+
+// delivered: the message has had its effect, or will not have one.
+func (w *waiting) delivered(err error) {
+	c := w.of
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w.done, w.err = true, err
+	if err != nil {
+		c.refused++
+	}
+	c.waiting = slices.DeleteFunc(c.waiting, func(x *waiting) bool { return x == w })
+	c.changed()
+}
+
+// Count is how many messages were caught so far, and how many of these could not be delivered, or
+// were refused by the switch.
+func (c *Caught) Count() (caught, refused int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n, c.refused
+}
+
+// Waiting is how many messages are caught and not delivered.
+func (c *Caught) Waiting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.waiting)
+}
+
+// Await waits until so many messages were caught.
+func (c *Caught) Await(ctx context.Context, n int) error {
+	return c.until(ctx, func() bool { return c.n >= n })
+}
+
+func (c *Caught) until(ctx context.Context, so func() bool) error {
+	for {
+		c.mu.Lock()
+		ok, more := so(), c.more
+		c.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// End has the rule catch nothing more. What it has caught goes on waiting as the rule says.
+func (c *Caught) End() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+}
+
+// Release ends the rule, has the messages go that it holds, waits until all that it has caught are
+// delivered, and says what became of them. The messages go in any order.
+func (c *Caught) Release(ctx context.Context) ([]Delivery, error) {
+	c.mu.Lock()
+	c.ended = true
+	select {
+	case <-c.opened:
+	default:
+		close(c.opened)
+	}
+	all := slices.Clone(c.waiting)
+	c.mu.Unlock()
+	err := c.until(ctx, func() bool { return len(c.waiting) == 0 })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []Delivery
+	for _, w := range all {
+		if w.done {
+			out = append(out, Delivery{w.m, w.err})
+		}
+	}
+	return out, err
+}
+
+// Chance is a rule of a random run: what share of some messages is caught, and what becomes of
+// these.
+type Chance struct {
+	Name  string // for Tally
+	Match Match
+	Share float64 // of 1
+	// Longest is the longest time that a message waits. Most wait much less.
+	Longest time.Duration
+	GiveUp  bool // Rule
+}
+
+// Random is a run of rules whose choices are drawn from a seed.
+type Random struct {
+	names  []string
+	caught []*Caught
+}
+
+// AddRandom adds the rules of a random run.
+func (p *Proxy) AddRandom(seed uint64, chances ...Chance) *Random {
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(seed, 35))
+	out := &Random{}
+	for _, ch := range chances {
+		out.names = append(out.names, ch.Name)
+		out.caught = append(out.caught, p.Add(Rule{
+			Match: func(m *Message) bool {
+				if !ch.Match(m) {
+					return false
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				return random.Float64() < ch.Share
+			},
+			Delay: func() time.Duration {
+				mu.Lock()
+				defer mu.Unlock()
+				x := random.Float64()
+				return time.Duration(x * x * x * float64(ch.Longest))
+			},
+			GiveUp: ch.GiveUp,
+		}))
+	}
+	return out
+}
+
+// Tally adds to sum, by the chances' names, how many messages were caught.
+func (r *Random) Tally(sum map[string]int) {
+	for i, c := range r.caught {
+		n, _ := c.Count()
+		sum[r.names[i]] += n
+	}
+}
+
+// End ends the rules, and waits until all that they have caught is delivered.
+func (r *Random) End(ctx context.Context) error {
+	for _, c := range r.caught {
+		c.End()
+	}
+	for _, c := range r.caught {
+		if _, err := c.Release(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+package lab
+
+import (
+	"os"
+	"slices"
+
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/netcraq/netcraq/internal/p4proxy"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// P4Runtime's messages, late (Layout.Messages).
+
+// startMessages starts a proxy before a switch that knows the names of the program's tables.
+func (nw *Network) startMessages(target string) *p4proxy.Proxy {
+	nw.T.Helper()
+	b, err := os.ReadFile(nw.program() + ".p4info.txtpb")
+	if err != nil {
+		nw.T.Fatal(err)
+	}
+	info := &configv1.P4Info{}
+	if err := prototext.Unmarshal(b, info); err != nil {
+		nw.T.Fatal(err)
+	}
+	p, err := p4proxy.Start(p4proxy.Options{Target: target, P4Info: info})
+	if err != nil {
+		nw.T.Fatal(err)
+	}
+	nw.T.Cleanup(p.Close)
+	return p
+}
+
+// Packets matches packet-outs and packet-ins that are NetCRAQ packets of some operations.
+func (nw *Network) Packets(ops ...wire.Op) p4proxy.Match {
+	return func(m *p4proxy.Message) bool {
+		_, payload, err := wire.ParseFrame(m.Payload)
+		var p wire.Packet
+		return err == nil && p.Unmarshal(payload, nw.Layout.Profile) == nil && slices.Contains(ops, p.Op)
+	}
+}
