@@ -17,6 +17,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/internal/durable"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // State is what survives the controller.
@@ -34,6 +35,41 @@ type State struct {
 	Epoch    uint16           `json:"epoch,omitempty"`  // the highest of all chains, those that were removed included
 	// Lost: of what was saved only the Directory is there.
 	Lost bool `json:"-"`
+}
+
+// FloorAbove is a floor for a state that was saved without one, above every version that a name has
+// had by it. Nothing on record says which versions removed keys had, but the epochs of the chains
+// bound them:
+//
+//   - The versions that switches give a key grow by its chain's epochs, and by less than an epoch
+//     for all that was ever written.
+//   - An offset brings a key to just above the floor, or to where the key was that it takes the
+//     place of. So it takes the key above no more than what other names have had.
+//
+// The highest version by name has therefore grown by no more than all epochs that all chains have
+// had. A chain that was removed is known by its number only (in Next). The epochs of chains that
+// had one number, one after the other, do not overlap, so together they are no more than the
+// highest.
+//
+// A removal that was found half done has left a floor of one epoch more than its key can have had.
+// The keys that were added above such a floor say so by their offsets.
+func (s *State) FloorAbove() wire.Version {
+	const top = uint64(keyspace.LastFloor >> 48)
+	highest := uint64(s.highest())
+	epochs := uint64(max(0, len(s.Directory.Next)-len(s.Chains))) * highest
+	for _, r := range s.Chains {
+		epochs += uint64(r.Config.Epoch)
+	}
+	if epochs >= top { // no key could be added any more: it takes that the epochs of one chain made all versions
+		epochs = highest
+	}
+	floor := wire.Version(min(epochs+1, top)) << 48
+	for _, k := range s.Directory.Keys {
+		if v := k.Version(wire.Version(highest+1) << 48); v > floor && v <= keyspace.LastFloor {
+			floor = v
+		}
+	}
+	return floor
 }
 
 // StateVersion is the version of the state's form that this controller writes and reads.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/controller/statetest"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
@@ -255,4 +256,27 @@ func TestDeadLeader(t *testing.T) {
 		t.Error("the next waits for the lease")
 	}
 	<-term.Over()
+}
+
+// TestKeepsEverything: a state with something in every field comes back whole, to the leader that
+// saved it and to the next one; so does another one that is saved over it.
+func TestKeepsEverything(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	first := elected(t, candidate(t, etcd, "a", ""))
+	check := func(term *Term, seed int) {
+		t.Helper()
+		got, err := term.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := statetest.Diff(statetest.Full(t, seed), got); diff != "" {
+			t.Errorf("read (-want +got):\n%s", diff)
+		}
+	}
+	save(t, first, statetest.Full(t, 1))
+	check(first, 1)
+	save(t, first, statetest.Full(t, 2))
+	first.Resign()
+	second := elected(t, candidate(t, etcd, "b", ""))
+	check(second, 2)
 }

@@ -215,7 +215,7 @@ func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
 	case d.names[name] != nil:
 		return Key{}, fmt.Errorf("%w: the key %q is placed in chain %d as %v", ErrExists, name, d.names[name].ID.Chain(), d.names[name].ID)
 	}
-	if d.floor > lastFloor {
+	if d.floor > LastFloor {
 		return Key{}, fmt.Errorf("%w: versions are used up (%v): begin with a new directory", ErrFull, d.floor)
 	}
 	k := Key{Name: name, State: Adding}

@@ -19,8 +19,9 @@ import (
 //
 // Both are exact only as long as the directory is not lost, nor an earlier copy put back.
 
-// lastFloor leaves room for the versions of the keys that are there.
-const lastFloor = wire.Version(0xFF00) << 48
+// LastFloor is the highest floor above which keys are added. It leaves room for the versions of the
+// keys that are there.
+const LastFloor = wire.Version(0xFF00) << 48
 
 // Version is the version by name of a version of the KEY_ID.
 func (k Key) Version(v wire.Version) wire.Version { return v + wire.Version(k.Offset) }

@@ -89,7 +89,7 @@ func TestVersionsOfANameGrow(t *testing.T) {
 	if k := place(t, d, 0, "z", wire.MakeVersion(500, 1)); k.Offset != 0 {
 		t.Errorf("%+v", k)
 	}
-	d.floor = lastFloor + 1
+	d.floor = LastFloor + 1
 	if _, err := d.Add(0, "more", nil); !errors.Is(err, ErrFull) {
 		t.Error(err)
 	}

@@ -1,0 +1,279 @@
+package etcdstore
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// Names of the state's keys in etcd, without the prefix.
+const (
+	keysPrefix   = "keys/"   // a key of the directory each
+	chainsPrefix = "chains/" // the record of a chain each
+	revisionName = "revision"
+)
+
+// revision is the value of "revision", which each transaction writes. The directory's floor is in
+// it, and no key of its own: controllers of before write only the leader's number there, and refuse
+// keys that they do not know. So one of them can take over; and who comes after it finds that the
+// floor was not kept.
+type revision struct {
+	Leader int64         `json:"leader"`
+	Floor  *wire.Version `json:"floor"`
+}
+
+func keyName(id wire.Key) string { return fmt.Sprintf("%s%08x", keysPrefix, uint32(id)) }
+
+// parts are the parts of a state that are one key in etcd each, by the key's name. All that a state
+// has besides is the chains' records and the directory's keys, which are keys of their own, and its
+// floor.
+func parts(s *controller.State) map[string]any {
+	return map[string]any{
+		"version":    &s.Version,
+		"next":       &s.Directory.Next,
+		"retired":    &s.Directory.Retired,
+		"sessions":   &s.Sessions,
+		"avoided":    &s.Avoided,
+		"principals": &s.Principals,
+		"switches":   &s.Switches,
+		"spaces":     &s.Spaces,
+		"epoch":      &s.Epoch,
+	}
+}
+
+// Image is a state as it stands in etcd.
+type Image struct {
+	keys   map[wire.Key]keyspace.Key // of the directory
+	others map[string]string         // the other keys, by name
+	floor  *wire.Version             // nil: it is not there
+	edit   uint64                    // of the directory whose keys those are; 0: not known
+}
+
+// NewImage reads an image from etcd's keys, whose names are without the prefix.
+func NewImage(stored map[string]string) (*Image, error) {
+	m := &Image{keys: map[wire.Key]keyspace.Key{}, others: map[string]string{}}
+	for name, value := range stored {
+		if name == revisionName {
+			var r revision
+			if json.Unmarshal([]byte(value), &r) == nil { // before, it was a number
+				m.floor = r.Floor
+			}
+			continue
+		}
+		if !strings.HasPrefix(name, keysPrefix) {
+			m.others[name] = value
+			continue
+		}
+		var k keyspace.Key
+		if err := json.Unmarshal([]byte(value), &k); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		m.keys[k.ID] = k
+	}
+	return m, nil
+}
+
+// State is the state that an image shows.
+func (m *Image) State() (*controller.State, error) {
+	s := &controller.State{Version: controller.StateVersion, Chains: map[string]chain.Record{}}
+	s.Directory.Keys = slices.Collect(maps.Values(m.keys))
+	known := parts(s)
+	for name, value := range m.others {
+		chainName, isChain := strings.CutPrefix(name, chainsPrefix)
+		var record chain.Record
+		into := known[name]
+		switch {
+		case isChain:
+			into = &record
+		case into == nil:
+			return nil, fmt.Errorf("there is %s, which this controller does not know: is it of a later version?", name)
+		}
+		if err := json.Unmarshal([]byte(value), into); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if isChain {
+			s.Chains[chainName] = record
+		}
+	}
+	if s.Version != controller.StateVersion {
+		return nil, fmt.Errorf("the state is of version %d, and this controller reads version %d", s.Version,
+			controller.StateVersion)
+	}
+	if m.floor != nil {
+		s.Directory.Floor = *m.floor
+	} else {
+		s.Directory.Floor = s.FloorAbove()
+	}
+	return s, nil
+}
+
+// Change is a change of one key in etcd.
+type Change struct {
+	Name   string // without the prefix
+	Value  string
+	Delete bool
+	note   func(*Image)
+}
+
+// Made notes that a change was made.
+func (m *Image) Made(c Change) { c.note(m) }
+
+// firstParts only grow, and keep KEY_IDs that were used from being used again. They are written
+// before the keys that have gone. A leader that ends in between has then forgotten nothing.
+var firstParts = []string{"next", "retired"}
+
+// Transactions makes an image show s, by the changes of one transaction after the other, each of at
+// most size changes. The first change of each is that of "revision", with the number of the leader
+// that makes them. After each of them the image shows a state that a controller can go on from.
+// Written says, after all of them, that the directory is in etcd as s has it.
+func (m *Image) Transactions(s *controller.State, leader int64, size int) ([][]Change, error) {
+	var err error
+	encode := func(v any) string {
+		b, failed := json.Marshal(v)
+		err = cmp.Or(err, failed)
+		return string(b)
+	}
+	var groups [][]Change
+	// seldom is it the directory that has changed, and it can be large
+	if s.Directory.Edit == 0 || s.Directory.Edit != m.edit {
+		groups = m.keyChanges(s.Directory.Keys, encode)
+	}
+	wanted := map[string]string{}
+	for name, v := range parts(s) {
+		wanted[name] = encode(v)
+	}
+	for name, r := range s.Chains {
+		wanted[chainsPrefix+name] = encode(r)
+	}
+	var first, last [][]Change
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if value := wanted[name]; m.others[name] != value {
+			c := []Change{{Name: name, Value: value, note: func(m *Image) { m.others[name] = value }}}
+			if slices.Contains(firstParts, name) {
+				first = append(first, c)
+			} else {
+				last = append(last, c)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.others)) {
+		if _, ok := wanted[name]; !ok && strings.HasPrefix(name, chainsPrefix) {
+			last = append(last, []Change{{Name: name, Delete: true, note: func(m *Image) { delete(m.others, name) }}})
+		}
+	}
+	// No record says of a chain what the directory does not know yet.
+	out := append(pack(append(first, groups...), size-1), pack(last, size-1)...)
+	floor := s.Directory.Floor
+	if len(out) == 0 && (m.floor == nil || *m.floor != floor) {
+		out = [][]Change{nil}
+	}
+	mark := Change{Name: revisionName, Value: encode(revision{leader, &floor}), note: func(m *Image) { m.floor = &floor }}
+	for i, changes := range out {
+		out[i] = append([]Change{mark}, changes...)
+	}
+	return out, err
+}
+
+// keyChanges are the changes of the directory's keys, in groups. What one step of the directory has
+// changed is in one group: a name that goes from one key to another, and a slot that does.
+func (m *Image) keyChanges(keys []keyspace.Key, encode func(any) string) [][]Change {
+	var all groups
+	there := map[wire.Key]bool{}
+	for _, k := range keys {
+		there[k.ID] = true
+		if old, ok := m.keys[k.ID]; !ok || old != k {
+			c := Change{Name: keyName(k.ID), Value: encode(k), note: func(m *Image) { m.keys[k.ID] = k }}
+			if ok {
+				all.add(c, old, k)
+			} else {
+				all.add(c, k)
+			}
+		}
+	}
+	for id, old := range m.keys {
+		if !there[id] {
+			all.add(Change{Name: keyName(id), Delete: true, note: func(m *Image) { delete(m.keys, id) }}, old)
+		}
+	}
+	return all.sorted()
+}
+
+// groups are changes, those together that touch the same name or slot.
+type groups struct {
+	changes []Change
+	of      []int          // of each change: another of its group; itself, of one of each group
+	by      map[string]int // a change that touches a name or a slot
+}
+
+func (g *groups) root(i int) int {
+	for g.of[i] != i {
+		g.of[i] = g.of[g.of[i]]
+		i = g.of[i]
+	}
+	return i
+}
+
+// add adds a change of a key, which is or was as given.
+func (g *groups) add(c Change, touched ...keyspace.Key) {
+	if g.by == nil {
+		g.by = map[string]int{}
+	}
+	n := len(g.changes)
+	g.changes, g.of = append(g.changes, c), append(g.of, n)
+	for _, k := range touched {
+		for _, what := range []string{"name " + k.FinalName(), fmt.Sprint("slot ", k.Slot)} {
+			if other, ok := g.by[what]; ok {
+				g.of[g.root(n)] = g.root(other)
+			}
+			g.by[what] = n
+		}
+	}
+}
+
+// sorted is the groups. In each, keys that go are before those that come, for one that is too large
+// for a transaction: no two keys have the same slot or name meanwhile.
+func (g *groups) sorted() [][]Change {
+	byRoot := map[int][]Change{}
+	for i, c := range g.changes {
+		r := g.root(i)
+		byRoot[r] = append(byRoot[r], c)
+	}
+	var out [][]Change
+	for _, group := range byRoot {
+		slices.SortFunc(group, func(a, b Change) int {
+			if a.Delete != b.Delete {
+				return map[bool]int{true: -1, false: 1}[a.Delete]
+			}
+			return cmp.Compare(a.Name, b.Name)
+		})
+		out = append(out, group)
+	}
+	slices.SortFunc(out, func(a, b []Change) int { return cmp.Compare(a[0].Name, b[0].Name) })
+	return out
+}
+
+// pack puts groups together, as many as are no more than size changes. It takes a group apart only
+// if that alone is more.
+func pack(groups [][]Change, size int) (out [][]Change) {
+	for _, g := range groups {
+		for part := range slices.Chunk(g, size) {
+			if n := len(out); n > 0 && len(out[n-1])+len(part) <= size {
+				out[n-1] = append(out[n-1], part...)
+			} else {
+				out = append(out, slices.Clone(part))
+			}
+		}
+	}
+	return out
+}
+
+// Written notes that all changes were made that lead to s.
+func (m *Image) Written(s *controller.State) { m.edit = s.Directory.Edit }
