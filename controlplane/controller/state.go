@@ -125,6 +125,42 @@ type keysFile struct {
 	Times uint64 `json:"written,omitempty"`
 }
 
+// FileImage is a state as it stands in the two files of File.
+type FileImage struct{ Main, Keys []byte }
+
+// NewFileImage is what File writes of a state, the first time.
+func NewFileImage(s *State) (m FileImage, err error) {
+	main, keys := contents(s, 1)
+	if m.Main, err = json.Marshal(main); err == nil {
+		m.Keys, err = json.Marshal(keys)
+	}
+	return m, err
+}
+
+// State is what File reads.
+func (m FileImage) State() (*State, error) {
+	var main mainFile
+	var keys keysFile
+	if err := json.Unmarshal(m.Main, &main); err != nil {
+		return nil, err
+	}
+	err := json.Unmarshal(m.Keys, &keys)
+	return main.with(keys), err
+}
+
+// contents are what the files have of a state. Sort the directory before.
+func contents(s *State, times uint64) (mainFile, keysFile) {
+	main := mainFile{*s, times}
+	main.Directory = keyspace.Snapshot{}
+	return main, keysFile{s.Directory, times}
+}
+
+// with is the state that two files have.
+func (m *mainFile) with(keys keysFile) *State {
+	m.Directory = keys.Snapshot
+	return &m.State
+}
+
 // Load implements Store. Without the main file, what the other has is the state, with Lost.
 func (f *fileStore) Load() (*State, error) {
 	var s mainFile
@@ -158,8 +194,7 @@ func (f *fileStore) Load() (*State, error) {
 		s.State = State{Version: StateVersion, Lost: true}
 	}
 	f.times = keys.Times
-	s.Directory = keys.Snapshot
-	return &s.State, nil
+	return s.with(keys), nil
 }
 
 // load reads a file, and says whether it is there.
@@ -185,14 +220,14 @@ func (f *fileStore) Save(s *State) error {
 		f.edit = 0
 		s.Directory.Sort()
 		f.times++ // before it is tried: what did not succeed may have been written
-		if err := replace(f.keys, keysFile{s.Directory, f.times}); err != nil {
+		_, keys := contents(s, f.times)
+		if err := replace(f.keys, keys); err != nil {
 			return err
 		}
 		f.edit = s.Directory.Edit
 	}
-	rest := mainFile{*s, f.times}
-	rest.Directory = keyspace.Snapshot{}
-	return replace(f.path, rest)
+	main, _ := contents(s, f.times)
+	return replace(f.path, main)
 }
 
 // replace puts a new file, forced to the disk, into the place of an old one.

@@ -8,8 +8,8 @@
 //	PREFIX next, retired    where KEY_IDs go on, and those beyond that were used
 //	PREFIX principals, switches, spaces, epoch, version   as in controller.State
 //
-// The value of "revision" is who wrote it, and the directory's floor: the highest version by name of
-// the keys that were removed. Controllers of before did not keep it. Where they wrote last, the
+// The value of "revision" is who wrote it, and the directory's floor: the highest version by name
+// of the keys that were removed. Controllers of before did not keep it. Where they wrote last, the
 // state that is read has a floor above all versions that names can have had
 // (controller.State.FloorAbove).
 //

@@ -175,7 +175,8 @@ func (m *Image) Transactions(s *controller.State, leader int64, size int) ([][]C
 	if len(out) == 0 && (m.floor == nil || *m.floor != floor) {
 		out = [][]Change{nil}
 	}
-	mark := Change{Name: revisionName, Value: encode(revision{leader, &floor}), note: func(m *Image) { m.floor = &floor }}
+	mark := Change{Name: revisionName, Value: encode(revision{leader, &floor}),
+		note: func(m *Image) { m.floor = &floor }}
 	for i, changes := range out {
 		out[i] = append([]Change{mark}, changes...)
 	}

@@ -222,8 +222,8 @@ func TestStateWithoutFloor(t *testing.T) {
 				}
 			}
 		}
-		s := &controller.State{Version: controller.StateVersion, Directory: d.Snapshot(), Chains: map[string]chain.Record{},
-			Epoch: highest}
+		s := &controller.State{Version: controller.StateVersion, Directory: d.Snapshot(),
+			Chains: map[string]chain.Record{}, Epoch: highest}
 		for c := range chains {
 			s.Chains[fmt.Sprint("chain", c)] = chain.Record{Config: chain.Config{Epoch: epochs[c]}}
 		}

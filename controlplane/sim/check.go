@@ -42,6 +42,7 @@ const (
 	NotTold         = "committed, and not told"
 	BroughtBack     = "brought in, and an operator has left it out"
 	GivenUpInVain   = "given up, and it has answered"
+	NameWentBack    = "a name's versions went back"
 	UsedUp          = "a version that nobody can have written is on record"
 )
 

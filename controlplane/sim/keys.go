@@ -146,7 +146,7 @@ func (s *shell) addKeys(names []wire.Key) {
 	}
 	s.keysDone(o, true)
 	s.m.SetKeys(len(names))
-	s.w.store.dir = s.dir.Snapshot()
+	s.w.store.setDirectory(s.dir.Snapshot())
 	s.operate(o, (*chain.Machine).AddKeys)
 }
 

@@ -50,6 +50,7 @@ type removed struct {
 	fillingUnmarked  bool
 	fillingUnknown   bool
 	outcome          bool
+	floor            bool
 }
 
 func init() {
@@ -81,6 +82,7 @@ func init() {
 		&Mutant{ID: "JOINS_WITH_OLD_ROLE", Rule: "a switch that comes back has no role until a configuration gives it one", remove: func(r *removed) { r.emptyHasNoRole = true }},
 		&Mutant{ID: "EMPTY_GETS_OLD_ROLE", Rule: "an empty switch gets no role from a configuration that was decided before it came back", remove: func(r *removed) { r.lost = true }},
 		&Mutant{ID: "KEY_RESTARTS_LOWER", Rule: "a KEY_ID that was used does not come back in another slot, where its versions begin again lower", remove: func(r *removed) { r.sameID = true }},
+		&Mutant{ID: "FLOOR_FORGOTTEN", Rule: "the highest version by name of removed keys is on record", own: true, shows: NameWentBack, remove: func(r *removed) { r.floor = true }},
 		&Mutant{ID: "MOVE_LEAVES_ENTRIES", Rule: "a key that is moved is placed again when no member has its old entry any more", own: true, remove: func(r *removed) { r.moveLeaves = true }},
 		&Mutant{ID: "MOVE_WITHOUT_DRAINING", Rule: "what is moved is what all members agree on when nobody can write the key any more", own: true, remove: func(r *removed) { r.drainless = true }},
 		&Mutant{ID: "NO_LOOKUP_AGAIN", Rule: "NOT_FOUND without a version is no answer: the key is looked up, and asked for, again", own: true, remove: func(r *removed) { r.lookupOnce = true }},

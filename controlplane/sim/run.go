@@ -89,6 +89,7 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	w.mend()
 	r.Violations = w.settle()
 	r.Violations = append(w.history.check(), r.Violations...)
+	r.Violations = append(r.Violations, w.versionsOfNames()...)
 	r.Violations = append(r.Violations, w.network.storms()...)
 	r.Violations = append(r.Violations, w.intrusions...)
 	r.Violations = append(r.Violations, w.contradicted...)

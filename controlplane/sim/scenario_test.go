@@ -211,7 +211,7 @@ func (s *scenario) command() {
 	case "keep-record":
 		s.kept = w.store.record
 	case "put-back-record":
-		w.store.record = s.kept
+		w.store.setRecord(s.kept)
 	case "kill-controller":
 		w.controller().kill()
 	case "controller":
@@ -278,7 +278,7 @@ func (s *scenario) command() {
 	case "state":
 		s.state()
 	case "check":
-		for _, v := range slices.Concat(w.history.check(), w.network.storms(), w.contradicted) {
+		for _, v := range slices.Concat(w.history.check(), w.versionsOfNames(), w.network.storms(), w.contradicted) {
 			fmt.Fprintln(&s.out, v)
 		}
 	case "settle":
@@ -286,7 +286,7 @@ func (s *scenario) command() {
 		w.mend()
 		found := w.settle()
 		s.quiet = false
-		for _, v := range slices.Concat(w.history.check(), found, w.contradicted) {
+		for _, v := range slices.Concat(w.history.check(), w.versionsOfNames(), found, w.contradicted) {
 			fmt.Fprintln(&s.out, v)
 		}
 	default:

@@ -170,10 +170,7 @@ func (s *shell) begin() {
 	if w.removed.before {
 		o.PriorLeaseBound = 0
 	}
-	if w.store.record != nil {
-		r := *w.store.record
-		o.Record = &r
-	}
+	o.Record = w.store.record
 	s.origin = w.loop.now
 	s.m = chain.New(o)
 	w.store.settle() // where the machine has lived on
@@ -219,7 +216,7 @@ func (s *shell) kill() {
 	if was := s.before; was != nil && w.store.leader == s.election && w.disk.chance(w.powerCuts) {
 		w.trace("store", "the power was cut: the record is the one before")
 		w.cover.add("store.older record", 1)
-		w.store.record = was
+		w.store.setRecord(was)
 	}
 }
 
@@ -331,33 +328,6 @@ func (s *shell) do(a chain.Action) {
 
 // ---- Actions ----
 
-// store is what survives controllers: etcd or a file. It knows who leads, and takes records from
-// nobody else.
-type store struct {
-	record *chain.Record
-	leader uint64 // the election id of the controller that was started last
-	dir    keyspace.Snapshot
-	// renamed has its name already, and the folder is not synced; nil: nothing.
-	renamed *savedDirectory
-}
-
-// savedDirectory is a directory that is being saved, with the moves that have come to their end in
-// it: they are told when it is durable.
-type savedDirectory struct {
-	keyspace.Snapshot
-	finished []*mover
-}
-
-// settle has the folder synced.
-func (s *store) settle() {
-	if r := s.renamed; r != nil {
-		s.dir, s.renamed = r.Snapshot, nil
-		for _, m := range r.finished {
-			m.durable()
-		}
-	}
-}
-
 var (
 	errLeader = ops.ErrNotLeading
 	errDisk   = errors.New("forcing the directory to the disk failed")
@@ -395,7 +365,8 @@ func (s *shell) persist(a chain.Persist) {
 			if c := &r.Config; c.Filling && w.removed.fillingUnknown {
 				c.Members, c.Shadow, c.Filling = c.Learners(), "", false
 			}
-			w.store.record, s.before = &r, was
+			s.before = was
+			w.store.setRecord(&r)
 		}
 		record := w.store.record
 		w.loop.after(took/2, func() {

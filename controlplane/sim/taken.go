@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/netcraq/netcraq/client/core"
@@ -29,7 +30,11 @@ func (w *world) takes(p *plan, seed uint64, end time.Duration) {
 	w.fromTimeToTime(d, 3*p.every, end, func() { pick(d, kinds...)(d) })
 	var ensure func()
 	ensure = func() {
-		w.addLost()
+		if w.loop.now >= w.goneUntil || w.mended {
+			names := slices.Clone(w.keys)
+			d.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+			w.addLost(names)
+		}
 		w.loop.after(5*time.Millisecond, ensure)
 	}
 	ensure()
@@ -98,11 +103,29 @@ func (w *world) giveTo(c *client) {
 }
 
 // takeKey takes a key out of the network. It is placed again, under another KEY_ID, when it is
-// gone.
+// gone. Or all keys are taken out, another controller comes, and it places them again, where others
+// of them may have been.
 func (w *world) takeKey(d dice) {
-	if w.serving() {
-		w.controller().takeOut(pick(d, w.keys...))
+	if !w.serving() {
+		return
 	}
+	s := w.controller()
+	if !d.chance(0.3) {
+		s.takeOut(pick(d, w.keys...))
+		return
+	}
+	w.cover.add("fault.all keys removed", 1)
+	length := d.between(10*time.Millisecond, 60*time.Millisecond)
+	w.goneUntil = w.loop.now + length
+	for _, name := range w.keys {
+		s.takeOut(name)
+	}
+	w.loop.after(length/2, func() {
+		if !w.mended && w.controller() == s && s.alive {
+			s.kill()
+			w.startController()
+		}
+	})
 }
 
 // takeOut removes a key that clients use.
@@ -117,10 +140,10 @@ func (s *shell) takeOut(name wire.Key) {
 	s.removeKey(k)
 }
 
-// addLost places keys that are not in the network, under KEY_IDs that have not been used.
-func (w *world) addLost() {
+// addLost places those keys that are not in the network, under KEY_IDs that have not been used.
+func (w *world) addLost(names []wire.Key) {
 	if s := w.controller(); w.serving() && s.m != nil && s.now() >= 2*leading {
-		for _, name := range w.keys {
+		for _, name := range names {
 			s.place(name)
 		}
 	}

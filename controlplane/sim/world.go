@@ -60,7 +60,9 @@ type world struct {
 
 	keys         []wire.Key               // the first KEY_ID of each: for clients, its name
 	incarnations map[wire.Key]incarnation // of all KEY_IDs that a name has had
+	offsets      map[wire.Key]uint64      // of KEY_IDs: what makes their versions those of the name
 	moving       bool                     // keys are moved, or removed and placed again
+	goneUntil    time.Duration            // keys that were removed are not placed again before
 	slotsSaid    map[wire.Key]*slotSaid   // what clients were told of KEY_IDs' slots
 	clients      []*client
 	history      history
@@ -88,12 +90,16 @@ func New(p *Program) *Simulator { return &Simulator{program: p} }
 func (s *Simulator) newWorld(sh *shape, seed uint64, onLine func(Line)) (*world, error) {
 	w := &world{program: s.program, removed: s.removed, shape: sh, onLine: onLine, cover: Coverage{},
 		leftOut:      map[string]bool{},
-		incarnations: map[wire.Key]incarnation{}, slotsSaid: map[wire.Key]*slotSaid{},
+		incarnations: map[wire.Key]incarnation{}, offsets: map[wire.Key]uint64{}, slotsSaid: map[wire.Key]*slotSaid{},
 		byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
 		base: sh.baseOf(s.program), members: sh.members(), lease: defaultLease, lastPort: 40000,
 		callTimeout: defaultCallTimeout,
 		lastSession: topology.ControllerSessions,
 		leases:      make([][]entry, len(sh.topo.Switches))}
+	w.store.w = w
+	if seed/2%2 == 0 {
+		w.store.etcd = map[string]string{}
+	}
 	w.dice.run, w.dice.network, w.dice.clients, w.dice.faults = newDice(seed, diceRun),
 		newDice(seed, diceNetwork), newDice(seed, diceClients), newDice(seed, diceFaults)
 	w.control = newDice(seed, diceControl)

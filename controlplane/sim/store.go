@@ -1,0 +1,93 @@
+package sim
+
+import (
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/etcdstore"
+	"github.com/netcraq/netcraq/controlplane/keyspace"
+)
+
+// store is what survives controllers: etcd or a file. It knows who leads, and takes records from
+// nobody else. What is in it was written as the shipped store of its kind writes it, and read as
+// that reads it: what such a store forgets is forgotten here.
+type store struct {
+	w      *world
+	etcd   map[string]string // its keys; nil: it is a file
+	record *chain.Record     // never changed, but replaced
+	leader uint64            // the election id of the controller that was started last
+	dir    keyspace.Snapshot
+	// renamed has its name already, and the folder is not synced; nil: nothing.
+	renamed *savedDirectory
+}
+
+// savedDirectory is a directory that is being saved, with the moves that have come to their end in
+// it: they are told when it is durable.
+type savedDirectory struct {
+	keyspace.Snapshot
+	finished []*mover
+}
+
+// settle has the folder synced.
+func (s *store) settle() {
+	if r := s.renamed; r != nil {
+		s.renamed = nil
+		s.setDirectory(r.Snapshot)
+		for _, m := range r.finished {
+			m.durable()
+		}
+	}
+}
+
+func (s *store) setRecord(r *chain.Record)          { s.keep(r, s.dir) }
+func (s *store) setDirectory(dir keyspace.Snapshot) { s.keep(s.record, dir) }
+
+// keep writes a state, and reads it.
+func (s *store) keep(record *chain.Record, dir keyspace.Snapshot) {
+	state := &controller.State{Version: controller.StateVersion, Directory: dir, Chains: map[string]chain.Record{}}
+	if record != nil {
+		state.Chains["main"] = *record
+	}
+	var err error
+	if s.etcd == nil {
+		var m controller.FileImage
+		m, err = controller.NewFileImage(state)
+		must(err)
+		state, err = m.State()
+	} else {
+		state, err = s.viaEtcd(state)
+	}
+	must(err)
+	if record != nil {
+		r := state.Chains["main"]
+		s.record = &r
+	}
+	if s.dir = state.Directory; s.w.removed.floor {
+		s.dir.Floor = 0
+	}
+	s.w.noteOffsets(s.dir)
+}
+
+// transactionSize makes etcd take a state in several transactions.
+const transactionSize = 5
+
+func (s *store) viaEtcd(state *controller.State) (*controller.State, error) {
+	m, err := etcdstore.NewImage(s.etcd)
+	if err != nil {
+		return nil, err
+	}
+	transactions, err := m.Transactions(state, int64(s.leader), transactionSize)
+	if err != nil {
+		return nil, err
+	}
+	for _, changes := range transactions {
+		for _, c := range changes {
+			if delete(s.etcd, c.Name); !c.Delete {
+				s.etcd[c.Name] = c.Value
+			}
+		}
+	}
+	if m, err = etcdstore.NewImage(s.etcd); err != nil {
+		return nil, err
+	}
+	return m.State()
+}
