@@ -16,7 +16,9 @@ var (
 )
 
 // Moving is one key that is moved at times that nobody tells: under another KEY_ID its versions
-// begin anew. Names are keys that are added, removed and moved by calls of the history.
+// begin anew. Names are keys that are added, removed and moved by calls of the history. Their
+// versions are those of the name (api.Key's VersionOffset): a move changes none, and a name that
+// comes back goes on above all that it had.
 var (
 	Moving = model(name{Register: Register{above: true}}, name.moving, func(Call) bool { return true })
 	Names  = model(name{}, name.step, func(x Call) string { return x.Name })
@@ -113,7 +115,7 @@ func (s name) step(x Call) (bool, name) {
 	}
 	switch {
 	case x.Op == Add && s.key == 0:
-		return true, name{key: x.Key, Register: Register{above: true}}
+		return true, name{key: x.Key, Register: someVersion("", false)}
 	case x.Op >= Add && !here: // one that has not ended may come after everything else
 		return x.Unknown || x.Op == Clear, s
 	case x.Op == Add:
@@ -123,11 +125,9 @@ func (s name) step(x Call) (bool, name) {
 	case x.Op == Clear:
 		return true, name{key: x.Key, Register: someVersion("", false), cleared: true}
 	case x.Op == Remove:
-		return true, name{}
-	case x.Op == Move && x.To != x.Key:
-		return true, name{key: x.To, Register: Register{above: true, value: s.value, found: s.found}}
+		return true, name{Register: someVersion("", false)}
 	case x.Op == Move:
-		return true, s
+		return true, name{key: x.To, Register: s.Register}
 	case x.Absent:
 		return !here, s
 	case !here:

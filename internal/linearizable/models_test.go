@@ -25,6 +25,16 @@ func TestNames(t *testing.T) {
 			{Key: 7, Op: wire.Read, Absent: true}}, true},
 		{"the first one again", []Call{read("", 4), read("", 6), read("", 4)}, false},
 		{"what was there again", []Call{read("", 4), read("new", 5)}, false},
+		{"a name that comes back above", []Call{read("", 4), {Key: 7, Op: Remove}, {Key: 8, Op: Add}, {Key: 8, Op: First, Value: "again"},
+			{Key: 8, Op: wire.Read, Got: "again", Found: true, Version: 5}}, true},
+		{"a name that comes back with a version that it had", []Call{read("", 4), {Key: 7, Op: Remove}, {Key: 8, Op: Add},
+			{Key: 8, Op: First, Value: "again"}, {Key: 8, Op: wire.Read, Got: "again", Found: true, Version: 4}}, false},
+		{"a name that comes back, and a write below what it had", []Call{read("", 4), {Key: 7, Op: Remove}, {Key: 8, Op: Add},
+			{Key: 8, Op: First, Value: "again"}, {Key: 8, Op: wire.Write, Value: "b", Version: 3}}, false},
+		{"a move that changes no version", []Call{{Key: 7, Op: wire.Write, Value: "a", Version: 9}, {Key: 7, Op: Move, To: 8},
+			{Key: 8, Op: wire.Read, Got: "a", Found: true, Version: 9}}, true},
+		{"a move that changes the version", []Call{{Key: 7, Op: wire.Write, Value: "a", Version: 9}, {Key: 7, Op: Move, To: 8},
+			{Key: 8, Op: wire.Read, Got: "a", Found: true, Version: 10}}, false},
 		{"a tombstone behind a write", []Call{read("", 4), {Key: 7, Op: wire.Write, Value: "late", Version: 5}, read("", 6)}, false},
 	} {
 		var ops []porcupine.Operation

@@ -71,12 +71,13 @@ const (
 	outsiderCutOff
 	keyMoved
 	keyRemoved
+	keyTakenOver
 	faultKinds
 )
 
 var faultNames = [faultKinds]string{
 	"clients stopped for longer than their sessions", "leading controllers killed", "leading controllers stopped", "members killed", "members cut off from controllers",
-	"switches outside killed", "switches outside cut off", "keys moved", "keys removed and added",
+	"switches outside killed", "switches outside cut off", "keys moved", "keys removed and added", "... by another controller",
 }
 
 func adversary(t *testing.T, engine string) {
@@ -402,7 +403,8 @@ func (r *adversaryRun) removeName(name string, k api.Key) []linearizable.Call {
 	}
 }
 
-// comeAndGo removes a key and adds it again, over and over.
+// comeAndGo removes a key and adds it again, over and over. Some stay away until another controller
+// has taken over, which must know by the record alone which versions the name has had.
 func (r *adversaryRun) comeAndGo(name string, end time.Time, random *rand.Rand) (history []linearizable.Call) {
 	for n := 1; ; n++ {
 		time.Sleep(time.Duration(random.Int64N(int64(500 * time.Millisecond))))
@@ -412,6 +414,13 @@ func (r *adversaryRun) comeAndGo(name string, end time.Time, random *rand.Rand) 
 		k, _ := r.find(name)
 		history = append(history, r.removeName(name, k)...)
 		time.Sleep(time.Duration(random.Int64N(int64(20 * time.Millisecond))))
+		if random.IntN(3) == 0 {
+			disturbed := func() int64 { return r.done[controllerKilled].Load() + r.done[controllerStopped].Load() }
+			for before := disturbed(); disturbed() == before && time.Now().Before(end); {
+				time.Sleep(10 * time.Millisecond)
+			}
+			r.done[keyTakenOver].Add(1)
+		}
 		history = append(history, r.addName(name, []string{"main", "side"}[random.IntN(2)], n)...)
 		r.done[keyRemoved].Add(1)
 	}

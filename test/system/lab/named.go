@@ -52,11 +52,11 @@ func (w NamedWork) run() (history []linearizable.Call, err error) {
 	admin := api.NewClient(strings.Join(w.Admin, ","))
 	defer admin.Close()
 	r := rand.New(rand.NewPCG(3, uint64(w.Client)))
-	places := map[string]uint32{}
-	seen := map[uint32]wire.Version{}
+	places := map[string]*api.Key{}
+	seen := map[string]wire.Version{} // of names
 	for n, end := 0, time.Now().Add(w.Duration); time.Now().Before(end); n++ {
 		name := w.Names[r.IntN(len(w.Names))]
-		if places[name] == 0 {
+		if places[name] == nil {
 			limit, cancel := context.WithTimeout(ctx, time.Second)
 			k, err := admin.Lookup(limit, name)
 			cancel()
@@ -64,24 +64,24 @@ func (w NamedWork) run() (history []linearizable.Call, err error) {
 				time.Sleep(2 * time.Millisecond)
 				continue
 			}
-			places[name] = k.KeyID
+			places[name] = k
 		}
-		x := linearizable.Call{Client: w.Client, Name: name, Key: places[name], Op: wire.Read,
+		x := linearizable.Call{Client: w.Client, Name: name, Key: places[name].KeyID, Op: wire.Read,
 			Value: fmt.Sprintf("%d.%d", w.Client, n)}
 		switch i := r.IntN(10); {
 		case i < 4:
 			x.Op = wire.Write
 		case i < 6:
-			x.Op, x.Expected = wire.CAS, seen[x.Key]
+			x.Op, x.Expected = wire.CAS, seen[name]
 		}
-		if executed := callByName(ctx, w.Services, &x); executed {
+		if executed := callByName(ctx, w.Services, places[name].VersionOffset, &x); executed {
 			history = append(history, x)
 		}
 		if x.Absent || x.Unknown {
 			delete(places, name)
 		}
 		if x.Version != 0 {
-			seen[x.Key] = x.Version
+			seen[name] = x.Version
 		}
 		time.Sleep(time.Duration(r.Int64N(int64(4 * time.Millisecond))))
 	}
@@ -89,11 +89,12 @@ func (w NamedWork) run() (history []linearizable.Call, err error) {
 }
 
 // callByName makes the call. It says whether it may have had an effect or an answer: what the
-// library says was surely not executed is none.
-func callByName(ctx context.Context, services []netip.Addr, x *linearizable.Call) bool {
+// library says was surely not executed is none. offset makes versions of the KEY_ID those of the
+// name, which the call has.
+func callByName(ctx context.Context, services []netip.Addr, offset uint64, x *linearizable.Call) bool {
 	limit, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	req := client.Request{Op: x.Op, Key: wire.Key(x.Key), Expected: x.Expected}
+	req := client.Request{Op: x.Op, Key: wire.Key(x.Key), Expected: x.Expected - wire.Version(offset)}
 	if x.Op != wire.Read {
 		req.Value = []byte(x.Value)
 	}
@@ -105,7 +106,8 @@ func callByName(ctx context.Context, services []netip.Addr, x *linearizable.Call
 	x.Begin = time.Now().UnixNano()
 	res := ownClient.Batch(limit, []client.Request{req})[0]
 	x.End = time.Now().UnixNano()
-	x.Version, x.Got, x.Found = res.Version, string(res.Value), res.Err == nil
+	byName := func(v wire.Version) wire.Version { return v + wire.Version(offset) }
+	x.Version, x.Got, x.Found = byName(res.Version), string(res.Value), res.Err == nil
 	var e *client.OpError
 	switch {
 	case res.Err == nil:
@@ -114,11 +116,11 @@ func callByName(ctx context.Context, services []netip.Addr, x *linearizable.Call
 	case e.OutcomeUnknown:
 		x.Unknown, x.Version = true, 0
 	case errors.Is(e, client.ErrNotFound) && e.Version == 0:
-		x.Absent = true
+		x.Absent, x.Version = true, 0
 	case errors.Is(e, client.ErrNotFound): // a tombstone: nobody deletes
-		x.Version = e.Version
+		x.Version = byName(e.Version)
 	case errors.Is(e, client.ErrCASFailed):
-		x.Failed, x.Version, x.Got, x.Found = true, e.Version, string(e.Value), e.Found
+		x.Failed, x.Version, x.Got, x.Found = true, byName(e.Version), string(e.Value), e.Found
 	default:
 		return false
 	}
