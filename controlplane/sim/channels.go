@@ -3,10 +3,8 @@ package sim
 import (
 	"bytes"
 	"errors"
-	"slices"
 	"time"
 
-	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -30,6 +28,54 @@ const (
 	channels                   // that there are
 )
 
+// disorder is how late messages come where each channel is for itself. What comes late on a stream
+// holds up all that follows on it; packets are late in the switch, where they wait apart.
+type disorder struct {
+	dice
+	apart bool // each channel is for itself; otherwise all of a way are in one order
+	late  [channels]lateness
+}
+
+// lateness is how often something is late, and by how much at most.
+type lateness struct {
+	often float64
+	most  time.Duration
+}
+
+// disorders has channels be for themselves, in most runs.
+func (w *world) disorders(seed uint64) {
+	d := newDice(seed, diceChannels)
+	w.disorder = disorder{dice: d}
+	if !groups[groupLate] || !d.chance(0.6) {
+		return
+	}
+	w.callTimeout = pick(d, 30*time.Millisecond, 60*time.Millisecond, 200*time.Millisecond)
+	late := func(often ...float64) lateness {
+		return lateness{pick(d, often...), pick(d, 2*time.Millisecond, 20*time.Millisecond, 80*time.Millisecond,
+			200*time.Millisecond)}
+	}
+	w.disorder.apart = true
+	w.disorder.late = [channels]lateness{
+		arbitration: late(0, 0.05),
+		packetOuts:  late(0, 0.01, 0.05, 0.2),
+		packetIns:   late(0, 0.01, 0.05, 0.2),
+		writes:      late(0, 0.01, 0.05),
+		loads:       late(0, 0.2),
+		reads:       late(0, 0.01, 0.05),
+		answers:     late(0, 0.01, 0.05),
+	}
+}
+
+// lateBy is how late something is; 0: it is not.
+func (w *world) lateBy(c channel) time.Duration {
+	d := &w.disorder
+	if !d.apart || w.mended || !d.chance(d.late[c].often) {
+		return 0
+	}
+	w.cover.add("channels.late "+c.String(), 1)
+	return d.between(0, d.late[c].most)
+}
+
 func (c channel) toNode() bool { return c != packetIns && c != answers }
 
 func (c channel) String() string {
@@ -40,6 +86,11 @@ func (c channel) String() string {
 // it in its order. In scenarios there is one order for all messages of a way, so that what is to be
 // overtaken is held back by name.
 func (d *device) inOrder(c channel, at time.Duration) time.Duration {
+	if d.s.w.disorder.apart && c != packetOuts && c != packetIns {
+		if at += d.s.w.lateBy(c); c != arbitration { // which is the first of its stream
+			return at
+		}
+	}
 	order := packetOuts
 	if !c.toNode() {
 		order = packetIns
@@ -143,51 +194,56 @@ func (n *node) carryOut(x step, do func()) {
 	do()
 }
 
-// queueOut takes a packet-out that the server has taken to the pipeline.
-func (n *node) queueOut(frame []byte) {
-	n.queue(packetOuts, frame, func() { n.process(cpuPort, frame) })
+// queueOut takes a packet-out that the server has taken to the pipeline. It was sent by a
+// connection, at a place in its order.
+func (d *device) queueOut(frame []byte, number, sent int, waits time.Duration) {
+	d.n.queue(packetOuts, frame, waits, func() {
+		d.arrives(packetOuts, sent)
+		switch n := d.n; {
+		case d.s.election != n.election:
+			n.w.cover.add("channels.packet-out of a controller before", 1)
+		case number != n.connection:
+			n.w.cover.add("channels.packet-out of a connection before", 1)
+		}
+		d.n.process(cpuPort, frame)
+	})
+}
+
+// sends is a message's place in the order in which a controller sends to a switch.
+func (d *device) sends() int {
+	d.sent++
+	return d.sent
+}
+
+// arrives notes that a message has come to where it has an effect, and whether one that was sent
+// later has come there before it.
+func (d *device) arrives(c channel, sent int) {
+	if sent < d.arrived {
+		d.s.w.cover.add("channels.overtaken "+c.String(), 1)
+	}
+	d.arrived = max(d.arrived, sent)
 }
 
 // queueIn takes a packet for the controller from the pipeline to the server.
 func (n *node) queueIn(frame []byte) {
 	frame = bytes.Clone(frame)
-	n.queue(packetIns, frame, func() { n.w.toController(n, frame) })
+	n.queue(packetIns, frame, 0, func() { n.w.toController(n, frame) })
 }
 
-func (n *node) queue(c channel, frame []byte, goOn func()) {
+func (n *node) queue(c channel, frame []byte, waits time.Duration, goOn func()) {
 	if len(n.w.controlRules) > 0 && n.holdsBack(c.String()+" "+describe(frame[2:]), func(r *controlRule) bool {
 		return r.channel == c && (r.op == 0 || r.op == packetOf(frame[2:]).Op)
 	}, goOn) {
 		return
 	}
-	goOn()
-}
-
-// loss is what a switch loses behind its controllers' backs.
-type loss struct {
-	tables    bool // all tables, and multicast groups
-	part      bool // its part in the chain: its configuration, and the entries of keys
-	registers bool
-}
-
-// wipeNode has a switch lose something; connections, and who is primary, stay.
-func (w *world) wipeNode(n *node, l loss) {
-	w.trace("fault", "%s loses what it has: %+v", n.name, l)
-	n.count()
-	n.data = false
-	if l.tables {
-		n.clearTables()
-		n.forgetTables()
-	}
-	if l.part {
-		for _, e := range slices.Clone(n.entries) {
-			if e.table == register("chain_config") || e.table == register("key_index") {
-				n.unset(e)
+	if late := max(n.w.lateBy(c), waits); late > 0 {
+		starts := n.starts
+		n.w.loop.after(late, func() {
+			if n.alive && n.starts == starts {
+				goOn()
 			}
-		}
-		n.assignment, n.keyIndex = nil, map[wire.Key]ops.Entry{}
+		})
+		return
 	}
-	if l.registers {
-		n.clearRegisters()
-	}
+	goOn()
 }

@@ -43,11 +43,12 @@ const (
 	BroughtBack     = "brought in, and an operator has left it out"
 	GivenUpInVain   = "given up, and it has answered"
 	NameWentBack    = "a name's versions went back"
+	AnothersValue   = "what is told of a key is another's"
 	UsedUp          = "a version that nobody can have written is on record"
 )
 
 // check judges a run's history, key by key.
-func (h *history) check() []Violation {
+func (h *history) check(guessed peeks) []Violation {
 	byKey := map[wire.Key][]operationOf{}
 	var keys []wire.Key
 	for _, o := range h.ops {
@@ -57,7 +58,7 @@ func (h *history) check() []Violation {
 		byKey[o.key] = append(byKey[o.key], o)
 	}
 	slices.Sort(keys)
-	var out []Violation
+	out := another(h.ops, guessed)
 	for _, k := range keys {
 		ops := byKey[k]
 		versions, v := observe(ops)

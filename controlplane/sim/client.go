@@ -66,6 +66,8 @@ type call struct {
 	req  core.Request // with the KEY_ID for the key
 	then func(core.Result)
 	at   time.Duration // when it was begun, at last
+	// it reads a KEY_ID that nobody has been told yet (peek.go)
+	peeks bool
 }
 
 // newClient starts a client at a host, with sessions of its own.
@@ -192,6 +194,10 @@ func (c *client) flush() {
 func (c *client) complete(x core.Completion) {
 	k := c.calls[x.ID]
 	delete(c.calls, x.ID)
+	if k.peeks {
+		c.w.peeked(k, x.Result)
+		return
+	}
 	c.w.hear(c.name, k, x.Result)
 	var e *core.OpError
 	if errors.As(x.Result.Err, &e) && x.Result.Attempts == 1 && c.alive {
@@ -237,6 +243,7 @@ func (c *client) finish(k *call, x core.Completion) {
 	if errors.Is(x.Result.Err, core.ErrBadSession) && !c.robbed && len(c.w.intrusions) == 0 {
 		c.w.intrusions = append(c.w.intrusions, Violation{Kind: NotWritable, Key: k.op.key, What: c.name + " was refused a session that was leased to it"})
 	}
+	k.op.under = c.w.under(k.req.Key)
 	if k.op.outcome == done || k.op.outcome == failed {
 		k.op.version = c.w.composed(k.req.Key, k.op.version)
 	}

@@ -37,6 +37,9 @@ type device struct {
 	keyIndex map[wire.Key]ops.Entry
 
 	last    [channels]time.Duration // arrival of the last message, where messages are in order
+	sent    int                     // how many messages were sent to the switch
+	waits   time.Duration           // for how long the next packet-out waits in the switch, at least
+	arrived int                     // which of them has come, at the latest
 	stuck   []message               // sent while the switch cannot be reached
 	pending []*asked                // without an answer
 	jobs    []func(done func())
@@ -75,7 +78,6 @@ func (d *device) connect() {
 // setUp makes a switch that has just been connected ready for chains, and reads what it has.
 func (d *device) setUp(number int, done func()) {
 	loaded, fresh, backup := false, false, false
-	base := slices.Concat(d.s.w.leases[d.n.index], d.s.w.base[d.n.index])
 	var r chain.Report
 	var index map[wire.Key]ops.Entry
 	arbitrate := step{arbitration, "arbitration", func() {
@@ -131,9 +133,7 @@ func (d *device) setUp(number int, done func()) {
 		}
 		d.each([]step{program(),
 			{writes, "base", func() {
-				for _, e := range base {
-					d.n.set(e)
-				}
+				d.n.setBase()
 			}},
 			{reads, "report", func() { r, index = d.n.report(), d.n.keyIndex }},
 		}, then)
@@ -301,11 +301,15 @@ func (d *device) call(x step, then func(error)) {
 		return
 	}
 	c := d.expect(then)
-	number, starts := d.number, d.n.starts
+	number, starts, sent := d.number, d.n.starts, d.sends()
 	d.send(number, x.channel, func() {
 		d.n.carryOut(x, func() {
 			if d.n.starts != starts || !d.n.alive {
 				return
+			}
+			d.arrives(x.channel, sent)
+			if c.then == nil {
+				d.s.w.cover.add("channels.carried out when it was given up: "+x.channel.String(), 1)
 			}
 			err := errPrimary
 			if d.primary(number) || x.channel == reads {
@@ -391,10 +395,11 @@ func (d *device) packetOut(frame []byte) {
 	if !d.connected {
 		return
 	}
-	number := d.number
+	number, sent, waits := d.number, d.sends(), d.waits
+	d.waits = 0
 	d.send(number, packetOuts, func() {
 		if d.primary(number) {
-			d.n.queueOut(frame)
+			d.queueOut(frame, number, sent, waits)
 		}
 	})
 }
@@ -430,6 +435,14 @@ func (s *shell) depose(d *device) {
 }
 
 // ---- What calls do at the switch ----
+
+// setBase is what follows from the topology, and from the leases of sessions, being written.
+func (n *node) setBase() {
+	for _, e := range slices.Concat(n.w.leases[n.index], n.w.base[n.index]) {
+		n.set(e)
+	}
+	n.bare = false
+}
 
 func (n *node) setGroup(g p4rt.Group) {
 	replicas := []target.Replica{}

@@ -26,6 +26,8 @@ type operationOf struct {
 	outcome outcome
 	why     error        // of an unknown outcome, and of nothing
 	version wire.Version // that was read, or given to the write; of a failed CAS, that was found
+	id      wire.Key     // of a peek
+	under   int          // the number of the KEY_ID that was asked for, among those of the name
 	found   bool         // of a read or a failed CAS: there was a value
 	saw     string       // of a failed CAS
 }

@@ -255,11 +255,13 @@ func (m *mover) Place(ctx context.Context, name string, value []byte) (keyspace.
 		return to, err
 	}
 	m.w.incarnations[to.ID] = incarnation{m.name, m.w.lastIncarnation(m.name) + 1}
+	m.w.placing(to.ID, value)
 	o := newOperation(value, to)
 	o.noted = func(_ wire.Key, call time.Duration, version wire.Version) {
 		if m.moved == nil {
 			m.moved = &operationOf{client: m.shell.name, key: m.name, op: wire.Write, move: true, value: string(value),
-				del: value == nil, call: call, outcome: done, version: m.w.composed(to.ID, version)}
+				del: value == nil, call: call, outcome: done, version: m.w.composed(to.ID, version),
+				under: m.w.under(to.ID)}
 		}
 		// written again after a change of the chain
 		m.moved.version = max(m.moved.version, m.w.composed(to.ID, version))

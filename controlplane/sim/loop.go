@@ -82,6 +82,11 @@ const (
 	diceWatch
 	diceRejoin
 	diceStarve
+	diceChannels
+	diceWipe
+	diceKeyless
+	diceGarbage
+	dicePeek
 )
 
 func newDice(seed, stream uint64) dice { return dice{rand.New(rand.NewPCG(seed, stream))} }

@@ -62,11 +62,7 @@ func (s *shell) erase(a chain.Erase) {
 	d.submit(func(done func()) {
 		d.each([]step{
 			{loads, "program", n.load},
-			{writes, "base", func() {
-				for _, e := range slices.Concat(s.w.leases[n.index], s.w.base[n.index]) {
-					n.set(e)
-				}
-			}},
+			{writes, "base", n.setBase},
 		}, func(err error) {
 			if err != nil {
 				s.m.EraseFailed(s.now(), a.Seq, err)

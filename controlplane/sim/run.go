@@ -53,10 +53,12 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	w.comebacks(seed)
 	r := &Result{Seed: seed, Network: p.shape.name, Coverage: w.cover}
 	w.attacked = newDice(seed, diceHostile).chance(0.5)
-	if err := w.setUp(p.keys, p.keys); err != nil {
+	if err := w.setUp(seed, p.keys, p.keys); err != nil {
 		r.Violations = []Violation{{Kind: NotSettled, What: "before any fault: " + err.Error()}}
 		return r, nil
 	}
+	w.disorders(seed)
+	w.curious(seed)
 	w.disk = newDice(seed, diceDisk)
 	w.badDisk, w.powerCuts = pick(w.disk, 0, 0, 0.05), pick(w.disk, 0, 0.5)
 	end := w.loop.now + p.duration
@@ -85,10 +87,12 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	w.takes(p, seed, end)
 	w.suspensions(p, seed, end)
 	w.starvations(p, seed, end)
+	w.wipes(p, seed, end)
+	w.keyless(p, seed, end)
 	w.loop.run(end, nil)
 	w.mend()
 	r.Violations = w.settle()
-	r.Violations = append(w.history.check(), r.Violations...)
+	r.Violations = append(w.history.check(w.peeks), r.Violations...)
 	r.Violations = append(r.Violations, w.versionsOfNames()...)
 	r.Violations = append(r.Violations, w.network.storms()...)
 	r.Violations = append(r.Violations, w.intrusions...)
@@ -134,6 +138,7 @@ func (w *world) mend() {
 		w.resume(n)
 		w.reconnect(n)
 		w.startNode(n)
+		w.setUpAnew(n)
 	}
 	for _, s := range w.controllers {
 		s.starved = starvation{}
@@ -229,16 +234,16 @@ func (w *world) settle() (out []Violation) {
 		if o := probe(k, core.Request{Op: wire.Read}); o.outcome != done {
 			fail(k, "a read gets no answer after all faults have ended")
 		}
-		if o := probe(k, core.Request{Op: wire.CAS, Value: []byte("probe"),
+		if o := probe(k, core.Request{Op: wire.CAS, Value: fmt.Appendf(nil, "probe %d", k&0xFFFFFF),
 			Expected: c.seen[k]}); o.outcome != done && o.outcome != failed {
 			fail(k, "a compare and swap of what was just read is not decided after all faults have ended: %s", o.result())
 		}
-		if o := probe(k, core.Request{Op: wire.Write, Value: []byte("probe of writing")}); o.outcome != done {
+		if o := probe(k, core.Request{Op: wire.Write, Value: fmt.Appendf(nil, "probe of w %d", k&0xFFFFFF)}); o.outcome != done {
 			out = append(out, Violation{Kind: NotWritable, Key: k, What: "a write is not executed after all faults have ended"})
 		}
 	}
 	return append(out, w.allTold(func(k wire.Key) (wire.Version, bool) {
-		o := probe(k, core.Request{Op: wire.Write, Value: []byte("probe of watches")})
+		o := probe(k, core.Request{Op: wire.Write, Value: fmt.Appendf(nil, "probe of t %d", k&0xFFFFFF)})
 		return o.version, o.outcome == done
 	})...)
 }

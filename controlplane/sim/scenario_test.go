@@ -265,6 +265,7 @@ func (s *scenario) command() {
 			w.moving = true
 			w.controller().takeOut(w.keys[n-1])
 		} else {
+			w.moving = true
 			w.controller().place(w.keys[n-1])
 		}
 	case "access":
@@ -278,7 +279,7 @@ func (s *scenario) command() {
 	case "state":
 		s.state()
 	case "check":
-		for _, v := range slices.Concat(w.history.check(), w.versionsOfNames(), w.network.storms(), w.contradicted) {
+		for _, v := range slices.Concat(w.history.check(w.peeks), w.versionsOfNames(), w.network.storms(), w.contradicted) {
 			fmt.Fprintln(&s.out, v)
 		}
 	case "settle":
@@ -286,7 +287,7 @@ func (s *scenario) command() {
 		w.mend()
 		found := w.settle()
 		s.quiet = false
-		for _, v := range slices.Concat(w.history.check(), w.versionsOfNames(), found, w.contradicted) {
+		for _, v := range slices.Concat(w.history.check(w.peeks), w.versionsOfNames(), found, w.contradicted) {
 			fmt.Fprintln(&s.out, v)
 		}
 	default:
@@ -319,7 +320,7 @@ func (s *scenario) network() {
 		s.w.slowDisk = 1
 	}
 	keys := s.number("keys", 1)
-	s.check(s.w.setUp(keys, s.number("placed", keys)))
+	s.check(s.w.setUp(0, keys, s.number("placed", keys)))
 	if !s.has("slow-store") {
 		s.w.loop.run(10*time.Millisecond, nil)
 	}

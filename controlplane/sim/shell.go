@@ -165,7 +165,7 @@ func (s *shell) begin() {
 		names = append(names, sw.Name)
 	}
 	o := chain.Options{Name: "main", Switches: names, Members: w.members, Lease: w.lease,
-		FailureTimeout: w.patience, PriorLeaseBound: leading, Rejoin: w.rejoinPolicy(),
+		EpochFloor: w.epochFloor, FailureTimeout: w.patience, PriorLeaseBound: leading, Rejoin: w.rejoinPolicy(),
 		ShortLease: w.shortLease, ShortTimeout: w.shortLease / 2, ShortAfter: w.shortAfter}
 	if w.removed.before {
 		o.PriorLeaseBound = 0

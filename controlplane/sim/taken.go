@@ -142,7 +142,7 @@ func (s *shell) takeOut(name wire.Key) {
 
 // addLost places those keys that are not in the network, under KEY_IDs that have not been used.
 func (w *world) addLost(names []wire.Key) {
-	if s := w.controller(); w.serving() && s.m != nil && s.now() >= 2*leading {
+	if s := w.controller(); !w.emptied && w.serving() && s.m != nil && s.now() >= 2*leading {
 		for _, name := range names {
 			s.place(name)
 		}
@@ -164,11 +164,12 @@ func (s *shell) place(name wire.Key) {
 		return
 	}
 	w.incarnations[k.ID] = incarnation{name, w.lastIncarnation(name) + 1}
+	w.placing(k.ID, nil)
 	w.trace("operator", "places %v again, as %v", name, k.ID)
 	o := newOperation(nil, k)
 	o.noted = func(key wire.Key, call time.Duration, version wire.Version) {
 		w.history.add(operationOf{client: s.name, key: name, op: wire.Write, places: true, del: true, call: call,
-			end: w.loop.now, outcome: done, version: w.composed(key, version)})
+			end: w.loop.now, outcome: done, version: w.composed(key, version), under: w.under(key)})
 	}
 	s.keysDone(o, true)
 	s.saveDirectory(func(err error) {

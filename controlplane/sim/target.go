@@ -138,6 +138,9 @@ func (x *exchange) Send(p *wire.Packet) error {
 	if p.Op == wire.Write {
 		x.s.writes(p)
 	}
+	if p.Op == wire.Write || p.Op == wire.CAS {
+		x.waits = x.s.w.firstWrite(x.s)
+	}
 	x.packetOut(x.s.frame(x.device, x.port, &again))
 	return x.Err()
 }

@@ -150,7 +150,8 @@ func (w *world) notified(payload []byte) {
 	w.cover.add("watcher.told", 1)
 	w.watcher.heard[of.name] = max(w.watcher.heard[of.name], version)
 	w.history.add(operationOf{client: "watcher", key: of.name, op: wire.Read, eventual: true, notified: true,
-		value: string(p.Value), found: !p.Tombstone, version: version, call: w.loop.now, end: w.loop.now})
+		value: string(p.Value), found: !p.Tombstone, version: version, under: of.number,
+		call: w.loop.now, end: w.loop.now})
 }
 
 // ahead finds what was told to a server that watches before it was committed: a call that began

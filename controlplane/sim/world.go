@@ -39,6 +39,7 @@ type world struct {
 	store       store
 	members     []string // as the topology file would want them
 	lease       time.Duration
+	epochFloor  uint16 // the last epoch of the chain that had the slots before
 	shortAfter  time.Duration
 	shortLease  time.Duration   // while everything is prompt; 0: there are none
 	patience    time.Duration   // of controllers with members that are out of reach; 0: an operator gives them up
@@ -48,6 +49,8 @@ type world struct {
 	// what was sent by connections that were given up comes so long after the network is whole; 0:
 	// chance decides when, and whether
 	late         time.Duration
+	disorder     disorder
+	peeks        peeks
 	controlRules []*controlRule
 	controlHeld  []heldControl
 	callTimeout  time.Duration // of controllers' calls
@@ -61,6 +64,7 @@ type world struct {
 	keys         []wire.Key               // the first KEY_ID of each: for clients, its name
 	incarnations map[wire.Key]incarnation // of all KEY_IDs that a name has had
 	offsets      map[wire.Key]uint64      // of KEY_IDs: what makes their versions those of the name
+	emptied      bool                     // all keys are taken out, and stay out for a while
 	moving       bool                     // keys are moved, or removed and placed again
 	goneUntil    time.Duration            // keys that were removed are not placed again before
 	slotsSaid    map[wire.Key]*slotSaid   // what clients were told of KEY_IDs' slots
@@ -88,7 +92,8 @@ func New(p *Program) *Simulator { return &Simulator{program: p} }
 
 // newWorld makes a network in which nothing has been started.
 func (s *Simulator) newWorld(sh *shape, seed uint64, onLine func(Line)) (*world, error) {
-	w := &world{program: s.program, removed: s.removed, shape: sh, onLine: onLine, cover: Coverage{},
+	w := &world{program: s.program,
+		peeks: peeks{moved: map[wire.Key]string{}}, removed: s.removed, shape: sh, onLine: onLine, cover: Coverage{},
 		leftOut:      map[string]bool{},
 		incarnations: map[wire.Key]incarnation{}, offsets: map[wire.Key]uint64{}, slotsSaid: map[wire.Key]*slotSaid{},
 		byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
@@ -153,10 +158,11 @@ func (w *world) serving() bool {
 }
 
 // setUp starts the switches and a controller, forms the chain and places the first keys.
-func (w *world) setUp(keys, placed int) error {
+func (w *world) setUp(seed uint64, keys, placed int) error {
 	for _, n := range w.nodes {
 		n.start()
 	}
+	w.litter(seed)
 	for i := range keys {
 		w.keys = append(w.keys, wire.MakeKey(chainID, uint32(i+1)))
 	}

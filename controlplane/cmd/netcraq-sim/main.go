@@ -45,6 +45,7 @@ type options struct {
 	key, out          string
 	jobs              int
 	keepGoing         uint64
+	faults            []string
 }
 
 func command(out io.Writer) *cobra.Command {
@@ -56,6 +57,9 @@ func command(out io.Writer) *cobra.Command {
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := sim.SetGroups(o.faults); err != nil {
+				return err
+			}
 			switch {
 			case o.mutants:
 				return runMutants(c.Context(), out, o)
@@ -73,6 +77,7 @@ func command(out io.Writer) *cobra.Command {
 	f.BoolVar(&o.leases, "leases", false, "print the renewals of leases too")
 	f.StringVar(&o.mutant, "mutant", "", "remove this rule first")
 	f.BoolVar(&o.mutants, "mutants", false, "remove every rule in turn (or the one that --mutant names), and say when that is noticed")
+	f.StringSliceVar(&o.faults, "faults", sim.Groups(), "which of the groups of faults that can be left out there are: late,wiped,keyless,garbage")
 	f.StringVar(&o.out, "out", "out", "where porcupine's pictures of histories go")
 	f.IntVar(&o.jobs, "jobs", runtime.GOMAXPROCS(0), "how many seeds at a time")
 	f.Uint64Var(&o.keepGoing, "failures", 3, "stop after so many failing seeds")
