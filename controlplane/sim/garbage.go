@@ -3,7 +3,7 @@ package sim
 import "github.com/netcraq/netcraq/wire"
 
 // Registers are empty when the program was loaded just now, and at no other time. A switch that
-// runs it already, and has no part in any chain, may hold what keys and sessions of an earlier chain
+// runs it already, and has no part in any chain, may hold what an earlier chain's keys and sessions
 // have left. That chain's epochs are known (chain.Options.EpochFloor), its keys are not.
 
 // mostGarbage is the highest epoch of an earlier chain.

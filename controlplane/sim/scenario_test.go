@@ -279,7 +279,8 @@ func (s *scenario) command() {
 	case "state":
 		s.state()
 	case "check":
-		for _, v := range slices.Concat(w.history.check(w.peeks), w.versionsOfNames(), w.network.storms(), w.contradicted) {
+		for _, v := range slices.Concat(w.history.check(w.peeks), w.versionsOfNames(), w.network.storms(),
+			w.contradicted) {
 			fmt.Fprintln(&s.out, v)
 		}
 	case "settle":
