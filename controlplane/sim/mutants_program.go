@@ -141,7 +141,7 @@ func init() {
 		Mutants = append(Mutants, m)
 		return m
 	}
-	authority("NO_ACCESS", "a principal does in a realm what it was granted there, and nothing else", "", "access.p4", "meta.placed && hdr.ipv4.identification != meta.realm")
+	authority("NO_ACCESS", "a principal does in a realm what it was granted there, and nothing else", "", "access.p4", "meta.placed && (hdr.ipv4.identification != meta.realm")
 	program("ANY_PRINCIPAL", "the first switch says whose a request is, whatever the host has put there", func(e *edit) {
 		e.assign("admission.p4", "ipv4.identification", "hdr.ipv4.identification = principal", 2, func(any) any { return field("ipv4", "identification") })
 	})

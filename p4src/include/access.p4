@@ -7,6 +7,9 @@
  *
  * May its principal do that in the key's realm? Asked before any register is touched, by whoever
  * gives the answer: a member of a read, the head of a write, and again the tail of what comes down.
+ *
+ * A hidden key has a slot whose first write is on its way. The slot may hold an earlier key's value,
+ * so a client's READ, WRITE or CAS finds no key here, exactly as if there were no entry.
  */
 #ifndef NETCRAQ_ACCESS_P4
 #define NETCRAQ_ACCESS_P4
@@ -41,22 +44,29 @@ control Access(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (meta.placed && hdr.ipv4.identification != meta.realm && hdr.ipv4.identification != CONTROLLER &&
+        if (meta.placed && (hdr.ipv4.identification != meta.realm || meta.realm == HIDDEN) &&
+            hdr.ipv4.identification != CONTROLLER &&
             (meta.chain_op == chain_op_t.READ || meta.chain_op == chain_op_t.ASSIGN ||
              meta.chain_op == chain_op_t.COMMIT || meta.chain_op == chain_op_t.FAIL)) {
-            access.apply();
-            /* A CAS that fails tells the value. */
-            bool allowed = (may_read == 1 || hdr.netcraq.KV_OP == kv_op_t.WRITE) &&
-                           (may_write == 1 || hdr.netcraq.KV_OP == kv_op_t.READ);
-            if (!allowed && (meta.chain_op == chain_op_t.READ || meta.chain_op == chain_op_t.ASSIGN)) {
-                meta.decision = { verdict_t.ANSWER, STATUS_DENIED, EVENT_DENIED };
-            } else if (!allowed) {
-                /* The head has let it in: whoever sent it is not told that it is not executed,
-                 * since a later tail may do it. */
-                meta.decision = { verdict_t.DROP, 0, EVENT_DENIED };
-            }
-            if (!allowed) {
-                meta.chain_op = chain_op_t.NONE;
+            if (meta.realm == HIDDEN && (meta.chain_op == chain_op_t.READ || meta.chain_op == chain_op_t.ASSIGN)) {
+                meta.placed = false;
+            } else {
+                /* No entry is of the realm HIDDEN, so a client's stamped request is dropped where the
+                 * key is hidden: the controller opens the head's entry last. */
+                access.apply();
+                /* A CAS that fails tells the value. */
+                bool allowed = (may_read == 1 || hdr.netcraq.KV_OP == kv_op_t.WRITE) &&
+                               (may_write == 1 || hdr.netcraq.KV_OP == kv_op_t.READ);
+                if (!allowed && (meta.chain_op == chain_op_t.READ || meta.chain_op == chain_op_t.ASSIGN)) {
+                    meta.decision = { verdict_t.ANSWER, STATUS_DENIED, EVENT_DENIED };
+                } else if (!allowed) {
+                    /* The head has let it in: whoever sent it is not told that it is not executed,
+                     * since a later tail may do it. */
+                    meta.decision = { verdict_t.DROP, 0, EVENT_DENIED };
+                }
+                if (!allowed) {
+                    meta.chain_op = chain_op_t.NONE;
+                }
             }
         }
         /* While a key is taken out, its deletion is the last write: what came after it would be

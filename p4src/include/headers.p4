@@ -84,9 +84,11 @@ enum bit<8> trust_t {
  * one. */
 typedef bit<16> principal_t;
 const principal_t CONTROLLER = 0xFFFF;    // what comes in by the CPU port; it may do everything. No port's is this or 0
-/* The bits of a key's realm in key_index, and so of principals; the one above them says that the key
- * is closed. */
+/* The bits of a key's realm in key_index, and so of principals. The bit above them says that the
+ * key is closed. */
 const principal_t REALM = 0x7FFF;
+/* The realm of a key whose first write is on its way: only the controller and the chain find it. */
+const principal_t HIDDEN = 0;
 
 /* Sessions 1 to this one are the controller's own. */
 const bit<16> CONTROLLER_SESSIONS = 64;
@@ -294,7 +296,7 @@ METADATA metadata_t {
     bool         is_local;        // addressed to this switch
     bool         placed;          // the key has a slot here
     bit<32>      slot;
-    principal_t  realm;           // whose the key is, for `access`; REALM, the last: the controller's alone
+    principal_t  realm;           // whose the key is, for `access`; REALM, the last: the controller's alone; or HIDDEN
     bit<1>       closed;          // the head takes no writes of the key but the controller's
     bool         watched;         // somebody watches the key: its acknowledgements go to him, too
     bool         acknowledge;     // the tail's reply to a write: an ACK by all other ports of the tree

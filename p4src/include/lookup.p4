@@ -82,7 +82,7 @@ control Lookup(in headers_t hdr, inout metadata_t meta) {
     }
 
     @id(0x01C27C08)
-    @action_restriction(TEXT_OF(slot < SLOTS && realm != 0 && realm != 0x8000))
+    @action_restriction(TEXT_OF(slot < SLOTS && realm != 0))
     action set_slot(@id(1) bit<32> slot, @id(2) principal_t realm) {
         meta.placed = true;
         meta.slot = slot;
@@ -97,8 +97,9 @@ control Lookup(in headers_t hdr, inout metadata_t meta) {
     action backing_store(@id(1) @format(IPV4_ADDRESS) ipv4_addr_t addr) {
         meta.store_addr = addr;
     }
-    /* Slots below SLOTS, each for one key; realms are not 0, and have the highest bit set while the
-     * key is closed. The default may name a store that READs of other keys are sent to. */
+    /* Slots below SLOTS, each for one key. The highest bit of the realm says that the key is closed;
+     * 0x8000, closed and no realm, that it is hidden. The default may name a store that READs of
+     * other keys are sent to. */
     @id(0x0207D580)
     table key_index {
         key = {
