@@ -95,8 +95,17 @@ type State struct {
 	Err error
 }
 
-// ErrNotPrimary is the failure of what only a primary may do.
-var ErrNotPrimary = errors.New("this controller is not primary at the switch")
+// Failures of what only a primary may do.
+var (
+	// ErrNotPrimary: another controller is primary, or none. Nothing was done.
+	ErrNotPrimary = errors.New("this controller is not primary at the switch")
+	// ErrNotConnected: there is no stream to the switch, or not the one that a request was for.
+	// Nothing was done.
+	ErrNotConnected = errors.New("the switch is not connected")
+	// ErrOutcomeUnknown: the switch may have executed the request, may not have, and may do so yet.
+	// The client has ended the stream (outcome.go).
+	ErrOutcomeUnknown = errors.New("whether it was executed is not known")
+)
 
 // Client is a connection to one switch that comes back by itself. Its methods are safe for
 // concurrent use.
@@ -108,8 +117,8 @@ type Client struct {
 
 	mu       sync.Mutex
 	state    State
-	election ElectionID                       // of the present stream, or of the last
-	stream   v1.P4Runtime_StreamChannelClient // nil unless connected
+	election ElectionID // of the present stream, or of the last
+	stream   *stream    // nil unless connected
 
 	sendMu sync.Mutex // a stream takes one Send at a time
 
@@ -150,6 +159,11 @@ func New(o Options, h Handler) (*Client, error) {
 		// All cells of a register are megabytes: they should not wait for leave to be sent, 64 KiB
 		// at a time.
 		grpc.WithInitialWindowSize(8 << 20), grpc.WithInitialConnWindowSize(16 << 20),
+		// A request is sent once. gRPC would send it again by a policy that the resolver of a name
+		// can bring along, after an attempt of which nobody knows whether it was executed. What it
+		// sends again by itself is what no switch has taken: what never left, or was refused by the
+		// transport.
+		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: o.MinBackoff, Multiplier: 1.6, Jitter: 0.2,
 				MaxDelay: o.MaxBackoff},
@@ -191,13 +205,16 @@ func (c *Client) Run(ctx context.Context) {
 	defer c.conn.Close()
 	wait := c.o.MinBackoff
 	for {
-		connected, err := c.session(ctx)
+		began := time.Now()
+		connected, ended, err := c.session(ctx)
 		if ctx.Err() != nil {
 			c.setState(State{Phase: Disconnected, Err: ctx.Err()}, nil)
 			return
 		}
 		c.setState(State{Phase: Disconnected, Err: err}, nil)
-		if connected {
+		// Streams that are ended here soon after they have begun follow each other ever more
+		// slowly: the next one may be of no more use.
+		if connected && (!ended || time.Since(began) > c.o.MaxBackoff) {
 			wait = c.o.MinBackoff
 		}
 		c.o.Log.Debug("not connected", "switch", c.o.Name, "error", err, "retry", wait)
@@ -210,40 +227,42 @@ func (c *Client) Run(ctx context.Context) {
 }
 
 // session opens a stream, arbitrates, and receives until the stream ends. connected says whether
-// the switch ever answered.
-func (c *Client) session(ctx context.Context) (connected bool, err error) {
+// the switch ever answered, ended whether the stream was ended on this side.
+func (c *Client) session(ctx context.Context) (connected, ended bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stream, err := c.rpc.StreamChannel(ctx)
+	channel, err := c.rpc.StreamChannel(ctx)
 	if err != nil {
-		return false, fmt.Errorf("connecting to %s at %s: %w", c.o.Name, c.o.Target, err)
+		return false, false, fmt.Errorf("connecting to %s at %s: %w", c.o.Name, c.o.Target, err)
 	}
 	c.mu.Lock()
 	c.election = ElectionID{c.o.ElectionID.High, c.o.ElectionID.Low + uint64(c.state.Stream)}
 	election := c.election
+	st := &stream{P4Runtime_StreamChannelClient: channel, number: c.state.Stream + 1, election: election, ctx: ctx,
+		end: cancel}
 	c.mu.Unlock()
-	err = stream.Send(&v1.StreamMessageRequest{Update: &v1.StreamMessageRequest_Arbitration{
+	err = channel.Send(&v1.StreamMessageRequest{Update: &v1.StreamMessageRequest_Arbitration{
 		Arbitration: &v1.MasterArbitrationUpdate{
 			DeviceId: c.o.DeviceID, ElectionId: election.proto(),
 		}}})
 	if err != nil && !errors.Is(err, io.EOF) { // EOF: the stream's own error comes from Recv
-		return false, fmt.Errorf("connecting to %s at %s: %w", c.o.Name, c.o.Target, err)
+		return false, false, fmt.Errorf("connecting to %s at %s: %w", c.o.Name, c.o.Target, err)
 	}
 	silent := fmt.Errorf("%s at %s did not answer the arbitration within %v", c.o.Name, c.o.Target, c.o.RPCTimeout)
 	timer := time.AfterFunc(c.o.RPCTimeout, func() { cancel(silent) })
 	defer timer.Stop()
 	for {
-		m, err := stream.Recv()
+		m, err := channel.Recv()
+		if cause := context.Cause(ctx); cause != nil { // it was ended here
+			return connected, true, cause
+		}
 		if err != nil {
-			if cause := context.Cause(ctx); errors.Is(cause, silent) {
-				return connected, silent
-			}
-			return connected, c.streamEnd(err)
+			return connected, false, c.streamEnd(err)
 		}
 		switch u := m.GetUpdate().(type) {
 		case *v1.StreamMessageResponse_Arbitration:
 			timer.Stop()
-			c.arbitrated(stream, u.Arbitration, !connected)
+			c.arbitrated(st, u.Arbitration)
 			connected = true
 		case *v1.StreamMessageResponse_Packet:
 			if c.handler.PacketIn != nil {
@@ -276,21 +295,18 @@ func (c *Client) streamEnd(err error) error {
 	return fmt.Errorf("the stream to %s at %s: %w", c.o.Name, c.o.Target, err)
 }
 
-// arbitrated takes in who is primary. first: it is the answer to our own arbitration.
-func (c *Client) arbitrated(stream v1.P4Runtime_StreamChannelClient, a *v1.MasterArbitrationUpdate, first bool) {
+// arbitrated takes in who is primary.
+func (c *Client) arbitrated(st *stream, a *v1.MasterArbitrationUpdate) {
 	s := State{Phase: Backup, Primary: ElectionID{a.GetElectionId().GetHigh(), a.GetElectionId().GetLow()},
-		Stream: c.State().Stream}
-	if first {
-		s.Stream++
-	}
+		Stream: st.number}
 	if codes.Code(a.GetStatus().GetCode()) == codes.OK {
 		s.Phase = Primary
-		s.Primary = c.electionID()
+		s.Primary = st.election
 	}
-	c.setState(s, stream)
+	c.setState(s, st)
 }
 
-func (c *Client) setState(s State, stream v1.P4Runtime_StreamChannelClient) {
+func (c *Client) setState(s State, stream *stream) {
 	c.mu.Lock()
 	if s.Phase == Disconnected {
 		s.Stream = c.state.Stream
@@ -345,50 +361,9 @@ func (c *Client) rpcContext(ctx context.Context) (context.Context, context.Cance
 	return context.WithTimeout(ctx, c.o.RPCTimeout)
 }
 
-// Write sends updates, in order, in as many requests as BatchSize asks for. A switch goes on after
-// an update that fails (CONTINUE_ON_ERROR); what failed is in a *WriteError. Any other error is a
-// whole request's: the updates before it took effect, those after it did not.
-func (c *Client) Write(ctx context.Context, updates ...*v1.Update) error {
-	var failed *WriteError
-	for start := 0; start < len(updates); start += c.o.BatchSize {
-		batch := updates[start:min(start+c.o.BatchSize, len(updates))]
-		err := c.writeBatch(ctx, batch)
-		var we *WriteError
-		switch {
-		case err == nil:
-		case errors.As(err, &we):
-			if failed == nil {
-				failed = &WriteError{Switch: c.o.Name, Total: len(updates), info: c.o.Info}
-			}
-			for _, u := range we.Updates {
-				u.Index += start
-				failed.Updates = append(failed.Updates, u)
-			}
-		default:
-			return fmt.Errorf("writing to %s: %w", c.o.Name, err)
-		}
-	}
-	if failed != nil {
-		return failed
-	}
-	return nil
-}
-
-func (c *Client) writeBatch(ctx context.Context, batch []*v1.Update) error {
-	ctx, cancel := c.rpcContext(ctx)
-	defer cancel()
-	_, err := c.rpc.Write(ctx, &v1.WriteRequest{DeviceId: c.o.DeviceID, ElectionId: c.electionID().proto(),
-		Updates: batch})
-	if status.Code(err) == codes.PermissionDenied {
-		return fmt.Errorf("%w: %s", ErrNotPrimary, status.Convert(err).Message())
-	}
-	if err != nil {
-		return unpackWriteError(c.o.Info, c.o.Name, batch, err)
-	}
-	return nil
-}
-
-// Read calls f with each entity that the switch has for the request's entities.
+// Read calls f with each entity that the switch has for the request's entities. A read that is
+// given up leaves nothing behind: it changes nothing at the switch, whenever that comes to it, and
+// its answer goes with its call. So it does not end the stream, as a Write of unknown outcome does.
 func (c *Client) Read(ctx context.Context, f func(*v1.Entity) error, what ...*v1.Entity) error {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()

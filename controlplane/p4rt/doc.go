@@ -19,6 +19,14 @@
 //   - It takes the BMv2 JSON as it is for p4_device_config, so that is what is sent.
 //   - A default entry is only ever MODIFYed (section 9.1.6), and modifying it without an action
 //     restores the program's own.
+//   - P4Runtime does not say when a server looks at the election id of a Write. netcraq-switch
+//     does so when it executes it, and answers no arbitration while a request of the primary
+//     before is being executed. PI looks at it when the call begins, and its arbitration waits for
+//     nothing: a call that has passed that check and has not begun to write can still be executed
+//     after another controller, or another stream of this one, has become primary. PI also makes a
+//     controller with a lower election id primary again when the one with the higher goes, so a
+//     stream that was given up must have ended there as well. What is left of that on BMv2 is a
+//     moment in its process.
 //   - gRPC servers end connections that are pinged more often than every five minutes, so there are
 //     no pings: who must know quickly whether a switch lives has to talk to it.
 package p4rt

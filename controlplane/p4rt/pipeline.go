@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
@@ -105,6 +106,10 @@ func (c *Client) Running(ctx context.Context) (*configv1.P4Info, uint64, error) 
 // EnsurePipeline makes the switch run p, and leaves it alone where it does already. The client must
 // be primary.
 func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error) {
+	st, err := c.primaryStream(anyStream)
+	if err != nil {
+		return Kept, c.notLoaded(err)
+	}
 	running, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
 	if err != nil {
 		return Kept, err
@@ -120,48 +125,70 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 			return Kept, err
 		}
 		if SameMeaning(running.GetP4Info(), p.Info.P4Info) {
-			err := c.setPipeline(ctx, p, v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT)
-			if err == nil {
+			err := c.setPipeline(ctx, st, p, v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT)
+			switch code := status.Code(err); {
+			case err == nil:
 				return Reconciled, nil
-			}
-			switch status.Code(err) {
-			case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.PermissionDenied:
-				// not a refusal to reconcile
+			case code == codes.Unimplemented:
+			case isAnswer(err) && code != codes.PermissionDenied, code == codes.Unknown, code == codes.Internal:
+				// A refusal. PI refuses in the middle (it replays counters with INSERT, which it
+				// does not take), with UNKNOWN, so the stream has ended. It takes no other program
+				// until it is told to go on with this one. A target that is not in the middle of
+				// anything refuses this, which is as well.
+				if errors.Is(err, ErrOutcomeUnknown) {
+					if st, err = c.later(ctx, st); err != nil {
+						return Kept, c.notLoaded(err)
+					}
+				}
+				err = c.setPipeline(ctx, st, p, v1.SetForwardingPipelineConfigRequest_COMMIT)
+				if errors.Is(err, ErrOutcomeUnknown) {
+					if st, err = c.later(ctx, st); err != nil {
+						return Kept, c.notLoaded(err)
+					}
+				}
+			default: // no refusal to reconcile
 				return Kept, err
-			case codes.Unimplemented:
-			default:
-				// PI refuses in the middle (it replays counters with INSERT, which it does not
-				// take), and takes no other program until it is told to go on with this one. A
-				// target that is not in the middle of anything refuses this, which is as well.
-				_ = c.setPipeline(ctx, p, v1.SetForwardingPipelineConfigRequest_COMMIT)
 			}
 		}
 	}
-	return Committed, c.setPipeline(ctx, p, v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT)
+	return Committed, c.setPipeline(ctx, st, p, v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT)
 }
 
-// Reload loads p into the switch although it runs it already: that empties all its tables,
-// registers and counters. The client must be primary.
-func (c *Client) Reload(ctx context.Context, p *Pipeline) error {
-	return c.setPipeline(ctx, p, v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT)
+// ReloadIn loads p into the switch although it runs it already: that empties all its tables,
+// registers and counters. It does so under a certain stream (State.Stream), as WriteIn does.
+func (c *Client) ReloadIn(ctx context.Context, stream int, p *Pipeline) error {
+	st, err := c.primaryStream(stream)
+	if err != nil {
+		return c.notLoaded(err)
+	}
+	return c.setPipeline(ctx, st, p, v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT)
 }
 
-func (c *Client) setPipeline(ctx context.Context, p *Pipeline,
+// Reload is ReloadIn under the stream that there is.
+func (c *Client) Reload(ctx context.Context, p *Pipeline) error { return c.ReloadIn(ctx, anyStream, p) }
+
+func (c *Client) notLoaded(err error) error {
+	return fmt.Errorf("loading the program into %s (device id %d): %w", c.o.Name, c.o.DeviceID, err)
+}
+
+// setPipeline makes one request, under a stream's election id.
+func (c *Client) setPipeline(ctx context.Context, st *stream, p *Pipeline,
 	action v1.SetForwardingPipelineConfigRequest_Action) error {
-	ctx, cancel := c.rpcContext(ctx)
-	defer cancel()
-	_, err := c.rpc.SetForwardingPipelineConfig(ctx, &v1.SetForwardingPipelineConfigRequest{
-		DeviceId:   c.o.DeviceID,
-		ElectionId: c.electionID().proto(),
-		Action:     action,
-		Config: &v1.ForwardingPipelineConfig{
-			P4Info:         p.Info.P4Info,
-			P4DeviceConfig: p.DeviceConfig,
-			Cookie:         &v1.ForwardingPipelineConfig_Cookie{Cookie: p.Cookie},
-		},
+	err := c.change(ctx, st, func(ctx context.Context) error {
+		_, err := c.rpc.SetForwardingPipelineConfig(ctx, &v1.SetForwardingPipelineConfigRequest{
+			DeviceId:   c.o.DeviceID,
+			ElectionId: st.election.proto(),
+			Action:     action,
+			Config: &v1.ForwardingPipelineConfig{
+				P4Info:         p.Info.P4Info,
+				P4DeviceConfig: p.DeviceConfig,
+				Cookie:         &v1.ForwardingPipelineConfig_Cookie{Cookie: p.Cookie},
+			},
+		})
+		return notPrimary(err)
 	})
 	if err != nil {
-		return fmt.Errorf("loading the program into %s (device id %d, %v): %w", c.o.Name, c.o.DeviceID, action, err)
+		return c.notLoaded(fmt.Errorf("%v: %w", action, err))
 	}
 	return nil
 }

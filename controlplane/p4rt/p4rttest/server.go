@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -38,6 +39,10 @@ type Server struct {
 	PacketOut func(*v1.PacketOut)
 	// RefuseProgram, if not nil, is asked before a program is loaded; its error is the answer.
 	RefuseProgram func() error
+	// Hold, if set, is asked about each *v1.WriteRequest and *v1.SetForwardingPipelineConfigRequest
+	// before anything else. One that it returns an error for is put aside until Deliver, as by a
+	// network that is slow, and its caller gets that error; ErrSilent: no answer.
+	Hold func(request any) error
 	// TLS makes it a server of TLS.
 	TLS *tls.Config
 
@@ -55,6 +60,8 @@ type Server struct {
 	counters map[uint32]map[int64]int64
 	regs     map[uint32]map[int64][]byte
 	stuck    bool // PI, in the middle of a load
+	held     []func() error
+	met      int
 	writes   int
 	batches  []int
 }
@@ -64,6 +71,44 @@ type connection struct {
 	stream   v1.P4Runtime_StreamChannelServer
 	election p4rt.ElectionID
 	end      chan struct{}
+}
+
+// ErrSilent has Hold put a request aside without an answer.
+var ErrSilent = errors.New("no answer")
+
+// hold says whether a request was put aside, and then what its caller gets.
+func (s *Server) hold(ctx context.Context, request any, do func() error) (bool, error) {
+	if s.Hold == nil {
+		return false, nil
+	}
+	err := s.Hold(request)
+	if err == nil {
+		return false, nil
+	}
+	s.mu.Lock()
+	s.held = append(s.held, do)
+	s.mu.Unlock()
+	if errors.Is(err, ErrSilent) {
+		<-ctx.Done()
+		return true, status.FromContextError(ctx.Err()).Err()
+	}
+	return true, err
+}
+
+// Held is how many requests are put aside.
+func (s *Server) Held() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.held) }
+
+// Deliver has the requests that were put aside arrive, in order. It returns what they were
+// answered.
+func (s *Server) Deliver() (answers []error) {
+	s.mu.Lock()
+	held := s.held
+	s.held = nil
+	s.mu.Unlock()
+	for _, do := range held {
+		answers = append(answers, do())
+	}
+	return answers
 }
 
 // Start serves on a loopback port: a new one if Addr is empty, else that one.
@@ -101,6 +146,14 @@ func (s *Server) Stop() {
 	g.Stop()
 }
 
+// Empty empties the tables as a load of the running program does, whoever asked for it. The streams
+// stay.
+func (s *Server) Empty() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wipe()
+}
+
 // Forget drops the pipeline and all state, as a restarted switch has.
 func (s *Server) Forget() {
 	s.mu.Lock()
@@ -129,6 +182,9 @@ func (s *Server) BreakStreams() {
 // Writes is how many updates took effect so far; Batches the sizes of the requests.
 func (s *Server) Writes() int    { s.mu.Lock(); defer s.mu.Unlock(); return s.writes }
 func (s *Server) Batches() []int { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(s.batches) }
+
+// Streams is how many streams there were so far.
+func (s *Server) Streams() int { s.mu.Lock(); defer s.mu.Unlock(); return s.met }
 
 // DeviceConfig is the p4_device_config of the running pipeline.
 func (s *Server) DeviceConfig() []byte {
@@ -278,13 +334,22 @@ func (s *Server) arbitrate(c *connection, a *v1.MasterArbitrationUpdate) error {
 	}
 	if !slices.Contains(s.streams, c) {
 		s.streams = append(s.streams, c)
+		s.met++
 	}
 	s.announce()
 	return nil
 }
 
 // SetForwardingPipelineConfig implements the RPC.
-func (s *Server) SetForwardingPipelineConfig(_ context.Context, r *v1.SetForwardingPipelineConfigRequest) (
+func (s *Server) SetForwardingPipelineConfig(ctx context.Context, r *v1.SetForwardingPipelineConfigRequest) (
+	*v1.SetForwardingPipelineConfigResponse, error) {
+	if held, err := s.hold(ctx, r, func() error { _, err := s.setPipeline(r); return err }); held {
+		return nil, err
+	}
+	return s.setPipeline(r)
+}
+
+func (s *Server) setPipeline(r *v1.SetForwardingPipelineConfigRequest) (
 	*v1.SetForwardingPipelineConfigResponse, error) {
 	if s.RefuseProgram != nil {
 		if err := s.RefuseProgram(); err != nil {
@@ -332,7 +397,14 @@ func (s *Server) GetForwardingPipelineConfig(_ context.Context, r *v1.GetForward
 }
 
 // Write implements the RPC.
-func (s *Server) Write(_ context.Context, r *v1.WriteRequest) (*v1.WriteResponse, error) {
+func (s *Server) Write(ctx context.Context, r *v1.WriteRequest) (*v1.WriteResponse, error) {
+	if held, err := s.hold(ctx, r, func() error { _, err := s.write(r); return err }); held {
+		return nil, err
+	}
+	return s.write(r)
+}
+
+func (s *Server) write(r *v1.WriteRequest) (*v1.WriteResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

@@ -1,0 +1,189 @@
+package p4rt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// What comes of a request that changes the switch: Write and SetForwardingPipelineConfig.
+//
+// The switch's own answer is final: whatever the request did is done, and nothing of it is to come.
+// Everything else leaves the outcome open. A deadline, a cancelled call or a connection that is
+// lost ends the call here, but the request may be in a buffer on its way, or wait at the switch,
+// and be executed after requests that were sent later. So the client ends the stream after such a
+// request. The next stream has a higher election id, and a switch executes nothing under an earlier
+// one once it has answered the arbitration. What it holds by then can be read, and stays.
+//
+// A request belongs to the stream under whose election id it is sent. When the stream ends, for
+// whatever reason, requests under way end with it, and their outcome is unknown.
+
+// stream is one stream to the switch, with its own election id.
+type stream struct {
+	v1.P4Runtime_StreamChannelClient
+	number   int // State.Stream
+	election ElectionID
+	ctx      context.Context // ends with the stream
+	end      context.CancelCauseFunc
+}
+
+// Reconnect ends a stream (State.Stream), unless another has taken its place. The client opens the
+// next one, with a higher election id. why is the State's Err meanwhile.
+func (c *Client) Reconnect(stream int, why error) {
+	c.mu.Lock()
+	st := c.stream
+	c.mu.Unlock()
+	if st != nil && st.number == stream {
+		st.end(why)
+	}
+}
+
+// anyStream is the number of whichever stream there is.
+const anyStream = -1
+
+// primaryStream is the stream of a number, if there is one and it is this controller's as primary.
+func (c *Client) primaryStream(number int) (*stream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := c.stream
+	switch {
+	case st == nil:
+		return nil, fmt.Errorf("%w: %w", ErrNotConnected, reasonOr(c.state.Err))
+	case st.ctx.Err() != nil:
+		return nil, fmt.Errorf("%w: %w", ErrNotConnected, context.Cause(st.ctx))
+	case number != anyStream && st.number != number:
+		return nil, fmt.Errorf("%w any longer by the stream that this was for", ErrNotConnected)
+	case c.state.Phase != Primary:
+		return nil, ErrNotPrimary
+	}
+	return st, nil
+}
+
+// change makes a request that changes the switch, under a stream's election id. Its error is the
+// switch's own answer, or wraps ErrNotConnected where the stream was over before, or
+// ErrOutcomeUnknown.
+func (c *Client) change(ctx context.Context, st *stream, request func(context.Context) error) error {
+	if st.ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", ErrNotConnected, context.Cause(st.ctx))
+	}
+	if err := ctx.Err(); err != nil {
+		return err // nothing is sent
+	}
+	ctx, cancel := c.rpcContext(ctx)
+	defer cancel()
+	defer context.AfterFunc(st.ctx, cancel)()
+	err := request(ctx)
+	if over := context.Cause(st.ctx); over != nil {
+		// Even an answer is worth nothing now: what ended the stream may be executed after it.
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, over)
+	}
+	if isAnswer(err) {
+		return err
+	}
+	err = fmt.Errorf("%w (%w)", ErrOutcomeUnknown, err)
+	st.end(fmt.Errorf("the stream was ended for a request to %s: %w", c.o.Name, err))
+	return err
+}
+
+// isAnswer says whether the error of a request is the switch's own answer to it. The codes are
+// those with which P4Runtime has a server refuse a request as a whole (sections 12 and 14) and that
+// nothing on the way makes of an accident. UNKNOWN is none of them without the updates' own errors:
+// gRPC uses it for what it does not understand. Nor is ABORTED, which says only that something else
+// came in between, nor RESOURCE_EXHAUSTED, with which HTTP/2 ends a call that may be under way.
+func isAnswer(err error) bool {
+	var we *WriteError
+	if err == nil || errors.As(err, &we) {
+		return true
+	}
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied,
+		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented, codes.Unauthenticated:
+		return true
+	}
+	return false
+}
+
+// later waits for a stream after one that has ended, in which this controller is primary.
+func (c *Client) later(ctx context.Context, after *stream) (*stream, error) {
+	ctx, cancel := c.rpcContext(ctx)
+	defer cancel()
+	for {
+		st, err := c.primaryStream(anyStream)
+		if err == nil && st.number > after.number {
+			return st, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		case <-time.After(c.o.MinBackoff):
+		}
+	}
+}
+
+// Write sends updates, in order, in as many requests as BatchSize asks for, all under the election
+// id of the stream that there is when it begins. A switch goes on after an update that fails
+// (CONTINUE_ON_ERROR); what failed is in a *WriteError. Any other error is a whole request's: the
+// updates before it took effect, those after it were not sent, and its own did not, unless the
+// error wraps ErrOutcomeUnknown.
+func (c *Client) Write(ctx context.Context, updates ...*v1.Update) error {
+	return c.WriteIn(ctx, anyStream, updates...)
+}
+
+// WriteIn is Write under a certain stream (State.Stream): ErrNotConnected if that is over. A caller
+// that writes what follows from what it has read names the stream in which it has read it. Between
+// two streams the switch may have become another.
+func (c *Client) WriteIn(ctx context.Context, stream int, updates ...*v1.Update) error {
+	fail := func(err error) error { return fmt.Errorf("writing to %s: %w", c.o.Name, err) }
+	st, err := c.primaryStream(stream)
+	if err != nil {
+		return fail(err)
+	}
+	var failed *WriteError
+	for start := 0; start < len(updates); start += c.o.BatchSize {
+		batch := updates[start:min(start+c.o.BatchSize, len(updates))]
+		err := c.writeBatch(ctx, st, batch)
+		var we *WriteError
+		switch {
+		case err == nil:
+		case errors.As(err, &we):
+			if failed == nil {
+				failed = &WriteError{Switch: c.o.Name, Total: len(updates), info: c.o.Info}
+			}
+			for _, u := range we.Updates {
+				u.Index += start
+				failed.Updates = append(failed.Updates, u)
+			}
+		default:
+			return fail(err)
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	return nil
+}
+
+func (c *Client) writeBatch(ctx context.Context, st *stream, batch []*v1.Update) error {
+	return c.change(ctx, st, func(ctx context.Context) error {
+		_, err := c.rpc.Write(ctx, &v1.WriteRequest{DeviceId: c.o.DeviceID, ElectionId: st.election.proto(),
+			Updates: batch})
+		if err != nil {
+			err = unpackWriteError(c.o.Info, c.o.Name, batch, err)
+		}
+		return notPrimary(err)
+	})
+}
+
+// notPrimary is ErrNotPrimary where a request was refused for that.
+func notPrimary(err error) error {
+	var we *WriteError
+	if !errors.As(err, &we) && status.Code(err) == codes.PermissionDenied {
+		return fmt.Errorf("%w: %w", ErrNotPrimary, err)
+	}
+	return err
+}
