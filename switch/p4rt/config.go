@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
@@ -31,6 +32,8 @@ type config struct {
 	clones        map[uint32]*p4v1.CloneSessionEntry
 	digestStates  map[uint32]*digestState
 	snapshots     snapshots
+	// unsettled: there are changes that do not count for every packet yet.
+	unsettled atomic.Bool
 }
 
 // newConfig makes the configuration of a pipeline that has just been built: its tables hold what
@@ -136,14 +139,18 @@ func (s *Server) check(cfg *p4v1.ForwardingPipelineConfig) (*schema, error) {
 	return sch, nil
 }
 
-// SetForwardingPipelineConfig implements the RPC of that name (specification section 14).
-func (s *Server) SetForwardingPipelineConfig(_ context.Context,
+// SetForwardingPipelineConfig implements the RPC of that name (specification section 14). Whether
+// the caller may, and is still there, is looked at before a program is read and verified, which
+// takes a while, and again before anything changes. A commit that has begun is finished.
+func (s *Server) SetForwardingPipelineConfig(ctx context.Context,
 	req *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse,
 	error) {
 	s.state.Lock()
 	defer s.state.Unlock()
-	if err := s.authorize(req.DeviceId, keyOfRole(req.Role, configRoleID(req)),
-		req.ElectionId); err != nil {
+	may := func() error {
+		return s.mayExecute(ctx, req.DeviceId, keyOfRole(req.Role, configRoleID(req)), req.ElectionId)
+	}
+	if err := may(); err != nil {
 		return nil, err
 	}
 	var err error
@@ -151,13 +158,13 @@ func (s *Server) SetForwardingPipelineConfig(_ context.Context,
 	case p4v1.SetForwardingPipelineConfigRequest_VERIFY:
 		_, err = s.check(req.Config)
 	case p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_SAVE:
-		err = s.save(req.Config)
+		err = s.save(req.Config, may)
 	case p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT:
-		err = s.replace(req.Config)
+		err = s.replace(req.Config, may)
 	case p4v1.SetForwardingPipelineConfigRequest_COMMIT:
 		err = s.commitSaved(req.Config)
 	case p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT:
-		err = s.reconcile(req.Config)
+		err = s.reconcile(req.Config, may)
 	default:
 		err = invalid(
 			"the action is %v; it must be VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, COMMIT or RECONCILE_AND_COMMIT", req.Action)
@@ -176,13 +183,19 @@ func (s *Server) SetForwardingPipelineConfig(_ context.Context,
 func (s *Server) Load(cfg *p4v1.ForwardingPipelineConfig) error {
 	s.state.Lock()
 	defer s.state.Unlock()
-	return s.replace(cfg)
+	return s.replace(cfg, always)
 }
 
-// replace commits cfg with empty state.
-func (s *Server) replace(cfg *p4v1.ForwardingPipelineConfig) error {
+// always lets a change begin that no caller waits for.
+func always() error { return nil }
+
+// replace commits cfg with empty state. may says why the change must not begin any more.
+func (s *Server) replace(cfg *p4v1.ForwardingPipelineConfig, may func() error) error {
 	sch, err := s.check(cfg)
 	if err != nil {
+		return err
+	}
+	if err := may(); err != nil {
 		return err
 	}
 	if err := s.dev.Commit(sch.prog); err != nil {
@@ -233,9 +246,12 @@ func (s *Server) prepare(cfg *p4v1.ForwardingPipelineConfig) (*config, target.Pr
 
 // save keeps cfg, ready to run. Until it is committed, reads and writes refer to it and packets to
 // the old one.
-func (s *Server) save(cfg *p4v1.ForwardingPipelineConfig) error {
+func (s *Server) save(cfg *p4v1.ForwardingPipelineConfig, may func() error) error {
 	c, _, err := s.prepare(cfg)
 	if err != nil {
+		return err
+	}
+	if err := may(); err != nil {
 		return err
 	}
 	s.saved = c

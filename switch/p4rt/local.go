@@ -118,7 +118,7 @@ func (l *Local) Reset() error {
 	s.state.Lock()
 	defer s.state.Unlock()
 	if s.live != nil {
-		return s.replace(s.live.pushed)
+		return s.replace(s.live.pushed, always)
 	}
 	pipe := s.dev.Pipeline()
 	if pipe == nil {

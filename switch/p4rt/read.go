@@ -45,6 +45,11 @@ func (s *Server) collect(req *p4v1.ReadRequest, since []string) (chunks []*p4v1.
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if c.unsettled.Load() { // whoever reads an update takes it to count
+		if err := c.settle(); err != nil {
+			return nil, nil, nil, err
+		}
+	}
 	var out response
 	outcome = make([]error, len(req.Entities))
 	if r := c.whole(req); r != nil && len(since) == 1 {

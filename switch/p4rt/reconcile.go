@@ -17,9 +17,10 @@ import (
 //
 // What controllers wrote is copied while packets still pass the old pipeline; what packets change
 // is copied in the pause in which the pipelines are exchanged.
-func (s *Server) reconcile(cfg *p4v1.ForwardingPipelineConfig) error {
+// may says why the change must not begin any more.
+func (s *Server) reconcile(cfg *p4v1.ForwardingPipelineConfig, may func() error) error {
 	if s.live == nil {
-		return s.replace(cfg)
+		return s.replace(cfg, may)
 	}
 	if cfg != nil && bytes.Equal(cfg.P4DeviceConfig, s.live.pushed.P4DeviceConfig) &&
 		proto.Equal(cfg.P4Info, s.live.pushed.P4Info) {
@@ -34,6 +35,9 @@ func (s *Server) reconcile(cfg *p4v1.ForwardingPipelineConfig) error {
 	old := s.live
 	if err := old.copyWritten(c); err != nil {
 		return invalid("the forwarding state cannot be preserved: %s", canonical(err).Message())
+	}
+	if err := may(); err != nil {
+		return err
 	}
 	if err := p.Activate(c.pipe, func() error { return old.copyCells(c) }); err != nil {
 		return invalid("the forwarding state cannot be preserved: %s", canonical(err).Message())

@@ -3,6 +3,7 @@ package p4rt
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 
@@ -196,4 +197,27 @@ func (s *Server) authorize(device uint64, k roleKey, election *p4v1.Uint128) err
 			"the election id is not that of the primary controller of this role")
 	}
 	return nil
+}
+
+// mayExecute makes the checks with which a change begins. It is called with s.state held, at the
+// moment when the change is executed and not when its message came: what has waited, for the lock
+// or on its way, may be of a controller that is not primary any more. A new primary waits for that
+// lock too (drain), so nothing of an earlier one is executed after it has been told that it is
+// primary. Nor is anything of a caller that has gone, who does not count on it.
+func (s *Server) mayExecute(ctx context.Context, device uint64, k roleKey,
+	election *p4v1.Uint128) error {
+	if err := s.authorize(device, k, election); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return callerGone(ctx, "nothing was done")
+	}
+	return nil
+}
+
+// callerGone is the error of a call whose context has ended.
+func callerGone(ctx context.Context, format string, args ...any) error {
+	st := status.FromContextError(ctx.Err())
+	return status.Errorf(st.Code(), "the caller has gone (%s): %s", st.Message(),
+		fmt.Sprintf(format, args...))
 }

@@ -9,11 +9,16 @@ import (
 )
 
 // Write implements the RPC of that name (specification section 12). Every update of the batch is
-// attempted, in order.
-func (s *Server) Write(_ context.Context, req *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
+// attempted, in order, unless the caller goes away meanwhile.
+//
+// Stopping between two updates is safe. With CONTINUE_ON_ERROR packets may see the tables as they
+// are between any two updates of a batch, so a controller must be content with what the first ones
+// make. It has no answer, so it cannot take the others for made. It is told so with CANCELLED or
+// DEADLINE_EXCEEDED and without the updates' own errors, which is no answer to a Write either.
+func (s *Server) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
 	s.state.Lock()
 	defer s.state.Unlock()
-	if err := s.authorize(req.DeviceId, keyOfRole(req.Role, writeRoleID(req)),
+	if err := s.mayExecute(ctx, req.DeviceId, keyOfRole(req.Role, writeRoleID(req)),
 		req.ElectionId); err != nil {
 		return nil, err
 	}
@@ -25,22 +30,40 @@ func (s *Server) Write(_ context.Context, req *p4v1.WriteRequest) (*p4v1.WriteRe
 		return nil, status.Errorf(codes.Unimplemented,
 			"batches with atomicity %v are not supported; CONTINUE_ON_ERROR is", req.Atomicity)
 	}
-	outcome := make([]error, len(req.Updates))
-	for i, u := range req.Updates {
-		outcome[i] = c.write(u)
+	outcome := make([]error, 0, len(req.Updates))
+	for _, u := range req.Updates {
+		if ctx.Err() != nil {
+			break
+		}
+		outcome = append(outcome, c.write(u))
 	}
-	s.toldOfReplication(c, req.Updates)
+	s.toldOfReplication(c, req.Updates[:len(outcome)])
 	// What has been acknowledged counts for every packet from then on: a controller takes a
-	// member's role away so that it commits nothing more.
-	if err := c.pipe.Barrier(); err != nil {
-		return nil, status.Errorf(codes.Unavailable,
-			"the updates were made, but packets that began before may still use what was there; write again: %v", err)
+	// member's role away so that it commits nothing more. What can be read counts as well, so this
+	// is done for a batch that was not finished, too.
+	if err := c.settle(); err != nil {
+		return nil, err
+	}
+	if len(outcome) < len(req.Updates) {
+		return nil, callerGone(ctx, "the first %d of %d updates were attempted", len(outcome),
+			len(req.Updates))
 	}
 	if err := batchError(outcome,
 		"some updates of the batch failed; the details have one error for each"); err != nil {
 		return nil, err
 	}
 	return &p4v1.WriteResponse{}, nil
+}
+
+// settle makes the changes so far count for every packet.
+func (c *config) settle() error {
+	err := c.pipe.Barrier()
+	c.unsettled.Store(err != nil)
+	if err != nil {
+		return status.Errorf(codes.Unavailable,
+			"updates were made, but packets that began before may still use what was there: %v", err)
+	}
+	return nil
 }
 
 func (c *config) write(u *p4v1.Update) error {
