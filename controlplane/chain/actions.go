@@ -20,20 +20,28 @@ type Persist struct {
 
 // Install asks for a switch's part of the configuration (its chain_config entry, multicast groups,
 // service address and route), and for Installed with the same Seq. Where the switch has all of it
-// already, nothing is to be written; with Reread that is judged by what the switch has now, because
-// somebody else may have changed it.
+// already, nothing is to be written. It must fail where the switch has been connected anew since:
+// it may have come back empty, which SwitchUp says first.
 type Install struct {
 	Switch     string
 	Config     Config
 	Assignment Assignment
 	Seq        uint64
-	Reread     bool
+}
+
+// Reconnect asks for the connection to a switch to be ended, and for the SwitchUp that follows when
+// it has been read again in the next one. What was sent in the one before must not take effect any
+// more by then. The machine takes the switch to be down meanwhile.
+type Reconnect struct {
+	Switch string
+	Why    string
 }
 
 // Lease asks for one LEASE packet. It is not acknowledged; its reply, if one comes, goes to
 // LeaseReply.
 type Lease struct {
 	Switch   string
+	Number   uint16 // which the reply repeats
 	Epoch    uint16
 	Clock    uint64        // microseconds: the switch's clock as it was last heard; 0: never
 	Duration time.Duration // from then on
@@ -156,13 +164,8 @@ func (a Persist) String() string {
 	}
 	return s
 }
-func (a Install) String() string {
-	s := fmt.Sprintf("install %s: %v", a.Switch, a.Assignment)
-	if a.Reread {
-		s += "; look again"
-	}
-	return s
-}
+func (a Install) String() string   { return fmt.Sprintf("install %s: %v", a.Switch, a.Assignment) }
+func (a Reconnect) String() string { return fmt.Sprintf("reconnect %s: %s", a.Switch, a.Why) }
 func (a Lease) String() string {
 	return fmt.Sprintf("lease %s: epoch %d, %v from its clock %d us", a.Switch, a.Epoch, a.Duration, a.Clock)
 }

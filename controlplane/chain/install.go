@@ -202,14 +202,14 @@ func (m *Machine) install(now Time, sw string) {
 	}
 	m.assert(len(m.fence) == 0 || !m.cfg.IsMember(sw) || m.has(sw), "%s gets it before all are fenced", sw)
 	m.seq++
-	v.installs = m.seq
+	v.installs, v.asked = m.seq, m.cfg.Epoch
 	if m.cfg.Assignment(sw).Role != None {
 		v.empty = false
 	}
 	if a := m.cfg.Assignment(sw); a.Role.Member() && !a.LeaseRequired {
 		v.unleased = true
 	}
-	m.do(Install{Switch: sw, Config: m.cfg, Assignment: m.cfg.Assignment(sw), Seq: m.seq, Reread: v.lease.refused > 0})
+	m.do(Install{Switch: sw, Config: m.cfg, Assignment: m.cfg.Assignment(sw), Seq: m.seq})
 }
 
 // Installed answers Install.
@@ -233,7 +233,7 @@ func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 	if v.acks == nil || *v.acks != a {
 		v.acks = &a
 		v.lease.renew(now) // the lease of the new epoch at once
-		v.lease.ackedAt, v.lease.settled, v.lease.refused = now, false, 0
+		v.lease.sinceAck = 0
 	}
 	v.everAcked = true
 	v.unleased = a.Role.Member() && !a.LeaseRequired

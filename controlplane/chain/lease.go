@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -42,17 +43,43 @@ type leaseView struct {
 	// unheard is how many LEASEs were sent since the last reply, and since this controller was held
 	// up: at most renewals of them in the life of a whole lease.
 	unheard int
-	excused int  // how many times since the last reply this controller was held up
-	ackedAt Time // when it acknowledged its epoch
-	settled bool // a reply with that epoch has come since
-	refused int  // how many replies in a row said that it has another
+	excused int // how many times since the last reply this controller was held up
+
+	// number is that of the newest LEASE, of which sent were sent in this connection, and sinceAck
+	// of those since the switch acknowledged its epoch.
+	number         uint16
+	sent, sinceAck int
+	// floors has, by the numbers of the last LEASEs, the latest clock that was heard when they were
+	// sent, and floor the latest of all. A switch that has run since says no earlier one.
+	floors [keptLeases]uint64
+	floor  uint64
 }
+
+// keptLeases is how many LEASEs are remembered, for their replies. It is more than are under way
+// where a switch is not given up.
+const keptLeases = 16
 
 // connected: the clock that was heard may be that of the switch before it was restarted.
 func (l *leaseView) connected(now Time) {
-	l.heard, l.ackedAt, l.settled, l.askedAt = false, now, false, 0
+	l.heard, l.askedAt, l.sent, l.sinceAck = false, 0, 0, 0
 	l.renew(now)
 	l.answered()
+}
+
+// numbered is the number of another LEASE.
+func (l *leaseView) numbered() uint16 {
+	l.number++
+	l.sent++
+	l.sinceAck++
+	l.floors[l.number%keptLeases] = l.floor
+	return l.number
+}
+
+// age is how many LEASEs were sent after one of a number, and false where that was not sent in this
+// connection, or so long ago that its reply says nothing.
+func (l *leaseView) age(number uint16) (int, bool) {
+	age := int(l.number - number)
+	return age, age < min(l.sent, keptLeases)
 }
 
 // renew: the next LEASE is due, as if there had been none before.
@@ -63,7 +90,7 @@ func (l *leaseView) answered() { l.unheard, l.excused = 0, 0 }
 
 // forget: it holds no lease that it could use.
 func (l *leaseView) forget() {
-	l.heard, l.live, l.askedAt = false, 0, 0
+	l.heard, l.live, l.askedAt, l.floor = false, 0, 0, 0
 	l.answered()
 }
 
@@ -113,7 +140,7 @@ func (m *Machine) sendLeases(now Time) {
 		if l.askedAt == 0 {
 			l.askedAt = now
 		}
-		m.do(Lease{Switch: s, Epoch: m.view[s].acks.Epoch, Clock: clock, Duration: d})
+		m.do(Lease{Switch: s, Number: l.numbered(), Epoch: m.view[s].acks.Epoch, Clock: clock, Duration: d})
 	}
 }
 
@@ -158,16 +185,37 @@ func (m *Machine) Late(now Time, by time.Duration) bool {
 	return true
 }
 
-// LeaseReply: a switch has answered a LEASE. clock is its clock in microseconds, left what is left
-// of its lease, epoch the one that it has (0: none); granted is false where the LEASE named another
-// one.
-func (m *Machine) LeaseReply(now Time, sw string, clock uint64, left time.Duration, epoch uint16, granted bool) {
+// LeaseAnswer is what a switch says in reply to a LEASE.
+type LeaseAnswer struct {
+	Number  uint16        // of the LEASE
+	Clock   uint64        // its clock, in microseconds
+	Left    time.Duration // what is left of its lease
+	Epoch   uint16        // of the configuration that it has; 0: none
+	Granted bool          // false: the LEASE named another epoch
+}
+
+// LeaseReply: a switch has answered a LEASE.
+//
+// A reply to a LEASE that was sent after something was heard from the switch is proof that it is
+// not what it was, if it contradicts that. With another epoch than the one acknowledged before, the
+// switch was emptied, or somebody else changes it. With an earlier clock it was restarted.
+func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
 	v := m.view[sw]
-	if v == nil {
+	if v == nil || !v.up {
 		return
 	}
 	l := &v.lease
-	if !v.up || l.heard && clock <= l.clock { // an older one that was overtaken
+	age, ok := l.age(r.Number)
+	if !ok {
+		return
+	}
+	if r.Clock < l.floors[r.Number%keptLeases] {
+		// A LEASE that named the clock of before may have given it a longer one than was meant.
+		l.until = max(l.until, now+margin(r.Left))
+		m.mistrust(now, sw, "its clock has gone back: it was restarted")
+		return
+	}
+	if l.heard && r.Clock <= l.clock { // an older one that was overtaken
 		return
 	}
 	first := !l.heard
@@ -176,26 +224,27 @@ func (m *Machine) LeaseReply(now Time, sw string, clock uint64, left time.Durati
 		l.askedAt = 0
 	}
 	l.answered()
-	l.heard, l.clock, l.heardAt = true, clock, now
-	same := v.acks != nil && epoch == v.acks.Epoch
-	l.settled = l.settled || same
-	switch {
-	case granted:
-		l.live, l.refused = now+left, 0
-	case same: // the LEASE was of an epoch before: it waited in a switch that is starved
-		l.refused = 0
-	case v.installs == 0 && v.acks != nil && (l.settled || now >= l.ackedAt+m.cfg.Lease):
-		// Before that it may have been on its way since the epoch before.
-		if l.refused++; l.refused == 3 {
-			m.event("lease.refused", sw, "it has epoch %d, and not %d, which it acknowledged: somebody else changes it",
-				epoch, v.acks.Epoch)
-			if m.has(sw) {
-				m.install(now, sw)
-			}
-		}
+	l.heard, l.clock, l.heardAt, l.floor = true, r.Clock, now, max(l.floor, r.Clock)
+	if r.Granted {
+		l.live = now + r.Left
+	} else if a := v.acks; a != nil && age < l.sinceAck && r.Epoch != a.Epoch &&
+		!(r.Epoch > a.Epoch && r.Epoch <= v.asked) {
+		m.mistrust(now, sw, fmt.Sprintf("it has epoch %d, and not %d, which it acknowledged: it was emptied, or somebody "+
+			"else changes it", r.Epoch, a.Epoch))
+		return
 	}
 	if first { // the first LEASE could not name the clock; this one can
 		l.renew(now)
 	}
 	m.step(now)
+}
+
+// mistrust: a switch is not what it was. It is read again, in another connection, and judged as one
+// that has come back with empty registers (compare). That its tables are as they were says nothing:
+// its agent may have outlived its data plane, and have filled the tables again.
+func (m *Machine) mistrust(now Time, sw, why string) {
+	m.view[sw].mistrusted = true
+	m.event("lease.refused", sw, "%s; what it has is read again", why)
+	m.do(Reconnect{Switch: sw, Why: why})
+	m.SwitchDown(now, sw)
 }

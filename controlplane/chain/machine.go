@@ -71,12 +71,16 @@ type view struct {
 	quick  bool // leases were short when it was lost
 	met    bool // it has been connected to this controller
 	empty  bool // its registers are, and it has had no role since
-	acks   *Assignment
-	keys   int // key_index entries that it reported
+	// mistrusted: it has contradicted what it was known to have (mistrust), and has not been judged
+	// since.
+	mistrusted bool
+	acks       *Assignment
+	keys       int // key_index entries that it reported
 	// everAcked: it has acknowledged, or the record says that it had, the present configuration.
 	everAcked bool
 	lost      bool   // its registers are empty while the chain holds keys
 	installs  uint64 // the sequence number of the Install that is under way; 0: none
+	asked     uint16 // the epoch of the last Install in this connection; it may have been done, whatever was answered
 	retryAt   Time   // after a failed Install
 	failed    bool   // the last Install failed; said in an event once
 	unleased  bool   // it may have a part in the chain that is not bound to a lease
@@ -223,7 +227,7 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 	if v == nil { // it has left meanwhile
 		return
 	}
-	v.up, v.acks, v.keys, v.installs, v.failed, v.met = true, r.Assignment, r.Keys, 0, false, true
+	v.up, v.acks, v.keys, v.installs, v.asked, v.failed, v.met = true, r.Assignment, r.Keys, 0, 0, false, true
 	m.back.There(now, m.candidate(sw)) // one that was emptied while it is connected was so for a chain
 	v.refused = ""
 	v.empty = r.Fresh || v.empty && (r.Assignment == nil || r.Assignment.Role == None)
@@ -231,6 +235,9 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 	v.lease.connected(now)
 	if r.Fresh {
 		v.lease.until = 0
+	}
+	if r.Fresh || r.Assignment == nil || !r.Assignment.Role.Member() {
+		v.lease.floor = 0 // it has nothing that it could have lost since
 	}
 	if !m.decided {
 		m.decide(now)
@@ -318,10 +325,12 @@ func (m *Machine) SwitchDown(now Time, sw string) {
 	m.step(now)
 }
 
-// compare judges what a switch has against the configuration.
+// compare judges what a switch has against the configuration. fresh: its registers are empty.
 func (m *Machine) compare(now Time, sw string, fresh bool) {
 	v := m.view[sw]
 	a := v.acks
+	fresh = fresh || v.mistrusted // whatever its tables say
+	v.mistrusted = false
 	if a != nil && *a == m.cfg.Assignment(sw) && !fresh {
 		v.everAcked = true
 		m.install(now, sw) // writes only what is missing beside it
@@ -350,7 +359,7 @@ func (m *Machine) lose(now Time, sw string) {
 		}
 	}
 	if len(left) == 0 {
-		m.event("chain.lost", "", "every member was restarted: the values of all keys are lost, and they read NOT_FOUND until they are written again")
+		m.event("chain.lost", "", "every member was restarted or emptied: the values of all keys are lost, and they read NOT_FOUND until they are written again")
 		members, others := m.empty(m.o.Members)
 		m.leaveOut(others)
 		if len(members) == 0 {

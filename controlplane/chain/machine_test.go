@@ -48,7 +48,8 @@ import (
 //	forget-wanted   the record is one of a controller that knew of no members to come back
 //	leases lost [S...]   from now on (these) switches do not answer leases
 //	alive S...      they have answered something that is no LEASE
-//	lease-reply S clock=US left=D [refused]
+//	lease-reply S clock=US left=D [epoch=N] [refused] [before=N]    the answer to the last LEASE, or to that so many before it
+//	clock S         the switch's clock begins anew
 //	switches S... [leaving=(...)] [members=(...)]   the network's switches from now on; prints which of them the chain needs
 //	status
 //	phases          those of the chain since it was last asked, as seen between two inputs
@@ -118,7 +119,8 @@ type world struct {
 	persist  error
 	keys     int
 	quiet    bool
-	running  map[OpID]int // attempt of the running step
+	leased   map[string]uint16 // the number of the last LEASE
+	running  map[OpID]int      // attempt of the running step
 	redrive  uint16
 	erase    uint64
 	copy     uint64
@@ -215,7 +217,7 @@ func (w *world) command(d *datadriven.TestData) {
 		if has("doubt") {
 			w.o.Doubt = dur(val("doubt"))
 		}
-		w.now, w.pending, w.running, w.redrive = 0, nil, map[OpID]int{}, 0
+		w.now, w.pending, w.running, w.redrive, w.leased = 0, nil, map[OpID]int{}, 0, map[string]uint16{}
 		for _, s := range w.switches {
 			s.connected = false
 			s.born -= w.now
@@ -331,7 +333,14 @@ func (w *world) command(d *datadriven.TestData) {
 		if has("epoch") {
 			epoch = num(val("epoch"))
 		}
-		w.m.LeaseReply(w.now, args[0], uint64(num(val("clock"))), dur(val("left")), uint16(epoch), !has("refused"))
+		number := w.leased[args[0]]
+		if has("before") {
+			number -= uint16(num(val("before")))
+		}
+		w.m.LeaseReply(w.now, args[0], LeaseAnswer{number, uint64(num(val("clock"))), dur(val("left")), uint16(epoch),
+			!has("refused")})
+	case "clock":
+		w.switches[args[0]].born = w.now
 	case "leases":
 		w.unleased = func(sw string) bool { return args[0] == "lost" && (len(args) == 1 || slices.Contains(args[1:], sw)) }
 	case "recover":
@@ -456,6 +465,9 @@ func (w *world) drain() {
 				w.pending = append(w.pending, a)
 			case Lease:
 				w.lease(l)
+			case Reconnect:
+				w.switches[a.Switch].connected = false
+				w.pending = slices.DeleteFunc(w.pending, func(i Install) bool { return i.Switch == a.Switch })
 			case Redrive:
 				w.redrive = a.Epoch
 			case Erase:
@@ -498,6 +510,7 @@ func (w *world) stamp() string {
 // lease answers as a switch would, a moment later.
 func (w *world) lease(l Lease) {
 	s := w.switches[l.Switch]
+	w.leased[l.Switch] = l.Number
 	if !s.connected || w.unleased(l.Switch) {
 		return
 	}
@@ -507,5 +520,5 @@ func (w *world) lease(l Lease) {
 		epoch = s.assignment.Epoch
 	}
 	left := time.Duration(max(0, int64(l.Clock)+l.Duration.Microseconds()-int64(clock))) * time.Microsecond
-	w.m.LeaseReply(w.now, l.Switch, clock, left, epoch, epoch == l.Epoch)
+	w.m.LeaseReply(w.now, l.Switch, LeaseAnswer{l.Number, clock, left, epoch, epoch == l.Epoch})
 }

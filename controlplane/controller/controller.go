@@ -38,23 +38,27 @@ type Options struct {
 	// TLS is how all switches are connected to, each with the server name that the topology gives
 	// it. nil: as the topology says (Topology.TLS).
 	TLS *tls.Config
-	Log *slog.Logger
+	// RPCTimeout bounds each P4Runtime request (0: p4rt.Options' own).
+	RPCTimeout time.Duration
+	Log        *slog.Logger
 }
 
 // Controller runs a network. Its exported methods are safe for concurrent use once Run has started.
 type Controller struct {
-	current  atomic.Pointer[network]
-	tls      *tls.Config     // of the connections to switches; nil: plain text
-	election p4rt.ElectionID // of the first stream to a switch that is connected to now
-	prog     *program
-	saver    *saver
-	log      *slog.Logger
-	events   *eventLog
-	requests *requests
-	metrics  *metrics
-	start    time.Time
-	pool     *ops.Pool
-	running  sync.WaitGroup // what Run waits for
+	current atomic.Pointer[network]
+	tls     *tls.Config // of the connections to switches; nil: plain text
+	// rpcTimeout bounds each request to a switch.
+	rpcTimeout time.Duration
+	election   p4rt.ElectionID // of the first stream to a switch that is connected to now
+	prog       *program
+	saver      *saver
+	log        *slog.Logger
+	events     *eventLog
+	requests   *requests
+	metrics    *metrics
+	start      time.Time
+	pool       *ops.Pool
+	running    sync.WaitGroup // what Run waits for
 
 	inboxMu sync.Mutex
 	inbox   []func()
@@ -145,6 +149,7 @@ func New(o Options) (*Controller, error) {
 			return nil, err
 		}
 	}
+	c.rpcTimeout = o.RPCTimeout
 	c.numbering = newNumbering(saved.Principals)
 	c.pool = ops.NewPool(t.Sessions.Controller, c.begin)
 	c.news, c.avoided, c.replacedAt = map[string]bool{}, map[string]bool{}, map[string]chain.Time{}
@@ -402,8 +407,9 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	case chain.Install:
 		d := c.net().byName[a.Switch]
 		keys := c.dir.Chain(ch.topo.ID)
+		stream := d.state.Stream
 		d.submit(func(ctx context.Context) {
-			rest, err := d.become(ctx, ch.topo, a, keys)
+			rest, err := d.become(ctx, stream, ch.topo, a, keys)
 			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
 			_ = d.apply(ctx, rest...) // what fails is read again, and taken away, the next time
 		})
@@ -414,6 +420,9 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 			c.metrics.redriven.Add(float64(n))
 			c.post(func() { c.touch(ch).Redriven(c.now(), a.Epoch, err) })
 		}()
+	case chain.Reconnect:
+		d := c.net().byName[a.Switch]
+		d.client.Reconnect(d.state.Stream, errors.New(a.Why))
 	case chain.Erase:
 		c.erase(ch, a)
 	case chain.Rejoin:
@@ -479,7 +488,7 @@ func (c *Controller) lease(ch *chainState, a chain.Lease) {
 		c.touch(ch).Alive(a.Switch)
 	}
 	frame, err := c.frame(d.sw, d.sw.Address, leasePort, &wire.Packet{
-		Op: wire.Lease, Epoch: a.Epoch, Key: wire.MakeKey(ch.topo.ID, 0),
+		Op: wire.Lease, Epoch: a.Epoch, Session: a.Number, Key: wire.MakeKey(ch.topo.ID, 0),
 		Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock),
 	})
 	if err == nil {

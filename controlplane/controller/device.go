@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,6 +76,7 @@ func newDevice(c *Controller, sw *topology.Switch, election p4rt.ElectionID) (*d
 		Name: sw.Name, Target: sw.P4Runtime, DeviceID: sw.DeviceID, ElectionID: election,
 		Info: c.prog.pipeline.Info, Log: c.log,
 		TLS:        c.tlsFor(sw),
+		RPCTimeout: c.rpcTimeout,
 		MaxBackoff: 500 * time.Millisecond, // a switch that is started again is wanted back
 	}, p4rt.Handler{
 		StateChanged: func(s p4rt.State) { c.post(func() { c.connection(d, s) }) },
@@ -222,7 +224,7 @@ func (d *device) setUp(ctx context.Context, stream int) {
 }
 
 func (d *device) trySetUp(ctx context.Context, stream int) (fresh bool, reports map[uint8]chainReport, err error) {
-	pushed, err := d.ensureProgram(ctx)
+	pushed, err := d.ensureProgram(ctx, stream)
 	if err != nil {
 		return false, nil, err
 	}
@@ -296,19 +298,42 @@ func (d *device) load(ctx context.Context, stream int) error {
 	return nil
 }
 
+// errChanged: a switch has, or has not, what it was read to have otherwise in this connection.
+var errChanged = fmt.Errorf("somebody else changes it, or it was emptied, and it is read again: %w", errNotConnected)
+
+// chainTables are the tables of which a chain's promise hangs. What is in them only this controller
+// changes.
+var chainTables = []string{"chain_config", "key_index"}
+
+// write sends updates in the connection in which the switch's tables were read. Between two
+// connections the switch may have become another.
+func (d *device) write(ctx context.Context, updates ...*v1.Update) error {
+	if d.loadedAt == 0 {
+		return fmt.Errorf("%s has not been read in this connection: %w", d.sw.Name, errNotConnected)
+	}
+	return d.client.WriteIn(ctx, d.loadedAt, updates...)
+}
+
 // apply writes updates and remembers what is in the switch then. Where the switch turns out to
 // have, or not to have, what it was thought to, the update is made the other way: it is the result
-// that counts.
+// that counts. Not so in chainTables: a switch that has lost an entry there has lost more, and must
+// get no role from what was known of it. Its connection is ended, and the chains judge what is read
+// in the next one (chain.Machine.compare).
 func (d *device) apply(ctx context.Context, updates ...*v1.Update) error {
 	if len(updates) == 0 {
 		return nil
 	}
-	err := d.client.Write(ctx, updates...)
+	err := d.write(ctx, updates...)
 	var we *p4rt.WriteError
 	if errors.As(err, &we) {
 		var again []*v1.Update
 		var final []p4rt.UpdateError
 		for _, u := range we.Updates {
+			other := u.Code == codes.AlreadyExists && u.Update.Type == v1.Update_INSERT ||
+				u.Code == codes.NotFound && u.Update.Type != v1.Update_INSERT
+			if other && slices.Contains(chainTables, d.tableOf(u.Update)) {
+				return d.loseTrack(fmt.Errorf("%w: %w", errChanged, we))
+			}
 			switch {
 			case u.Code == codes.AlreadyExists && u.Update.Type == v1.Update_INSERT:
 				again = append(again, p4rt.Modify(u.Update.Entity))
@@ -320,18 +345,25 @@ func (d *device) apply(ctx context.Context, updates ...*v1.Update) error {
 			}
 		}
 		if len(final) > 0 {
-			d.loadedAt = 0
+			failed := map[int]bool{}
+			for _, u := range we.Updates {
+				failed[u.Index] = u.Update.Type != v1.Update_DELETE || u.Code != codes.NotFound
+			}
+			for i, u := range updates {
+				if !failed[i] {
+					d.remember(u)
+				}
+			}
 			we.Updates = final
 			return we
 		}
 		err = nil
 		if len(again) > 0 {
-			err = d.client.Write(ctx, again...)
+			err = d.write(ctx, again...)
 		}
 	}
 	if err != nil {
-		d.loadedAt = 0 // nobody knows how far it came
-		return err
+		return d.loseTrack(err) // nobody knows how far it came
 	}
 	for _, u := range updates {
 		d.remember(u)
@@ -339,18 +371,42 @@ func (d *device) apply(ctx context.Context, updates ...*v1.Update) error {
 	return nil
 }
 
+// loseTrack: what the switch has is not known any more, for the reason that it returns. It is read
+// again. Where chains have judged it already that is in another connection, so that they judge what
+// is found then, too.
+func (d *device) loseTrack(err error) error {
+	if d.setUpAt == d.loadedAt {
+		d.client.Reconnect(d.loadedAt, err)
+	}
+	d.loadedAt = 0
+	return err
+}
+
+// tableOf is the table that an update is of, "" where it is of none.
+func (d *device) tableOf(u *v1.Update) string {
+	te := u.GetEntity().GetTableEntry()
+	if te == nil {
+		return ""
+	}
+	e, err := d.c.prog.pipeline.Info.Decode(&v1.TableEntry{TableId: te.TableId})
+	if err != nil {
+		return "" // not one of ours: it was made from this very P4Info
+	}
+	return e.Table
+}
+
 func (d *device) remember(u *v1.Update) {
 	if te := u.Entity.GetTableEntry(); te != nil {
-		table, err := d.c.prog.pipeline.Info.Decode(&v1.TableEntry{TableId: te.TableId})
-		if err != nil {
-			return // not one of ours: it was made from this very P4Info
+		table := d.tableOf(u)
+		if table == "" {
+			return
 		}
 		if u.Type == v1.Update_DELETE {
-			delete(d.entries[table.Table], p4rt.MatchKey(te))
+			delete(d.entries[table], p4rt.MatchKey(te))
 		} else {
-			d.entries[table.Table][p4rt.MatchKey(te)] = te
+			d.entries[table][p4rt.MatchKey(te)] = te
 		}
-		if table.Table == "key_index" {
+		if table == "key_index" {
 			d.rememberSlot(te, u.Type == v1.Update_DELETE)
 		}
 		return
@@ -409,8 +465,8 @@ func (d *device) slotsOf(chain uint8) map[wire.Key]ops.Entry {
 // passing says whether a failure may go away by itself: the switch was out of reach, rather than
 // refused.
 func passing(err error) bool {
-	for _, e := range []error{errNotConnected, ops.ErrNotDeleted, p4rt.ErrNotPrimary, context.Canceled,
-		context.DeadlineExceeded} {
+	for _, e := range []error{errNotConnected, ops.ErrNotDeleted, p4rt.ErrNotPrimary, p4rt.ErrNotConnected,
+		p4rt.ErrOutcomeUnknown, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -29,7 +29,7 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 			s := d.client.State()
 			err := error(errNotConnected)
 			if s.Phase == p4rt.Primary {
-				err = d.client.Reload(ctx, c.prog.pipeline)
+				err = d.client.ReloadIn(ctx, s.Stream, c.prog.pipeline)
 			}
 			if err != nil {
 				c.post(func() { c.touch(ch).EraseFailed(c.now(), a.Seq, err) })

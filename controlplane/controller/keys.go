@@ -305,8 +305,12 @@ func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw st
 			keys = append(keys, p.entryOf(k))
 		}
 	}
+	stream := d.state.Stream
 	d.submit(func(ctx context.Context) {
-		err := d.writeKeys(ctx, insert, keys)
+		err := d.readIn(ctx, stream)
+		if err == nil {
+			err = d.writeKeys(ctx, insert, keys)
+		}
 		c.post(func() { c.touch(ch).KeysDone(c.now(), id, attempt, err, err != nil && passing(err)) })
 	})
 }

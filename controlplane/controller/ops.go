@@ -156,7 +156,7 @@ func (t target) Cells(ctx context.Context, register string, cells []int) ([][]by
 // Keys implements ops.Target.
 func (t target) Keys(ctx context.Context, chain uint8) (ids []wire.Key, err error) {
 	err = t.job(ctx, func(ctx context.Context) error {
-		err := t.loadNow(ctx)
+		err := t.read(ctx)
 		ids = slices.Collect(maps.Keys(t.slotsOf(chain)))
 		return err
 	})
@@ -165,13 +165,23 @@ func (t target) Keys(ctx context.Context, chain uint8) (ids []wire.Key, err erro
 
 // WriteEntries implements ops.Target.
 func (t target) WriteEntries(ctx context.Context, insert bool, entries []ops.Entry) error {
-	return t.job(ctx, func(ctx context.Context) error { return t.writeKeys(ctx, insert, entries) })
+	return t.job(ctx, func(ctx context.Context) error {
+		if err := t.read(ctx); err != nil {
+			return err
+		}
+		return t.writeKeys(ctx, insert, entries)
+	})
 }
 
-// job has the worker do something, and waits for it.
+// job has the worker do something, and waits for it. What the worker has not begun when nobody
+// waits for it any more is not done.
 func (d *device) job(ctx context.Context, do func(context.Context) error) error {
 	done := make(chan error, 1)
-	d.submit(func(ctx context.Context) { done <- do(ctx) })
+	d.submit(func(worker context.Context) {
+		if ctx.Err() == nil {
+			done <- do(worker)
+		}
+	})
 	select {
 	case err := <-done:
 		return err
@@ -180,11 +190,11 @@ func (d *device) job(ctx context.Context, do func(context.Context) error) error 
 	}
 }
 
-// loadNow is load for the connection that there is now.
-func (d *device) loadNow(ctx context.Context) error {
-	s := d.client.State()
-	if s.Phase != p4rt.Primary {
-		return fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
+// readIn is read in a certain connection: what a chain asks of a switch, it asks of the switch that
+// it has judged. What comes back in the next connection may be empty.
+func (d *device) readIn(ctx context.Context, stream int) error {
+	if d.client.State().Stream != stream {
+		return fmt.Errorf("%s was connected anew meanwhile: %w", d.sw.Name, errNotConnected)
 	}
-	return d.load(ctx, s.Stream)
+	return d.read(ctx)
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/wire"
 )
@@ -98,8 +99,8 @@ func (c *Controller) packetIn(from *device, frame []byte) {
 	c.post(func() {
 		if ch := c.net().byID[p.Key.Chain()]; ch != nil && c.isCurrent(from) {
 			// The time when it came, not when it is looked at: the lease is counted from it.
-			c.touch(ch).LeaseReply(now, from.sw.Name, uint64(p.Version),
-				time.Duration(p.Request)*time.Microsecond, p.Epoch, p.Status == wire.OK)
+			c.touch(ch).LeaseReply(now, from.sw.Name, chain.LeaseAnswer{Number: p.Session, Clock: uint64(p.Version),
+				Left: time.Duration(p.Request) * time.Microsecond, Epoch: p.Epoch, Granted: p.Status == wire.OK})
 		}
 	})
 }

@@ -1,12 +1,13 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
@@ -99,8 +100,10 @@ func (d *device) refresh(ctx context.Context) {
 		if ch := d.c.net().byID[id]; ch == nil {
 			delete(d.parts, id)
 		} else if err == nil {
-			rest, failed := d.install(ctx, ch.topo, conf, false)
-			err = cmp.Or(failed, d.apply(ctx, rest...))
+			var rest []*v1.Update
+			if rest, err = d.install(ctx, ch.topo, conf); err == nil {
+				err = d.apply(ctx, rest...)
+			}
 		}
 	}
 	if err != nil && !passing(err) { // one that is lost gets everything when it is back

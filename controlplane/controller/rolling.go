@@ -117,9 +117,9 @@ func (d *device) lacks(table string) bool {
 	return k != nil && slices.Contains(k.lacks, table)
 }
 
-// ensureProgram makes a switch run the program, but for one that holds something, and runs one that
-// goes together with it: that is taken as it is.
-func (d *device) ensureProgram(ctx context.Context) (p4rt.Pushed, error) {
+// ensureProgram makes a switch run the program, in one connection, but for one that holds
+// something, and runs one that goes together with it: that is taken as it is.
+func (d *device) ensureProgram(ctx context.Context, stream int) (p4rt.Pushed, error) {
 	pipeline := d.c.prog.pipeline
 	running, cookie, err := d.client.Running(ctx)
 	if err != nil {
@@ -145,7 +145,7 @@ func (d *device) ensureProgram(ctx context.Context) (p4rt.Pushed, error) {
 	if !mine {
 		// Emptied, and not reconciled: some targets keep registers then, and others do not.
 		pushed = p4rt.Committed
-		if err := d.client.Reload(ctx, pipeline); err != nil {
+		if err := d.client.ReloadIn(ctx, stream, pipeline); err != nil {
 			return p4rt.Kept, err
 		}
 	}
@@ -241,7 +241,7 @@ func (d *device) writeOpenness(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.client.Write(ctx, p4rt.Modify(p4rt.EntryEntity(te))); err != nil {
+	if err := d.write(ctx, p4rt.Modify(p4rt.EntryEntity(te))); err != nil {
 		return err
 	}
 	d.open = open

@@ -180,16 +180,20 @@ func (d *device) report() (map[uint8]chainReport, error) {
 	return out, nil
 }
 
-// become gives the switch a part of a chain's configuration that has these keys. What is returned
-// beside an error is to be taken away when nobody waits.
-func (d *device) become(ctx context.Context, ct *topology.Chain, a chain.Install, keys []keyspace.Key) (
+// become gives the switch a part of a chain's configuration that has these keys, in the connection
+// in which the chain has judged it. What is returned beside an error is to be taken away when
+// nobody waits.
+func (d *device) become(ctx context.Context, stream int, ct *topology.Chain, a chain.Install, keys []keyspace.Key) (
 	rest []*v1.Update, err error) {
+	if err := d.readIn(ctx, stream); err != nil {
+		return nil, err
+	}
 	if a.Assignment.Role.Member() {
 		if err := d.forgetFormer(ctx, ct, keys); err != nil {
 			return nil, err
 		}
 	}
-	return d.install(ctx, ct, a.Config, a.Reread)
+	return d.install(ctx, ct, a.Config)
 }
 
 // prepare makes the multicast groups that a switch's part of a configuration refers to, while that
@@ -248,19 +252,9 @@ func (d *device) groupsOf(p *plan, ct *topology.Chain, sw *topology.Switch) []p4
 // install makes the switch hold its part of a chain's configuration. The order matters: groups
 // before the entry that refers to them; that entry, by which the switch changes over, before the
 // addresses that follow from it; a route before the switch stops taking the address itself. What
-// nothing refers to any more is returned, to be taken away when nobody waits.
-func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Config, reread bool) (
-	rest []*v1.Update, err error) {
-	s := d.client.State()
-	if s.Phase != p4rt.Primary {
-		return nil, fmt.Errorf("%s: %w", d.sw.Name, errNotConnected)
-	}
-	if reread {
-		d.loadedAt = 0
-	}
-	if err := d.load(ctx, s.Stream); err != nil {
-		return nil, err
-	}
+// nothing refers to any more is returned, to be taken away when nobody waits. The switch has been
+// read.
+func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Config) (rest []*v1.Update, err error) {
 	d.parts[ct.ID] = conf // before anything of it is written, so that refresh never goes back to an older one
 	p := d.c.net().plan
 	sw := p.t.Switch(d.sw.Name)
@@ -334,9 +328,6 @@ func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 // time in the chain, of keys that are not there any more: keys are taken out of members alone, and
 // a chain without keys takes a switch in as it is.
 func (d *device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []keyspace.Key) error {
-	if err := d.loadNow(ctx); err != nil {
-		return err
-	}
 	configs, err := d.have("chain_config", ofChain(ct))
 	if err != nil {
 		return err
@@ -364,11 +355,8 @@ func (d *device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []ke
 	return d.apply(ctx, p4rt.DiffEntries(strange, nil)...)
 }
 
-// writeKeys inserts or deletes the key_index entries of keys.
+// writeKeys inserts or deletes the key_index entries of keys. The switch has been read.
 func (d *device) writeKeys(ctx context.Context, insert bool, keys []ops.Entry) error {
-	if err := d.loadNow(ctx); err != nil {
-		return err
-	}
 	var updates []*v1.Update
 	for _, k := range keys {
 		te, err := d.encode(slotEntry(k.ID, k.Slot, k.Realm))

@@ -33,8 +33,9 @@ type device struct {
 	starts    int  // n.starts when it was made
 	cut       bool // this controller cannot reach the switch
 	freshAt   int  // the connection in which the program was pushed
-	// keyIndex is what the switch has acknowledged to have.
+	// keyIndex is what the switch has acknowledged to have, and part its part in the chain.
 	keyIndex map[wire.Key]ops.Entry
+	part     *chain.Assignment
 
 	last    [channels]time.Duration // arrival of the last message, where messages are in order
 	sent    int                     // how many messages were sent to the switch
@@ -117,6 +118,7 @@ func (d *device) setUp(number int, done func()) {
 			return
 		}
 		r.Fresh = d.freshAt == number
+		d.part = r.Assignment
 		if d.s.w.removed.lost {
 			d.s.pretendHeld(d.n.name, &r)
 		}
@@ -465,13 +467,34 @@ func (n *node) dropOtherGroups(keep []p4rt.Group) {
 	}
 }
 
-// writeEntries makes or deletes key_index entries by a Write, and remembers what the switch has.
+// strange: a switch has not what it was known to have, so what was to be changed was not: it is
+// read again, in another connection.
+func (d *device) strange() error {
+	d.s.w.cover.add("controller.found a switch changed", 1)
+	d.broken(d.number)
+	return errChanged
+}
+
+// writeEntries makes or deletes key_index entries by a Write, and remembers what the switch has. An
+// entry that is changed or deleted must be there, and one that is inserted must not.
 func (d *device) writeEntries(insert bool, entries []ops.Entry, then func(error)) {
+	known, strange := d.keyIndex, false
 	d.call(step{writes, "keys", func() {
 		for _, e := range entries {
-			d.n.place(e, insert)
+			had, was := known[e.ID]
+			if _, is := d.n.keyIndex[e.ID]; d.s.w.removed.unseen {
+				d.n.place(e, insert)
+			} else if was == insert && had == e || !was && !insert { // nothing is to be written
+			} else if is != was {
+				strange = true
+			} else {
+				d.n.place(e, insert)
+			}
 		}
 	}}, func(err error) {
+		if err == nil && strange {
+			err = d.strange()
+		}
 		if err == nil {
 			d.keyIndex = maps.Clone(d.keyIndex)
 			for _, e := range entries {
@@ -514,10 +537,12 @@ func (w *world) checkAlias(n *node, planned ops.Entry) {
 }
 
 // forgetFormer drops the entries of keys that there are not any more.
-func (n *node) forgetFormer(keys []keyspace.Key) {
-	for id := range n.keyIndex {
+func (d *device) forgetFormer(keys []keyspace.Key) {
+	d.keyIndex = maps.Clone(d.keyIndex)
+	for id := range d.n.keyIndex {
 		if !slices.ContainsFunc(keys, func(k keyspace.Key) bool { return k.ID == id || k.Alias == id }) {
-			n.place(ops.Entry{ID: id}, false)
+			d.n.place(ops.Entry{ID: id}, false)
+			delete(d.keyIndex, id)
 		}
 	}
 }

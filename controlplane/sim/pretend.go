@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/netcraq/netcraq/controlplane/chain"
+import (
+	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/wire"
+)
 
 // This file has what mutants tell the machine that is not so. The machine that ships has no switch
 // that removes a rule of its own.
@@ -34,4 +37,17 @@ func (s *shell) pretendHeld(name string, r *chain.Report) {
 	if a := st.Config.Assignment(name); st.Decided && a.Role.Member() && (r.Fresh || r.Assignment == nil) {
 		r.Assignment, r.Fresh = &a, false
 	}
+}
+
+// trustsAnyway has a member that says that it has no part in the chain get the one that it had,
+// again, and says whether it did.
+func (s *shell) trustsAnyway(d *device, p *wire.Packet) bool {
+	st := s.m.Status(s.now())
+	a := st.Config.Assignment(d.n.name)
+	if p.Epoch != 0 || d.part == nil || *d.part != a {
+		return false
+	}
+	d.part = nil
+	s.install(chain.Install{Switch: d.n.name, Config: st.Config, Assignment: a})
+	return true
 }

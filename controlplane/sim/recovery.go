@@ -67,7 +67,7 @@ func (s *shell) erase(a chain.Erase) {
 			if err != nil {
 				s.m.EraseFailed(s.now(), a.Seq, err)
 			} else {
-				d.keyIndex = n.keyIndex
+				d.keyIndex, d.part = n.keyIndex, n.assignment
 				s.untidy[a.Switch] = true
 				s.m.SwitchUp(s.now(), a.Switch, chain.Report{Fresh: true})
 			}

@@ -114,6 +114,7 @@ var (
 	errConnection = errors.New("the connection was lost")
 	errPrimary    = errors.New("another controller is primary")
 	errTimeout    = errors.New("no answer")
+	errChanged    = errors.New("somebody else changes it, or it was emptied")
 )
 
 // leading is for how long a controller may give leases after it has heard from the store that it
@@ -285,6 +286,10 @@ func (s *shell) do(a chain.Action) {
 		s.lease(a)
 	case chain.Install:
 		s.install(a)
+	case chain.Reconnect:
+		d := s.device(a.Switch)
+		number := d.number
+		s.w.loop.after(0, func() { d.broken(number) })
 	case chain.Redrive:
 		s.redrive(a)
 	case chain.Rejoin:
@@ -396,8 +401,8 @@ func (s *shell) lease(a chain.Lease) {
 		a.Duration = s.w.lease
 	}
 	d := s.device(a.Switch)
-	d.packetOut(s.frame(d, leasePort, &wire.Packet{Op: wire.Lease, Epoch: a.Epoch, Key: wire.MakeKey(chainID, 0),
-		Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock)}))
+	d.packetOut(s.frame(d, leasePort, &wire.Packet{Op: wire.Lease, Epoch: a.Epoch, Session: a.Number,
+		Key: wire.MakeKey(chainID, 0), Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock)}))
 }
 
 // install writes a switch's part of a configuration: groups, the chain_config entry, the service
@@ -413,11 +418,12 @@ func (s *shell) install(a chain.Install) {
 		acknowledgeToo(&part)
 	}
 	encode := s.w.program.encode
+	strange := false
 	steps := []step{
 		{writes, "groups", func() {
 			if had := n.assignment; !s.w.removed.formerKeys && a.Assignment.Role.Member() &&
 				(had == nil || !had.Role.Member() && had.Role != chain.Shadow) {
-				n.forgetFormer(s.dir.Chain(chainID))
+				d.forgetFormer(s.dir.Chain(chainID))
 			}
 			for _, g := range part.Groups {
 				n.setGroup(g)
@@ -428,10 +434,17 @@ func (s *shell) install(a chain.Install) {
 			if assignment.Filling() && s.w.removed.fillingUnmarked {
 				assignment.Head = a.Config.Members[0]
 			}
+			// The entry that is changed must be there, and one that is inserted must not.
+			if strange = (n.assignment == nil) != (d.part == nil) && !s.w.removed.unseen; strange {
+				return
+			}
 			n.set(encode(part.Config))
 			n.assignment, n.data = &assignment, assignment.Role.Member()
 		}},
 		{writes, "address", func() {
+			if strange {
+				return
+			}
 			if part.Take != nil {
 				n.set(encode(*part.Take))
 			}
@@ -440,6 +453,9 @@ func (s *shell) install(a chain.Install) {
 			}
 		}},
 		{writes, "former", func() {
+			if strange {
+				return
+			}
 			if part.Take == nil {
 				n.unset(s.w.serviceTake)
 			}
@@ -451,6 +467,12 @@ func (s *shell) install(a chain.Install) {
 	}
 	d.submit(func(done func()) {
 		d.each(steps, func(err error) {
+			if err == nil && strange {
+				err = d.strange()
+			}
+			if err == nil {
+				d.part = &a.Assignment
+			}
 			s.m.Installed(s.now(), a.Switch, a.Seq, err)
 			s.flush()
 			if err == nil {
@@ -584,9 +606,12 @@ func (s *shell) packetIn(d *device, frame []byte) {
 	if err != nil || p.Unmarshal(payload, profile) != nil {
 		return
 	}
+	if p.Op == wire.LeaseReply && p.Status != wire.OK && s.w.removed.mistrust && s.trustsAnyway(d, &p) {
+		return
+	}
 	if p.Op == wire.LeaseReply {
-		s.m.LeaseReply(s.now(), d.n.name, uint64(p.Version), time.Duration(p.Request)*time.Microsecond, p.Epoch,
-			p.Status == wire.OK)
+		s.m.LeaseReply(s.now(), d.n.name, chain.LeaseAnswer{Number: p.Session, Clock: uint64(p.Version),
+			Left: time.Duration(p.Request) * time.Microsecond, Epoch: p.Epoch, Granted: p.Status == wire.OK})
 		s.flush()
 		return
 	}
