@@ -44,7 +44,10 @@ type Lease struct {
 	Number   uint16 // which the reply repeats
 	Epoch    uint16
 	Clock    uint64        // microseconds: the switch's clock as it was last heard; 0: never
-	Duration time.Duration // from then on
+	Duration time.Duration // from then on; 0: none, it is to answer
+	// Every is the time between two LEASEs to it: what has come from it within that counts as an
+	// answer (Alive), and a call that has been answered within that as a step (Working).
+	Every time.Duration
 }
 
 // Redrive asks for the newest version of each key that is dirty at any of From to be re-propagated
@@ -88,6 +91,9 @@ type Copy struct {
 	Passed    bool
 	Seq       uint64
 }
+
+// CancelCopy: the Copy with that Seq is void.
+type CancelCopy struct{ Seq uint64 }
 
 // InsertKeys and DeleteKeys ask for the key_index entries of an operation's keys, or of their
 // aliases, at one switch, and for KeysDone. The entries of keys that are removed are closed: the
@@ -191,6 +197,7 @@ func (a Copy) String() string {
 	}
 	return s
 }
+func (a CancelCopy) String() string { return "cancel the copy" }
 func (a InsertKeys) String() string {
 	return fmt.Sprintf("op %d.%d: insert %s at %s", a.Op, a.Attempt, entriesOf(a.Alias), a.Switch)
 }

@@ -20,6 +20,7 @@ type Change struct {
 // Propose changes a running chain. Done comes when all members have the new configuration, or with
 // the reason why there is none.
 func (m *Machine) Propose(now Time, op OpID, ch Change) {
+	interrupts := m.Phase(now) != Ready && m.interrupts()
 	next, reorder, err := m.plan(now, ch)
 	if err != nil {
 		m.do(Done{op, err})
@@ -31,6 +32,8 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 	}
 	same := slices.Equal(next.Members, m.cfg.Members) && next.Freeze == m.cfg.Freeze
 	switch {
+	case interrupts:
+		m.begin(now, next, &change{op: op, wanted: wanted})
 	case same && next.Lease == m.cfg.Lease:
 		m.settleFor(now, op, wanted)
 	case reorder:
@@ -96,12 +99,18 @@ func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err erro
 	fail := func(kind error, format string, args ...any) (Config, bool, error) {
 		return Config{}, false, fmt.Errorf("%w: "+format, append([]any{kind}, args...)...)
 	}
-	if m.Phase(now) != Ready {
-		return fail(ErrUnavailable, "the chain is being set up or changed (%s): try again when it is ready", m.Status(0).Reason)
-	}
 	members := m.cfg.Members
 	if ch.Members != nil {
 		members = ch.Members
+	}
+	switch coming := m.joiners(); {
+	case m.Phase(now) == Ready:
+	case m.Phase(now) == Discovering || !m.interrupts():
+		return fail(ErrUnavailable, "the chain is being set up or changed (%s): try again when it is ready", m.Status(0).Reason)
+	case ch.Members == nil || m.holdsData() && !inOrder(members, m.cfg.Members) ||
+		slices.ContainsFunc(members, func(s string) bool { return slices.Contains(coming, s) }):
+		return fail(ErrUnavailable, "%s is being brought in: wait for the end of that, or end it by a change of the "+
+			"members to some of the others, in their order", strings.Join(coming, ", "))
 	}
 	next = m.next(m.cfg.Epoch, members)
 	if ch.Lease != nil {

@@ -68,6 +68,8 @@
 //     is a member. (In a chain of one it is compared with the tail while nobody takes a write, and
 //     becomes the tail.) Whatever fails meanwhile, what is on record is a chain that is right
 //     without it.
+//   - A switch that is to be a member, and is none yet, is judged like a member, in every stage.
+//     The chain waits for it no longer than for a member that has failed (joiner.go).
 //   - Members that were lost are brought in again when they have been steady for a while, later
 //     each time (rejoin.go, package rejoin); those that an operator has left out are not.
 //   - Keys enter tail first and leave head first.

@@ -26,8 +26,11 @@ const stranger = 10
 // givenUpAt is when a member that is not connected will be taken to have failed.
 func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	v := m.view[sw]
-	if m.o.FailureTimeout == 0 && !v.leaving || v.up || !m.cfg.IsMember(sw) {
+	if v.up || !m.cfg.IsMember(sw) {
 		return 0, false
+	}
+	if m.o.FailureTimeout == 0 && !v.leaving {
+		return v.downAt + stepMost, m.joins(sw) && v.met
 	}
 	if !v.met { // one that leaves, too, is better told than waited for
 		return stranger * max(m.o.FailureTimeout, 200*time.Millisecond), true
@@ -52,6 +55,8 @@ func (m *Machine) suspect(now Time, sw string) string {
 		return ""
 	case ok && now >= at:
 		return "it is out of reach"
+	case m.joins(sw):
+		return m.hangs(now, sw)
 	}
 	if m.o.FailureTimeout > 0 && v.up && m.leases(sw) && v.lease.unheard >= unheardLeases && now >= v.lease.countAt {
 		return "it is connected, and answers no lease"
@@ -71,11 +76,12 @@ func (m *Machine) failover(now Time) {
 	if !m.decided {
 		return
 	}
-	if s := m.cfg.Shadow; m.cfg.Filling && m.change != nil && (m.persisting == nil || m.fills(m.persisting.config)) {
-		if why := m.suspect(now, s); why != "" { // writes wait for it
+	if s, at := m.joiner(); s != "" && at != erasing {
+		if why := m.suspect(now, s); why != "" {
 			m.giveUp(now, errors.New(why))
 		}
 	}
+	m.freezeEnds(now)
 	goal := m.cfg
 	if m.persisting != nil {
 		goal = m.persisting.config
@@ -90,6 +96,7 @@ func (m *Machine) failover(now Time) {
 			if goal.IsMember(s) {
 				gone = append(gone, s)
 			}
+			m.view[s].stopped = m.joins(s) && m.cfg.Lease == 0
 		case !m.view[s].lost && !m.givenUp(s):
 			left = append(left, s)
 		}

@@ -45,15 +45,16 @@ func (m *Machine) begin(now Time, c Config, op *change) {
 		return
 	}
 	if m.persisting != nil && m.persisting.op != 0 && (op == nil || op.op != m.persisting.op) {
-		m.overtaken(m.persisting)
+		m.overtaken(m.persisting, op)
 		if m.change != nil && m.change.op == m.persisting.op {
 			m.change = nil
 		}
 	}
 	if m.change != nil && m.change.op != 0 && (op == nil || op.op != m.change.op) {
-		m.overtaken(m.change)
+		m.overtaken(m.change, op)
 		m.change = nil
 	}
+	m.endCopy()
 	if op == nil {
 		op = &change{}
 	}
@@ -70,12 +71,17 @@ func (m *Machine) fills(c Config) bool {
 	return m.cfg.Filling && !c.Filling && c.Epoch == m.cfg.Epoch
 }
 
-// overtaken ends an operation that another configuration comes before.
-func (m *Machine) overtaken(c *change) {
-	if c.joiner != "" {
-		m.event("chain.not-recovered", c.joiner, "a switch was lost meanwhile, and the chain changes for that")
+// overtaken ends an operation that another configuration comes before: by's, or, where that is nil,
+// the machine's own.
+func (m *Machine) overtaken(c, by *change) {
+	why := "a switch was lost meanwhile, and the chain changes for that"
+	if by != nil && by.op != 0 {
+		why = "an operator has changed the chain meanwhile"
 	}
-	m.do(Done{c.op, fmt.Errorf("%w: a switch was lost meanwhile, and the chain changes for that", ErrUnavailable)})
+	if c.joiner != "" {
+		m.event("chain.not-recovered", c.joiner, "%s", why)
+	}
+	m.do(Done{c.op, fmt.Errorf("%w: %s", ErrUnavailable, why)})
 }
 
 func (m *Machine) persist(now Time) {
@@ -166,9 +172,10 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 			m.view[p.joiner].lost = false
 			m.rejoinCost = m.rejoinCost || p.joiner == m.rejoiner
 		}
-		m.redriving, m.redriveAt, m.redriveBad, m.copying = false, 0, false, 0
+		m.redriving, m.redriveAt, m.redriveBad = false, 0, false
+		m.frozenFor(now, p)
 		for s, v := range m.view {
-			v.installs, v.failed = 0, false
+			v.installs, v.failed, v.partAt = 0, false, 0
 			v.everAcked = same && v.everAcked && m.has(s)
 		}
 		m.event("chain.installing", "", "%v", m.cfg)
@@ -203,6 +210,9 @@ func (m *Machine) install(now Time, sw string) {
 	m.assert(len(m.fence) == 0 || !m.cfg.IsMember(sw) || m.has(sw), "%s gets it before all are fenced", sw)
 	m.seq++
 	v.installs, v.asked = m.seq, m.cfg.Epoch
+	if v.partAt == 0 {
+		v.partAt = now
+	}
 	if m.cfg.Assignment(sw).Role != None {
 		v.empty = false
 	}
@@ -228,7 +238,7 @@ func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 		m.step(now)
 		return
 	}
-	v.failed = false
+	v.failed, v.partAt, v.stopped = false, 0, false
 	a := m.cfg.Assignment(sw)
 	if v.acks == nil || *v.acks != a {
 		v.acks = &a
@@ -300,7 +310,7 @@ func (m *Machine) advance(now Time) {
 		switch {
 		case m.has(s):
 			delete(m.fence, s)
-		case !v.up && v.unleased:
+		case v.unleased && (!v.up || v.stopped):
 			m.event("chain.fenced", s, "it is out of reach and not bound to a lease: taken to have stopped (the fail-stop assumption)")
 			delete(m.fence, s)
 		case !v.unleased && now >= v.lease.until:
@@ -373,12 +383,15 @@ func (m *Machine) advance(now Time) {
 //     but the head at once, and the head: so writes stop for two steps, however long the chain is.
 //   - Where the chain freezes, the head first: it refuses what comes from then on, and what is
 //     under way gets through before the others have it, mostly.
-//   - Where it thaws, the head last, and the others at once: until then there are no writes.
+//   - Where it thaws, the head last, and the others at once: until then there are no writes. So a
+//     switch that is filled on comes after it.
 func (m *Machine) order() (groups [][]string) {
 	all := m.cfg.Learners()
 	switch {
 	case m.cfg.Freeze == FreezeAll && !m.wasFrozen:
 		return [][]string{all[:1], all[1:]}
+	case m.wasFrozen && m.cfg.Shadow != "":
+		return [][]string{m.cfg.Members, {m.cfg.Shadow}}
 	case m.wasFrozen:
 		return [][]string{all[1:], all[:1]}
 	case m.cfg.Shadow != "":

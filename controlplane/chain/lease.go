@@ -94,12 +94,11 @@ func (l *leaseView) forget() {
 	l.answered()
 }
 
-// leases says whether a switch's lease is to be renewed. One that is being filled is given one of
-// 0, which it can do nothing with: but it answers, and writes pass it.
+// leases says whether a switch's lease is to be renewed.
 func (m *Machine) leases(sw string) bool {
 	v := m.view[sw]
-	return m.decided && v.up && v.acks != nil && v.acks.LeaseRequired && v.acks.Role.Member() && m.cfg.Lease > 0 &&
-		(m.cfg.IsMember(sw) || m.cfg.Filling && m.cfg.Shadow == sw) && !m.fence[sw] && !m.leaving(sw)
+	return m.decided && v.up && v.acks != nil && v.acks.LeaseRequired && v.acks.Holds() && m.cfg.Lease > 0 &&
+		m.cfg.IsMember(sw) && !m.fence[sw] && !m.leaving(sw)
 }
 
 // leaving: the configuration that is being made durable is without it.
@@ -107,8 +106,8 @@ func (m *Machine) leaving(sw string) bool {
 	return m.persisting != nil && !slices.Contains(m.persisting.config.Learners(), sw)
 }
 
-// sendLeases renews what is due. A switch has the epoch that it last acknowledged until it
-// acknowledges another.
+// sendLeases renews what is due, and asks joiners. A switch has the epoch that it last
+// acknowledged until it acknowledges another.
 func (m *Machine) sendLeases(now Time) {
 	for _, s := range m.o.Switches {
 		if l := &m.view[s].lease; m.leases(s) && now >= l.next && l.askedAt > 0 {
@@ -116,11 +115,29 @@ func (m *Machine) sendLeases(now Time) {
 		}
 	}
 	for _, s := range m.o.Switches {
-		if !m.leases(s) {
+		v := m.view[s]
+		l := &v.lease
+		if asks := m.asks(s); asks != v.tested {
+			if v.tested = asks; asks { // what it did not answer before it was asked says nothing
+				l.answered()
+				l.renew(now)
+			}
+		}
+		if !v.tested && !m.leases(s) || now < l.next {
 			continue
 		}
-		l := &m.view[s].lease
-		if now < l.next {
+		if v.tested {
+			every := m.askEvery()
+			l.next = now + every
+			m.count(now, l, every)
+			a := Lease{Switch: s, Number: l.numbered(), Every: every}
+			if l.heard {
+				a.Clock = l.clock
+			}
+			if v.acks != nil {
+				a.Epoch = v.acks.Epoch
+			}
+			m.do(a)
 			continue
 		}
 		from, clock := now, uint64(0) // its clock is unknown, but not below 0
@@ -129,18 +146,21 @@ func (m *Machine) sendLeases(now Time) {
 		}
 		d := m.given(now)
 		l.next = now + d/renewals
-		if m.view[s].acks.Filling() {
-			d = 0
-		}
 		l.until = max(l.until, from+margin(d))
-		if now >= l.countAt {
-			l.unheard++
-			l.countAt = now + m.cfg.Lease/renewals
-		}
+		m.count(now, l, m.cfg.Lease/renewals)
 		if l.askedAt == 0 {
 			l.askedAt = now
 		}
-		m.do(Lease{Switch: s, Number: l.numbered(), Epoch: m.view[s].acks.Epoch, Clock: clock, Duration: d})
+		m.do(Lease{Switch: s, Number: l.numbered(), Epoch: v.acks.Epoch, Clock: clock, Duration: d,
+			Every: d / renewals})
+	}
+}
+
+// count counts a LEASE that has no answer yet.
+func (m *Machine) count(now Time, l *leaseView, every time.Duration) {
+	if now >= l.countAt {
+		l.unheard++
+		l.countAt = now + every
 	}
 }
 
@@ -181,6 +201,7 @@ func (m *Machine) Late(now Time, by time.Duration) bool {
 			l.unheard = 0
 			l.excused++
 		}
+		v.workedAt = now // as far as is known
 	}
 	return true
 }
@@ -214,6 +235,9 @@ func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
 		l.until = max(l.until, now+margin(r.Left))
 		m.mistrust(now, sw, "its clock has gone back: it was restarted")
 		return
+	}
+	if l.heard && r.Clock == l.clock { // to another LEASE, in the same microsecond
+		l.answered()
 	}
 	if l.heard && r.Clock <= l.clock { // an older one that was overtaken
 		return

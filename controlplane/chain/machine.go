@@ -83,7 +83,11 @@ type view struct {
 	asked     uint16 // the epoch of the last Install in this connection; it may have been done, whatever was answered
 	retryAt   Time   // after a failed Install
 	failed    bool   // the last Install failed; said in an event once
+	partAt    Time   // when it was first asked to install the configuration, which it has not; 0: it was not
+	workedAt  Time   // when a call to it was last known to be answered (Working)
+	tested    bool   // the last LEASE was one to see whether it answers (asks)
 	unleased  bool   // it may have a part in the chain that is not bound to a lease
+	stopped   bool   // it was given up while it was connected, in a chain without leases
 	leaving   bool   // it leaves the network: the chain is to go on without it
 	refused   string // why it was not brought in the last time; said in an event once
 	lease     leaseView
@@ -151,6 +155,10 @@ type Machine struct {
 	redriveAt  Time   // when to look for what stays dirty
 	redriveBad bool   // the last one failed; said in an event once
 	copying    uint64 // the sequence number of the Copy that is under way; 0: none
+	// freezeFor is for how long the only member is frozen for a joiner, frozenAt since when it is,
+	// and freezeUntil when what comes next must have come; 0: it is not frozen for one.
+	freezeFor             time.Duration
+	frozenAt, freezeUntil Time
 
 	// ops are the operations on keys. All of them wait, unless canKeys.
 	ops map[OpID]*keyOp
@@ -228,6 +236,7 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 		return
 	}
 	v.up, v.acks, v.keys, v.installs, v.asked, v.failed, v.met = true, r.Assignment, r.Keys, 0, 0, false, true
+	v.partAt, v.stopped = 0, false
 	m.back.There(now, m.candidate(sw)) // one that was emptied while it is connected was so for a chain
 	v.refused = ""
 	v.empty = r.Fresh || v.empty && (r.Assignment == nil || r.Assignment.Role == None)
@@ -287,7 +296,7 @@ func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 		"the switches have counts", epoch, m.cfg.Epoch)
 	for _, c := range []*change{m.persisting, m.change} {
 		if c != nil && c.op != 0 {
-			m.overtaken(c)
+			m.overtaken(c, nil)
 			for _, other := range []*change{m.persisting, m.change} {
 				if other != nil && other.op == c.op {
 					other.op = 0
@@ -296,12 +305,14 @@ func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 		}
 	}
 	m.pauseKeys()
+	m.endCopy()
 	m.persisting, m.change, m.decided, m.installed, m.stale = nil, nil, false, false, true
-	m.redriving, m.redriven, m.redriveAt, m.redriveBad, m.copying = false, false, 0, false, 0
+	m.redriving, m.redriven, m.redriveAt, m.redriveBad, m.freezeUntil = false, false, 0, false, 0
 	clear(m.unjudged)
 	clear(m.fence)
 	for _, s := range m.o.Switches {
 		m.view[s].installs, m.view[s].failed, m.view[s].lost, m.view[s].everAcked = 0, false, false, false
+		m.view[s].partAt = 0
 		if !m.view[s].met { // leases may have become longer since
 			m.view[s].lease.until = max(m.view[s].lease.until, margin(m.o.PriorLeaseBound+maxLease))
 		}
@@ -682,8 +693,11 @@ func (m *Machine) Next(now Time) (Time, bool) {
 	}
 	for _, s := range m.o.Switches {
 		v := m.view[s]
-		if m.leases(s) {
+		if m.leases(s) || m.asks(s) {
 			at(v.lease.next)
+		}
+		if by, ok := m.partBy(s); ok && m.joins(s) {
+			at(by)
 		}
 		if v.failed {
 			at(v.retryAt)
@@ -700,6 +714,7 @@ func (m *Machine) Next(now Time) (Time, bool) {
 			at(due)
 		}
 	}
+	at(m.freezeUntil)
 	at(m.redriveAt)
 	at(m.recordAt)
 	if m.persisting != nil {

@@ -48,6 +48,8 @@ import (
 //	forget-wanted   the record is one of a controller that knew of no members to come back
 //	leases lost [S...]   from now on (these) switches do not answer leases
 //	alive S...      they have answered something that is no LEASE
+//	working S...    they have answered a call
+//	untold S        the record of a session did not come to it
 //	lease-reply S clock=US left=D [epoch=N] [refused] [before=N]    the answer to the last LEASE, or to that so many before it
 //	clock S         the switch's clock begins anew
 //	switches S... [leaving=(...)] [members=(...)]   the network's switches from now on; prints which of them the chain needs
@@ -323,6 +325,13 @@ func (w *world) command(d *datadriven.TestData) {
 		for _, s := range args {
 			w.m.Alive(s)
 		}
+	case "working":
+		for _, s := range args {
+			w.m.Working(w.now, s)
+		}
+	case "untold":
+		w.m.Untold(w.now, args[0], errors.New("no answer"))
+		w.drain()
 	case "late":
 		w.m.Late(w.now, dur(args[0]))
 	case "lease-reply":
@@ -474,6 +483,8 @@ func (w *world) drain() {
 				w.erase = a.Seq
 			case Copy:
 				w.copy = a.Seq
+			case CancelCopy:
+				w.copy = 0
 			case Rejoin:
 				w.rejoin = a
 			case InsertKeys:

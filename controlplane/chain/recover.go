@@ -37,6 +37,9 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 		fail(ErrInvalid, "there is no switch %q: the switches are %s", sw, strings.Join(m.o.Switches, ", "))
 	case v.leaving:
 		fail(ErrInvalid, "%s leaves the network", sw)
+	case m.Phase(now) != Ready && m.interrupts():
+		fail(ErrUnavailable, "%s is being brought in: wait for the end of that, or end it by a change of the members "+
+			"to those without it", strings.Join(m.joiners(), ", "))
 	case m.Phase(now) != Ready:
 		fail(ErrUnavailable, "the chain is being set up or changed (%s): try again when it is ready", m.Status(0).Reason)
 	case m.cfg.IsMember(sw):
@@ -52,7 +55,7 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 		m.step(now)
 	default:
 		c := &change{op: op, joiner: sw}
-		m.change = c
+		m.change, m.freezeFor = c, m.joinerLease()
 		if !v.empty {
 			m.event("chain.recovering", sw, "what it holds is of no use: it begins empty")
 			m.seq++
@@ -134,6 +137,14 @@ func (m *Machine) recoveryInstalled(c *change) bool {
 	m.do(Copy{Epoch: m.cfg.Epoch, Donor: m.cfg.Members[len(m.cfg.Members)-1], To: c.joiner,
 		Compare: c.stage == comparing, Passed: c.stage == filling, Seq: m.seq})
 	return true
+}
+
+// endCopy: what is copied is of no use any more.
+func (m *Machine) endCopy() {
+	if m.copying != 0 {
+		m.do(CancelCopy{m.copying})
+		m.copying = 0
+	}
 }
 
 // Copied answers Copy.

@@ -432,9 +432,12 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		}()
 	case chain.Copy:
 		keys, records := c.dir.Chain(ch.topo.ID), c.recordsToCopy()
+		ctx, cancel := context.WithCancel(c.ctx)
+		ch.endCopy = cancel
 		go func() {
+			defer cancel()
 			start := time.Now()
-			n, rounds, err := ch.ops.Copy(c.ctx, a, ops.Reachable(keys), records)
+			n, rounds, err := ch.ops.Copy(ctx, a, ops.Reachable(keys), records)
 			c.post(func() {
 				what := map[bool]string{true: "chain.compared", false: "chain.copied"}[a.Compare || a.Passed]
 				if err == nil {
@@ -444,6 +447,8 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 				c.touch(ch).Copied(c.now(), a.Seq, err)
 			})
 		}()
+	case chain.CancelCopy:
+		ch.endCopy()
 	case chain.InsertKeys:
 		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, true, a.Alias)
 	case chain.DeleteKeys:
@@ -484,8 +489,11 @@ func (c *Controller) lease(ch *chainState, a chain.Lease) {
 		return // another may lead, and count on it that none are given
 	}
 	d := c.net().byName[a.Switch]
-	if heard := d.heard.Load(); heard != 0 && c.now()-time.Duration(heard) < a.Duration/4 {
+	if lately(c.now(), &d.heard, a.Every) {
 		c.touch(ch).Alive(a.Switch)
+	}
+	if lately(c.now(), &d.worked, a.Every) {
+		c.touch(ch).Working(c.now(), a.Switch)
 	}
 	frame, err := c.frame(d.sw, d.sw.Address, leasePort, &wire.Packet{
 		Op: wire.Lease, Epoch: a.Epoch, Session: a.Number, Key: wire.MakeKey(ch.topo.ID, 0),
@@ -497,6 +505,12 @@ func (c *Controller) lease(ch *chainState, a chain.Lease) {
 	if err != nil {
 		c.log.Debug("lease not sent", "switch", a.Switch, "chain", ch.topo.Name, "error", err)
 	}
+}
+
+// lately says whether something that was noted happened within so long.
+func lately(now chain.Time, noted *atomic.Int64, within time.Duration) bool {
+	at := noted.Load()
+	return at != 0 && now-time.Duration(at) < within
 }
 
 // save makes the state as it is now durable, and then calls done on run's goroutine. done nil:

@@ -45,6 +45,7 @@ type device struct {
 	// watchesStale: the tables of watches wait for the worker.
 	watchesStale atomic.Bool
 	heard        atomic.Int64 // when a packet last came from it (Controller.now)
+	worked       atomic.Int64 // when a call to it was last answered
 
 	// What the controller's goroutine knows.
 	state     p4rt.State
@@ -256,6 +257,7 @@ func (d *device) load(ctx context.Context, stream int) error {
 		if err != nil {
 			return err
 		}
+		d.worked.Store(int64(d.c.now()))
 		entries[table] = map[string]*v1.TableEntry{}
 		for _, e := range list {
 			entries[table][p4rt.MatchKey(e)] = e
@@ -325,7 +327,11 @@ func (d *device) apply(ctx context.Context, updates ...*v1.Update) error {
 	}
 	err := d.write(ctx, updates...)
 	var we *p4rt.WriteError
-	if errors.As(err, &we) {
+	refused := errors.As(err, &we)
+	if err == nil || refused {
+		d.worked.Store(int64(d.c.now()))
+	}
+	if refused {
 		var again []*v1.Update
 		var final []p4rt.UpdateError
 		for _, u := range we.Updates {

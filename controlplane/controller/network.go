@@ -92,6 +92,7 @@ type chainState struct {
 	tidying map[wire.Key]bool // keys whose entries are being made or dropped for that
 	ready   bool              // as was last said in an event
 	steers  int               // how often the lease that is wanted has been changed
+	endCopy func()            // ends the copy that is under way
 }
 
 func (c *Controller) newChain(ct *topology.Chain, space keyspace.Space, o chain.Options) *chainState {
@@ -99,7 +100,7 @@ func (c *Controller) newChain(ct *topology.Chain, space keyspace.Space, o chain.
 	want(&o, ct)
 	return &chainState{topo: ct, ops: c.procedures(ct), space: space, m: chain.New(o),
 		waiting: map[chain.OpID]chan error{}, operations: map[chain.OpID]*keyOperation{},
-		told: map[string]bool{}, untidy: map[string]bool{}}
+		told: map[string]bool{}, untidy: map[string]bool{}, endCopy: func() {}}
 }
 
 // shortAfter is for how long everything must have been prompt before leases are short, the first

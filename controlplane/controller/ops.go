@@ -95,6 +95,9 @@ func (t target) Err() error {
 	return nil
 }
 
+// Connection implements ops.Target.
+func (t target) Connection() int { return t.client.State().Stream }
+
 // Send implements ops.Target.
 func (t target) Send(p *wire.Packet) error { return t.sendFrom(leasePort, p) }
 

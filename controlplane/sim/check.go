@@ -42,6 +42,7 @@ const (
 	NotTold         = "committed, and not told"
 	BroughtBack     = "brought in, and an operator has left it out"
 	GivenUpInVain   = "given up, and it has answered"
+	HeldUp          = "held up by a switch that is no member"
 	NameWentBack    = "a name's versions went back"
 	AnothersValue   = "what is told of a key is another's"
 	UsedUp          = "a version that nobody can have written is on record"

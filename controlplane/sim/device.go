@@ -55,6 +55,7 @@ type message struct {
 	starts  int // n.starts when it was sent: with the process, its connections end
 	arrive  func()
 	channel channel
+	asks    bool // whether a switch that is no member answers: takes as long each time
 }
 
 // reachable says whether messages get through.
@@ -232,7 +233,10 @@ func (d *device) primary(number int) bool {
 
 // send sends a message by a connection, either way.
 func (d *device) send(number int, c channel, arrive func()) {
-	m := message{number, d.n.starts, arrive, c}
+	d.sendMessage(message{number: number, starts: d.n.starts, arrive: arrive, channel: c})
+}
+
+func (d *device) sendMessage(m message) {
 	if !d.n.alive {
 		return
 	}
@@ -246,7 +250,10 @@ func (d *device) send(number int, c channel, arrive func()) {
 func (d *device) deliver(m message) {
 	w := d.s.w
 	starts := d.n.starts
-	at := w.loop.now + w.control.between(20*time.Microsecond, 100*time.Microsecond) + w.control.about(w.controlDelay)
+	at := w.loop.now + 20*time.Microsecond + w.controlDelay
+	if !m.asks {
+		at = w.loop.now + w.control.between(20*time.Microsecond, 100*time.Microsecond) + w.control.about(w.controlDelay)
+	}
 	if !m.channel.toNode() {
 		at += d.s.hearsLate()
 	}
@@ -393,20 +400,28 @@ func (d *device) work() {
 }
 
 // packetOut sends a frame into the switch's pipeline. Nobody hears whether it arrived.
-func (d *device) packetOut(frame []byte) {
+func (d *device) packetOut(frame []byte) { d.sendPacket(frame, false) }
+
+// ask is packetOut for a LEASE to a switch that is no member.
+func (d *device) ask(frame []byte) { d.sendPacket(frame, true) }
+
+func (d *device) sendPacket(frame []byte, asks bool) {
 	if !d.connected {
 		return
 	}
 	number, sent, waits := d.number, d.sends(), d.waits
 	d.waits = 0
-	d.send(number, packetOuts, func() {
+	d.sendMessage(message{number: number, starts: d.n.starts, channel: packetOuts, asks: asks, arrive: func() {
 		if d.primary(number) {
 			d.queueOut(frame, number, sent, waits)
 		}
-	})
+	}})
 }
 
 const cpuPort = 510
+
+// packetInOp is where the op is in a packet that comes to the controller.
+const packetInOp = 2 + wire.FrameOverhead
 
 // toController takes a packet that a switch sends to whoever is its primary.
 func (w *world) toController(n *node, frame []byte) {
@@ -415,7 +430,10 @@ func (w *world) toController(n *node, frame []byte) {
 			continue
 		}
 		d := s.devices[n.index]
-		d.send(d.number, packetIns, func() { s.packetIn(d, frame) })
+		asks := len(frame) > packetInOp && frame[packetInOp] == byte(wire.LeaseReply) &&
+			(n.assignment == nil || !n.assignment.Holds())
+		d.sendMessage(message{number: d.number, starts: n.starts, channel: packetIns, asks: asks,
+			arrive: func() { s.packetIn(d, frame) }})
 	}
 }
 

@@ -44,6 +44,7 @@ type removed struct {
 	leftOut          bool
 	rejoin           bool
 	late             bool
+	unjudged         bool
 	shortLease       bool
 	fillsFromBefore  bool
 	fillingLease     bool
@@ -110,6 +111,7 @@ func init() {
 		&Mutant{ID: "OUTCOME_FORGOTTEN", Rule: "after a call of unknown outcome a controller writes nothing more but by a new connection, with a higher election id", own: true, remove: func(r *removed) { r.outcome = true }},
 		&Mutant{ID: "EMPTIED_UNSEEN", Rule: "a switch that lacks what is to be changed of its part in a chain, or of its keys, gets nothing, and is read again", own: true, scenario: "emptied_before_an_installation", remove: func(r *removed) { r.unseen = true }},
 		&Mutant{ID: "TRUSTS_LEASE_REPLIES", Rule: "a member whose LEASE_REPLY contradicts what it was known to have gets no role again that it had", own: true, scenario: "emptied_while_connected", remove: func(r *removed) { r.mistrust = true }},
+		&Mutant{ID: "JOINER_UNJUDGED", Rule: "a switch that is to become a member is given up when it does not answer, like a member", own: true, scenario: "joiner_stands_still", shows: HeldUp, remove: func(r *removed) { r.unjudged = true }},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

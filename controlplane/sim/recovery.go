@@ -114,7 +114,7 @@ func (s *shell) copy(a chain.Copy) {
 	if r.dropsMoving {
 		keys = slices.DeleteFunc(keys, func(k keyspace.Key) bool { return k.Alias != 0 })
 	}
-	s.start(func(ctx context.Context) error {
+	s.copying = s.start(func(ctx context.Context) error {
 		if (a.Compare || a.Passed) && r.comparison {
 			return nil
 		}

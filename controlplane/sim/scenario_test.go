@@ -25,6 +25,7 @@ import (
 //	write C key=N value=V | delete C key=N | read C key=N [eventual] | cas C key=N expected=E.S value=V     a call begins; all take [timeout=D] [to=S]
 //	run D [packets] [leases] [quiet]       time passes. Printed is what clients, controllers and operators do and what the network loses; with packets also what
 //	                               each switch does with each packet, with leases renewals too; with quiet nothing
+//	suspend S D [notice=D]         a switch's machine stands still for D; the controllers notice that their connections are lost after D (default never)
 //	isolate S [notice=D]           the controllers cannot reach a switch, but clients can; they notice after D (default 10ms)
 //	reconnect S [late=D]           what was sent by connections that were given up meanwhile arrives D later
 //	part N S       the controller that was started N-th cannot reach a switch, but others can; it notices after 1ms
@@ -189,6 +190,10 @@ func (s *scenario) command() {
 		s.check(err)
 		w.loop.run(w.loop.now+length, nil)
 		s.packets, s.quiet, s.leases = false, false, false
+	case "suspend":
+		length, err := time.ParseDuration(s.word(1))
+		s.check(err)
+		w.suspend(s.node(), s.duration("notice", time.Minute), length)
 	case "isolate":
 		w.isolate(s.node(), s.duration("notice", 10*time.Millisecond))
 	case "reconnect":

@@ -47,6 +47,7 @@ type shell struct {
 	waiting    map[uint16]*exchange // by port
 	ops        *ops.Chain           // what is done to switches
 	copies     *ops.Chain           // ... of that, copying; apart for mutants' sake
+	copying    *span                // the copy that is under way, or was last
 	redriving  uint16               // the epoch of what was re-propagated last
 	lastOp     chain.OpID
 	operations map[chain.OpID]*operation
@@ -67,6 +68,7 @@ type shell struct {
 
 	watching map[wire.Key]string // names, by KEY_ID
 	starved  starvation
+	shadowAt time.Duration // since when the same switch is being brought in
 
 	pretended map[string]uint16 // the last epoch in which a switch was said to be fenced (a mutant's)
 
@@ -239,7 +241,10 @@ func (s *shell) flush() {
 		}
 	}
 	s.forget()
-	s.status = s.m.Status(s.now())
+	was := s.status.Config.Shadow
+	if s.status = s.m.Status(s.now()); s.status.Config.Shadow != was {
+		s.shadowAt = s.w.loop.now
+	}
 	if s.w.removed.wait && s.pretendFenced() {
 		return
 	}
@@ -298,6 +303,10 @@ func (s *shell) do(a chain.Action) {
 		s.erase(a)
 	case chain.Copy:
 		s.copy(a)
+	case chain.CancelCopy:
+		if s.copying != nil {
+			s.copying.cancel(context.Canceled)
+		}
 	case chain.InsertKeys:
 		s.entries(a.Op, a.Attempt, a.Switch, true, a.Alias)
 	case chain.DeleteKeys:
@@ -401,7 +410,15 @@ func (s *shell) lease(a chain.Lease) {
 		a.Duration = s.w.lease
 	}
 	d := s.device(a.Switch)
-	d.packetOut(s.frame(d, leasePort, &wire.Packet{Op: wire.Lease, Epoch: a.Epoch, Session: a.Number,
+	send := d.packetOut
+	if a.Duration == 0 {
+		send = d.ask
+		if s.w.removed.unjudged {
+			s.m.Alive(a.Switch)
+			s.m.Working(s.now(), a.Switch)
+		}
+	}
+	send(s.frame(d, leasePort, &wire.Packet{Op: wire.Lease, Epoch: a.Epoch, Session: a.Number,
 		Key: wire.MakeKey(chainID, 0), Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock)}))
 }
 

@@ -20,6 +20,7 @@ func (w *world) suspensions(p *plan, seed uint64, end time.Duration) {
 		w.suspend(pick(d, w.nodes...), d.between(5*time.Millisecond, 40*time.Millisecond),
 			d.between(time.Millisecond, 200*time.Millisecond))
 	})
+	w.fromTimeToTime(d, p.every, end, func() { w.suspendJoiner(d) })
 }
 
 // suspend stops a switch's machine for a while, if others have the data. Controllers notice after
@@ -32,6 +33,7 @@ func (w *world) suspend(n *node, notice, length time.Duration) {
 	w.isolate(n, notice)
 	w.trace("fault", "the machine of %s is suspended", n.name)
 	n.suspended = true
+	w.mayWait(n)
 	starts := n.starts
 	w.loop.after(length, func() {
 		if n.starts == starts && n.suspended && w.removed.suspendedClock {

@@ -27,6 +27,9 @@ func (t *opsTarget) Err() error {
 	return nil
 }
 
+// Connection implements ops.Target.
+func (t *opsTarget) Connection() int { return t.number }
+
 // Send implements ops.Target.
 func (t *opsTarget) Send(p *wire.Packet) error {
 	again := *p

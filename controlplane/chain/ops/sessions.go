@@ -110,6 +110,22 @@ func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) e
 	return err
 }
 
+// BeginRecord makes a switch's record of a session begin anew behind a request, also where it is of
+// an earlier lease and lies in the window of this one by chance, so that ResetRecord would take it
+// for this lease's. No request of this lease may have been recorded by the switch.
+func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) error {
+	recorded, err := s.Recorded(ctx, session)
+	if err != nil {
+		return err
+	}
+	if recorded != last && recorded-last <= wire.RequestWindow {
+		if err := s.ResetRecord(ctx, session, last+1<<31); err != nil { // out of the window
+			return err
+		}
+	}
+	return s.ResetRecord(ctx, session, last)
+}
+
 // Pool is the controller's own writer sessions, 1 to Size. It is safe for concurrent use.
 type Pool struct {
 	Size int
@@ -123,23 +139,24 @@ type Pool struct {
 
 // session is one of them: used by one write at a time.
 type session struct {
-	id    uint16
-	next  atomic.Uint32  // the last request that it was used with; 0: none yet
-	heard map[uint8]bool // chains whose members' records are of this controller's numbers
+	id   uint16
+	next atomic.Uint32 // the last request that it was used with; 0: none yet
+	// told is the switches whose records are of this controller's numbers, each with the connection
+	// (Target.Connection) by which it was told.
+	told map[*Switch]int
 }
 
 // NewPool makes the sessions.
 func NewPool(size int, begin func(recorded []uint32) (uint32, error)) *Pool {
 	p := &Pool{Size: size, begin: begin}
 	for i := range size {
-		p.all = append(p.all, &session{id: uint16(i + 1), heard: map[uint8]bool{}})
+		p.all = append(p.all, &session{id: uint16(i + 1), told: map[*Switch]int{}})
 	}
 	p.free = slices.Clone(p.all)
 	return p
 }
 
-// get waits for a session, and sees that its record at the members of a chain is of this
-// controller.
+// get waits for a session, and makes its record at the members of a chain one of this controller.
 func (p *Pool) get(ctx context.Context, c *Chain, members []*Switch) (*session, error) {
 	var s *session
 	for s = p.take(); s == nil; s = p.take() {
@@ -147,20 +164,27 @@ func (p *Pool) get(ctx context.Context, c *Chain, members []*Switch) (*session, 
 			return nil, err
 		}
 	}
-	if s.heard[c.ID] {
-		return s, nil
-	}
 	if err := p.announce(ctx, c, s, members); err != nil {
 		p.put(s)
 		return nil, err
 	}
-	s.heard[c.ID] = true
 	return s, nil
 }
 
-// announce has the members of a chain record a session anew.
+// announce makes those members of a chain that were not told of a session record it anew. A switch
+// that becomes a member of a chain without keys may have the record of an earlier controller.
 func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Switch) error {
+	connections := make([]int, len(members))
+	var strange []int
+	for i, m := range members {
+		connections[i] = m.target.Connection()
+		if told, ok := s.told[m]; !ok || told != connections[i] {
+			strange = append(strange, i)
+		}
+	}
+	set := (*Switch).BeginRecord
 	if s.next.Load() == 0 {
+		set = (*Switch).ResetRecord // nothing that they have recorded is in its window
 		var recorded []uint32
 		for _, m := range members {
 			r, err := m.Recorded(ctx, s.id)
@@ -175,9 +199,15 @@ func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Sw
 		}
 		s.next.Store(begin)
 	}
-	return Each(ctx, c, members, func(ctx context.Context, m *Switch) error {
-		return m.ResetRecord(ctx, s.id, s.next.Load())
-	})
+	if err := Each(ctx, c, strange, func(ctx context.Context, i int) error {
+		return set(members[i], ctx, s.id, s.next.Load())
+	}); err != nil {
+		return err
+	}
+	for _, i := range strange {
+		s.told[members[i]] = connections[i]
+	}
+	return nil
 }
 
 func (p *Pool) take() *session {

@@ -14,6 +14,8 @@ import (
 type Target interface {
 	// Err is why nothing can be sent to it at the moment; nil: it can.
 	Err() error
+	// Connection numbers the connections to it: another one may be to a switch that was restarted.
+	Connection() int
 	// Open reserves a port that a request is sent from and its replies come to.
 	Open() (Port, error)
 	// Send sends a packet into its pipeline, to itself; nothing answers.

@@ -64,7 +64,11 @@ type bedSwitch struct {
 	packetIn func([]byte)
 	server   *grpc.Server
 	awake    chan struct{} // closed while it is not stopped as by SIGSTOP
-	buf      interp.Buffer // the testbed's goroutine's
+	mute     bool          // packets come to nothing, while P4Runtime works
+	// wrote is told of each entry that a controller has written, before the controller hears of it;
+	// nil: nobody is.
+	wrote func(table string, e *target.TableEntry)
+	buf   interp.Buffer // the testbed's goroutine's
 }
 
 const bedCPUPort = 510
@@ -209,7 +213,25 @@ func (x *testbed) once(host int, to netip.Addr, key uint32) (*wire.Packet, error
 	return x.askTimes(1, host, to, readOf(key))
 }
 
-func (x *testbed) askTimes(times, host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error) {
+func (x *testbed) askTimes(times, host int, to netip.Addr, p *wire.Packet) (last *wire.Packet, err error) {
+	for range times {
+		r, failed := x.askFor(50*time.Millisecond, host, to, p)
+		if failed != nil {
+			continue
+		}
+		if last = r; r.Status != wire.Retry && r.Status != wire.NotServing {
+			return r, nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if last == nil {
+		err = errors.New("no answer")
+	}
+	return last, err
+}
+
+// askFor sends a request once, and waits for so long for the answer.
+func (x *testbed) askFor(patience time.Duration, host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error) {
 	payload, err := p.Marshal(wire.Profile128)
 	if err != nil {
 		return nil, err
@@ -226,22 +248,13 @@ func (x *testbed) askTimes(times, host int, to netip.Addr, p *wire.Packet) (*wir
 	if err != nil {
 		return nil, err
 	}
-	var last *wire.Packet
-	for range times {
-		x.deliver(func() { x.switches[host-1].process(1, slices.Clone(frame)) })
-		select {
-		case last = <-replies:
-			if last.Status != wire.Retry && last.Status != wire.NotServing {
-				return last, nil
-			}
-			time.Sleep(20 * time.Millisecond)
-		case <-time.After(50 * time.Millisecond):
-		}
+	x.deliver(func() { x.switches[host-1].process(1, frame) })
+	select {
+	case r := <-replies:
+		return r, nil
+	case <-time.After(patience):
+		return nil, errors.New("no answer")
 	}
-	if last != nil {
-		return last, nil
-	}
-	return nil, errors.New("no answer")
 }
 
 // read asks for a key, and write writes it, at an address, from the host at switch 1.
@@ -332,9 +345,9 @@ func (s *bedSwitch) stopped() (bool, chan struct{}) {
 // process takes a frame that comes in by a port. The testbed's goroutine calls it.
 func (s *bedSwitch) process(port uint32, frame []byte) {
 	s.mu.Lock()
-	pipe, born := s.pipe, s.born
+	pipe, born, mute := s.pipe, s.born, s.mute
 	s.mu.Unlock()
-	if stopped, _ := s.stopped(); pipe == nil || stopped {
+	if stopped, _ := s.stopped(); pipe == nil || stopped || mute {
 		return
 	}
 	pipe.ProcessInto(&s.buf, time.Since(born), port, frame)
@@ -428,7 +441,31 @@ func (d *bedDevice) Pipeline() target.Pipeline {
 	if d.s.pipe == nil {
 		return nil
 	}
-	return d.s.pipe
+	return bedPipeline{d.s.pipe, d.s}
+}
+
+// bedPipeline is a pipeline as its P4Runtime server sees it.
+type bedPipeline struct {
+	*interp.Pipeline
+	s *bedSwitch
+}
+
+func (p bedPipeline) InsertEntry(table string, e *target.TableEntry) error {
+	return p.tell(table, e, p.Pipeline.InsertEntry(table, e))
+}
+
+func (p bedPipeline) ModifyEntry(table string, e *target.TableEntry) error {
+	return p.tell(table, e, p.Pipeline.ModifyEntry(table, e))
+}
+
+func (p bedPipeline) tell(table string, e *target.TableEntry, err error) error {
+	p.s.mu.Lock()
+	wrote := p.s.wrote
+	p.s.mu.Unlock()
+	if err == nil && wrote != nil {
+		wrote(table, e)
+	}
+	return err
 }
 
 func (d *bedDevice) PacketOut(frame []byte) error {
