@@ -1,15 +1,12 @@
 package faults
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -468,49 +465,7 @@ func checkNamed(t *testing.T, g int, history []linearizable.Call) {
 	ops := linearizable.Operations(slices.DeleteFunc(slices.Clone(history), hidden))
 	for _, name := range linearizable.Names.Partition(ops) {
 		if result := porcupine.CheckOperationsTimeout(linearizable.Names, name, 2*time.Minute); result != porcupine.Ok {
-			t.Errorf("the history of generation %d is not linearizable: %v\n%s", g, result, around(linearizable.Names, name))
+			t.Errorf("the history of generation %d is not linearizable: %v\n%s", g, result, lab.Around(linearizable.Names, name))
 		}
 	}
-}
-
-// around is what was done to a key or name shortly before the first moment at which it cannot all
-// have been.
-func around(model porcupine.Model, ops []porcupine.Operation) string {
-	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
-	bad := sort.Search(len(ops), func(n int) bool {
-		return porcupine.CheckOperationsTimeout(model, upTo(ops, ops[n].Return),
-			time.Minute) != porcupine.Ok
-	})
-	if bad == len(ops) {
-		return "  no moment found"
-	}
-	begun := slices.MinFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) }).Call
-	var text strings.Builder
-	last := upTo(ops, ops[bad].Return)
-	slices.SortFunc(last, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
-	for _, o := range last[max(0, len(last)-40):] {
-		x := o.Input.(linearizable.Call)
-		fmt.Fprintf(&text, "  from %.3f to %.3f ms %+v\n", float64(x.Begin-begun)/1e6, float64(x.End-begun)/1e6, x)
-	}
-	return text.String()
-}
-
-// upTo is a history up to a moment: of what has no answer by then nobody knows whether it is
-// executed.
-func upTo(ops []porcupine.Operation, moment int64) (out []porcupine.Operation) {
-	for n, o := range ops {
-		x := o.Input.(linearizable.Call)
-		if o.Call > moment {
-			continue
-		}
-		if o.Return > moment {
-			if x.Op == wire.Read {
-				continue
-			}
-			x.Unknown = true
-			o = porcupine.Operation{ClientId: 1<<21 + n, Input: x, Call: o.Call, Return: math.MaxInt64}
-		}
-		out = append(out, o)
-	}
-	return out
 }

@@ -379,7 +379,7 @@ func checkNodeHistory(t *testing.T, g int, history []linearizable.Call) {
 	for _, key := range linearizable.Registers.Partition(linearizable.Operations(history)) {
 		switch porcupine.CheckOperationsTimeout(linearizable.Registers, key, time.Minute) {
 		case porcupine.Illegal:
-			t.Errorf("the history of generation %d is not linearizable:\n%s", g, around(linearizable.Registers, key))
+			t.Errorf("the history of generation %d is not linearizable:\n%s", g, lab.Around(linearizable.Registers, key))
 		case porcupine.Unknown:
 			t.Logf("generation %d: the history of the key %d was not searched through in time", g,
 				key[0].Input.(linearizable.Call).Key)

@@ -101,6 +101,8 @@ type HostRequest struct {
 	Work    *Workload // instead of a packet
 	Watch   *Watch    // the same
 	Named   *NamedWork
+	Kept    *KeptWork
+	Spy     *Spy
 }
 
 type hostReply struct {
@@ -110,6 +112,9 @@ type hostReply struct {
 	History []linearizable.Call
 	Answers []int64 // of a watch
 	Named   []linearizable.Call
+	Kept    []linearizable.Call
+	Locked  []Section
+	Seen    Seen
 	Err     string
 }
 
@@ -237,6 +242,10 @@ func hostMain() {
 				r.Answers, err = req.Watch.run()
 			case req.Named != nil:
 				r.Named, err = req.Named.run()
+			case req.Kept != nil:
+				r.Kept, r.Locked = req.Kept.run()
+			case req.Spy != nil:
+				r.Seen, err = req.Spy.run()
 			default:
 				r = exchangeUDP(req)
 			}
