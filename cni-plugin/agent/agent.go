@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/internal/netdump"
@@ -113,6 +115,18 @@ func (a *Agent) rulesFor(r *agentapi.Record) ingressfilter.Rules {
 	return rules
 }
 
+// guard puts the filters onto an attachment's interface: the ingress filter, and the frame filter
+// before everything that is there, the switch's program included.
+func (a *Agent) guard(index int, r *agentapi.Record) error {
+	if err := ingressfilter.Attach(index, a.rulesFor(r)); err != nil {
+		return err
+	}
+	if err := framefilter.Attach(index); err != nil && !errors.Is(err, framefilter.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
+
 // noSwitch is where there is none.
 type noSwitch struct{}
 
@@ -188,7 +202,7 @@ func (a *Agent) Reconcile() error {
 		l, err := linkOf(r)
 		switch {
 		case err == nil && r.State == agentapi.Ready:
-			if err = ingressfilter.Attach(l.Attrs().Index, a.rulesFor(r)); err == nil {
+			if err = a.guard(l.Attrs().Index, r); err == nil {
 				err = a.opts.Switch.AddPort(r.Port, r.Host.Name)
 			}
 			a.records[name] = r

@@ -7,12 +7,14 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 )
 
@@ -181,7 +183,7 @@ func (a *Agent) make(r *agentapi.Record, space *container) error {
 			host, err = netlink.LinkByName(r.Host.Name)
 			return err
 		}},
-		{stepFilter, func() error { return ingressfilter.Attach(host.Attrs().Index, a.rulesFor(r)) }},
+		{stepFilter, func() error { return a.guard(host.Attrs().Index, r) }},
 		{stepHost, func() error { return setUpHost(host, r) }},
 		{stepContainer, func() error { return space.setUp(r) }},
 		{stepRoutes, func() error { return eachRoute(host, r, netlink.RouteReplace) }},
@@ -384,6 +386,29 @@ func (c *container) close() {
 	c.fd.Close()
 }
 
+// finishFrames has the container's end finish the frames that it sends, where the node's end cannot
+// tell a frame that will change.
+func (c *container) finishFrames(r *agentapi.Record) error {
+	if !errors.Is(framefilter.Supported(), framefilter.ErrUnsupported) {
+		return nil
+	}
+	return c.do(func() error { return framefilter.FinishAtSource(r.Container.Name) })
+}
+
+// do calls f on a thread in the container's network namespace.
+func (c *container) do(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		err := netns.Set(c.fd)
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
 // setUp gives the container's end its addresses and routes. Nothing is on the link but the gateway,
 // so everything goes there: the network's prefix as well.
 func (c *container) setUp(r *agentapi.Record) error {
@@ -396,6 +421,9 @@ func (c *container) setUp(r *agentapi.Record) error {
 			Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}); err != nil {
 			return fmt.Errorf("the address %s of %s: %w", addr.Prefix, r.Container.Name, err)
 		}
+	}
+	if err := c.finishFrames(r); err != nil {
+		return err
 	}
 	if err := c.handle.LinkSetUp(l); err != nil {
 		return fmt.Errorf("setting the container's %s up: %w", r.Container.Name, err)

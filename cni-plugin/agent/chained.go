@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/internal/netdump"
 )
 
-// Behind another plugin the interfaces are that one's. The agent puts two things on the node's end:
-// the switch's program, as a port, and an ingress filter behind it. Addresses, routes, settings and
-// the interface itself it never touches, and what it takes away is these two.
+// Behind another plugin the interfaces belong to that plugin. The agent puts three things on the
+// node's end: the frame filter, the switch's program, as a port, and the ingress filter after it. It
+// never touches addresses, routes, settings or the interface itself, and takes away only these three.
 
 // ChainedSteps are the steps of Chain, in their order.
 var ChainedSteps = []string{stepRecord, stepFilter, stepPort, stepReady, stepReply}
@@ -53,7 +54,7 @@ func (a *Agent) Chain(req *agentapi.Chain) error {
 		State: agentapi.Adding, Namespace: req.Namespace, Port: port, Addresses: req.Addresses,
 		Host: interfaceOf(host), Container: interfaceOf(inside)}
 	a.records[hostName(req.Attachment)] = r
-	if err := a.chain(r); err != nil {
+	if err := a.chain(r, space); err != nil {
 		a.discard(r)
 		return fmt.Errorf("making %s, of %s, a port: %w", r.Host.Name, r.Attachment, err)
 	}
@@ -82,13 +83,13 @@ func completeChain(req *agentapi.Chain) error {
 }
 
 // chain takes the steps.
-func (a *Agent) chain(r *agentapi.Record) error {
+func (a *Agent) chain(r *agentapi.Record, space *container) error {
 	for _, s := range []struct {
 		name string
 		do   func() error
 	}{
 		{stepRecord, func() error { return a.store.put(r) }},
-		{stepFilter, func() error { return ingressfilter.Attach(r.Index, a.rulesFor(r)) }},
+		{stepFilter, func() error { return errors.Join(a.guard(r.Index, r), space.finishFrames(r)) }},
 		{stepPort, func() error { return a.opts.Switch.AddPort(r.Port, r.Host.Name) }},
 		{stepReady, func() error { r.State = agentapi.Ready; return a.store.put(r) }},
 	} {
@@ -202,15 +203,17 @@ func linkOf(r *agentapi.Record) (netlink.Link, error) {
 	return l, err
 }
 
-// unfilter takes the ingress filter off another plugin's interface.
+// unfilter takes the filters off another plugin's interface.
 func unfilter(r *agentapi.Record) error {
 	if _, err := linkOf(r); isNotFound(err) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	if err := ingressfilter.Detach(r.Index); err != nil && !errors.Is(err, unix.ENODEV) {
-		return err
+	for _, detach := range []func(int) error{ingressfilter.Detach, framefilter.Detach} {
+		if err := detach(r.Index); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, framefilter.ErrUnsupported) {
+			return err
+		}
 	}
 	return nil
 }
@@ -269,7 +272,5 @@ func (a *Agent) checkChained(r *agentapi.Record, req *agentapi.Check, space *con
 	if err := space.has(inside, r.Addresses); err != nil {
 		note("%v", err)
 	}
-	if there, err := ingressfilter.Attached(r.Index); err != nil || !there {
-		note("%s has no ingress filter (%v)", r.Host.Name, err)
-	}
+	checkFilters(r.Index, r.Host.Name, note)
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/internal/netdump"
 )
@@ -67,9 +69,7 @@ func (a *Agent) checkHost(r *agentapi.Record, req *agentapi.Check, note func(str
 		return
 	}
 	checkLink(l, r.Host, req.Host, note)
-	if there, err := ingressfilter.Attached(l.Attrs().Index); err != nil || !there {
-		note("%s has no ingress filter (%v)", r.Host.Name, err)
-	}
+	checkFilters(l.Attrs().Index, r.Host.Name, note)
 	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		note("the addresses of %s: %v", r.Host.Name, err)
@@ -88,6 +88,16 @@ func (a *Agent) checkHost(r *agentapi.Record, req *agentapi.Check, note func(str
 		if !hasRoute(routes, netip.PrefixFrom(ip, ip.BitLen()), netip.Addr{}) {
 			note("the node has no route to %s by %s", ip, r.Host.Name)
 		}
+	}
+}
+
+// checkFilters notes which filters an interface lacks.
+func checkFilters(index int, name string, note func(string, ...any)) {
+	if there, err := ingressfilter.Attached(index); err != nil || !there {
+		note("%s has no ingress filter (%v)", name, err)
+	}
+	if there, err := framefilter.Attached(index); (err != nil || !there) && !errors.Is(err, framefilter.ErrUnsupported) {
+		note("%s has no frame filter (%v)", name, err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/switch/ebpf"
@@ -158,7 +159,7 @@ func start(o Options) (target.Device, error) {
 			hook = ebpf.HookClsact
 		}
 		return ebpf.New(ebpf.Options{Why: why, Hook: hook, LateFilters: o.AfterOthers, CPUPort: topology.CPUPort,
-			OnlyUDP: wire.Port, Log: o.Log})
+			OnlyUDP: wire.Port, After: framefilter.Name, Log: o.Log})
 	}
 	switch o.Engine {
 	case "interp":

@@ -21,7 +21,12 @@ typedef unsigned long long __u64;
 
 struct __sk_buff {
 	__u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority,
-		ingress_ifindex, ifindex, tc_index, cb[5], hash, tc_classid, data, data_end;
+		ingress_ifindex, ifindex, tc_index, cb[5], hash, tc_classid, data, data_end, napi_id, family,
+		remote_ip4, local_ip4, remote_ip6[4], local_ip6[4], remote_port, local_port, data_meta;
+	__u64 flow_keys, tstamp;
+	__u32 wire_len, gso_segs;
+	__u64 sk;
+	__u32 gso_size;
 };
 
 struct xdp_md {
@@ -31,7 +36,7 @@ struct xdp_md {
 enum { TCX_NEXT = -1, TC_ACT_SHOT = 2 };
 enum { XDP_DROP = 1, XDP_PASS = 2, XDP_TX = 3 };
 enum { ETH_P_IP = 0x0800, ETH_P_8021Q = 0x8100, ETH_P_IPV6 = 0x86dd, ETH_P_8021AD = 0x88a8, ETH_P_QINQ1 = 0x9100 };
-enum { IPPROTO_UDP = 17 };
+enum { IPPROTO_TCP = 6, IPPROTO_UDP = 17, IPPROTO_SCTP = 132 };
 enum { /* IPv6's extension headers */
 	IPPROTO_HOPOPTS = 0,
 	IPPROTO_ROUTING = 43,

@@ -36,6 +36,9 @@ type Options struct {
 	OnlyUDP uint16
 	// LateFilters: with HookClsact, the program's filters come behind those of others.
 	LateFilters bool
+	// After is the name of a program at tcx that frames meet before the switch's, where it is at a
+	// port's interface when the port is made. "": the switch's comes before all others.
+	After string
 	// Tap, if not nil, is called with each frame as it comes in by a port and as it goes out by
 	// one. It must not keep the frame. When the process does not keep up, frames are missed.
 	Tap func(at time.Time, port uint32, out bool, frame []byte)

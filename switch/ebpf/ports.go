@@ -106,7 +106,7 @@ func (d *device) openPort(q *port) error {
 		}
 	}
 	q.Attachment = attach.New(q.Iface, index, d.clsact)
-	q.Late = d.opts.LateFilters
+	q.Late, q.After = d.opts.LateFilters, d.opts.After
 	q.zero, q.missing = countersOf(l), false
 	q.seen = q.zero
 	_ = d.netns.Do(func() error {

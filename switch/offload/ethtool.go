@@ -70,6 +70,23 @@ func set(name string, s Setting, on bool) error {
 	return nil
 }
 
+// TurnOff turns settings of an interface of the calling thread's network namespace off for good:
+// nothing records it, and nothing turns them on again.
+func TurnOff(name string, which ...Setting) error {
+	for _, s := range which {
+		if on, err := IsOn(name, s); err != nil || !on {
+			if err != nil {
+				return fmt.Errorf("looking whether %s has %s: %w", name, s, err)
+			}
+			continue
+		}
+		if err := set(name, s, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ethtool runs one command with a 32-bit argument (struct ethtool_value) and returns the value
 // after it.
 func ethtool(name string, cmd, data uint32) (uint32, error) {

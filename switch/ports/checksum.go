@@ -3,7 +3,62 @@ package ports
 import (
 	"encoding/binary"
 	"math/bits"
+
+	"golang.org/x/sys/unix"
 )
+
+// Offsets of the checksum in TCP (RFC 9293), UDP (RFC 768) and SCTP (RFC 9260), in bytes.
+var checksumAt = map[byte]int{unix.IPPROTO_TCP: 16, unix.IPPROTO_UDP: 6, unix.IPPROTO_SCTP: 8}
+
+// unfinished reports whether a frame has a checksum of TCP, UDP or SCTP over the bytes from start
+// on, at start + offset, so that a sending stack can have left it to be finished. The sender of a
+// frame chooses both numbers: without this check it could have any two bytes of the frame changed.
+func unfinished(frame []byte, start, offset int) bool {
+	const ethernet, tags, extensions = 12, 4, 6
+	at := ethernet
+	kind := func() uint16 {
+		if len(frame) < at+2 {
+			return 0
+		}
+		return binary.BigEndian.Uint16(frame[at:])
+	}
+	for range tags {
+		if t := kind(); t != unix.ETH_P_8021Q && t != unix.ETH_P_8021AD && t != unix.ETH_P_QINQ1 {
+			break
+		}
+		at += 4
+	}
+	next := 0
+	switch kind() {
+	case unix.ETH_P_IP:
+		at += 2
+		if len(frame) < at+20 || frame[at]>>4 != 4 || frame[at]&15 < 5 ||
+			binary.BigEndian.Uint16(frame[at+6:])&0x3fff != 0 { // a fragment has none
+			return false
+		}
+		next = int(frame[at+9])
+		at += int(frame[at]&15) * 4
+	case unix.ETH_P_IPV6:
+		at += 2
+		if len(frame) < at+40 {
+			return false
+		}
+		next = int(frame[at+6])
+		at += 40
+		for range extensions {
+			if next != unix.IPPROTO_HOPOPTS && next != unix.IPPROTO_ROUTING && next != unix.IPPROTO_DSTOPTS {
+				break
+			}
+			if len(frame) < at+2 {
+				return false
+			}
+			next = int(frame[at])
+			at += (int(frame[at+1]) + 1) * 8
+		}
+	}
+	want, known := checksumAt[byte(next)]
+	return known && start == at && offset == want
+}
 
 // completeChecksum finishes an Internet checksum (RFC 1071) that the sending stack left to its
 // device: the 16 bits at frame[start+offset:] hold the pseudo header's sum, and the checksum of

@@ -62,6 +62,9 @@ type Counters struct {
 	// not given to the handler
 	RxOversize uint64
 	RxOverrun  uint64 // lost because the ring was full
+	// RxForged frames ask for a checksum to be finished where they have none: not given to the
+	// handler
+	RxForged uint64
 }
 
 // Handler gets each received frame on the packet thread. The frame is the handler's to change, up
@@ -113,7 +116,7 @@ type port struct {
 	logged bool
 	up     atomic.Bool
 
-	rxPackets, rxBytes, txPackets, txBytes, txDropped, rxOversize, rxOverrun atomic.Uint64
+	rxPackets, rxBytes, txPackets, txBytes, txDropped, rxOversize, rxOverrun, rxForged atomic.Uint64
 
 	// ------
 	sock           *socket // nil while the interface is away
@@ -286,6 +289,7 @@ func (s *Set) Ports() map[uint32]Status {
 			RxPackets: p.rxPackets.Load(), RxBytes: p.rxBytes.Load(),
 			TxPackets: p.txPackets.Load(), TxBytes: p.txBytes.Load(), TxDropped: p.txDropped.Load(),
 			RxOversize: p.rxOversize.Load(), RxOverrun: p.rxOverrun.Load(),
+			RxForged: p.rxForged.Load(),
 		}}
 	}
 	return out
@@ -482,6 +486,8 @@ func (s *Set) receive(p *port) int {
 					"bytes", slot.wireLen(), "do",
 					"turn segmentation offload off at the sender: ethtool -K IFACE tso off gso off")
 			}
+		case frameForged:
+			p.rxForged.Add(1)
 		case frameOwn: // sent by this machine out of this interface: not for us
 		}
 		ring.release()

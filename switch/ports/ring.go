@@ -207,6 +207,7 @@ type verdict int
 const (
 	frameGood verdict = iota
 	frameOversize
+	frameForged // its checksum would be finished where it has none
 	frameOwn
 )
 
@@ -225,8 +226,11 @@ func (s slot) frame(maxFrame int) ([]byte, verdict) {
 	mac := uintptr(u16(s.base, offMac))
 	vnet := unsafe.Add(s.base, mac-vnetHeaderLen)
 	if *(*uint8)(vnet)&vnetNeedsCsum != 0 {
-		completeChecksum(unsafe.Slice((*byte)(unsafe.Add(s.base, mac)), length), int(u16(vnet, 6)),
-			int(u16(vnet, 8)))
+		f, start, offset := unsafe.Slice((*byte)(unsafe.Add(s.base, mac)), length), int(u16(vnet, 6)), int(u16(vnet, 8))
+		if !unfinished(f, start, offset) {
+			return nil, frameForged
+		}
+		completeChecksum(f, start, offset)
 	}
 	status := u32(s.base, offStatus)
 	if status&statusVlanValid == 0 || length < 12 {

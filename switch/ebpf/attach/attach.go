@@ -21,6 +21,8 @@ type Attachment struct {
 	clsact  bool // at tc by a filter, not by tcx
 	// Late: the filter comes behind those of others. It says nothing of tcx.
 	Late bool
+	// After is the name of a program at tcx that frames meet first, if it is there; "": none.
+	After string
 
 	tc         link.Link // nil where clsact or nothing is attached
 	filter     bool      // clsact's
@@ -49,7 +51,7 @@ func (a *Attachment) Change(tc, xdp *ebpf.Program) (finish func(), err error) {
 			return finish, err
 		}
 	case a.tc == nil:
-		if a.tc, err = a.attachTCX(tc, link.Head()); err != nil { // before others, as at XDP
+		if a.tc, err = a.attachTCX(tc); err != nil {
 			return finish, err
 		}
 	case a.XDP == nil:
@@ -58,7 +60,7 @@ func (a *Attachment) Change(tc, xdp *ebpf.Program) (finish func(), err error) {
 		}
 	default:
 		before := a.tc
-		if a.tc, err = a.attachTCX(tc, link.Head()); err != nil {
+		if a.tc, err = a.attachTCX(tc); err != nil {
 			a.tc = before
 			return finish, err
 		}
@@ -80,13 +82,44 @@ func (a *Attachment) Change(tc, xdp *ebpf.Program) (finish func(), err error) {
 	return finish, nil
 }
 
-func (a *Attachment) attachTCX(prog *ebpf.Program, anchor link.Anchor) (link.Link, error) {
+// attachTCX attaches a program before others, as at XDP, but for the one that is named After.
+func (a *Attachment) attachTCX(prog *ebpf.Program) (link.Link, error) {
+	anchor, err := a.first()
+	if err != nil {
+		return nil, err
+	}
 	l, err := link.AttachTCX(link.TCXOptions{Interface: a.Ifindex, Program: prog,
 		Attach: ebpf.AttachTCXIngress, Anchor: anchor})
 	if err != nil {
 		return nil, fmt.Errorf("attaching the program to %s: %w", a.name, err)
 	}
 	return l, nil
+}
+
+// first is the place of a program that comes before all others but the one that is named After.
+func (a *Attachment) first() (link.Anchor, error) {
+	if a.After == "" {
+		return link.Head(), nil
+	}
+	there, err := link.QueryPrograms(link.QueryOptions{Target: a.Ifindex, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return nil, fmt.Errorf("looking at the programs of %s: %w", a.name, err)
+	}
+	for _, p := range there.Programs {
+		prog, err := ebpf.NewProgramFromID(p.ID)
+		if errors.Is(err, unix.ENOENT) { // it has gone
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("looking at the programs of %s: %w", a.name, err)
+		}
+		info, err := prog.Info()
+		prog.Close()
+		if err == nil && info.Name == a.After {
+			return link.AfterProgramByID(p.ID), nil
+		}
+	}
+	return link.Head(), nil
 }
 
 // attachXDP attaches a program natively. A program that a switch has put there for the other end of

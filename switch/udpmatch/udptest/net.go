@@ -2,8 +2,10 @@ package udptest
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -283,4 +285,51 @@ func (s *Space) RingSender(iface string) func(frames ...[]byte) {
 			at = (at + 1) % slots
 		}
 	}
+}
+
+// Offload is the work that a frame leaves to the kernel or the network card: struct virtio_net_hdr
+// (VIRTIO 1.3, 5.1.6), which PACKET_VNET_HDR puts before a frame. Lengths and offsets are in bytes.
+type Offload struct {
+	Flags                          uint8 // NeedsChecksum
+	Split                          uint8 // SplitTCP4, ...; 0: it is one packet
+	Headers, Segment, Start, Place uint16
+}
+
+// What Offload asks for.
+const (
+	NeedsChecksum = 1 // from Start on, written at Start + Place
+	SplitTCP4     = 1
+	SplitUDP      = 3 // into fragments
+	SplitTCP6     = 4
+	SplitUDPL4    = 5 // into datagrams
+)
+
+// OffloadSender opens a packet socket at an interface and gives a function that sends a frame by it
+// with work left to do. It says what the kernel said of it.
+func (s *Space) OffloadSender(iface string) func(o Offload, frame []byte) error {
+	s.t.Helper()
+	fd := s.socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+	Check(s.t, unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1))
+	Check(s.t, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: s.Index(iface)}))
+	return func(o Offload, frame []byte) error {
+		b := []byte{o.Flags, o.Split}
+		for _, v := range []uint16{o.Headers, o.Segment, o.Start, o.Place} {
+			b = binary.NativeEndian.AppendUint16(b, v)
+		}
+		_, err := unix.Write(fd, append(b, frame...))
+		return err
+	}
+}
+
+// FinishesFrames has an interface send each frame finished, as a driver does that leaves nothing to
+// a card: checksums are written and frames are split before they leave.
+func (s *Space) FinishesFrames(iface string) {
+	s.t.Helper()
+	s.Do(func() error {
+		out, err := exec.Command("ethtool", "-K", iface, "tx", "off", "tso", "off", "gso", "off").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("ethtool -K %s: %w: %s", iface, err, out)
+		}
+		return nil
+	})
 }

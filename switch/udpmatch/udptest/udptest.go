@@ -63,12 +63,12 @@ func (p Packet) frame(piece []byte, fragment uint16) []byte {
 	f = append(f, p.Src.Addr().AsSlice()...)
 	f = append(f, p.Dst.Addr().AsSlice()...)
 	f = append(f, p.Options...)
-	checksum(f[at:])
+	Checksum(f[at:])
 	return append(f, piece...)
 }
 
-// checksum puts IPv4's into a packet, if its header is all there.
-func checksum(ip []byte) {
+// Checksum puts IPv4's into a packet, if its header is all there.
+func Checksum(ip []byte) {
 	if len(ip) < 20 || int(ip[0]&15)*4 > len(ip) {
 		return
 	}
@@ -217,7 +217,7 @@ func Mutate(r *rand.Rand, p Packet) []byte {
 		}
 	}
 	if r.IntN(10) > 0 {
-		checksum(f[ip:])
+		Checksum(f[ip:])
 	}
 	if r.IntN(10) == 0 {
 		f = f[:14+r.IntN(len(f)-14)]

@@ -1,0 +1,117 @@
+package framefilter
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/switch/offload"
+)
+
+//go:generate go tool bpf2go -target bpfel frames frames.c -- -mcpu=v3 -Wall -Wextra -Werror
+
+// Name is the program's name, by which a switch knows what stays before its own program.
+const Name = framesProgNetcraqFrames
+
+// ErrUnsupported: this kernel cannot run the filter.
+var ErrUnsupported = errors.New("the kernel shows no program where a frame's checksum is to be finished " +
+	"(this needs Linux 6.6 or later, with CONFIG_DEBUG_INFO_BTF)")
+
+// loaded is the program. It is the same for all interfaces.
+var loaded = sync.OnceValues(func() (*ebpf.Program, error) {
+	var objects framesObjects
+	err := loadFramesObjects(&objects, nil)
+	if errors.Is(err, unix.EPERM) {
+		return nil, fmt.Errorf("loading the frame filter: %w", err)
+	}
+	if err != nil { // there is no BTF, or no such function, or the verifier knows it for other programs only
+		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	return objects.NetcraqFrames, nil
+})
+
+// Supported is nil where this kernel can run the filter. It wraps ErrUnsupported where it cannot.
+func Supported() error {
+	if _, err := loaded(); err != nil {
+		return err
+	}
+	_, err := find(1) // the loopback interface, which every namespace has
+	return err
+}
+
+// Attach puts the filter onto an interface of the calling thread's network namespace, before all
+// programs that are at tcx then. One that is there already stays where it is.
+func Attach(ifindex int) error {
+	program, err := loaded()
+	if err != nil {
+		return err
+	}
+	there, err := find(ifindex)
+	if err != nil || there != 0 {
+		return err
+	}
+	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: ifindex, Program: program,
+		Attach: ebpf.AttachTCXIngress, Anchor: link.Head()}); err != nil {
+		return fmt.Errorf("attaching the frame filter: %w", err)
+	}
+	return nil
+}
+
+// Attached reports whether an interface has the filter.
+func Attached(ifindex int) (bool, error) {
+	there, err := find(ifindex)
+	return there != 0, err
+}
+
+// Detach takes the filter off an interface, if there is one.
+func Detach(ifindex int) error {
+	there, err := find(ifindex)
+	if err != nil || there == 0 {
+		return err
+	}
+	p, err := ebpf.NewProgramFromID(there)
+	if err == nil {
+		defer p.Close()
+		err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: ifindex, Program: p, Attach: ebpf.AttachTCXIngress})
+	}
+	if err != nil {
+		return fmt.Errorf("taking the frame filter off: %w", err)
+	}
+	return nil
+}
+
+// find finds the filter at an interface; 0: there is none.
+func find(ifindex int) (ebpf.ProgramID, error) {
+	q, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: ebpf.AttachTCXIngress})
+	if errors.Is(err, unix.EINVAL) { // what kernels without tcx say
+		return 0, fmt.Errorf("%w: it has no tcx", ErrUnsupported)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("looking for a frame filter at interface %d: %w", ifindex, err)
+	}
+	for _, a := range q.Programs {
+		p, err := ebpf.NewProgramFromID(a.ID)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("looking at the programs of interface %d: %w", ifindex, err)
+		}
+		info, err := p.Info()
+		p.Close()
+		if err == nil && info.Name == Name {
+			return a.ID, nil
+		}
+	}
+	return 0, nil
+}
+
+// FinishAtSource has a pod's own interface, in the calling thread's network namespace, send each
+// frame finished: with its checksum, and in segments. A pod with CAP_NET_ADMIN can undo that.
+func FinishAtSource(iface string) error {
+	return offload.TurnOff(iface, offload.TxChecksums, offload.TCPSegments, offload.GenericSegment)
+}
