@@ -96,7 +96,8 @@ func checkFilters(index int, name string, note func(string, ...any)) {
 	if there, err := ingressfilter.Attached(index); err != nil || !there {
 		note("%s has no ingress filter (%v)", name, err)
 	}
-	if there, err := framefilter.Attached(index); (err != nil || !there) && !errors.Is(err, framefilter.ErrUnsupported) {
+	there, err := framefilter.Attached(index)
+	if (err != nil || !there) && !errors.Is(err, framefilter.ErrUnsupported) {
 		note("%s has no frame filter (%v)", name, err)
 	}
 }

@@ -76,7 +76,8 @@ func Detach(ifindex int) error {
 	p, err := ebpf.NewProgramFromID(there)
 	if err == nil {
 		defer p.Close()
-		err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: ifindex, Program: p, Attach: ebpf.AttachTCXIngress})
+		err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: ifindex, Program: p,
+			Attach: ebpf.AttachTCXIngress})
 	}
 	if err != nil {
 		return fmt.Errorf("taking the frame filter off: %w", err)

@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// The frame filter (package framefilter) before the ingress filter, as both are at a pod's interface.
+// The frame filter (package framefilter) before the ingress filter: a pod's interface has both.
 // The node's uplink finishes and splits frames when they leave, after all checks.
 
 // Places in a frame without tags: IPv4's header, UDP's behind it, and UDP's payload.
@@ -29,8 +29,8 @@ const (
 // podRules are those of a pod's interface.
 var podRules = Rules{Port: netcraq, Destination: vxlan, Untagged: true}
 
-// finishing is a route whose way out finishes frames. It skips the test where the kernel cannot tell
-// such frames.
+// finishing is a route whose way out finishes frames. It skips the test where the kernel cannot
+// tell such frames.
 func finishing(t *testing.T) (*route, func(udptest.Offload, []byte) error) {
 	t.Helper()
 	if err := framefilter.Supported(); err != nil {
@@ -55,7 +55,7 @@ func (r *route) guard(on bool) {
 	})
 }
 
-// redirect has the node send what comes from the pod to the victim as a switch does, past the stack.
+// redirect makes the node send what the pod sends to the victim as a switch does, past the stack.
 func (r *route) redirect() {
 	r.t.Helper()
 	eth0, err := r.victim.Link.LinkByName("eth0")
@@ -198,8 +198,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestRandomOffload sends frames with random work left to do and random headers. None that leaves is
-// the switches' or the tunnels'.
+// TestRandomOffload sends frames with random work left to do and random headers. No frame that
+// leaves is the switches' or the tunnels'.
 func TestRandomOffload(t *testing.T) {
 	r, send := finishing(t)
 	rng := rand.New(rand.NewPCG(36, 1))
