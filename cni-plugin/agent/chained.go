@@ -14,8 +14,9 @@ import (
 )
 
 // Behind another plugin the interfaces belong to that plugin. The agent puts three things on the
-// node's end: the frame filter, the switch's program, as a port, and the ingress filter after it. It
-// never touches addresses, routes, settings or the interface itself, and takes away only these three.
+// node's end: the frame filter, the switch's program, as a port, and the ingress filter after it.
+// It never touches addresses, routes, settings or the interface itself, and takes away only these
+// three.
 
 // ChainedSteps are the steps of Chain, in their order.
 var ChainedSteps = []string{stepRecord, stepFilter, stepPort, stepReady, stepReply}
@@ -211,7 +212,8 @@ func unfilter(r *agentapi.Record) error {
 		return err
 	}
 	for _, detach := range []func(int) error{ingressfilter.Detach, framefilter.Detach} {
-		if err := detach(r.Index); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, framefilter.ErrUnsupported) {
+		err := detach(r.Index)
+		if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, framefilter.ErrUnsupported) {
 			return err
 		}
 	}
