@@ -86,7 +86,7 @@ func (w *world) peeked(k *call, r core.Result) {
 }
 
 // headChange is how often the chain gets another head when a key is written first.
-const headChange = 0.1
+const headChange = 0.25
 
 // firstWrite has the chain get another head, or be without the one that it has, soon after a write
 // of the controller's is sent to it. It is for how long that packet waits in the switch.
