@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -99,10 +100,13 @@ type Controller struct {
 	letGo      chan struct{}        // closed then
 	led        func() boottime.Time // Options
 	leading    time.Duration
-	bringing   chan struct{}   // has room for one: who brings a switch in that was lost
-	ctx        context.Context // Run's
-	stopped    chan struct{}   // closed when Run ends
-	heldUpAt   chain.Time      // when it was last said that the controller is held up; 0: never
+	// leaseTag is in the LEASEs of this controller, and so in the replies to them: a switch sends
+	// those to whoever is primary, and the numbers of another controller's LEASEs say nothing here.
+	leaseTag uint32
+	bringing chan struct{}   // has room for one: who brings a switch in that was lost
+	ctx      context.Context // Run's
+	stopped  chan struct{}   // closed when Run ends
+	heldUpAt chain.Time      // when it was last said that the controller is held up; 0: never
 }
 
 // New reads the program and the saved state, and checks that they fit the topology. It touches no
@@ -128,6 +132,7 @@ func New(o Options) (*Controller, error) {
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led,
 		bringing: make(chan struct{}, 1),
 		leading:  o.Leading,
+		leaseTag: rand.Uint32N(1 << 24),
 		election: cmp.Or(o.ElectionID, p4rt.ElectionID{Low: uint64(time.Now().UnixNano())})}
 	c.watching.Store(&watchServers{})
 	if saved == nil {
@@ -496,7 +501,7 @@ func (c *Controller) lease(ch *chainState, a chain.Lease) {
 		c.touch(ch).Working(c.now(), a.Switch)
 	}
 	frame, err := c.frame(d.sw, d.sw.Address, leasePort, &wire.Packet{
-		Op: wire.Lease, Epoch: a.Epoch, Session: a.Number, Key: wire.MakeKey(ch.topo.ID, 0),
+		Op: wire.Lease, Epoch: a.Epoch, Session: a.Number, Key: wire.MakeKey(ch.topo.ID, c.leaseTag),
 		Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock),
 	})
 	if err == nil {

@@ -96,6 +96,9 @@ func (c *Controller) packetIn(from *device, frame []byte) {
 		c.requests.deliver(f.Dst.Port(), p)
 		return
 	}
+	if uint32(p.Key)&(1<<24-1) != c.leaseTag {
+		return // the LEASE was another controller's
+	}
 	c.post(func() {
 		if ch := c.net().byID[p.Key.Chain()]; ch != nil && c.isCurrent(from) {
 			// The time when it came, not when it is looked at: the lease is counted from it.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
@@ -26,9 +27,19 @@ func (w *world) keyless(p *plan, seed uint64, end time.Duration) {
 	})
 }
 
-// takeAll takes all keys out, has the chain change, and places the keys again.
+// takeAll takes all keys out, has the chain change, and places the keys again. Often somebody
+// leaves the chain first, so that its registers hold what the keys had.
 func (w *world) takeAll(d dice, until time.Duration) {
 	w.emptied = true
+	if n := pick(d, w.nodes...); w.serving() && d.chance(0.7) && w.spare(n) {
+		s := w.controller()
+		members := slices.DeleteFunc(slices.Clone(s.status.Config.Members), func(m string) bool { return m == n.name })
+		if len(members) > 0 && len(members) < len(s.status.Config.Members) {
+			w.trace("operator", "%s leaves before the keys do", n.name)
+			w.cover.add("fault.left before the keys", 1)
+			s.propose(chain.Change{Members: members})
+		}
+	}
 	var wait, change func()
 	over := func() {
 		w.emptied = false

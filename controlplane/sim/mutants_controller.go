@@ -54,6 +54,7 @@ type removed struct {
 	floor            bool
 	unseen           bool
 	mistrust         bool
+	leaseTag         bool
 }
 
 func init() {
@@ -112,6 +113,7 @@ func init() {
 		&Mutant{ID: "EMPTIED_UNSEEN", Rule: "a switch that lacks what is to be changed of its part in a chain, or of its keys, gets nothing, and is read again", own: true, scenario: "emptied_before_an_installation", remove: func(r *removed) { r.unseen = true }},
 		&Mutant{ID: "TRUSTS_LEASE_REPLIES", Rule: "a member whose LEASE_REPLY contradicts what it was known to have gets no role again that it had", own: true, scenario: "emptied_while_connected", remove: func(r *removed) { r.mistrust = true }},
 		&Mutant{ID: "JOINER_UNJUDGED", Rule: "a switch that is to become a member is given up when it does not answer, like a member", own: true, scenario: "joiner_stands_still", shows: HeldUp, remove: func(r *removed) { r.unjudged = true }},
+		&Mutant{ID: "HEARS_OTHERS_LEASES", Rule: "a controller believes the replies to its own LEASEs alone", own: true, remove: func(r *removed) { r.leaseTag = true }},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

@@ -395,6 +395,9 @@ func (s *shell) persist(a chain.Persist) {
 	})
 }
 
+// leaseKey is the key of this controller's LEASEs, which is no other controller's.
+func (s *shell) leaseKey() wire.Key { return wire.MakeKey(chainID, uint32(s.election)) }
+
 // lease sends a LEASE.
 func (s *shell) lease(a chain.Lease) {
 	if s.w.loop.now-s.led > leading && !s.w.removed.leads {
@@ -419,7 +422,7 @@ func (s *shell) lease(a chain.Lease) {
 		}
 	}
 	send(s.frame(d, leasePort, &wire.Packet{Op: wire.Lease, Epoch: a.Epoch, Session: a.Number,
-		Key: wire.MakeKey(chainID, 0), Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock)}))
+		Key: s.leaseKey(), Request: uint32(a.Duration.Microseconds()), Version: wire.Version(a.Clock)}))
 }
 
 // install writes a switch's part of a configuration: groups, the chain_config entry, the service
@@ -627,6 +630,12 @@ func (s *shell) packetIn(d *device, frame []byte) {
 		return
 	}
 	if p.Op == wire.LeaseReply {
+		if p.Key != s.leaseKey() {
+			s.w.cover.add("controller.heard the reply to another's LEASE", 1)
+			if !s.w.removed.leaseTag {
+				return
+			}
+		}
 		s.m.LeaseReply(s.now(), d.n.name, chain.LeaseAnswer{Number: p.Session, Clock: uint64(p.Version),
 			Left: time.Duration(p.Request) * time.Microsecond, Epoch: p.Epoch, Granted: p.Status == wire.OK})
 		s.flush()
