@@ -144,7 +144,7 @@ type node struct {
 	born     time.Duration // when its clock was 0; the clock starts anew when the switch does
 	rate     float64       // of its clock
 	loaded   bool          // the program has been pushed since it was started
-	bare     bool          // it has lost what follows from the topology
+	bare     bool          // it has lost something, and has not been set up since
 	starts   int           // how often it was started
 
 	suspended bool          // its machine is

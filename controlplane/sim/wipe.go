@@ -45,11 +45,10 @@ func (w *world) wipes(p *plan, seed uint64, end time.Duration) {
 func (w *world) wipeNode(n *node, l loss) {
 	w.trace("fault", "%s loses what it has: %+v", n.name, l)
 	n.count()
-	n.data = false
+	n.data, n.bare = false, true
 	if l.tables {
 		n.clearTables()
 		n.forgetTables()
-		n.bare = true
 	}
 	if l.part {
 		for _, e := range slices.Clone(n.entries) {
@@ -64,8 +63,9 @@ func (w *world) wipeNode(n *node, l loss) {
 	}
 }
 
-// setUpAnew ends the connections of a switch that lacks what follows from the topology, and of
-// which no controller has noticed that.
+// setUpAnew ends the connections of a switch that has lost something, and of which no controller
+// has noticed that. (Nobody looks at switches that are not members: but acknowledgements, and all
+// that goes to hosts, may pass them.)
 func (w *world) setUpAnew(n *node) {
 	for _, s := range w.controllers {
 		if d := s.devices[n.index]; n.bare {
