@@ -36,6 +36,7 @@ type leaseView struct {
 	clock   uint64 // microseconds, as the switch last said
 	heardAt Time
 	next    Time // when to renew
+	probeAt Time // when to ask one that is given no lease what it has
 	askedAt Time // when the first LEASE was sent that has no answer yet; 0: all have one
 	countAt Time // from when on another LEASE without an answer counts
 	until   Time // it has run out by then, whatever happens
@@ -57,11 +58,12 @@ type leaseView struct {
 
 // keptLeases is how many LEASEs are remembered, for their replies. It is more than are under way
 // where a switch is not given up.
-const keptLeases = 16
+const keptLeases = 64
 
 // connected: the clock that was heard may be that of the switch before it was restarted.
 func (l *leaseView) connected(now Time) {
 	l.heard, l.askedAt, l.sent, l.sinceAck = false, 0, 0, 0
+	l.probeAt = now + probeEvery
 	l.renew(now)
 	l.answered()
 }
@@ -101,6 +103,20 @@ func (m *Machine) leases(sw string) bool {
 		m.cfg.IsMember(sw) && !m.fence[sw] && !m.leaving(sw)
 }
 
+// probeEvery is how often a switch that is given no lease is asked what it has.
+const probeEvery = time.Second
+
+// probes says whether a switch is asked, by LEASEs of 0, that is given no lease: one that has a
+// part in the chain without being a member (acknowledgements may pass it, and clients ask it), and
+// a member of a chain without leases. It may have been emptied while it is connected, as a member
+// may. That it does not answer says nothing against it. (One that goes by a lease yet would lose
+// it.)
+func (m *Machine) probes(sw string) bool {
+	v := m.view[sw]
+	return m.decided && v.up && v.acks != nil && !(v.acks.LeaseRequired && v.acks.Role.Member()) && !m.fence[sw] &&
+		!m.asks(sw)
+}
+
 // leaving: the configuration that is being made durable is without it.
 func (m *Machine) leaving(sw string) bool {
 	return m.persisting != nil && !slices.Contains(m.persisting.config.Learners(), sw)
@@ -122,6 +138,10 @@ func (m *Machine) sendLeases(now Time) {
 				l.answered()
 				l.renew(now)
 			}
+		}
+		if m.probes(s) && now >= l.probeAt {
+			l.probeAt = now + probeEvery
+			m.do(Lease{Switch: s, Number: l.numbered(), Epoch: v.acks.Epoch})
 		}
 		if !v.tested && !m.leases(s) || now < l.next {
 			continue
@@ -242,13 +262,17 @@ func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
 	if l.heard && r.Clock <= l.clock { // an older one that was overtaken
 		return
 	}
-	first := !l.heard
-	if l.askedAt > 0 {
-		m.took(now, now-l.askedAt, m.o.ShortLease/4*3)
-		l.askedAt = 0
+	l.floor = max(l.floor, r.Clock)
+	counts := v.tested || m.leases(sw) // otherwise it was only asked what it has
+	first := counts && !l.heard
+	if counts {
+		if l.askedAt > 0 {
+			m.took(now, now-l.askedAt, m.o.ShortLease/4*3)
+			l.askedAt = 0
+		}
+		l.answered()
+		l.heard, l.clock, l.heardAt = true, r.Clock, now
 	}
-	l.answered()
-	l.heard, l.clock, l.heardAt, l.floor = true, r.Clock, now, max(l.floor, r.Clock)
 	if r.Granted {
 		l.live = now + r.Left
 	} else if a := v.acks; a != nil && age < l.sinceAck && r.Epoch != a.Epoch &&

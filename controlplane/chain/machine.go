@@ -699,6 +699,9 @@ func (m *Machine) Next(now Time) (Time, bool) {
 		if by, ok := m.partBy(s); ok && m.joins(s) {
 			at(by)
 		}
+		if m.probes(s) {
+			at(v.lease.probeAt)
+		}
 		if v.failed {
 			at(v.retryAt)
 		}
