@@ -8,8 +8,8 @@
  * May its principal do that in the key's realm? Asked before any register is touched, by whoever
  * gives the answer: a member of a read, the head of a write, and again the tail of what comes down.
  *
- * A hidden key has a slot whose first write is on its way. The slot may hold an earlier key's value,
- * so a client's READ, WRITE or CAS finds no key here, exactly as if there were no entry.
+ * A hidden key has a slot whose first write is on its way. The slot may hold an earlier key's
+ * value, so a client's READ, WRITE or CAS finds no key here, exactly as if there were no entry.
  */
 #ifndef NETCRAQ_ACCESS_P4
 #define NETCRAQ_ACCESS_P4
