@@ -96,13 +96,22 @@ type Copy struct {
 type CancelCopy struct{ Seq uint64 }
 
 // InsertKeys and DeleteKeys ask for the key_index entries of an operation's keys, or of their
-// aliases, at one switch, and for KeysDone. The entries of keys that are removed are closed: the
-// head takes no writes of them but the controller's.
+// aliases, at one switch, and for KeysDone. Entries that are there already are made what they
+// should be. Those of keys that are being added are hidden: clients find no key. Those of keys that
+// are removed are closed: the head takes no writes of them but the controller's.
 type InsertKeys struct {
 	Op      OpID
 	Attempt int
 	Switch  string
 	Alias   bool
+}
+
+// OpenKeys asks for the hidden key_index entries of an operation's keys to be opened to clients at
+// one switch, and for KeysDone.
+type OpenKeys struct {
+	Op      OpID
+	Attempt int
+	Switch  string
 }
 type DeleteKeys struct {
 	Op      OpID
@@ -203,6 +212,9 @@ func (a InsertKeys) String() string {
 }
 func (a DeleteKeys) String() string {
 	return fmt.Sprintf("op %d.%d: delete %s at %s", a.Op, a.Attempt, entriesOf(a.Alias), a.Switch)
+}
+func (a OpenKeys) String() string {
+	return fmt.Sprintf("op %d.%d: open entries at %s", a.Op, a.Attempt, a.Switch)
 }
 func (a DrainKeys) String() string {
 	return fmt.Sprintf("op %d.%d: drain slots of %s, epoch %d", a.Op, a.Attempt, strings.Join(a.Members, ", "), a.Epoch)

@@ -72,5 +72,6 @@
 //     The chain waits for it no longer than for a member that has failed (joiner.go).
 //   - Members that were lost are brought in again when they have been steady for a while, later
 //     each time (rejoin.go, package rejoin); those that an operator has left out are not.
-//   - Keys enter tail first and leave head first.
+//   - Keys enter tail first, hidden until their first write is committed at all members, and leave
+//     head first.
 package chain

@@ -21,8 +21,9 @@ const (
 type keyStage int
 
 const (
-	insertStage      keyStage = iota // entries, tail first
-	writeStage                       // first write through the chain
+	insertStage      keyStage = iota // entries, tail first; hidden ones of keys that are being added
+	writeStage                       // first write through the chain, until all members are clean
+	openStage                        // the hidden entries are opened, tail first
 	removeStage                      // tombstones through the chain, then all clean
 	deleteStage                      // entries, head first
 	insertAliasStage                 // entries of the aliases, tail first
@@ -32,20 +33,27 @@ const (
 	drainStage
 )
 
-// stages are those of a kind of work. To move a key (docs/protocol.md, "Moving keys") the
-// controller must still reach its slot when clients do not any more: by an entry of another KEY_ID,
-// the alias, that nobody else knows. A removal makes all entries first: closed ones, so that no
-// client writes after the tombstone, and at all members, since one that takes back half an
-// addition, or goes on with half a removal, would else send a tombstone that a member without an
-// entry drops.
+// stages are those of a kind of work.
+//
+// An addition makes hidden entries first: the controller reaches the slot by them, and clients find
+// no key. So no client sees what an earlier key has left in the slot, and none writes before the
+// first write is committed at all members. The tail is opened before the head, since it commits
+// what the head has let in.
+//
+// To move a key (docs/protocol.md, "Moving keys") the controller must still reach its slot when
+// clients do not any more: by an entry of another KEY_ID, the alias, that nobody else knows.
+//
+// A removal makes all entries first: closed ones, so that no client writes after the tombstone, and
+// at all members, since one that takes back half an addition, or goes on with half a removal, would
+// otherwise send a tombstone that a member without an entry drops.
 var stages = map[keyWork][]keyStage{
-	addKeys:      {insertStage, writeStage},
+	addKeys:      {insertStage, writeStage, openStage},
 	removeKeys:   {insertStage, removeStage, deleteStage},
 	detachKeys:   {insertAliasStage, deleteStage, drainStage},
 	reattachKeys: {insertStage, deleteAliasStage},
 }
 
-// undone is what takes back work whose first stage a switch has refused.
+// undone is what takes back work of which a switch has refused an entry.
 var undone = map[keyWork][]keyStage{
 	addKeys:      {deleteStage},
 	removeKeys:   {deleteStage},
@@ -63,7 +71,7 @@ type keyOp struct {
 	attempt  int
 	running  bool
 	retryAt  Time
-	rollback error // an insertion failed for this reason
+	rollback error // an entry was refused for this reason
 }
 
 func (o *keyOp) stages() []keyStage {
@@ -75,7 +83,8 @@ func (o *keyOp) stages() []keyStage {
 
 func (o *keyOp) stage() keyStage { return o.stages()[o.at] }
 
-// AddKeys starts an operation that places keys: entries tail first, then their first write.
+// AddKeys starts an operation that places keys: hidden entries tail first, then their first write,
+// then the entries are opened.
 func (m *Machine) AddKeys(now Time, op OpID) { m.startKeys(now, op, addKeys) }
 
 // RemoveKeys starts an operation that takes keys out: entries closed, tombstones, then entries head
@@ -139,7 +148,7 @@ func (m *Machine) stepKeys(now Time) {
 		members := m.cfg.Members
 		target := members[0]
 		switch o.stage() {
-		case insertStage, insertAliasStage:
+		case insertStage, insertAliasStage, openStage:
 			target = members[len(members)-1-o.member]
 		case deleteStage, deleteAliasStage:
 			target = members[o.member]
@@ -155,6 +164,8 @@ func (m *Machine) stepKeys(now Time) {
 			m.do(InsertKeys{id, o.attempt, target, true})
 		case writeStage:
 			m.do(WriteKeys{id, o.attempt, target})
+		case openStage:
+			m.do(OpenKeys{id, o.attempt, target})
 		case removeStage:
 			m.do(DeleteValues{id, o.attempt, target})
 		case deleteStage:
@@ -167,9 +178,9 @@ func (m *Machine) stepKeys(now Time) {
 	}
 }
 
-// KeysDone answers InsertKeys, DeleteKeys, WriteKeys, DeleteValues and DrainKeys. An error that the
-// switch gave for good (the table is full) has again false; one that may go away (the connection
-// was lost) has it true.
+// KeysDone answers InsertKeys, OpenKeys, DeleteKeys, WriteKeys, DeleteValues and DrainKeys. An
+// error that the switch gave for good (the table is full) has again false; one that may go away
+// (the connection was lost) has it true.
 func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool) {
 	o := m.ops[op]
 	if o == nil || o.attempt != attempt || !o.running {
@@ -177,12 +188,14 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 	}
 	o.running = false
 	inserting := o.stage() == insertStage || o.stage() == insertAliasStage
-	perMember := inserting || o.stage() == deleteStage || o.stage() == deleteAliasStage
+	perMember := inserting || o.stage() == openStage || o.stage() == deleteStage || o.stage() == deleteAliasStage
 	switch {
 	case err != nil && again:
 		o.retryAt = now + retry
-	case err != nil && inserting && o.rollback == nil:
-		// Those that have entries give them up again, in the order in which entries go.
+	case err != nil && (inserting || o.work == addKeys) && o.rollback == nil:
+		// Those that have entries give them up again, in the order in which entries go. What is
+		// left in the slot of a key that was being added nobody will see: the key that has the slot
+		// next is hidden until it is written.
 		o.rollback = err
 		m.restart(o)
 	case err != nil:

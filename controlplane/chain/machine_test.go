@@ -489,6 +489,8 @@ func (w *world) drain() {
 				w.rejoin = a
 			case InsertKeys:
 				w.running[a.Op] = a.Attempt
+			case OpenKeys:
+				w.running[a.Op] = a.Attempt
 			case DeleteKeys:
 				w.running[a.Op] = a.Attempt
 			case WriteKeys:

@@ -455,9 +455,11 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	case chain.CancelCopy:
 		ch.endCopy()
 	case chain.InsertKeys:
-		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, true, a.Alias)
+		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, true, c.net().plan.entriesBy(a.Alias))
+	case chain.OpenKeys:
+		c.openEntriesOf(ch, a)
 	case chain.DeleteKeys:
-		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, false, a.Alias)
+		c.entriesOf(ch, a.Op, a.Attempt, a.Switch, false, c.net().plan.entriesBy(a.Alias))
 	case chain.WriteKeys:
 		c.valuesOf(ch, a.Op, a.Attempt, false)
 	case chain.DeleteValues:

@@ -456,6 +456,7 @@ func (d *device) readSlot(te *v1.TableEntry) (ops.Entry, error) {
 	k := ops.Entry{ID: wire.Key(e.Exact("KEY_ID").Uint64())}
 	if te.Action != nil {
 		k.Slot, k.Realm = int(e.Param("slot").Uint64()), uint16(e.Param("realm").Uint64())
+		k.Hidden = k.Realm == hiddenKey
 	}
 	return k, nil
 }

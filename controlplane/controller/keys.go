@@ -47,8 +47,9 @@ type newKey struct {
 	may func() error
 }
 
-// addKeys places keys: recorded in the directory, entries tail first, first write through the
-// chain. It returns when all are written; if ctx ends before, it is undone.
+// addKeys places keys: recorded in the directory, hidden entries tail first, first write through
+// the chain, entries opened. It returns when that is done for all; if ctx ends before, it is
+// undone.
 func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKey) ([]addition, error) {
 	if err := c.knowKeys(ctx, chainName); err != nil {
 		return nil, err
@@ -182,7 +183,7 @@ func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) 
 		case k.State != keyspace.Placed || ch.tidying[k.ID]:
 			failed = fmt.Errorf("%w: the key %q is being added or removed: try again in a moment", chain.ErrUnavailable, k.Name)
 		default:
-			op = c.remove(ch, []keyspace.Key{k})
+			op = c.remove(ch, k)
 		}
 	})
 	if err != nil || failed != nil {
@@ -198,27 +199,56 @@ func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) 
 	}
 }
 
-// remove starts the removal of keys.
-func (c *Controller) remove(ch *chainState, keys []keyspace.Key) *keyOperation {
+// remove starts the removal of a key that clients know. It does not begin before it is on record: a
+// controller that took over would open the key again, and a late deletion would hit what clients
+// have in it by then.
+func (c *Controller) remove(ch *chainState, k keyspace.Key) *keyOperation {
+	return c.startRemoval(ch, []keyspace.Key{k}, func(op *keyOperation, err error) bool {
+		if err == nil {
+			return true
+		}
+		if !errors.Is(err, ErrNotLeading) {
+			c.dir.SetState(k.ID, keyspace.Placed)
+			err = fmt.Errorf("%w: the removal could not be recorded, so the key stays: %w", chain.ErrUnavailable, err)
+		}
+		c.keysDone(ch, op, err)
+		return false
+	})
+}
+
+// takeOut starts the removal of keys that clients do not know: they were not added, or moved, to
+// the end, or are what is left of those that have moved. Whatever is on record, a controller that
+// takes over takes them out as well.
+func (c *Controller) takeOut(ch *chainState, keys []keyspace.Key) {
+	c.startRemoval(ch, keys, func(op *keyOperation, err error) bool {
+		switch {
+		case errors.Is(err, ErrNotLeading):
+			c.keysDone(ch, op, err)
+			return false
+		case err != nil:
+			c.events.add("state.not-saved", "", "", err.Error())
+		}
+		return true
+	})
+}
+
+// startRemoval has keys removed when recorded, which is given what came of recording that, says so.
+func (c *Controller) startRemoval(ch *chainState, keys []keyspace.Key,
+	recorded func(*keyOperation, error) bool) *keyOperation {
 	keys = slices.Clone(keys)
 	for i, k := range keys {
 		c.dir.SetState(k.ID, keyspace.Removing)
-		keys[i].State = keyspace.Removing
+		if now, ok := c.dir.ByID(k.ID); ok {
+			keys[i] = now
+		}
 	}
 	op := &keyOperation{id: c.nextOp(), Writes: ops.Writes{Keys: keys, Values: make([][]byte, len(keys))},
 		done: make(chan struct{})}
 	c.startOperation(ch, op)
 	c.save(func(err error) {
-		switch {
-		case errors.Is(err, ErrNotLeading):
-			c.keysDone(ch, op, err)
-			return
-		case err != nil:
-			// a restarted controller that does not know of the removal opens the key again, which
-			// is deleted or as it was
-			c.events.add("state.not-saved", "", "", err.Error())
+		if recorded(op, err) {
+			c.touch(ch).RemoveKeys(c.now(), op.id)
 		}
-		c.touch(ch).RemoveKeys(c.now(), op.id)
 	})
 	return op
 }
@@ -240,7 +270,7 @@ func (c *Controller) undoUnfinished() {
 		if len(out) > 0 {
 			c.events.add("keys.unfinished", "", ch.topo.Name, fmt.Sprintf(
 				"%d keys were being added or removed when the last controller ended: they are taken out", len(out)))
-			c.remove(ch, out)
+			c.takeOut(ch, out)
 		}
 	}
 }
@@ -287,23 +317,28 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 		close(op.done)
 	})
 	if len(undo) > 0 {
-		c.remove(ch, undo)
+		c.takeOut(ch, undo)
 	}
 }
 
-// entriesOf makes or deletes the key_index entries of an operation's keys, or of their aliases, at
-// one switch.
-func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw string, insert, alias bool) {
-	op := ch.operations[id]
+// entriesOf makes or deletes an entry of the key_index for each of an operation's keys at one
+// switch.
+func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw string, insert bool,
+	entry func(keyspace.Key) ops.Entry) {
+	c.writeEntriesOf(ch, id, attempt, sw, insert, ch.operations[id].Keys, entry)
+}
+
+// openEntriesOf opens the entries of those of an operation's keys that are written, at one switch.
+func (c *Controller) openEntriesOf(ch *chainState, a chain.OpenKeys) {
+	c.writeEntriesOf(ch, a.Op, a.Attempt, a.Switch, true, ch.operations[a.Op].Written(), c.net().plan.openEntryOf)
+}
+
+func (c *Controller) writeEntriesOf(ch *chainState, id chain.OpID, attempt int, sw string, insert bool,
+	of []keyspace.Key, entry func(keyspace.Key) ops.Entry) {
 	d := c.net().byName[sw]
-	p := c.net().plan
 	var keys []ops.Entry
-	for _, k := range op.Keys {
-		if alias {
-			keys = append(keys, aliasOf(k))
-		} else {
-			keys = append(keys, p.entryOf(k))
-		}
+	for _, k := range of {
+		keys = append(keys, entry(k))
 	}
 	stream := d.state.Stream
 	d.submit(func(ctx context.Context) {

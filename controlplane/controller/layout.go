@@ -44,11 +44,14 @@ func (l *Layout) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config)
 // state want it.
 func (l *Layout) Entry(k keyspace.Key) ops.Entry { return l.p.entryOf(k) }
 
+// OpenEntry is that of a key that clients may use, whatever is done with it.
+func (l *Layout) OpenEntry(k keyspace.Key) ops.Entry { return l.p.openEntryOf(k) }
+
 // AliasEntry is the entry of a key's alias: only the controller may use it.
 func AliasEntry(k keyspace.Key) ops.Entry { return aliasOf(k) }
 
 // SlotEntry is a key_index entry as it is written.
-func SlotEntry(e ops.Entry) p4rt.Entry { return slotEntry(e.ID, e.Slot, e.Realm) }
+func SlotEntry(e ops.Entry) p4rt.Entry { return slotEntry(e) }
 
 // GrantEntry is the access entry by which a principal may read and write in a realm, or not.
 func (l *Layout) GrantEntry(principal, realm string, read, write bool) p4rt.Entry {

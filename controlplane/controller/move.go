@@ -120,7 +120,7 @@ func (m mover) Place(ctx context.Context, name string, value []byte) (keyspace.K
 	if added[0].err != nil {
 		m.post(func() { // that it was placed may not have been recorded
 			if k, ok := m.dir.ByID(k.ID); ok && k.State == keyspace.Placed {
-				m.remove(m.to, []keyspace.Key{k})
+				m.takeOut(m.to, []keyspace.Key{k})
 			}
 		})
 	}
@@ -139,7 +139,7 @@ func (m mover) FinishMove(from, to wire.Key, last wire.Version) (now, left keysp
 
 // Remove implements ops.Keeper.
 func (m mover) Remove(k keyspace.Key) {
-	m.post(func() { m.remove(m.from, []keyspace.Key{k}) })
+	m.post(func() { m.takeOut(m.from, []keyspace.Key{k}) })
 }
 
 // Save implements ops.Keeper.

@@ -14,11 +14,13 @@ import (
 // The numbers: 0 is nobody's, and controllerNumber the controller's, whose realm is what nobody
 // else may use. Others have 15 bits: a key's entry has its realm with closedKey while nobody but
 // the controller may write it. (In a key's entry controllerNumber is that as well, of the realm
-// lastNumber+1, which is nobody's.)
+// lastNumber+1, which is nobody's.) The entry of a key that is hidden from clients has hiddenKey,
+// which is closedKey without a realm.
 const (
 	controllerNumber = 0xFFFF
 	defaultNumber    = 1 // of topology.DefaultRealm
 	closedKey        = 0x8000
+	hiddenKey        = closedKey
 	lastNumber       = closedKey - 2
 )
 

@@ -10,10 +10,10 @@ import (
 	"sync/atomic"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // This file says, purely, what the switches' tables should hold: plan.base is what follows from the
@@ -61,9 +61,12 @@ func toController(a netip.Addr) p4rt.Entry {
 	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(a, 32)}, Action: "to_controller"}
 }
 
-func slotEntry(id wire.Key, slot int, realm uint16) p4rt.Entry {
-	return p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(uint32(id))},
-		Action: "set_slot", Params: p4rt.Params{"slot": slot, "realm": realm}}
+func slotEntry(e ops.Entry) p4rt.Entry {
+	if e.Hidden {
+		e.Realm = hiddenKey
+	}
+	return p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(uint32(e.ID))},
+		Action: "set_slot", Params: p4rt.Params{"slot": e.Slot, "realm": e.Realm}}
 }
 
 // chainPart is what a chain_config entry says.

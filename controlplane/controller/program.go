@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -57,7 +58,7 @@ func readProgram(pl *p4rt.Pipeline) (*program, error) {
 		fabricPort(1), hostPort(1, 1, topology.DefaultController, false),
 		hostPort(1, 1, topology.DefaultController, true), leaseEntry(1, 1), grantEntry(1, 1, true, true),
 		localAddress(topology.DefaultController), toController(topology.DefaultController),
-		forward(only(topology.DefaultController), make([]byte, 6), 1), slotEntry(1, 1, 1),
+		forward(only(topology.DefaultController), make([]byte, 6), 1), slotEntry(ops.Entry{ID: 1, Slot: 1, Realm: 1}),
 		chainEntry(0, chainPart{head: topology.DefaultController, tail: topology.DefaultController,
 			service: topology.DefaultController}),
 		watchedChain(1, 1, 1, 1), watchedKey(1),

@@ -359,7 +359,7 @@ func (d *device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []ke
 func (d *device) writeKeys(ctx context.Context, insert bool, keys []ops.Entry) error {
 	var updates []*v1.Update
 	for _, k := range keys {
-		te, err := d.encode(slotEntry(k.ID, k.Slot, k.Realm))
+		te, err := d.encode(d.slotEntry(k))
 		if err != nil {
 			return err
 		}
@@ -377,15 +377,35 @@ func (d *device) writeKeys(ctx context.Context, insert bool, keys []ops.Entry) e
 	return d.apply(ctx, updates...)
 }
 
-// realign changes those of some keys' entries that are in the switch and say another realm.
+// slotEntry is a key's entry as the switch's program can have it: where it knows of no hidden keys,
+// one that is to be hidden is closed.
+func (d *device) slotEntry(e ops.Entry) p4rt.Entry {
+	e.Hidden = e.Hidden && !d.former()
+	return slotEntry(e)
+}
+
+// realign changes those of some keys' entries that are in the switch and say another realm. Hidden
+// ones say none, and closed ones stay closed: whether they are is for the operation on the key.
 func (d *device) realign(ctx context.Context, keys []ops.Entry) error {
 	var updates []*v1.Update
 	for _, k := range keys {
-		te, err := d.encode(slotEntry(k.ID, k.Slot, k.Realm))
+		te, err := d.encode(slotEntry(k))
 		if err != nil {
 			return err
 		}
-		if old := d.entries["key_index"][p4rt.MatchKey(te[0])]; old != nil && !p4rt.SameAction(old, te[0]) {
+		old := d.entries["key_index"][p4rt.MatchKey(te[0])]
+		if old == nil {
+			continue
+		}
+		has, err := d.readSlot(old)
+		if err != nil {
+			return err
+		}
+		k.Realm |= has.Realm & closedKey
+		if te, err = d.encode(slotEntry(k)); err != nil {
+			return err
+		}
+		if !has.Hidden && !p4rt.SameAction(old, te[0]) {
 			updates = append(updates, p4rt.Modify(p4rt.EntryEntity(te[0])))
 		}
 	}
@@ -393,16 +413,35 @@ func (d *device) realign(ctx context.Context, keys []ops.Entry) error {
 }
 
 // entryOf is the key_index entry of a key under the KEY_ID that it is given with. That of one that
-// is being removed is closed, and that of its alias is nobody's but the controller's.
+// is being added is hidden, that of one that is being removed is closed, and that of its alias is
+// nobody's but the controller's.
 func (p *plan) entryOf(k keyspace.Key) ops.Entry {
-	e := ops.Entry{ID: k.ID, Slot: k.Slot, Realm: p.realm(k.FinalName())}
+	e := p.openEntryOf(k)
 	switch {
-	case k.Leftover() || k.ID == k.Alias:
-		e.Realm = controllerNumber
+	case e.Realm == controllerNumber:
+	case k.Hidden():
+		e.Realm |= closedKey
+		e.Hidden = true
 	case k.State == keyspace.Removing:
 		e.Realm |= closedKey
 	}
 	return e
+}
+
+// openEntryOf is the key_index entry of a key that clients may use, whatever is done with it.
+func (p *plan) openEntryOf(k keyspace.Key) ops.Entry {
+	if k.Leftover() || k.ID == k.Alias {
+		return ops.Entry{ID: k.ID, Slot: k.Slot, Realm: controllerNumber}
+	}
+	return ops.Entry{ID: k.ID, Slot: k.Slot, Realm: p.realm(k.FinalName())}
+}
+
+// entriesBy makes the entries of keys, or of their aliases.
+func (p *plan) entriesBy(alias bool) func(keyspace.Key) ops.Entry {
+	if alias {
+		return aliasOf
+	}
+	return p.entryOf
 }
 
 // aliasOf is the entry of a key's alias.

@@ -239,7 +239,7 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 func (c *Controller) realign() {
 	var keys []ops.Entry
 	for _, k := range c.dir.List("") {
-		keys = append(keys, c.net().plan.entryOf(k))
+		keys = append(keys, c.net().plan.openEntryOf(k))
 	}
 	for _, d := range c.net().devices {
 		d.submit(func(ctx context.Context) {

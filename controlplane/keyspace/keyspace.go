@@ -64,6 +64,10 @@ type Key struct {
 	Undone bool `json:"undone,omitempty"`
 }
 
+// Hidden says whether clients must find no key under its KEY_ID: it is being added, or was never
+// added to the end and is being taken out. Its slot may have what an earlier key left there.
+func (k Key) Hidden() bool { return k.State == Adding || k.State == Removing && k.Undone }
+
 // Space is where a chain may place keys: the slots from First, Count of them, the same at each of
 // its switches.
 type Space struct {

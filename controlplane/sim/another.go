@@ -75,7 +75,8 @@ func another(ops []operationOf, guessed peeks) (out []Violation) {
 				continue
 			}
 		}
-		if v := o.version; first[o.place()] != 0 && v&(1<<composedShift-1) != 0 && v < first[o.place()] {
+		// (What the controller writes several times is told to watchers each time.)
+		if v := o.version; !o.notified && first[o.place()] != 0 && v&(1<<composedShift-1) != 0 && v < first[o.place()] {
 			tell(o, "the first version of its KEY_ID is %v", first[o.place()])
 		}
 	}

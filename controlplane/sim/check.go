@@ -44,6 +44,7 @@ const (
 	GivenUpInVain   = "given up, and it has answered"
 	HeldUp          = "held up by a switch that is no member"
 	NameWentBack    = "a name's versions went back"
+	SeenHidden      = "a key that is being added, and somebody was told of its slot"
 	AnothersValue   = "what is told of a key is another's"
 	UsedUp          = "a version that nobody can have written is on record"
 )

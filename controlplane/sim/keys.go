@@ -195,7 +195,7 @@ func (s *shell) removeKey(k keyspace.Key) {
 		}
 	}
 	s.dir.SetState(k.ID, keyspace.Removing)
-	o.Keys[0].State = keyspace.Removing
+	o.Keys[0], _ = s.dir.ByID(k.ID)
 	s.saveDirectory(func(err error) {
 		if err == nil {
 			s.operate(o, (*chain.Machine).RemoveKeys)

@@ -30,6 +30,8 @@ type removed struct {
 	recordStays      bool
 	toldVersions     bool
 	open             bool
+	hidden           bool
+	blindWrites      bool
 	oneCopy          bool
 	formerKeys       bool
 	writesAnew       bool
@@ -91,6 +93,8 @@ func init() {
 		&Mutant{ID: "MOVE_WITHOUT_DRAINING", Rule: "what is moved is what all members agree on when nobody can write the key any more", own: true, remove: func(r *removed) { r.drainless = true }},
 		&Mutant{ID: "NO_LOOKUP_AGAIN", Rule: "NOT_FOUND without a version is no answer: the key is looked up, and asked for, again", own: true, remove: func(r *removed) { r.lookupOnce = true }},
 		&Mutant{ID: "REMOVED_OPEN", Rule: "a key that is removed is closed to clients' writes before its tombstone is written", own: true, shows: NoSlotAndYet, remove: func(r *removed) { r.open = true }},
+		&Mutant{ID: "ADDED_OPEN", Rule: "a key that is added is hidden from clients until its first write is committed at all members", own: true, remove: func(r *removed) { r.hidden = true }},
+		&Mutant{ID: "BLIND_WRITES", Rule: "the controller writes keys by CAS on the version that their slot has", own: true, remove: func(r *removed) { r.blindWrites = true }},
 		&Mutant{ID: "FORMER_KEYS", Rule: "a switch that becomes a member again has no entries of keys that were removed meanwhile", own: true, scenario: "former_member_without_recovery",
 			remove: func(r *removed) { r.formerKeys = true }},
 		&Mutant{ID: "ONE_COPY", Rule: "the refusal of a write speaks for one copy of it: what became of the others is not known", own: true, shows: NotSoSure, remove: func(r *removed) { r.oneCopy = true }},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // slotSaid is what clients were told of a KEY_ID's slot: when anybody was told first that there is
@@ -30,10 +31,14 @@ func (w *world) hear(who string, k *call, r core.Result) {
 	}
 	var e *core.OpError
 	none, there := false, r.Err == nil
+	version := r.Version
 	if errors.As(r.Err, &e) {
-		none = errors.Is(e, core.ErrNotFound) && e.Version == 0
+		// (A key that is being added has no slot in anybody's eyes, until its entries are open.)
+		none = errors.Is(e, core.ErrNotFound) && e.Version == 0 && w.opened[k.req.Key]
 		there = errors.Is(e, core.ErrCASFailed) && e.Found
+		version = e.Version
 	}
+	w.told(who, k, version)
 	switch {
 	case k.op.eventual || said.moved:
 	case none && said.none == 0:
@@ -42,4 +47,16 @@ func (w *world) hear(who string, k *call, r core.Result) {
 		w.contradicted = append(w.contradicted, Violation{Kind: NoSlotAndYet, Key: k.op.key, What: fmt.Sprintf("%s: %v has no slot, said at %v; %s by %s, begun at %v and answered at %v: version %v",
 			said.what, k.req.Key, said.none, k.op.request(), who, k.at, w.loop.now, r.Version)})
 	}
+}
+
+// told notes that somebody was told of a version of a KEY_ID's slot. Before its entries are opened
+// the slot may have what another key has left there, and the controller may have to write it once
+// more.
+func (w *world) told(who string, k *call, v wire.Version) {
+	if v == 0 || w.opened[k.req.Key] || len(w.contradicted) > 0 {
+		return
+	}
+	w.contradicted = append(w.contradicted, Violation{Kind: SeenHidden, Key: k.op.key,
+		What: fmt.Sprintf("%s by %s was told version %v of %v at %v, and its entries are not open", k.op.request(), who, v,
+			k.req.Key, w.loop.now)})
 }

@@ -27,9 +27,6 @@ type peeks struct {
 // curious has KEY_IDs guessed, in some runs.
 func (w *world) curious(seed uint64) {
 	d := newDice(seed, dicePeek)
-	if !groups[groupKeyless] {
-		return
-	}
 	w.peeks.dice, w.peeks.often = d, pick(d, 0, 0.5)
 	if w.peeks.often > 0 {
 		w.peeks.reader = w.newClient("peeker", pick(d, w.shape.friends()...), 0, nil)
@@ -78,6 +75,7 @@ func (w *world) peeked(k *call, r core.Result) {
 		return // no answer
 	}
 	w.cover.add("calls.guessed KEY_ID answered", 1)
+	w.told(k.op.client, k, k.op.version)
 	k.op.version = w.composed(k.req.Key, k.op.version)
 	w.peeks.ops = append(w.peeks.ops, k.op)
 	if w.tracing() {

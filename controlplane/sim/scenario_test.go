@@ -330,6 +330,7 @@ func (s *scenario) network() {
 	if !s.has("slow-store") {
 		s.w.loop.run(10*time.Millisecond, nil)
 	}
+	s.w.control = newDice(0, diceControl) // how often the set-up has used it makes no difference
 	s.quiet = false
 	fmt.Fprintln(&s.out, s.w.controller().status.Config)
 }

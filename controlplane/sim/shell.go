@@ -275,7 +275,7 @@ func (s *shell) checkWhole(a chain.Action) {
 // do carries out one action.
 func (s *shell) do(a chain.Action) {
 	switch a.(type) {
-	case chain.InsertKeys, chain.DeleteKeys, chain.DrainKeys, chain.WriteKeys, chain.DeleteValues:
+	case chain.InsertKeys, chain.OpenKeys, chain.DeleteKeys, chain.DrainKeys, chain.WriteKeys, chain.DeleteValues:
 		s.checkWhole(a)
 	}
 	switch a := a.(type) {
@@ -308,9 +308,15 @@ func (s *shell) do(a chain.Action) {
 			s.copying.cancel(context.Canceled)
 		}
 	case chain.InsertKeys:
-		s.entries(a.Op, a.Attempt, a.Switch, true, a.Alias)
+		s.entries(a.Op, a.Attempt, a.Switch, true, s.operations[a.Op].Keys, s.entriesBy(a.Alias))
+	case chain.OpenKeys:
+		written := s.operations[a.Op].Written()
+		for _, k := range written {
+			s.w.opened[k.ID] = true
+		}
+		s.entries(a.Op, a.Attempt, a.Switch, true, written, s.w.shape.layout.OpenEntry)
 	case chain.DeleteKeys:
-		s.entries(a.Op, a.Attempt, a.Switch, false, a.Alias)
+		s.entries(a.Op, a.Attempt, a.Switch, false, s.operations[a.Op].Keys, s.entriesBy(a.Alias))
 	case chain.DrainKeys:
 		s.drain(a)
 	case chain.WriteKeys:
@@ -505,25 +511,31 @@ func (s *shell) install(a chain.Install) {
 
 // entryOf is the key_index entry of a key.
 func (s *shell) entryOf(k keyspace.Key) ops.Entry {
-	if s.w.removed.open {
-		k.State = keyspace.Placed
+	if s.w.removed.open && !k.Hidden() || s.w.removed.hidden && k.Hidden() {
+		return s.w.shape.layout.OpenEntry(k)
 	}
 	return s.w.shape.layout.Entry(k)
 }
 
-// entries makes or deletes the key_index entries of an operation's keys, or of their aliases, at a
-// switch.
-func (s *shell) entries(op chain.OpID, attempt int, sw string, insert, alias bool) {
+// entriesBy makes the entries of keys, or of their aliases.
+func (s *shell) entriesBy(alias bool) func(keyspace.Key) ops.Entry {
+	if alias {
+		return controller.AliasEntry
+	}
+	return s.entryOf
+}
+
+// entries makes or deletes an entry of the key_index for each of an operation's keys at a switch.
+func (s *shell) entries(op chain.OpID, attempt int, sw string, insert bool, of []keyspace.Key,
+	entry func(keyspace.Key) ops.Entry) {
 	d := s.device(sw)
 	var entries []ops.Entry
-	for _, k := range s.operations[op].Keys {
-		switch {
-		case s.w.removed.moveLeaves && !insert && !alias && k.Alias != 0 && sw != s.status.Config.Members[0]:
-		case alias:
-			entries = append(entries, controller.AliasEntry(k))
-		default:
-			entries = append(entries, s.entryOf(k))
+	for _, k := range of {
+		e := entry(k)
+		if s.w.removed.moveLeaves && !insert && e.ID != k.Alias && k.Alias != 0 && sw != s.status.Config.Members[0] {
+			continue
 		}
+		entries = append(entries, e)
 	}
 	d.submit(func(done func()) {
 		d.writeEntries(insert, entries, func(err error) {

@@ -138,8 +138,11 @@ func (x *exchange) Send(p *wire.Packet) error {
 		again.Flags = 0
 	}
 	x.sent = p
-	if p.Op == wire.Write {
+	if p.Op == wire.CAS {
 		x.s.writes(p)
+		if x.s.w.removed.blindWrites {
+			again.Op, again.Version = wire.Write, 0
+		}
 	}
 	if p.Op == wire.Write || p.Op == wire.CAS {
 		x.waits = x.s.w.firstWrite(x.s)
@@ -150,7 +153,10 @@ func (x *exchange) Send(p *wire.Packet) error {
 
 // deliver takes a reply.
 func (x *exchange) deliver(r *wire.Packet) {
-	if r.Op == wire.WriteReply && x.sent != nil {
+	if r.Op == wire.WriteReply && x.s.w.removed.blindWrites {
+		r.Op = wire.CASReply
+	}
+	if r.Op == wire.CASReply && x.sent != nil {
 		x.s.wrote(x.sent, r)
 	}
 	if x.s.w.removed.redriveEpoch && r.Op == wire.FetchReply && !x.copying {

@@ -68,6 +68,7 @@ type world struct {
 	moving       bool                     // keys are moved, or removed and placed again
 	goneUntil    time.Duration            // keys that were removed are not placed again before
 	slotsSaid    map[wire.Key]*slotSaid   // what clients were told of KEY_IDs' slots
+	opened       map[wire.Key]bool        // KEY_IDs whose entries are open to clients, or being opened
 	clients      []*client
 	history      history
 	lastPort     uint16
@@ -96,6 +97,7 @@ func (s *Simulator) newWorld(sh *shape, seed uint64, onLine func(Line)) (*world,
 		peeks: peeks{moved: map[wire.Key]string{}}, removed: s.removed, shape: sh, onLine: onLine, cover: Coverage{},
 		leftOut:      map[string]bool{},
 		incarnations: map[wire.Key]incarnation{}, offsets: map[wire.Key]uint64{}, slotsSaid: map[wire.Key]*slotSaid{},
+		opened: map[wire.Key]bool{},
 		byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
 		base: sh.baseOf(s.program), members: sh.members(), lease: defaultLease, lastPort: 40000,
 		callTimeout: defaultCallTimeout,

@@ -88,9 +88,7 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 			if r.Epoch != a.Epoch {
 				return fmt.Errorf("%s has epoch %d, not %d: somebody else changes it", it.at.Name, r.Epoch, a.Epoch)
 			}
-			if err := via.target.Send(&wire.Packet{Op: wire.Write, Flags: wire.Stamped | wire.NoReply, Epoch: r.Epoch,
-				Session: r.Session, Request: r.Request, Key: it.key.ID, Version: r.Version, Value: r.Value,
-				Tombstone: r.Tombstone}); err != nil {
+			if err := via.target.Send(again(it.key.ID, r)); err != nil {
 				return err
 			}
 			n.Add(1)
@@ -106,6 +104,12 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 		err = c.drained(ctx, a.Epoch, from, keys)
 	}
 	return int(n.Load()), err
+}
+
+// again is the write of the newest version that a switch has of a key, by the answer to a FETCH.
+func again(id wire.Key, r *wire.Packet) *wire.Packet {
+	return &wire.Packet{Op: wire.Write, Flags: wire.Stamped | wire.NoReply, Epoch: r.Epoch, Session: r.Session,
+		Request: r.Request, Key: id, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}
 }
 
 // slots is what a switch holds of keys: from its registers where it shows them, else by a FETCH for

@@ -31,9 +31,20 @@ type Target interface {
 
 // Entry is a key_index entry: the slot that a KEY_ID leads to, and whose key it is.
 type Entry struct {
-	ID    wire.Key
-	Slot  int
+	ID   wire.Key
+	Slot int
+	// Realm is the key's realm, with the bit above it where the key is closed.
 	Realm uint16
+	// Hidden: clients find no key, and the controller finds the slot. Realm is then what a switch
+	// gets whose program knows of no hidden keys.
+	Hidden bool
+}
+
+func (e Entry) String() string {
+	if e.Hidden {
+		return fmt.Sprintf("{%v %d hidden}", e.ID, e.Slot)
+	}
+	return fmt.Sprintf("{%v %d %d}", e.ID, e.Slot, e.Realm)
 }
 
 // Port is one request's way to a switch and back.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/netcraq/netcraq/wire"
@@ -17,7 +18,7 @@ type Writes struct {
 	Values [][]byte // parallel to Keys; nil: a tombstone
 
 	mu      sync.Mutex
-	written []bool // the key's write was answered, in this or an earlier attempt
+	written []bool // the key's write is committed at all members, by this or an earlier attempt
 	errs    []error
 	// versions that the writes were given. Of a removal whose key had gone from the head before:
 	// one above all that it has had.
@@ -52,12 +53,27 @@ func (w *Writes) Err(i int) error {
 	return nil
 }
 
+// errNoSlot: the head has no entry of a key.
+var errNoSlot = errors.New("somebody else has changed its key_index")
+
+// Written is the keys whose writes are committed. Only their entries may be opened, because the
+// slot of another may hold an earlier key's value.
+func (w *Writes) Written() (out []Key) {
+	for i, k := range w.Keys {
+		if w.Err(i) == nil {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
 // ErrNotDeleted: a key's tombstone has not reached all members yet.
 var ErrNotDeleted = errors.New("not deleted everywhere yet")
 
-// WriteAll writes keys through the chain, as many at a time as the controller has sessions. What
-// fails for one key is that key's error; but with remove no entry may go before all deletions are
-// known to all.
+// WriteAll writes keys through the chain, as many at a time as the controller has sessions, until
+// every member is clean. What fails for one key is that key's error; but with remove no entry may
+// go before all deletions are known to all. Clients can write none of the keys meanwhile: their
+// entries are hidden or closed.
 func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remove bool) error {
 	at, err := c.switches(members)
 	if err != nil {
@@ -66,29 +82,28 @@ func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remov
 	if err := at[0].target.Err(); err != nil {
 		return fmt.Errorf("%s: %w", at[0].Name, err)
 	}
-	w.mu.Lock()
-	if w.errs == nil {
-		w.written, w.errs = make([]bool, len(w.Keys)), make([]error, len(w.Keys))
-		w.versions = make([]wire.Version, len(w.Keys))
+	had, err := c.slotsNow(ctx, at[0], w.Keys)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	var todo []int
-	for i := range w.Keys {
-		if !w.written[i] {
-			todo = append(todo, i)
-		}
-	}
-	w.mu.Unlock()
+	todo := w.todo(had, err)
 	err = c.ForEach(ctx, len(todo), c.Pool.Size, func(ctx context.Context, n int) error {
 		i := todo[n]
-		version, err := c.write(ctx, at, w.Keys[i].ID, w.Values[i], remove)
-		if ctx.Err() == nil {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.written[i], w.errs[i] = err == nil, err
-			w.versions[i] = max(w.versions[i], version)
+		version, err := c.write(ctx, at, w.Keys[i].ID, w.Values[i], had[i])
+		if ctx.Err() != nil {
+			return nil
 		}
+		if remove && errors.Is(err, errNoSlot) { // nobody can read it there, and nothing new comes
+			w.gave(i, version, nil)
+			w.settled(i, nil)
+			return nil
+		}
+		w.gave(i, version, err)
 		return nil
 	})
+	if err == nil {
+		err = c.settleAll(ctx, w, at, todo)
+	}
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -100,10 +115,73 @@ func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remov
 	return err
 }
 
-// write writes one key through the chain (value nil: a tombstone) until it is answered and every
-// member is clean, and gives its version.
-func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value []byte, remove bool) (wire.Version,
-	error) {
+// todo is the places of the keys that are to be written: those that were not written by an earlier
+// attempt, or that the head has lost since. err is why it is not known what the head has.
+func (w *Writes) todo(had []versions, err error) (todo []int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.errs == nil {
+		w.written, w.errs = make([]bool, len(w.Keys)), make([]error, len(w.Keys))
+		w.versions = make([]wire.Version, len(w.Keys))
+	}
+	for i := range w.Keys {
+		if w.errs[i] = err; err != nil {
+			continue
+		}
+		w.written[i] = w.written[i] && had[i].latest >= w.versions[i]
+		if !w.written[i] {
+			todo = append(todo, i)
+		}
+	}
+	return todo
+}
+
+// gave notes the version that a key's write was given, or why it was given none.
+func (w *Writes) gave(i int, version wire.Version, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.errs[i] = err; err == nil {
+		w.versions[i] = max(w.versions[i], version)
+	}
+}
+
+// settled notes that a key's write is committed at all members, or why not.
+func (w *Writes) settled(i int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.written[i], w.errs[i] = err == nil, err
+}
+
+// waits says whether a key's write was answered, and is not known to be committed at all members.
+func (w *Writes) waits(i int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.errs[i] == nil && !w.written[i]
+}
+
+// slotsNow is what a switch has of keys' slots; it is asked again and again.
+func (c *Chain) slotsNow(ctx context.Context, at *Switch, keys []Key) ([]versions, error) {
+	ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
+	defer cancel()
+	for {
+		out, err := c.slots(ctx, at, keys, func(ctx context.Context, k Key) (*wire.Packet, error) {
+			return at.Fetch(ctx, k.ID, wire.Newest, 0)
+		})
+		if err == nil || c.Sleep(ctx, longestPause) != nil {
+			return out, err
+		}
+	}
+}
+
+// write has the head give one key's write a version (value nil: a tombstone), and the tail answer
+// it. was is what the head had. With errNoSlot the version is one above all that the key has had.
+//
+// It writes by CAS on the version that the slot has. A copy of a request may come late, to whatever
+// switch is head then, and the requests of an earlier attempt may, too. None of them does harm:
+// once one of them is executed, or a client has written, the version that they expect is gone, and
+// does not come again. So whatever the outcome of a request is, another may follow it.
+func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value []byte,
+	was versions) (wire.Version, error) {
 	s, err := c.Pool.get(ctx, c, members)
 	if err != nil {
 		return 0, err
@@ -112,32 +190,124 @@ func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value
 	ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
 	defer cancel()
 	head := members[0]
-	p := &wire.Packet{Op: wire.Write, Key: id, Session: s.id, Request: s.next.Add(1), Value: value,
-		Tombstone: value == nil}
+	unfinished := func(err error) error { return fmt.Errorf("the write of %v was not finished: %w", id, err) }
+	noSlot := func(epoch uint16) (wire.Version, error) {
+		return wire.MakeVersion(epoch+1, 0), fmt.Errorf("%s has no slot for %v: %w", head.Name, id, errNoSlot)
+	}
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, longestPause) {
-		r, err := head.Exchange(ctx, p, func(r *wire.Packet) bool {
-			return r.Op == wire.WriteReply && r.Session == p.Session && r.Request == p.Request
-		})
-		if err != nil {
-			return 0, err
-		}
-		switch r.Status {
-		case wire.OK, wire.Superseded:
-			if c.allClean(ctx, members, id, r.Version) {
+		if !was.dirty() {
+			p := &wire.Packet{Op: wire.CAS, Key: id, Session: s.id, Request: s.next.Add(1), Version: was.committed,
+				Value: value, Tombstone: value == nil}
+			r, err := head.Exchange(ctx, p, func(r *wire.Packet) bool {
+				return r.Op == wire.CASReply && r.Session == p.Session && r.Request == p.Request
+			})
+			if err != nil {
+				return 0, unfinished(err)
+			}
+			switch r.Status {
+			case wire.OK, wire.Superseded:
 				return r.Version, nil
+			case wire.NotFound:
+				return noSlot(r.Epoch)
+			case wire.CASFailed, wire.Retry, wire.NotServing, wire.Full:
+			default:
+				return 0, fmt.Errorf("%s answered the write of %v with %v", head.Name, id, r.Status)
 			}
-			// Sending the same request again makes the tail acknowledge again.
-		case wire.NotFound:
-			if remove { // the head has no entry: nobody can read it there, and nothing new comes
-				return wire.MakeVersion(r.Epoch+1, 0), nil
-			}
-			return 0, fmt.Errorf("%s has no slot for %v: somebody else has changed its key_index", head.Name, id)
-		case wire.Retry, wire.NotServing, wire.Full:
-		default:
-			return 0, fmt.Errorf("%s answered the write of %v with %v", head.Name, id, r.Status)
 		}
+		// It is looked at again: an earlier attempt's write may have come meanwhile.
 		if err := c.Sleep(ctx, pause); err != nil {
-			return 0, fmt.Errorf("the write of %v was not finished: %w", id, err)
+			return 0, unfinished(err)
+		}
+		r, err := head.Fetch(ctx, id, wire.Newest, 0)
+		if err == nil && r.Status == wire.Dirty && r.Version == was.latest { // it is lost, or its acknowledgement
+			err = c.level(ctx, members, id)
+		}
+		switch {
+		case err != nil:
+			return 0, unfinished(err)
+		case r.Status == wire.NotFound:
+			return noSlot(r.Epoch)
+		}
+		if was = (versions{r.Version, r.Version}); r.Status == wire.Dirty {
+			was.committed = 0 // something older
+		}
+	}
+}
+
+// settleAll waits until every member has committed the versions that some of the keys were given,
+// or later ones.
+func (c *Chain) settleAll(ctx context.Context, w *Writes, members []*Switch, all []int) error {
+	var keys []Key
+	var places []int
+	for _, i := range all {
+		if w.waits(i) {
+			keys, places = append(keys, w.Keys[i]), append(places, i)
+		}
+	}
+	unclean := make([]atomic.Bool, len(keys))
+	err := Each(ctx, c, members, func(ctx context.Context, m *Switch) error {
+		has, err := c.slotsNow(ctx, m, keys)
+		for n, v := range has {
+			if v.dirty() || v.committed < w.Version(places[n]) {
+				unclean[n].Store(true)
+			}
+		}
+		return err
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return c.ForEach(ctx, len(keys), window, func(ctx context.Context, n int) error {
+		err := err
+		if err == nil && unclean[n].Load() {
+			err = c.settle(ctx, members, keys[n].ID, w.Version(places[n]))
+		}
+		if ctx.Err() == nil {
+			w.settled(places[n], err)
+		}
+		return nil
+	})
+}
+
+// level sends the newest version that any member has of a key down the chain once more: then all of
+// them have it, and are clean. The slot of a key that is being added may be dirty at a member with
+// what an earlier key has left there, and have something newer at another.
+func (c *Chain) level(ctx context.Context, members []*Switch, id wire.Key) error {
+	var mu sync.Mutex
+	var newest *wire.Packet
+	err := Each(ctx, c, members, func(ctx context.Context, m *Switch) error {
+		r, err := m.Fetch(ctx, id, wire.Newest, 0)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if newest == nil || r.Version > newest.Version {
+			newest = r
+		}
+		return nil
+	})
+	if err == nil && newest.Version != 0 {
+		err = members[0].target.Send(again(id, newest))
+	}
+	return err
+}
+
+// settle waits until every member has committed a version of a key, or a later one. What is newest
+// goes down again for as long as one has not.
+func (c *Chain) settle(ctx context.Context, members []*Switch, id wire.Key, version wire.Version) error {
+	ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
+	defer cancel()
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, longestPause) {
+		if c.allClean(ctx, members, id, version) {
+			return nil
+		}
+		err := c.level(ctx, members, id)
+		if err == nil {
+			err = c.Sleep(ctx, pause)
+		}
+		if err != nil {
+			return fmt.Errorf("not all members have committed the write of %v: %w", id, err)
 		}
 	}
 }
