@@ -496,7 +496,8 @@ func (s *scenario) describe(x output) string {
 			packet.Request = 1
 		}
 	}
-	if f.Principal != 1 && !packet.Op.IsReply() && packet.Op != wire.Ack {
+	carries := !packet.Op.IsReply() && packet.Op != wire.Ack || f.Principal == 0xFFFF && packet.Status == wire.Retry
+	if f.Principal != 1 && carries {
 		where += fmt.Sprintf(" principal %d", f.Principal)
 	}
 	text := fmt.Sprintf("%s: %v -> %v ttl %d: %v", where, f.Src, f.Dst, frame[22], packet.String())

@@ -125,10 +125,12 @@ func (f Flags) String() string {
 type Status uint8
 
 const (
-	OK         Status = 0 // done; version and value are what is committed
-	NotFound   Status = 1 // no slot, never written (version 0) or deleted (version of the deletion); a Tombstone
-	CASFailed  Status = 2 // the key's version is not the expected one; version and value are what is committed
-	Retry      Status = 3 // not executed now (a CAS on a dirty key, or a frozen chain): send the same request again
+	OK        Status = 0 // done; version and value are what is committed
+	NotFound  Status = 1 // no slot, never written (version 0) or deleted (version of the deletion); a Tombstone
+	CASFailed Status = 2 // the key's version is not the expected one; version and value are what is committed
+	// not executed now (a CAS on a dirty key, or a frozen chain): send the same request again. To a
+	// CAS, with a version: version and value are what is committed, and the head is told so as well
+	Retry      Status = 3
 	NotServing Status = 4 // this switch may not answer and cannot forward: ask another
 	// the write was executed and a newer one has already replaced it: success. The value is not
 	// what is committed

@@ -142,7 +142,7 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 	}
 	switch status {
 	case wire.Retry, wire.NotServing, wire.NoChain:
-		m.refused(now, c, status, from)
+		m.refused(now, c, p, from)
 		return
 	}
 	if c.state == waiting {
@@ -205,7 +205,8 @@ func badSession(id uint16) string {
 }
 
 // refused takes an answer that asks for another try.
-func (m *Machine) refused(now time.Duration, c *call, status wire.Status, from netip.AddrPort) {
+func (m *Machine) refused(now time.Duration, c *call, p *wire.Packet, from netip.AddrPort) {
+	status := p.Status
 	m.stats.Refusals++
 	if c.state != waiting {
 		return // it is going to be sent again already: a second copy's refusal must not make a second one of us
@@ -228,6 +229,10 @@ func (m *Machine) refused(now time.Duration, c *call, status wire.Status, from n
 		c.noChain = 0
 	}
 	refusalsBeforePause := 0
+	if status == wire.Retry && p.Op == wire.CASReply && p.Version != 0 {
+		// The tail's answer is on its way to the head too: there the key is clean by now, mostly.
+		refusalsBeforePause = 1
+	}
 	if status != wire.Retry {
 		if status == wire.NotServing { // NO_CHAIN is the key's fault rather than the address's
 			m.miss(now, c)

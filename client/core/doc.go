@@ -18,7 +18,8 @@
 //   - No answer within the retransmission time (the paper's 50 ms): the same packet to the next
 //     address of the list. After each round through the list the time doubles, up to a limit.
 //   - RETRY (frozen chain, CAS on a dirty key), after a short pause with jitter: the same packet to
-//     the same address.
+//     the same address. The first time at once, if the answer is to a CAS and has a version: then
+//     it has told the head what is committed.
 //   - NOT_SERVING, NO_CHAIN: the same packet to the next address at once; once all have said so,
 //     after a pause.
 //   - BAD_SESSION: the switches do not take its session, which is not used again. A CAS begins

@@ -424,7 +424,9 @@ func (c *Chain) execute(p *wire.Packet, payload []byte, host netip.Addr) *wire.P
 		p.Request-last.request > wire.RequestWindow
 	switch {
 	case c.frozen:
-		return c.answer(p, wire.Retry)
+		r := c.answer(p, wire.Retry)
+		r.Version = 0
+		return r
 	case p.Session >= c.cfg.Sessions:
 		c.counts.BadSession++
 		return c.answer(p, wire.BadSession)

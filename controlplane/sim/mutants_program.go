@@ -32,7 +32,7 @@ func init() {
 	})
 	Mutants = append(Mutants, &Mutant{ID: "ACK_FROM_ANY", Rule: "ACKs come from the tail alone", program: func(e *edit) {
 		// A replica acknowledges what it stores, as the tail does what it commits.
-		e.alsoDo(eventWriteStored, "outcome.p4", "acknowledge", "= meta.chain.ack_group != 0")
+		e.alsoDo(eventWriteStored, "outcome.p4", "acknowledge", "= meta.chain.ack_group != 0;")
 		e.when("egress.p4", "instance == INSTANCE_ACK", 1, func(old any) any {
 			return or(old, and(equal(field("standard_metadata", "egress_rid"), number(1)), equal(op, opWrite)))
 		})
@@ -105,6 +105,24 @@ func init() {
 		// p4c quotes a condition on one flag of the metadata from where the metadata is declared.
 		e.deciding("netcraq.p4", eventCASFailed, eventCASToTail)["expression"] = truth(true)
 	})
+	Mutants = append(Mutants, &Mutant{ID: "LATE_CAS_FAILS", Rule: "the tail does not say of a CAS that it failed when another copy of it was executed", own: true, scenario: "late_copy_of_a_cas",
+		program: func(e *edit) { e.when("outcome.p4", "meta.session.used && !meta.session.newer", 1, never) }})
+	Mutants = append(Mutants, &Mutant{ID: "RETRY_IS_RECORDED", Rule: "an ACK that a RETRY makes is not of the request that it answers", own: true, scenario: "steady_cas_on_a_dirty_key",
+		program: func(e *edit) { e.when("egress.p4", "hdr.netcraq.flags == STATUS_RETRY", 1, never) }})
+	Mutants = append(Mutants, &Mutant{ID: "DIRTY_CAS_FAILS", Rule: "the tail answers RETRY to a CAS that expects what is committed there, and not CAS_FAILED", own: true,
+		program: func(e *edit) { e.when("outcome.p4", "meta.version.committed == hdr.netcraq.version", 1, never) }})
+	Mutants = append(Mutants, &Mutant{ID: "DIRTY_CAS_WAITS", Rule: "a CAS that finds its key dirty at the head goes to the tail, whose RETRY acknowledges what is committed", own: true,
+		program: func(e *edit) {
+			e.when("outcome.p4", "meta.is_tail && meta.version.dirty", 1, func(any) any { return e.flag("version_dirty") })
+		}, implied: "what stays dirty is re-propagated, so a CAS waits, some hundred milliseconds; TestLostAcks measures that"})
+	Mutants = append(Mutants, &Mutant{ID: "OUTDATED_HEAD", Rule: "a head whose slot has a version of a later configuration gives none", own: true, scenario: "outdated_head",
+		program: func(e *edit) {
+			e.assignFlag("version.p4", "version_outdated", "= meta.version.latest[63:48]", 1, never)
+			// p4c puts what outdated says in the place of its last term.
+			e.assignFlag("version.p4", "version_assigned", "= may_assign", 1, func(old any) any {
+				return old.(map[string]any)["value"].(map[string]any)["left"]
+			})
+		}})
 	program("NO_EPOCH_ON_CAS", "a STAMPED CAS of another epoch is dropped", func(e *edit) {
 		e.when("dispatch.p4", "hdr.netcraq.epoch != meta.chain.epoch", 1, func(old any) any { return and(old, not(equal(op, opCAS))) })
 	})

@@ -8,8 +8,8 @@
  * May its principal do that in the key's realm? Asked before any register is touched, by whoever
  * gives the answer: a member of a read, the head of a write, and again the tail of what comes down.
  *
- * A hidden key has a slot whose first write is on its way. The slot may hold an earlier key's value,
- * so a client's READ, WRITE or CAS finds no key here, exactly as if there were no entry.
+ * A hidden key has a slot whose first write is on its way. The slot may hold an earlier key's
+ * value, so a client's READ, WRITE or CAS finds no key here, exactly as if there were no entry.
  */
 #ifndef NETCRAQ_ACCESS_P4
 #define NETCRAQ_ACCESS_P4
@@ -17,7 +17,7 @@
 #include "headers.p4"
 #include "events.p4"
 
-control Access(in headers_t hdr, inout metadata_t meta) {
+control Access(inout headers_t hdr, inout metadata_t meta) {
     bit<1> may_read = 0;
     bit<1> may_write = 0;
 
@@ -73,6 +73,7 @@ control Access(in headers_t hdr, inout metadata_t meta) {
          * found at members whose entries are there yet when others have said that there is none. */
         if (meta.chain_op == chain_op_t.ASSIGN && meta.placed && meta.closed == 1 &&
             hdr.ipv4.identification != CONTROLLER) {
+            hdr.netcraq.version = 0;
             meta.decision = { verdict_t.ANSWER, STATUS_RETRY, EVENT_WRITE_FROZEN };
             meta.chain_op = chain_op_t.NONE;
         }

@@ -59,15 +59,21 @@ control DispatchLearning(in headers_t hdr, inout metadata_t meta) {
             }
         } else {
             meta.decision.event = EVENT_REPLY_PASSED;
+            bool proves = false;
             if (hdr.netcraq.KV_OP != kv_op_t.READ_REPLY && hdr.netcraq.flags == STATUS_OK) {
                 /* The tail has sent no ACK the way that this goes: it is the ACK, for this switch
                  * and for the branches of the tree that it does not go down. */
                 meta.acknowledges = true;
                 meta.acknowledge = meta.chain.ack_group != 0;
+            } else if (hdr.netcraq.flags == STATUS_RETRY && hdr.netcraq.KV_OP == kv_op_t.CAS_REPLY &&
+                       hdr.netcraq.version != 0 && hdr.ipv4.identification == PROOF) {
+                /* An ACK in the same way, but not of this request: no session is recorded. */
+                proves = true;
+                meta.acknowledge = meta.chain.ack_group != 0;
             }
             if ((meta.is_member || meta.chain.role == role_t.SHADOW) && hdr.netcraq.version != 0 &&
                 (hdr.netcraq.flags == STATUS_OK || hdr.netcraq.flags == STATUS_CAS_FAILED ||
-                 hdr.netcraq.flags == STATUS_NOT_FOUND)) {
+                 hdr.netcraq.flags == STATUS_NOT_FOUND || proves)) {
                 if (meta.placed) {
                     meta.chain_op = chain_op_t.LEARN;
                 }
@@ -105,7 +111,7 @@ control DispatchStamped(in headers_t hdr, inout metadata_t meta) {
 }
 
 /* A client's READ, WRITE or CAS: any member answers a READ, only the head decides on the others. */
-control DispatchRequest(in headers_t hdr, inout metadata_t meta) {
+control DispatchRequest(inout headers_t hdr, inout metadata_t meta) {
     DispatchStamped() stamped;
 
     apply {
@@ -130,6 +136,7 @@ control DispatchRequest(in headers_t hdr, inout metadata_t meta) {
                 meta.decision = { verdict_t.FORWARD_TO_HEAD, TO_HEAD, EVENT_WRITE_TO_HEAD };
             }
         } else if (meta.chain.frozen == 1) {
+            hdr.netcraq.version = 0;
             meta.decision = { verdict_t.ANSWER, STATUS_RETRY, EVENT_WRITE_FROZEN };
         } else if (hdr.netcraq.session >= SESSIONS) {
             meta.decision = { verdict_t.ANSWER, STATUS_BAD_SESSION, EVENT_BAD_SESSION };

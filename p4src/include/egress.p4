@@ -5,8 +5,9 @@
  *                                └── instance NOTIFY: to a server on this very switch that watches the key
  *
  * The tail answers a write and acknowledges it with one packet; so does each switch on the reply's
- * way that the tree branches at. All copies say the same version and value. An ACK is copied in the
- * same way, to the tree's ports and to the servers that watch.
+ * way that the tree branches at. All copies say the same version and value. An ACK is copied in
+ * the same way, to the tree's ports and to the servers that watch. A RETRY of the tail's that tells
+ * what is committed (PROOF) is such an answer, too.
  */
 #ifndef NETCRAQ_EGRESS_P4
 #define NETCRAQ_EGRESS_P4
@@ -69,6 +70,12 @@ control EgressReplication(inout headers_t hdr, in bit<16> instance, in bit<9> eg
     apply {
         if (instance == INSTANCE_ACK &&
             (hdr.netcraq.KV_OP == kv_op_t.WRITE_REPLY || hdr.netcraq.KV_OP == kv_op_t.CAS_REPLY)) {
+            if (hdr.netcraq.flags == STATUS_RETRY) {
+                /* The request was not executed: the version is of another one, of which the reply
+                 * does not say who wrote it. */
+                hdr.netcraq.session = 0;
+                hdr.netcraq.request = 0;
+            }
             hdr.netcraq.KV_OP = kv_op_t.ACK;
             hdr.netcraq.flags = 0;
             hdr.udp.dst_port = NETCRAQ_PORT;

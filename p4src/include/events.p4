@@ -23,8 +23,8 @@ const bit<8> EVENT_WRITE_PASSED      = 10;    // a replica had it, or a newer on
 const bit<8> EVENT_WRITE_COMMITTED   = 11;    // the tail committed it
 const bit<8> EVENT_WRITE_REPEATED    = 12;    // the tail had committed it before
 const bit<8> EVENT_WRITE_SUPERSEDED  = 13;    // the tail had committed a newer one before
-const bit<8> EVENT_CAS_RETRY         = 14;    // the key is dirty: not decided
-const bit<8> EVENT_CAS_TO_TAIL       = 15;    // failed at the head; the tail will say so
+const bit<8> EVENT_CAS_RETRY         = 14;    // the key is, or was, dirty: not decided
+const bit<8> EVENT_CAS_TO_TAIL       = 15;    // not executed by the head; the tail will say why
 const bit<8> EVENT_CAS_FAILED        = 16;    // the tail said so
 const bit<8> EVENT_ACK_COMMITTED     = 17;
 const bit<8> EVENT_ACK_OLD           = 18;    // committed before
@@ -45,13 +45,14 @@ const bit<8> EVENT_WRITE_FROZEN      = 36;    // the chain is frozen, or the key
 const bit<8> EVENT_WRITE_FULL        = 37;
 const bit<8> EVENT_LEASE_REFUSED     = 38;    // of another epoch
 const bit<8> EVENT_DENIED            = 39;    // its principal may not do that in the key's realm
+const bit<8> EVENT_HEAD_OUTDATED     = 40;    // the slot has a version of a later configuration than this head's
 
 /* Dropped. */
 const bit<8> EVENT_DROP_MALFORMED    = 48;    // truncated, a wrong length, an impossible combination
 const bit<8> EVENT_DROP_UNKNOWN_OP   = 49;
 const bit<8> EVENT_DROP_UNTRUSTED    = 50;    // not from a port that may send it
 const bit<8> EVENT_DROP_STALE_EPOCH  = 51;    // a stamped write of another configuration
-const bit<8> EVENT_DROP_OLD_REQUEST  = 52;    // the session has a newer one
+const bit<8> EVENT_DROP_OLD_REQUEST  = 52;    // the session has a newer one; a CAS to fail: or it was executed
 const bit<8> EVENT_DROP_FROZEN       = 53;
 const bit<8> EVENT_DROP_NOT_MEMBER   = 54;    // a chain packet at a switch without a part in the chain
 const bit<8> EVENT_DROP_NO_SLOT      = 55;    // a chain packet for a key that has no slot here

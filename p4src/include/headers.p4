@@ -50,7 +50,7 @@ const bit<8> SESSION         = 0x80;
 const bit<8> STATUS_OK          = 0;
 const bit<8> STATUS_NOT_FOUND   = 1;
 const bit<8> STATUS_CAS_FAILED  = 2;
-const bit<8> STATUS_RETRY       = 3;
+const bit<8> STATUS_RETRY       = 3;     // from a tail with a version: what is committed (PROOF)
 const bit<8> STATUS_NOT_SERVING = 4;
 const bit<8> STATUS_SUPERSEDED  = 5;
 const bit<8> STATUS_NO_CHAIN    = 6;
@@ -84,6 +84,11 @@ enum bit<8> trust_t {
  * one. */
 typedef bit<16> principal_t;
 const principal_t CONTROLLER = 0xFFFF;    // what comes in by the CPU port; it may do everything. No port's is this or 0
+/* In place of the principal, in a CAS_REPLY with RETRY: the tail has answered it, with the version
+ * and the value that are committed. Other RETRYs have a client's principal there. Those of earlier
+ * programs have the expected version beside the value that was to be written, which no switch may
+ * learn. (RETRYs to the controller's own requests leave a switch by its CPU port.) */
+const principal_t PROOF = 0xFFFF;
 /* The bits of a key's realm in key_index, and so of principals. The bit above them says that the
  * key is closed. */
 const principal_t REALM = 0x7FFF;
@@ -211,7 +216,7 @@ enum bit<8> chain_op_t {
     STORE   = 3,     // before the tail: a stamped WRITE
     COMMIT  = 4,     // at the tail: a stamped WRITE
     LEARN   = 5,     // ACK, SYNC, or a reply on its way through: commit if newer
-    FAIL    = 6,     // at the tail: a stamped CAS, which the head has found to fail
+    FAIL    = 6,     // at the tail: a stamped CAS, which the head could not execute
     FETCH   = 7,
     SESSION = 8,     // FETCH and SYNC of a session record
     LEASE   = 9
@@ -259,6 +264,7 @@ struct version_t {
     bool    newest;           // ... and is the newest that was seen here
     bool    assigned;         // the head has given it a new version
     bool    full;             // no dirty cell is free (PAPER_WRITE_BOUND)
+    bool    outdated;         // the slot has a version of a later configuration than this head's
 }
 
 /* What Objects is to do. */

@@ -103,22 +103,27 @@ control AssignOutcome(inout headers_t hdr, inout metadata_t meta) {
                  * record may be of the lease before. */
                 meta.decision = { verdict_t.ANSWER, STATUS_BAD_SESSION, EVENT_BAD_SESSION };
             }
-            if (!meta.lease_live) {
+            if (!meta.lease_live || meta.version.outdated) {
                 meta.decision = { verdict_t.ANSWER, STATUS_NOT_SERVING, EVENT_NOT_SERVING };
             }
         } else if (!meta.session.newer && !meta.session.equal) {
             meta.decision = { verdict_t.DROP, 0, EVENT_DROP_OLD_REQUEST };
         } else if (meta.version.assigned || meta.session.retried) {
             accepted.apply(hdr, meta);
+        } else if (meta.version.outdated) {
+            meta.decision = { verdict_t.ANSWER, STATUS_NOT_SERVING, EVENT_HEAD_OUTDATED };
         } else if (meta.version.full || hdr.netcraq.KV_OP == kv_op_t.WRITE) {
             meta.decision = { verdict_t.ANSWER, STATUS_FULL, EVENT_WRITE_FULL };
-        } else if (meta.version.dirty) {
+        } else if (meta.is_tail && meta.version.dirty) {
+            hdr.netcraq.version = 0;
             meta.decision = { verdict_t.ANSWER, STATUS_RETRY, EVENT_CAS_RETRY };
         } else if (meta.is_tail) {
             meta.object.used = true;
             hdr.netcraq.version = meta.version.committed;
             meta.decision = { verdict_t.ANSWER, STATUS_CAS_FAILED, EVENT_CAS_FAILED };
         } else {
+            /* The tail knows what is committed. If the key is dirty here because an ACK was lost,
+             * its answer is that ACK. */
             hdr.netcraq.epoch = meta.chain.epoch;
             meta.decision = { verdict_t.FORWARD_TO_NEXT, STAMPED, EVENT_CAS_TO_TAIL };
         }
@@ -170,12 +175,25 @@ control ChainOutcome(inout headers_t hdr, inout metadata_t meta) {
             } else if (meta.version.newer) {
                 meta.decision.event = EVENT_REPLY_REPAIRED;
             }
-        } else if (meta.version.dirty || meta.version.committed == hdr.netcraq.version) {
+        } else if (meta.session.used && !meta.session.newer &&
+                   (!meta.session.equal || meta.session.version != 0)) {
+            /* The head found the key dirty when this copy came, and may have executed another copy
+             * since: this one is late, and must not say that the CAS failed. */
+            meta.decision = { verdict_t.DROP, 0, EVENT_DROP_OLD_REQUEST };
+        } else if (meta.version.dirty) {
+            hdr.netcraq.version = 0;
             meta.decision = { verdict_t.ANSWER, STATUS_RETRY, EVENT_CAS_RETRY };
         } else {
             meta.object.used = true;
-            hdr.netcraq.version = meta.version.committed;
             meta.decision = { verdict_t.ANSWER, STATUS_CAS_FAILED, EVENT_CAS_FAILED };
+            if (meta.version.committed == hdr.netcraq.version) {
+                /* The head has not heard that this is committed, or it has given a newer version
+                 * that is on its way, or lost. */
+                meta.decision = { verdict_t.ANSWER, STATUS_RETRY, EVENT_CAS_RETRY };
+                hdr.ipv4.identification = PROOF;
+                meta.acknowledge = meta.chain.ack_group != 0 && meta.version.committed != 0;
+            }
+            hdr.netcraq.version = meta.version.committed;
         }
     }
 }

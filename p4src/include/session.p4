@@ -28,7 +28,7 @@ control SessionRequest(inout headers_t hdr, inout metadata_t meta) {
         meta.session.anew = meta.chain_op == chain_op_t.SESSION && (hdr.netcraq.flags & NEWEST) != 0;
         meta.session.newer = true;
         if (hdr.netcraq.session != 0 && hdr.netcraq.session < SESSIONS &&
-            (meta.session.write || meta.chain_op == chain_op_t.SESSION)) {
+            (meta.session.write || meta.chain_op == chain_op_t.SESSION || meta.chain_op == chain_op_t.FAIL)) {
             meta.session.used = true;
             bit<32> recorded;
             REGISTER_READ(session_request, recorded, (bit<32>)hdr.netcraq.session);
@@ -44,7 +44,7 @@ control SessionRequest(inout headers_t hdr, inout metadata_t meta) {
             if (meta.session.write && (meta.session.newer || meta.session.anew)) {
                 session_request.write((bit<32>)hdr.netcraq.session, hdr.netcraq.request);
             }
-            if (!meta.session.write) {
+            if (!meta.session.write && meta.chain_op == chain_op_t.SESSION) {
                 hdr.netcraq.request = recorded;
             }
         }
@@ -75,7 +75,7 @@ control SessionVersion(inout headers_t hdr, inout metadata_t meta) {
         }
         /* What the head has given a version before keeps it. */
         meta.session.retried = meta.chain_op == chain_op_t.ASSIGN && meta.session.used && meta.session.equal &&
-                               !meta.version.assigned && meta.session.version != 0;
+                               !meta.version.assigned && meta.session.version != 0 && !meta.version.outdated;
         if (meta.session.retried) {
             hdr.netcraq.version = meta.session.version;
         }

@@ -5,7 +5,9 @@
  *                     └──────────┘ version       SessionVersion      └─────────────┘
  *
  * CRAQ's order: a version is taken over only where it is newer than what is there, and a key is
- * clean where its latest version is known to be committed.
+ * clean where its latest version is known to be committed. A head whose slot has a version of a
+ * later configuration than its own has been replaced: it gives no version, because its next one
+ * would be lower than those that others have been given.
  */
 #ifndef NETCRAQ_VERSION_P4
 #define NETCRAQ_VERSION_P4
@@ -31,9 +33,11 @@ control Version(inout headers_t hdr, inout metadata_t meta) {
 #ifdef PAPER_WRITE_BOUND
                 meta.version.full = meta.version.latest[47:0] - meta.version.committed[47:0] >= DIRTY_CELLS;
 #endif
+                meta.version.outdated = meta.version.latest[63:48] > meta.chain.epoch;
                 meta.version.assigned = may_assign && !meta.version.full &&
                                         (hdr.netcraq.KV_OP == kv_op_t.WRITE ||
-                                         (!meta.version.dirty && meta.version.committed == hdr.netcraq.version));
+                                         (!meta.version.dirty && meta.version.committed == hdr.netcraq.version)) &&
+                                        !meta.version.outdated;
                 if (meta.version.assigned) {
                     hdr.netcraq.version = meta.chain.epoch ++ (meta.version.latest[47:0] + 1);
                     meta.version.newer = true;

@@ -411,6 +411,8 @@ class Call:
         if p.status != Status.RETRY:
             self._at = (self._at + 1) % len(self._addresses)
         self.pause = 0.0
+        if self._refusals == 1 and p.op == Op.CAS_REPLY and p.status == Status.RETRY and p.version:
+            return None  # this answer has told the head what is committed
         if p.status == Status.RETRY or self._refusals >= len(self._addresses):
             self.pause = min(0.02, 0.0005 * 2 ** min(self._refusals, 6)) * random.uniform(0.5, 1)
         return None

@@ -159,7 +159,7 @@ class RefChain:
         if self.holders.get(p.session, host) != host:
             return replace(reply, status=Status.BAD_SESSION)
         if self.frozen:
-            return replace(reply, status=Status.RETRY)
+            return replace(reply, status=Status.RETRY, version=0)
         if p.session >= self.session_table:
             return replace(reply, status=Status.BAD_SESSION)
         if denied:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from netcraq import client as nc
 from netcraq.admin import Admin, AdminError, Session
 from netcraq.client import Client
-from netcraq.wire import Status, format_version
+from netcraq.wire import Op, Packet, Status, format_version
 
 KEY = 0x01000001
 
@@ -48,6 +49,17 @@ def test_operations(make_chain, value_bits: int) -> None:
             c.put(0x01000099, b"")
         with pytest.raises(nc.NoChain):
             c.get(0x09000001)
+
+
+def test_a_cas_is_sent_again_at_once_when_its_retry_tells_what_is_committed() -> None:
+    with Client(["127.0.0.1"]) as c:
+        cas = Packet(Op.CAS, KEY, session=3, request=1, version=7, value=b"x")
+        for op, told, pauses in ((Op.CAS, 7, (False, True)), (Op.CAS, 0, (True, True)), (Op.WRITE, 7, (True, True))):
+            call = nc.Call(c, replace(cas, op=op))
+            for pause in pauses:
+                answer = replace(cas, op=op.reply, status=Status.RETRY, version=told)
+                assert call.answered(answer, "127.0.0.1") is None
+                assert (call.pause > 0) == pause
 
 
 def test_writes_execute_once(make_chain) -> None:
