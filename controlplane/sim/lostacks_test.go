@@ -43,7 +43,7 @@ func TestLostAcks(t *testing.T) {
 			w, err := sim.newWorld(sh, 1, nil)
 			must(err)
 			defer w.endTasks()
-			must(w.setUp(1, 1))
+			must(w.setUp(1, 1, 1))
 			at := slices.IndexFunc(sh.topo.Hosts, func(h *topology.Host) bool { return h.Name == x.host })
 			c := w.newClient("c", sh.topo.Hosts[at], 1, func(cfg *core.Config) {
 				cfg.FastRetransmit = core.DefaultFastRetransmit
@@ -79,7 +79,7 @@ func TestLostAcks(t *testing.T) {
 			if len(waits) != swaps {
 				t.Fatalf("%d of %d swaps were done", len(waits), swaps)
 			}
-			for _, v := range w.history.check() {
+			for _, v := range w.history.check(w.peeks) {
 				t.Error(v)
 			}
 			slices.Sort(waits)
