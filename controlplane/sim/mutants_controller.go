@@ -108,9 +108,9 @@ func init() {
 		&Mutant{ID: "LEFT_OUT_COMES_BACK", Rule: "whom an operator has left out comes back only by an operator's word", own: true, remove: func(r *removed) { r.leftOut = true }, shows: BroughtBack},
 		&Mutant{ID: "NOBODY_COMES_BACK", Rule: "a member that was lost comes back when it has been steady for a while", own: true, remove: func(r *removed) { r.rejoin = true }, shows: NotSettled},
 		&Mutant{ID: "JUDGES_UNHEARD", Rule: "a controller that was held up judges members anew, by what it hears from then on", own: true, scenario: "controller_starved", shows: GivenUpInVain, remove: func(r *removed) { r.late = true }},
-		&Mutant{ID: "OUTCOME_FORGOTTEN", Rule: "after a call of unknown outcome a controller writes nothing more but by a new connection, with a higher election id", own: true, remove: func(r *removed) { r.outcome = true }},
-		&Mutant{ID: "EMPTIED_UNSEEN", Rule: "a switch that lacks what is to be changed of its part in a chain, or of its keys, gets nothing, and is read again", own: true, scenario: "emptied_before_an_installation", remove: func(r *removed) { r.unseen = true }},
-		&Mutant{ID: "TRUSTS_LEASE_REPLIES", Rule: "a member whose LEASE_REPLY contradicts what it was known to have gets no role again that it had", own: true, scenario: "emptied_while_connected", remove: func(r *removed) { r.mistrust = true }},
+		&Mutant{ID: "OUTCOME_FORGOTTEN", Rule: "after a call of unknown outcome a controller writes nothing more but by a new connection, with a higher election id", remove: func(r *removed) { r.outcome = true }},
+		&Mutant{ID: "EMPTIED_UNSEEN", Rule: "a switch that lacks what is to be changed of its part in a chain, or of its keys, gets nothing, and is read again", scenario: "emptied_before_an_installation", remove: func(r *removed) { r.unseen = true }},
+		&Mutant{ID: "TRUSTS_LEASE_REPLIES", Rule: "a member whose LEASE_REPLY contradicts what it was known to have gets no role again that it had", scenario: "emptied_while_connected", remove: func(r *removed) { r.mistrust = true }},
 		&Mutant{ID: "JOINER_UNJUDGED", Rule: "a switch that is to become a member is given up when it does not answer, like a member", own: true, scenario: "joiner_stands_still", shows: HeldUp, remove: func(r *removed) { r.unjudged = true }},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
