@@ -194,6 +194,9 @@ func New(o Options) (*Controller, error) {
 			ch.m.SetSwitches(0, n.switches(), n.left)
 		}
 		ch.m.SetKeys(c.dir.Count(ct.ID))
+		if ops.InUse(c.dir, ct.ID) {
+			ch.ops.HasKeys()
+		}
 		n.addChain(ch)
 	}
 	for _, s := range topo.Switches {

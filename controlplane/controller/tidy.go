@@ -47,7 +47,10 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 			todo.Adopted))
 	}
 	if todo.Forgotten+todo.Adopted > 0 {
-		c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
+		if todo.Adopted > 0 {
+			ch.ops.HasKeys()
+		}
+		c.countKeys(ch)
 	}
 	if todo.Changed {
 		c.save(nil)

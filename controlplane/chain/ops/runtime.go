@@ -41,6 +41,7 @@ type Chain struct {
 	// none.
 	Buries func(Key) bool
 	held   atomic.Pointer[held]
+	equal  atomic.Int32 // how far Equalise is: 0, and equalising or equalised
 }
 
 // switches finds several switches.

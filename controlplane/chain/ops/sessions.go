@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -118,12 +119,71 @@ func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) e
 	if err != nil {
 		return err
 	}
-	if recorded != last && recorded-last <= wire.RequestWindow {
+	if recorded == last {
+		return nil
+	}
+	if recorded-last <= wire.RequestWindow {
 		if err := s.ResetRecord(ctx, session, last+1<<31); err != nil { // out of the window
 			return err
 		}
 	}
 	return s.ResetRecord(ctx, session, last)
+}
+
+// How far Equalise is.
+const (
+	equalising = 1 + iota
+	equalised
+)
+
+// Emptied: the chain has no keys, so its members may change without a recovery.
+func (c *Chain) Emptied() { c.equal.CompareAndSwap(equalised, 0) }
+
+// HasKeys: the chain has had keys since before this controller, so its members are equal.
+func (c *Chain) HasKeys() { c.equal.Store(equalised) }
+
+// Equalise makes the records of clients' sessions at members of a chain those of their leases
+// (begun: what they were set to), if the chain had no keys before. Until a chain has its first key
+// nobody writes in it, and what its members have recorded does not matter: a member may have been
+// elsewhere, or have stood still, when a session was leased, and have the record of an earlier
+// lease. The members are those that are in no other chain that has keys; the others have the right
+// records, which writes in that chain may have changed.
+func (c *Chain) Equalise(ctx context.Context, members []string, begun func() map[uint16]uint32) error {
+	for !c.equal.CompareAndSwap(0, equalising) {
+		if c.equal.Load() == equalised {
+			return nil
+		}
+		if err := c.Sleep(ctx, time.Millisecond); err != nil { // somebody else does it
+			return err
+		}
+	}
+	err := c.equalise(ctx, members, begun())
+	if err != nil {
+		c.equal.Store(0)
+		return err
+	}
+	c.equal.Store(equalised)
+	return nil
+}
+
+func (c *Chain) equalise(ctx context.Context, members []string, begun map[uint16]uint32) error {
+	at, err := c.switches(members)
+	if err != nil {
+		return err
+	}
+	type item struct {
+		at      *Switch
+		session uint16
+	}
+	var items []item
+	for _, s := range at {
+		for _, id := range slices.Sorted(maps.Keys(begun)) {
+			items = append(items, item{s, id})
+		}
+	}
+	return Each(ctx, c, items, func(ctx context.Context, it item) error {
+		return it.at.BeginRecord(ctx, it.session, begun[it.session])
+	})
 }
 
 // Pool is the controller's own writer sessions, 1 to Size. It is safe for concurrent use.
