@@ -19,14 +19,14 @@ func setMembers(t *testing.T, r *lab.Controller, members ...string) {
 	}
 }
 
-// addKeys adds keys to chain a, and says how many were not added.
-func addKeys(t *testing.T, r *lab.Controller, kind string, n int) (keys []api.Key, failed int) {
+// addKeys adds keys to a chain, and says how many were not added.
+func addKeys(t *testing.T, r *lab.Controller, chain, kind string, n int) (keys []api.Key, failed int) {
 	t.Helper()
 	specs := make([]api.KeySpec, n)
 	for i := range specs {
 		specs[i] = api.KeySpec{Name: fmt.Sprint(kind, i), Value: []byte("v")}
 	}
-	keys, err := r.API.AddKeys(t.Context(), "a", specs)
+	keys, err := r.API.AddKeys(t.Context(), chain, specs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,10 +40,16 @@ func addKeys(t *testing.T, r *lab.Controller, kind string, n int) (keys []api.Ke
 }
 
 // TestGrowthWithoutKeys: a switch that was out of a chain becomes a member while the chain has no
-// keys. What it has recorded of the controller's sessions is of a controller of before, and of
-// clients' sessions of a lease of before. Keys are added all the same, and clients write them.
+// keys, or of another chain that is made meanwhile. What it has recorded of the controller's
+// sessions is of a controller of before, and of clients' sessions of a lease of before. Keys are
+// added all the same, and clients write them.
 func TestGrowthWithoutKeys(t *testing.T) {
-	t.Parallel()
+	for _, how := range []string{"a change of the members", "a recovery", "another chain"} {
+		t.Run(how, func(t *testing.T) { t.Parallel(); growthWithoutKeys(t, how) })
+	}
+}
+
+func growthWithoutKeys(t *testing.T, how string) {
 	const n = topology.ControllerSessions // so each of them is used
 	x := newTestbed(t, lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 4}, Lease: 200}}})
 	x.change(func(top map[string]any) { top["sessions"] = map[string]any{"ttlSeconds": 30} })
@@ -71,7 +77,7 @@ func TestGrowthWithoutKeys(t *testing.T) {
 		wg.Wait()
 	}
 	first := lease()
-	keys, failed := addKeys(t, r, "first", n)
+	keys, failed := addKeys(t, r, "a", "first", n)
 	for i := range first.Sessions {
 		x.mustWrite(service, &first.Sessions[i], keys[i].KeyID, "v")
 	}
@@ -86,7 +92,7 @@ func TestGrowthWithoutKeys(t *testing.T) {
 	r = x.controller()
 	r.WaitAllReady()
 	x.switches[3].suspend()
-	keys, failed = addKeys(t, r, "second", n)
+	keys, failed = addKeys(t, r, "a", "second", n)
 	removeAll(keys)
 	second := lease()
 	for second.Sessions[0].ID != first.Sessions[0].ID {
@@ -94,9 +100,29 @@ func TestGrowthWithoutKeys(t *testing.T) {
 	}
 	x.switches[3].resume()
 	r.WaitUntil(func() bool { s, err := r.API.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
-	setMembers(t, r, "s4", "s1", "s2")
+	chain := "a"
+	switch how {
+	case "a change of the members":
+		setMembers(t, r, "s4", "s1", "s2")
+	case "a recovery":
+		if _, err := r.API.Recover(t.Context(), "a", "s4"); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		chain, service = "c", lab.ServiceAddrOf(2)
+		x.change(func(top map[string]any) {
+			top["chains"] = []any{map[string]any{"id": 2, "name": chain, "address": service.String(),
+				"members": []string{"s4", "s3"}}}
+		})
+		top, err := topology.Load(x.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Update(top)
+		r.WaitAllReady()
+	}
 
-	keys, more := addKeys(t, r, "third", n)
+	keys, more := addKeys(t, r, chain, "third", n)
 	if failed+more > 0 {
 		t.Errorf("%d and %d of %d keys were not added\n%s", failed, more, n, r.History())
 	}
