@@ -215,7 +215,7 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 			return set(d.Switch, ctx, b.ids[i], b.begin[i])
 		})
 	}
-	// Whoever was asked what it has recorded has nothing in the window of the number that is chosen.
+	// Whoever was asked what it has recorded has nothing in the window of the number that is taken.
 	set := (*ops.Switch).BeginRecord
 	patience := min(otherTimeout+time.Duration(len(b.ids))*time.Millisecond, 2*otherTimeout)
 	var others []*device // that answer in their time

@@ -52,6 +52,7 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		}
 		c.countKeys(ch)
 	}
+	c.touch(ch).KnowsKeys()
 	if todo.Changed {
 		c.save(nil)
 	}

@@ -67,7 +67,7 @@ func (c *Chain) records(ctx context.Context, at *Switch, epoch uint16, sessions 
 
 // unite makes sessions' records be of one life at two switches, where they are not. No lease is
 // kept by that: a lease has its records at every switch of a chain before its holder hears of it.
-// But the controller's own sessions begin anew in each chain when they are used there first, so a
+// But the controller's own sessions begin anew at each switch when they are used there first, so a
 // joiner that is in another chain too may have the record of an earlier controller, or the donor
 // may: what this controller goes on from is right. What nobody has leased is taken from the donor.
 func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) error {
