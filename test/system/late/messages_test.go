@@ -182,7 +182,7 @@ func lateMessages(t *testing.T, engine, store string, length time.Duration) {
 		x.Tally(tally)
 	}
 	for name, n := range bursts {
-		tally[name] = *n
+		tally[name] += *n
 	}
 	if !t.Failed() {
 		r.whole("after")
@@ -200,16 +200,14 @@ func lateMessages(t *testing.T, engine, store string, length time.Duration) {
 		r.taken.Load(), r.spied.Load(), !t.Failed())
 	for _, name := range slices.Sorted(maps.Keys(tally)) {
 		t.Logf("%6d %s", tally[name], name)
-		if tally[name] == 0 && long {
-			t.Errorf("no %s: this says little", name)
-		}
 	}
 	often := slices.SortedFunc(maps.Keys(r.failed), func(a, b string) int { return r.failed[b] - r.failed[a] })
 	for _, what := range often[:min(12, len(often))] {
 		t.Logf("%6d times: %s", r.failed[what], what)
 	}
 	for what, n := range map[string]int64{"calls": r.calls.Load() / 100, "keys added": r.added.Load() / 40, "keys moved": r.moved.Load(),
-		"locks taken": r.taken.Load(), "members out and in": r.members.Load(), "controllers disturbed": r.controllers.Load()} {
+		"locks taken": r.taken.Load(), "Writes given up": int64(tally["Writes of key_index given up"] +
+			tally["Writes of chain_config given up"] + tally["other Writes given up"]), "members out and in": r.members.Load(), "controllers disturbed": r.controllers.Load()} {
 		if n == 0 {
 			t.Errorf("too few %s: this says little", what)
 		}
@@ -401,7 +399,7 @@ func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
 			all = slices.Insert(all, random.IntN(len(all)+1), name)
 		}
 	}
-	if !keys { // a chain without keys takes it in at any place
+	for tries := 0; !keys && tries < 3; tries++ { // a chain without keys takes it in at any place
 		err = r.change("taking in without keys", 15*time.Second, func(ctx context.Context) error {
 			_, err := r.api.ChangeChain(ctx, spec.Name, api.ChainChange{Members: &all})
 			return err
@@ -411,6 +409,7 @@ func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
 			r.members.Add(1)
 			return
 		}
+		time.Sleep(200 * time.Millisecond)
 	}
 	for _, name := range all {
 		if slices.Contains(stay, name) {
@@ -425,6 +424,9 @@ func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
 		}
 		if err == nil {
 			r.members.Add(1)
+			if !keys {
+				r.empty.Add(1)
+			}
 		}
 	}
 }
