@@ -1,0 +1,155 @@
+package inprocess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/etcdstore"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/nodeapi/keys"
+	"github.com/netcraq/netcraq/nodeapi/notify"
+	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/test/system/lab"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// elected starts a controller that has been elected in an etcd, and keeps its state there.
+func (x *testbed) elected(etcd, name string) (*lab.Controller, *etcdstore.Term) {
+	x.t.Helper()
+	top, err := topology.Load(x.file)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	candidate := &etcdstore.Candidate{Client: etcdtest.Client(x.t, etcd), Prefix: "/netcraq/",
+		Identity: etcdstore.Identity{Name: name}, Log: slog.New(slog.DiscardHandler)}
+	ctx, cancel := context.WithTimeout(x.t.Context(), 30*time.Second)
+	defer cancel()
+	term, err := candidate.Campaign(ctx, func(etcdstore.Identity) {})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(term.Resign)
+	c, err := controller.New(controller.Options{Topology: top, Store: term, ElectionID: term.ElectionID(),
+		Led: term.Led, Leading: etcdstore.Leading, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return lab.Serve(x.t, c), term
+}
+
+// TestWatchOverTakeovers: versions of a watched name only grow, and who watches hears of all that
+// stays, when its key is removed and made again by controllers that take over from each other, with
+// their state in etcd; also in a chain whose versions are far lower, and when a controller that was
+// replaced goes on.
+func TestWatchOverTakeovers(t *testing.T) {
+	x := newTestbed(t, calmChains())
+	etcd := etcdtest.Start(t)
+	c, term := x.elected(etcd, "first")
+	c.WaitAllReady()
+	// The name's key is in the chain that the controller chooses for it.
+	var mu sync.Mutex
+	chain := "a"
+	in := func(string) []string { mu.Lock(); defer mu.Unlock(); return []string{chain} }
+	writer, writersWay := nodeStore(x, c, 1, func(o *keys.Options) { o.Chains = in })
+	var push *notify.Receiver
+	watcher, way := nodeStore(x, c, 4, func(o *keys.Options) {
+		push = notify.New(notify.Options{Admin: o.Admin, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		o.Push, o.Interval, o.Round = push, 200*time.Millisecond, time.Second
+	})
+	t.Cleanup(push.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	const name = "a"
+	key := store.Key{Namespace: shop, Name: name}
+	var last wire.Version
+	put := func(value string) {
+		t.Helper()
+		v, err := writer.Put(ctx, key, []byte(value))
+		for errors.Is(err, &node.Error{Code: node.CodeOutcomeUnknown}) { // the key it was sent to had just gone
+			v, err = writer.Put(ctx, key, []byte(value))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v <= last {
+			t.Errorf("%q was given version %v, after %v", value, v, last)
+		}
+		last = max(last, v)
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	w := &notifiedWatch{last: map[string]store.Change{}, at: map[string]map[wire.Version]time.Time{}}
+	var watches sync.WaitGroup
+	watches.Go(func() { _ = watcher.Watch(watching, store.Watch{Namespace: shop, Keys: []string{name}}, w.tell) })
+	heard := func(value string) {
+		t.Helper()
+		poll.Until(t, 30*time.Second, fmt.Sprintf("%q is told, at %v", value, last), func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return string(w.last[name].Value) == value && w.last[name].Found && w.last[name].Version == last
+		}, func() string { return fmt.Sprintf("%+v", w.last[name]) })
+	}
+
+	put("first")
+	heard("first")
+	// The versions of chain a grow by epochs as well.
+	for i := range 6 {
+		frozen := i%2 == 0
+		if _, err := c.API.ChangeChain(ctx, "a", api.ChainChange{Frozen: &frozen}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range 4 {
+		for i := range 20 {
+			put(fmt.Sprintf("%d.%d", round, i))
+		}
+		heard(fmt.Sprintf("%d.19", round))
+		k, err := c.API.Lookup(ctx, node.KeyName(shop, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.API.RemoveKey(ctx, k.Chain, k.Name); err != nil {
+			t.Fatal(err)
+		}
+		if round%2 == 0 { // its process ends
+			c.Stop()
+			term.Resign()
+		} else { // it goes on, and does not know yet
+			if _, err := etcdtest.Client(t, etcd).Delete(ctx, "/netcraq/leader/", clientv3.WithPrefix()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, term = x.elected(etcd, fmt.Sprint("round ", round))
+		way.ask(c.URL)
+		writersWay.ask(c.URL)
+		mu.Lock()
+		chain = map[string]string{"a": "b", "b": "a"}[chain]
+		mu.Unlock()
+		put(fmt.Sprintf("%d again", round))
+		heard(fmt.Sprintf("%d again", round))
+	}
+	c.WaitAllReady()
+	before := way.notified.Load()
+	poll.Until(t, 30*time.Second, "the switch tells of it", func() bool {
+		put("notified")
+		return way.notified.Load() > before
+	})
+	heard("notified")
+	stop()
+	watches.Wait()
+	for _, bad := range w.bad {
+		t.Error(bad)
+	}
+}
