@@ -9,6 +9,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/internal/boottime"
+	"github.com/netcraq/netcraq/internal/slew"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -39,10 +40,10 @@ type NamesOptions struct {
 //
 // A write is not sent again where it may have been executed. A KEY_ID that is not there any more
 // says that of one copy of a packet, so a Put or a Delete goes on under the next one only if the
-// controller says that the KEY_ID had gone before the call began (SettledMillis, a duration: the
-// two clocks have to run at nearly the same rate); else its outcome is unknown. A CompareAndSwap
-// goes on in any case, since it cannot be executed twice: versions do not come again. When it fails
-// then, its own first copy may be why, and the outcome is unknown as well.
+// controller says that the KEY_ID had gone before the call began (SettledMillis, a duration, which
+// is compared with a margin for clocks that are slewed); else its outcome is unknown. A
+// CompareAndSwap goes on in any case, since it cannot be executed twice: versions do not come
+// again. When it fails then, its own first copy may be why, and the outcome is unknown as well.
 type Names struct {
 	o      NamesOptions
 	places *places
@@ -270,8 +271,9 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 // wasGone says whether nothing that was sent until now can have been executed: it was sent to a
 // KEY_ID, not the one of now, that had gone before.
 func (c *namedCall) wasGone(settled time.Duration) bool {
-	elapsed := boottime.Since(c.begun)
-	return settled > elapsed+elapsed/50+time.Millisecond
+	// The controller's clock is not slewed, and this one may be. (settled is in whole
+	// milliseconds.)
+	return settled > slew.Outlasts(boottime.Since(c.begun))+time.Millisecond
 }
 
 // ask asks the controller, again and again where it says that it will know soon, and for a while

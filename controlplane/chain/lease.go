@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/netcraq/netcraq/internal/slew"
 )
 
 // Leases. A member answers reads only while its lease lives, which it judges by its own clock. The
-// controller must know, of a member that it can not reach, a moment by which the lease has run out;
-// both clocks may be anything, they only have to run at nearly the same rate.
+// controller must know, of a member that it can not reach, a moment by which the lease has run out.
+// Both clocks may show anything. The controller's must not be slewed, and the switch's may run
+// slower by what package slew says.
 //
 // A LEASE says: "from your clock's time c on, for d". c was in a reply that the controller received
 // at its own time r, and the switch read its clock before that reply left. So at the controller's
@@ -26,9 +29,22 @@ const (
 	renewals = 4
 )
 
-// margin is how long a lease of d can last on our clock: a hundredth more, for clocks that do not
-// run at the same rate. (Crystals differ by a ten-thousandth.)
-func margin(d time.Duration) time.Duration { return d + d/100 }
+// margin is how long a lease of d can last on our clock, which is not slewed, while the switch's
+// may be.
+func margin(d time.Duration) time.Duration { return slew.Outlasts(d) }
+
+// prior is when everything is over that was given for d, at the latest, by an earlier controller.
+// It may have gone on giving for PriorLeaseBound by a clock of its own, which may be slewed.
+func (m *Machine) prior(d time.Duration) Time { return m.o.Made + margin(m.o.PriorLeaseBound+d) }
+
+// LeasesOver is when no switch can have a lease any more, if none is given from now on.
+func (m *Machine) LeasesOver(now Time) Time {
+	over := now
+	for _, v := range m.view {
+		over = max(over, v.lease.until)
+	}
+	return over
+}
 
 // leaseView is what is known of a switch's lease.
 type leaseView struct {

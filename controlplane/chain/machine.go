@@ -38,8 +38,9 @@ type Options struct {
 	ShortLease, ShortTimeout time.Duration
 	// ShortAfter is for how long everything must have been prompt before leases are short.
 	ShortAfter time.Duration
-	// PriorLeaseBound is for how long after this machine was made an earlier controller may have
-	// gone on giving leases.
+	// Made is when this machine is made, by the times that it is told. PriorLeaseBound is for how
+	// long from then on an earlier controller may go on giving leases, by that one's clock.
+	Made            Time
 	PriorLeaseBound time.Duration
 	// Record is what an earlier controller left behind, nil where there is nothing.
 	Record *Record
@@ -169,24 +170,24 @@ type Machine struct {
 	actions []Action // to be taken by Actions
 }
 
-// New makes the machine of a chain. Its times start at 0.
+// New makes the machine of a chain.
 func New(o Options) *Machine {
 	m := &Machine{o: o, view: map[string]*view{}, unjudged: map[string]bool{}, fence: map[string]bool{},
 		ops: map[OpID]*keyOp{}, saving: map[uint64]OpID{},
-		back: rejoin.New(o.Rejoin), pace: pace{o.ShortAfter, o.ShortAfter}}
+		back: rejoin.New(o.Rejoin), pace: pace{o.Made + o.ShortAfter, o.ShortAfter}}
 	for _, s := range o.Switches {
-		m.view[s] = newView(o.PriorLeaseBound)
+		m.view[s] = m.newView()
 	}
 	if r := o.Record; r != nil {
 		m.decided, m.cfg, m.installed, m.blank = true, r.Config, r.Installed && len(r.Fence) == 0, r.Blank
 		m.fenceMax, m.wanted = r.FenceLease, r.intended()
 		m.short = len(m.missing()) > 0
-		m.longer, m.longerUntil = r.FenceLease, margin(o.PriorLeaseBound+r.FenceLease)
+		m.longer, m.longerUntil = r.FenceLease, m.prior(r.FenceLease)
 		for _, s := range r.Fence {
 			m.fence[s] = true
 		}
 		for s, v := range m.view {
-			v.lease.until = margin(o.PriorLeaseBound + max(r.Config.Lease, r.FenceLease))
+			v.lease.until = m.prior(max(r.Config.Lease, r.FenceLease))
 			v.unleased = r.Config.Lease == 0 && r.Config.IsMember(s)
 			v.everAcked = r.Installed && r.Config.IsMember(s)
 		}
@@ -201,9 +202,7 @@ func New(o Options) *Machine {
 
 // newView is a switch of which nothing is known: until this controller has given leases of its own,
 // an earlier one's may be live.
-func newView(before time.Duration) *view {
-	return &view{lease: leaseView{until: margin(before + maxLease)}}
-}
+func (m *Machine) newView() *view { return &view{lease: leaseView{until: m.prior(maxLease)}} }
 
 // Actions is what is to be done since it was last asked, in order.
 func (m *Machine) Actions() []Action {
@@ -314,7 +313,7 @@ func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 		m.view[s].installs, m.view[s].failed, m.view[s].lost, m.view[s].everAcked = 0, false, false, false
 		m.view[s].partAt = 0
 		if !m.view[s].met { // leases may have become longer since
-			m.view[s].lease.until = max(m.view[s].lease.until, margin(m.o.PriorLeaseBound+maxLease))
+			m.view[s].lease.until = max(m.view[s].lease.until, m.prior(maxLease))
 		}
 	}
 	m.enter(now)

@@ -21,7 +21,7 @@ import (
 // out. Around the machine is a world of simulated switches that remember what was installed in
 // them, and answer leases with a clock of their own. Commands:
 //
-//	network switches=(...) [members=(...)] [lease=D] [keys=N] [patience=D] [settle=D] [length=N]   a new world and a controller without a record;
+//	network switches=(...) [members=(...)] [lease=D] [keys=N] [patience=D] [settle=D] [length=N] [made=D]   a new world and a controller without a record, D after its controller has begun;
 //	                               members that are lost come back when they have been steady for settle
 //	controller [record=none|copied] [doubt=D] [members=(...)] [lease=D]   the controller is restarted, with the last record, with none, or with that of
 //	                               copy-record; with doubt it waits so long for the record's members
@@ -219,14 +219,17 @@ func (w *world) command(d *datadriven.TestData) {
 		if has("doubt") {
 			w.o.Doubt = dur(val("doubt"))
 		}
-		w.now, w.pending, w.running, w.redrive, w.leased = 0, nil, map[OpID]int{}, 0, map[string]uint16{}
+		if w.o.Made = 0; has("made") {
+			w.o.Made = dur(val("made"))
+		}
+		w.now, w.pending, w.running, w.redrive, w.leased = w.o.Made, nil, map[OpID]int{}, 0, map[string]uint16{}
 		for _, s := range w.switches {
 			s.connected = false
 			s.born -= w.now
 		}
 		w.m, w.seen = New(w.o), []Phase{Discovering}
 		w.m.SetKeys(w.keys)
-		w.m.Tick(0)
+		w.m.Tick(w.now)
 	case "up":
 		for _, s := range args {
 			sw := w.switches[s]

@@ -25,7 +25,7 @@ func (m *Machine) Want(o Options) {
 func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bool) {
 	for _, s := range switches {
 		if m.view[s] == nil {
-			m.view[s] = newView(m.o.PriorLeaseBound)
+			m.view[s] = m.newView()
 		}
 		if m.view[s].leaving = leaving[s]; leaving[s] {
 			m.unwant(s)

@@ -57,7 +57,7 @@ type Controller struct {
 	events     *eventLog
 	requests   *requests
 	metrics    *metrics
-	start      time.Time
+	start      time.Duration // boottime.Raw
 	pool       *ops.Pool
 	running    sync.WaitGroup // what Run waits for
 
@@ -126,7 +126,7 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log),
-		requests: newRequests(), start: time.Now(),
+		requests: newRequests(), start: boottime.Raw(),
 		wanted: t, saved: saved != nil && !saved.Lost, knows: saved != nil, touched: map[*chainState]bool{},
 		gone: map[uint8]chain.Time{},
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led,
@@ -229,8 +229,9 @@ func known(t *topology.Topology, r chain.Record) bool {
 	})
 }
 
-// now is the time since the controller started.
-func (c *Controller) now() chain.Time { return time.Since(c.start) }
+// now is the time since the controller started, by a clock that is not slewed: leases of switches,
+// whose clocks may be, are waited for by it.
+func (c *Controller) now() chain.Time { return boottime.Raw() - c.start }
 
 // post gives run's goroutine something to do.
 func (c *Controller) post(f func()) {
@@ -326,8 +327,18 @@ func (c *Controller) Run(ctx context.Context) {
 				wait = min(wait, max(0, ch.next-c.now()))
 			}
 		}
-		timer.Reset(wait)
+		timer.Reset(early(wait))
 	}
+}
+
+// early is for how long to sleep where so much time is to go by on a clock that is not slewed.
+// Timers run by one that may be. What is done late by that must not look as if this controller was
+// held up, so most of a long wait comes first, and the rest after another look.
+func early(wait time.Duration) time.Duration {
+	if wait > 20*time.Millisecond {
+		wait -= wait / 8
+	}
+	return wait
 }
 
 // heldUpAgain is how long the controller says nothing more of being held up.

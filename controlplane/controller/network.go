@@ -193,7 +193,3 @@ func (c *Controller) retire(d *device) {
 		}
 	}
 }
-
-// goneFor is for how long the id of a chain that was removed is not given to another: a switch that
-// was out of reach when it was may answer in its name for as long as its lease lives.
-func goneFor(lease time.Duration) time.Duration { return lease + lease/100 }

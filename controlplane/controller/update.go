@@ -164,7 +164,7 @@ func (c *Controller) arrange(t *topology.Topology) error {
 		ch := old.byID[ct.ID]
 		if ch == nil {
 			ch = c.newChain(ct, spaces[i], chain.Options{Switches: n.switches(),
-				PriorLeaseBound: c.now() + c.leading, EpochFloor: c.epoch})
+				Made: c.now(), PriorLeaseBound: c.leading, EpochFloor: c.epoch})
 			added = append(added, ch)
 		}
 		n.addChain(ch)
@@ -285,7 +285,8 @@ func (c *Controller) lookAgain(d *device) {
 // removeChain forgets a chain without keys.
 func (c *Controller) removeChain(ch *chainState) {
 	conf := ch.m.Status(c.now()).Config
-	c.gone[ch.topo.ID] = c.now() + goneFor(conf.Lease)
+	// A switch that is out of reach may answer in its name for as long as its lease lives.
+	c.gone[ch.topo.ID] = ch.m.LeasesOver(c.now())
 	c.epoch = max(c.epoch, conf.Epoch)
 	delete(c.records, ch.topo.Name)
 	delete(c.touched, ch)

@@ -87,6 +87,7 @@ const (
 	diceKeyless
 	diceGarbage
 	dicePeek
+	diceClocks
 )
 
 func newDice(seed, stream uint64) dice { return dice{rand.New(rand.NewPCG(seed, stream))} }

@@ -57,12 +57,14 @@ type removed struct {
 	unseen           bool
 	mistrust         bool
 	leaseTag         bool
+	margin           bool
 }
 
 func init() {
 	Mutants = append(Mutants,
 		&Mutant{ID: "RECORD_STAYS", Rule: "the record of a session that is leased anew begins anew", remove: func(r *removed) { r.recordStays = true }, shows: NotWritable},
 		&Mutant{ID: "NO_WAIT", Rule: "a configuration is installed when the members that it leaves out are fenced, or their lease is over", remove: func(r *removed) { r.wait = true }},
+		&Mutant{ID: "MARGIN_OF_CRYSTALS", Rule: "a lease is waited for by a margin that covers clocks which are slewed, not only crystals that differ", own: true, scenario: "lease_of_a_slow_clock", remove: func(r *removed) { r.margin = true }},
 		&Mutant{ID: "SHORT_IS_WHOLE", Rule: "the lease that is waited for is as long as the one that was given", own: true, remove: func(r *removed) { r.shortLease = true }},
 		&Mutant{ID: "NO_STORE_COMPARE", Rule: "a controller records a configuration only if it has seen the newest one", remove: func(r *removed) { r.storeCompare = true }},
 		&Mutant{ID: "LEASES_WITHOUT_LEADING", Rule: "a controller renews leases only if it has heard lately that it leads", own: true, remove: func(r *removed) { r.leads = true }},

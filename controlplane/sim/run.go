@@ -48,6 +48,7 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	for _, n := range w.nodes {
 		n.rate = w.clockRate()
 	}
+	w.slewClocks(seed)
 	defer w.endTasks()
 	w.targets(seed)
 	w.comebacks(seed)

@@ -29,6 +29,7 @@ import (
 //	isolate S [notice=D]           the controllers cannot reach a switch, but clients can; they notice after D (default 10ms)
 //	reconnect S [late=D]           what was sent by connections that were given up meanwhile arrives D later
 //	part N S       the controller that was started N-th cannot reach a switch, but others can; it notices after 1ms
+//	slew S RATE                    a switch's clock runs so fast from now on
 //	cut A B, mend A B              a link
 //	kill S, start S                kill -9 of a switch, and a new start with nothing in it
 //	kill-controller, controller    the newest controller is killed; another one starts, from what was stored
@@ -207,6 +208,10 @@ func (s *scenario) command() {
 		w.trace("fault", "%s cannot reach %s", dev.s.name, dev.n.name)
 		dev.cut = true
 		dev.unreachable(time.Millisecond)
+	case "slew":
+		rate, err := strconv.ParseFloat(s.word(1), 64)
+		s.check(err)
+		s.node().slew(rate)
 	case "cut", "mend":
 		w.cutLink(between(s.word(0), s.word(1)), d.Cmd == "cut")
 	case "kill":

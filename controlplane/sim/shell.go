@@ -32,6 +32,7 @@ type shell struct {
 	alive    bool
 	origin   time.Duration // when its clock was 0
 	rate     float64       // of its clock
+	leads    float64       // of the one by which it counts for how long it may act as the leader
 	m        *chain.Machine
 	devices  []*device // as the switches
 	tick     int       // number of the newest timer
@@ -135,6 +136,12 @@ func newShell(w *world, name string, election uint64) *shell {
 		proposed: map[chain.OpID][]string{}, rejoins: map[chain.OpID]uint64{},
 		left:   map[string]bool{},
 		untidy: map[string]bool{}, forgotten: map[string]bool{}, pretended: map[string]uint16{}}
+	if s.leads = s.rate; w.slews {
+		s.leads = w.slewed(w.leaders)
+	}
+	if w.removed.margin {
+		s.rate *= 1.125 / 1.01 // the same, for it, as a margin of a hundredth
+	}
 	w.trace(name, "starts")
 	for _, n := range w.nodes {
 		d := &device{s: s, n: n}
@@ -406,7 +413,7 @@ func (s *shell) leaseKey() wire.Key { return wire.MakeKey(chainID, uint32(s.elec
 
 // lease sends a LEASE.
 func (s *shell) lease(a chain.Lease) {
-	if s.w.loop.now-s.led > leading && !s.w.removed.leads {
+	if float64(s.w.loop.now-s.led)*s.leads > float64(leading) && !s.w.removed.leads {
 		return
 	}
 	if a.Duration == s.w.shortLease {

@@ -57,6 +57,8 @@ type world struct {
 	controlDelay time.Duration // mean of what chance adds to the delay of a controller's messages
 	slowDisk     float64       // how often the store takes long
 	drift        float64       // of clocks, either way
+	slews        bool          // clocks are slewed
+	leaders      dice          // of leaders' clocks, where they are
 	disk         dice          // of what becomes of records
 	badDisk      float64       // how often the store fails, and has the new record or the one before
 	powerCuts    float64       // how often the record before comes back when a controller is killed while it saves

@@ -77,6 +77,32 @@ func BenchmarkNow(b *testing.B) {
 	}
 }
 
+func BenchmarkRaw(b *testing.B) {
+	for b.Loop() {
+		Raw()
+	}
+}
+
+// TestRaw: it is the kernel's CLOCK_MONOTONIC_RAW.
+func TestRaw(t *testing.T) {
+	for last := Raw(); ; {
+		var before, after unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &before); err != nil {
+			t.Fatal(err)
+		}
+		now := Raw()
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &after); err != nil {
+			t.Fatal(err)
+		}
+		if now < time.Duration(before.Nano()) || now > time.Duration(after.Nano()) {
+			t.Fatalf("%v, between %v and %v", now, before.Nano(), after.Nano())
+		}
+		if now-last > 20*time.Millisecond {
+			return
+		}
+	}
+}
+
 // TestGoesOnWhileSuspended: a machine cannot be suspended here, but a process can be shown one that
 // was: in a time namespace whose clock of the time since the boot is 1,000 hours further, and the
 // monotonic one is not.

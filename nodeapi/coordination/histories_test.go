@@ -154,11 +154,21 @@ type run struct {
 
 func (r *run) seed() *rand.Rand { return rand.New(rand.NewPCG(r.rand.Uint64(), r.rand.Uint64())) }
 
-// serve starts a server. Of two clocks one is at most 1.05/0.95 times as fast as the other, which
-// is less than the margin.
+// slewed is how fast a clock may run (package slew).
+func slewed(random *rand.Rand) float64 {
+	switch random.IntN(3) {
+	case 0:
+		return 0.8995
+	case 1:
+		return 1.1005
+	}
+	return 0.8995 + 0.201*random.Float64()
+}
+
+// serve starts a server. Its clock is not slewed, but its timers are.
 func (r *run) serve() {
 	r.number++
-	s := newServer(fmt.Sprint("s", r.number), r.store, 0.95+0.1*r.rand.Float64(), r.seed())
+	s := newServer(fmt.Sprint("s", r.number), r.store, 0.999+0.002*r.rand.Float64(), slewed(r.rand), r.seed())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.servers = append(r.servers, s)
@@ -283,7 +293,7 @@ func (r *run) sweep() {
 
 // limit is how long a dead holder's lock may take to become another's, by the slowest clock: the
 // longest time to live, the margin, and a bit.
-const limit = 3*time.Second*9/8*105/95 + 2*time.Second
+const limit = 3*time.Second*9/8*1001/899 + 2*time.Second
 
 // program is a program that connects, takes something, holds it, and gives it back, or dies. In the
 // end it stays connected, holding nothing, until quiet.
@@ -322,9 +332,13 @@ type client struct {
 type ownLease struct {
 	id   string
 	mu   sync.Mutex
-	sure time.Time     // it lives until then
+	rate float64       // of the program's clock, which may be slewed
+	sure time.Time     // it lives until then, by that clock
 	gone chan struct{} // closed when that was over, once
 }
+
+// lasts is for how long something that d has been said of lasts by the program's clock.
+func (o *ownLease) lasts(d time.Duration) time.Duration { return time.Duration(float64(d) / o.rate) }
 
 // lost is closed when the program is not sure any more of what it holds.
 func (p *client) lost() <-chan struct{} {
@@ -368,8 +382,8 @@ func (p *client) run(ctx context.Context, wait func()) {
 		if err != nil {
 			return
 		}
-		p.own = &ownLease{id: a.Lease, gone: make(chan struct{}),
-			sure: begin.Add(time.Duration(ttl) * time.Millisecond)}
+		p.own = &ownLease{id: a.Lease, gone: make(chan struct{}), rate: slewed(p.rand)}
+		p.own.sure = begin.Add(p.own.lasts(time.Duration(ttl) * time.Millisecond))
 		end := make(chan struct{})
 		var keeper sync.WaitGroup
 		keeper.Go(func() { p.keep(end, time.Duration(ttl)*time.Millisecond, p.number%3 == 0) })
@@ -439,7 +453,7 @@ func (p *client) keep(end <-chan struct{}, ttl time.Duration, forgets bool) {
 		own.mu.Lock()
 		late := time.Now().After(own.sure)
 		if err == nil {
-			own.sure = begin.Add(ttl)
+			own.sure = begin.Add(own.lasts(ttl))
 		}
 		own.mu.Unlock()
 		if late {

@@ -19,8 +19,9 @@ const (
 	DefaultTTLMillis = 10_000
 )
 
-// margin is what is added to a time to live before somebody else ends a lease: clocks may run
-// faster or slower than each other by an eighth.
+// margin is what is added to a time to live before somebody else ends a lease. The clock of the
+// program that keeps it alive may be slewed, and the Service's is not: see package slew, whose
+// margin this is.
 func margin(ttl time.Duration) time.Duration { return ttl / 8 }
 
 // leaseKey names a lease.

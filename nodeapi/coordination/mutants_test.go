@@ -32,12 +32,16 @@ var mutants = []struct{ rule, file, old, new string }{
 	}
 `},
 	{"the margin", "lease.go", `{ return ttl / 8 }`, `{
-	if leftOut == "the margin" {
+	switch leftOut {
+	case "the margin":
 		return -ttl / 8
+	case "the margin is for clocks that are slewed":
+		return ttl / 100
 	}
 	return ttl / 8
 }
 `},
+	{"the margin is for clocks that are slewed", "", "", ""},
 	{"a lease that is gone never comes back", "lease.go", `		ttl, ok := s.see(k, item, false)
 		if !ok {
 			return 0, leaseGone(k)

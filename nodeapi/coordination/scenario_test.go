@@ -141,7 +141,7 @@ func (w *story) line(t *testing.T, line string) {
 		if len(words) > 2 {
 			rate, _ = strconv.ParseFloat(strings.TrimPrefix(words[2], "rate="), 64)
 		}
-		w.servers[words[1]] = newServer(words[1], w.store, rate, rand.New(rand.NewPCG(1, 2)))
+		w.servers[words[1]] = newServer(words[1], w.store, rate, 1, rand.New(rand.NewPCG(1, 2)))
 	case words[0] == "kill":
 		w.servers[words[1]].kill()
 	case words[0] == "lose":

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/wire"
@@ -26,7 +27,7 @@ type Clock interface {
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 }
 
-// Monotonic is the process's clock.
+// Monotonic is the process's clock. It may be slewed.
 type Monotonic struct{}
 
 // Now implements [Clock].
@@ -35,9 +36,18 @@ func (Monotonic) Now() time.Time { return time.Now() }
 // AfterFunc implements [Clock].
 func (Monotonic) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 
+// Unslewed is the machine's clock that is not slewed. Its timers may be: what they call looks at
+// Now.
+type Unslewed struct{ Monotonic }
+
+// Now implements [Clock]. The moments that it gives are to be compared with each other only.
+func (Unslewed) Now() time.Time { return time.Unix(0, 0).Add(boottime.Raw()) }
+
 // Options of a Service.
 type Options struct {
-	Clock Clock  // nil: Monotonic
+	// Clock is to be one that is not slewed, since time that others count is waited for by it
+	// (margin). nil: Monotonic, which is enough for tests.
+	Clock Clock
 	Node  string // the name of this node
 	// Sweep is how long it is on average between two sweeps of a namespace. 0: DefaultSweep;
 	// negative: there are none.

@@ -12,10 +12,11 @@ import (
 	"github.com/netcraq/netcraq/wire"
 )
 
-// crooked is a clock that runs rate times as fast as time does, and began at another hour.
+// crooked is a clock that runs rate times as fast as time does, and began at another hour. Its
+// timers are slewed beside: they run timers times as fast.
 type crooked struct {
-	begin time.Time
-	rate  float64
+	begin        time.Time
+	rate, timers float64
 }
 
 func (c crooked) Now() time.Time {
@@ -24,7 +25,7 @@ func (c crooked) Now() time.Time {
 
 func (c crooked) AfterFunc(d time.Duration, f func()) func() bool {
 	// Rounded up: who is woken too early waits for no time at all, for ever.
-	return time.AfterFunc(time.Duration(float64(d)/c.rate)+1, f).Stop
+	return time.AfterFunc(time.Duration(float64(d)/c.rate/c.timers)+1, f).Stop
 }
 
 // faults are what a store does to its callers, each with a probability.
@@ -219,9 +220,9 @@ type server struct {
 	clock Clock
 }
 
-func newServer(name string, shared store.Store, rate float64, random *rand.Rand) *server {
+func newServer(name string, shared store.Store, rate, timers float64, random *rand.Rand) *server {
 	v := &faulty{Store: shared, rand: random}
-	clock := crooked{time.Now(), rate}
+	clock := crooked{time.Now(), rate, timers}
 	return &server{name, New(v, Options{Clock: clock, Node: name, Sweep: -1}), v, clock}
 }
 

@@ -109,7 +109,7 @@ func New(c Config) *Server {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.metrics = newMetrics(c.Metrics)
 	s.once = newOnceTable(s.limits)
-	s.coordination = coordination.New(c.Store, coordination.Options{Node: c.Node})
+	s.coordination = coordination.New(c.Store, coordination.Options{Node: c.Node, Clock: coordination.Unslewed{}})
 	if c.Streams != nil {
 		o := *c.Streams
 		o.Sources = s.source

@@ -10,6 +10,7 @@ import (
 
 	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/internal/etcderrors"
+	"github.com/netcraq/netcraq/internal/slew"
 )
 
 // How often etcd is asked whether it lets everybody read, for how long each time, and for how long
@@ -85,7 +86,7 @@ func (e *Everybody) Enabling(ctx context.Context, pass func() error) error {
 	e.mu.Unlock()
 	if err == nil {
 		select {
-		case <-time.After(AuthHolds):
+		case <-time.After(slew.OutlastsSlewed(AuthHolds)):
 		case <-ctx.Done():
 		case <-e.ctx.Done():
 		}

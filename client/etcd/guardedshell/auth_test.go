@@ -70,8 +70,9 @@ func TestEnabling(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	if d := time.Since(after); d < AuthHolds {
-		t.Errorf("the answer came %v after etcd's: a gateway that is cut off goes on for %v", d, AuthHolds)
+	// Both gateways' clocks may be slewed.
+	if d, most := time.Since(after), AuthHolds*11005/8995; d < most {
+		t.Errorf("the answer came %v after etcd's: a gateway that is cut off goes on for %v", d, most)
 	}
 	if everybody.Open() {
 		t.Error("it is open")

@@ -1,0 +1,37 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/internal/boottime"
+)
+
+// TestNow: leases are counted by the clock that is not slewed.
+func TestNow(t *testing.T) {
+	c := &Controller{start: boottime.Raw()}
+	before := boottime.Raw()
+	now := c.start + c.now()
+	if after := boottime.Raw(); now < before || now > after {
+		t.Errorf("%v, between %v and %v", now, before, after)
+	}
+}
+
+// TestEarly: what is due is done by timers that are slewed, and neither before it is due nor so late
+// that it would look as if the controller was held up.
+func TestEarly(t *testing.T) {
+	for _, rate := range []float64{0.8995, 1, 1.1005} {
+		for wait := time.Millisecond; wait < time.Hour; wait = wait * 11 / 7 {
+			looks, rest := 0, wait
+			for ; rest > 0; looks++ {
+				rest -= time.Duration(float64(early(rest))/rate) + time.Microsecond // by the clock that is not slewed
+			}
+			if late := -rest; late > 2500*time.Microsecond {
+				t.Errorf("timers at %v: what is due in %v is done %v late", rate, wait, late)
+			}
+			if looks > 20 {
+				t.Errorf("timers at %v: %d looks for what is due in %v", rate, looks, wait)
+			}
+		}
+	}
+}
