@@ -17,8 +17,8 @@ func TestNow(t *testing.T) {
 	}
 }
 
-// TestEarly: what is due is done by timers that are slewed, and neither before it is due nor so late
-// that it would look as if the controller was held up.
+// TestEarly: what is due is done by timers that are slewed, and neither before it is due nor so
+// late that it would look as if the controller was held up.
 func TestEarly(t *testing.T) {
 	for _, rate := range []float64{0.8995, 1, 1.1005} {
 		for wait := time.Millisecond; wait < time.Hour; wait = wait * 11 / 7 {
