@@ -62,8 +62,10 @@ func read() Time {
 			break
 		}
 	}
-	if old := last.Load(); old != nil && low <= old.offset && old.offset <= high {
-		r.offset = old.offset // so that the clock does not go back by what reading it took
+	// The difference only grows. What was read before and is more than that is by what reading it
+	// took, and stays, so that the clock does not go back.
+	if old := last.Load(); old != nil && low <= old.offset {
+		r.offset = old.offset
 	}
 	last.Store(&r)
 	return Time(time.Since(start) + r.offset)

@@ -71,6 +71,22 @@ func TestForward(t *testing.T) {
 	all.Wait()
 }
 
+// TestReadBadly: what was read too high, because something came between two looks, does not have the
+// clock go back at the next look.
+func TestReadBadly(t *testing.T) {
+	Now()
+	old := *last.Load()
+	defer last.Store(&old)
+	r := old
+	r.offset += 5 * time.Millisecond
+	last.Store(&r)
+	before := Now()
+	time.Sleep(2 * readAgain)
+	if d := Since(before); d < 2*readAgain {
+		t.Errorf("%v of %v: it went back", d, 2*readAgain)
+	}
+}
+
 func BenchmarkNow(b *testing.B) {
 	for b.Loop() {
 		Now()
