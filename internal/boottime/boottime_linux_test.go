@@ -71,8 +71,8 @@ func TestForward(t *testing.T) {
 	all.Wait()
 }
 
-// TestReadBadly: what was read too high, because something came between two looks, does not have the
-// clock go back at the next look.
+// TestReadBadly: a time that was read too high, because something came between two looks, does not
+// let the clock go back at the next look.
 func TestReadBadly(t *testing.T) {
 	Now()
 	old := *last.Load()
