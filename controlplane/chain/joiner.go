@@ -86,6 +86,9 @@ func (m *Machine) joiners() (out []string) {
 	return out
 }
 
+// Joining is the switches that the chain waits for.
+func (m *Machine) Joining() []string { return m.joiners() }
+
 // interrupts says whether an operator's change may come before what is under way, because that is
 // for joiners.
 func (m *Machine) interrupts() bool {

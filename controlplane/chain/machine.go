@@ -148,6 +148,7 @@ type Machine struct {
 	longerUntil Time
 	exhausted   bool   // that no epoch is left was said
 	keys        int    // keys that the directory places in this chain
+	knowsKeys   bool   // and there are no others
 	waiting     string // what was last said to be waited for
 
 	redriven bool // what an earlier controller may have left dirty has been re-propagated
@@ -220,11 +221,17 @@ func (m *Machine) event(kind, sw, format string, args ...any) {
 // SetKeys says how many keys the directory places in the chain.
 func (m *Machine) SetKeys(n int) { m.keys = n }
 
+// KnowsKeys: the directory has been compared with what the switches have, so that the number of its
+// keys is that of the chain's; a switch may have entries of keys that were removed.
+func (m *Machine) KnowsKeys() { m.knowsKeys = true }
+
 // holdsData says whether there is data that a switch can have lost.
 func (m *Machine) holdsData() bool { return !m.blank && m.holdsKeys() }
 
 func (m *Machine) holdsKeys() bool {
-	return m.keys > 0 || slices.ContainsFunc(m.o.Switches, func(s string) bool { return m.view[s].keys > 0 })
+	return m.keys > 0 || !m.knowsKeys && slices.ContainsFunc(m.o.Switches, func(s string) bool {
+		return m.view[s].keys > 0
+	})
 }
 
 // SwitchUp: a switch is connected, this controller is its primary, the program runs, and what does

@@ -15,9 +15,11 @@ type Status struct {
 	// Installed: every member has the configuration, so whoever it leaves out is fenced, or its
 	// lease is over.
 	Installed bool
-	Ready     bool
-	Reason    string // why it is not ready
-	Members   []MemberStatus
+	// Fenced: nobody whom the configuration leaves out can serve any more.
+	Fenced  bool
+	Ready   bool
+	Reason  string // why it is not ready
+	Members []MemberStatus
 	// LeaseGiven is how long the leases are that are given now: Config.Lease, or Options.ShortLease
 	// while everything is prompt.
 	LeaseGiven time.Duration
@@ -45,6 +47,7 @@ func (m *Machine) Status(now Time) Status {
 	p := m.phase()
 	s := Status{Config: m.cfg, Decided: m.decided, Found: m.found, Doubt: m.doubting(now), Stale: m.stale}
 	s.Installed = p.installed() && m.recorded()
+	s.Fenced = m.decided && len(m.fence) == 0
 	s.Ready = p == Ready && m.recorded()
 	if !m.decided {
 		s.Config = Config{Members: m.o.Members, Lease: m.o.Lease}

@@ -112,7 +112,11 @@ func (c *Controller) ChangeChain(ctx context.Context, name string, ch api.ChainC
 	if ch.Members != nil {
 		change.Members = append([]string{}, *ch.Members...) // empty, but not nil: refused
 	}
-	if err := c.change(ctx, name, change); err != nil {
+	err := c.probeJoiners(ctx, name, change.Members)
+	if err == nil {
+		err = c.change(ctx, name, change)
+	}
+	if err != nil {
 		return nil, apiError(err)
 	}
 	return c.Chain(ctx, name)

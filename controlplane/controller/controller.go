@@ -59,6 +59,7 @@ type Controller struct {
 	metrics    *metrics
 	start      time.Duration // boottime.Raw
 	pool       *ops.Pool
+	equality   ops.Equality
 	running    sync.WaitGroup // what Run waits for
 
 	inboxMu sync.Mutex
@@ -199,6 +200,9 @@ func New(o Options) (*Controller, error) {
 			ch.m.SetSwitches(0, n.switches(), n.left)
 		}
 		ch.m.SetKeys(c.dir.Count(ct.ID))
+		if ops.InUse(c.dir, ct.ID) {
+			c.equality.HasKeys(ct.ID)
+		}
 		n.addChain(ch)
 	}
 	for _, s := range topo.Switches {

@@ -255,7 +255,7 @@ func (c *Controller) startRemoval(ch *chainState, keys []keyspace.Key,
 
 func (c *Controller) startOperation(ch *chainState, op *keyOperation) {
 	ch.operations[op.id] = op
-	c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
+	c.countKeys(ch)
 }
 
 // undoUnfinished takes out the keys that an earlier controller did not get to the end with, adding
@@ -281,7 +281,7 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	if op.finish != nil {
 		delete(ch.operations, op.id)
 		op.finish(err)
-		c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
+		c.countKeys(ch)
 		close(op.done)
 		return
 	}
@@ -307,7 +307,7 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 		c.events.add("keys.failed", "", ch.topo.Name, fmt.Sprintf("%d keys not %s: %v", len(op.Keys), what, err))
 	}
 	delete(ch.operations, op.id)
-	c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
+	c.countKeys(ch)
 	// It is not done before it is on record: a controller that comes after this one would take keys
 	// out that are not recorded as placed.
 	c.save(func(err error) {
@@ -354,8 +354,44 @@ func (c *Controller) writeEntriesOf(ch *chainState, id chain.OpID, attempt int, 
 func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove bool) {
 	members := ch.m.Status(c.now()).Config.Members
 	c.work(ch, id, attempt, passing, func(ctx context.Context, op *keyOperation) error {
+		if !remove {
+			if err := ch.ops.Equalise(ctx, func() []string { return c.unequal(ch, members) }, c.begun); err != nil {
+				return err
+			}
+		}
 		return ch.ops.WriteAll(ctx, &op.Writes, members, remove)
 	})
+}
+
+// unequal is those of a chain's members whose records of sessions may be of earlier leases while
+// the chain has no keys: no other chain has keys that they keep records for. (A switch that runs
+// the program of before does not set records back.)
+func (c *Controller) unequal(ch *chainState, members []string) (unequal []string) {
+	_ = c.call(c.ctx, func() { // at its end nothing goes on
+		unequal = slices.DeleteFunc(slices.Clone(members), func(name string) bool {
+			d := c.net().byName[name]
+			return d == nil || d.unguarded() || slices.ContainsFunc(c.net().chains, func(other *chainState) bool {
+				return other != ch && c.equality.Equal(other.topo.ID) &&
+					slices.Contains(other.m.Status(c.now()).Config.Members, name)
+			})
+		})
+	})
+	return unequal
+}
+
+// begun is what the records of the sessions that clients have leased were set to.
+func (c *Controller) begun() (begun map[uint16]uint32) {
+	_ = c.call(c.ctx, func() { begun = c.sess.Begun(c.now()) }) // at its end nothing goes on
+	return begun
+}
+
+// countKeys tells a chain how many keys it has.
+func (c *Controller) countKeys(ch *chainState) {
+	n := c.dir.Count(ch.topo.ID)
+	if n == 0 {
+		c.equality.Emptied(ch.topo.ID)
+	}
+	c.touch(ch).SetKeys(n)
 }
 
 // work does a step of an operation, which takes a while and can be cancelled. again says after

@@ -77,8 +77,12 @@ func (c *Controller) recoverByHand(ctx context.Context, name, sw string) error {
 			if ch, failed = c.findChain(name); failed != nil {
 				return
 			}
-			if ch.m.Rejoining() == sw {
+			switch coming := ch.m.Joining(); {
+			case ch.m.Rejoining() == sw:
 				waited, reason = true, "it is being brought in already: wait for that"
+			case len(coming) > 0: // or given up soon
+				reason = fmt.Sprintf("%s is being brought in: wait for the end of that, or end it by a change of the members "+
+					"to those without it", strings.Join(coming, ", "))
 			}
 			member = ch.m.Status(c.now()).Config.IsMember(sw)
 		})
@@ -88,6 +92,9 @@ func (c *Controller) recoverByHand(ctx context.Context, name, sw string) error {
 	}
 	if waited && member {
 		return nil
+	}
+	if err := c.probeJoiners(ctx, name, []string{sw}); err != nil {
+		return err
 	}
 	return c.recover(ctx, name, sw)
 }

@@ -22,7 +22,7 @@ import (
 
 // procedures makes the procedures of a chain.
 func (c *Controller) procedures(ct *topology.Chain) *ops.Chain {
-	return &ops.Chain{Runtime: goroutines{c.now}, ID: ct.ID, Pool: c.pool,
+	return &ops.Chain{Runtime: goroutines{c.now}, ID: ct.ID, Pool: c.pool, Equality: &c.equality,
 		Entry: func(k ops.Key) ops.Entry { return c.net().plan.entryOf(k) },
 		// Those of the node API. Others are their users' own: a gateway takes what it has not
 		// written for a forgery.

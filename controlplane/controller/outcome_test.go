@@ -2,9 +2,7 @@ package controller_test
 
 import (
 	"context"
-	"encoding/binary"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -42,17 +40,17 @@ func newLeasing(f *fakes) *leasing {
 		keys: make([]int, len(f.servers))}
 	for i, s := range f.servers {
 		l.born[i] = time.Now().Add(-time.Minute)
-		s.PacketOut = func(p *v1.PacketOut) { l.answer(i, p.Payload) }
+		answering(s, func(p wire.Packet) *wire.Packet {
+			if p.Op == wire.Lease {
+				return l.answer(i, p)
+			}
+			return records(p)
+		})
 	}
 	return l
 }
 
-func (l *leasing) answer(i int, frame []byte) {
-	f, payload, err := wire.ParseFrame(frame)
-	var p wire.Packet
-	if err != nil || p.Unmarshal(payload, wire.Profile(128)) != nil || p.Op != wire.Lease {
-		return
-	}
+func (l *leasing) answer(i int, p wire.Packet) *wire.Packet {
 	epoch, keys := uint16(0), 0
 	for _, te := range l.servers[i].Entries() {
 		e, err := l.info.Decode(te)
@@ -72,17 +70,7 @@ func (l *leasing) answer(i int, frame []byte) {
 		r.Status, r.Request = wire.OK, p.Request
 		l.granted[i], l.keys[i] = p, keys
 	}
-	b, err := r.Marshal(wire.Profile(128))
-	if err != nil {
-		panic(err)
-	}
-	from := wire.Frame{Src: netip.AddrPortFrom(f.Dst.Addr(), wire.Port), Dst: f.Src}
-	reply, err := from.AppendTo(nil, b)
-	if err != nil {
-		panic(err)
-	}
-	go l.servers[i].PacketIn(&v1.PacketIn{Payload: reply, Metadata: []*v1.PacketMetadata{{MetadataId: 1,
-		Value: binary.BigEndian.AppendUint16(nil, 510)}}})
+	return &r
 }
 
 // start runs a controller whose requests to switches have little time.

@@ -9,6 +9,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain"
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
 )
 
 // Bringing switches in again that chains have lost: what a machine asks for by Rejoin, and who sees
@@ -73,7 +74,7 @@ func (c *Controller) isMember(ctx context.Context, name, sw string) (is bool, er
 	return is, errors.Join(err, failed)
 }
 
-// probe asks a switch something.
+// probe asks a switch something, by a call and by a packet.
 func (c *Controller) probe(ctx context.Context, sw string) error {
 	d, err := c.device(sw)
 	if err != nil {
@@ -81,10 +82,36 @@ func (c *Controller) probe(ctx context.Context, sw string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	if _, err := d.client.ReadTable(ctx, "chain_config"); err != nil {
+	_, err = d.client.ReadTable(ctx, "chain_config")
+	if err == nil {
+		_, err = d.Recorded(ctx, 1)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", chain.ErrSilent, err)
 	}
 	return nil
+}
+
+// probeJoiners asks those of some switches something that are set up and are no members of a chain.
+// What is to be said of the others the chain's machine says.
+func (c *Controller) probeJoiners(ctx context.Context, name string, switches []string) error {
+	var strangers []string
+	var failed error
+	if err := c.call(ctx, func() {
+		var ch *chainState
+		if ch, failed = c.findChain(name); failed != nil {
+			return
+		}
+		conf := ch.m.Status(c.now()).Config
+		for _, sw := range switches {
+			if d := c.net().byName[sw]; d != nil && d.ready && !conf.IsMember(sw) {
+				strangers = append(strangers, sw)
+			}
+		}
+	}); err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
+	return ops.Each(ctx, goroutines{}, strangers, c.probe)
 }
 
 // othersOf is the other chains that a switch is a member of, each with its members without it, if

@@ -39,6 +39,8 @@ const (
 	// otherTimeout is how long switches that are in no chain have, and a millisecond for each
 	// session more, up to twice that. Nobody waits for what they hold.
 	otherTimeout = 200 * time.Millisecond
+	// joinerTimeout is how long a switch has that is being brought in.
+	joinerTimeout = 400 * time.Millisecond
 )
 
 // OpenSessions leases writer sessions to the host that the request names by its address.
@@ -53,13 +55,12 @@ func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*
 	var lease *sessions.Lease
 	var host *topology.Host
 	var failed error
-	saved := make(chan error, 1)
 	err := c.call(ctx, func() {
 		if failed = c.inCharge(); failed != nil {
 			return
 		}
 		for _, ch := range c.net().chains {
-			if s := ch.m.Status(c.now()); !s.Decided {
+			if s := ch.m.Status(c.now()); !s.Decided && c.mayHoldKeys(ch, s) {
 				failed = fmt.Errorf("%w: the chain %s is not set up yet (%s)", chain.ErrUnavailable, ch.topo.Name, s.Reason)
 				return
 			}
@@ -71,25 +72,16 @@ func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*
 		if host != nil {
 			holder = host.Name
 		}
-		if lease, failed = c.sess.Open(c.now(), name, r.Owner, holder, r.Count); failed == nil {
-			c.save(func(err error) { saved <- err })
-		}
+		lease, failed = c.sess.Open(c.now(), name, r.Owner, holder, r.Count)
 	})
 	if err := errors.Join(err, failed); err != nil {
 		return nil, apiError(err)
 	}
-	select {
-	case err = <-saved: // before anybody uses the sessions
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-c.stopped:
-		err = errStopped
-	}
-	if err != nil {
-		return nil, apiError(err) // the lease runs out by itself
-	}
 	out := &api.Sessions{Lease: name, TTLSeconds: int(c.sess.TTL() / time.Second)}
-	if out.Sessions, err = c.beginAnew(ctx, lease.IDs); err == nil {
+	if out.Sessions, err = c.beginAnew(ctx, lease); err == nil {
+		if err := c.saveNow(ctx); err != nil { // before anybody uses the sessions
+			return nil, apiError(err) // the lease runs out by itself
+		}
 		err = c.letIn(ctx, host)
 	}
 	if err != nil {
@@ -102,6 +94,22 @@ func (c *Controller) OpenSessions(ctx context.Context, r api.SessionsRequest) (*
 		return nil, api.Errorf(api.CodeUnavailable, "the switches could not be told of the sessions: %v", err)
 	}
 	return out, nil
+}
+
+// saveNow makes the state durable, and waits for that.
+func (c *Controller) saveNow(ctx context.Context) error {
+	saved := make(chan error, 1)
+	if err := c.call(ctx, func() { c.save(func(err error) { saved <- err }) }); err != nil {
+		return err
+	}
+	select {
+	case err := <-saved:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.stopped:
+		return errStopped
+	}
 }
 
 // holder is the host that a client's address is of; nil where it does not matter, because hosts may
@@ -130,23 +138,29 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 	return h, nil
 }
 
-// beginAnew makes the records of sessions begin anew at every switch that is of a chain, and at
-// others as far as they are there: a chain that comes later may be made of those.
-func (c *Controller) beginAnew(ctx context.Context, ids []uint16) ([]api.Session, error) {
+// beginAnew makes the records of a lease's sessions begin anew at every switch that writes of some
+// chain come to, at the switch that is being brought into one, and at others as far as they are
+// there and answer soon. A chain without keys has no writes, so nobody waits for its switches: they
+// are told when it has its first key (ops.Chain.Equalise).
+func (c *Controller) beginAnew(ctx context.Context, lease *sessions.Lease) ([]api.Session, error) {
+	b := &beginning{c: c, ids: lease.IDs, lease: lease.ID}
 	for {
-		at, others, err := c.keepRecords(ctx)
+		keep, err := c.keepRecords(ctx)
 		if err != nil {
 			return nil, err
 		}
 		// One of them may have failed without anybody knowing it yet. When the chain goes on
 		// without it, it need not be asked.
 		try, cancel := context.WithCancelCause(ctx)
-		go c.watchRecords(try, at, cancel)
-		out, err := c.beginAt(try, ids, at, others)
+		go c.watchRecords(try, keep.at, cancel)
+		err = b.at(try, keep)
 		again := errors.Is(context.Cause(try), errOthersNow)
 		cancel(nil)
+		if err == nil {
+			return b.sessions(), nil
+		}
 		if !again {
-			return out, err
+			return nil, err
 		}
 	}
 }
@@ -163,9 +177,9 @@ func (c *Controller) watchRecords(ctx context.Context, at []*device, cancel cont
 			return
 		case <-time.After(installLook):
 		}
-		now, _, installing, err := c.recordsNow(ctx)
-		if err == nil && installing == "" && slices.ContainsFunc(at, func(d *device) bool {
-			return !slices.Contains(now, d)
+		now, err := c.recordsNow(ctx)
+		if err == nil && now.fencing == "" && slices.ContainsFunc(at, func(d *device) bool {
+			return !slices.Contains(now.at, d)
 		}) {
 			cancel(errOthersNow)
 			return
@@ -173,73 +187,129 @@ func (c *Controller) watchRecords(ctx context.Context, at []*device, cancel cont
 	}
 }
 
-// beginAt is beginAnew at certain switches, and at those that have come to the chains when it is
-// done.
-func (c *Controller) beginAt(ctx context.Context, ids []uint16, at, others []*device) ([]api.Session, error) {
-	out := make([]api.Session, len(ids))
-	places := make([]int, len(ids))
+// beginning is sessions whose records begin anew.
+type beginning struct {
+	c     *Controller
+	lease string
+	ids   []uint16
+	begin []uint32 // what the records are set to; nil: it is not chosen yet
+}
+
+func (b *beginning) sessions() []api.Session {
+	out := make([]api.Session, len(b.ids))
+	for i, id := range b.ids {
+		out[i] = api.Session{ID: id, NextRequest: b.begin[i] + 1}
+	}
+	return out
+}
+
+// at is beginAnew at certain switches, and at those that have come to the chains when it is done.
+func (b *beginning) at(ctx context.Context, keep *records) error {
+	c := b.c
+	places := make([]int, len(b.ids))
 	for i := range places {
 		places[i] = i
 	}
-	// What the others have recorded, as far as they answer in their time.
-	recorded := make([][]uint32, len(ids))
-	patience := min(otherTimeout+time.Duration(len(ids))*time.Millisecond, 2*otherTimeout)
-	quick, stop := context.WithTimeout(ctx, patience)
-	var mu sync.Mutex
-	others = c.answering(others, func(d *device) error {
-		return ops.Each(quick, goroutines{}, places, func(ctx context.Context, i int) error {
-			records, err := lastOf(ctx, ids[i], []*device{d})
-			mu.Lock()
-			defer mu.Unlock()
-			recorded[i] = append(recorded[i], records...)
-			return err
+	tell := func(ctx context.Context, d *device, set func(*ops.Switch, context.Context, uint16, uint32) error) error {
+		return ops.Each(ctx, goroutines{}, places, func(ctx context.Context, i int) error {
+			return set(d.Switch, ctx, b.ids[i], b.begin[i])
 		})
-	})
-	stop()
-	err := ops.Each(ctx, goroutines{}, places, func(ctx context.Context, i int) error {
-		records, err := lastOf(ctx, ids[i], at)
-		if err != nil {
-			return err
-		}
-		last, err := c.begin(append(records, recorded[i]...))
-		if err != nil {
-			return fmt.Errorf("session %d: %w", ids[i], err)
-		}
-		out[i] = api.Session{ID: ids[i], NextRequest: last + 1}
-		return ops.Each(ctx, goroutines{}, at, func(ctx context.Context, d *device) error {
-			return d.ResetRecord(ctx, ids[i], last)
-		})
-	})
-	if err == nil {
+	}
+	// Whoever was asked what it has recorded has nothing in the window of the number that is taken.
+	set := (*ops.Switch).BeginRecord
+	patience := min(otherTimeout+time.Duration(len(b.ids))*time.Millisecond, 2*otherTimeout)
+	var others []*device // that answer in their time
+	if b.begin == nil {
+		recorded := make([][]uint32, len(b.ids))
+		var mu sync.Mutex
 		quick, stop := context.WithTimeout(ctx, patience)
-		c.answering(others, func(d *device) error {
-			return ops.Each(quick, goroutines{}, out, func(ctx context.Context, s api.Session) error {
-				return d.ResetRecord(ctx, s.ID, s.NextRequest-1)
+		others = c.answering(keep.others, func(d *device) error {
+			return ops.Each(quick, goroutines{}, places, func(ctx context.Context, i int) error {
+				records, err := lastOf(ctx, b.ids[i], []*device{d})
+				mu.Lock()
+				defer mu.Unlock()
+				recorded[i] = append(recorded[i], records...)
+				return err
 			})
 		})
 		stop()
+		if err := b.choose(ctx, places, keep.at, recorded); err != nil {
+			return err
+		}
+		set = (*ops.Switch).ResetRecord
 	}
+	if err := ops.Each(ctx, goroutines{}, keep.at, func(ctx context.Context, d *device) error {
+		return tell(ctx, d, set)
+	}); err != nil {
+		return err
+	}
+	quick, stop := context.WithTimeout(ctx, patience)
+	c.answering(others, func(d *device) error { return tell(quick, d, set) })
+	stop()
 	// A switch that has begun to fill up meanwhile may have been told of the records as they were.
-	for err == nil {
-		var now []*device
-		if now, _, err = c.keepRecords(ctx); err != nil {
-			break
+	for at := slices.Clone(keep.at); ; {
+		untold := func(devices []*device) []*device {
+			return slices.DeleteFunc(slices.Clone(devices), func(d *device) bool { return slices.Contains(at, d) })
 		}
-		late := slices.DeleteFunc(now, func(d *device) bool { return slices.Contains(at, d) })
-		if len(late) == 0 {
-			break
+		late, joining := untold(keep.at), untold(keep.joiners)
+		if err := ops.Each(ctx, goroutines{}, late, func(ctx context.Context, d *device) error {
+			return tell(ctx, d, (*ops.Switch).BeginRecord)
+		}); err != nil {
+			return err
 		}
-		at = append(at, late...)
-		err = ops.Each(ctx, goroutines{}, out, func(ctx context.Context, s api.Session) error {
-			for _, d := range late {
-				if err := d.ResetRecord(ctx, s.ID, s.NextRequest-1); err != nil {
-					return err
-				}
-			}
+		b.tellJoiners(ctx, joining, func(ctx context.Context, d *device) error {
+			return tell(ctx, d, (*ops.Switch).BeginRecord)
+		})
+		at = slices.Concat(at, late, joining)
+		var err error
+		if keep, err = c.keepRecords(ctx); err != nil {
+			return err
+		}
+		if len(untold(keep.at))+len(untold(keep.joiners)) == 0 {
 			return nil
+		}
+	}
+}
+
+// choose chooses what the records are set to, after what others have recorded and what the switches
+// have that must be told. From here on a chain that has its first key tells its members of it.
+func (b *beginning) choose(ctx context.Context, places []int, at []*device, recorded [][]uint32) error {
+	begin := make([]uint32, len(b.ids))
+	if err := ops.Each(ctx, goroutines{}, places, func(ctx context.Context, i int) error {
+		records, err := lastOf(ctx, b.ids[i], at)
+		if err == nil {
+			begin[i], err = b.c.begin(append(records, recorded[i]...))
+		}
+		if err != nil {
+			return fmt.Errorf("session %d: %w", b.ids[i], err)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := b.c.call(ctx, func() { b.c.sess.Begin(b.lease, begin) }); err != nil {
+		return err
+	}
+	b.begin = begin
+	return nil
+}
+
+// tellJoiners tells switches that are being brought in. One that does not answer in time is
+// reported to its chain, which gives it up if no copy comes after this that finds the records.
+func (b *beginning) tellJoiners(ctx context.Context, joiners []*device, tell func(context.Context, *device) error) {
+	quick, stop := context.WithTimeout(ctx, joinerTimeout)
+	defer stop()
+	told := b.c.answering(joiners, func(d *device) error { return tell(quick, d) })
+	for _, d := range joiners {
+		if slices.Contains(told, d) || ctx.Err() != nil {
+			continue
+		}
+		_ = b.c.call(ctx, func() {
+			for _, ch := range b.c.net().chains {
+				b.c.touch(ch).Untold(b.c.now(), d.sw.Name, quick.Err())
+			}
 		})
 	}
-	return out, err
 }
 
 // answering is those of some switches for which ask, which is called for all at once, gives no
@@ -285,42 +355,69 @@ func (c *Controller) waitWhile(ctx context.Context, look func() (reason string, 
 	}
 }
 
-// keepRecords is the switches that some chain's writes come to, and all others that are there. It
-// waits while a configuration is on its way: a switch that it leaves out may still think that it is
-// the head, with a live lease and the records of before, and cannot be told of new ones.
-func (c *Controller) keepRecords(ctx context.Context) (at, others []*device, err error) {
+// records is who keeps records of sessions.
+type records struct {
+	at      []*device // switches that writes of some chain come to
+	joiners []*device // those that are being brought into one, and are not among them
+	others  []*device // all others that are there
+	// fencing is a chain that has left out a switch which may serve yet: it may still think that it
+	// is the head, with a live lease and the records of before, and cannot be told of new ones. "":
+	// there is none.
+	fencing string
+}
+
+// keepRecords is who keeps records. It waits while a switch that was left out may serve yet.
+func (c *Controller) keepRecords(ctx context.Context) (keep *records, err error) {
 	err = c.waitWhile(ctx, func() (reason string, err error) {
-		installing := ""
-		if at, others, installing, err = c.recordsNow(ctx); err == nil && installing != "" {
-			reason = fmt.Sprintf("the chain %s is being changed", installing)
+		if keep, err = c.recordsNow(ctx); err == nil && keep.fencing != "" {
+			reason = fmt.Sprintf("the chain %s is being changed", keep.fencing)
 		}
 		return reason, err
 	})
-	return at, others, err
+	return keep, err
 }
 
-// recordsNow is keepRecords without waiting: installing is a chain whose configuration is on its
-// way.
-func (c *Controller) recordsNow(ctx context.Context) (at, others []*device, installing string, err error) {
-	err = c.call(ctx, func() {
+// recordsNow is keepRecords without waiting.
+func (c *Controller) recordsNow(ctx context.Context) (*records, error) {
+	keep := &records{}
+	add := func(list *[]*device, name string) {
+		if d := c.net().byName[name]; d != nil && !slices.Contains(keep.at, d) && !slices.Contains(*list, d) {
+			*list = append(*list, d)
+		}
+	}
+	err := c.call(ctx, func() {
+		var joining []string
 		for _, ch := range c.net().chains {
 			st := ch.m.Status(c.now())
-			if !st.Installed {
-				installing = ch.topo.Name
+			if !c.mayHoldKeys(ch, st) {
+				continue
 			}
-			for _, name := range st.Config.Learners() {
-				if d := c.net().byName[name]; d != nil && !slices.Contains(at, d) {
-					at = append(at, d)
-				}
+			if !st.Fenced {
+				keep.fencing = ch.topo.Name
+			}
+			for _, name := range st.Config.Members {
+				add(&keep.at, name)
+			}
+			if st.Config.Shadow != "" {
+				joining = append(joining, st.Config.Shadow)
 			}
 		}
+		for _, name := range joining {
+			add(&keep.joiners, name)
+		}
 		for _, d := range c.net().devices {
-			if d.ready && !slices.Contains(at, d) {
-				others = append(others, d)
+			if d.ready && !slices.Contains(keep.at, d) && !slices.Contains(keep.joiners, d) {
+				keep.others = append(keep.others, d)
 			}
 		}
 	})
-	return at, others, installing, err
+	return keep, err
+}
+
+// mayHoldKeys says whether a chain has keys, or may have some that this controller does not know
+// yet.
+func (c *Controller) mayHoldKeys(ch *chainState, st chain.Status) bool {
+	return c.dir.Count(ch.topo.ID) > 0 || !ch.tidied && !(c.knows && !st.Doubt && !st.Stale)
 }
 
 // begin is what the record of a session is set to. A switch that runs the program of before does

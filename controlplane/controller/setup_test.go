@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,10 +31,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testcerts"
+	"github.com/netcraq/netcraq/wire"
 )
 
 // These tests bring up switches that are P4Runtime servers without a data plane: they need no root,
-// and can be made to fail. The chain has no leases, since nobody would answer them.
+// and can be made to fail. Of the controller's packets they answer questions for a session's record
+// alone. So the chain has no leases.
 
 // fakes is a line of three such switches.
 type fakes struct {
@@ -63,6 +67,7 @@ func newFakesTLS(t *testing.T, conf *tls.Config, change func(topology map[string
 	var switches []m
 	for i := 1; i <= 3; i++ {
 		s := &p4rttest.Server{DeviceID: uint64(i), TLS: conf}
+		answering(s, records)
 		if err := s.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -89,6 +94,40 @@ func newFakesTLS(t *testing.T, conf *tls.Config, change func(topology map[string
 		t.Fatal(err)
 	}
 	return f
+}
+
+// answering has a switch reply to the controller's packets; nil: it does not.
+func answering(s *p4rttest.Server, reply func(wire.Packet) *wire.Packet) {
+	s.PacketOut = func(out *v1.PacketOut) {
+		f, payload, err := wire.ParseFrame(out.Payload)
+		var p wire.Packet
+		if err != nil || p.Unmarshal(payload, wire.Profile(128)) != nil {
+			return
+		}
+		r := reply(p)
+		if r == nil {
+			return
+		}
+		b, err := r.Marshal(wire.Profile(128))
+		if err != nil {
+			panic(err)
+		}
+		from := wire.Frame{Src: netip.AddrPortFrom(f.Dst.Addr(), wire.Port), Dst: f.Src}
+		if b, err = from.AppendTo(nil, b); err != nil {
+			panic(err)
+		}
+		go s.PacketIn(&v1.PacketIn{Payload: b, Metadata: []*v1.PacketMetadata{{MetadataId: 1,
+			Value: binary.BigEndian.AppendUint16(nil, 510)}}})
+	}
+}
+
+// records answers a FETCH of a session's record: the session has made no request.
+func records(p wire.Packet) *wire.Packet {
+	if p.Op != wire.Fetch || p.Flags&wire.Session == 0 {
+		return nil
+	}
+	p.Op, p.Flags, p.Status, p.Request = wire.FetchReply, 0, wire.OK, 0
+	return &p
 }
 
 // start runs a controller until stop is called.

@@ -47,8 +47,12 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 			todo.Adopted))
 	}
 	if todo.Forgotten+todo.Adopted > 0 {
-		c.touch(ch).SetKeys(c.dir.Count(ch.topo.ID))
+		if todo.Adopted > 0 {
+			c.equality.HasKeys(ch.topo.ID)
+		}
+		c.countKeys(ch)
 	}
+	c.touch(ch).KnowsKeys()
 	if todo.Changed {
 		c.save(nil)
 	}

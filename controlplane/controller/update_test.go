@@ -186,6 +186,7 @@ func TestUpdateSwitches(t *testing.T) {
 	c, stop := f.start()
 	ready(t, c)
 	s4 := &p4rttest.Server{DeviceID: 4}
+	answering(s4, records)
 	if err := s4.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -277,6 +278,7 @@ func TestUpdateReplaced(t *testing.T) {
 	c, _ := f.start()
 	ready(t, c)
 	elsewhere := &p4rttest.Server{DeviceID: 2}
+	answering(elsewhere, records)
 	if err := elsewhere.Start(); err != nil {
 		t.Fatal(err)
 	}

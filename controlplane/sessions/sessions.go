@@ -53,6 +53,9 @@ type Lease struct {
 	Owner string   `json:"owner,omitempty"`
 	Host  string   `json:"host,omitempty"` // the host that may use them; "": any that may use sessions without a lease
 	IDs   []uint16 `json:"ids"`
+	// Begin is what the records of IDs were set to before the holder heard of the lease; empty: it
+	// is not known.
+	Begin []uint32 `json:"begin,omitempty"`
 	until Time
 	freed Time // not 0: nobody holds it any more; its ids are free from then on
 }
@@ -109,6 +112,25 @@ func (t *Table) Open(now Time, lease, owner, host string, count int) (*Lease, er
 	t.free = t.free[count:]
 	t.leases[lease] = l
 	return l, nil
+}
+
+// Begin notes what the records of a lease's ids are set to.
+func (t *Table) Begin(lease string, begin []uint32) {
+	if l := t.leases[lease]; l != nil {
+		l.Begin = begin
+	}
+}
+
+// Begun is what the records of the sessions that their holders may use were set to, as far as it is
+// known.
+func (t *Table) Begun(now Time) map[uint16]uint32 {
+	out := map[uint16]uint32{}
+	for _, l := range t.Held(now) {
+		for i, begin := range l.Begin {
+			out[l.IDs[i]] = begin
+		}
+	}
+	return out
 }
 
 // soon says when more ids will be free.

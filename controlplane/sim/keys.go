@@ -61,7 +61,7 @@ func (w *world) expected(id wire.Key, v wire.Version) (own, composed wire.Versio
 // the folder is synced; a power cut in between may take the name away again.
 func (s *shell) saveDirectory(then func(error)) {
 	w := s.w
-	s.m.SetKeys(s.dir.Count(chainID))
+	s.countKeys()
 	saved := &savedDirectory{s.dir.Snapshot(), slices.Clone(s.finished)}
 	took := storeReads
 	if w.moving {
@@ -124,6 +124,15 @@ func (s *shell) operate(o *operation,
 	}
 }
 
+// countKeys tells the chain how many keys it has.
+func (s *shell) countKeys() {
+	n := s.dir.Count(chainID)
+	if n == 0 {
+		s.ops.Equality.Emptied(chainID)
+	}
+	s.m.SetKeys(n)
+}
+
 // addKeys places keys under their names, without values.
 func (s *shell) addKeys(names []wire.Key) {
 	o := newOperation(nil)
@@ -145,7 +154,7 @@ func (s *shell) addKeys(names []wire.Key) {
 			end: s.w.loop.now, outcome: done, version: version})
 	}
 	s.keysDone(o, true)
-	s.m.SetKeys(len(names))
+	s.countKeys()
 	s.w.store.setDirectory(s.dir.Snapshot())
 	s.operate(o, (*chain.Machine).AddKeys)
 }

@@ -18,7 +18,7 @@ import (
 // that could see to it.
 func (w *world) inherit(c *client, ids []uint16) {
 	s := w.controller()
-	if !w.serving() || !s.status.Installed {
+	if !w.serving() || !s.status.Fenced {
 		return
 	}
 	for _, id := range ids {
@@ -39,6 +39,7 @@ func (w *world) inherit(c *client, ids []uint16) {
 
 // leaveSession takes a session from the host that it is leased to.
 func (w *world) leaveSession(id uint16) {
+	delete(w.begun, id)
 	for i, entries := range w.leases {
 		w.leases[i] = slices.DeleteFunc(entries, func(e entry) bool {
 			mine := be64(append(make([]byte, 6), e.e.Match[0].Value...)) == uint64(id)
@@ -50,14 +51,15 @@ func (w *world) leaveSession(id uint16) {
 	}
 }
 
-// beginAnew makes the record of a session begin anew at all switches that some write comes to.
+// beginAnew makes the record of a session begin anew at all switches that some write comes to, and
+// at the one that is being brought in. A chain without keys has no writes.
 func (s *shell) beginAnew(id uint16, then func(last uint32, err error)) {
 	var last uint32
 	s.start(func(ctx context.Context) error {
 		ctx, cancel := s.ops.WithTimeout(ctx, ops.FetchTimeout)
 		defer cancel()
 		var records []uint32
-		at := s.status.Config.Learners()
+		at := s.keepRecords()
 		for _, sw := range at {
 			r, err := s.device(sw).other.Recorded(ctx, id)
 			if err != nil {
@@ -66,22 +68,52 @@ func (s *shell) beginAnew(id uint16, then func(last uint32, err error)) {
 			records = append(records, r)
 		}
 		last = sessions.Begin(records, s.w.dice.faults.Uint32)
-		for done := 0; done < len(at); {
-			for ; done < len(at) && !s.w.removed.recordStays; done++ {
-				if err := s.device(at[done]).other.ResetRecord(ctx, id, last); err != nil {
+		if s.w.removed.recordStays {
+			return nil
+		}
+		s.w.begun[id] = last
+		for told := map[string]bool{}; ; {
+			for _, sw := range at {
+				if err := s.device(sw).other.BeginRecord(ctx, id, last); err != nil {
 					return err
 				}
+				told[sw] = true
 			}
-			done = len(at)
-			for !s.status.Installed { // a switch that is being left out may be head for a while
+			if j := s.status.Config.Shadow; j != "" && len(told) > 0 && !told[j] {
+				s.tellJoiner(ctx, j, id, last)
+				told[j] = true
+			}
+			for !s.status.Fenced { // a switch that is being left out may be head for a while
 				if err := s.ops.Sleep(ctx, time.Millisecond); err != nil {
 					return err
 				}
 			}
-			at = append(at, slices.DeleteFunc(s.status.Config.Learners(), func(sw string) bool {
-				return slices.Contains(at, sw)
-			})...)
+			at = slices.DeleteFunc(s.keepRecords(), func(sw string) bool { return told[sw] })
+			if len(at) == 0 {
+				return nil
+			}
 		}
-		return nil
 	}, func(err error) { then(last, err) })
+}
+
+// keepRecords is the switches that some write comes to.
+func (s *shell) keepRecords() []string {
+	if s.dir.Count(chainID) == 0 {
+		return nil
+	}
+	return slices.Clone(s.status.Config.Members)
+}
+
+// joinerTimeout is how long a switch has that is being brought in.
+const joinerTimeout = 40 * time.Millisecond
+
+// tellJoiner tells a switch that is being brought in of a session.
+func (s *shell) tellJoiner(ctx context.Context, sw string, id uint16, last uint32) {
+	quick, cancel := s.ops.WithTimeout(ctx, joinerTimeout)
+	defer cancel()
+	if err := s.device(sw).other.BeginRecord(quick, id, last); err != nil && ctx.Err() == nil {
+		s.w.cover.add("controller.joiner not told", 1)
+		s.m.Untold(s.now(), sw, err)
+		s.flush()
+	}
 }

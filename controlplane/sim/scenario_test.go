@@ -51,6 +51,7 @@ import (
 //	remove N, place N              an operator takes a key out of the network; places it (again), under another KEY_ID, in the lowest slot that is free
 //	                               (A chain without keys grows and shrinks by propose.)
 //	access all|read|none           what clients may do with keys, at all switches
+//	inherit C D                    the client D is killed, and its sessions are leased to C
 //	take-session C                 the switches take a client's session no more, and it has another
 //	recover S                      an operator asks for a switch to be brought in
 //	propose members=(...) | lease=D | frozen=BOOL   an operator asks for a change
@@ -284,6 +285,11 @@ func (s *scenario) command() {
 		c := s.clients[s.word(0)]
 		w.takeFrom(c)
 		w.giveTo(c)
+	case "inherit":
+		dead := s.clients[s.word(1)]
+		ids := slices.Clone(dead.sessions)
+		dead.kill()
+		w.inherit(s.clients[s.word(0)], ids)
 	case "recover":
 		s.w.controller().recover(s.word(0))
 	case "state":

@@ -69,7 +69,8 @@ type shell struct {
 
 	watching map[wire.Key]string // names, by KEY_ID
 	starved  starvation
-	shadowAt time.Duration // since when the same switch is being brought in
+	shadowAt time.Duration            // since when the same switch is being brought in
+	toldAt   map[uint16]time.Duration // when members were first told of the controller's sessions
 
 	pretended map[string]uint16 // the last epoch in which a switch was said to be fenced (a mutant's)
 
@@ -135,6 +136,7 @@ func newShell(w *world, name string, election uint64) *shell {
 		waiting: map[uint16]*exchange{}, operations: map[chain.OpID]*operation{}, begun: map[*operation]bool{},
 		proposed: map[chain.OpID][]string{}, rejoins: map[chain.OpID]uint64{},
 		left:   map[string]bool{},
+		toldAt: map[uint16]time.Duration{},
 		untidy: map[string]bool{}, forgotten: map[string]bool{}, pretended: map[string]uint16{}}
 	if s.leads = s.rate; w.slews {
 		s.leads = w.slewed(w.leaders)
@@ -154,8 +156,9 @@ func newShell(w *world, name string, election uint64) *shell {
 		return sessions.Begin(recorded, w.control.Uint32), nil
 	})
 	s.ops = &ops.Chain{Runtime: coroutines{s, false}, ID: chainID, Pool: pool, Entry: s.entryOf,
-		Buries: func(ops.Key) bool { return true },
-		Switch: func(name string) (*ops.Switch, error) { return s.device(name).other, nil }}
+		Equality: &ops.Equality{},
+		Buries:   func(ops.Key) bool { return true },
+		Switch:   func(name string) (*ops.Switch, error) { return s.device(name).other, nil }}
 	s.copies = &ops.Chain{Runtime: coroutines{s, true}, ID: chainID, Pool: pool, Entry: s.entryOf,
 		Switch: func(name string) (*ops.Switch, error) { return s.device(name).copies, nil }}
 	w.store.leader = election
@@ -185,7 +188,10 @@ func (s *shell) begin() {
 	s.m = chain.New(o)
 	w.store.settle() // where the machine has lived on
 	s.newDirectory(w.store.dir)
-	s.m.SetKeys(s.dir.Count(chainID))
+	s.countKeys()
+	if ops.InUse(s.dir, chainID) {
+		s.ops.Equality.HasKeys(chainID)
+	}
 	for _, d := range s.devices {
 		w.loop.after(w.control.between(0, time.Millisecond), d.connect)
 	}
@@ -557,6 +563,12 @@ func (s *shell) entries(op chain.OpID, attempt int, sw string, insert bool, of [
 func (s *shell) values(op chain.OpID, attempt int, remove bool) {
 	members := slices.Clone(s.status.Config.Members)
 	s.work(op, attempt, func(ctx context.Context, o *operation) error {
+		if !remove && !s.w.removed.unequal {
+			begun := func() map[uint16]uint32 { return maps.Clone(s.w.begun) }
+			if err := s.ops.Equalise(ctx, func() []string { return members }, begun); err != nil {
+				return err
+			}
+		}
 		return s.ops.WriteAll(ctx, &o.Writes, members, remove)
 	})
 }

@@ -147,8 +147,25 @@ func (x *exchange) Send(p *wire.Packet) error {
 	if p.Op == wire.Write || p.Op == wire.CAS {
 		x.waits = x.s.w.firstWrite(x.s)
 	}
+	if x.s.w.removed.heardForEver && x.s.knows(p) {
+		x.deliver(&wire.Packet{Op: wire.SyncReply, Key: p.Key, Session: p.Session})
+		return x.Err()
+	}
 	x.packetOut(x.s.frame(x.device, x.port, &again))
 	return x.Err()
+}
+
+// knows says whether a packet tells a switch of one of the controller's sessions that the chain was
+// told of before.
+func (s *shell) knows(p *wire.Packet) bool {
+	if p.Op != wire.Sync || p.Flags&wire.Newest == 0 || p.Session > controllerSessions {
+		return false
+	}
+	at, ok := s.toldAt[p.Session]
+	if !ok {
+		s.toldAt[p.Session] = s.w.loop.now
+	}
+	return ok && s.w.loop.now > at+ops.FetchTimeout
 }
 
 // deliver takes a reply.

@@ -42,6 +42,10 @@ func (s *shell) tidy() {
 	for what, n := range map[string]int{"adopted": todo.Adopted, "forgotten": todo.Forgotten, "retired": todo.Retired} {
 		s.w.cover.add("tidy."+what, n)
 	}
+	if todo.Adopted > 0 {
+		s.ops.Equality.HasKeys(chainID)
+	}
+	s.m.KnowsKeys()
 	if todo.Changed {
 		s.saveDirectory(nil)
 	}

@@ -75,6 +75,7 @@ type world struct {
 	history      history
 	lastPort     uint16
 	lastSession  uint16
+	begun        map[uint16]uint32 // what the records of sessions were set to that were leased again
 	lastValue    int
 	attacked     bool // a hostile host is there
 	intrusions   []Violation
@@ -103,8 +104,8 @@ func (s *Simulator) newWorld(sh *shape, seed uint64, onLine func(Line)) (*world,
 		byName: map[string]*node{}, hosts: map[*topology.Host]*host{},
 		base: sh.baseOf(s.program), members: sh.members(), lease: defaultLease, lastPort: 40000,
 		callTimeout: defaultCallTimeout,
-		lastSession: topology.ControllerSessions,
-		leases:      make([][]entry, len(sh.topo.Switches))}
+		lastSession: topology.ControllerSessions, begun: map[uint16]uint32{},
+		leases: make([][]entry, len(sh.topo.Switches))}
 	w.store.w = w
 	if seed/2%2 == 0 {
 		w.store.etcd = map[string]string{}

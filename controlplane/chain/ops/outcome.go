@@ -2,6 +2,7 @@ package ops
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
@@ -29,6 +30,11 @@ func (w *Writes) Ended(dir *keyspace.Directory, add bool, err error) (placed, go
 		}
 	}
 	return placed, gone, undo
+}
+
+// InUse says whether a chain has keys that clients know, or knew until a moment ago.
+func InUse(dir *keyspace.Directory, chain uint8) bool {
+	return slices.ContainsFunc(dir.Chain(chain), func(k Key) bool { return k.State != keyspace.Adding && !k.Undone })
 }
 
 // Unfinished is the keys of a chain with which an earlier controller did not get to the end: those

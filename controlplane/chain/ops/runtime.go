@@ -41,6 +41,8 @@ type Chain struct {
 	// none.
 	Buries func(Key) bool
 	held   atomic.Pointer[held]
+	// Equality is all chains' of a controller.
+	Equality *Equality
 }
 
 // switches finds several switches.

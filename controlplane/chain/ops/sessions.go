@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -66,7 +67,7 @@ func (c *Chain) records(ctx context.Context, at *Switch, epoch uint16, sessions 
 
 // unite makes sessions' records be of one life at two switches, where they are not. No lease is
 // kept by that: a lease has its records at every switch of a chain before its holder hears of it.
-// But the controller's own sessions begin anew in each chain when they are used there first, so a
+// But the controller's own sessions begin anew at each switch when they are used there first, so a
 // joiner that is in another chain too may have the record of an earlier controller, or the donor
 // may: what this controller goes on from is right. What nobody has leased is taken from the donor.
 func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) error {
@@ -118,12 +119,118 @@ func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) e
 	if err != nil {
 		return err
 	}
-	if recorded != last && recorded-last <= wire.RequestWindow {
+	if recorded == last {
+		return nil
+	}
+	if recorded-last <= wire.RequestWindow {
 		if err := s.ResetRecord(ctx, session, last+1<<31); err != nil { // out of the window
 			return err
 		}
 	}
 	return s.ResetRecord(ctx, session, last)
+}
+
+// Equality is which chains of a controller have members with equal records of sessions. The zero
+// value is none. It is safe for concurrent use.
+type Equality struct {
+	mu      sync.Mutex
+	equal   map[uint8]bool
+	emptied map[uint8]int // how often each chain has lost its last key
+	busy    bool          // some chain's members are being made equal
+}
+
+// Emptied: a chain has no keys, so its members may change without a recovery.
+func (e *Equality) Emptied(chain uint8) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.set(chain, false)
+	e.emptied[chain]++
+}
+
+// HasKeys: a chain has had keys since before this controller, so its members are equal.
+func (e *Equality) HasKeys(chain uint8) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.set(chain, true)
+}
+
+// Equal says whether a chain's members are equal: their records may be of writes in that chain.
+func (e *Equality) Equal(chain uint8) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.equal[chain]
+}
+
+func (e *Equality) set(chain uint8, equal bool) {
+	if e.equal == nil {
+		e.equal, e.emptied = map[uint8]bool{}, map[uint8]int{}
+	}
+	e.equal[chain] = equal
+}
+
+// begin says whether a chain's members are equal already, or whether the caller is to make them so;
+// neither: others are being made equal.
+func (e *Equality) begin(chain uint8) (equal, begun bool, emptied int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.equal[chain] || e.busy {
+		return e.equal[chain], false, 0
+	}
+	e.busy = true
+	return false, true, e.emptied[chain]
+}
+
+func (e *Equality) end(chain uint8, emptied int, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.busy = false
+	if err == nil && e.emptied[chain] == emptied {
+		e.set(chain, true)
+	}
+}
+
+// Equalise makes the records of clients' sessions at members of a chain those of their leases
+// (begun: what they were set to), if the chain had no keys before. Until a chain has its first key
+// nobody writes in it, and what its members have recorded does not matter: a member may have been
+// elsewhere, or have stood still, when a session was leased, and have the record of an earlier
+// lease. The members are those that are in no other chain that is Equal; the others have the right
+// records, which writes in that chain may have changed. members is called when no other chain is
+// being made equal.
+func (c *Chain) Equalise(ctx context.Context, members func() []string, begun func() map[uint16]uint32) error {
+	for {
+		equal, ours, emptied := c.Equality.begin(c.ID)
+		if equal {
+			return nil
+		}
+		if ours {
+			err := c.equalise(ctx, members(), begun())
+			c.Equality.end(c.ID, emptied, err)
+			return err
+		}
+		if err := c.Sleep(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Chain) equalise(ctx context.Context, members []string, begun map[uint16]uint32) error {
+	at, err := c.switches(members)
+	if err != nil {
+		return err
+	}
+	type item struct {
+		at      *Switch
+		session uint16
+	}
+	var items []item
+	for _, s := range at {
+		for _, id := range slices.Sorted(maps.Keys(begun)) {
+			items = append(items, item{s, id})
+		}
+	}
+	return Each(ctx, c, items, func(ctx context.Context, it item) error {
+		return it.at.BeginRecord(ctx, it.session, begun[it.session])
+	})
 }
 
 // Pool is the controller's own writer sessions, 1 to Size. It is safe for concurrent use.

@@ -2,6 +2,7 @@ package inprocess
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -30,11 +31,13 @@ type joinerMoment struct {
 	alone, other bool
 	// member: it is a member by then, and given up as one.
 	member bool
+	loaded bool // it is when it loads the program, to be emptied
 }
 
 var joinerMoments = []joinerMoment{
 	{name: "from the start"},
 	{name: "when it is to be filled", part: isShadow},
+	{name: "when it is to be emptied", loaded: true},
 	{name: "while it is filled", part: isShadow, after: 3 * time.Millisecond},
 	{name: "when writes are to pass it", part: isFilling, other: true},
 	{name: "while writes pass it", part: isFilling, after: 3 * time.Millisecond, other: true},
@@ -97,17 +100,18 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 			s.resume()
 		}
 	}
-	for i, m := range joinerMoments {
-		if m.alone && n > 1 || m.other && n == 1 {
-			continue
-		}
+	round := 0
+	once := func(m joinerMoment) (bad []string) {
+		round++
 		silent := make(chan struct{})
 		var once sync.Once
 		stop := func() { once.Do(func() { silence(true); close(silent) }) }
-		s.onPart(nil)
-		if m.part == nil {
+		switch {
+		case m.loaded:
+			s.onLoad(stop)
+		case m.part == nil:
 			stop()
-		} else {
+		default:
 			at := s
 			if m.alone { // the head is frozen
 				at = x.switches[0]
@@ -131,15 +135,20 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 			_, err := r.API.Recover(ctx, "a", joiner)
 			recovered <- err
 		}()
-		select {
-		case <-silent:
-		case err := <-recovered:
-			t.Fatalf("%s: the switch never came so far: %v\n%s", m.name, err, r.History())
+		if m.part == nil && !m.loaded { // nothing is changed for a switch that does not answer
+			err := <-recovered
+			if !errors.Is(err, &api.Error{Code: api.CodeDeadlineExceeded}) {
+				t.Errorf("%s: %v", m.name, err)
+			}
+			recovered <- err
+		} else {
+			select {
+			case <-silent:
+			case err := <-recovered:
+				t.Fatalf("%s: the switch never came so far: %v\n%s", m.name, err, r.History())
+			}
 		}
-		if m.part == nil {
-			r.WaitEvent("chain.recovering", joiner)
-		}
-		took := x.allOperations(t, r, fmt.Sprint(i))
+		took := x.allOperations(t, r, fmt.Sprint(round))
 		// An operator ends it.
 		members := lab.Names(a.Members)
 		began := time.Now()
@@ -148,28 +157,40 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 		waited := w.stop()
 		silence(false)
 		s.onPart(nil)
+		s.onLoad(nil)
 		x.switches[0].onPart(nil)
-		t.Logf("%s: %v; a write waited for %v; recover: %v", m.name, took, waited, <-recovered)
+		err = <-recovered
+		t.Logf("%s: %v; a write waited for %v; recover: %v", m.name, took, waited, err)
 		for _, o := range took {
 			if o.err != nil || o.took > patient {
-				t.Errorf("%s: %v: %v", m.name, o, o.err)
+				bad = append(bad, fmt.Sprintf("%v: %v", o, o.err))
 			}
 		}
 		most := joinerLease * time.Millisecond
-		if m.member {
+		if m.member || err == nil { // by then it is a member, and given up as one
 			most = most * 9 / 4
 		}
 		if waited > most+lateness {
-			t.Errorf("%s: a write waited for %v", m.name, waited)
-		}
-		if t.Failed() {
-			t.Fatalf("\n%s", r.History())
+			bad = append(bad, fmt.Sprintf("a write waited for %v", waited))
 		}
 		r.WaitUntil(func() bool {
 			ch, err := r.API.Chain(t.Context(), "a")
 			all, err2 := r.API.Switches(t.Context())
 			return err == nil && err2 == nil && ch.Ready && len(ch.Members) == n && all[5].Ready
 		}, "the chain to be as it was, and the switch to be there")
+		return bad
+	}
+	for _, m := range joinerMoments {
+		if m.alone && n > 1 || m.other && n == 1 {
+			continue
+		}
+		// Once may be too late on a machine that has other things to do.
+		if bad := once(m); len(bad) > 0 {
+			t.Logf("%s: %v", m.name, bad)
+			if bad := once(m); len(bad) > 0 {
+				t.Fatalf("%s: %v\n%s", m.name, bad, r.History())
+			}
+		}
 	}
 	if _, err := r.API.Recover(t.Context(), "a", joiner); err != nil {
 		t.Fatalf("%v\n%s", err, r.History())
@@ -178,6 +199,13 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 
 // lateness is what a machine that has other things to do may add.
 const lateness = 150 * time.Millisecond
+
+// onLoad sets what is done before the switch loads a program.
+func (s *bedSwitch) onLoad(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loads = f
+}
 
 // onPart sets who is told of each part in chain a that the switch is given.
 func (s *bedSwitch) onPart(f func(role chain.Role, frozen, filling bool)) {

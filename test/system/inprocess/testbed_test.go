@@ -68,6 +68,7 @@ type bedSwitch struct {
 	// wrote is told of each entry that a controller has written, before the controller hears of it;
 	// nil: nobody is.
 	wrote func(table string, e *target.TableEntry)
+	loads func()        // is called before it loads a program; nil: nothing
 	buf   interp.Buffer // the testbed's goroutine's
 }
 
@@ -419,6 +420,12 @@ func (d *bedDevice) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
 }
 
 func (d *bedDevice) Activate(p target.Pipeline, handOver func() error) error {
+	d.s.mu.Lock()
+	loads := d.s.loads
+	d.s.mu.Unlock()
+	if loads != nil {
+		loads()
+	}
 	done := make(chan error, 1)
 	d.s.bed.deliver(func() { // between two frames
 		var err error

@@ -1,0 +1,91 @@
+package ops_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/chain/ops"
+)
+
+// TestEqualise: two chains that share a switch have their first keys at once. The second asks whose
+// records are its own to set when the first one's are set, and finds that chain equal.
+func TestEqualise(t *testing.T) {
+	var e ops.Equality
+	a, b := equalising(&e, 1), equalising(&e, 2)
+	entered, leave, done := make(chan bool), make(chan bool), make(chan error, 2)
+	go func() {
+		done <- a.Equalise(t.Context(), none, func() map[uint16]uint32 {
+			entered <- true
+			<-leave
+			return nil
+		})
+	}()
+	<-entered
+	asked := make(chan bool, 1)
+	go func() {
+		done <- b.Equalise(t.Context(), func() []string { asked <- e.Equal(1); return nil }, nobody)
+	}()
+	select {
+	case <-asked:
+		t.Error("both are made equal at once")
+	case <-time.After(20 * time.Millisecond):
+		leave <- true
+		if equal := <-asked; !equal {
+			t.Error("the second does not know that the first is equal")
+		}
+	}
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := b.Equalise(t.Context(), func() []string { t.Error("it is made equal twice"); return nil }, nobody); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEmptiedMeanwhile: a chain that loses its last key while it is made equal, or that cannot be
+// made equal, is not.
+func TestEmptiedMeanwhile(t *testing.T) {
+	var e ops.Equality
+	c := equalising(&e, 1)
+	err := c.Equalise(t.Context(), none, func() map[uint16]uint32 { e.Emptied(1); return nil })
+	if err != nil || e.Equal(1) {
+		t.Errorf("emptied meanwhile: %v, equal %v", err, e.Equal(1))
+	}
+	gone := func() []string { return []string{"s9"} }
+	if err := c.Equalise(t.Context(), gone, nobody); err == nil || e.Equal(1) {
+		t.Errorf("with a switch that is not there: %v, equal %v", err, e.Equal(1))
+	}
+	if err := c.Equalise(t.Context(), none, nobody); err != nil || !e.Equal(1) {
+		t.Errorf("%v, equal %v", err, e.Equal(1))
+	}
+	e.Emptied(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if e.Equal(1) {
+		t.Error("a chain without keys is equal")
+	}
+	if err := c.Equalise(ctx, gone, nobody); err == nil {
+		t.Error("it was not made equal again")
+	}
+}
+
+func none() []string { return nil }
+
+func nobody() map[uint16]uint32 { return nil }
+
+func equalising(e *ops.Equality, id uint8) *ops.Chain {
+	return &ops.Chain{Runtime: running{slowly{new(time.Duration)}}, ID: id, Equality: e,
+		Switch: func(string) (*ops.Switch, error) { return nil, errors.New("there is no such switch") }}
+}
+
+// running is a runtime that really sleeps.
+type running struct{ slowly }
+
+func (running) Sleep(ctx context.Context, d time.Duration) error {
+	time.Sleep(d)
+	return ctx.Err()
+}
