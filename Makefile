@@ -12,7 +12,7 @@ HOOK   ?= auto
 KEYS   ?=
 PROFILE ?= 8192
 KEEP   ?=
-# ---- and of `make survive`, `make overload`, `make gateways`, `make nodeapi-histories` and `make crashes` ----
+# ---- and of `make survive`, `make late-messages`, `make overload`, `make gateways`, `make nodeapi-histories` and `make crashes` ----
 SURVIVE ?= interp,tc,xdp,bmv2
 SECONDS ?= 60
 SLOTS   ?= 16384
@@ -26,7 +26,7 @@ COMMANDS := cni-plugin/netcraq-agent cni-plugin/netcraq-cni switch/cmd/netcraq-s
             etcd-monitor/cmd/etcd-monitor nodeapi/cmd/netcraq-sidecar netchain-baseline/cmd/netchain experiments/cmd/netcraq-peers \
             experiments/cmd/netcraq-replay experiments/cmd/netcraq-streams
 
-.PHONY: help deps deps-k8s lock build deb run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python images images-check chart test-chart test-jetstream test-policies policy-suite test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive overload upgrades gateways nodeapi-histories crashes e2e-k8s e2e-kills fuzz fuzz-programs timeline hot-keys bench-etcd bench-clients bench-cores bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay p4-suites
+.PHONY: help deps deps-k8s lock build deb run test test-computing test-slow test-e2e test-e2e-1 test-e2e-2 test-python images images-check chart test-chart test-jetstream test-policies policy-suite test-pipelets test-arrow test-arrow-go test-java sim sim-mutants survive late-messages overload upgrades gateways nodeapi-histories crashes e2e-k8s e2e-kills fuzz fuzz-programs timeline hot-keys bench-etcd bench-clients bench-cores bench-nodeapi bench-streams bench-arrow bench-pipelets model mutants lint p4 p4-check bpf bpf-check bench etcd-suite netchain compare figures figures-quick clean replay p4-suites
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -118,7 +118,7 @@ COMPUTING := ./p4src ./netchain-baseline ./controlplane/sim ./controlplane/place
              ./client/core ./wire ./cni-plugin/privileges
 # Tests that take minutes with it; their packages' others run with it.
 WITHOUT_RACE := TestSimulator|TestLinearizable|TestMutants|TestSameAnswers|TestReservedIsOutOfSight|TestLimits|TestLargestValue|TestMemory
-LONGEST   := ./test/system/lifecycle ./client/etcd/guarded ./test/system/faults ./cni-plugin/agent ./etcd-monitor/gateway ./switch/ebpf
+LONGEST   := ./test/system/lifecycle ./client/etcd/guarded ./test/system/faults ./test/system/late ./cni-plugin/agent ./etcd-monitor/gateway ./switch/ebpf
 
 # Much here runs whole networks in real time, on cores that others may use, too. Up to four tests that fail are run once more, and named (FAILED ONCE): who reads it looks for the cause. Where there
 # are more, after a data race, and of what computes, nothing is run again.
@@ -254,6 +254,10 @@ survive: deps ## on each engine for SECONDS, on bad cables and under load: kill 
 	@mkdir -p out
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_SURVIVE_ENGINES=$(SURVIVE) NETCRAQ_SURVIVE_SECONDS=$(SECONDS) NETCRAQ_SURVIVE_KEYS=1000 NETCRAQ_SURVIVE_SLOTS=$(SLOTS) NETCRAQ_SURVIVE_OUT=$(CURDIR)/out \
 	  $(GO) test ./test/system/faults -run '^(TestSurvive|TestAdversary)$$' -count 1 -v -timeout $$((12 * $(SECONDS) + 3600))s
+
+late-messages: deps ## messages between controllers and switches come late, in another order, and after their callers have given up, for SECONDS with each engine and each store, while keys come, move and go, members too, and controllers are killed: nothing that was answered is lost
+	@$(SUDO) env PATH="$$PATH" NETCRAQ_LATE_ENGINES=$(SURVIVE) NETCRAQ_LATE_SECONDS=$(SECONDS) \
+	  $(GO) test ./test/system/late -count 1 -v -timeout $$((40 * $(SECONDS) + 3600))s
 
 overload: deps ## for SECONDS a machine has four times too much to do, by quota, by busy processes, and by busy ones that come first: members are lost and come back, nothing is lost
 	@$(SUDO) env PATH="$$PATH" NETCRAQ_OVERLOAD_SECONDS=$(SECONDS) NETCRAQ_OVERLOAD_ENGINES=interp,auto NETCRAQ_OVERLOAD_BY=quota,0,-10 \

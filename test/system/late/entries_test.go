@@ -96,6 +96,11 @@ func lateEntry(t *testing.T, engine string) {
 			now, err := c.API.Lookup(t.Context(), name)
 			return err == nil && now.KeyID == k.KeyID
 		}, name+" to be where it was")
+		held.End()
+		if caught, _ := held.Count(); caught == 0 && n > 1 {
+			t.Logf("a key is moved and put back by %d Writes", n-1)
+			break
+		}
 		ok := refused(t, release(t, held))
 		for what, times := range answers(nw, at, k.KeyID) {
 			if what != fmt.Sprintf("%v %q", wire.OK, name) {

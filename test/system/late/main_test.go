@@ -149,6 +149,19 @@ func remove(c *lab.Controller, chain string, keys []api.KeySpec) {
 	}
 }
 
+// members has a chain have just these members.
+func members(c *lab.Controller, chain string, names ...string) {
+	c.T.Helper()
+	c.WaitUntil(func() bool {
+		_, err := c.API.ChangeChain(c.T.Context(), chain, api.ChainChange{Members: &names})
+		return err == nil
+	}, fmt.Sprintf("%s to have the members %v", chain, names))
+	c.WaitUntil(func() bool {
+		ch, err := c.API.Chain(c.T.Context(), chain)
+		return err == nil && ch.Ready && len(ch.Members) == len(names)
+	}, chain+" to be ready")
+}
+
 // settled gives what is on its way through the network the time to arrive.
 func settled() { time.Sleep(700 * time.Millisecond) }
 

@@ -1,0 +1,173 @@
+package late
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/internal/p4proxy"
+	"github.com/netcraq/netcraq/internal/topologytest"
+	"github.com/netcraq/netcraq/test/system/lab"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// TestRemovedValue: a switch leaves a chain, a key is removed, and the switch comes back while the
+// chain has no keys. Another key gets the slot. Before its first write is committed nobody reads
+// the removed key's value under it, at any switch; nor where another chain takes over the slots of
+// one that is no more. The packets of the first write wait for a while at the head.
+func TestRemovedValue(t *testing.T) { onEachEngine(t, removedValue) }
+
+func removedValue(t *testing.T, engine string) {
+	const secret = "secret"
+	nw := lab.NewNetwork(t, engine, ring(3,
+		lab.Chain{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: 2 * lease, Patience: lease},
+		lab.Chain{ID: 4, Name: "beside", Members: []int{2}, Lease: 2 * lease, Patience: lease}))
+	all := []string{"s1", "s2", "s3"}
+	few := func(top topologytest.Object) { // so that the next chain's slots are those of this one
+		for _, c := range top["chains"].([]any) {
+			c.(topologytest.Object)["slots"] = 100
+		}
+	}
+	c := nw.StartControllerWith("state.json", nw.Changed(few))
+	c.WaitAllReady()
+
+	// next adds a key whose KEY_ID is known before, and reads it at each switch all the while.
+	next := func(chain string, id wire.Key, slot int) {
+		t.Helper()
+		first := nw.Messages[1].Add(p4proxy.Rule{
+			Match: p4proxy.All(p4proxy.Kinds(p4proxy.PacketOut), nw.Packets(wire.Write, wire.CAS)),
+			Delay: func() time.Duration { return 300 * time.Millisecond }})
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var readers sync.WaitGroup
+		var mu sync.Mutex
+		reads, told := 0, map[string]int{}
+		for sw := 1; sw <= 3; sw++ {
+			readers.Go(func() {
+				for ctx.Err() == nil {
+					r, err := nw.Hosts[sw-1].Ask(lab.SwitchAddr(sw), &wire.Packet{Op: wire.Read, Key: id, Request: 7},
+						100*time.Millisecond)
+					mu.Lock()
+					if err == nil && r.Status == wire.OK && string(r.Value) != "mine" {
+						told[fmt.Sprintf("%q at %v, by s%d", r.Value, r.Version, sw)]++
+					}
+					reads++
+					mu.Unlock()
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		number := uint32(id)
+		k := add(c, chain, []api.KeySpec{{Name: "/mine", KeyID: &number, Value: []byte("mine")}})[0]
+		if k.Slot != slot {
+			t.Fatalf("the key has slot %d, not that of the removed one, %d: this says nothing", k.Slot, slot)
+		}
+		time.Sleep(100 * time.Millisecond)
+		stop()
+		readers.Wait()
+		if n, _ := first.Count(); n == 0 {
+			t.Error("no first write has come by s1: this says little")
+		}
+		first.End()
+		t.Logf("%d reads of the new key", reads)
+		for what, n := range told {
+			t.Errorf("%d reads of a key that had just been added were answered %s", n, what)
+		}
+		remove(c, chain, []api.KeySpec{{Name: "/mine"}})
+	}
+
+	k := add(c, "main", []api.KeySpec{{Name: "/secret", Value: []byte(secret)}})[0]
+	members(c, "main", "s1", "s2")
+	remove(c, "main", []api.KeySpec{{Name: "/secret"}})
+	members(c, "main", all...)
+	next("main", wire.MakeKey(3, 100), k.Slot)
+
+	// A chain that takes over the slots of another, with a switch that missed the removal.
+	k = add(c, "main", []api.KeySpec{{Name: "/secret", Value: []byte(secret)}})[0]
+	members(c, "main", "s1", "s2")
+	remove(c, "main", []api.KeySpec{{Name: "/secret"}})
+	c.Update(nw.Changed(few, func(top topologytest.Object) { topologytest.Drop(top, "chains", "main") }))
+	c.WaitUntil(func() bool {
+		chains, err := c.API.Chains(t.Context())
+		return err == nil && len(chains) == 1
+	}, "the chain to be gone")
+	c.Update(nw.Changed(func(top topologytest.Object) {
+		topologytest.Drop(top, "chains", "main")
+		topologytest.Add(top, "chains", topologytest.Object{"id": 9, "name": "other", "address": lab.ServiceAddrOf(
+			9).String(), "members": all, "leaseMillis": 2 * lease, "patienceMillis": lease, "slots": 100})
+	}))
+	c.WaitAllReady()
+	next("other", wire.MakeKey(9, 100), k.Slot)
+}
+
+// TestFormerRecords: a chain without keys changes its members, and the controller is another one
+// since. What switches recorded of sessions then does not keep the controller from adding keys, nor
+// a client from writing them.
+func TestFormerRecords(t *testing.T) { onEachEngine(t, formerRecords) }
+
+func formerRecords(t *testing.T, engine string) {
+	nw := lab.NewNetwork(t, engine, ring(3,
+		lab.Chain{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: lease, Patience: lease / 2}))
+	// With 64 keys at once each of the controller's own sessions is used.
+	use := func(c *lab.Controller) {
+		t.Helper()
+		add(c, "main", specs("use", 64, false))
+		remove(c, "main", specs("use", 64, false))
+	}
+	c := nw.StartController("state.json")
+	c.WaitReady()
+	use(c)
+	members(c, "main", "s1", "s2")
+	c.Stop()
+	c = nw.StartController("state.json")
+	c.WaitReady()
+	use(c)
+	members(c, "main", "s3", "s1", "s2")
+	const keys = 16
+	began := time.Now()
+	placed, err := c.API.AddKeys(within(t, time.Minute), "main", specs("k", keys, true))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, c.History())
+	}
+	failed := 0
+	for _, k := range placed {
+		if k.Error != nil {
+			if failed++; failed == 1 {
+				t.Logf("%s: %v", k.Name, k.Error)
+			}
+		}
+	}
+	t.Logf("%d keys, after %v", keys, time.Since(began).Round(time.Millisecond))
+	if failed > 0 {
+		t.Fatalf("%d of %d additions have failed", failed, keys)
+	}
+
+	// A session that a client leases while a switch stands still, which has a record of an earlier
+	// lease of the session.
+	remove(c, "main", specs("k", keys, true))
+	k := add(c, "main", []api.KeySpec{{Name: "before", Value: []byte("before")}})[0]
+	u := user(nw, c, 1)
+	for n := range 16 {
+		_, err := u.Put(within(t, 20*time.Second), wire.Key(k.KeyID), fmt.Append(nil, n), service(k.KeyID))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove(c, "main", []api.KeySpec{{Name: "before"}})
+	u.Close()
+	members(c, "main", "s1", "s2")
+	nw.PauseSwitch(3, true)
+	u = user(nw, c, 1)
+	nw.PauseSwitch(3, false)
+	c.WaitUntil(func() bool { return c.Switches()[2].Ready }, "s3 to be set up")
+	members(c, "main", "s3", "s1", "s2")
+	for _, k := range add(c, "main", specs("later", 4, true)) {
+		if _, err := u.Put(within(t, 20*time.Second), wire.Key(k.KeyID), []byte("mine"), service(k.KeyID)); err != nil {
+			t.Errorf("a client whose session was leased while s3 stood still writes %s: %v", k.Name, err)
+		}
+	}
+}
