@@ -34,6 +34,8 @@ func TestTidy(t *testing.T) {
 			steps: "-a:4 -b:4 -c:4"},
 		{name: "what was never given, and all have, is taken in", entries: "a:1,2,9 b:1,2,9 c:1,2,9", untidy: "abc",
 			adopted: 1},
+		{name: "... but for what is hidden at one of them: it was not added to the end", untidy: "abc",
+			entries: "a:1,2,9? b:1,2,9 c:1,2,9", steps: "-a:9 -b:9 -c:9", retired: 1},
 		{name: "... and what only some have is dropped, and never given", entries: "a:1,2,9 b:1,2 c:1,2,9", untidy: "abc",
 			steps: "-a:9 -c:9", retired: 1},
 		{name: "who is no member keeps nothing", entries: all + " x:1,2", untidy: "abcx", steps: "-x:1,2"},
@@ -60,6 +62,7 @@ func TestTidy(t *testing.T) {
 					if strings.HasSuffix(word, "!") {
 						e.Realm = 8
 					}
+					e.Hidden = strings.HasSuffix(word, "?")
 					var n uint32
 					if _, err := fmt.Sscanf(word, "%d", &n); err != nil {
 						t.Fatal(err)
