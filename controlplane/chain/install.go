@@ -252,6 +252,7 @@ func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 
 // step does everything that can be done now. Every input ends with it, or waits for an answer.
 func (m *Machine) step(now Time) {
+	m.stepped = now
 	m.enter(now)
 	if m.doubting(now) {
 		m.wait("for " + m.unmet() + " to connect: the record of the chain may be an earlier one")

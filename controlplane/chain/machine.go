@@ -168,6 +168,7 @@ type Machine struct {
 	// seq is the last sequence number that an action was given: an answer with another than its
 	// action's is of the past.
 	seq     uint64
+	stepped Time     // when it last did what was due
 	actions []Action // to be taken by Actions
 }
 
@@ -681,13 +682,14 @@ func (m *Machine) Tick(now Time) {
 	m.step(now)
 }
 
-// Next is the time of the next Tick, and false where there is nothing to wait for.
+// Next is the time of the next Tick, and false where there is nothing to wait for. It may be over:
+// an input may have come between that time and the Tick that was due.
 func (m *Machine) Next(now Time) (Time, bool) {
 	next, ok := Time(0), false
-	// What is due already was tried when it became due; if it was not possible then, what makes it
-	// possible will come as an input.
+	// What was due at the last step was tried then. If it was not possible, what makes it possible
+	// will come as an input.
 	at := func(t Time) {
-		if t > now && (!ok || t < next) {
+		if t > m.stepped && (!ok || t < next) {
 			next, ok = t, true
 		}
 	}

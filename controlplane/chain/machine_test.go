@@ -538,3 +538,27 @@ func (w *world) lease(l Lease) {
 	left := time.Duration(max(0, int64(l.Clock)+l.Duration.Microseconds()-int64(clock))) * time.Microsecond
 	w.m.LeaseReply(w.now, l.Switch, LeaseAnswer{l.Number, clock, left, epoch, epoch == l.Epoch})
 }
+
+// TestNextWhenLate: an input that comes between the time of a Tick and the Tick itself, and does
+// nothing of what is due, does not make it forgotten.
+func TestNextWhenLate(t *testing.T) {
+	w := &world{t: t, taken: map[[2]Phase]bool{}}
+	for _, line := range []string{"network switches=(s1,s2) lease=200ms", "up s1 s2", "deliver s2", "deliver s1", "run 1s quiet"} {
+		name, args, err := datadriven.ParseLine(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.command(&datadriven.TestData{Cmd: name, CmdArgs: args})
+		w.drain()
+	}
+	due, ok := w.m.Next(w.now)
+	l := w.m.view["s1"].lease
+	if !ok || !l.heard {
+		t.Fatalf("nothing is due, or s1 has no lease: %s", w.out.String())
+	}
+	late := due + time.Millisecond
+	w.m.LeaseReply(late, "s1", LeaseAnswer{Number: w.leased["s1"], Clock: l.clock, Epoch: 1, Granted: true})
+	if next, ok := w.m.Next(late); !ok || next != due {
+		t.Errorf("at %v, what was due at %v is due at %v (%v)", late, due, next, ok)
+	}
+}
