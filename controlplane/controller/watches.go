@@ -133,7 +133,8 @@ func (c *Controller) watch(ip netip.Addr, r api.WatchRequest, out *api.Watch) er
 	for _, n := range r.KeyIDs {
 		id := wire.Key(n)
 		k, ok := c.dir.ByID(id)
-		if !ok || !c.net().plan.mayRead(h, k.Name) || !taken[id] && len(taken) >= maxWatched ||
+		// What a hidden key's slot holds is of another key, and may be committed.
+		if !ok || k.Hidden() || !c.net().plan.mayRead(h, k.Name) || !taken[id] && len(taken) >= maxWatched ||
 			here+len(s.keys) >= maxWatched {
 			out.Refused = append(out.Refused, n)
 			continue

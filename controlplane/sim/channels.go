@@ -66,14 +66,29 @@ func (w *world) disorders(seed uint64) {
 	}
 }
 
-// lateBy is how late something is; 0: it is not.
-func (w *world) lateBy(c channel) time.Duration {
-	d := &w.disorder
+// lateBy is how late something is that goes to a switch or comes from it; 0: it is not. A controller
+// may give up a switch of which something is so late that a deadline passes, or that answers no
+// LEASE. So that is a failure of the switch, until it has given answers for a while, and happens
+// where it can fail.
+func (n *node) lateBy(c channel) time.Duration {
+	w, d := n.w, &n.w.disorder
 	if !d.apart || w.mended || !d.chance(d.late[c].often) {
 		return 0
 	}
 	w.cover.add("channels.late "+c.String(), 1)
-	return d.between(0, d.late[c].most)
+	late, lease := d.between(0, d.late[c].most), w.store.record.Config.Lease
+	harmless := w.callTimeout / 2
+	if lease > 0 {
+		harmless = min(harmless, lease/4)
+	}
+	switch {
+	case late <= harmless:
+	case w.spare(n):
+		n.doubtful = max(n.doubtful, w.loop.now+late+w.callTimeout+lease)
+	default:
+		late = harmless
+	}
+	return late
 }
 
 func (c channel) toNode() bool { return c != packetIns && c != answers }
@@ -87,7 +102,7 @@ func (c channel) String() string {
 // overtaken is held back by name.
 func (d *device) inOrder(c channel, at time.Duration) time.Duration {
 	if d.s.w.disorder.apart && c != packetOuts && c != packetIns {
-		if at += d.s.w.lateBy(c); c != arbitration { // which is the first of its stream
+		if at += d.n.lateBy(c); c != arbitration { // which is the first of its stream
 			return at
 		}
 	}
@@ -236,7 +251,7 @@ func (n *node) queue(c channel, frame []byte, waits time.Duration, goOn func()) 
 	}, goOn) {
 		return
 	}
-	if late := max(n.w.lateBy(c), waits); late > 0 {
+	if late := max(n.lateBy(c), waits); late > 0 {
 		starts := n.starts
 		n.w.loop.after(late, func() {
 			if n.alive && n.starts == starts {

@@ -116,7 +116,7 @@ func (w *world) fromTimeToTime(d dice, every, end time.Duration, do func()) {
 // answers that it owed meanwhile until it has given one.
 func (w *world) good(n *node) bool {
 	d := w.controller().devices[n.index]
-	if n.backAt > 0 && w.loop.now < n.backAt+w.store.record.Config.Lease {
+	if n.backAt > 0 && w.loop.now < n.backAt+w.store.record.Config.Lease || w.loop.now < n.doubtful {
 		return false
 	}
 	return n.alive && !n.isolated && n.data && w.store.record.Config.IsMember(n.name) && !d.cut && d.ready &&

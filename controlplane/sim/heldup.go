@@ -17,6 +17,9 @@ const heldUpMost = 3
 func (w *world) mayWait(n *node) {
 	began, starts := w.loop.now, n.starts
 	most := heldUpMost * max(w.lease, defaultLease)
+	if w.disorder.apart { // a call to another switch may be given up and made again meanwhile
+		most += 2 * w.callTimeout
+	}
 	var look func()
 	look = func() {
 		s := w.controller()

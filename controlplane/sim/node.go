@@ -140,6 +140,7 @@ type node struct {
 	alive    bool
 	isolated bool          // no controller can reach it
 	backAt   time.Duration // when one could again
+	doubtful time.Duration // until when a controller may give it up for what is late
 	data     bool          // it has what a member must have, as far as anybody can tell
 	born     time.Duration // when its clock was 0; the clock starts anew when the switch does
 	rate     float64       // of its clock

@@ -55,7 +55,10 @@ func (w *world) watches(seed uint64) {
 func (s *shell) watch(all bool) {
 	keys := map[wire.Key]string{}
 	for _, k := range s.w.keys {
-		if id := s.w.id(k); all && s.w.incarnations[id].name == k {
+		id := s.w.id(k)
+		placed, ok := s.dir.ByID(id)
+		hidden := !ok || placed.Hidden() && !s.w.removed.watched
+		if all && !hidden && s.w.incarnations[id].name == k {
 			keys[id] = nameOf(k)
 		}
 	}
