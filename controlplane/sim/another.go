@@ -54,9 +54,6 @@ func another(ops []operationOf, guessed peeks) (out []Violation) {
 			o.end, o.result(), fmt.Sprintf(format, args...))})
 	}
 	for _, o := range slices.Concat(ops, guessed.ops) {
-		if o.eventual && !groups[groupKeyless] {
-			continue
-		}
 		value, found := o.value, o.found
 		switch {
 		case o.outcome == failed:

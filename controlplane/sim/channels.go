@@ -66,10 +66,10 @@ func (w *world) disorders(seed uint64) {
 	}
 }
 
-// lateBy is how late something is that goes to a switch or comes from it; 0: it is not. A controller
-// may give up a switch of which something is so late that a deadline passes, or that answers no
-// LEASE. So that is a failure of the switch, until it has given answers for a while, and happens
-// where it can fail.
+// lateBy is how late something is that goes to a switch or comes from it; 0: it is not. A
+// controller may give up a switch for something that is so late that a deadline passes, or that no
+// LEASE is answered. So that is a failure of the switch, until it has given answers for a while,
+// and happens where it can fail.
 func (n *node) lateBy(c channel) time.Duration {
 	w, d := n.w, &n.w.disorder
 	if !d.apart || w.mended || !d.chance(d.late[c].often) {

@@ -102,23 +102,23 @@ func (w *world) reshape(d dice) {
 	s.propose(chain.Change{Members: there})
 }
 
-// placeAll places all keys that are not there, in any order.
+// placeAll places all keys that are not there, in any order, again and again: one may be on its way
+// out.
 func (w *world) placeAll(d dice) {
-	order := d.Perm(len(w.keys))
+	w.order = d.Perm(len(w.keys))
+	if w.placesAll {
+		return
+	}
+	w.placesAll = true
 	var again func()
 	again = func() {
-		missing := false
-		for _, i := range order {
-			if !w.placed(w.keys[i]) && !w.emptied {
-				missing = true
-				if s := w.controller(); w.serving() && s.now() >= 2*leading {
-					s.place(w.keys[i])
-				}
+		for _, i := range w.order {
+			s := w.controller()
+			if !w.emptied && !w.placed(w.keys[i]) && w.serving() && s.now() >= 2*leading {
+				s.place(w.keys[i])
 			}
 		}
-		if missing {
-			w.loop.after(2*time.Millisecond, again)
-		}
+		w.loop.after(2*time.Millisecond, again)
 	}
 	again()
 }

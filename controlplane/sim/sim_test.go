@@ -90,6 +90,13 @@ var mustHappen = []string{
 	"fault.cut off at head", "fault.cut off at middle", "fault.cut off at tail",
 	"fault.controller starved", "controller.was held up",
 	"fault.suspended at head", "fault.suspended at middle", "fault.suspended at tail",
+	"fault.wiped at head", "fault.wiped at middle", "fault.wiped at tail", "fault.began with garbage",
+	"fault.chain without keys", "fault.members of a chain without keys", "fault.left before the keys",
+	// Messages between controllers and switches.
+	"channels.overtaken packet-out", "channels.overtaken Write", "channels.packet-out of a connection before",
+	"channels.packet-out of a controller before", "channels.carried out when it was given up: Write",
+	"channels.carried out when it was given up: SetForwardingPipelineConfig", "controller.Write given up",
+	"controller.found a switch changed", "controller.heard the reply to another's LEASE", "calls.guessed KEY_ID answered",
 	// Clients.
 	"fault.rights taken", "fault.session taken", "fault.key removed", "packets.denied", "packets.bad_session", "packets.write_not_found",
 	"calls.write of unknown outcome", "calls.cas of unknown outcome", "calls.cas done", "calls.cas failed", "calls.eventual read done", "clients.strays", "watcher.told",

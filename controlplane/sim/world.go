@@ -67,6 +67,8 @@ type world struct {
 	incarnations map[wire.Key]incarnation // of all KEY_IDs that a name has had
 	offsets      map[wire.Key]uint64      // of KEY_IDs: what makes their versions those of the name
 	emptied      bool                     // all keys are taken out, and stay out for a while
+	order        []int                    // in which keys are placed again
+	placesAll    bool                     // and they are
 	moving       bool                     // keys are moved, or removed and placed again
 	goneUntil    time.Duration            // keys that were removed are not placed again before
 	slotsSaid    map[wire.Key]*slotSaid   // what clients were told of KEY_IDs' slots
