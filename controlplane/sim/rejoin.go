@@ -47,13 +47,7 @@ func (s *shell) rejoin(a chain.Rejoin) {
 func (s *shell) leavesOut(op chain.OpID, err error) {
 	members := s.proposed[op]
 	delete(s.proposed, op)
-	if members == nil || s.w.store.leader != s.election {
-		return
-	}
-	if err != nil { // it may be on record: those that it names may come back
-		for _, m := range members {
-			delete(s.w.leftOut, m)
-		}
+	if members == nil || err != nil || s.w.store.leader != s.election {
 		return
 	}
 	clear(s.w.leftOut)

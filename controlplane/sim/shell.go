@@ -620,6 +620,9 @@ func (s *shell) propose(c chain.Change) chain.OpID {
 	s.lastOp++
 	if c.Members != nil {
 		s.proposed[s.lastOp] = slices.Clone(c.Members)
+		for _, m := range c.Members { // from now on it may be on record, whatever the operator is told
+			delete(s.w.leftOut, m)
+		}
 	}
 	c.Rest = s.w.removed.leftOut
 	s.m.Propose(s.now(), s.lastOp, c)
