@@ -51,7 +51,22 @@ func TestMutantsApply(t *testing.T) {
 }
 
 // lacking are the model's rules that the simulator does not remove, each with the reason.
-var lacking = map[string]string{}
+var lacking = map[string]string{
+	"BLIND_WRITES":       notKept,
+	"BLIND_DELETES":      notKept,
+	"ADDED_OPEN":         notKept,
+	"GROWS_UNEQUAL":      notKept,
+	"GROWS_WITH_RECORDS": notKept,
+	"HEARD_FOR_EVER":     notKept,
+	"OUTDATED_HEAD":      notKept,
+	"OUTDATED_TAIL":      notKept,
+	"DIRTY_CAS_WAITS":    notKept,
+	"DIRTY_CAS_SENT_ON":  notKept,
+	"DIRTY_CAS_FAILS":    notKept,
+}
+
+// notKept: what the simulator runs does not keep the rule either.
+const notKept = "the program and the controller do not keep it yet"
 
 // TestMutantsAreTheModels: for each rule of the model that is not redundant there is a mutant of
 // the simulator's, under the same id, or a reason why there is none; and what has another id is
