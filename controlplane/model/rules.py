@@ -291,5 +291,20 @@ QUICK_CONFIGURATIONS = [
     "settles",
     "settles-failover",
     "leased-by-hostile",
+    "removed",
+    "late-write",
+    "settles-grown",
 ]
-QUICK_MUTANTS = ["ACK_OF_ANYTHING", "NO_LEASE", "NO_PERIODIC", "KEY_RESTARTS_LOWER", "NO_SESSION_OWNER", "NO_WINDOW"]
+QUICK_MUTANTS = [
+    "ACK_OF_ANYTHING",
+    "NO_LEASE",
+    "NO_PERIODIC",
+    "KEY_RESTARTS_LOWER",
+    "NO_SESSION_OWNER",
+    "NO_WINDOW",
+    "DIRTY_CAS_SENT_ON",
+    "OUTCOME_FORGOTTEN",
+    "TRUSTS_LEASE_REPLIES",
+    "BLIND_DELETES",
+    "GROWS_UNEQUAL",
+]
