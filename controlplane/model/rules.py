@@ -128,6 +128,11 @@ CONFIGURATIONS = {
             bounds(CHAIN_OF_1, (1, 0), (1, 1), REMOVALS=1, JOINS=1, FIRST=2, GROWS=1),
         ),
         Configuration(
+            "added-grown-kept",
+            "the same where that switch keeps what it has: values are hidden, records of sessions stay",
+            bounds(CHAIN_OF_1, (1, 0), (1, 1), REMOVALS=1, JOINS=1, FIRST=2, GROWS=1, GROWS_UNEQUAL=1),
+        ),
+        Configuration(
             "removed",
             "the controller closes the key and deletes it by CAS; another opens it again at any moment of that",
             bounds(CHAIN_OF_3, (2, 1), (1, 0), PUTS=1, CASES=1, DELETES=1),
