@@ -234,6 +234,7 @@ CONFIGURATIONS = {
 SMALL = {
     "two-writes": bounds(CHAIN_OF_3, (1, 1), (1, 1)),
     "two-by-one": bounds(CHAIN_OF_3, (2, 1), (1, 2), CASES=3),
+    "two-by-one-no-cas": bounds(CHAIN_OF_3, (2, 1), (1, 2)),
     "guess": bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2),
     "failover-kept": bounds(CHAIN_OF_3, (1, 1), (1, 0), REMOVALS=1, REDRIVE_FROM=2),
     "failover-small": bounds(CHAIN_OF_3, (1, 1), (1, 1), REMOVALS=1),
