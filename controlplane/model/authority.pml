@@ -6,7 +6,7 @@
 /* ---- Requests of the hostile host (hostile.pml) ----
  * The network has them as it has others': each can arrive at any head, any number of times. Bits of forged[f]: */
 #define F_SESSION 3                  /* a client's session, or ... */
-#define NO_SESSION_ID 2              /* ... none. (Its own is as good: nobody else uses it.) */
+#define NO_SESSION_ID SESSIONS             /* ... none. (Its own is as good: nobody else uses it.) */
 #define F_NUMBER 12                  /* the session's first request after `EARLIER`, the one after that, or the largest that there is */
 #define F_NEXT 4
 #define F_AFTER 8
@@ -25,6 +25,11 @@ byte forgeries;
 #define ITS_NUMBER(w) ((forged[(w) - VALUES] & F_NUMBER) == F_LARGEST -> LARGEST : EARLIER + ((forged[(w) - VALUES] & F_NUMBER) >> 2))
 #define SESSION(w) (FOREIGN(w) -> ITS_SESSION(w) : SESSION_OF(CLIENT(w)))
 #define NUMBER(w) (FOREIGN(w) -> ITS_NUMBER(w) : NUMBER_OF(w))
+#elif FIRST > 0
+#define FOREIGN(w) ((w) >= VALUES)   /* the controller's first write; each attempt has a session of its pool */
+#define OTHER_KEY(w) false
+#define SESSION(w) (FOREIGN(w) -> 2 + (w) - VALUES : SESSION_OF(CLIENT(w)))
+#define NUMBER(w) (FOREIGN(w) -> 1 : NUMBER_OF(w))
 #else
 #define FOREIGN(w) false
 #define OTHER_KEY(w) false
@@ -74,10 +79,10 @@ inline begin_anew(node) {
     anew = anew | (1 << (node));
 #ifndef RECORD_STAYS
     if
-    :: session_request[(node) * 2] >= behind && session_request[(node) * 2] <= behind + WINDOW -> skip     /* it has: another copy of this word */
-    :: else -> session_request[(node) * 2] = behind; session_version[(node) * 2] = 0
+    :: session_request[(node) * SESSIONS] >= behind && session_request[(node) * SESSIONS] <= behind + WINDOW -> skip     /* it has: another copy of this word */
+    :: else -> session_request[(node) * SESSIONS] = behind; session_version[(node) * SESSIONS] = 0
     fi;
 #endif
-    printf("node %d: its record of session 0 is request %d\n", node, session_request[(node) * 2])
+    printf("node %d: its record of session 0 is request %d\n", node, session_request[(node) * SESSIONS])
 }
 #endif

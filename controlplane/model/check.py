@@ -57,7 +57,7 @@ class ModelError(Exception):
     """The search could not be made, or did not end."""
 
 
-STEP = re.compile(r" *(node|client|controller|hostile host|a WRITE|an ACK|a request|VIOLATION)")
+STEP = re.compile(r" *(node|client|controller|hostile host|a WRITE|an ACK|a CAS|a request|VIOLATION)")
 
 
 def search(flags: list[str], breadth_first: bool, optimize: str = "-O1") -> Result:
@@ -118,6 +118,8 @@ def meaning(assertion: str) -> str:
         return "dirty at rest"
     if assertion == "assertion violated answered":
         return "never answered"
+    if assertion == "assertion violated once":
+        return "executed, and failed"
     if assertion == "assertion violated concealed":
         return "told to a stranger"
     raise ModelError(f"a bound of the model is too small, or it is broken: {assertion}")

@@ -102,6 +102,16 @@ inline install(node, its_config) {
 #endif
 #define INSTALLABLE(k, node) ((k) >= 1 && (k) <= now_config && IN(k, node) && OLDER(k, node) && LEFT_OUT(k) && TURN(k, node))
 
+#if defined(OUTCOME_FORGOTTEN) || defined(LATE_AFTER_WRITES)
+bit arrived;
+#ifdef LATE_AFTER_WRITES
+#define HARMLESS(node) (HEAD(1) == (node) && CLEAN(node) && EPOCH(latest[node]) > 1)
+#else
+#define HARMLESS(node) true
+#endif
+#define ARRIVES_LATE(node) (!arrived && config[node] > 1 && IN(1, node) && HARMLESS(node))
+#endif
+
 inline redrive(node) {
     n = node;
 #ifdef QUIET
@@ -150,13 +160,37 @@ inline redrive(node) {
 #define REDRIVABLE(node) (config[node] >= REDRIVE_FROM && MEMBER(node) && !CLEAN(node) && DRIVES(node))
 #endif
 
-#define JOINABLE(node) (joins < JOINS && joining == NOBODY && !IN(now_config, node) && !lease[node] && INSTALLED && !frozen[now_config] && \
+inline clear_registers() {
+    latest[n] = 0; committed[n] = 0; newest_value[n] = 0; newest_writer[n] = 0; value[n] = 0;
+    session_request[n * SESSIONS] = 0; session_request[n * SESSIONS + 1] = 0; session_version[n * SESSIONS] = 0; session_version[n * SESSIONS + 1] = 0
+}
+
+#ifdef EMPTIED
+/* A member loses its tables and registers, and stays connected. (When all members have, what they had is lost.) Its answer to the next LEASE names no configuration: it gets none any
+ * more, neither the one that it had nor a later one, until it is brought in as a switch that comes back empty. */
+bit emptied;
+#define EMPTIABLE(node) (!emptied && IN(now_config, node) && config[node] != 0 && AT(now_config, 1) != NOBODY)
+#define NEVER 15
+inline lose_all(node) {
+    n = node;
+    emptied = 1;
+    clear_registers();
+    config[n] = 0;
+#if defined(EMPTIED_UNSEEN)
+    empty_since[n] = now_config;
+#elif !defined(TRUSTS_LEASE_REPLIES)
+    empty_since[n] = NEVER;
+#endif
+    printf("node %d: loses all that it has\n", n)
+}
+#endif
+
+#define JOINABLE(node) (joins < JOINS && NO_KEYS && joining == NOBODY && !IN(now_config, node) && !lease[node] && INSTALLED && !frozen[now_config] && \
                         AT(now_config, 2) == NOBODY && now_config + 2 <= CONFIGS)
 inline invite(node) {
     n = node;
     joins++; joining = n;
-    latest[n] = 0; committed[n] = 0; newest_value[n] = 0; newest_writer[n] = 0; value[n] = 0;
-    session_request[n * 2] = 0; session_request[n * 2 + 1] = 0; session_version[n * 2] = 0; session_version[n * 2 + 1] = 0;
+    clear_registers();
 #ifndef JOINS_WITH_OLD_ROLE
     config[n] = 0;
 #ifndef EMPTY_GETS_OLD_ROLE
@@ -165,6 +199,23 @@ inline invite(node) {
 #endif
     printf("controller: node %d comes back, empty\n", n)
 }
+#ifdef GROWS_UNEQUAL
+inline grow(node) {
+    n = node;
+    joins++; lease[n] = 1; config[n] = 0;
+    printf("controller: node %d becomes a member, with what it has\n", n);
+    tmp = members[now_config];
+    tmp = WITH(tmp, n);
+    decide(tmp, 0)
+}
+#endif
+#if defined(POOL) && !defined(HEARD_FOR_EVER)
+#define ANNOUNCES
+inline announce(node) {
+    session_request[(node) * SESSIONS] = 0;
+    printf("node %d: its record of session 0 begins anew\n", node)
+}
+#endif
 /* Slots by SYNC (write if newer), then sessions. What was fetched last is put in once or several times, at any later time before the comparison. */
 #ifdef FILLS_FROM_BEFORE
 #define DONOR (PASSES -> HEAD(now_config) : TAIL(now_config))
@@ -184,8 +235,8 @@ inline fetch() {
     looked = 1;
 #endif
     fetched_version = COPIED_VERSION(d); fetched_value = COPIED(d);
-    fetched_request[0] = session_request[d * 2]; fetched_request[1] = session_request[d * 2 + 1];
-    fetched_given[0] = session_version[d * 2]; fetched_given[1] = session_version[d * 2 + 1];
+    fetched_request[0] = session_request[d * SESSIONS]; fetched_request[1] = session_request[d * SESSIONS + 1];
+    fetched_given[0] = session_version[d * SESSIONS]; fetched_given[1] = session_version[d * SESSIONS + 1];
     printf("controller: fetches from node %d: version %d.%d\n", d, EPOCH(fetched_version), SEQ(fetched_version))
 }
 inline sync(node) {
@@ -195,16 +246,16 @@ inline sync(node) {
 #ifdef SYNC_ANYWAY
     committed[n] = v; latest[n] = v; value[n] = x; tidy(n);
 #else
-    commit_news(n, v, x, 0);
+    if :: PLACED(n) -> commit_news(n, v, x, 0) :: else fi;
 #endif
 #ifndef COPY_WITHOUT_SESSIONS
     c = 0;
     do
     :: c < 2 ->
         if
-        :: TAKES(session_request[n * 2 + c], fetched_request[c]) ->
-            session_request[n * 2 + c] = fetched_request[c];
-            session_version[n * 2 + c] = fetched_given[c]
+        :: TAKES(session_request[n * SESSIONS + c], fetched_request[c]) ->
+            session_request[n * SESSIONS + c] = fetched_request[c];
+            session_version[n * SESSIONS + c] = fetched_given[c]
         :: else
         fi;
         c++
@@ -213,7 +264,7 @@ inline sync(node) {
 #endif
     c = 0
 }
-#define SAME_SESSION(c) (session_request[joining * 2 + c] == session_request[DONOR * 2 + c] && session_version[joining * 2 + c] == session_version[DONOR * 2 + c])
+#define SAME_SESSION(c) (session_request[joining * SESSIONS + c] == session_request[DONOR * SESSIONS + c] && session_version[joining * SESSIONS + c] == session_version[DONOR * SESSIONS + c])
 #ifdef COPY_WITHOUT_SESSIONS
 #define SAME_SESSIONS true
 #else
@@ -224,22 +275,22 @@ inline sync(node) {
 #elif defined(JOINS_WITH_OLD_ROLE)
 #define SAME (committed[joining] >= latest[DONOR])
 #else
-#define SAME (committed[joining] == COPIED_VERSION(DONOR) && SAME_SESSIONS)
+#define SAME ((!PLACED(DONOR) || committed[joining] == COPIED_VERSION(DONOR)) && SAME_SESSIONS)
 #endif
 /* A SYNC that is late (of a controller that has been replaced, say) can arrive when the joiner has long been a member. */
-#define WOULD_SYNC_SESSION(node, c) (TAKES(session_request[(node) * 2 + c], fetched_request[c]) && \
-    (fetched_request[c] != session_request[(node) * 2 + c] || fetched_given[c] != session_version[(node) * 2 + c]))
+#define WOULD_SYNC_SESSION(node, c) (TAKES(session_request[(node) * SESSIONS + c], fetched_request[c]) && \
+    (fetched_request[c] != session_request[(node) * SESSIONS + c] || fetched_given[c] != session_version[(node) * SESSIONS + c]))
 #ifdef SYNC_ANYWAY
 #define WOULD_SYNC(node) (fetched_version != 0 && fetched_version != latest[node])
 #else
 #define WOULD_SYNC(node) (fetched_version != 0 && (fetched_version > committed[node] || WOULD_SYNC_SESSION(node, 0) || WOULD_SYNC_SESSION(node, 1)))
 #endif
-#define FETCHED_SESSION(c) (fetched_request[c] == session_request[DONOR * 2 + c] && fetched_given[c] == session_version[DONOR * 2 + c])
+#define FETCHED_SESSION(c) (fetched_request[c] == session_request[DONOR * SESSIONS + c] && fetched_given[c] == session_version[DONOR * SESSIONS + c])
 #define FETCHED_ANY (fetched_version != 0 || fetched_request[0] != 0 || fetched_request[1] != 0)
 #define FETCHED (fetched_version == COPIED_VERSION(DONOR) && FETCHED_SESSION(0) && FETCHED_SESSION(1))
 #ifdef PASSED
 /* Writes pass the joiner, and it has what the tail had when it was fetched, or something newer. */
-#define RECORDED(c) (session_request[joining * 2 + c] == fetched_request[c] || NEWER(fetched_request[c], session_request[joining * 2 + c]))
+#define RECORDED(c) (session_request[joining * SESSIONS + c] == fetched_request[c] || NEWER(fetched_request[c], session_request[joining * SESSIONS + c]))
 #ifdef COPY_WITHOUT_SESSIONS
 #define RECORDED_ALL true
 #else
@@ -339,6 +390,17 @@ proctype Controller() {
     :: d_step { RUNNING && INSTALLABLE(now_config - 1, 1) -> tmp = now_config - 1; install(1, tmp); clear() }
     :: d_step { RUNNING && INSTALLABLE(now_config - 1, 2) -> tmp = now_config - 1; install(2, tmp); clear() }
 #endif
+#if defined(OUTCOME_FORGOTTEN) || defined(LATE_AFTER_WRITES)
+    /* A Write of the first configuration had no answer in time. The switch was read again, and went on to others. Now the Write arrives. */
+    :: d_step { RUNNING && ARRIVES_LATE(0) -> arrived = 1; printf("node 0: a late Write arrives\n"); install(0, 1); clear() }
+    :: d_step { RUNNING && ARRIVES_LATE(1) -> arrived = 1; printf("node 1: a late Write arrives\n"); install(1, 1); clear() }
+    :: d_step { RUNNING && ARRIVES_LATE(2) -> arrived = 1; printf("node 2: a late Write arrives\n"); install(2, 1); clear() }
+#endif
+#ifdef EMPTIED
+    :: d_step { RUNNING && EMPTIABLE(0) -> lose_all(0); clear() }
+    :: d_step { RUNNING && EMPTIABLE(1) -> lose_all(1); clear() }
+    :: d_step { RUNNING && EMPTIABLE(2) -> lose_all(2); clear() }
+#endif
 #if TAKEOVERS > 0
     /* It knows what is in the store, and wants it under an epoch of its own. */
     :: d_step {
@@ -367,10 +429,41 @@ proctype Controller() {
     :: d_step { RUNNING && ADDABLE_KEY(1) -> put_in(1); clear() }
     :: d_step { RUNNING && ADDABLE_KEY(2) -> put_in(2); clear() }
 #endif
+#if FIRST > 0
+    :: d_step { RUNNING && INSERTABLE(0) -> insert(0); clear() }
+    :: d_step { RUNNING && INSERTABLE(1) -> insert(1); clear() }
+    :: d_step { RUNNING && INSERTABLE(2) -> insert(2); clear() }
+    :: d_step { RUNNING && ATTEMPTABLE -> attempt(); clear() }
+    :: d_step { RUNNING && WRITTEN -> printf("controller: all members have the first write\n"); opening = 1; clear() }
+    :: d_step { RUNNING && OPENABLE(0) -> printf("node 0: opens the key\n"); unseen = unseen ^ 1; clear() }
+    :: d_step { RUNNING && OPENABLE(1) -> printf("node 1: opens the key\n"); unseen = unseen ^ 2; clear() }
+    :: d_step { RUNNING && OPENABLE(2) -> printf("node 2: opens the key\n"); unseen = unseen ^ 4; clear() }
+#endif
+#ifdef DELETES
+    :: d_step { RUNNING && CLOSABLE(0) -> printf("node 0: closes the key\n"); closed = closed | 1; clear() }
+    :: d_step { RUNNING && CLOSABLE(1) -> printf("node 1: closes the key\n"); closed = closed | 2; clear() }
+    :: d_step { RUNNING && CLOSABLE(2) -> printf("node 2: closes the key\n"); closed = closed | 4; clear() }
+    :: d_step { RUNNING && DELETABLE -> delete(); clear() }
+    :: d_step { RUNNING && !reopening && closed != 0 -> printf("controller: another takes over, and opens the key again\n"); reopening = 1; clear() }
+    :: d_step { RUNNING && REOPENABLE(0) -> printf("node 0: opens the key\n"); closed = closed ^ 1; clear() }
+    :: d_step { RUNNING && REOPENABLE(1) -> printf("node 1: opens the key\n"); closed = closed ^ 2; clear() }
+    :: d_step { RUNNING && REOPENABLE(2) -> printf("node 2: opens the key\n"); closed = closed ^ 4; clear() }
+#endif
 #if JOINS > 0
+#ifdef GROWS_UNEQUAL
+    :: d_step { RUNNING && JOINABLE(0) -> grow(0); clear() }
+    :: d_step { RUNNING && JOINABLE(1) -> grow(1); clear() }
+    :: d_step { RUNNING && JOINABLE(2) -> grow(2); clear() }
+#else
     :: d_step { RUNNING && JOINABLE(0) -> invite(0); clear() }
     :: d_step { RUNNING && JOINABLE(1) -> invite(1); clear() }
     :: d_step { RUNNING && JOINABLE(2) -> invite(2); clear() }
+#endif
+#ifdef ANNOUNCES
+    :: d_step { RUNNING && ANNOUNCEABLE(0) -> announce(0); clear() }
+    :: d_step { RUNNING && ANNOUNCEABLE(1) -> announce(1); clear() }
+    :: d_step { RUNNING && ANNOUNCEABLE(2) -> announce(2); clear() }
+#endif
     :: d_step { RUNNING && joining != NOBODY && TIME_TO_FETCH -> fetch(); clear() }
     :: d_step { RUNNING && joining != NOBODY && FETCHED_ANY && LACKS -> sync(joining); clear() }
 #ifndef QUIET

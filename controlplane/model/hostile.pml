@@ -75,12 +75,12 @@ proctype Hostile(byte session) {
 /* A WRITE of its own key. It has been written never before, so its first version is 1 in each epoch, and nobody but its sender minds that it stays so. */
 inline on_foreign_request(node, write) {
     n = node; w = write; k = config[n]; c = SESSION(w); q = NUMBER(w);
-    newer = NEWER(session_request[n * 2 + c], q);
-    equal = q == session_request[n * 2 + c];
+    newer = NEWER(session_request[n * SESSIONS + c], q);
+    equal = q == session_request[n * SESSIONS + c];
     if
-    :: newer || (equal && session_version[n * 2 + c] != 0) ->
-        if :: newer -> session_request[n * 2 + c] = q; session_version[n * 2 + c] = VERSION(EPOCH_OF(k), 1) :: else fi;
-        v = session_version[n * 2 + c];
+    :: newer || (equal && session_version[n * SESSIONS + c] != 0) ->
+        if :: newer -> session_request[n * SESSIONS + c] = q; session_version[n * SESSIONS + c] = VERSION(EPOCH_OF(k), 1) :: else fi;
+        v = session_version[n * SESSIONS + c];
         printf("node %d (head, config %d): request of write %d, of another key, has version %d.%d\n", n, k, w, EPOCH(v), SEQ(v));
         if
         :: TAIL(k) == n -> skip

@@ -8,11 +8,12 @@
  * o-1 (o = 0: not yet). An answer that fits none of them is a violation. ---- */
 byte past[VALUES + 1];
 bit other;                           /* whose outcome past[] is about */
+byte executed;                       /* bit w: a tail has answered CAS w with OK */
 #define EFFECT(c, cur) (state[c] == READING -> (cur) : \
     (kind[CURRENT(c)] == WRITE || expected_value[CURRENT(c)] == (cur) -> CURRENT(c) : (cur)))
 
 inline answer(client, outcome, its_version) {
-    c = client; x = outcome; d = 1 - c;
+    c = client; x = OUTCOME(outcome); d = 1 - c;
     tmp = 0;
     do :: tmp <= VALUES -> after[tmp] = 0; tmp++ :: else -> break od;
     i = 0;
@@ -66,4 +67,17 @@ inline answer_write(write, outcome, its_version) {
         answer(CLIENT(write), outcome, its_version)
     :: else
     fi
+}
+
+/* The first answer to a request may be lost, and the client gets another. To a CAS that two answers can differ: nobody may say that it has failed after a tail has said that it
+ * was executed. */
+inline answer_done(write, its_version) {
+    if :: kind[write] == CAS -> executed = executed | (1 << (write)) :: else fi;
+    answer_write(write, write, its_version)
+}
+inline answer_failed(write, outcome, its_version) {
+    once = (executed & (1 << (write))) == 0 && (outcome) != (write);
+    if :: !once -> printf("    VIOLATION: CAS %d was executed, and is said to have failed\n", write) :: else fi;
+    assert(once);
+    answer_write(write, outcome, its_version)
 }

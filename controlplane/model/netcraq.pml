@@ -51,6 +51,9 @@
 #ifndef FORGERIES
 #define FORGERIES 0            /* requests of a hostile host */
 #endif
+#ifndef FIRST
+#define FIRST 0                /* the key is being added (keys.pml): attempts of the controller's first write */
+#endif
 #define CONFIGS (1 + REMOVALS + 2 * JOINS + TAKEOVERS)
 #ifndef PACKETS
 #define PACKETS 12             /* different WRITE packets; running out is an error, not a truncation */
@@ -63,8 +66,9 @@
 #define NODES 3
 #define NOBODY 3
 #define VALUES (1 + WRITES0 + WRITES1)      /* a value is the number of the write that wrote it; 0: never written */
-#define ALL (VALUES + FORGERIES)            /* from VALUES on: what the hostile host wrote */
-#if 1 + WRITES0 + WRITES1 + FORGERIES > 8
+#define ALL (VALUES + FORGERIES + FIRST)    /* from VALUES on: what the hostile host wrote, or the controller's first write */
+#define SESSIONS (2 + FIRST)
+#if 1 + WRITES0 + WRITES1 + FORGERIES + FIRST > 8
 #error packets have three bits for the number of a write
 #endif
 #define CLIENT(w) ((w) > WRITES0 -> 1 : 0)
@@ -101,22 +105,23 @@ byte tail[CONFIGS + 1], present[CONFIGS + 1];    /* what follows from members: t
 #define IN(k, n) ((present[k] >> (n)) & 1)
 
 /* ---- Nodes ---- */
-#if MOVES > 0
-byte unplaced;
+#if MOVES > 0 || FIRST > 0
+#define PLACES
+byte unplaced;                       /* bit n: node n has no key_index entry for the key */
 #endif
 byte config[NODES];                  /* 0: no role */
 byte latest[NODES], committed[NODES];
 byte newest_value[NODES];            /* the dirty cell that `latest` names, and who wrote it; both 0 while clean, when cell 0 is read */
 byte newest_writer[NODES];
 byte value[NODES];                   /* cell 0 */
-byte session_request[NODES * 2];     /* by node and session; authority.pml says whose that is */
-byte session_version[NODES * 2];
+byte session_request[NODES * SESSIONS];     /* by node and session; authority.pml says whose that is */
+byte session_version[NODES * SESSIONS];
 byte empty_since[NODES];             /* it is empty, or was filled, since this configuration: it gets no part in one up to that */
 bit lease[NODES];                    /* it may be live: whether it is, each step decides anew. 0: it is over for certain */
 
 #define CLEAN(n) (latest[n] == committed[n])
-#if MOVES > 0
-#define PLACED(n) ((unplaced & (1 << (n))) == 0)     /* it has a key_index entry for the key */
+#ifdef PLACES
+#define PLACED(n) ((unplaced & (1 << (n))) == 0)
 #else
 #define PLACED(n) true
 #endif
@@ -180,7 +185,7 @@ byte joining = NOBODY;               /* a spare that is being filled; the one th
 #ifdef BREADTH_FIRST
 #define SCRATCH
 inline clear() {
-    n = 0; c = 0; q = 0; k = 0; v = 0; w = 0; x = 0; i = 0; j = 0; tmp = 0; cur = 0; d = 0; key = 0; newer = 0; equal = 0; assigned = 0; filled = 0; ok = 0; settled = 0; answered = 0; concealed = 0;
+    n = 0; c = 0; q = 0; k = 0; v = 0; w = 0; x = 0; i = 0; j = 0; tmp = 0; cur = 0; d = 0; key = 0; newer = 0; equal = 0; assigned = 0; filled = 0; ok = 0; settled = 0; answered = 0; concealed = 0; once = 0;
     do :: i <= VALUES -> after[i] = 0; i++ :: else -> break od;
     i = 0
 }
@@ -190,10 +195,11 @@ inline clear() { skip }
 #endif
 SCRATCH byte n, c, q, k, v, w, x, i, j, tmp, cur, d;
 SCRATCH short key;
-SCRATCH byte newer, equal, assigned, filled, ok, settled, answered, concealed;
+SCRATCH byte newer, equal, assigned, filled, ok, settled, answered, concealed, once;
 SCRATCH byte after[VALUES + 1];
 
 #include "authority.pml"
+#include "keys.pml"
 #include "monitor.pml"
 #include "switch.pml"
 #include "world.pml"
@@ -212,10 +218,16 @@ init {
         now_config = 1;
         i = 0;
         do
-        :: i < NODES -> if :: IN(1, i) -> config[i] = 1; lease[i] = 1; session_request[i * 2] = EARLIER :: else fi; i++
+        :: i < NODES -> if :: IN(1, i) -> config[i] = 1; lease[i] = 1; session_request[i * SESSIONS] = EARLIER :: else fi; i++
         :: else -> break
         od;
         past[0] = 1;
+#if FIRST > 0
+        begin_addition();
+#endif
+#ifdef GROWS
+        begin_growth();
+#endif
     }
     atomic {
         run Client(0); run Client(1);
@@ -224,6 +236,9 @@ init {
         i = 0; do :: i < FORGERIES -> run Forged(i); i++ :: else -> break od;
 #endif
         i = 1; do :: i < VALUES -> run Requests(i); i++ :: else -> break od;
+#if FIRST > 0
+        i = 0; do :: i < FIRST -> run First(i); i++ :: else -> break od;
+#endif
         i = 0; do :: i < PACKETS -> run Network(i); i++ :: else -> break od;
         i = 0; do :: i < NEWS -> run News(i); i++ :: else -> break od;
 #ifdef QUIET

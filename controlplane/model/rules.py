@@ -13,6 +13,7 @@ from pathlib import Path
 
 CHAIN_OF_2 = 0b110100  # nodes 0, 1; node 2 is spare
 CHAIN_OF_3 = 0b100100
+CHAIN_OF_1 = 0b111100  # node 0; the others are spare
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,51 @@ CONFIGURATIONS = {
             bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1, MOVES=1),
         ),
         Configuration(
+            "added",
+            "the controller adds the key: entries are hidden until a CAS of its own is committed everywhere; 2 attempts",
+            bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=3, FIRST=2),
+        ),
+        Configuration(
+            "added-failover",
+            "the same with 1 member given up at any moment of it",
+            bounds(CHAIN_OF_3, (1, 0), (1, 1), CASES=1, REMOVALS=1, FIRST=2),
+        ),
+        Configuration(
+            "added-grown",
+            "a chain without keys takes in a former member, and the key is added; 1 member given up",
+            bounds(CHAIN_OF_1, (1, 0), (1, 1), REMOVALS=1, JOINS=1, FIRST=2, GROWS=1),
+        ),
+        Configuration(
+            "added-grown-kept",
+            "the same where that switch keeps what it has: values are hidden, records of sessions stay",
+            bounds(CHAIN_OF_1, (1, 0), (1, 1), REMOVALS=1, JOINS=1, FIRST=2, GROWS=1, GROWS_UNEQUAL=1),
+        ),
+        Configuration(
+            "removed",
+            "the controller closes the key and deletes it by CAS; another opens it again at any moment of that",
+            bounds(CHAIN_OF_3, (2, 1), (1, 0), PUTS=1, CASES=1, DELETES=1),
+        ),
+        Configuration(
+            "removed-failover",
+            "the same with 1 member given up; 1 WRITE or CAS",
+            bounds(CHAIN_OF_3, (1, 1), (1, 0), PUTS=1, CASES=1, REMOVALS=1, DELETES=1),
+        ),
+        Configuration(
+            "late-write",
+            "a configuration's Write arrives late at a head that has written the key since; a node joins a chain of 1",
+            bounds(CHAIN_OF_1, (1, 1), (1, 1), CASES=2, JOINS=1, LATE_AFTER_WRITES=1),
+        ),
+        Configuration(
+            "emptied",
+            "a member loses all that it has and stays connected, and 1 member is given up",
+            bounds(CHAIN_OF_3, (1, 1), (1, 0), CASES=2, REMOVALS=1, EMPTIED=1),
+        ),
+        Configuration(
+            "emptied-recovery",
+            "the same in a chain of 2, where 1 node joins; 1 WRITE",
+            bounds(CHAIN_OF_2, (1, 0), (1, 1), REMOVALS=1, JOINS=1, EMPTIED=1),
+        ),
+        Configuration(
             "hostile",
             "another host sends what it likes, and 1 member is given up",
             bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1, REDRIVE_FROM=2, FORGERIES=1),
@@ -162,6 +208,16 @@ CONFIGURATIONS = {
             bounds(CHAIN_OF_2, (1, 1), (0, 0), CASES=2, REMOVALS=1, JOINS=1, QUIET=1, PASSED=1),
         ),
         Configuration(
+            "settles-grown",
+            "the same for a chain of 1 that takes in a former member while it has no keys; 1 member given up",
+            bounds(CHAIN_OF_1, (1, 1), (0, 0), CASES=2, REMOVALS=1, JOINS=1, QUIET=1, GROWS=1),
+        ),
+        Configuration(
+            "settles-heard",
+            "the same where that switch keeps its records of sessions: the controller's own, which it announces",
+            bounds(CHAIN_OF_1, (1, 0), (0, 0), REMOVALS=1, JOINS=1, QUIET=1, GROWS=1, GROWS_UNEQUAL=1, POOL=1),
+        ),
+        Configuration(
             "settles-leased-anew",
             "the same for a session that is leased to the second client; 1 member given up",
             bounds(CHAIN_OF_3, (1, 1), (0, 0), REMOVALS=1, LEASED=1, QUIET=1),
@@ -178,6 +234,7 @@ CONFIGURATIONS = {
 SMALL = {
     "two-writes": bounds(CHAIN_OF_3, (1, 1), (1, 1)),
     "two-by-one": bounds(CHAIN_OF_3, (2, 1), (1, 2), CASES=3),
+    "two-by-one-no-cas": bounds(CHAIN_OF_3, (2, 1), (1, 2)),
     "guess": bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2),
     "failover-kept": bounds(CHAIN_OF_3, (1, 1), (1, 0), REMOVALS=1, REDRIVE_FROM=2),
     "failover-small": bounds(CHAIN_OF_3, (1, 1), (1, 1), REMOVALS=1),
@@ -193,6 +250,14 @@ SMALL = {
     "passed-one-writer": bounds(CHAIN_OF_2, (1, 0), (0, 2), JOINS=1, PASSED=1),
     "passed-taken-over": bounds(CHAIN_OF_2, (1, 0), (1, 1), JOINS=1, TAKEOVERS=1, PASSED=1),
     "recovery-two-reads": bounds(CHAIN_OF_2, (1, 1), (2, 0), REMOVALS=2, JOINS=1),
+    "added-small": bounds(CHAIN_OF_3, (1, 1), (1, 1), FIRST=2),
+    "removed-small": bounds(CHAIN_OF_3, (1, 1), (1, 0), PUTS=1, DELETES=1),
+    "grown-small": bounds(CHAIN_OF_1, (1, 0), (1, 1), JOINS=1, FIRST=1, GROWS=1),
+    "settles-grown-small": bounds(CHAIN_OF_1, (1, 0), (0, 0), REMOVALS=1, JOINS=1, QUIET=1, GROWS=1),
+    "late-small": bounds(CHAIN_OF_1, (1, 1), (1, 1), JOINS=1),
+    "emptied-small": bounds(CHAIN_OF_2, (1, 0), (1, 1), EMPTIED=1),
+    "emptied-changed": bounds(CHAIN_OF_3, (1, 0), (1, 1), REMOVALS=1, EMPTIED=1),
+    "dirty-cas": bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=3),
     "moves-small": bounds(CHAIN_OF_3, (1, 1), (1, 1), MOVES=1),
     "hostile-small": bounds(CHAIN_OF_3, (1, 1), (1, 1), FORGERIES=1),
     "hostile-writes": bounds(CHAIN_OF_3, (1, 1), (1, 1), FORGERIES=1, WRITES_ONLY=1),
@@ -232,5 +297,20 @@ QUICK_CONFIGURATIONS = [
     "settles",
     "settles-failover",
     "leased-by-hostile",
+    "removed",
+    "late-write",
+    "settles-grown",
 ]
-QUICK_MUTANTS = ["ACK_OF_ANYTHING", "NO_LEASE", "NO_PERIODIC", "KEY_RESTARTS_LOWER", "NO_SESSION_OWNER", "NO_WINDOW"]
+QUICK_MUTANTS = [
+    "ACK_OF_ANYTHING",
+    "NO_LEASE",
+    "NO_PERIODIC",
+    "KEY_RESTARTS_LOWER",
+    "NO_SESSION_OWNER",
+    "NO_WINDOW",
+    "DIRTY_CAS_SENT_ON",
+    "OUTCOME_FORGOTTEN",
+    "TRUSTS_LEASE_REPLIES",
+    "BLIND_DELETES",
+    "GROWS_UNEQUAL",
+]

@@ -104,9 +104,9 @@ inline tidy(node) {
 
 inline record_session(node, write, its_version) {
     if
-    :: TAKES(session_request[node * 2 + SESSION(write)], NUMBER(write)) ->
-        session_request[node * 2 + SESSION(write)] = NUMBER(write);
-        session_version[node * 2 + SESSION(write)] = its_version
+    :: TAKES(session_request[node * SESSIONS + SESSION(write)], NUMBER(write)) ->
+        session_request[node * SESSIONS + SESSION(write)] = NUMBER(write);
+        session_version[node * SESSIONS + SESSION(write)] = its_version
     :: else
     fi
 }
@@ -117,7 +117,7 @@ inline on_request(node, write) {
     n = node; w = write; k = config[n]; c = SESSION(w); q = NUMBER(w);
     if
     :: c == NO_SESSION_ID -> newer = 1; equal = 0
-    :: else -> newer = NEWER(session_request[n * 2 + c], q); equal = q == session_request[n * 2 + c]
+    :: else -> newer = NEWER(session_request[n * SESSIONS + c], q); equal = q == session_request[n * SESSIONS + c]
     fi;
 #ifdef NO_SESSION
     newer = 1; equal = 0;
@@ -127,13 +127,18 @@ inline on_request(node, write) {
 #endif
     if
     :: !newer && !equal -> skip                       /* an older request, or one of another lease: dropped */
+#ifndef OUTDATED_HEAD
+    :: (newer || equal) && EPOCH(latest[n]) > EPOCH_OF(k) ->
+        printf("node %d (head, config %d): write %d is not for a head of this configuration\n", n, k, w);
+        if :: newer && c != NO_SESSION_ID -> session_request[n * SESSIONS + c] = q; session_version[n * SESSIONS + c] = 0 :: else fi
+#endif
     :: else ->
         if
-        :: kind[w] == WRITE -> assigned = newer
-#ifdef CAS_AT_LATEST
-        :: else -> assigned = latest[n] == expected[w]
-#else
+        :: kind[w] == WRITE || BLIND(w) -> assigned = newer
+#if defined(DIRTY_CAS_WAITS) || defined(DIRTY_CAS_SENT_ON)
         :: else -> assigned = CLEAN(n) && committed[n] == expected[w]
+#else
+        :: else -> assigned = latest[n] == expected[w]
 #endif
         fi;
         assigned = assigned && SEQ(latest[n]) < 7;    /* (Only mutants that execute writes over and over get there.) */
@@ -148,45 +153,45 @@ inline on_request(node, write) {
         :: assigned ->
             v = VERSION(EPOCH_OF(k), SEQ(latest[n]) + 1);
             latest[n] = v;
-            if :: c != NO_SESSION_ID -> session_request[n * 2 + c] = q; session_version[n * 2 + c] = v :: else fi;
+            if :: c != NO_SESSION_ID -> session_request[n * SESSIONS + c] = q; session_version[n * SESSIONS + c] = v :: else fi;
             printf("node %d (head, config %d): request of write %d gets version %d.%d\n", n, k, w, EPOCH(v), SEQ(v));
 #ifdef GUESS
             i = 1;
             do :: i < VALUES -> if :: kind[i] == CAS && expected[i] == v -> expected_value[i] = w :: else fi; i++ :: else -> break od;
 #endif
             if
-            :: TAIL(k) == n -> committed[n] = v; value[n] = w; tidy(n); answer_write(w, w, v)
+            :: TAIL(k) == n -> committed[n] = v; value[n] = w; tidy(n); answer_done(w, v)
             :: else ->
                 newest_value[n] = w; newest_writer[n] = (c == NO_SESSION_ID -> 0 : w); ok = c == NO_SESSION_ID;
                 d = NEXT(k, n);
                 send(k, v, w, ok, d)
             fi
-        :: !assigned && equal && session_version[n * 2 + c] != 0 ->
-            v = session_version[n * 2 + c];
+        :: !assigned && equal && session_version[n * SESSIONS + c] != 0 ->
+            v = session_version[n * SESSIONS + c];
             printf("node %d (head, config %d): request of write %d again, keeps version %d.%d\n", n, k, w, EPOCH(v), SEQ(v));
             if
-            :: TAIL(k) == n -> answer_write(w, w, v)
+            :: TAIL(k) == n -> answer_done(w, v)
             :: else -> d = NEXT(k, n); send(k, v, w, 0, d)
             fi
-        :: !assigned && !(equal && session_version[n * 2 + c] != 0) && kind[w] == CAS ->
-            if :: newer && c != NO_SESSION_ID -> session_request[n * 2 + c] = q; session_version[n * 2 + c] = 0 :: else fi;
+        :: !assigned && !(equal && session_version[n * SESSIONS + c] != 0) && kind[w] == CAS ->
+            if :: newer && c != NO_SESSION_ID -> session_request[n * SESSIONS + c] = q; session_version[n * SESSIONS + c] = 0 :: else fi;
             if
-#ifdef CAS_AT_LATEST
-#define MAY_FAIL 1
+#ifdef DIRTY_CAS_WAITS
+#define ASKS_TAIL CLEAN(n)
 #else
-#define MAY_FAIL CLEAN(n)
+#define ASKS_TAIL 1
 #endif
-            :: MAY_FAIL && !FOREIGN(w) ->             /* (what that would tell a hostile host, a READ tells it too) */
-                printf("node %d (head, config %d): CAS %d expects %d.%d, has %d.%d\n", n, k, w, EPOCH(expected[w]), SEQ(expected[w]),
-                    EPOCH(committed[n]), SEQ(committed[n]));
+            :: ASKS_TAIL && !FOREIGN(w) ->            /* (what that would tell a hostile host, a READ tells it too) */
+                printf("node %d (head, config %d): CAS %d expects %d.%d, committed is %d.%d, the latest %d.%d\n", n, k, w, EPOCH(expected[w]), SEQ(expected[w]),
+                    EPOCH(committed[n]), SEQ(committed[n]), EPOCH(latest[n]), SEQ(latest[n]));
                 if
 #ifdef CAS_FAILED_BY_HEAD
-                :: CLEAN(n) -> answer_write(w, value[n], committed[n])
+                :: CLEAN(n) -> answer_failed(w, value[n], committed[n])
 #endif
 #ifdef CAS_FAILED_BY_HEAD_WITH_LEASE
-                :: CLEAN(n) && lease[n] -> answer_write(w, value[n], committed[n])
+                :: CLEAN(n) && lease[n] -> answer_failed(w, value[n], committed[n])
 #endif
-                :: TAIL(k) == n && CLEAN(n) -> answer_write(w, value[n], committed[n])
+                :: TAIL(k) == n && CLEAN(n) -> answer_failed(w, value[n], committed[n])
                 :: else -> if :: TAIL(k) != n -> d = NEXT(k, n); send_failing(w, k, d) :: else fi
                 fi
             :: else                                   /* RETRY */
@@ -246,7 +251,7 @@ inline on_write(node, p) {
         :: else
         fi;
         /* OK or SUPERSEDED. (A re-driven write with its session may be answered too here, which is more than NO_REPLY allows.) */
-        if :: ok -> skip :: else -> answer_write(w, w, v) fi
+        if :: ok -> skip :: else -> answer_done(w, v) fi
     :: else ->
 #ifdef NO_STORE_ORDER
         newer = 1;
@@ -317,9 +322,9 @@ inline on_news(node, l) {
 #define READABLE(node) (CLEAN(node) || IS_TAIL(node))
 #endif
 #ifdef SHADOW_SERVES
-#define SERVES(node) ((MEMBER(node) && LEASE(node) || joining == (node)) && READABLE(node) && PLACED(node))
+#define SERVES(node) ((MEMBER(node) && LEASE(node) || joining == (node)) && READABLE(node) && VISIBLE(node))
 #else
-#define SERVES(node) (MEMBER(node) && LEASE(node) && READABLE(node) && PLACED(node))
+#define SERVES(node) (MEMBER(node) && LEASE(node) && READABLE(node) && VISIBLE(node))
 #endif
 #define NEWEST(node) (CLEAN(node) -> value[node] : newest_value[node])
 #if defined(READ_COMMITTED_ANYWHERE) || defined(TAIL_READS_COMMITTED)

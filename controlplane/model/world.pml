@@ -123,14 +123,16 @@ proctype Reader() {
 }
 #endif
 
-#define SERVES_WRITE(node, write) (kind[write] != 0 && IS_HEAD(node) && !frozen[config[node]] && ASKS(node, write) && PLACED(node))
+#define SERVES_WRITE(node, write) (kind[write] != 0 && IS_HEAD(node) && !frozen[config[node]] && ASKS(node, write) && VISIBLE(node) && !CLOSED_TO(node, write))
 #ifdef QUIET
 /* Once; and once more of the head that there is in the end, whose client would not find out which that is but by trying. */
 #define ASKS(node, write) ((asked & (1 << write)) == 0 && ((again & (1 << write)) == 0 || HEAD(now_config) == (node)))
 #define ASKED(write) asked = asked | (1 << write);
+#define USED(node) failing[write] = failing[write] & ~FAIL_BIT(config[node], node);
 #else
 #define ASKS(node, write) true
 #define ASKED(write)
+#define USED(node)
 #endif
 
 /* Each request that was ever made, at each head. */
@@ -139,20 +141,36 @@ proctype Requests(byte write) {
     :: d_step { RUNNING && SERVES_WRITE(0, write) -> ASKED(write) on_request(0, write); clear() }
     :: d_step { RUNNING && SERVES_WRITE(1, write) -> ASKED(write) on_request(1, write); clear() }
     :: d_step { RUNNING && SERVES_WRITE(2, write) -> ASKED(write) on_request(2, write); clear() }
-    /* A CAS that the head has found to fail: it passes every member on its way to the tail, which answers it. */
+    /* A CAS that the head has not executed: it passes every member on its way to the tail, which answers it. */
 #if defined(NO_EPOCH) || defined(NO_EPOCH_ON_CAS)
 #define GETS_FAILING(node) (MEMBER(node) && !frozen[config[node]] && PLACED(node) && (failing[write] & (FAIL_BIT(1, node) | FAIL_BIT(2, node) | FAIL_BIT(3, node))) != 0)
 #else
 #define GETS_FAILING(node) (MEMBER(node) && !frozen[config[node]] && PLACED(node) && (failing[write] & FAIL_BIT(config[node], node)) != 0)
 #endif
-#define FAILS(node) (GETS_FAILING(node) && IS_TAIL(node) && CLEAN(node) && committed[node] != expected[write])
-#define PASSES(node) (GETS_FAILING(node) && !IS_TAIL(node) && (failing[write] & FAIL_BIT(config[node], NEXT(config[node], node))) == 0)
-    :: d_step { RUNNING && FAILS(0) -> printf("node 0: CAS %d fails\n", write); answer_write(write, value[0], committed[0]); clear() }
-    :: d_step { RUNNING && FAILS(1) -> printf("node 1: CAS %d fails\n", write); answer_write(write, value[1], committed[1]); clear() }
-    :: d_step { RUNNING && FAILS(2) -> printf("node 2: CAS %d fails\n", write); answer_write(write, value[2], committed[2]); clear() }
-    :: d_step { RUNNING && PASSES(0) -> k = config[0]; d = NEXT(k, 0); printf("node 0: CAS %d passes\n", write); send_failing(write, k, d); clear() }
-    :: d_step { RUNNING && PASSES(1) -> k = config[1]; d = NEXT(k, 1); printf("node 1: CAS %d passes\n", write); send_failing(write, k, d); clear() }
-    :: d_step { RUNNING && PASSES(2) -> k = config[2]; d = NEXT(k, 2); printf("node 2: CAS %d passes\n", write); send_failing(write, k, d); clear() }
+/* It has been replaced, and has heard of a version of a later chain, where another copy may have been executed. */
+#ifdef OUTDATED_TAIL
+#define OUTDATED(node) false
+#else
+#define OUTDATED(node) (EPOCH(committed[node]) > EPOCH_OF(config[node]))
+#endif
+#ifdef DIRTY_CAS_FAILS
+#define GONE(node) true
+#else
+#define GONE(node) (committed[node] != expected[write])
+#endif
+#define FAILS(node) (GETS_FAILING(node) && IS_TAIL(node) && CLEAN(node) && !OUTDATED(node) && GONE(node))
+#define SENDS_ON(node) (GETS_FAILING(node) && !IS_TAIL(node) && (failing[write] & FAIL_BIT(config[node], NEXT(config[node], node))) == 0)
+    :: d_step { RUNNING && FAILS(0) -> USED(0) printf("node 0: CAS %d fails\n", write); answer_failed(write, value[0], committed[0]); clear() }
+    :: d_step { RUNNING && FAILS(1) -> USED(1) printf("node 1: CAS %d fails\n", write); answer_failed(write, value[1], committed[1]); clear() }
+    :: d_step { RUNNING && FAILS(2) -> USED(2) printf("node 2: CAS %d fails\n", write); answer_failed(write, value[2], committed[2]); clear() }
+    :: d_step { RUNNING && SENDS_ON(0) -> USED(0) k = config[0]; d = NEXT(k, 0); printf("node 0: CAS %d passes\n", write); send_failing(write, k, d); clear() }
+    :: d_step { RUNNING && SENDS_ON(1) -> USED(1) k = config[1]; d = NEXT(k, 1); printf("node 1: CAS %d passes\n", write); send_failing(write, k, d); clear() }
+    :: d_step { RUNNING && SENDS_ON(2) -> USED(2) k = config[2]; d = NEXT(k, 2); printf("node 2: CAS %d passes\n", write); send_failing(write, k, d); clear() }
+#ifdef QUIET
+    :: d_step { GETS_FAILING(0) && LOSSY -> printf("a CAS to node 0 is lost\n"); USED(0) clear() }
+    :: d_step { GETS_FAILING(1) && LOSSY -> printf("a CAS to node 1 is lost\n"); USED(1) clear() }
+    :: d_step { GETS_FAILING(2) && LOSSY -> printf("a CAS to node 2 is lost\n"); USED(2) clear() }
+#endif
 #ifdef REPAIR_BY_ANY_STATUS
     /* The tail's RETRY to a stamped CAS: the expected version, and the value that the CAS would write. */
 #define RETRIES(node) (GETS_FAILING(node) && IS_TAIL(node) && expected[write] != 0 && (!CLEAN(node) || committed[node] == expected[write]))
@@ -162,6 +180,18 @@ proctype Requests(byte write) {
 #endif
     od
 }
+
+#if FIRST > 0
+/* Each attempt's packet, at each head. */
+#define TAKES_FIRST(node, write) (RUNNING && kind[write] != 0 && IS_HEAD(node) && !frozen[config[node]] && PLACED(node))
+proctype First(byte f) {
+    do
+    :: d_step { TAKES_FIRST(0, VALUES + f) -> on_request(0, VALUES + f); clear() }
+    :: d_step { TAKES_FIRST(1, VALUES + f) -> on_request(1, VALUES + f); clear() }
+    :: d_step { TAKES_FIRST(2, VALUES + f) -> on_request(2, VALUES + f); clear() }
+    od
+}
+#endif
 
 inline read(me, node) {
     n = node; v = SERVED_VERSION(n); w = SERVED(n);
@@ -186,7 +216,7 @@ proctype Client(bit me) {
         clear()
     }
     :: d_step {
-        state[me] == IDLE && requests[me] < WRITES(me) && HOLDS(me) && (CASES & (1 << me)) != 0 ->
+        state[me] == IDLE && requests[me] < WRITES(me) && HOLDS(me) && (CASES & (1 << me)) != 0 && TOLD(me) ->
         requests[me]++; state[me] = WRITING;
         kind[CURRENT(me)] = CAS; expected[CURRENT(me)] = seen[me]; expected_value[CURRENT(me)] = seen_value[me];
         if :: requests[me] == WRITES(me) -> seen[me] = 0; seen_value[me] = 0 :: else fi;
