@@ -105,14 +105,19 @@ func init() {
 		// p4c quotes a condition on one flag of the metadata from where the metadata is declared.
 		e.deciding("netcraq.p4", eventCASFailed, eventCASToTail)["expression"] = truth(true)
 	})
+	cleanOnly := func(e *edit) {
+		e.assignFlag("version.p4", "version_assigned", "= may_assign", 1, func(old any) any {
+			return and(old, or(equal(op, opWrite), not(e.flag("version_dirty"))))
+		})
+	}
 	Mutants = append(Mutants, &Mutant{ID: "DIRTY_CAS_WAITS", own: true,
 		Rule: "the head executes a CAS that expects its newest version, whether that is committed or not",
 		program: func(e *edit) {
-			e.assignFlag("version.p4", "version_assigned", "= may_assign", 1, func(old any) any {
-				return and(old, or(equal(op, opWrite), not(e.flag("version_dirty"))))
-			})
+			cleanOnly(e)
 			e.when("outcome.p4", "meta.is_tail && meta.version.dirty", 1, func(any) any { return e.flag("version_dirty") })
 		}, implied: "what stays dirty is re-propagated, so a CAS waits, some hundred milliseconds; TestLostAcks shows that"})
+	Mutants = append(Mutants, &Mutant{ID: "DIRTY_CAS_SENT_ON", own: true,
+		Rule: "the head sends a CAS to the tail only if it can never execute it", program: cleanOnly})
 	Mutants = append(Mutants, &Mutant{ID: "DIRTY_CAS_FAILS", own: true,
 		Rule:    "the tail answers RETRY, and not CAS_FAILED, to a CAS that expects what is committed there, or while it is dirty",
 		program: func(e *edit) { e.when("outcome.p4", "meta.version.dirty || meta.version.committed ==", 1, never) }})
