@@ -99,8 +99,8 @@ def test_cas_executes_only_on_the_expected_version(net):
 
 
 def test_cas_on_a_dirty_key_is_executed_on_the_newest_version(net):
-    """The head does not know that the newest version is committed, and does not wait for that. A CAS
-    that expects an older version is answered by the tail.
+    """The head does not know that the newest version is committed, and does not wait for that. The
+    tail answers a CAS that expects an older version.
     """
     name, key = tools.new_key(net, b"old")
     version = tools.all_clean(net, name)
