@@ -55,7 +55,7 @@ control NetcraqIngress(inout headers_t hdr, inout user_metadata_t user_meta, in 
                              { false, role_t.NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0 },
                              false, false, false, 0, kv_op_t.READ_REPLY, chain_op_t.NONE, false, false,
                              { false, false, false, false, false, false, false, 0 },
-                             { 0, 0, false, false, false, false, false },
+                             { 0, 0, false, false, false, false, false, false },
                              { false, false, 0 },
                              { verdict_t.PASS, 0, 0 },
                              { false, false, 0, 0 }, 0 };

@@ -128,7 +128,7 @@ const (
 	OK         Status = 0 // done; version and value are what is committed
 	NotFound   Status = 1 // no slot, never written (version 0) or deleted (version of the deletion); a Tombstone
 	CASFailed  Status = 2 // the key's version is not the expected one; version and value are what is committed
-	Retry      Status = 3 // not executed now (a CAS on a dirty key, or a frozen chain): send the same request again
+	Retry      Status = 3 // not executed now (a CAS that a write on its way decides, or a frozen chain): send it again
 	NotServing Status = 4 // this switch may not answer and cannot forward: ask another
 	// the write was executed and a newer one has already replaced it: success. The value is not
 	// what is committed

@@ -17,8 +17,8 @@
 //
 //   - No answer within the retransmission time (the paper's 50 ms): the same packet to the next
 //     address of the list. After each round through the list the time doubles, up to a limit.
-//   - RETRY (frozen chain, CAS on a dirty key), after a short pause with jitter: the same packet to
-//     the same address.
+//   - RETRY (frozen chain, or CAS that a write on its way decides), after a short pause with
+//     jitter: the same packet to the same address.
 //   - NOT_SERVING, NO_CHAIN: the same packet to the next address at once; once all have said so,
 //     after a pause.
 //   - BAD_SESSION: the switches do not take its session, which is not used again. A CAS begins

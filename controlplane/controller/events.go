@@ -37,6 +37,7 @@ var eventNames = map[int]string{
 	37: "write_full",
 	38: "lease_refused",
 	39: "denied",
+	40: "outdated",
 	48: "drop_malformed",
 	49: "drop_unknown_op",
 	50: "drop_untrusted",

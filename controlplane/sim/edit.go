@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -179,7 +180,8 @@ func (e *edit) assign(file, target, fragment string, n int, change func(old any)
 	}
 }
 
-// assignFlag changes what is assigned to a boolean.
+// assignFlag changes what is assigned to a boolean, and also the conditions on that boolean for
+// which p4c has put in what was assigned. (p4c quotes those from where the metadata is declared.)
 func (e *edit) assignFlag(file, target, fragment string, n int, change func(old any) any) {
 	e.assign(file, target, fragment, n, func(old any) any {
 		inner := old.(map[string]any)["value"].(map[string]any)["value"].(map[string]any)
@@ -187,7 +189,13 @@ func (e *edit) assignFlag(file, target, fragment string, n int, change func(old 
 			e.fail("%q does not assign a boolean", fragment)
 			return old
 		}
-		return expr{"type": "expression", "value": operation2("b2d", nil, change(inner["right"]))}
+		changed := change(inner["right"])
+		for _, c := range e.conditions("netcraq.p4", "meta") {
+			if reflect.DeepEqual(c["expression"], inner["right"]) {
+				c["expression"] = changed
+			}
+		}
+		return expr{"type": "expression", "value": operation2("b2d", nil, changed)}
 	})
 }
 

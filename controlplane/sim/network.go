@@ -43,6 +43,7 @@ type rule struct {
 	op       wire.Op
 	flags    wire.Flags // that it must have
 	times    int        // how many more; -1: any number
+	share    float64    // of them, by chance; 0: all
 	hold     bool       // else they are lost
 	copies   int        // more of each; with hold, it is the second copy that is held back
 }
@@ -81,7 +82,7 @@ func (w *world) carry(from, to string, frame []byte, arrive func()) {
 	net := &w.network
 	copies := 1
 	for _, r := range net.rules {
-		if r.times == 0 || !r.takes(from, to, frame) {
+		if r.times == 0 || !r.takes(from, to, frame) || r.share > 0 && !w.dice.network.chance(r.share) {
 			continue
 		}
 		if r.times > 0 {

@@ -45,6 +45,7 @@ import (
 //	hold-call WHAT S [times=N]     the next N calls of a kind wait in a switch, which carries them out when they are let go, if they come from its primary then. What they write: program (load it),
 //	                               base, groups, chain (the configuration), address, former (groups that nobody uses any more), keys (entries), watches; or what they read, with read: program, report, keys, registers
 //	let-go [S] [first=N]           the first N of those at a switch, or all
+//	keep-config S, late-config S   a switch's part in the chain, as its table has it, is set aside; a table write that comes late puts it back, and nobody is told
 //	wipe S [tables] [part] [registers]    a switch loses what is in its tables, or of those its part in the chain alone (its configuration, keys' entries), or what is in its registers, while its connections live on; the default is tables and registers
 //	clear                          such rules end
 //	move N                         an operator asks for a key to be moved, to another KEY_ID and slot
@@ -88,6 +89,7 @@ type scenario struct {
 	packets, quiet, leases bool
 	clients                map[string]*client
 	kept                   *chain.Record
+	configs                map[string]entry // that keep-config has set aside, by switch
 }
 
 func (s *scenario) values(key string) []string {
@@ -227,6 +229,17 @@ func (s *scenario) command() {
 		w.controller().kill()
 	case "controller":
 		w.startController()
+	case "keep-config":
+		n := s.node()
+		for _, e := range n.entries {
+			if e.table == register("chain_config") {
+				s.configs[n.name] = e
+			}
+		}
+	case "late-config":
+		n := s.node()
+		w.trace("fault", "%s: a table write of before comes late", n.name)
+		n.set(s.configs[n.name])
 	case "starve":
 		w.onlyStarved = s.has("alone")
 		length, err := time.ParseDuration(s.word(0))
@@ -325,7 +338,7 @@ func (s *scenario) network() {
 	}
 	s.w, err = sim.newWorld(sh, 1, s.line)
 	s.check(err)
-	s.clients = map[string]*client{}
+	s.clients, s.configs = map[string]*client{}, map[string]entry{}
 	for _, n := range s.w.nodes {
 		n.noRegisters = s.has("without-registers")
 	}

@@ -71,12 +71,12 @@ func TestSeedsThatFailed(t *testing.T) {
 
 // mustHappen is what must happen in 2,000 seeds, or the simulator looks away from it.
 var mustHappen = []string{
-	// The program: retries executed once, answers by a new tail, CAS refused on a dirty key, read
-	// repair, overtaken writes, fences.
+	// The program: retries executed once, answers by a new tail, CAS that waits for a write on its
+	// way, read repair, overtaken writes, fences, switches that are outdated.
 	"packets.write_retried", "packets.write_repeated", "packets.write_superseded", "packets.write_passed", "packets.read_dirty", "packets.read_forwarded",
 	"packets.cas_retry", "packets.cas_failed", "packets.cas_to_tail", "packets.ack_old", "packets.reply_repaired", "packets.drop_old_request",
 	"packets.drop_stale_epoch", "packets.drop_not_member", "packets.write_frozen", "packets.not_serving", "packets.no_chain",
-	"packets.lease_refused", "packets.drop_untrusted",
+	"packets.lease_refused", "packets.drop_untrusted", "packets.outdated",
 	// The controller.
 	"chain.chain.installed", "chain.chain.fenced", "chain.chain.lost-member", "chain.chain.not-drained", "controller.redriven", "controller.deposed",
 	"chain.chain.rejoining", "chain.chain.not-rejoined", "chain.chain.full",

@@ -23,8 +23,8 @@ const bit<8> EVENT_WRITE_PASSED      = 10;    // a replica had it, or a newer on
 const bit<8> EVENT_WRITE_COMMITTED   = 11;    // the tail committed it
 const bit<8> EVENT_WRITE_REPEATED    = 12;    // the tail had committed it before
 const bit<8> EVENT_WRITE_SUPERSEDED  = 13;    // the tail had committed a newer one before
-const bit<8> EVENT_CAS_RETRY         = 14;    // the key is dirty: not decided
-const bit<8> EVENT_CAS_TO_TAIL       = 15;    // failed at the head; the tail will say so
+const bit<8> EVENT_CAS_RETRY         = 14;    // the tail is dirty, or has the expected version: not decided
+const bit<8> EVENT_CAS_TO_TAIL       = 15;    // the head has another version; the tail will say which is committed
 const bit<8> EVENT_CAS_FAILED        = 16;    // the tail said so
 const bit<8> EVENT_ACK_COMMITTED     = 17;
 const bit<8> EVENT_ACK_OLD           = 18;    // committed before
@@ -45,6 +45,7 @@ const bit<8> EVENT_WRITE_FROZEN      = 36;    // the chain is frozen, or the key
 const bit<8> EVENT_WRITE_FULL        = 37;
 const bit<8> EVENT_LEASE_REFUSED     = 38;    // of another epoch
 const bit<8> EVENT_DENIED            = 39;    // its principal may not do that in the key's realm
+const bit<8> EVENT_OUTDATED          = 40;    // the slot has a version of a later configuration than this switch's
 
 /* Dropped. */
 const bit<8> EVENT_DROP_MALFORMED    = 48;    // truncated, a wrong length, an impossible combination

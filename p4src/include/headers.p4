@@ -259,6 +259,7 @@ struct version_t {
     bool    newest;           // ... and is the newest that was seen here
     bool    assigned;         // the head has given it a new version
     bool    full;             // no dirty cell is free (PAPER_WRITE_BOUND)
+    bool    outdated;         // the slot has a version of a later configuration than this head's
 }
 
 /* What Objects is to do. */

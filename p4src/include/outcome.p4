@@ -103,22 +103,27 @@ control AssignOutcome(inout headers_t hdr, inout metadata_t meta) {
                  * record may be of the lease before. */
                 meta.decision = { verdict_t.ANSWER, STATUS_BAD_SESSION, EVENT_BAD_SESSION };
             }
-            if (!meta.lease_live) {
+            if (!meta.lease_live || meta.version.outdated) {
                 meta.decision = { verdict_t.ANSWER, STATUS_NOT_SERVING, EVENT_NOT_SERVING };
             }
         } else if (!meta.session.newer && !meta.session.equal) {
             meta.decision = { verdict_t.DROP, 0, EVENT_DROP_OLD_REQUEST };
         } else if (meta.version.assigned || meta.session.retried) {
             accepted.apply(hdr, meta);
+        } else if (meta.version.outdated) {
+            /* This switch has been given a later part in the chain, and does not have it (any more). */
+            meta.decision = { verdict_t.ANSWER, STATUS_NOT_SERVING, EVENT_OUTDATED };
         } else if (meta.version.full || hdr.netcraq.KV_OP == kv_op_t.WRITE) {
             meta.decision = { verdict_t.ANSWER, STATUS_FULL, EVENT_WRITE_FULL };
-        } else if (meta.version.dirty) {
+        } else if (meta.is_tail && meta.version.dirty) {
             meta.decision = { verdict_t.ANSWER, STATUS_RETRY, EVENT_CAS_RETRY };
         } else if (meta.is_tail) {
             meta.object.used = true;
             hdr.netcraq.version = meta.version.committed;
             meta.decision = { verdict_t.ANSWER, STATUS_CAS_FAILED, EVENT_CAS_FAILED };
         } else {
+            /* The version that it expects is not the newest one here. So this head can never execute
+             * it, and the tail may answer from what is committed. */
             hdr.netcraq.epoch = meta.chain.epoch;
             meta.decision = { verdict_t.FORWARD_TO_NEXT, STAMPED, EVENT_CAS_TO_TAIL };
         }
@@ -170,6 +175,9 @@ control ChainOutcome(inout headers_t hdr, inout metadata_t meta) {
             } else if (meta.version.newer) {
                 meta.decision.event = EVENT_REPLY_REPAIRED;
             }
+        } else if (meta.version.committed[63:48] > meta.chain.epoch) {
+            /* A later chain may have executed the CAS that this tail would say has failed. */
+            meta.decision = { verdict_t.DROP, 0, EVENT_OUTDATED };
         } else if (meta.version.dirty || meta.version.committed == hdr.netcraq.version) {
             meta.decision = { verdict_t.ANSWER, STATUS_RETRY, EVENT_CAS_RETRY };
         } else {

@@ -73,9 +73,10 @@ control SessionVersion(inout headers_t hdr, inout metadata_t meta) {
                 session_version.write((bit<32>)hdr.netcraq.session, given);
             }
         }
-        /* What the head has given a version before keeps it. */
+        /* A request keeps the version that a head has given it. A head that is outdated repeats
+         * nothing. */
         meta.session.retried = meta.chain_op == chain_op_t.ASSIGN && meta.session.used && meta.session.equal &&
-                               !meta.version.assigned && meta.session.version != 0;
+                               !meta.version.assigned && meta.session.version != 0 && !meta.version.outdated;
         if (meta.session.retried) {
             hdr.netcraq.version = meta.session.version;
         }

@@ -31,9 +31,13 @@ control Version(inout headers_t hdr, inout metadata_t meta) {
 #ifdef PAPER_WRITE_BOUND
                 meta.version.full = meta.version.latest[47:0] - meta.version.committed[47:0] >= DIRTY_CELLS;
 #endif
+                meta.version.outdated = meta.version.latest[63:48] > meta.chain.epoch;
+                /* A CAS is ordered after the newest write, whether that is committed or not. So the head
+                 * executes it if it expects that one, and a lost ACK does not delay it. */
                 meta.version.assigned = may_assign && !meta.version.full &&
                                         (hdr.netcraq.KV_OP == kv_op_t.WRITE ||
-                                         (!meta.version.dirty && meta.version.committed == hdr.netcraq.version));
+                                         meta.version.latest == hdr.netcraq.version) &&
+                                        !meta.version.outdated;
                 if (meta.version.assigned) {
                     hdr.netcraq.version = meta.chain.epoch ++ (meta.version.latest[47:0] + 1);
                     meta.version.newer = true;

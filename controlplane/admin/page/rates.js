@@ -9,7 +9,7 @@ const kinds = {
   writes: ["write_assigned", "write_stored", "write_committed"], // versions that are new here
   committed: ["write_committed"],
 };
-const refused = ["not_serving", "no_chain", "bad_session", "write_not_found", "write_frozen", "write_full", "denied"];
+const refused = ["not_serving", "no_chain", "bad_session", "write_not_found", "write_frozen", "write_full", "denied", "outdated"];
 
 // Rates has the rates of each switch, and in each those of its chains.
 export class Rates {

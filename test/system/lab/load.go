@@ -26,6 +26,7 @@ type Workload struct {
 	Others   []netip.Addr
 	Reads    bool // nothing else
 	Writes   bool // the same
+	Swaps    int  // so many CAS calls and nothing else, each on the version told last, without pauses; 0: as above
 	Keys     []uint32
 	Session  api.Session
 	Duration time.Duration
@@ -58,10 +59,12 @@ func (l Workload) run() ([]linearizable.Call, error) {
 	r := rand.New(rand.NewPCG(1, uint64(l.Client)))
 	seen := map[uint32]wire.Version{}
 	var history []linearizable.Call
-	for n, end := 0, time.Now().Add(l.Duration); !over(end, l.Until); n++ {
+	for n, end := 0, time.Now().Add(l.Duration); !over(end, l.Until) && (l.Swaps == 0 || n < l.Swaps); n++ {
 		k := l.Keys[r.IntN(len(l.Keys))]
 		x := linearizable.Call{Client: l.Client, Key: k, Op: wire.Read, Value: fmt.Sprintf("%d.%d", l.Client, n)}
 		switch i := r.IntN(10); {
+		case l.Swaps > 0:
+			x.Op, x.Expected = wire.CAS, seen[k]
 		case l.Reads:
 		case l.Writes:
 			x.Op = wire.Write
@@ -99,7 +102,9 @@ func (l Workload) run() ([]linearizable.Call, error) {
 			seen[k] = x.Version
 		}
 		history = append(history, x)
-		time.Sleep(time.Duration(r.Int64N(int64(4 * time.Millisecond))))
+		if l.Swaps == 0 {
+			time.Sleep(time.Duration(r.Int64N(int64(4 * time.Millisecond))))
+		}
 	}
 	return history, nil
 }

@@ -1,0 +1,115 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/wire"
+)
+
+// TestLostAcks: a client swaps one key up to 10,000 times in a row, and the network loses 2 % of
+// the ACKs on each link. A lost ACK leaves the key dirty at the head. The head must execute the
+// next CAS all the same, because nobody but the controller sends that ACK again, some hundred
+// milliseconds later.
+//
+// If the replies that are ACKs on their way are lost as well, a call waits for its client's
+// retransmission. It may need several of them.
+func TestLostAcks(t *testing.T) {
+	for _, x := range []struct {
+		shape, host string
+		swaps       int
+		replies     bool
+		most        time.Duration
+	}{
+		{"line4", "h4", 10_000, false, 20 * time.Millisecond}, // at the tail: no member hears a reply
+		{"line4", "h2", 2000, false, 20 * time.Millisecond},
+		{"mesh3", "h2", 2000, false, 20 * time.Millisecond},
+		{"line4", "h1", 2000, true, 100 * time.Millisecond}, // at the head: there are no ACKs but replies
+		{"star3", "h3", 2000, true, 100 * time.Millisecond},
+	} {
+		if testing.Short() || testSeeds < 2000 {
+			x.swaps = 1000
+		}
+		t.Run(fmt.Sprintf("%s, client at %s, replies lost: %v", x.shape, x.host, x.replies), func(t *testing.T) {
+			if slowest := swapUnderLoss(t, nil, x.shape, x.host, x.swaps, x.replies); slowest >= x.most {
+				t.Errorf("the slowest of %d swaps took %v, want less than %v", x.swaps, slowest, x.most)
+			}
+		})
+	}
+	// Without the rule, a CAS waits for the controller.
+	t.Run("DIRTY_CAS_WAITS", func(t *testing.T) {
+		m, err := FindMutant("DIRTY_CAS_WAITS")
+		must(err)
+		if slowest := swapUnderLoss(t, m, "line4", "h4", 200, false); slowest < 100*time.Millisecond {
+			t.Errorf("the slowest swap took %v, and this test says little", slowest)
+		}
+	})
+}
+
+// swapUnderLoss says how long the slowest of a client's swaps took.
+func swapUnderLoss(t *testing.T, m *Mutant, shape, host string, swaps int, replies bool) time.Duration {
+	sh, err := findShape(shape)
+	must(err)
+	sim, err := NewMutant(m)
+	must(err)
+	w, err := sim.newWorld(sh, 1, nil)
+	must(err)
+	defer w.endTasks()
+	must(w.setUp(1, 1, 1))
+	at := slices.IndexFunc(sh.topo.Hosts, func(h *topology.Host) bool { return h.Name == host })
+	c := w.newClient("c", sh.topo.Hosts[at], 1, func(cfg *core.Config) {
+		cfg.FastRetransmit = core.DefaultFastRetransmit
+	})
+	const unlimited = 1 << 40
+	losses := []*rule{{op: wire.Ack, times: unlimited, share: 0.02}}
+	if replies {
+		for _, a := range sh.topo.Switches {
+			for _, b := range sh.topo.Switches {
+				losses = append(losses,
+					&rule{op: wire.CASReply, from: a.Name, to: b.Name, times: unlimited, share: 0.02})
+			}
+		}
+	}
+	w.network.rules = losses
+	var waits []time.Duration
+	var swap func(wire.Version)
+	swap = func(expected wire.Version) {
+		c.start(core.Request{Op: wire.CAS, Key: w.keys[0], Value: fmt.Append(nil, len(waits)),
+			Expected: expected, Deadline: w.loop.now + 10*time.Second}, func(r core.Result) {
+			if waits = append(waits, r.RTT); r.Err != nil {
+				t.Errorf("swap %d: %v", len(waits), r.Err)
+				waits = nil // and the loop below says that it ended
+			} else if len(waits) < swaps {
+				w.loop.after(50*time.Microsecond, func() { swap(r.Version) })
+			}
+		})
+	}
+	first := core.Request{Op: wire.Write, Key: w.keys[0], Deadline: w.loop.now + time.Second}
+	c.start(first, func(r core.Result) {
+		must(r.Err)
+		swap(r.Version)
+	})
+	w.loop.run(w.loop.now+time.Hour, func() bool { return len(waits) == swaps || t.Failed() })
+	if len(waits) != swaps {
+		t.Fatalf("%d of %d swaps were done", len(waits), swaps)
+	}
+	for _, v := range w.history.check(w.peeks) {
+		t.Error(v)
+	}
+	lost := 0
+	for _, l := range losses {
+		lost += unlimited - l.times
+	}
+	if lost < swaps/100 {
+		t.Errorf("%d packets were lost in %d swaps, and this test says little", lost, swaps)
+	}
+	slices.Sort(waits)
+	prompt, _ := slices.BinarySearch(waits, 5*time.Millisecond)
+	t.Logf("%d lost: median %v, 99 %% %v, 99.9 %% %v, slowest %v; %d took 5 ms and more", lost,
+		waits[swaps/2], waits[swaps*99/100], waits[swaps*999/1000], waits[swaps-1], swaps-prompt)
+	return waits[swaps-1]
+}
