@@ -23,6 +23,8 @@ type Mutant struct {
 	// scenario is the file in testdata that shows it, where chance seldom brings about what it
 	// takes.
 	scenario string
+	// tells is what somebody is told in the scenario, where that is no violation by itself.
+	tells string
 	// implied is why nothing may show it in the simulator, though the model shows it in a
 	// controller that is built otherwise: what else keeps it from happening.
 	implied string

@@ -123,10 +123,11 @@ func init() {
 		&Mutant{ID: "TRUSTS_LEASE_REPLIES", Rule: "a member whose LEASE_REPLY contradicts what it was known to have gets no role again that it had", scenario: "emptied_while_connected", remove: func(r *removed) { r.mistrust = true }},
 		&Mutant{ID: "JOINER_UNJUDGED", Rule: "a switch that is to become a member is given up when it does not answer, like a member", own: true, scenario: "joiner_stands_still", shows: HeldUp, remove: func(r *removed) { r.unjudged = true }},
 		&Mutant{ID: "HEARS_OTHERS_LEASES", Rule: "a controller believes the replies to its own LEASEs alone", own: true, remove: func(r *removed) { r.leaseTag = true }},
-		&Mutant{ID: "GROWS_UNEQUAL", Rule: "when a chain has its first key its members' records of sessions are of their leases", own: true, scenario: "grown_without_keys", shows: NotWritable, remove: func(r *removed) { r.unequal = true }},
+		&Mutant{ID: "GROWS_WITH_RECORDS", Rule: "when a chain has its first key its members' records of sessions are of their leases", scenario: "grown_without_keys", shows: NotWritable, tells: "outcome unknown (session not taken)",
+			remove: func(r *removed) { r.unequal = true }},
 		&Mutant{ID: "HIDDEN_WATCHED", Rule: "nobody watches a key that clients cannot see yet", own: true, shows: AnothersValue,
 			remove: func(r *removed) { r.watched = true }},
-		&Mutant{ID: "HEARD_FOR_EVER", Rule: "a new member is told of the controller's sessions", own: true, scenario: "grown_without_keys", shows: NotSettled,
+		&Mutant{ID: "HEARD_FOR_EVER", Rule: "a new member is told of the controller's sessions", scenario: "grown_without_keys", shows: NotSettled,
 			remove: func(r *removed) { r.heardForEver = true }},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)

@@ -110,18 +110,18 @@ func init() {
 			return and(old, or(equal(op, opWrite), not(e.flag("version_dirty"))))
 		})
 	}
-	Mutants = append(Mutants, &Mutant{ID: "DIRTY_CAS_WAITS", own: true,
+	Mutants = append(Mutants, &Mutant{ID: "DIRTY_CAS_WAITS",
 		Rule: "the head executes a CAS that expects its newest version, whether that is committed or not",
 		program: func(e *edit) {
 			cleanOnly(e)
 			e.when("outcome.p4", "meta.is_tail && meta.version.dirty", 1, func(any) any { return e.flag("version_dirty") })
 		}, implied: "what stays dirty is re-propagated, so a CAS waits, some hundred milliseconds; TestLostAcks shows that"})
-	Mutants = append(Mutants, &Mutant{ID: "DIRTY_CAS_SENT_ON", own: true,
+	Mutants = append(Mutants, &Mutant{ID: "DIRTY_CAS_SENT_ON",
 		Rule: "the head sends a CAS to the tail only if it can never execute it", program: cleanOnly})
-	Mutants = append(Mutants, &Mutant{ID: "DIRTY_CAS_FAILS", own: true,
+	Mutants = append(Mutants, &Mutant{ID: "DIRTY_CAS_FAILS",
 		Rule:    "the tail answers RETRY, and not CAS_FAILED, to a CAS that expects what is committed there, or while it is dirty",
 		program: func(e *edit) { e.when("outcome.p4", "meta.version.dirty || meta.version.committed ==", 1, never) }})
-	Mutants = append(Mutants, &Mutant{ID: "OUTDATED_HEAD", own: true, scenario: "outdated_head",
+	Mutants = append(Mutants, &Mutant{ID: "OUTDATED_HEAD", scenario: "outdated_head",
 		Rule: "a head whose slot has a version of a later configuration gives none",
 		program: func(e *edit) {
 			e.assignFlag("version.p4", "version_outdated", "= meta.version.latest[63:48]", 1, never)
@@ -130,7 +130,7 @@ func init() {
 				return old.(map[string]any)["value"].(map[string]any)["left"]
 			})
 		}})
-	Mutants = append(Mutants, &Mutant{ID: "OUTDATED_TAIL", own: true, scenario: "outdated_tail",
+	Mutants = append(Mutants, &Mutant{ID: "OUTDATED_TAIL", scenario: "outdated_tail",
 		Rule:    "a tail whose slot has a committed version of a later configuration does not say that a CAS has failed",
 		program: func(e *edit) { e.when("outcome.p4", "meta.version.committed[63:48] >", 1, never) }})
 	program("NO_EPOCH_ON_CAS", "a STAMPED CAS of another epoch is dropped", func(e *edit) {
