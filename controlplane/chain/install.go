@@ -163,6 +163,11 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 				m.back.Again(now, m.candidate(s))
 			}
 		}
+		for _, s := range p.config.Members {
+			if !m.cfg.IsMember(s) { // it has what the chain has: it was filled, or there are no keys
+				m.view[s].lost = false
+			}
+		}
 		m.wanted = m.intended(p)
 		m.wasFrozen = m.cfg.Freeze == FreezeAll
 		m.countEpochs(m.cfg.Epoch, p.config.Epoch)

@@ -38,7 +38,7 @@ func (s *shell) redrive(a chain.Redrive) {
 // recover is an operator's asking for a switch to be brought in.
 func (s *shell) recover(sw string) chain.OpID {
 	delete(s.w.leftOut, sw)
-	return s.bringIn(sw, func(chain.OpID) {})
+	return s.bringIn(sw, func(op chain.OpID) { s.lastSaid = op })
 }
 
 // bringIn asks the machine to bring a switch in, by an operation that is named before; 0: not now.

@@ -47,8 +47,8 @@ func (s *shell) rejoin(a chain.Rejoin) {
 func (s *shell) leavesOut(op chain.OpID, err error) {
 	members := s.proposed[op]
 	delete(s.proposed, op)
-	if members == nil || err != nil || s.w.store.leader != s.election {
-		return
+	if members == nil || err != nil || s.w.store.leader != s.election || op != s.lastSaid {
+		return // an operator has said otherwise since
 	}
 	clear(s.w.leftOut)
 	for _, n := range s.w.nodes {

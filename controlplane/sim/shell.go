@@ -51,6 +51,7 @@ type shell struct {
 	copying    *span                // the copy that is under way, or was last
 	redriving  uint16               // the epoch of what was re-propagated last
 	lastOp     chain.OpID
+	lastSaid   chain.OpID // the last by which an operator has said who is a member
 	operations map[chain.OpID]*operation
 	// begun are the additions and removals that have begun: some wait for the directory to be on
 	// record before the machine hears of them.
@@ -619,7 +620,7 @@ func (s *shell) propose(c chain.Change) chain.OpID {
 	}
 	s.lastOp++
 	if c.Members != nil {
-		s.proposed[s.lastOp] = slices.Clone(c.Members)
+		s.proposed[s.lastOp], s.lastSaid = slices.Clone(c.Members), s.lastOp
 		for _, m := range c.Members { // from now on it may be on record, whatever the operator is told
 			delete(s.w.leftOut, m)
 		}
