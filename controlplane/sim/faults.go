@@ -119,7 +119,8 @@ func (w *world) good(n *node) bool {
 	if n.backAt > 0 && w.loop.now < n.backAt+w.store.record.Config.Lease || w.loop.now < n.doubtful {
 		return false
 	}
-	return n.alive && !n.isolated && n.data && w.store.record.Config.IsMember(n.name) && !d.cut && d.ready &&
+	return n.alive && !n.isolated && n.data && !d.cut && d.ready &&
+		w.store.record.Config.IsMember(n.name) && w.controller().status.Config.IsMember(n.name) &&
 		!w.controller().left[n.name]
 }
 

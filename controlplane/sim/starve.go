@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +35,8 @@ func (w *world) starvations(p *plan, seed uint64, end time.Duration) {
 // starve has the newest controller starved for a while.
 func (w *world) starve(length time.Duration, how starvation) {
 	s := w.controller()
-	if s == nil || !s.alive {
+	wiped := func(n *node) bool { return n.bare && w.store.record.Config.IsMember(n.name) } // and not noticed, perhaps
+	if s == nil || !s.alive || slices.ContainsFunc(w.nodes, wiped) {
 		return
 	}
 	w.cover.add("fault.controller starved", 1)

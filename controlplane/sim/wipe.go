@@ -19,7 +19,8 @@ type loss struct {
 	registers bool
 }
 
-// wipes has switches lose something from time to time, in some runs.
+// wipes has switches lose something from time to time, in some runs. A controller that is starved
+// may give up all others before it notices that, so not then.
 func (w *world) wipes(p *plan, seed uint64, end time.Duration) {
 	d := newDice(seed, diceWipe)
 	if !groups[groupWiped] || !d.chance(0.3) {
@@ -29,7 +30,7 @@ func (w *world) wipes(p *plan, seed uint64, end time.Duration) {
 		n := pick(d, w.nodes...)
 		l := pick(d, loss{tables: true, registers: true}, loss{part: true, registers: true}, loss{tables: true},
 			loss{part: true})
-		if !n.alive || n.suspended || !w.spare(n) {
+		if !n.alive || n.suspended || !w.spare(n) || w.loop.now < w.controller().starved.until {
 			return
 		}
 		if !w.store.record.Config.IsMember(n.name) { // nobody looks at what else it has
