@@ -87,15 +87,15 @@ func New(opts Options) (*Agent, error) {
 // the node has no interface that would take them. Where the switches are not on the nodes that is
 // all of NetCRAQ: a container would come to them under the node's address, and with the node's
 // rights.
-var podRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort, Untagged: true}
+var podRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort, Untagged: true, Guest: true}
 
 // chainedRules are the same at interfaces of another plugin's, for whose tagged frames the node may
 // have a use: NetCRAQ's packets are looked for behind the tags.
-var chainedRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort}
+var chainedRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort, Guest: true}
 
 // rulesFor are those at an attachment's interface. At another plugin's they are where the switch's
 // program is: before the others', one of which may let no packet past to those behind it, or after.
-// Where IPv6 packets may come from is the other plugin's business there.
+// Where packets may come from is the other plugin's business there.
 func (a *Agent) rulesFor(r *agentapi.Record) ingressfilter.Rules {
 	rules := podRules
 	if r.Chained {
@@ -104,9 +104,7 @@ func (a *Agent) rulesFor(r *agentapi.Record) ingressfilter.Rules {
 	} else {
 		rules.CheckSources = true
 		for _, a := range r.Addresses {
-			if ip := a.Prefix.Addr(); ip.Is6() {
-				rules.Sources = append(rules.Sources, ip)
-			}
+			rules.Sources = append(rules.Sources, a.Prefix.Addr())
 		}
 	}
 	if a.opts.AfterOthers {

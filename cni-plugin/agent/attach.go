@@ -303,9 +303,14 @@ func setUpHost(l netlink.Link, r *agentapi.Record) error {
 			return fmt.Errorf("the gateway's address %s on %s: %w", addr.Gateway, r.Host.Name, err)
 		}
 	}
-	settings := map[string]string{"ipv4/conf/" + r.Host.Name + "/rp_filter": "1", "ipv4/conf/" + r.Host.Name + "/forwarding": "1"}
+	v4, v6 := "ipv4/conf/"+r.Host.Name+"/", "ipv6/conf/"+r.Host.Name+"/"
+	settings := map[string]string{v4 + "rp_filter": "1", v4 + "forwarding": "1", v4 + "accept_redirects": "0",
+		v4 + "accept_source_route": "0"}
 	if six {
-		settings["ipv6/conf/"+r.Host.Name+"/forwarding"] = "1"
+		settings[v6+"forwarding"] = "1"
+	}
+	if _, err := os.Stat(filepath.Join(sysctls, "net", v6)); err == nil { // whether the pod has IPv6 or not
+		settings[v6+"accept_ra"], settings[v6+"accept_redirects"] = "0", "0"
 	}
 	for path, value := range settings {
 		if err := setSysctl(path, value); err != nil {

@@ -4,6 +4,7 @@
 #include "udp6match.h"
 
 const struct udp_rules rules = {};
+const struct ip4_rules ip4 = {};
 const struct ip6_rules ip6 = {};
 
 SEC("tc")
@@ -15,9 +16,12 @@ int netcraq_ingress(struct __sk_buff *skb)
 	__u16 type = htons(ETH_P_IP);
 	void *end = (void *)(long)skb->data_end;
 	__u8 *frame = (void *)(long)skb->data;
+	int verdict;
 	if ((void *)(frame + ETHER_TYPE + sizeof type) <= end && *(__u16 *)(frame + ETHER_TYPE) == type)
-		return TCX_NEXT;
-	return udp6match(skb, OPAQUE(&rules), OPAQUE(&ip6)) == UDP_PASS ? TCX_NEXT : TC_ACT_SHOT;
+		verdict = ip4match(skb, OPAQUE(&ip4), ETHER_TYPE + sizeof type);
+	else
+		verdict = udp6match(skb, OPAQUE(&rules), OPAQUE(&ip4), OPAQUE(&ip6));
+	return verdict == UDP_PASS ? TCX_NEXT : TC_ACT_SHOT;
 }
 
 SEC("tc")

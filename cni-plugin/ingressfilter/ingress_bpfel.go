@@ -13,11 +13,21 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type ingressIp4Rules struct {
+	_       structs.HostLayout
+	Checked uint8
+	Guest   uint8
+	Count   uint8
+	_       [1]byte
+	Sources [4]uint32
+}
+
 type ingressIp6Rules struct {
 	_       structs.HostLayout
 	Checked uint8
+	Guest   uint8
 	Count   uint8
-	_       [2]byte
+	_       [1]byte
 	Sources [4]struct {
 		_    structs.HostLayout
 		Word [4]uint32
@@ -38,6 +48,7 @@ type ingressUdpRules struct {
 const (
 	ingressProgDropEverything = "drop_everything"
 	ingressProgNetcraqIngress = "netcraq_ingress"
+	ingressVarIp4             = "ip4"
 	ingressVarIp6             = "ip6"
 	ingressVarRules           = "rules"
 )
@@ -98,6 +109,7 @@ type ingressMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ingressVariableSpecs struct {
+	Ip4   *ebpf.VariableSpec `ebpf:"ip4"`
 	Ip6   *ebpf.VariableSpec `ebpf:"ip6"`
 	Rules *ebpf.VariableSpec `ebpf:"rules"`
 }
@@ -132,6 +144,7 @@ func (m *ingressMaps) Close() error {
 //
 // It can be passed to loadIngressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ingressVariables struct {
+	Ip4   *ebpf.Variable `ebpf:"ip4"`
 	Ip6   *ebpf.Variable `ebpf:"ip6"`
 	Rules *ebpf.Variable `ebpf:"rules"`
 }

@@ -48,17 +48,20 @@ type Rules struct {
 	Destination uint16
 	// Untagged: frames with a tag (802.1Q, 802.1ad) are dropped, whatever is in them.
 	Untagged bool
-	// CheckSources: IPv6 packets from other addresses than Sources are dropped, but for those from
-	// a link-local address or from none, which stay on the link. (For IPv4 the kernel does it:
-	// rp_filter.)
+	// CheckSources: packets from other addresses than Sources are dropped, but for those from an
+	// IPv6 address of the link or from none, which stay on the link. (The kernel's rp_filter does
+	// that only where net.ipv4.conf.all.rp_filter is not 2, which counts for all interfaces.)
 	CheckSources bool
-	// Sources are IPv6 addresses, MaxSources at most.
+	// Sources are IPv4 and IPv6 addresses, MaxSources of each at most.
 	Sources []netip.Addr
+	// Guest: who is behind the interface is no router and no part of the node. Dropped are packets
+	// to or from 127.0.0.0/8, and router advertisements and redirects (RFC 4861).
+	Guest bool
 	// Place is where it stands among others' programs. The switch's comes before it.
 	Place Place
 }
 
-// MaxSources is how many IPv6 addresses an interface's packets may come from.
+// MaxSources is how many addresses of each family an interface's packets may come from.
 const MaxSources = 4
 
 // Place is where a filter stands among the programs of an interface.
@@ -81,13 +84,18 @@ func (r Rules) check() error {
 		return errors.New(
 			"an ingress filter without a UDP port has nothing to do: give Port or Destination, or Everything")
 	}
-	if len(r.Sources) > MaxSources {
-		return fmt.Errorf("an ingress filter knows %d IPv6 addresses at most, not %d", MaxSources, len(r.Sources))
-	}
+	four := 0
 	for _, a := range r.Sources {
-		if !a.Is6() || a.Is4In6() {
-			return fmt.Errorf("an ingress filter checks IPv6 sources, and %s is none", a)
+		switch {
+		case !a.IsValid() || a.Is4In6():
+			return fmt.Errorf("an ingress filter checks IPv4 and IPv6 sources, and %s is neither", a)
+		case a.Is4():
+			four++
 		}
+	}
+	if six := len(r.Sources) - four; max(four, six) > MaxSources {
+		return fmt.Errorf("an ingress filter knows %d addresses of a family at most, not %d IPv4 and %d IPv6",
+			MaxSources, four, six)
 	}
 	return nil
 }

@@ -114,9 +114,9 @@ func TestIPv6(t *testing.T) {
 // TestBadSources: what the filter cannot check is refused.
 func TestBadSources(t *testing.T) {
 	for want, sources := range map[string][]netip.Addr{
-		"knows 4 IPv6 addresses at most, not 5": slices.Repeat([]netip.Addr{podAddr6}, 5),
-		"10.1.0.2 is none":                      {podAddr},
-		"::ffff:10.1.0.2 is none":               {netip.AddrFrom16(podAddr.As16())},
+		"not 0 IPv4 and 5 IPv6":      slices.Repeat([]netip.Addr{podAddr6}, 5),
+		"not 5 IPv4 and 1 IPv6":      append(slices.Repeat([]netip.Addr{podAddr}, 5), podAddr6),
+		"::ffff:10.1.0.2 is neither": {netip.AddrFrom16(podAddr.As16())},
 	} {
 		err := Attach(1, Rules{Port: netcraq, Sources: sources})
 		if err == nil || !strings.Contains(err.Error(), want) {

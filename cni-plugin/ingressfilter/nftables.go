@@ -144,8 +144,10 @@ func ApplyTunnels(t Tunnels) error {
 						nftables.SetElement{Key: binary.BigEndian.AppendUint32(f.Peer.AsSlice(), f.VNI<<8)})
 				}
 			}
+			// nft's own programs need a type with a length: with that of integers they abort, at
+			// `nft list ruleset` too (nft 1.0.6). They show the identifier as a mark.
 			set := &nftables.Set{Table: w.table, Name: "tunnels",
-				KeyType: nftables.MustConcatSetType(w.family.address, nftables.TypeInteger)}
+				KeyType: nftables.MustConcatSetType(w.family.address, nftables.TypeMark)}
 			if err := w.conn.AddSet(set, elements); err != nil {
 				return err
 			}

@@ -20,18 +20,29 @@ func (r Rules) program() (*ebpf.Program, error) {
 	if r.Untagged {
 		rules.Untagged = 1
 	}
-	six := ingressIp6Rules{Count: uint8(len(r.Sources))}
+	var four ingressIp4Rules
+	var six ingressIp6Rules
 	if r.CheckSources {
-		six.Checked = 1
+		four.Checked, six.Checked = 1, 1
 	}
-	for i, a := range r.Sources {
-		for j := range six.Sources[i].Word {
-			six.Sources[i].Word[j] = binary.LittleEndian.Uint32(a.AsSlice()[4*j:])
+	if r.Guest {
+		four.Guest, six.Guest = 1, 1
+	}
+	for _, a := range r.Sources {
+		if a.Is4() {
+			four.Sources[four.Count] = binary.LittleEndian.Uint32(a.AsSlice())
+			four.Count++
+			continue
 		}
+		for j := range six.Sources[six.Count].Word {
+			six.Sources[six.Count].Word[j] = binary.LittleEndian.Uint32(a.AsSlice()[4*j:])
+		}
+		six.Count++
 	}
 	spec, err := loadIngress()
 	if err == nil {
-		err = errors.Join(spec.Variables[ingressVarRules].Set(rules), spec.Variables[ingressVarIp6].Set(six))
+		err = errors.Join(spec.Variables[ingressVarRules].Set(rules), spec.Variables[ingressVarIp4].Set(four),
+			spec.Variables[ingressVarIp6].Set(six))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the ingress filter: %w", err)

@@ -1,7 +1,9 @@
 package ingressfilter
 
 import (
+	"errors"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +54,29 @@ func TestSwitchStack(t *testing.T) {
 	}
 	r.node.Do(RemoveSwitch)
 	r.node.Do(RemoveSwitch) // of none
+}
+
+// TestListed: an operator and kube-proxy list a node's tables by nft, with ours there.
+func TestListed(t *testing.T) {
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		t.Skip("skipped: needs nft (nftables)")
+	}
+	r := newRoute(t)
+	ends := []TunnelEnd{{nodeAddr, "out"}, {nodeAddr6, "out"}}
+	tunnels := Tunnels{Port: vxlan, Ends: ends, From: []Tunnel{
+		{victimAddr, 7}, {victimAddr, 0xabcdef}, {podAddr, 1}, {netip.MustParseAddr("fd00:2::2"), 9}}}
+	r.node.Do(func() error { return errors.Join(ApplyTunnels(tunnels), ApplySwitch(netcraq, "ncq")) })
+	for _, list := range []string{"list ruleset", "list tables", "-j list ruleset", "-j list sets ip", "-j list sets ip6",
+		"list set ip " + TunnelsTable + " tunnels"} {
+		r.node.Do(func() error {
+			out, err := exec.Command(nft, strings.Fields(list)...).CombinedOutput()
+			if err != nil || !strings.Contains(string(out), TunnelsTable) {
+				t.Errorf("nft %s: %v\n%s", list, err, out)
+			}
+			return nil
+		})
+	}
 }
 
 // TestBadTunnels: what cannot be is refused before anything is changed.

@@ -11,9 +11,20 @@ struct ip6_address {
 /* What is dropped of IPv6, besides what udp_rules say of it. */
 struct ip6_rules {
 	__u8 checked; /* a source that is not among the first `count` is dropped, but for those of a link */
+	__u8 guest;   /* what only routers may say is dropped: RFC 4861, sections 4.2 and 4.5 */
 	__u8 count;
 	struct ip6_address sources[SOURCES];
 };
+
+/* The same of IPv4. */
+struct ip4_rules {
+	__u8 checked; /* a source that is not among the first `count` is dropped */
+	__u8 guest;   /* packets to or from 127.0.0.0/8 are dropped */
+	__u8 count;
+	__u32 sources[SOURCES]; /* in network byte order */
+};
+
+enum { ROUTER_ADVERTISEMENT = 134, REDIRECT = 137 };
 
 struct ip6_header {
 	__u32 version_class_label;
@@ -27,6 +38,30 @@ static __always_inline int of_the_link(const struct ip6_address *a)
 {
 	return (a->word[0] & htonl(0xffc00000)) == htonl(0xfe800000) ||
 	       !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
+}
+
+static __always_inline int of_the_loopback(const __u16 *address)
+{
+	return (address[0] & htons(0xff00)) == htons(0x7f00);
+}
+
+/* ip4match says what becomes of an IPv4 packet, for its addresses. */
+static __always_inline int ip4match(struct __sk_buff *skb, const struct ip4_rules *r, __u32 at)
+{
+	struct ip_header ip;
+	if (!r->checked && !r->guest)
+		return UDP_PASS;
+	if (bpf_skb_load_bytes(skb, at, &ip, sizeof ip))
+		return UDP_DROP;
+	if (r->guest && (of_the_loopback(ip.source) || of_the_loopback(ip.destination)))
+		return UDP_DROP;
+	if (!r->checked)
+		return UDP_PASS;
+	__u32 source = ip.source[0] | (__u32)ip.source[1] << 16;
+	for (int i = 0; i < SOURCES; i++)
+		if (i < r->count && source == r->sources[i])
+			return UDP_PASS;
+	return UDP_DROP;
 }
 
 static __always_inline int forged(const struct ip6_rules *r, const struct ip6_address *a)
@@ -43,10 +78,11 @@ static __always_inline int forged(const struct ip6_rules *r, const struct ip6_ad
 }
 
 /* udp6match says what becomes of a frame that udpmatch lets pass: UDP over IPv6, tagged or not, behind
- * extension headers or not, in fragments or not. No IPv6 packet is plain: the switch's program knows
- * none. Linux takes no first fragment that ends before the UDP header (RFC 8200, section 4.5), and
- * none that overlap, so later ones need not be looked at. */
-static __always_inline int udp6match(struct __sk_buff *skb, const struct udp_rules *r, const struct ip6_rules *six)
+ * extension headers or not, in fragments or not; and of all others for their addresses. No IPv6 packet
+ * is plain: the switch's program knows none. Linux takes no first fragment that ends before the UDP
+ * header (RFC 8200, section 4.5), and none that overlap, so later ones need not be looked at. */
+static __always_inline int udp6match(struct __sk_buff *skb, const struct udp_rules *r, const struct ip4_rules *four,
+				     const struct ip6_rules *six)
 {
 	__u32 at = ETHER_TYPE;
 	__u16 type;
@@ -60,6 +96,8 @@ static __always_inline int udp6match(struct __sk_buff *skb, const struct udp_rul
 			return UDP_DROP;
 		at += sizeof type;
 	}
+	if (type == htons(ETH_P_IP))
+		return ip4match(skb, four, at);
 	if (type != htons(ETH_P_IPV6))
 		return UDP_PASS;
 
@@ -79,6 +117,11 @@ static __always_inline int udp6match(struct __sk_buff *skb, const struct udp_rul
 			if (bpf_skb_load_bytes(skb, at, ports, sizeof ports))
 				return UDP_DROP;
 			return udp_ports(r, ports[0], ports[1], UDP_DROP);
+		case IPPROTO_ICMPV6:;
+			__u8 kind;
+			if (bpf_skb_load_bytes(skb, at, &kind, sizeof kind))
+				return UDP_DROP;
+			return six->guest && (kind == ROUTER_ADVERTISEMENT || kind == REDIRECT) ? UDP_DROP : UDP_PASS;
 		case IPPROTO_HOPOPTS:
 		case IPPROTO_ROUTING:
 		case IPPROTO_DSTOPTS:

@@ -36,7 +36,7 @@ struct xdp_md {
 enum { TCX_NEXT = -1, TC_ACT_SHOT = 2 };
 enum { XDP_DROP = 1, XDP_PASS = 2, XDP_TX = 3 };
 enum { ETH_P_IP = 0x0800, ETH_P_8021Q = 0x8100, ETH_P_IPV6 = 0x86dd, ETH_P_8021AD = 0x88a8, ETH_P_QINQ1 = 0x9100 };
-enum { IPPROTO_TCP = 6, IPPROTO_UDP = 17, IPPROTO_SCTP = 132 };
+enum { IPPROTO_TCP = 6, IPPROTO_UDP = 17, IPPROTO_ICMPV6 = 58, IPPROTO_SCTP = 132 };
 enum { /* IPv6's extension headers */
 	IPPROTO_HOPOPTS = 0,
 	IPPROTO_ROUTING = 43,
