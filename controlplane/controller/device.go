@@ -50,6 +50,7 @@ type device struct {
 	// What the controller's goroutine knows.
 	state     p4rt.State
 	ready     bool // set up since it was last connected
+	emptying  bool // it is being emptied, so it does not have what chains know of it
 	lastError string
 
 	// What the worker knows to be in the switch: entries by table and match, and groups.

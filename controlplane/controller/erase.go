@@ -21,6 +21,7 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 			return
 		}
 	}
+	d.emptying = true
 	// While it is empty it routes nothing either.
 	c.avoided[d.sw.Name] = true
 	c.reroute("switch.avoided", d, "it is being emptied: routes go around it where they can")
@@ -32,7 +33,10 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 				err = d.client.ReloadIn(ctx, s.Stream, c.prog.pipeline)
 			}
 			if err != nil {
-				c.post(func() { c.touch(ch).EraseFailed(c.now(), a.Seq, err) })
+				c.post(func() {
+					d.emptying = false
+					c.touch(ch).EraseFailed(c.now(), a.Seq, err)
+				})
 				return
 			}
 			d.freshAt, d.loadedAt = s.Stream, 0

@@ -100,7 +100,7 @@ func (c *Controller) packetIn(from *device, frame []byte) {
 		return // the LEASE was another controller's
 	}
 	c.post(func() {
-		if ch := c.net().byID[p.Key.Chain()]; ch != nil && c.isCurrent(from) {
+		if ch := c.net().byID[p.Key.Chain()]; ch != nil && c.isCurrent(from) && !from.emptying {
 			// The time when it came, not when it is looked at: the lease is counted from it.
 			c.touch(ch).LeaseReply(now, from.sw.Name, chain.LeaseAnswer{Number: p.Session, Clock: uint64(p.Version),
 				Left: time.Duration(p.Request) * time.Microsecond, Epoch: p.Epoch, Granted: p.Status == wire.OK})

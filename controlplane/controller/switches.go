@@ -57,7 +57,7 @@ func (c *Controller) connection(d *device, s p4rt.State) {
 
 // setReady: a switch can be worked with, or not any more.
 func (c *Controller) setReady(d *device, ready bool) {
-	d.ready = ready
+	d.ready, d.emptying = ready, false
 	c.metrics.device(d.sw.Name, ready)
 }
 

@@ -33,6 +33,7 @@ type device struct {
 	starts    int  // n.starts when it was made
 	cut       bool // this controller cannot reach the switch
 	freshAt   int  // the connection in which the program was pushed
+	emptying  bool // it is being emptied
 	// keyIndex is what the switch has acknowledged to have, and part its part in the chain.
 	keyIndex map[wire.Key]ops.Entry
 	part     *chain.Assignment
@@ -70,7 +71,7 @@ func (d *device) connect() {
 		d.s.w.loop.after(d.s.w.control.between(10*time.Millisecond, 40*time.Millisecond), d.connect)
 		return
 	}
-	d.connected, d.number, d.starts = true, d.number+1, d.n.starts
+	d.connected, d.number, d.starts, d.emptying = true, d.number+1, d.n.starts, false
 	d.last, d.jobs, d.busy = [channels]time.Duration{}, nil, false
 	d.watchConf, d.watchWaits = nil, false
 	number := d.number

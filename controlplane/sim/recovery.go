@@ -59,11 +59,13 @@ func (s *shell) bringIn(sw string, named func(chain.OpID)) chain.OpID {
 func (s *shell) erase(a chain.Erase) {
 	d := s.device(a.Switch)
 	n := d.n
+	d.emptying = true
 	d.submit(func(done func()) {
 		d.each([]step{
 			{loads, "program", n.load},
 			{writes, "base", n.setBase},
 		}, func(err error) {
+			d.emptying = false
 			if err != nil {
 				s.m.EraseFailed(s.now(), a.Seq, err)
 			} else {

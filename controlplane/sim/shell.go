@@ -671,6 +671,9 @@ func (s *shell) packetIn(d *device, frame []byte) {
 				return
 			}
 		}
+		if d.emptying {
+			return
+		}
 		s.m.LeaseReply(s.now(), d.n.name, chain.LeaseAnswer{Number: p.Session, Clock: uint64(p.Version),
 			Left: time.Duration(p.Request) * time.Microsecond, Epoch: p.Epoch, Granted: p.Status == wire.OK})
 		s.flush()
