@@ -222,6 +222,12 @@ func replace(name string, write func(*table) error) error {
 	if err != nil {
 		return fmt.Errorf("reaching nftables: %w", err)
 	}
+	return errors.Join(writeAll(conn, name, write), note(name, write))
+}
+
+// writeAll is replace by a connection.
+func writeAll(conn *nftables.Conn, name string, write func(*table) error) error {
+	var err error
 	for _, f := range families() {
 		w := &table{conn, &nftables.Table{Family: f.table, Name: name}, f}
 		conn.AddTable(w.table) // so that there is one to delete
@@ -242,7 +248,7 @@ func replace(name string, write func(*table) error) error {
 }
 
 func remove(name string) error {
-	var errs []error
+	errs := []error{note(name, nil)} // before it goes
 	for _, f := range families() {
 		conn, err := nftables.New()
 		if err != nil {

@@ -37,6 +37,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/cniconf"
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/masquerade"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
@@ -202,7 +203,8 @@ func Run(told context.Context, o Options) error {
 	if !o.Chained {
 		err = agent.EnableForwarding()
 	}
-	if err := errors.Join(err, attached.connectHost()); err != nil {
+	err = errors.Join(err, attached.connectHost(), ingressfilter.Keep(ctx, ingressfilter.Saying(o.Log)))
+	if err != nil {
 		return err
 	}
 	if err := a.Reconcile(); err != nil {

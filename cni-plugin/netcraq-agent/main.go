@@ -18,6 +18,7 @@ import (
 
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/masquerade"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
@@ -205,7 +206,8 @@ func run(ctx context.Context, o *options) error {
 		}
 	}
 	route() // first, since it says who may send in tunnels
-	if err := errors.Join(nodeswitch.FilterStack(), connect(sw, cluster, fabric)); err != nil {
+	if err := errors.Join(nodeswitch.FilterStack(), connect(sw, cluster, fabric),
+		ingressfilter.Keep(ctx, ingressfilter.Saying(log))); err != nil {
 		return err
 	}
 	if len(services) > 0 {

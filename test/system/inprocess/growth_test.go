@@ -105,9 +105,7 @@ func growthWithoutKeys(t *testing.T, how string) {
 	case "a change of the members":
 		setMembers(t, r, "s4", "s1", "s2")
 	case "a recovery":
-		if _, err := r.API.Recover(t.Context(), "a", "s4"); err != nil {
-			t.Fatal(err)
-		}
+		r.BringInto("a", "s4")
 	default:
 		chain, service = "c", lab.ServiceAddrOf(2)
 		x.change(func(top map[string]any) {

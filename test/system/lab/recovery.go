@@ -9,20 +9,27 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 )
 
-// BringIn brings a switch in, and says how long that took and how long the change of the chain that
-// writes wait for (ChangedSpan). It is asked for again where another member was lost meanwhile, as
-// an operator would.
+// BringIn brings a switch into the chain main, and says how long that took and how long the change
+// of the chain that writes wait for (ChangedSpan).
 func (r *Controller) BringIn(name string) (took, changed time.Duration) {
 	r.T.Helper()
+	start := r.BringInto("main", name)
+	from, to := r.ChangedSpan()
+	return time.Since(start), to.Sub(from)
+}
+
+// BringInto brings a switch into a chain, and says when that was begun. It is asked for again where
+// another member was lost meanwhile, or the switch was given up, as an operator would.
+func (r *Controller) BringInto(chain, name string) (start time.Time) {
+	r.T.Helper()
 	for try := 1; ; try++ {
-		start := time.Now()
-		ch, err := r.API.Recover(r.T.Context(), "main", name)
+		start = time.Now()
+		ch, err := r.API.Recover(r.T.Context(), chain, name)
 		if err == nil {
 			if !slices.ContainsFunc(ch.Members, func(m api.Member) bool { return m.Switch == name }) {
 				r.T.Fatalf("%s is no member: %+v", name, ch)
 			}
-			from, to := r.ChangedSpan()
-			return time.Since(start), to.Sub(from)
+			return start
 		}
 		if try == 10 || !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) {
 			r.T.Fatalf("recovering %s: %v\n%s", name, err, r.History())

@@ -51,9 +51,10 @@ func TestLateEntry(t *testing.T) { onEachEngine(t, lateEntry) }
 
 func lateEntry(t *testing.T, engine string) {
 	const at = 2 // the replica
+	// Nobody is given up, however busy the machine is.
 	nw := lab.NewNetwork(t, engine, ring(4,
-		lab.Chain{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: lease, Patience: lease},
-		lab.Chain{ID: 4, Name: "side", Members: []int{4}, Lease: lease, Patience: lease}))
+		lab.Chain{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: 10 * lease, Patience: 10 * lease},
+		lab.Chain{ID: 4, Name: "side", Members: []int{4}, Lease: 10 * lease, Patience: 10 * lease}))
 	c := nw.StartControllerWith("state.json", nw.Changed(func(top topologytest.Object) {
 		for i, slots := range []int{100, 1} {
 			top["chains"].([]any)[i].(topologytest.Object)["slots"] = slots

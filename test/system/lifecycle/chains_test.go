@@ -75,9 +75,7 @@ func TestFourChains(t *testing.T) {
 		return err == nil && all[1].Ready
 	}, "s2 to be set up")
 	for _, ch := range chains {
-		if _, err := c.API.Recover(t.Context(), ch.Name, "s2"); err != nil {
-			t.Fatalf("%s: %v\n%s", ch.Name, err, c.History())
-		}
+		c.BringInto(ch.Name, "s2")
 	}
 	c.WaitUntil(func() bool { return c.AllReady(4) }, "each chain to have s2 again")
 	// Each chain was frozen for one comparison, and no longer because of what the others' clients

@@ -125,9 +125,7 @@ func TestRecoverOfTwoChains(t *testing.T) {
 			return err == nil && all[1].Ready
 		}, "s2 to be set up")
 		for _, chain := range order {
-			if _, err := c.API.Recover(t.Context(), chain, "s2"); err != nil {
-				t.Fatalf("%v\n%s", err, c.History())
-			}
+			c.BringInto(chain, "s2")
 		}
 	}
 	add(c, "main", "third")

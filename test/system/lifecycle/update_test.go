@@ -105,9 +105,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 		t.Errorf("a session took %v: has s4 not answered?", quickest)
 	}
 	for _, name := range []string{"c1", "c2"} {
-		if _, err := c.API.Recover(t.Context(), name, "s4"); err != nil {
-			t.Fatalf("%v\n%s", err, c.History())
-		}
+		c.BringInto(name, "s4")
 	}
 	c.WaitUntil(func() bool { return c.AllReady(4) }, "s4 to be in both chains")
 	if r, err := nw.Hosts[3].Read(lab.ServiceAddrOf(1), uint32(wire.MakeKey(1, 7))); err != nil || r.Status != wire.OK {

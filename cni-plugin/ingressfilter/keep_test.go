@@ -1,0 +1,74 @@
+package ingressfilter
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestKeep: a firewall that is loaded anew takes away all tables, and the stack's filter is there
+// again at once, with what it was told last. What the agent removes itself stays away.
+func TestKeep(t *testing.T) {
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		t.Skip("skipped: needs nft (nftables)")
+	}
+	r := newRoute(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	restored := make(chan string, 100)
+	first := Tunnels{Port: vxlan, Ends: []TunnelEnd{{nodeAddr, "out"}}, From: []Tunnel{{victimAddr, 7}}}
+	last := first
+	last.From = append(last.From, Tunnel{netip.MustParseAddr("10.2.0.3"), 9})
+	r.node.Do(func() error {
+		return errors.Join(ApplyTunnels(first), ApplySwitch(netcraq, "ncqnode"), ApplyTunnels(last),
+			Keep(ctx, func(name string, err error) {
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				restored <- name
+			}))
+	})
+	p := r.packet(1000, nodeAddr, netcraq)
+	if got := r.arrive(p); len(got) > 0 {
+		t.Fatalf("with the filter there arrives %v", got)
+	}
+	rules := func() (out []byte) {
+		r.node.Do(func() error { out, err = exec.Command(nft, "-s", "list", "ruleset").Output(); return err })
+		return out
+	}
+	before := rules()
+	for range 3 {
+		r.node.Do(func() error { return exec.Command(nft, "flush", "ruleset").Run() })
+		var names []string
+		for range 2 {
+			select {
+			case name := <-restored:
+				names = append(names, name)
+			case <-time.After(keepEvery / 2):
+				t.Fatalf("half a second after all was deleted there is again: %v", names)
+			}
+		}
+		if slices.Sort(names); !slices.Equal(names, []string{SwitchTable, TunnelsTable}) {
+			t.Errorf("there is again: %v", names)
+		}
+		if after := rules(); len(after) != len(before) {
+			t.Errorf("before:\n%s\nafter:\n%s", before, after)
+		}
+		if got := r.arrive(p); len(got) > 0 {
+			t.Errorf("with the filter there again there arrives %v", got)
+		}
+	}
+	r.node.Do(RemoveSwitch)
+	time.Sleep(keepEvery + keepEvery/2)
+	if got := r.arrive(p); !slices.Contains(got, "plain") {
+		t.Errorf("without the filter there arrives %v", got)
+	}
+	if len(restored) > 0 {
+		t.Errorf("%s is there again, which was removed", <-restored)
+	}
+}
