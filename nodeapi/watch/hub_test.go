@@ -193,7 +193,7 @@ func TestPrefix(t *testing.T) {
 	m.mu.Unlock()
 	began := time.Now()
 	time.Sleep(20 * quick.Listing)
-	rounds := int(time.Since(began)/(quick.Listing/2)) + 2
+	rounds := int(time.Since(began)/(quick.Listing/2))*11/10 + 2 // a round may begin early, by its timer
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := m.lists - before; n > rounds {
