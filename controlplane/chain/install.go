@@ -28,6 +28,8 @@ type change struct {
 	// wanted is who is to be a member from this configuration on, after from then on; nil: as
 	// before (Machine.wanted).
 	wanted, after []string
+	// by is until when the joiner must have been emptied.
+	by Time
 }
 
 // begin starts a configuration: it is made durable first, and nobody is told before. op is who
