@@ -88,15 +88,21 @@ func (m *Machine) overtaken(c, by *change) {
 
 func (m *Machine) persist(now Time) {
 	m.persisting.retryAt = 0
-	r := Record{Config: m.persisting.config, Fence: m.leavers(m.persisting.config), Blank: m.blank,
-		FenceLease: m.longest(now), Wanted: m.intended(m.persisting)}
-	if len(r.Fence) > 0 || r.Config.Lease < m.cfg.Lease {
-		r.FenceLease = max(m.cfg.Lease, m.fenceMax, r.FenceLease)
-	}
+	r := m.record(now, m.persisting.config)
+	r.Wanted = m.intended(m.persisting)
 	m.seq++
 	m.unsaved = false
 	m.persisting.seq = m.seq
 	m.do(Persist{r, m.seq})
+}
+
+// record is that of a configuration which not all members have.
+func (m *Machine) record(now Time, c Config) Record {
+	r := Record{Config: c, Fence: m.leavers(c), Blank: m.blank, FenceLease: m.longest(now)}
+	if len(r.Fence) > 0 || c.Lease < m.cfg.Lease {
+		r.FenceLease = max(m.cfg.Lease, m.fenceMax, r.FenceLease)
+	}
+	return r
 }
 
 // save makes the present state durable; nothing of the chain waits for it (saveFor).
@@ -104,8 +110,9 @@ func (m *Machine) save(now Time) {
 	m.seq++
 	m.unsaved = false
 	// (A controller that knows no Filling would miss in the switches what it thinks is installed.)
-	m.do(Persist{Record{Config: m.cfg, Installed: m.installed && !m.cfg.Filling, Blank: m.blank,
-		FenceLease: m.longest(now), Wanted: slices.Clone(m.wanted)}, m.seq})
+	r := m.record(now, m.cfg)
+	r.Installed, r.Wanted = m.installed && !m.cfg.Filling, slices.Clone(m.wanted)
+	m.do(Persist{r, m.seq})
 }
 
 // leavers are the switches to fence before c: members that are not in it, and those that were not
@@ -145,7 +152,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 		p.tried = true
 		p.retryAt = now + retry
 	default:
-		m.persisting = nil
+		m.persisting, m.recordAt = nil, 0
 		for _, s := range m.leavers(p.config) {
 			m.fence[s] = true
 		}
@@ -272,7 +279,7 @@ func (m *Machine) step(now Time) {
 	if m.persisting != nil && m.persisting.retryAt > 0 && now >= m.persisting.retryAt {
 		m.persist(now)
 	}
-	if m.recordAt > 0 && now >= m.recordAt {
+	if m.recordAt > 0 && now >= m.recordAt && m.persisting == nil { // (that record says it, too)
 		m.recordAt = 0
 		m.save(now)
 		m.unrecorded = m.seq
