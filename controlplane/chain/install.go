@@ -28,6 +28,9 @@ type change struct {
 	// wanted is who is to be a member from this configuration on, after from then on; nil: as
 	// before (Machine.wanted).
 	wanted, after []string
+	// own is what the machine itself was about to do when an operator's change came before it: it
+	// goes on with that if the change cannot be recorded. nil: nothing.
+	own *change
 	// by is until when the joiner must have been emptied.
 	by Time
 }
@@ -59,6 +62,11 @@ func (m *Machine) begin(now Time, c Config, op *change) {
 	m.endCopy()
 	if op == nil {
 		op = &change{}
+	}
+	if was := m.persisting; was != nil && op.op != 0 {
+		if op.own = was; was.op != 0 {
+			op.own = was.own
+		}
 	}
 	op.config = c
 	m.persisting = op
@@ -143,8 +151,13 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 			m.event("state.not-saved", "", "%v: a controller that is restarted now will ask the switches", err)
 		}
 	case err != nil && p.op != 0 && m.change == nil: // (a reordering that has begun must go on)
-		m.persisting = nil
+		m.persisting = p.own
 		m.do(Done{p.op, fmt.Errorf("%w: the change could not be recorded, so nothing was changed: %w", ErrUnavailable, err)})
+		if p.own != nil {
+			p.own.retryAt = now + retry
+		} else { // it may have been recorded all the same, or is with whatever is recorded next
+			m.save(now)
+		}
 	case err != nil:
 		if !p.tried {
 			m.event("state.not-saved", "", "%v: the chain waits until it can be", err)
@@ -218,7 +231,7 @@ func (m *Machine) has(sw string) bool {
 // install asks for a switch's part, unless that is under way or was refused a moment ago.
 func (m *Machine) install(now Time, sw string) {
 	v := m.view[sw]
-	if !v.up || v.installs != 0 || now < v.retryAt && v.failed {
+	if !v.up || v.installs != 0 || now < v.retryAt && v.failed || v.lost && m.cfg.IsMember(sw) {
 		return
 	}
 	m.assert(len(m.fence) == 0 || !m.cfg.IsMember(sw) || m.has(sw), "%s gets it before all are fenced", sw)
