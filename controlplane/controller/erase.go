@@ -17,10 +17,7 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 		return
 	}
 	failed := func(err error) {
-		if d.ready && c.avoided[d.sw.Name] {
-			delete(c.avoided, d.sw.Name)
-			c.reroute("switch.rerouted", d, "it is not emptied: routes go by it")
-		}
+		c.notErased(d)
 		c.touch(ch).EraseFailed(c.now(), a.Seq, err)
 	}
 	// While it is empty it routes nothing either.
@@ -46,6 +43,14 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 			d.setUp(ctx, s.Stream)
 		})
 	})
+}
+
+// notErased has routes go by a switch again that was to be emptied.
+func (c *Controller) notErased(d *device) {
+	if d.ready && c.avoided[d.sw.Name] {
+		delete(c.avoided, d.sw.Name)
+		c.reroute("switch.rerouted", d, "it is not emptied: routes go by it")
+	}
 }
 
 // mayErase says why a switch must not be emptied for a chain; nil: it may.

@@ -3,16 +3,20 @@ package controller_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/protobuf/proto"
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/wire"
 )
 
@@ -219,4 +223,73 @@ func TestRefusedChangeIsNotRecorded(t *testing.T) {
 	if r := st.Chains["main"]; len(r.Config.Members) != 3 || len(r.Fence) > 0 {
 		t.Errorf("on record is %v, to fence %v", r.Config, r.Fence)
 	}
+}
+
+// TestTakenBeforeItIsLoaded: a switch is to get another program, and becomes the only member of a
+// chain before that is loaded. It keeps the one that it has.
+func TestTakenBeforeItIsLoaded(t *testing.T) {
+	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s2"}, map[string]any{"id": 2, "name": "busy",
+		"address": "10.0.254.3", "members": []string{"s1"}, "leaseMillis": 0, "patienceMillis": 0, "slots": 100}))
+	f.loadKin(2)
+	var loads atomic.Int64
+	f.servers[2].Hold = func(r any) error {
+		if _, ok := r.(*v1.SetForwardingPipelineConfigRequest); ok {
+			loads.Add(1)
+		}
+		return nil
+	}
+	var slow atomic.Bool
+	held := make(chan bool, 1)
+	f.servers[0].Refuse = func(*v1.Update) error {
+		if slow.CompareAndSwap(true, false) {
+			held <- true
+			time.Sleep(1500 * time.Millisecond)
+		}
+		return nil
+	}
+	c, _ := f.start()
+	ready(t, c)
+	slow.Store(true)
+	go func() {
+		frozen := true
+		c.ChangeChain(t.Context(), "busy", api.ChainChange{Frozen: &frozen})
+	}()
+	<-held
+	waitText(t, c, "switch.avoided", "its program is being replaced")
+	if _, err := c.ChangeChain(t.Context(), "other", api.ChainChange{Members: &[]string{"s3"}}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(1500 * time.Millisecond)
+	if n := loads.Load(); n > 0 {
+		t.Errorf("the program was loaded %d times into the only member of a chain\n%s", n, eventText(c))
+	}
+}
+
+// loadKin has a switch run a program that goes together with the controller's, and lacks watches.
+func (f *fakes) loadKin(i int) {
+	f.t.Helper()
+	p4 := proto.Clone(f.info.P4Info).(*configv1.P4Info)
+	p4.Tables = slices.DeleteFunc(p4.Tables, func(t *configv1.Table) bool { return t.Preamble.Alias == "watcher" })
+	info, err := p4rt.NewInfo(p4)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	kin, err := p4rt.NewPipeline(info, []byte("{}"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	client, err := p4rt.New(p4rt.Options{Name: "kin", Target: f.servers[i].Addr, DeviceID: uint64(i + 1),
+		ElectionID: p4rt.ElectionID{Low: 1}, Info: info}, p4rt.Handler{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(f.t.Context())
+	done := make(chan struct{})
+	go func() { client.Run(ctx); close(done) }()
+	primary(f.t, client)
+	if err := client.ReloadIn(ctx, client.State().Stream, kin); err != nil {
+		f.t.Fatal(err)
+	}
+	cancel()
+	<-done
 }
