@@ -147,7 +147,7 @@ func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err erro
 	if len(joining) > 0 && m.holdsData() {
 		return fail(ErrRefused, "%s would start empty: a chain that holds keys grows by recovery, one switch at a time, and behind its tail", strings.Join(joining, ", "))
 	}
-	if _, old := m.empty(joining); len(old) > 0 && m.holdsKeys() { // all others have lost the values of the keys
+	if _, old := m.empty(joining); len(old) > 0 && m.holdsKeys() { // all others have lost the values
 		return fail(ErrRefused, "%s may hold values of before: when the chain is ready it can be brought in, empty (recover)", strings.Join(old, ", "))
 	}
 	if len(away) > 0 {

@@ -355,7 +355,8 @@ func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove
 	members := ch.m.Status(c.now()).Config.Members
 	c.work(ch, id, attempt, passing, func(ctx context.Context, op *keyOperation) error {
 		if !remove {
-			if err := ch.ops.Equalise(ctx, func() (_, _ []string) { return c.unequal(ch, members) }, c.begun); err != nil {
+			unequal := func() (_, _ []string) { return c.unequal(ch, members) }
+			if err := ch.ops.Equalise(ctx, unequal, c.begun); err != nil {
 				return err
 			}
 		}

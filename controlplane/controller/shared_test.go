@@ -43,8 +43,8 @@ func (f *fakes) epoch(i int, chain uint8) (epoch uint16) {
 	return epoch
 }
 
-// answerLeases has a switch answer LEASEs by what its table says of their chain, and what else it is
-// asked by also.
+// answerLeases has a switch answer LEASEs by what its table says of their chain, and what else it
+// is asked by also.
 func (f *fakes) answerLeases(i int, also func(wire.Packet) *wire.Packet) {
 	born := time.Now().Add(-time.Minute)
 	answering(f.servers[i], func(p wire.Packet) *wire.Packet {
@@ -53,7 +53,8 @@ func (f *fakes) answerLeases(i int, also func(wire.Packet) *wire.Packet) {
 		}
 		epoch := f.epoch(i, p.Key.Chain())
 		granted := epoch == p.Epoch && epoch != 0
-		p.Op, p.Version, p.Epoch, p.Status = wire.LeaseReply, wire.Version(time.Since(born).Microseconds()), epoch, wire.OK
+		p.Op, p.Epoch, p.Status = wire.LeaseReply, epoch, wire.OK
+		p.Version = wire.Version(time.Since(born).Microseconds())
 		if !granted {
 			p.Request, p.Status = 0, wire.NotServing
 		}
@@ -120,8 +121,8 @@ func TestTakenBeforeItIsEmptied(t *testing.T) {
 }
 
 // TestRecordsOfAJoiner: a switch is being filled for one chain, and has the record of a session
-// already, when another chain that it is a member of gets its first key. The record is not set back:
-// a late copy of a request would be executed again.
+// already, when another chain that it is a member of gets its first key. The record is not set
+// back: a late copy of a request would be executed again.
 func TestRecordsOfAJoiner(t *testing.T) {
 	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s3"}))
 	f.withKeys()

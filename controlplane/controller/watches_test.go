@@ -31,7 +31,8 @@ chains:
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := keyspace.New([]keyspace.Space{{Chain: 0, Count: 4}, {Chain: 1, First: 4, Count: 4}}, keyspace.Snapshot{})
+	spaces := []keyspace.Space{{Chain: 0, Count: 4}, {Chain: 1, First: 4, Count: 4}}
+	dir, err := keyspace.New(spaces, keyspace.Snapshot{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -194,9 +194,9 @@ func (e *Equality) end(chain uint8, emptied int, err error) {
 // nobody writes in it, and what its members have recorded does not matter: a member may have been
 // elsewhere, or have stood still, when a session was leased, and have the record of an earlier
 // lease. The members are those that are in no other chain that is Equal; the others have the right
-// records, which writes in that chain may have changed. Those of them that are being filled for such
-// a chain may have them, and keep them then: their records are set only where they are of no request
-// of the lease. members is called when no other chain is being made equal.
+// records, which writes in that chain may have changed. Those of them that are being filled for
+// such a chain may have them, and keep them then: their records are set only where they are of no
+// request of the lease. members is called when no other chain is being made equal.
 func (c *Chain) Equalise(ctx context.Context, members func() (unequal, joining []string),
 	begun func() map[uint16]uint32) error {
 	for {
