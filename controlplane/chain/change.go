@@ -137,7 +137,7 @@ func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err erro
 			return fail(ErrInvalid, "the switch %q leaves the network", s)
 		case slices.Contains(members[:i], s):
 			return fail(ErrInvalid, "the switch %s is there twice", s)
-		case !m.cfg.IsMember(s):
+		case !m.cfg.IsMember(s) || m.view[s].lost:
 			joining = append(joining, s)
 		}
 		if !m.view[s].up {
@@ -146,6 +146,9 @@ func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err erro
 	}
 	if len(joining) > 0 && m.holdsData() {
 		return fail(ErrRefused, "%s would start empty: a chain that holds keys grows by recovery, one switch at a time, and behind its tail", strings.Join(joining, ", "))
+	}
+	if _, old := m.empty(joining); len(old) > 0 && m.holdsKeys() { // all others have lost the values
+		return fail(ErrRefused, "%s may hold values of before: when the chain is ready it can be brought in, empty (recover)", strings.Join(old, ", "))
 	}
 	if len(away) > 0 {
 		return fail(ErrUnavailable, "%s must have the new configuration and is not connected: try again, or leave it out", strings.Join(away, ", "))

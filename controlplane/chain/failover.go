@@ -2,6 +2,7 @@ package chain
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -76,7 +77,11 @@ func (m *Machine) failover(now Time) {
 	if !m.decided {
 		return
 	}
-	if s, at := m.joiner(); s != "" && at != erasing {
+	switch s, at := m.joiner(); {
+	case s == "":
+	case at == erasing && now >= m.change.by:
+		m.giveUp(now, fmt.Errorf("it was not emptied in %v", eraseMost))
+	case at != erasing:
 		if why := m.suspect(now, s); why != "" {
 			m.giveUp(now, errors.New(why))
 		}

@@ -28,6 +28,11 @@ type change struct {
 	// wanted is who is to be a member from this configuration on, after from then on; nil: as
 	// before (Machine.wanted).
 	wanted, after []string
+	// own is what the machine itself was about to do when an operator's change came before it: it
+	// goes on with that if the change cannot be recorded. nil: nothing.
+	own *change
+	// by is until when the joiner must have been emptied.
+	by Time
 }
 
 // begin starts a configuration: it is made durable first, and nobody is told before. op is who
@@ -58,6 +63,11 @@ func (m *Machine) begin(now Time, c Config, op *change) {
 	if op == nil {
 		op = &change{}
 	}
+	if was := m.persisting; was != nil && op.op != 0 {
+		if op.own = was; was.op != 0 {
+			op.own = was.own
+		}
+	}
 	op.config = c
 	m.persisting = op
 	m.enter(now)
@@ -86,15 +96,21 @@ func (m *Machine) overtaken(c, by *change) {
 
 func (m *Machine) persist(now Time) {
 	m.persisting.retryAt = 0
-	r := Record{Config: m.persisting.config, Fence: m.leavers(m.persisting.config), Blank: m.blank,
-		FenceLease: m.longest(now), Wanted: m.intended(m.persisting)}
-	if len(r.Fence) > 0 || r.Config.Lease < m.cfg.Lease {
-		r.FenceLease = max(m.cfg.Lease, m.fenceMax, r.FenceLease)
-	}
+	r := m.record(now, m.persisting.config)
+	r.Wanted = m.intended(m.persisting)
 	m.seq++
 	m.unsaved = false
 	m.persisting.seq = m.seq
 	m.do(Persist{r, m.seq})
+}
+
+// record is that of a configuration which not all members have.
+func (m *Machine) record(now Time, c Config) Record {
+	r := Record{Config: c, Fence: m.leavers(c), Blank: m.blank, FenceLease: m.longest(now)}
+	if len(r.Fence) > 0 || c.Lease < m.cfg.Lease {
+		r.FenceLease = max(m.cfg.Lease, m.fenceMax, r.FenceLease)
+	}
+	return r
 }
 
 // save makes the present state durable; nothing of the chain waits for it (saveFor).
@@ -102,8 +118,9 @@ func (m *Machine) save(now Time) {
 	m.seq++
 	m.unsaved = false
 	// (A controller that knows no Filling would miss in the switches what it thinks is installed.)
-	m.do(Persist{Record{Config: m.cfg, Installed: m.installed && !m.cfg.Filling, Blank: m.blank,
-		FenceLease: m.longest(now), Wanted: slices.Clone(m.wanted)}, m.seq})
+	r := m.record(now, m.cfg)
+	r.Installed, r.Wanted = m.installed && !m.cfg.Filling, slices.Clone(m.wanted)
+	m.do(Persist{r, m.seq})
 }
 
 // leavers are the switches to fence before c: members that are not in it, and those that were not
@@ -134,8 +151,13 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 			m.event("state.not-saved", "", "%v: a controller that is restarted now will ask the switches", err)
 		}
 	case err != nil && p.op != 0 && m.change == nil: // (a reordering that has begun must go on)
-		m.persisting = nil
+		m.persisting = p.own
 		m.do(Done{p.op, fmt.Errorf("%w: the change could not be recorded, so nothing was changed: %w", ErrUnavailable, err)})
+		if p.own != nil {
+			p.own.retryAt = now + retry
+		} else { // it may have been recorded all the same, or is with whatever is recorded next
+			m.save(now)
+		}
 	case err != nil:
 		if !p.tried {
 			m.event("state.not-saved", "", "%v: the chain waits until it can be", err)
@@ -143,7 +165,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 		p.tried = true
 		p.retryAt = now + retry
 	default:
-		m.persisting = nil
+		m.persisting, m.recordAt = nil, 0
 		for _, s := range m.leavers(p.config) {
 			m.fence[s] = true
 		}
@@ -209,7 +231,7 @@ func (m *Machine) has(sw string) bool {
 // install asks for a switch's part, unless that is under way or was refused a moment ago.
 func (m *Machine) install(now Time, sw string) {
 	v := m.view[sw]
-	if !v.up || v.installs != 0 || now < v.retryAt && v.failed {
+	if !v.up || v.installs != 0 || now < v.retryAt && v.failed || v.lost && m.cfg.IsMember(sw) {
 		return
 	}
 	m.assert(len(m.fence) == 0 || !m.cfg.IsMember(sw) || m.has(sw), "%s gets it before all are fenced", sw)
@@ -270,7 +292,7 @@ func (m *Machine) step(now Time) {
 	if m.persisting != nil && m.persisting.retryAt > 0 && now >= m.persisting.retryAt {
 		m.persist(now)
 	}
-	if m.recordAt > 0 && now >= m.recordAt {
+	if m.recordAt > 0 && now >= m.recordAt && m.persisting == nil { // (that record says it, too)
 		m.recordAt = 0
 		m.save(now)
 		m.unrecorded = m.seq

@@ -116,7 +116,7 @@ func (l *leaseView) forget() {
 func (m *Machine) leases(sw string) bool {
 	v := m.view[sw]
 	return m.decided && v.up && v.acks != nil && v.acks.LeaseRequired && v.acks.Holds() && m.cfg.Lease > 0 &&
-		m.cfg.IsMember(sw) && !m.fence[sw] && !m.leaving(sw)
+		m.cfg.IsMember(sw) && !m.fence[sw] && !m.leaving(sw) && !v.lost
 }
 
 // probeEvery is how often a switch that is given no lease is asked what it has.

@@ -728,6 +728,9 @@ func (m *Machine) Next(now Time) (Time, bool) {
 			at(due)
 		}
 	}
+	if m.erasing() {
+		at(m.change.by)
+	}
 	at(m.freezeUntil)
 	at(m.redriveAt)
 	at(m.recordAt)

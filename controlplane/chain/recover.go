@@ -1,8 +1,10 @@
 package chain
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Recovery: a switch is filled behind the tail while the chain works on, and gets its place before
@@ -24,6 +26,10 @@ const (
 	comparing              // the chain is frozen, and it is compared with the tail
 	joining                // it becomes a member
 )
+
+// eraseMost is how long it may take to empty a switch, which is to load a program. Nothing of the
+// chain waits for that, but no other switch is brought in.
+const eraseMost = time.Minute
 
 // Recover brings a switch in behind the tail. Done comes when it is a member, or with the reason
 // why it is none.
@@ -59,7 +65,7 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 		if !v.empty {
 			m.event("chain.recovering", sw, "what it holds is of no use: it begins empty")
 			m.seq++
-			c.seq = m.seq
+			c.seq, c.by = m.seq, now+eraseMost
 			m.do(Erase{Switch: sw, Seq: c.seq})
 			return
 		}
@@ -88,10 +94,15 @@ func (m *Machine) shadow(now Time, c *change) {
 	m.begin(now, n, &change{op: c.op, joiner: c.joiner, stage: shadowing})
 }
 
-// joinerUp: a switch that was emptied is there again.
+// joinerUp: a switch that was emptied is there again. If the connection to it was lost meanwhile it
+// is not known whether it was, and it is asked for another time.
 func (m *Machine) joinerUp(now Time, sw string) {
-	if c := m.change; m.erasing() && c.joiner == sw && m.view[sw].empty {
+	switch c := m.change; {
+	case !m.erasing() || c.joiner != sw:
+	case m.view[sw].empty:
 		m.shadow(now, c)
+	default:
+		m.giveUp(now, errors.New("it is connected anew, and not known to have been emptied"))
 	}
 }
 

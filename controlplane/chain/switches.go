@@ -55,7 +55,11 @@ func (m *Machine) Needs(sw string) bool {
 		return true
 	}
 	needs := func(c Config) bool { return m.decided && slices.Contains(c.Learners(), sw) }
-	for _, c := range []*change{m.persisting, m.change} {
+	changes := []*change{m.persisting, m.change}
+	if m.persisting != nil {
+		changes = append(changes, m.persisting.own)
+	}
+	for _, c := range changes {
 		if c != nil && (needs(c.config) || c.then != nil && needs(*c.then) || c.joiner == sw) {
 			return true
 		}

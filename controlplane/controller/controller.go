@@ -281,7 +281,6 @@ var errStopped = fmt.Errorf("%w: the controller is shutting down", chain.ErrUnav
 func (c *Controller) Run(ctx context.Context) {
 	c.ctx = ctx
 	defer close(c.stopped)
-	defer c.running.Wait()
 	c.running.Go(func() { c.saver.run(ctx) })
 	c.running.Go(func() { c.watchLeases(ctx) })
 	c.running.Go(func() { c.roll(ctx) })
@@ -299,6 +298,7 @@ func (c *Controller) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			c.running.Wait() // not deferred: a panic must end the process, and the others end with ctx
 			return
 		case <-c.wake:
 		case <-timer.C:

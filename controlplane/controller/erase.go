@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
@@ -13,19 +12,25 @@ import (
 // its joiner.
 func (c *Controller) erase(ch *chainState, a chain.Erase) {
 	d := c.net().byName[a.Switch]
-	for _, other := range c.net().chains {
-		if other != ch && slices.Contains(other.m.Status(c.now()).Config.Learners(), a.Switch) {
-			err := fmt.Errorf("it has values of before, which only loading its program anew can empty, and chain %s needs it as it is: "+
-				"take it out of that chain first, or restart it", other.topo.Name)
-			c.post(func() { c.touch(ch).EraseFailed(c.now(), a.Seq, err) })
-			return
-		}
+	if err := c.mayErase(ch, d); err != nil {
+		c.post(func() { c.touch(ch).EraseFailed(c.now(), a.Seq, err) })
+		return
+	}
+	failed := func(err error) {
+		d.emptying = false
+		c.notErased(d)
+		c.touch(ch).EraseFailed(c.now(), a.Seq, err)
 	}
 	d.emptying = true
 	// While it is empty it routes nothing either.
 	c.avoided[d.sw.Name] = true
 	c.reroute("switch.avoided", d, "it is being emptied: routes go around it where they can")
 	c.afterOthers(d, func() {
+		// A chain may have taken it meanwhile. What is asked of it from here on comes after this.
+		if err := c.mayErase(ch, d); err != nil {
+			failed(err)
+			return
+		}
 		d.submit(func(ctx context.Context) {
 			s := d.client.State()
 			err := error(errNotConnected)
@@ -33,14 +38,31 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 				err = d.client.ReloadIn(ctx, s.Stream, c.prog.pipeline)
 			}
 			if err != nil {
-				c.post(func() {
-					d.emptying = false
-					c.touch(ch).EraseFailed(c.now(), a.Seq, err)
-				})
+				c.post(func() { failed(err) })
 				return
 			}
 			d.freshAt, d.loadedAt = s.Stream, 0
 			d.setUp(ctx, s.Stream)
 		})
 	})
+}
+
+// notErased has routes go by a switch again that was to be emptied.
+func (c *Controller) notErased(d *device) {
+	if d.ready && c.avoided[d.sw.Name] {
+		delete(c.avoided, d.sw.Name)
+		c.reroute("switch.rerouted", d, "it is not emptied: routes go by it")
+	}
+}
+
+// mayErase says why a switch must not be emptied for a chain; nil: it may.
+func (c *Controller) mayErase(ch *chainState, d *device) error {
+	for _, other := range c.net().chains {
+		conf := other.m.Status(c.now()).Config
+		if conf.IsMember(d.sw.Name) || other != ch && conf.Shadow == d.sw.Name {
+			return fmt.Errorf("it has values of before, which only loading its program anew can empty, and chain %s needs it as it is: "+
+				"take it out of that chain first, or restart it", other.topo.Name)
+		}
+	}
+	return nil
 }

@@ -355,7 +355,8 @@ func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove
 	members := ch.m.Status(c.now()).Config.Members
 	c.work(ch, id, attempt, passing, func(ctx context.Context, op *keyOperation) error {
 		if !remove {
-			if err := ch.ops.Equalise(ctx, func() []string { return c.unequal(ch, members) }, c.begun); err != nil {
+			unequal := func() (_, _ []string) { return c.unequal(ch, members) }
+			if err := ch.ops.Equalise(ctx, unequal, c.begun); err != nil {
 				return err
 			}
 		}
@@ -364,19 +365,28 @@ func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove
 }
 
 // unequal is those of a chain's members whose records of sessions may be of earlier leases while
-// the chain has no keys: no other chain has keys that they keep records for. (A switch that runs
-// the program of before does not set records back.)
-func (c *Controller) unequal(ch *chainState, members []string) (unequal []string) {
+// the chain has no keys: no other chain has keys that they keep records for. joining are those of
+// them that are being brought into such a chain. (A switch that runs the program of before does not
+// set records back.)
+func (c *Controller) unequal(ch *chainState, members []string) (unequal, joining []string) {
 	_ = c.call(c.ctx, func() { // at its end nothing goes on
-		unequal = slices.DeleteFunc(slices.Clone(members), func(name string) bool {
-			d := c.net().byName[name]
-			return d == nil || d.unguarded() || slices.ContainsFunc(c.net().chains, func(other *chainState) bool {
-				return other != ch && c.equality.Equal(other.topo.ID) &&
-					slices.Contains(other.m.Status(c.now()).Config.Members, name)
+		in := func(of func(chain.Config) bool) bool {
+			return slices.ContainsFunc(c.net().chains, func(other *chainState) bool {
+				return other != ch && c.equality.Equal(other.topo.ID) && of(other.m.Status(c.now()).Config)
 			})
-		})
+		}
+		for _, name := range members {
+			d := c.net().byName[name]
+			switch {
+			case d == nil || d.unguarded() || in(func(conf chain.Config) bool { return conf.IsMember(name) }):
+			case in(func(conf chain.Config) bool { return conf.Shadow == name }):
+				joining = append(joining, name)
+			default:
+				unequal = append(unequal, name)
+			}
+		}
 	})
-	return unequal
+	return unequal, joining
 }
 
 // begun is what the records of the sessions that clients have leased were set to.

@@ -423,15 +423,22 @@ func (c *Controller) rollOne(ctx context.Context, d *device, owed *[]rolled) err
 		if err := c.leaveChains(ctx, d, owed); err != nil {
 			return err
 		}
-		d.replace.Store(true)
+		var taken error
 		done := make(chan struct{})
 		if err := c.call(ctx, func() {
 			// While it is empty it routes nothing either.
 			c.avoided[d.sw.Name] = true
 			c.reroute("switch.avoided", d, "its program is being replaced: routes go around it where they can")
 			c.afterOthers(d, func() {
+				if taken = c.mayErase(nil, d); taken != nil { // somebody has taken it meanwhile
+					c.notErased(d)
+					close(done)
+					return
+				}
 				d.submit(func(ctx context.Context) {
+					d.replace.Store(true)
 					d.setUp(ctx, d.client.State().Stream)
+					d.replace.Store(false) // if that failed the chains are asked again
 					close(done)
 				})
 			})
@@ -442,6 +449,9 @@ func (c *Controller) rollOne(ctx context.Context, d *device, owed *[]rolled) err
 		case <-done:
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+		if taken != nil {
+			return fmt.Errorf("%s does not get the program now: %w", d.sw.Name, taken)
 		}
 		if d.former() {
 			return fmt.Errorf("%s did not take the program: %w", d.sw.Name, errNotConnected)

@@ -103,6 +103,9 @@ func (c *Controller) allows(t *topology.Topology) error {
 		}
 	}
 	for _, ct := range t.Chains {
+		if old := c.net().byID[ct.ID]; old != nil && old.topo.Name != ct.Name {
+			return refused("the chain %s has the id %d, which %s cannot have at once: give it another id, or remove %s before", old.topo.Name, ct.ID, ct.Name, old.topo.Name)
+		}
 		if until, ok := c.gone[ct.ID]; ok && c.net().byID[ct.ID] == nil && c.now() < until {
 			return fmt.Errorf("%w: the id %d was that of a chain that was removed a moment ago, and leases of that may live for %v: try again then",
 				chain.ErrUnavailable, ct.ID, (until - c.now()).Round(time.Millisecond))

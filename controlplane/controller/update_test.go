@@ -424,3 +424,18 @@ func TestUpdateLastMember(t *testing.T) {
 		t.Errorf("s3 has %v", got)
 	}
 }
+
+// TestUpdateRename: a chain without keys is removed, and another one has its id at once. It cannot:
+// leases of the first may live.
+func TestUpdateRename(t *testing.T) {
+	f := newFakes(t, nil)
+	c, _ := f.start()
+	ready(t, c)
+	err := c.Update(t.Context(), f.topology(func(top topologytest.Object) {
+		top["chains"].([]any)[0].(topologytest.Object)["name"] = "second"
+	}))
+	if !errors.Is(err, &api.Error{Code: api.CodeFailedPrecondition}) || !strings.Contains(err.Error(), "main") {
+		t.Errorf("%v", err)
+	}
+	ready(t, c)
+}

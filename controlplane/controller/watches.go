@@ -133,14 +133,15 @@ func (c *Controller) watch(ip netip.Addr, r api.WatchRequest, out *api.Watch) er
 	for _, n := range r.KeyIDs {
 		id := wire.Key(n)
 		k, ok := c.dir.ByID(id)
-		// What a hidden key's slot holds is of another key, and may be committed.
-		if !ok || k.Hidden() || !c.net().plan.mayRead(h, k.Name) || !taken[id] && len(taken) >= maxWatched ||
-			here+len(s.keys) >= maxWatched {
+		// What a hidden key's slot holds is of another key, and may be committed. What is left of a
+		// key that has moved is the controller's.
+		may := ok && !k.Hidden() && !k.Leftover() && c.net().plan.mayRead(h, k.FinalName())
+		if !may || !taken[id] && len(taken) >= maxWatched || here+len(s.keys) >= maxWatched {
 			out.Refused = append(out.Refused, n)
 			continue
 		}
 		taken[id] = true
-		s.keys[id] = k.Name
+		s.keys[id] = k.FinalName()
 	}
 	all[ip] = s
 	if old != nil && old.port == s.port && maps.Equal(old.keys, s.keys) {

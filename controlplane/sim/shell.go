@@ -566,7 +566,7 @@ func (s *shell) values(op chain.OpID, attempt int, remove bool) {
 	s.work(op, attempt, func(ctx context.Context, o *operation) error {
 		if !remove && !s.w.removed.unequal {
 			begun := func() map[uint16]uint32 { return maps.Clone(s.w.begun) }
-			if err := s.ops.Equalise(ctx, func() []string { return members }, begun); err != nil {
+			if err := s.ops.Equalise(ctx, func() (_, _ []string) { return members, nil }, begun); err != nil {
 				return err
 			}
 		}

@@ -25,7 +25,7 @@ func TestEqualise(t *testing.T) {
 	<-entered
 	asked := make(chan bool, 1)
 	go func() {
-		done <- b.Equalise(t.Context(), func() []string { asked <- e.Equal(1); return nil }, nobody)
+		done <- b.Equalise(t.Context(), func() (_, _ []string) { asked <- e.Equal(1); return nil, nil }, nobody)
 	}()
 	select {
 	case <-asked:
@@ -41,7 +41,7 @@ func TestEqualise(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := b.Equalise(t.Context(), func() []string { t.Error("it is made equal twice"); return nil }, nobody); err != nil {
+	if err := b.Equalise(t.Context(), func() (_, _ []string) { t.Error("it is made equal twice"); return nil, nil }, nobody); err != nil {
 		t.Error(err)
 	}
 }
@@ -55,7 +55,7 @@ func TestEmptiedMeanwhile(t *testing.T) {
 	if err != nil || e.Equal(1) {
 		t.Errorf("emptied meanwhile: %v, equal %v", err, e.Equal(1))
 	}
-	gone := func() []string { return []string{"s9"} }
+	gone := func() (_, _ []string) { return []string{"s9"}, nil }
 	if err := c.Equalise(t.Context(), gone, nobody); err == nil || e.Equal(1) {
 		t.Errorf("with a switch that is not there: %v, equal %v", err, e.Equal(1))
 	}
@@ -73,7 +73,7 @@ func TestEmptiedMeanwhile(t *testing.T) {
 	}
 }
 
-func none() []string { return nil }
+func none() (_, _ []string) { return nil, nil }
 
 func nobody() map[uint16]uint32 { return nil }
 

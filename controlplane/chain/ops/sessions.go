@@ -194,16 +194,19 @@ func (e *Equality) end(chain uint8, emptied int, err error) {
 // nobody writes in it, and what its members have recorded does not matter: a member may have been
 // elsewhere, or have stood still, when a session was leased, and have the record of an earlier
 // lease. The members are those that are in no other chain that is Equal; the others have the right
-// records, which writes in that chain may have changed. members is called when no other chain is
-// being made equal.
-func (c *Chain) Equalise(ctx context.Context, members func() []string, begun func() map[uint16]uint32) error {
+// records, which writes in that chain may have changed. Those of them that are being filled for
+// such a chain may have them, and keep them then: their records are set only where they are of no
+// request of the lease. members is called when no other chain is being made equal.
+func (c *Chain) Equalise(ctx context.Context, members func() (unequal, joining []string),
+	begun func() map[uint16]uint32) error {
 	for {
 		equal, ours, emptied := c.Equality.begin(c.ID)
 		if equal {
 			return nil
 		}
 		if ours {
-			err := c.equalise(ctx, members(), begun())
+			unequal, joining := members()
+			err := c.equalise(ctx, unequal, joining, begun())
 			c.Equality.end(c.ID, emptied, err)
 			return err
 		}
@@ -213,23 +216,28 @@ func (c *Chain) Equalise(ctx context.Context, members func() []string, begun fun
 	}
 }
 
-func (c *Chain) equalise(ctx context.Context, members []string, begun map[uint16]uint32) error {
-	at, err := c.switches(members)
+func (c *Chain) equalise(ctx context.Context, unequal, joining []string, begun map[uint16]uint32) error {
+	at, err := c.switches(slices.Concat(unequal, joining))
 	if err != nil {
 		return err
 	}
 	type item struct {
 		at      *Switch
 		session uint16
+		set     func(*Switch, context.Context, uint16, uint32) error
 	}
 	var items []item
-	for _, s := range at {
+	for i, s := range at {
+		set := (*Switch).BeginRecord
+		if i >= len(unequal) {
+			set = (*Switch).ResetRecord
+		}
 		for _, id := range slices.Sorted(maps.Keys(begun)) {
-			items = append(items, item{s, id})
+			items = append(items, item{s, id, set})
 		}
 	}
 	return Each(ctx, c, items, func(ctx context.Context, it item) error {
-		return it.at.BeginRecord(ctx, it.session, begun[it.session])
+		return it.set(it.at, ctx, it.session, begun[it.session])
 	})
 }
 

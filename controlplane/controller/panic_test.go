@@ -1,0 +1,47 @@
+package controller
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/controlplane/keyspace"
+	"github.com/netcraq/netcraq/controlplane/p4rt"
+	"github.com/netcraq/netcraq/controlplane/sessions"
+	"github.com/netcraq/netcraq/controlplane/topology"
+)
+
+// TestPanicEnds: a failure of what the controller takes for certain ends it. If it went on without
+// its goroutine it would hold up the network, and lead for as long as nobody kills it.
+func TestPanicEnds(t *testing.T) {
+	n, err := newNetwork(&topology.Topology{}, newNumbering(nil), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := keyspace.New(nil, keyspace.Snapshot{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Controller{dir: dir, wake: make(chan struct{}, 1), stopped: make(chan struct{}), saver: newSaver(Memory{}),
+		sess: sessions.New(1, 9, time.Minute, nil), events: newEventLog(slog.New(slog.DiscardHandler)),
+		touched: map[*chainState]bool{}}
+	c.current.Store(n)
+	c.leased.Store(&map[string][]p4rt.Entry{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan any, 1)
+	go func() {
+		defer func() { ended <- recover() }()
+		c.Run(ctx)
+	}()
+	c.post(func() { panic("it is not so") })
+	select {
+	case why := <-ended:
+		if why != "it is not so" {
+			t.Errorf("it ended for %v", why)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it goes on without its goroutine")
+	}
+}
