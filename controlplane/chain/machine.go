@@ -290,9 +290,6 @@ func (m *Machine) judge(now Time) {
 			if m.view[s].up {
 				m.compare(now, s, fresh)
 				m.joinerUp(now, s)
-				if m.erasing() && m.change.joiner == s {
-					m.giveUp(now, fmt.Errorf("%s was connected anew before it was emptied", s))
-				}
 			}
 		}
 	}
