@@ -17,7 +17,6 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 		return
 	}
 	failed := func(err error) {
-		d.emptying = false
 		c.notErased(d)
 		c.touch(ch).EraseFailed(c.now(), a.Seq, err)
 	}
@@ -49,6 +48,7 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 
 // notErased has routes go by a switch again that was to be emptied.
 func (c *Controller) notErased(d *device) {
+	d.emptying = false
 	if d.ready && c.avoided[d.sw.Name] {
 		delete(c.avoided, d.sw.Name)
 		c.reroute("switch.rerouted", d, "it is not emptied: routes go by it")

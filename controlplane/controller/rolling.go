@@ -426,6 +426,7 @@ func (c *Controller) rollOne(ctx context.Context, d *device, owed *[]rolled) err
 		var taken error
 		done := make(chan struct{})
 		if err := c.call(ctx, func() {
+			d.emptying = true
 			// While it is empty it routes nothing either.
 			c.avoided[d.sw.Name] = true
 			c.reroute("switch.avoided", d, "its program is being replaced: routes go around it where they can")
