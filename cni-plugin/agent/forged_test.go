@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -94,7 +95,7 @@ func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, reade
 	}
 	t.Logf("nobody believes forged acknowledgements in %d frames", len(frames))
 	for _, n := range nodes {
-		_, err := inside(t, n.space, func() (struct{}, error) { return struct{}{}, ingressfilter.RemoveTunnels() })
+		_, err := inside(t, n.space, func() (struct{}, error) { return struct{}{}, openTunnels() })
 		check(t, err)
 	}
 	atPod := func(do func(ifindex int) error) {
@@ -163,6 +164,19 @@ func contained(t *testing.T, nodes []*node, p *pod) {
 		t.Error("it is not routed without the filter either: the test means nothing")
 	}
 	filter(func() error { return ingressfilter.Attach(l.Index, ingressfilter.Rules{Everything: true}) })
+}
+
+// openTunnels takes the rules out of the tables of tunnels. (Tables that are gone the agent would
+// make again at once.)
+func openTunnels() error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	for _, f := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
+		conn.FlushTable(&nftables.Table{Family: f, Name: ingressfilter.TunnelsTable})
+	}
+	return conn.Flush()
 }
 
 // sendFrame sends frames by an interface of the thread's network namespace.

@@ -77,8 +77,9 @@ func TestTakenBeforeItIsEmptied(t *testing.T) {
 	}
 	var slow atomic.Bool
 	held, leave := make(chan bool, 1), make(chan bool)
-	f.servers[0].Refuse = func(*v1.Update) error {
-		if slow.CompareAndSwap(true, false) {
+	f.servers[0].Refuse = func(u *v1.Update) error {
+		e, err := f.info.Decode(u.GetEntity().GetTableEntry())
+		if err == nil && e.Table == "chain_config" && slow.CompareAndSwap(true, false) {
 			held <- true
 			<-leave
 		}

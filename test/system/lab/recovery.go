@@ -31,7 +31,9 @@ func (r *Controller) BringInto(chain, name string) (start time.Time) {
 			}
 			return start
 		}
-		if try == 10 || !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) {
+		busy := errors.Is(err, &api.Error{Code: api.CodeUnavailable}) ||
+			errors.Is(err, &api.Error{Code: api.CodeDeadlineExceeded})
+		if try == 10 || !busy {
 			r.T.Fatalf("recovering %s: %v\n%s", name, err, r.History())
 		}
 		time.Sleep(200 * time.Millisecond)

@@ -91,8 +91,10 @@ func TestRecoverOfTwoChains(t *testing.T) {
 		return
 	}
 	l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {3, 1}}, Chains: []lab.Chain{
-		{ID: 3, Name: "main", Members: []int{1, 2}, Lease: recoverLease, Patience: recoverLease},
-		{ID: 4, Name: "side", Members: []int{2, 3}, Lease: recoverLease, Patience: recoverLease},
+		// Long, so that no busy machine's joiner is given up: one that is in the other chain
+		// already cannot be emptied, and so cannot be brought in a second time.
+		{ID: 3, Name: "main", Members: []int{1, 2}, Lease: 10 * recoverLease, Patience: recoverLease},
+		{ID: 4, Name: "side", Members: []int{2, 3}, Lease: 10 * recoverLease, Patience: recoverLease},
 	}}
 	nw := lab.NewNetwork(t, "auto", l)
 	add := func(c *lab.Controller, chain, kind string) {
