@@ -32,6 +32,46 @@ func twoChains(main, other []string, more ...map[string]any) func(map[string]any
 	}
 }
 
+// busy is a chain of s1 alone, for twoChains.
+var busy = map[string]any{"id": 2, "name": "busy", "address": "10.0.254.3", "members": []string{"s1"},
+	"leaseMillis": 0, "patienceMillis": 0, "slots": 100}
+
+// occupies lets s1 be kept busy: occupy has the chain busy changed, returns when s1 has the Write
+// of that, and lets s1 go on when the test ends.
+func (f *fakes) occupies() (occupy func(*controller.Controller)) {
+	var slow atomic.Bool
+	held, leave := make(chan bool, 1), make(chan bool)
+	f.servers[0].Refuse = func(u *v1.Update) error {
+		e, err := f.info.Decode(u.GetEntity().GetTableEntry())
+		if err == nil && e.Table == "chain_config" && slow.CompareAndSwap(true, false) {
+			held <- true
+			<-leave
+		}
+		return nil
+	}
+	return func(c *controller.Controller) {
+		f.t.Cleanup(func() { close(leave) }) // before the controller and the switches end
+		slow.Store(true)
+		go func() {
+			frozen := true
+			c.ChangeChain(f.t.Context(), "busy", api.ChainChange{Frozen: &frozen})
+		}()
+		<-held
+	}
+}
+
+// countLoads counts how often a program is loaded into a switch.
+func (f *fakes) countLoads(i int) *atomic.Int64 {
+	loads := new(atomic.Int64)
+	f.servers[i].Hold = func(r any) error {
+		if _, ok := r.(*v1.SetForwardingPipelineConfigRequest); ok {
+			loads.Add(1)
+		}
+		return nil
+	}
+	return loads
+}
+
 // epoch is that of a chain's configuration that a switch has.
 func (f *fakes) epoch(i int, chain uint8) (epoch uint16) {
 	for _, te := range f.servers[i].Entries() {
@@ -65,26 +105,10 @@ func (f *fakes) answerLeases(i int, also func(wire.Packet) *wire.Packet) {
 // TestTakenBeforeItIsEmptied: a switch is to be emptied for one chain, and becomes the only member
 // of another before its program is loaded. It is not.
 func TestTakenBeforeItIsEmptied(t *testing.T) {
-	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s2"}, map[string]any{"id": 2, "name": "busy",
-		"address": "10.0.254.3", "members": []string{"s1"}, "leaseMillis": 0, "patienceMillis": 0, "slots": 100}))
+	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s2"}, busy))
 	f.withKeys()
-	var loads atomic.Int64
-	f.servers[2].Hold = func(r any) error {
-		if _, ok := r.(*v1.SetForwardingPipelineConfigRequest); ok {
-			loads.Add(1)
-		}
-		return nil
-	}
-	var slow atomic.Bool
-	held, leave := make(chan bool, 1), make(chan bool)
-	f.servers[0].Refuse = func(u *v1.Update) error {
-		e, err := f.info.Decode(u.GetEntity().GetTableEntry())
-		if err == nil && e.Table == "chain_config" && slow.CompareAndSwap(true, false) {
-			held <- true
-			<-leave
-		}
-		return nil
-	}
+	loads := f.countLoads(2)
+	occupy := f.occupies()
 	c, stop := f.start()
 	ready(t, c)
 	stop()
@@ -95,13 +119,7 @@ func TestTakenBeforeItIsEmptied(t *testing.T) {
 		return err == nil && all[2].Ready
 	})
 	before := loads.Load()
-	slow.Store(true)
-	go func() {
-		frozen := true
-		c.ChangeChain(t.Context(), "busy", api.ChainChange{Frozen: &frozen})
-	}()
-	<-held
-	defer close(leave)
+	occupy(c)
 	recovered := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
@@ -229,35 +247,14 @@ func TestRefusedChangeIsNotRecorded(t *testing.T) {
 // TestTakenBeforeItIsLoaded: a switch is to get another program, and becomes the only member of a
 // chain before that is loaded. It keeps the one that it has.
 func TestTakenBeforeItIsLoaded(t *testing.T) {
-	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s2"}, map[string]any{"id": 2, "name": "busy",
-		"address": "10.0.254.3", "members": []string{"s1"}, "leaseMillis": 0, "patienceMillis": 0, "slots": 100}))
+	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s2"}, busy))
 	f.loadKin(2)
-	var loads atomic.Int64
-	f.servers[2].Hold = func(r any) error {
-		if _, ok := r.(*v1.SetForwardingPipelineConfigRequest); ok {
-			loads.Add(1)
-		}
-		return nil
-	}
-	var slow atomic.Bool
-	held, leave := make(chan bool, 1), make(chan bool)
-	f.servers[0].Refuse = func(*v1.Update) error {
-		if slow.CompareAndSwap(true, false) {
-			held <- true
-			<-leave
-		}
-		return nil
-	}
+	loads := f.countLoads(2)
+	occupy := f.occupies()
 	f.servers[2].Stop()
 	c, _ := f.start()
 	ready(t, c)
-	slow.Store(true)
-	go func() {
-		frozen := true
-		c.ChangeChain(t.Context(), "busy", api.ChainChange{Frozen: &frozen})
-	}()
-	<-held
-	defer close(leave)
+	occupy(c)
 	if err := f.servers[2].Start(); err != nil {
 		t.Fatal(err)
 	}
