@@ -2,7 +2,6 @@ package ingressfilter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 )
 
 // Tables that others delete. A firewall that is loaded anew begins with "flush ruleset", which
@@ -19,27 +17,25 @@ import (
 // keepEvery is how often Keep looks, whether it was told of a deletion or not.
 const keepEvery = time.Second
 
-// made is the tables that this process has written last, by network namespace and name.
+// made is the tables that this process has written last, by network namespace and name. It is
+// locked while any is written: none is put back as it was before.
 var made = struct {
 	sync.Mutex
 	writes map[string]map[string]func(*table) error
 }{writes: map[string]map[string]func(*table) error{}}
 
-// note notes what a table of the calling thread's network namespace is; nil: there is none.
-func note(name string, write func(*table) error) error {
+// madeHere is those of the calling thread's network namespace. made is locked.
+func madeHere() (map[string]func(*table) error, error) {
 	space, err := netns.Get()
 	if err != nil {
-		return fmt.Errorf("noting the table %s: %w", name, err)
+		return nil, fmt.Errorf("naming the network namespace: %w", err)
 	}
 	defer space.Close()
-	made.Lock()
-	defer made.Unlock()
 	id := space.UniqueId()
 	if made.writes[id] == nil {
 		made.writes[id] = map[string]func(*table) error{}
 	}
-	made.writes[id][name] = write
-	return nil
+	return made.writes[id], nil
 }
 
 // Keep puts back what ApplyTunnels and ApplySwitch have made in the calling thread's network
@@ -106,11 +102,8 @@ func look(space netns.NsHandle, restored func(name string, err error)) {
 			restored(name, fmt.Errorf("reaching nftables: %w", err))
 			continue
 		}
-		for _, f := range families() {
-			if _, err := conn.ListTableOfFamily(name, f.table); write != nil && errors.Is(err, unix.ENOENT) {
-				restored(name, writeAll(conn, name, write))
-				break
-			}
+		if there, err := isThere(conn, name); err == nil && !there {
+			restored(name, writeAll(conn, name, write))
 		}
 	}
 }

@@ -171,13 +171,18 @@ func TunnelsFiltered() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("reaching nftables: %w", err)
 	}
+	return isThere(conn, TunnelsTable)
+}
+
+// isThere reports whether the tables of a name are there, in all families.
+func isThere(conn *nftables.Conn, name string) (bool, error) {
 	for _, f := range families() {
-		_, err = conn.ListTableOfFamily(TunnelsTable, f.table)
+		_, err := conn.ListTableOfFamily(name, f.table)
 		if errors.Is(err, unix.ENOENT) {
 			return false, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("looking for the table %s: %w", TunnelsTable, err)
+			return false, fmt.Errorf("looking for the table %s: %w", name, err)
 		}
 	}
 	return true, nil
@@ -222,7 +227,16 @@ func replace(name string, write func(*table) error) error {
 	if err != nil {
 		return fmt.Errorf("reaching nftables: %w", err)
 	}
-	return errors.Join(writeAll(conn, name, write), note(name, write))
+	made.Lock()
+	defer made.Unlock()
+	here, err := madeHere()
+	if err == nil {
+		err = writeAll(conn, name, write)
+	}
+	if err == nil {
+		here[name] = write
+	}
+	return err
 }
 
 // writeAll is replace by a connection.
@@ -248,7 +262,14 @@ func writeAll(conn *nftables.Conn, name string, write func(*table) error) error 
 }
 
 func remove(name string) error {
-	errs := []error{note(name, nil)} // before it goes
+	made.Lock()
+	defer made.Unlock()
+	here, err := madeHere()
+	if err != nil {
+		return err
+	}
+	delete(here, name)
+	var errs []error
 	for _, f := range families() {
 		conn, err := nftables.New()
 		if err != nil {
