@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/switch/ebpf/attach"
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
@@ -51,7 +52,7 @@ func Attach(ifindex int) error {
 		return err
 	}
 	there, err := find(ifindex)
-	if err != nil || there != 0 {
+	if err != nil || len(there) > 0 {
 		return err
 	}
 	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: ifindex, Program: program,
@@ -64,20 +65,14 @@ func Attach(ifindex int) error {
 // Attached reports whether an interface has the filter.
 func Attached(ifindex int) (bool, error) {
 	there, err := find(ifindex)
-	return there != 0, err
+	return len(there) > 0, err
 }
 
 // Detach takes the filter off an interface, if there is one.
 func Detach(ifindex int) error {
 	there, err := find(ifindex)
-	if err != nil || there == 0 {
-		return err
-	}
-	p, err := ebpf.NewProgramFromID(there)
 	if err == nil {
-		defer p.Close()
-		err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: ifindex, Program: p,
-			Attach: ebpf.AttachTCXIngress})
+		err = attach.Detach(ifindex, there...)
 	}
 	if err != nil {
 		return fmt.Errorf("taking the frame filter off: %w", err)
@@ -85,30 +80,13 @@ func Detach(ifindex int) error {
 	return nil
 }
 
-// find finds the filter at an interface; 0: there is none.
-func find(ifindex int) (ebpf.ProgramID, error) {
-	q, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: ebpf.AttachTCXIngress})
-	if errors.Is(err, unix.EINVAL) { // what kernels without tcx say
-		return 0, fmt.Errorf("%w: it has no tcx", ErrUnsupported)
+// find finds the filter at an interface.
+func find(ifindex int) ([]ebpf.ProgramID, error) {
+	there, err := attach.Named(ifindex, Name)
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("looking for a frame filter at interface %d: %w", ifindex, err)
-	}
-	for _, a := range q.Programs {
-		p, err := ebpf.NewProgramFromID(a.ID)
-		if errors.Is(err, unix.ENOENT) {
-			continue
-		}
-		if err != nil {
-			return 0, fmt.Errorf("looking at the programs of interface %d: %w", ifindex, err)
-		}
-		info, err := p.Info()
-		p.Close()
-		if err == nil && info.Name == Name {
-			return a.ID, nil
-		}
-	}
-	return 0, nil
+	return there, err
 }
 
 // FinishAtSource has a pod's own interface, in the calling thread's network namespace, send each

@@ -26,7 +26,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/switch/ebpf/attach"
 )
 
 // name of the program, of 15 bytes at most. It is how a filter is known for one.
@@ -118,19 +119,23 @@ func Attach(ifindex int, r Rules) error {
 	if err != nil {
 		return err
 	}
-	defer closeAll(old)
 	if r.Place == LastFilter {
 		if err := attachFilter(ifindex, prog); err != nil {
 			return err
 		}
-		return detach(ifindex, old) // of an agent before, which was told otherwise
+		return attach.Detach(ifindex, old...) // of an agent before, which was told otherwise
 	}
 	anchor := link.Tail()
 	if r.Place == First {
 		anchor = link.Head()
 	}
 	if len(old) > 0 {
-		anchor = link.ReplaceProgram(old[0])
+		before, err := ebpf.NewProgramFromID(old[0]) // the kernel replaces none by its id
+		if err != nil {
+			return fmt.Errorf("replacing the ingress filter: %w", err)
+		}
+		defer before.Close()
+		anchor = link.ReplaceProgram(before)
 	}
 	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: ifindex, Program: prog,
 		Attach: ebpf.AttachTCXIngress, Anchor: anchor}); err != nil {
@@ -140,7 +145,7 @@ func Attach(ifindex int, r Rules) error {
 		return err
 	}
 	if len(old) > 1 { // of this agent and of one before
-		return detach(ifindex, old[1:])
+		return attach.Detach(ifindex, old[1:]...)
 	}
 	return nil
 }
@@ -148,7 +153,6 @@ func Attach(ifindex int, r Rules) error {
 // Attached reports whether an interface has a filter.
 func Attached(ifindex int) (bool, error) {
 	there, err := find(ifindex)
-	closeAll(there)
 	if len(there) > 0 || err != nil && !errors.Is(err, ebpf.ErrNotSupported) {
 		return err == nil, err
 	}
@@ -161,24 +165,7 @@ func Detach(ifindex int) error {
 	if err != nil && !errors.Is(err, ebpf.ErrNotSupported) {
 		return err
 	}
-	defer closeAll(there)
-	return errors.Join(detach(ifindex, there), removeFilter(ifindex))
-}
-
-func detach(ifindex int, progs []*ebpf.Program) error {
-	for _, p := range progs {
-		if err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: ifindex, Program: p,
-			Attach: ebpf.AttachTCXIngress}); err != nil {
-			return fmt.Errorf("taking the ingress filter off: %w", err)
-		}
-	}
-	return nil
-}
-
-func closeAll(progs []*ebpf.Program) {
-	for _, p := range progs {
-		p.Close()
-	}
+	return errors.Join(attach.Detach(ifindex, there...), removeFilter(ifindex))
 }
 
 // withoutTCX has the tests do what kernels before 6.6 need.
@@ -186,31 +173,9 @@ var withoutTCX bool
 
 // find gives the filters at an interface: none, one, or one of this agent and one of an agent
 // before.
-func find(ifindex int) (out []*ebpf.Program, err error) {
+func find(ifindex int) ([]ebpf.ProgramID, error) {
 	if withoutTCX {
 		return nil, ebpf.ErrNotSupported
 	}
-	q, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: ebpf.AttachTCXIngress})
-	if err != nil {
-		if errors.Is(err, unix.EINVAL) { // what kernels without tcx say
-			err = ebpf.ErrNotSupported
-		}
-		return nil, fmt.Errorf("looking for an ingress filter at interface %d: %w", ifindex, err)
-	}
-	for _, a := range q.Programs {
-		p, err := ebpf.NewProgramFromID(a.ID)
-		if errors.Is(err, unix.ENOENT) {
-			continue
-		}
-		if err != nil {
-			closeAll(out)
-			return nil, fmt.Errorf("looking at the programs of interface %d: %w", ifindex, err)
-		}
-		if info, err := p.Info(); err == nil && (info.Name == name || info.Name == formerName) {
-			out = append(out, p)
-			continue
-		}
-		p.Close()
-	}
-	return out, nil
+	return attach.Named(ifindex, name, formerName)
 }

@@ -101,25 +101,11 @@ func (a *Attachment) first() (link.Anchor, error) {
 	if a.After == "" {
 		return link.Head(), nil
 	}
-	there, err := link.QueryPrograms(link.QueryOptions{Target: a.Ifindex, Attach: ebpf.AttachTCXIngress})
-	if err != nil {
-		return nil, fmt.Errorf("looking at the programs of %s: %w", a.name, err)
+	there, err := Named(a.Ifindex, a.After)
+	if err != nil || len(there) == 0 {
+		return link.Head(), err
 	}
-	for _, p := range there.Programs {
-		prog, err := ebpf.NewProgramFromID(p.ID)
-		if errors.Is(err, unix.ENOENT) { // it has gone
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("looking at the programs of %s: %w", a.name, err)
-		}
-		info, err := prog.Info()
-		prog.Close()
-		if err == nil && info.Name == a.After {
-			return link.AfterProgramByID(p.ID), nil
-		}
-	}
-	return link.Head(), nil
+	return link.AfterProgramByID(there[0]), nil
 }
 
 // attachXDP attaches a program natively. A program that a switch has put there for the other end of

@@ -1,0 +1,55 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// Named is those programs at tcx of an interface, of the calling thread's network namespace, that
+// have one of some names, in the order in which frames meet them. The error wraps
+// ebpf.ErrNotSupported where the kernel has no tcx (before Linux 6.6).
+func Named(ifindex int, names ...string) (out []ebpf.ProgramID, err error) {
+	q, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		if errors.Is(err, unix.EINVAL) { // what kernels without tcx say
+			err = ebpf.ErrNotSupported
+		}
+		return nil, fmt.Errorf("looking at the programs of interface %d: %w", ifindex, err)
+	}
+	for _, a := range q.Programs {
+		p, err := ebpf.NewProgramFromID(a.ID)
+		if errors.Is(err, unix.ENOENT) { // it has gone
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("looking at the programs of interface %d: %w", ifindex, err)
+		}
+		info, err := p.Info()
+		p.Close()
+		if err == nil && slices.Contains(names, info.Name) {
+			out = append(out, a.ID)
+		}
+	}
+	return out, nil
+}
+
+// Detach takes programs at tcx off an interface that no link keeps there.
+func Detach(ifindex int, programs ...ebpf.ProgramID) error {
+	for _, id := range programs {
+		p, err := ebpf.NewProgramFromID(id)
+		if err == nil {
+			err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: ifindex, Program: p,
+				Attach: ebpf.AttachTCXIngress})
+			p.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("taking a program off interface %d: %w", ifindex, err)
+		}
+	}
+	return nil
+}
