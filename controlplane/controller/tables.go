@@ -389,23 +389,16 @@ func (d *device) slotEntry(e ops.Entry) p4rt.Entry {
 func (d *device) realign(ctx context.Context, keys []ops.Entry) error {
 	var updates []*v1.Update
 	for _, k := range keys {
+		has, ok := d.placed[k.ID.Chain()][k.ID] // which the worker alone changes
+		if !ok || has.Hidden {
+			continue
+		}
+		k.Realm |= has.Realm & closedKey
 		te, err := d.encode(slotEntry(k))
 		if err != nil {
 			return err
 		}
-		old := d.entries["key_index"][p4rt.MatchKey(te[0])]
-		if old == nil {
-			continue
-		}
-		has, err := d.readSlot(old)
-		if err != nil {
-			return err
-		}
-		k.Realm |= has.Realm & closedKey
-		if te, err = d.encode(slotEntry(k)); err != nil {
-			return err
-		}
-		if !has.Hidden && !p4rt.SameAction(old, te[0]) {
+		if !p4rt.SameAction(d.entries["key_index"][p4rt.MatchKey(te[0])], te[0]) {
 			updates = append(updates, p4rt.Modify(p4rt.EntryEntity(te[0])))
 		}
 	}
