@@ -353,6 +353,64 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
+// TestDeadPredecessors: consumers of one name are killed before a busy server has read what they
+// asked for, and another one is started. The server reads what the dead ones asked for in whatever
+// order it likes: none of them takes the living one's place.
+func TestDeadPredecessors(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "s")
+	server := startServer(t, dir)
+	defer func() {
+		_ = server.cmd.Process.Kill()
+		server.in.Close()
+	}()
+	c, err := node.Connect(t.Context(), node.Config{Socket: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close(canceled()) }()
+	if _, err := c.OpenStream(soon(t), "s", &api.StreamConfig{Partitions: 2, ObjectBytes: 1024, Objects: 16}); err != nil {
+		t.Fatal(err)
+	}
+	for try := range 10 {
+		if err := server.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		for range 40 {
+			nc, err := net.Dial("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = io.WriteString(nc, `{"id":1,"func":"subscribe","data":{"stream":"s","consumer":"me"}}`+"\n")
+			nc.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		opened := make(chan error, 1)
+		var r *Reader
+		go func() {
+			var err error
+			r, err = Open(t.Context(), Config{Socket: socket, Stream: "s", Consumer: "me", Partitions: []int{0, 1}})
+			opened <- err
+		}()
+		time.Sleep(20 * time.Millisecond) // it has connected
+		if err := server.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-opened; err != nil {
+			t.Fatalf("try %d: %v", try, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err := r.Next(ctx)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("try %d: the living consumer ended: %v", try, err)
+		}
+		r.Close()
+	}
+}
+
 // complete waits until a consumer has written down all of a partition, each record once.
 func complete(t *testing.T, file string, next uint64) {
 	t.Helper()

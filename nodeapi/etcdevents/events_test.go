@@ -341,7 +341,7 @@ func TestKilledInState(t *testing.T) {
 	sv := serve(t, filepath.Join(t.TempDir(), "streams"), gate)
 	s := sv.open(small)
 	// Whoever waits holds the state's first records.
-	u, err := s.Subscribe(&node.SubscribeData{From: node.FromEarliest})
+	u, err := s.Subscribe(&node.SubscribeData{From: node.FromEarliest}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -580,7 +580,7 @@ func TestSlowConsumer(t *testing.T) {
 	address, passed := meter(t, endpoint, now)
 	s := serve(t, "", address).open(node.StreamConfig{ObjectBytes: 1 << 20, Objects: 4, StallMillis: 3_600_000})
 	expect(t, s, "state", "synced")
-	u, err := s.Subscribe(&node.SubscribeData{})
+	u, err := s.Subscribe(&node.SubscribeData{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

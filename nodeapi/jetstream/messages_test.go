@@ -210,7 +210,7 @@ func TestSlow(t *testing.T) {
 	_, b := begin(t, conf, "")
 	_, j := producer(t, listen)
 	s := open1(t, b, config(1))
-	u, err := s.Subscribe(&api.SubscribeData{})
+	u, err := s.Subscribe(&api.SubscribeData{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

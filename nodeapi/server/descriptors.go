@@ -167,3 +167,17 @@ func (c *conn) wasRead() bool {
 	err = raw.Control(func(fd uintptr) { queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
 	return err != nil || queued == 0
 }
+
+// hungUp says whether the other end of a Unix socket is closed, which the reader may not know yet:
+// what was sent before is read first. One that only sends no more has not hung up.
+func (c *conn) hungUp() bool {
+	if c.raw == nil {
+		return false
+	}
+	polled := []unix.PollFd{{Events: unix.POLLHUP}}
+	err := c.raw.Control(func(fd uintptr) {
+		polled[0].Fd = int32(fd)
+		_, _ = unix.Poll(polled, 0)
+	})
+	return err != nil || polled[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
+}

@@ -276,7 +276,7 @@ func subscribe(ctx context.Context, k *call, d *node.SubscribeData) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	u, err := s.Subscribe(d)
+	u, err := s.Subscribe(d, k.c.hungUp)
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,7 @@ func read(t *testing.T, s *Stream, from uint64) (out []string) {
 func TestNameSurvives(t *testing.T) {
 	for way, join := range map[string]func(s *Stream) error{
 		"push": func(s *Stream) error {
-			u, err := s.Subscribe(&node.SubscribeData{Consumer: "me"})
+			u, err := s.Subscribe(&node.SubscribeData{Consumer: "me"}, nil)
 			if err == nil {
 				t.Cleanup(u.Close)
 			}
@@ -218,7 +218,7 @@ func TestSuccessor(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	a := begin(t, dir)
 	s := open(t, a, small)
-	u, err := s.Subscribe(&node.SubscribeData{})
+	u, err := s.Subscribe(&node.SubscribeData{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestDeleted(t *testing.T) {
 // that is counted as asleep, nor the consumer's page.
 func TestGivingUp(t *testing.T) {
 	s := open(t, begin(t, ""), small)
-	u, err := s.Subscribe(&node.SubscribeData{})
+	u, err := s.Subscribe(&node.SubscribeData{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,11 +328,11 @@ func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	b := New(Options{Metrics: registry})
 	s := open(t, b, &node.StreamConfig{ObjectBytes: 1024, Objects: 4})
-	waits, err := s.Subscribe(&node.SubscribeData{})
+	waits, err := s.Subscribe(&node.SubscribeData{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	skips, err := s.Subscribe(&node.SubscribeData{Skip: true})
+	skips, err := s.Subscribe(&node.SubscribeData{Skip: true}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func TestSourceFloods(t *testing.T) {
 	c := *small
 	c.Partitions = 2
 	_, s := filled(t, "", c, counting)
-	u, err := s.Subscribe(&node.SubscribeData{Partitions: []int{0}})
+	u, err := s.Subscribe(&node.SubscribeData{Partitions: []int{0}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

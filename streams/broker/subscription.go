@@ -32,8 +32,12 @@ type Subscription struct {
 	close  sync.Once
 }
 
-// Subscribe takes in a consumer.
-func (s *Stream) Subscribe(d *node.SubscribeData) (_ *Subscription, err error) {
+// errGone is told to nobody: who asked has left.
+var errGone = node.Errorf(node.CodeCanceled, "", "the consumer's connection has ended")
+
+// Subscribe takes in a consumer, which takes the place of one with its name. gone says whether who
+// asks has left; it is asked when no other consumer can come in. nil: he has not.
+func (s *Stream) Subscribe(d *node.SubscribeData, gone func() bool) (_ *Subscription, err error) {
 	which := d.Partitions
 	if len(which) == 0 {
 		for i := range s.partitions {
@@ -77,7 +81,7 @@ func (s *Stream) Subscribe(d *node.SubscribeData) (_ *Subscription, err error) {
 		if from == core.At {
 			offset = d.Offsets[cell]
 		}
-		start, err := u.sit(s.partitions[n], cell, d, from, offset)
+		start, err := u.sit(s.partitions[n], cell, d, from, offset, gone)
 		if err != nil {
 			return nil, err
 		}
@@ -91,11 +95,15 @@ func (s *Stream) Subscribe(d *node.SubscribeData) (_ *Subscription, err error) {
 
 // sit takes the consumer in at one partition.
 func (u *Subscription) sit(p *partition, cell int, d *node.SubscribeData, from core.From,
-	offset uint64) (out node.PartitionStart, err error) {
+	offset uint64, gone func() bool) (out node.PartitionStart, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended != nil {
 		return out, p.ended
+	}
+	// What the dead asked for may be read after what their successor asks for, which sits here then.
+	if gone != nil && gone() {
+		return out, errGone
 	}
 	for _, s := range p.seats { // where the one of this name is, if it is there
 		s.report()
