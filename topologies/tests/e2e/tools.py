@@ -36,7 +36,7 @@ _names = itertools.count(1)
 made: list[str] = []
 """The keys that the running test has placed."""
 
-CONTROL = {"lease_renewed", "fetch"}
+CONTROL = {"lease_renewed", "fetch", "sync"}
 """Events that the controller causes by itself, or by being asked what a switch holds."""
 
 PCAP = "pcap"
