@@ -353,9 +353,9 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// TestDeadPredecessors: consumers of one name are killed before a busy server has read what they
-// asked for, and another one is started. The server reads what the dead ones asked for in whatever
-// order it likes: none of them takes the living one's place.
+// TestDeadPredecessors kills consumers of one name before a busy server has read their requests,
+// and starts another consumer of that name. The server may read the requests in any order, but no
+// dead consumer replaces the living one.
 func TestDeadPredecessors(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")

@@ -168,8 +168,9 @@ func (c *conn) wasRead() bool {
 	return err != nil || queued == 0
 }
 
-// hungUp says whether the other end of a Unix socket is closed, which the reader may not know yet:
-// what was sent before is read first. One that only sends no more has not hung up.
+// hungUp reports whether the client has closed its end of a Unix socket. The connection's reader
+// learns of that only after it has read all that the client sent before. A client that only shut
+// down its sending direction has not hung up.
 func (c *conn) hungUp() bool {
 	if c.raw == nil {
 		return false

@@ -32,11 +32,12 @@ type Subscription struct {
 	close  sync.Once
 }
 
-// errGone is told to nobody: who asked has left.
+// errGone ends a subscription whose consumer closed its connection. Nobody receives it.
 var errGone = node.Errorf(node.CodeCanceled, "", "the consumer's connection has ended")
 
-// Subscribe takes in a consumer, which takes the place of one with its name. gone says whether who
-// asks has left; it is asked when no other consumer can come in. nil: he has not.
+// Subscribe adds a consumer. A consumer with a name replaces the one that has this name already.
+// gone reports whether the consumer has closed its connection. Subscribe calls it while it holds a
+// partition's lock, just before the replacement; nil means that the consumer is there.
 func (s *Stream) Subscribe(d *node.SubscribeData, gone func() bool) (_ *Subscription, err error) {
 	which := d.Partitions
 	if len(which) == 0 {
@@ -101,7 +102,8 @@ func (u *Subscription) sit(p *partition, cell int, d *node.SubscribeData, from c
 	if p.ended != nil {
 		return out, p.ended
 	}
-	// What the dead asked for may be read after what their successor asks for, which sits here then.
+	// The server may read a dead consumer's request after that of the consumer's successor. The dead
+	// one must not replace it.
 	if gone != nil && gone() {
 		return out, errGone
 	}
