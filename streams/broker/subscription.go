@@ -102,8 +102,8 @@ func (u *Subscription) sit(p *partition, cell int, d *node.SubscribeData, from c
 	if p.ended != nil {
 		return out, p.ended
 	}
-	// The server may read a dead consumer's request after that of the consumer's successor. The dead
-	// one must not replace it.
+	// The server may read a dead consumer's request after that of the consumer's successor. The
+	// dead one must not replace it.
 	if gone != nil && gone() {
 		return out, errGone
 	}
