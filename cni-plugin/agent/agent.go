@@ -23,6 +23,8 @@ import (
 type Switch interface {
 	AddPort(number uint32, iface string) error
 	RemovePort(number uint32) error
+	// NamedPorts returns the ports that entries of the switch's tables name.
+	NamedPorts() (map[uint32]bool, error)
 }
 
 // Options are what an Agent needs.
@@ -131,6 +133,8 @@ type noSwitch struct{}
 func (noSwitch) AddPort(uint32, string) error { return nil }
 func (noSwitch) RemovePort(uint32) error      { return nil }
 
+func (noSwitch) NamedPorts() (map[uint32]bool, error) { return nil, nil }
+
 // Status says whether containers can be attached.
 func (a *Agent) Status() agentapi.Status {
 	a.mu.Lock()
@@ -171,18 +175,41 @@ func (a *Agent) changed() {
 	a.changes = make(chan struct{})
 }
 
-// freePort is the lowest port that no attachment has.
+// freePort returns the next port, after the one that it returned last, which no attachment has and
+// no entry of the switch's tables names. Entries that name the port of a deleted pod grant that
+// pod's rights, and send that pod's replies there, until the controller removes them. A new pod
+// must not get such a port.
 func (a *Agent) freePort() (uint32, error) {
-	taken := map[uint32]bool{}
-	for _, r := range a.records {
-		taken[r.Port] = true
+	named, err := a.opts.Switch.NamedPorts()
+	if err != nil {
+		return 0, fmt.Errorf("choosing a port of the node's switch: %w", err)
 	}
-	for p := a.opts.FirstPort; p <= a.opts.LastPort; p++ {
-		if !taken[p] {
-			return p, nil
+	attached := map[uint32]bool{}
+	for _, r := range a.records {
+		attached[r.Port] = true
+	}
+	last, err := a.store.lastPort()
+	if err != nil {
+		a.log.Warn("the agent begins with the first port", "err", err)
+	}
+	count, waiting := a.opts.LastPort-a.opts.FirstPort+1, 0
+	if last < a.opts.FirstPort || last > a.opts.LastPort {
+		last = a.opts.LastPort
+	}
+	for i := range count {
+		p := a.opts.FirstPort + (last-a.opts.FirstPort+1+i)%count
+		switch {
+		case attached[p]:
+		case named[p]:
+			waiting++
+		default:
+			return p, a.store.putLastPort(p)
 		}
 	}
-	return 0, agentapi.Errorf(agentapi.CodeTryAgain, "all %d ports of the node's switch are taken", a.opts.LastPort-a.opts.FirstPort+1)
+	if waiting > 0 {
+		return 0, agentapi.Errorf(agentapi.CodeTryAgain, "no port of the node's switch is free: %d of %d had pods that are deleted, and the controller has not removed their rights yet. See whether a controller leads (netcraqctl status)", waiting, count)
+	}
+	return 0, agentapi.Errorf(agentapi.CodeTryAgain, "all %d ports of the node's switch are taken", count)
 }
 
 // Reconcile makes records and interfaces agree after a start: what was begun and not finished is

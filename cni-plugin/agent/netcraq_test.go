@@ -113,6 +113,31 @@ func TestNetCRAQ(t *testing.T) {
 	}
 }
 
+// TestPortOfADeletedPod deletes a pod while no controller learns of it, so that its rights stay in
+// the node's switch, and attaches others. None of them gets the deleted pod's port.
+func TestPortOfADeletedPod(t *testing.T) {
+	for _, engine := range []string{"ebpf", "interp"} {
+		t.Run(engine, func(t *testing.T) {
+			nodes := lan(t, 2, false, "--engine", engine, "--services", "10.0.254.0/24")
+			a, b := nodes[0], nodes[1]
+			a.args, b.args = append(a.args, "--peer", "1@node2"), append(b.args, "--peer", "1@node1")
+			a.start()
+			b.start()
+			p, q := a.mustAdd(t), b.mustAdd(t)
+			control := startController(t, nodes, p, q) // from now on its topology has p at its port
+			added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
+			check(t, err)
+			key := wire.Key(added.KeyID)
+			expect(t, "the pod with rights", newClient(t, p.space), key, "alice")
+			check(t, a.del(t, a.list(), p))
+			for range 3 {
+				nothing(t, control, "s1", a.mustAdd(t).space, key)
+			}
+			expect(t, "another node's pod", newClient(t, q.space), key, "alice")
+		})
+	}
+}
+
 // nothing has a pod whose port is closed read and write by a switch, which drops it.
 func nothing(t *testing.T, control *api.Client, sw, space string, key wire.Key) {
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
@@ -69,13 +70,44 @@ func (s *store) all() (map[string]*agentapi.Record, error) {
 
 func (s *store) put(r *agentapi.Record) error {
 	b, err := json.Marshal(recordFile{recordVersion, *r})
+	if err == nil {
+		err = s.write(hostName(r.Attachment)+recordSuffix, b)
+	}
 	if err != nil {
 		return fmt.Errorf("writing the record of %s: %w", r.Attachment, err)
 	}
-	path := filepath.Join(s.dir, hostName(r.Attachment)+recordSuffix)
-	temporary := path + ".new"
-	if err := errors.Join(os.WriteFile(temporary, b, 0o600), os.Rename(temporary, path)); err != nil {
-		return fmt.Errorf("writing the record of %s: %w", r.Attachment, err)
+	return nil
+}
+
+// write replaces a file as a whole.
+func (s *store) write(name string, b []byte) error {
+	path := filepath.Join(s.dir, name)
+	return errors.Join(os.WriteFile(path+".new", b, 0o600), os.Rename(path+".new", path))
+}
+
+// lastPortFile holds the number of the port that was given last, in decimal. An agent that starts
+// again reads it, so that it does not give a port soon again either.
+const lastPortFile = "last-port"
+
+// lastPort returns 0 if no port was given yet.
+func (s *store) lastPort() (uint32, error) {
+	b, err := os.ReadFile(filepath.Join(s.dir, lastPortFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	var n uint64
+	if err == nil {
+		n, err = strconv.ParseUint(strings.TrimSpace(string(b)), 10, 32)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading which port was given last: %w", err)
+	}
+	return uint32(n), nil
+}
+
+func (s *store) putLastPort(p uint32) error {
+	if err := s.write(lastPortFile, strconv.AppendUint(nil, uint64(p), 10)); err != nil {
+		return fmt.Errorf("writing which port was given last: %w", err)
 	}
 	return nil
 }

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -18,6 +20,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf"
 	"github.com/netcraq/netcraq/switch/p4rt"
 	"github.com/netcraq/netcraq/switch/target"
@@ -192,6 +195,45 @@ func (s *Switch) AddPort(number uint32, iface string) error {
 
 // RemovePort makes an interface a port no more.
 func (s *Switch) RemovePort(number uint32) error { return s.device.RemovePort(number) }
+
+// NamedPorts returns the ports that table entries name: as the match of ingress_port (port_trust),
+// or as an action's parameter port (session_lease, ipv4_lpm).
+func (s *Switch) NamedPorts() (map[uint32]bool, error) {
+	pipeline := s.device.Pipeline()
+	if pipeline == nil {
+		return nil, nil
+	}
+	named := map[uint32]bool{}
+	add := func(b []byte) { named[uint32(new(big.Int).SetBytes(b).Uint64())] = true }
+	for _, t := range pipeline.Program().Tables() {
+		key := slices.IndexFunc(t.Keys, func(k bmv2json.Key) bool { return k.Name == "ingress_port" })
+		param := map[string]int{} // by action
+		for _, a := range t.Actions {
+			if i := slices.IndexFunc(a.Params, func(p bmv2json.Param) bool { return p.Name == "port" }); i >= 0 {
+				param[a.Name] = i
+			}
+		}
+		if key < 0 && len(param) == 0 {
+			continue
+		}
+		entries, err := pipeline.Entries(t.Name)
+		if err != nil {
+			return nil, fmt.Errorf("reading the entries of %s: %w", t.Name, err)
+		}
+		for _, e := range entries {
+			if key >= 0 {
+				add(e.Match[key].Value)
+			}
+			if e.Action == nil {
+				continue
+			}
+			if i, ok := param[e.Action.Action]; ok {
+				add(e.Action.Params[i])
+			}
+		}
+	}
+	return named, nil
+}
 
 // Close ends the switch.
 func (s *Switch) Close() error {
