@@ -20,14 +20,22 @@ import (
 //	  set tunnels { who may send in which tunnel: address . VNI }
 //	  chain input   { udp dport PORT iifname UPLINK ip daddr ADDRESS ip saddr . VNI @tunnels accept; udp dport PORT drop }
 //	  chain forward { udp dport PORT drop }
+//	  chain prerouting-raw, output-raw { udp dport PORT notrack }
 //	}
 //	table ip netcraq_switch {
 //	  chain input   { udp sport PORT iifname HOST-END accept; udp sport PORT drop; udp dport PORT drop }
 //	  chain forward { udp sport PORT drop; udp dport PORT drop }
 //	  chain output  { udp dport PORT meta skuid != 0 drop }
+//	  chain prerouting-nat, output-nat { udp dport PORT dnat to ip daddr }
 //	}
 //
 // Each chain begins with a rule that leaves alone what is not UDP.
+//
+// The last two chains of each table keep these ports from NAT. Otherwise a Service with the node's
+// address among its externalIPs, or a pod with a hostPort, would get tunnel packets, and the
+// requests of the node's own processes. The kernel neither tracks nor translates tunnel packets.
+// It does track requests, so that a firewall that lets in replies still lets in the switch's, but
+// it translates their destination to what it is already: a packet is translated once only.
 //
 // The node forwards none of these packets for anybody: tunnels begin and end at the nodes, and
 // NetCRAQ's packets are the switch's. Somebody who sends them through the node would be taken by
@@ -160,6 +168,10 @@ func ApplyTunnels(t Tunnels) error {
 		w.rule(input, expr.VerdictDrop, port(dportOffset, t.Port))
 		w.rule(w.chain("forward", nftables.ChainHookForward), expr.VerdictDrop,
 			port(dportOffset, t.Port))
+		for name, hook := range beforeRouting {
+			w.rule(w.chainOf(nftables.ChainTypeFilter, name+"-raw", hook, nftables.ChainPriorityRaw),
+				expr.VerdictAccept, port(dportOffset, t.Port), []expr.Any{&expr.Notrack{}})
+		}
 		return nil
 	})
 }
@@ -207,9 +219,23 @@ func ApplySwitch(udpPort uint16, hostEnd string) error {
 		}
 		w.rule(w.chain("output", nftables.ChainHookOutput), expr.VerdictDrop,
 			port(dportOffset, udpPort), notOfRoot())
+		for name, hook := range beforeRouting {
+			c := w.chainOf(nftables.ChainTypeNAT, name+"-nat", hook, beforeOthersNAT)
+			w.rule(c, expr.VerdictAccept, port(dportOffset, udpPort), w.network(w.family.destination),
+				[]expr.Any{&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(w.family.table),
+					RegAddrMin: firstRegister}})
+		}
 		return nil
 	})
 }
+
+// beforeRouting are the hooks at which the kernel may translate a packet's destination.
+var beforeRouting = map[string]*nftables.ChainHook{
+	"prerouting": nftables.ChainHookPrerouting, "output": nftables.ChainHookOutput}
+
+// beforeOthersNAT comes after connection tracking (-200), and before where iptables and kube-proxy
+// translate destinations (-100).
+var beforeOthersNAT = nftables.ChainPriorityRef(-150)
 
 // RemoveSwitch takes away what ApplySwitch has made.
 func RemoveSwitch() error { return remove(SwitchTable) }
@@ -256,7 +282,7 @@ func writeAll(conn *nftables.Conn, name string, write func(*table) error) error 
 	}
 	if err != nil {
 		return fmt.Errorf(
-			"writing the table %s with nftables (the kernel needs CONFIG_NF_TABLES): %w", name, err)
+			"writing the table %s with nftables (the kernel needs CONFIG_NF_TABLES, CONFIG_NFT_CT and CONFIG_NFT_NAT): %w", name, err)
 	}
 	return nil
 }
@@ -286,8 +312,13 @@ func remove(name string) error {
 // chain makes one that leaves alone what is not UDP, with a first rule: most packets of a node are
 // not.
 func (w *table) chain(name string, hook *nftables.ChainHook) *nftables.Chain {
-	c := w.conn.AddChain(&nftables.Chain{Table: w.table, Name: name, Type: nftables.ChainTypeFilter,
-		Hooknum: hook, Priority: nftables.ChainPriorityFilter})
+	return w.chainOf(nftables.ChainTypeFilter, name, hook, nftables.ChainPriorityFilter)
+}
+
+// chainOf is chain for a type and a priority.
+func (w *table) chainOf(kind nftables.ChainType, name string, hook *nftables.ChainHook,
+	at *nftables.ChainPriority) *nftables.Chain {
+	c := w.conn.AddChain(&nftables.Chain{Table: w.table, Name: name, Type: kind, Hooknum: hook, Priority: at})
 	w.conn.AddRule(&nftables.Rule{Table: w.table, Chain: c, Exprs: []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: firstRegister},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: firstRegister, Data: []byte{unix.IPPROTO_UDP}},

@@ -1,12 +1,20 @@
 package ingressfilter
 
 import (
+	"encoding/binary"
 	"errors"
+	"net"
 	"net/netip"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
@@ -76,6 +84,78 @@ func TestListed(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// TestTranslated has the node translate the tunnels' and the switch's port to a pod, as kube-proxy
+// and portmap do for a Service's external address and for a hostPort. The pod gets nothing, and
+// what the node sends reaches the place that it was sent to.
+func TestTranslated(t *testing.T) {
+	const stolen = 9
+	r := newRoute(t)
+	udp := func(s *udptest.Space, address string) (c *net.UDPConn) {
+		s.Do(func() error {
+			a, err := net.ResolveUDPAddr("udp4", address)
+			if err == nil {
+				c, err = net.ListenUDP("udp4", a)
+			}
+			return err
+		})
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	thief := udp(r.pod, "10.1.0.2:"+strconv.Itoa(stolen))
+	r.node.Do(func() error {
+		conn, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		w := &table{conn, conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "thief"}), ipv4}
+		for name, hook := range beforeRouting {
+			c := w.chainOf(nftables.ChainTypeNAT, name, hook, nftables.ChainPriorityNATDest)
+			for _, p := range []uint16{netcraq, vxlan} {
+				w.rule(c, expr.VerdictAccept, port(dportOffset, p), []expr.Any{
+					&expr.Immediate{Register: 1, Data: podAddr.AsSlice()},
+					&expr.Immediate{Register: 2, Data: binary.BigEndian.AppendUint16(nil, stolen)},
+					&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2}})
+			}
+		}
+		return conn.Flush()
+	})
+	gets := func(c *net.UDPConn) bool {
+		check(t, c.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+		_, _, err := c.ReadFrom(make([]byte, 100))
+		return err == nil
+	}
+	tunnels := Tunnels{Port: vxlan, Ends: []TunnelEnd{{netip.MustParseAddr("10.2.0.1"), "out"}}}
+	for _, p := range []uint16{netcraq, vxlan} {
+		there := net.JoinHostPort("10.2.0.2", strconv.Itoa(int(p)))
+		here := net.JoinHostPort("10.2.0.1", strconv.Itoa(int(p)))
+		peer := udp(r.victim, there)
+		for _, c := range []struct {
+			name string
+			from *udptest.Space
+			to   string
+		}{{"from outside", r.victim, here}, {"from the node", r.node, there}} {
+			for _, guarded := range []bool{false, true} {
+				r.node.Do(func() error {
+					if !guarded {
+						return errors.Join(RemoveSwitch(), RemoveTunnels())
+					}
+					return errors.Join(ApplySwitch(netcraq, "ncq"), ApplyTunnels(tunnels))
+				})
+				to, err := net.ResolveUDPAddr("udp4", c.to)
+				check(t, err)
+				_, err = udp(c.from, ":0").WriteTo([]byte("x"), to)
+				check(t, err)
+				if got := gets(thief); got == guarded {
+					t.Errorf("port %d, %s, guarded %v: the pod gets it: %v", p, c.name, guarded, got)
+				}
+				if c.from == r.node && gets(peer) != guarded {
+					t.Errorf("port %d, %s, guarded %v: it goes astray", p, c.name, guarded)
+				}
+			}
+		}
 	}
 }
 
