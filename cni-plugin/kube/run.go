@@ -41,6 +41,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/masquerade"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+	"github.com/netcraq/netcraq/internal/persource"
 )
 
 // Options are what an agent needs to know.
@@ -101,6 +102,10 @@ func Scheme() (*runtime.Scheme, error) {
 
 // startWait is the time between two looks at a node that cannot be worked with yet.
 const startWait = time.Second
+
+// connectionsOfOne is how many connections one address may have open at a listener of the agent. A
+// leader or another agent needs a few.
+const connectionsOfOne = 64
 
 // Run is the life of an agent. It returns when ctx ends and its node's switch may go (lastMember),
 // or with an error when it has to be started again.
@@ -188,7 +193,7 @@ func Run(told context.Context, o Options) error {
 	}
 	health.watch(a)
 	serve := func(what string, l net.Listener, h http.Handler) {
-		server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second,
+		server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 			BaseContext: func(net.Listener) context.Context {
 				return ctx
 			}}
@@ -210,10 +215,11 @@ func Run(told context.Context, o Options) error {
 	if err := a.Reconcile(); err != nil {
 		o.Log.Error("pods whose interfaces are no ports keep their connectivity, but for NetCRAQ", "err", err)
 	}
-	secure, err := tls.Listen("tcp", at(o.AgentPort), id.Server())
+	leaders, err := net.Listen("tcp", at(o.AgentPort))
 	if err != nil {
 		return fmt.Errorf("serving the leader: %w", err)
 	}
+	secure := tls.NewListener(persource.Listen(leaders, connectionsOfOne), id.Server())
 	others := http.NewServeMux()
 	others.Handle("GET "+podsPath, servePods(a))
 	if o.NodeAPI.Socket != "" {
@@ -238,7 +244,7 @@ func Run(told context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("serving health and metrics: %w", err)
 	}
-	serve("health and metrics", plain, health)
+	serve("health and metrics", persource.Listen(plain, connectionsOfOne), health)
 
 	m := &member{client: mgr.GetClient(), self: self, log: o.Log, restart: func(err error) {
 		cancel(err)

@@ -68,6 +68,11 @@ type Switch struct {
 	uplinks []int                 // indexes of the operator's interfaces
 }
 
+// maxConnections is how many connections each P4Runtime address has open at most. A controller
+// needs one. Connections without a call, such as those that never finish TLS's handshake, give way
+// to new ones: those of the address that has the most come first.
+const maxConnections = 64
+
 // Start starts a switch in the network namespace of the calling thread.
 func Start(o Options) (*Switch, error) {
 	if o.Log == nil {
@@ -110,10 +115,12 @@ func Start(o Options) (*Switch, error) {
 		if e.address == o.Secure {
 			s.secure = listener.Addr()
 		}
-		server := grpc.NewServer(e.options...)
+		bound := p4rt.NewConnections(maxConnections, o.Log)
+		server := grpc.NewServer(bound.ServerOptions(e.options...)...)
 		service.Register(server)
 		s.servers = append(s.servers, server)
-		go func() { s.failed <- server.Serve(listener) }()
+		bounded := bound.Listen(listener)
+		go func() { s.failed <- server.Serve(bounded) }()
 	}
 	return s, nil
 }

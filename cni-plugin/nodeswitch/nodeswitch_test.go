@@ -4,6 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/pem"
+	"errors"
+	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -66,10 +69,12 @@ func secure(t *testing.T, change func(*tls.Config) *tls.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var election uint64
 	client := func(certs transport.TLSInfo) *p4rt.Client {
 		t.Helper()
+		election++
 		o := p4rt.Options{Name: "node1", Target: s.SecureAddress().String(), DeviceID: 7,
-			ElectionID: p4rt.ElectionID{Low: 1}, Info: pl.Info,
+			ElectionID: p4rt.ElectionID{Low: election}, Info: pl.Info,
 			MinBackoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
 		if certs.TrustedCAFile != "" {
 			if o.TLS, err = certs.ClientConfig(); err != nil {
@@ -114,6 +119,38 @@ func secure(t *testing.T, change func(*tls.Config) *tls.Config) {
 		if st := c.State(); st.Stream != 0 {
 			t.Errorf("%s: %+v", what, st)
 		}
+	}
+	half(t, s.SecureAddress().String())
+	if st := c.State(); st.Phase != p4rt.Primary {
+		t.Errorf("the controller that was there before the flood: %+v", st)
+	}
+	third, _ := authority.Issue("node3", "", "node3")
+	later := client(third)
+	until("a controller that comes to a flooded switch is primary", func() bool { return later.State().Phase == p4rt.Primary })
+}
+
+// half opens many connections and sends half a TLS record by each. Few may stay.
+func half(t *testing.T, to string) {
+	t.Helper()
+	var conns []net.Conn
+	for range 500 {
+		nc, err := net.Dial("tcp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { nc.Close() })
+		_, _ = nc.Write([]byte{22, 3, 1, 2, 0, 1})
+		conns = append(conns, nc)
+	}
+	open := 0
+	for _, nc := range conns {
+		_ = nc.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if _, err := nc.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			open++
+		}
+	}
+	if open > 100 { // those admitted, and those that wait for a refusal
+		t.Errorf("%d connections with half a greeting are open", open)
 	}
 }
 

@@ -1,0 +1,83 @@
+// Package persource bounds how many connections one source may have open at a listener, so that one
+// host that only opens connections cannot use up the memory or the descriptors of a server, nor
+// keep other hosts away from it.
+package persource
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// Listen returns a listener that accepts at most max connections at a time from one source, and
+// closes further ones at once. A source is an IP address. A pod has only those of its own: the
+// filter at its interface sees to that. A host on the nodes' link can take more IPv6 addresses, but
+// to bound a network of 64 bits as one source would bound all nodes together. Connections of other
+// kinds, such as Unix sockets, are not bounded.
+func Listen(l net.Listener, max int) net.Listener {
+	return &listener{Listener: l, max: max, open: map[netip.Addr]int{}}
+}
+
+type listener struct {
+	net.Listener
+	max int
+
+	mu   sync.Mutex
+	open map[netip.Addr]int
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		source, ok := sourceOf(c.RemoteAddr())
+		if !ok {
+			return c, nil
+		}
+		if l.enter(source) {
+			return &conn{Conn: c, leave: sync.OnceFunc(func() { l.leave(source) })}, nil
+		}
+		_ = c.Close()
+	}
+}
+
+func (l *listener) enter(source netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[source] >= l.max {
+		return false
+	}
+	l.open[source]++
+	return true
+}
+
+func (l *listener) leave(source netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[source]--; l.open[source] == 0 {
+		delete(l.open, source)
+	}
+}
+
+func sourceOf(a net.Addr) (netip.Addr, bool) {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}, false
+	}
+	return t.AddrPort().Addr().Unmap(), true
+}
+
+// conn counts until it is closed.
+type conn struct {
+	net.Conn
+	leave func()
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}
