@@ -102,16 +102,32 @@ func (t *Table) Rest(now Time) {
 // TTL is the time within which a lease must be kept alive.
 func (t *Table) TTL() time.Duration { return t.ttl }
 
-// Open leases count ids to a host, under a name that the caller chose.
+// Open leases count ids to a host, under a name that the caller chose. A host never has more ids
+// than it leaves for the others; those of its leases that ran out count until they are free. This
+// does not bound the host "", which stands for all hosts of a network without principals.
 func (t *Table) Open(now Time, lease, owner, host string, count int) (*Lease, error) {
 	t.expire(now)
 	if count > len(t.free) {
 		return nil, fmt.Errorf("%w: %d asked for, %d free%s", ErrFull, count, len(t.free), t.soon(now))
 	}
+	if has := t.heldBy(host); host != "" && has+count > len(t.free)-count {
+		return nil, fmt.Errorf("%w for one host: %s has %d and asks for %d of the %d that are free. It may not have more than it leaves for others: give some back",
+			ErrFull, host, has, count, len(t.free))
+	}
 	l := &Lease{ID: lease, Owner: owner, Host: host, IDs: slices.Clone(t.free[:count]), until: now + t.ttl}
 	t.free = t.free[count:]
 	t.leases[lease] = l
 	return l, nil
+}
+
+// heldBy is how many ids a host has that are not free.
+func (t *Table) heldBy(host string) (n int) {
+	for _, l := range t.leases {
+		if l.Host == host {
+			n += len(l.IDs)
+		}
+	}
+	return n
 }
 
 // Begin notes what the records of a lease's ids are set to.

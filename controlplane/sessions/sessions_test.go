@@ -3,6 +3,7 @@ package sessions
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +49,42 @@ func TestLeases(t *testing.T) {
 	}
 	if err := tab.Close(30*time.Second, "a"); !errors.Is(err, ErrNotFound) {
 		t.Error(err)
+	}
+}
+
+// TestOneHost has one host lease all that it gets, and let leases run out. Others still get
+// sessions.
+func TestOneHost(t *testing.T) {
+	tab := New(1, 100, ttl, nil)
+	take := func(now Time, host string) (n int) {
+		for {
+			_, err := tab.Open(now, fmt.Sprint(host, now, n), "", host, 1)
+			if err != nil {
+				if !errors.Is(err, ErrFull) {
+					t.Fatal(err)
+				}
+				return n
+			}
+			n++
+		}
+	}
+	if n := take(0, "worker1"); n != 50 {
+		t.Errorf("one host has %d of 100", n)
+	}
+	if n := take(ttl+1, "worker1"); n != 0 { // its leases have run out, and their ids rest
+		t.Errorf("it has %d more", n)
+	}
+	if n := take(ttl+1, "worker2"); n != 25 {
+		t.Errorf("another host has %d of 50", n)
+	}
+	if _, err := tab.Open(ttl+1, "x", "", "worker1", 1); err == nil || !strings.Contains(err.Error(), "worker1 has 50 and asks for 1 of the 25") {
+		t.Error(err)
+	}
+	if n := take(2*ttl, "worker1"); n != 37 { // 75 are free
+		t.Errorf("later it has %d", n)
+	}
+	if n := take(2*ttl, ""); n != 38 {
+		t.Errorf("hosts without principals have %d", n)
 	}
 }
 
