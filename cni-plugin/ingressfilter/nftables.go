@@ -21,6 +21,8 @@ import (
 //	  chain input   { udp dport PORT iifname UPLINK ip daddr ADDRESS ip saddr . VNI @tunnels accept; udp dport PORT drop }
 //	  chain forward { udp dport PORT drop }
 //	  chain prerouting-raw, output-raw { udp dport PORT notrack }
+//	  chain postrouting { oifname DEVICE meta mark set mark | INSIDE }
+//	  chain output  { udp dport PORT meta skuid != 0 mark & INSIDE == 0 drop; udp dport PORT mark set mark & ~INSIDE }
 //	}
 //	table ip netcraq_switch {
 //	  chain input   { udp sport PORT iifname HOST-END accept; udp sport PORT drop; udp dport PORT drop }
@@ -29,9 +31,15 @@ import (
 //	  chain prerouting-nat, output-nat { udp dport PORT dnat to ip daddr }
 //	}
 //
-// Each chain begins with a rule that leaves alone what is not UDP.
+// Each chain but postrouting begins with a rule that leaves alone what is not UDP.
 //
-// The last two chains of each table keep these ports from NAT. Otherwise a Service with the node's
+// A process that is not root's must not send tunnel packets: the other node would take them for
+// this node's. But the kernel keeps a packet's socket when it puts the packet into a tunnel, so the
+// output hook sees tunnel packets with the sockets of the processes whose packets are inside. The
+// chain postrouting marks these packets before the kernel puts them in. Only privileged processes
+// can set a mark themselves.
+//
+// The chains before routing keep these ports from NAT. Otherwise a Service with the node's
 // address among its externalIPs, or a pod with a hostPort, would get tunnel packets, and the
 // requests of the node's own processes. The kernel neither tracks nor translates tunnel packets.
 // It does track requests, so that a firewall that lets in replies still lets in the switch's, but
@@ -64,6 +72,8 @@ type Tunnels struct {
 	Port uint16      // the tunnels' UDP port
 	Ends []TunnelEnd // one of each family in which there are tunnels
 	From []Tunnel
+	// Devices are the interfaces by which the node's own processes send into tunnels.
+	Devices []string
 }
 
 // family is an address family's, as nftables sees it: offsets and length in bytes.
@@ -172,8 +182,37 @@ func ApplyTunnels(t Tunnels) error {
 			w.rule(w.chainOf(nftables.ChainTypeFilter, name+"-raw", hook, nftables.ChainPriorityRaw),
 				expr.VerdictAccept, port(dportOffset, t.Port), []expr.Any{&expr.Notrack{}})
 		}
+		postrouting := w.base(nftables.ChainTypeFilter, "postrouting", nftables.ChainHookPostrouting,
+			nftables.ChainPriorityFilter)
+		for _, d := range t.Devices {
+			w.rule(postrouting, expr.VerdictAccept, named(expr.MetaKeyOIFNAME, d), setMark(^uint32(inside), inside))
+		}
+		output := w.chain("output", nftables.ChainHookOutput)
+		w.rule(output, expr.VerdictDrop, port(dportOffset, t.Port), notOfRoot(), withoutMark(inside))
+		w.rule(output, expr.VerdictAccept, port(dportOffset, t.Port), setMark(^uint32(inside), 0))
 		return nil
 	})
+}
+
+// inside is the bit of a packet's mark that the packet has from where it is put into a tunnel to
+// where the tunnel's packet is sent.
+const inside = 1 << 12
+
+// setMark keeps the bits of a packet's mark that are in keep, and flips those in flip.
+func setMark(keep, flip uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: firstRegister},
+		&expr.Bitwise{SourceRegister: firstRegister, DestRegister: firstRegister, Len: 4,
+			Mask: binaryutil.NativeEndian.PutUint32(keep), Xor: binaryutil.NativeEndian.PutUint32(flip)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: firstRegister}}
+}
+
+// withoutMark matches packets whose mark has none of the bits.
+func withoutMark(bits uint32) []expr.Any {
+	return append([]expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: firstRegister},
+		&expr.Bitwise{SourceRegister: firstRegister, DestRegister: firstRegister, Len: 4,
+			Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: make([]byte, 4)}}, equal(make([]byte, 4))...)
 }
 
 // TunnelsFiltered reports whether ApplyTunnels has been called in the calling thread's network
@@ -318,12 +357,18 @@ func (w *table) chain(name string, hook *nftables.ChainHook) *nftables.Chain {
 // chainOf is chain for a type and a priority.
 func (w *table) chainOf(kind nftables.ChainType, name string, hook *nftables.ChainHook,
 	at *nftables.ChainPriority) *nftables.Chain {
-	c := w.conn.AddChain(&nftables.Chain{Table: w.table, Name: name, Type: kind, Hooknum: hook, Priority: at})
+	c := w.base(kind, name, hook, at)
 	w.conn.AddRule(&nftables.Rule{Table: w.table, Chain: c, Exprs: []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: firstRegister},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: firstRegister, Data: []byte{unix.IPPROTO_UDP}},
 		&expr.Verdict{Kind: expr.VerdictAccept}}})
 	return c
+}
+
+// base makes a chain at a hook without any rule.
+func (w *table) base(kind nftables.ChainType, name string, hook *nftables.ChainHook,
+	at *nftables.ChainPriority) *nftables.Chain {
+	return w.conn.AddChain(&nftables.Chain{Table: w.table, Name: name, Type: kind, Hooknum: hook, Priority: at})
 }
 
 func (w *table) rule(chain *nftables.Chain, verdict expr.VerdictKind, matches ...[]expr.Any) {
@@ -346,11 +391,13 @@ func notOfRoot() []expr.Any {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: firstRegister, Data: make([]byte, 4)}}
 }
 
-func iifname(name string) []expr.Any {
+func iifname(name string) []expr.Any { return named(expr.MetaKeyIIFNAME, name) }
+
+// named matches packets whose interface, of one direction, has a name.
+func named(direction expr.MetaKey, name string) []expr.Any {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)
-	return append([]expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: firstRegister}},
-		equal(padded)...)
+	return append([]expr.Any{&expr.Meta{Key: direction, Register: firstRegister}}, equal(padded)...)
 }
 
 func port(offset uint32, number uint16) []expr.Any {

@@ -215,7 +215,7 @@ func filterTunnels(self Node, others []Node) error {
 	if err := checkPort(); err != nil {
 		return err
 	}
-	t := ingressfilter.Tunnels{Port: VXLANPort}
+	t := ingressfilter.Tunnels{Port: VXLANPort, Devices: []string{Device, Device6}}
 	for _, a := range []netip.Addr{self.Address, self.Second} {
 		if !a.IsValid() {
 			continue

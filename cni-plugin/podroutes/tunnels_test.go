@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -212,6 +213,73 @@ func TestTunnelsLocal(t *testing.T) {
 		if marks := x.take(); len(marks[0]) != 0 {
 			t.Errorf("%s: %d frames come out of the tunnel", name, len(marks[0]))
 		}
+	}
+}
+
+// TestTunnelsOfProcesses has a process that is not root's send to other nodes' tunnel port, as
+// itself or split by the kernel. Nothing leaves the node. What it sends to another node's pod does.
+func TestTunnelsOfProcesses(t *testing.T) {
+	const nobody = 65534
+	x := newTunnelled(t)
+	tunnel := x.packet(x.pod, "ncq", "10.244.1.2", "192.168.0.1", x.vnis[0]).Payload
+	// leave reports whether tunnel packets with IPv4 inside leave the node.
+	leave := func(uid int, to string, segment int, payload []byte) (leaves bool) {
+		x.onLAN.Take()
+		x.node.Do(func() error {
+			_, _ = unix.SetfsuidRetUid(uid)
+			defer unix.SetfsuidRetUid(0)
+			c, err := net.Dial("udp4", to)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			raw, err := c.(*net.UDPConn).SyscallConn()
+			if err != nil {
+				return err
+			}
+			if segment > 0 {
+				udptest.Check(t, raw.Control(func(fd uintptr) {
+					err = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, segment)
+				}))
+				udptest.Check(t, err)
+			}
+			_, _ = c.Write(payload) // EPERM where the output hook drops it
+			return nil
+		})
+		for range 20 {
+			time.Sleep(5 * time.Millisecond)
+			for _, f := range x.onLAN.Take() {
+				leaves = leaves || len(f) > 64 && f[23] == unix.IPPROTO_UDP && binary.BigEndian.Uint16(f[36:]) == VXLANPort &&
+					binary.BigEndian.Uint16(f[62:]) == unix.ETH_P_IP
+			}
+		}
+		return leaves
+	}
+	peer := net.JoinHostPort("192.168.0.2", strconv.Itoa(VXLANPort))
+	twice := slices.Concat(tunnel, tunnel)
+	for _, c := range []struct {
+		name    string
+		uid     int
+		to      string
+		segment int
+		payload []byte
+		want    bool
+	}{
+		{"nobody to the tunnel's port", nobody, peer, 0, tunnel, false},
+		{"nobody, by a packet that is split", nobody, peer, len(tunnel), twice, false},
+		{"nobody to another node's pod", nobody, "10.244.2.5:1234", 0, []byte("x"), true},
+		{"nobody to another node's pod, in several packets", nobody, "10.244.2.5:1234", 100, make([]byte, 300), true},
+		{"nobody to the tunnel's port of another node's pod", nobody, "10.244.2.5:20037", 0, tunnel, false},
+		{"root", 0, peer, 0, tunnel, true},
+		{"root to another node's pod", 0, "10.244.2.5:1234", 0, []byte("x"), true},
+	} {
+		if leaves := leave(c.uid, c.to, c.segment, c.payload); leaves != c.want {
+			t.Errorf("%s: tunnel packets leave the node: %v", c.name, leaves)
+		}
+	}
+	x.node.Do(ingressfilter.RemoveTunnels)
+	if !leave(nobody, peer, 0, tunnel) {
+		t.Error("without the filter nothing leaves the node either: the test above means nothing")
 	}
 }
 
