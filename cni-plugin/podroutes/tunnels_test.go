@@ -249,7 +249,8 @@ func TestTunnelsOfProcesses(t *testing.T) {
 		for range 20 {
 			time.Sleep(5 * time.Millisecond)
 			for _, f := range x.onLAN.Take() {
-				leaves = leaves || len(f) > 64 && f[23] == unix.IPPROTO_UDP && binary.BigEndian.Uint16(f[36:]) == VXLANPort &&
+				leaves = leaves || len(f) > 64 && f[23] == unix.IPPROTO_UDP &&
+					binary.BigEndian.Uint16(f[36:]) == VXLANPort &&
 					binary.BigEndian.Uint16(f[62:]) == unix.ETH_P_IP
 			}
 		}
