@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -108,11 +110,20 @@ func (a *Agent) rulesFor(r *agentapi.Record) ingressfilter.Rules {
 		for _, a := range r.Addresses {
 			rules.Sources = append(rules.Sources, a.Prefix.Addr())
 		}
+		if mac, err := net.ParseMAC(r.Container.MAC); err == nil && len(mac) == 6 {
+			rules.Sources = append(rules.Sources, linkLocal(mac))
+		}
 	}
 	if a.opts.AfterOthers {
 		rules.Place = ingressfilter.LastFilter
 	}
 	return rules
+}
+
+// linkLocal is the link-local address that the kernel makes of a MAC address (RFC 4291, appendix A).
+func linkLocal(mac net.HardwareAddr) netip.Addr {
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe,
+		13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
 // guard puts the filters onto an attachment's interface: the ingress filter, and the frame filter

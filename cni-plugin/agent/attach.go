@@ -414,6 +414,9 @@ func (c *container) do(f func() error) error {
 	return <-done
 }
 
+// eui64 is IN6_ADDR_GEN_MODE_EUI64 of linux/if_link.h.
+const eui64 = 0
+
 // setUp gives the container's end its addresses and routes. Nothing is on the link but the gateway,
 // so everything goes there: the network's prefix as well.
 func (c *container) setUp(r *agentapi.Record) error {
@@ -430,6 +433,9 @@ func (c *container) setUp(r *agentapi.Record) error {
 	if err := c.finishFrames(r); err != nil {
 		return err
 	}
+	// The filter lets pass the link-local address that the MAC address makes. Where there is no
+	// IPv6 there is nothing to set.
+	_ = c.handle.LinkSetIP6AddrGenMode(l, eui64)
 	if err := c.handle.LinkSetUp(l); err != nil {
 		return fmt.Errorf("setting the container's %s up: %w", r.Container.Name, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/icmp"
 	icmp6 "golang.org/x/net/ipv6"
 
+	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
@@ -131,5 +132,70 @@ func TestRouters(t *testing.T) {
 	r.node.Do(func() error { return Attach(r.node.Index("ncq"), Rules{Port: netcraq}) })
 	if !wait() {
 		t.Error("nobody's advertisement is taken: this says nothing")
+	}
+}
+
+// TestNeighbours has a pod ask for the node's address in many names, by ARP and by Neighbor
+// Discovery. The node remembers none but the pod's own, so the pod cannot fill the table of
+// neighbours, which all pods of a node share.
+func TestNeighbours(t *testing.T) {
+	const many = 200
+	r := newRoute(t)
+	mac := r.pod.MAC("eth0")
+	arp := func(sender netip.Addr) []byte {
+		f := slices.Concat(net.HardwareAddr{255, 255, 255, 255, 255, 255}, mac, []byte{8, 6, 0, 1, 8, 0, 6, 4, 0, 1})
+		return slices.Concat(f, mac, sender.AsSlice(), make([]byte, 6), nodeAddr.AsSlice())
+	}
+	solicit := func(src netip.Addr) []byte {
+		group := netip.MustParseAddr("ff02::1:ff00:1")
+		body := slices.Concat(make([]byte, 4), nodeAddr6.AsSlice(), []byte{1, 1}, mac)
+		b, err := (&icmp.Message{Type: icmp6.ICMPTypeNeighborSolicitation, Body: &icmp.RawBody{Data: body}}).
+			Marshal(icmp.IPv6PseudoHeader(net.IP(src.AsSlice()), net.IP(group.AsSlice())))
+		check(t, err)
+		f := slices.Concat(net.HardwareAddr{0x33, 0x33, 0xff, 0, 0, 1}, mac, []byte{0x86, 0xdd, 0x60, 0, 0, 0})
+		f = append(binary.BigEndian.AppendUint16(f, uint16(len(b))), 58, 255)
+		return slices.Concat(f, src.AsSlice(), group.AsSlice(), b)
+	}
+	own := []netip.Addr{podAddr, podAddr6, netip.MustParseAddr("fe80::99")}
+	// known are the neighbours of each family after the pod has asked in many names, and in its own.
+	known := func() (four, six int, all []string) {
+		neighbours, err := r.node.Link.NeighList(r.node.Index("ncq"), netlink.FAMILY_ALL)
+		check(t, err)
+		for _, n := range neighbours {
+			check(t, r.node.Link.NeighDel(&n))
+		}
+		a, b, c := netip.MustParseAddr("10.1.0.10"), netip.MustParseAddr("fe80::1:0"), netip.MustParseAddr("fd00:1::1:0")
+		for range many {
+			r.send(arp(a), solicit(b), solicit(c))
+			a, b, c = a.Next(), b.Next(), c.Next()
+		}
+		r.send(arp(own[0]), solicit(own[1]), solicit(own[2]))
+		poll.Until(t, 10*time.Second, "the node to know the pod", func() bool {
+			four, six, all = 0, 0, nil
+			neighbours, err := r.node.Link.NeighList(r.node.Index("ncq"), netlink.FAMILY_ALL)
+			check(t, err)
+			for _, n := range neighbours {
+				if n.HardwareAddr.String() != mac.String() {
+					continue
+				}
+				if all = append(all, n.IP.String()); n.IP.To4() != nil {
+					four++
+				} else {
+					six++
+				}
+			}
+			return !slices.ContainsFunc(own, func(a netip.Addr) bool { return !slices.Contains(all, a.String()) })
+		})
+		return four, six, all
+	}
+	r.node.Do(func() error { return Attach(r.node.Index("ncq"), Rules{Port: netcraq, Guest: true}) })
+	if four, six, _ := known(); four < many/2 || six < many {
+		t.Fatalf("sources are not checked, and the node knows %d and %d addresses: the test means nothing", four, six)
+	}
+	r.node.Do(func() error {
+		return Attach(r.node.Index("ncq"), Rules{Port: netcraq, Guest: true, CheckSources: true, Sources: own})
+	})
+	if four, six, all := known(); four != 1 || six != 2 {
+		t.Errorf("the node knows %v", all)
 	}
 }

@@ -49,9 +49,11 @@ type Rules struct {
 	Destination uint16
 	// Untagged: frames with a tag (802.1Q, 802.1ad) are dropped, whatever is in them.
 	Untagged bool
-	// CheckSources: packets from other addresses than Sources are dropped, but for those from an
-	// IPv6 address of the link or from none, which stay on the link. (The kernel's rp_filter does
-	// that only where net.ipv4.conf.all.rp_filter is not 2, which counts for all interfaces.)
+	// CheckSources drops packets and ARP messages from other addresses than Sources. Link-local
+	// addresses have to be among Sources, too: the stack remembers each address that it hears of,
+	// and a thousand of them fill its table of neighbours. What comes from no address (:: or, in
+	// ARP, 0.0.0.0) passes. The kernel's rp_filter is no substitute: it checks neither IPv6 nor
+	// ARP, and IPv4 only where net.ipv4.conf.all.rp_filter is not 2.
 	CheckSources bool
 	// Sources are IPv4 and IPv6 addresses, MaxSources of each at most.
 	Sources []netip.Addr

@@ -58,6 +58,7 @@ func TestIPv6(t *testing.T) {
 		{packet(podAddr6, 1000, other), true, false},
 		{packet(forged, 1000, other), false, true},
 		{packet(netip.MustParseAddr("fe80::99"), 1000, other), true, false},
+		{packet(netip.MustParseAddr("fe80::98"), 1000, other), false, true},
 	}
 	// what Linux takes: all but frames with more headers of options than it reads, and
 	// authentication that it knows nothing of
@@ -73,7 +74,7 @@ func TestIPv6(t *testing.T) {
 				}
 			}
 			rules := Rules{Port: netcraq, Destination: vxlan, Untagged: !tagged, CheckSources: true,
-				Sources: []netip.Addr{netip.MustParseAddr("fd00:2::2"), podAddr6}}
+				Sources: []netip.Addr{netip.MustParseAddr("fd00:2::2"), podAddr6, netip.MustParseAddr("fe80::99")}}
 			r.node.Do(func() error { return Attach(r.node.Index("ncq"), rules) })
 			after := r.arrive6(at, k.p)
 			switch {

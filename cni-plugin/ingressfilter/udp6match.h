@@ -2,7 +2,7 @@
 #pragma once
 #include "../../switch/udpmatch/udpmatch.h"
 
-enum { SOURCES = 4, MAX_EXTENSIONS = 8 };
+enum { SOURCES = 4, MAX_EXTENSIONS = 8, ETH_P_ARP = 0x0806 };
 
 struct ip6_address {
 	__u32 word[4];
@@ -10,7 +10,7 @@ struct ip6_address {
 
 /* What is dropped of IPv6, besides what udp_rules say of it. */
 struct ip6_rules {
-	__u8 checked; /* a source that is not among the first `count` is dropped, but for those of a link */
+	__u8 checked; /* a source that is not among the first `count` is dropped, but for the unspecified one */
 	__u8 guest;   /* what only routers may say is dropped: RFC 4861, sections 4.2 and 4.5 */
 	__u8 count;
 	struct ip6_address sources[SOURCES];
@@ -18,7 +18,7 @@ struct ip6_rules {
 
 /* The same of IPv4. */
 struct ip4_rules {
-	__u8 checked; /* a source that is not among the first `count` is dropped */
+	__u8 checked; /* a source that is not among the first `count` is dropped, also an ARP message's */
 	__u8 guest;   /* packets to or from 127.0.0.0/8 are dropped */
 	__u8 count;
 	__u32 sources[SOURCES]; /* in network byte order */
@@ -33,16 +33,23 @@ struct ip6_header {
 	struct ip6_address source, destination;
 };
 
-/* Addresses that no router passes on: link-local ones, and none (before an interface has one). */
-static __always_inline int of_the_link(const struct ip6_address *a)
+/* What an interface sends from before it has an address (RFC 4862, section 5.4.2). */
+static __always_inline int unspecified(const struct ip6_address *a)
 {
-	return (a->word[0] & htonl(0xffc00000)) == htonl(0xfe800000) ||
-	       !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
+	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
 }
 
 static __always_inline int of_the_loopback(const __u16 *address)
 {
 	return (address[0] & htons(0xff00)) == htons(0x7f00);
+}
+
+static __always_inline int one_of(const struct ip4_rules *r, __u32 source)
+{
+	for (int i = 0; i < SOURCES; i++)
+		if (i < r->count && source == r->sources[i])
+			return 1;
+	return 0;
 }
 
 /* ip4match says what becomes of an IPv4 packet, for its addresses. */
@@ -57,16 +64,36 @@ static __always_inline int ip4match(struct __sk_buff *skb, const struct ip4_rule
 		return UDP_DROP;
 	if (!r->checked)
 		return UDP_PASS;
-	__u32 source = ip.source[0] | (__u32)ip.source[1] << 16;
-	for (int i = 0; i < SOURCES; i++)
-		if (i < r->count && source == r->sources[i])
-			return UDP_PASS;
-	return UDP_DROP;
+	return one_of(r, ip.source[0] | (__u32)ip.source[1] << 16) ? UDP_PASS : UDP_DROP;
+}
+
+/* An ARP message for IPv4 over Ethernet (RFC 826), without the target. */
+struct arp {
+	__u16 hardware, protocol;
+	__u8 hardware_length, protocol_length;
+	__u16 operation;
+	__u8 sender[6];
+	__u16 address[2];
+} __attribute__((packed));
+
+/* arpmatch drops ARP messages in another's name: the stack remembers each sender. A probe has the
+ * sender 0.0.0.0 (RFC 5227), which the stack does not remember. */
+static __always_inline int arpmatch(struct __sk_buff *skb, const struct ip4_rules *r, __u32 at)
+{
+	struct arp m;
+	if (!r->checked)
+		return UDP_PASS;
+	if (bpf_skb_load_bytes(skb, at, &m, sizeof m))
+		return UDP_DROP;
+	if (m.hardware != htons(1) || m.protocol != htons(ETH_P_IP) || m.hardware_length != 6 || m.protocol_length != 4)
+		return UDP_DROP;
+	__u32 sender = m.address[0] | (__u32)m.address[1] << 16;
+	return !sender || one_of(r, sender) ? UDP_PASS : UDP_DROP;
 }
 
 static __always_inline int forged(const struct ip6_rules *r, const struct ip6_address *a)
 {
-	if (!r->checked || of_the_link(a))
+	if (!r->checked || unspecified(a))
 		return 0;
 	for (int i = 0; i < SOURCES; i++) {
 		const struct ip6_address *s = &r->sources[i];
@@ -98,6 +125,8 @@ static __always_inline int udp6match(struct __sk_buff *skb, const struct udp_rul
 	}
 	if (type == htons(ETH_P_IP))
 		return ip4match(skb, four, at);
+	if (type == htons(ETH_P_ARP))
+		return arpmatch(skb, four, at);
 	if (type != htons(ETH_P_IPV6))
 		return UDP_PASS;
 
