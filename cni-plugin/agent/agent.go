@@ -120,7 +120,8 @@ func (a *Agent) rulesFor(r *agentapi.Record) ingressfilter.Rules {
 	return rules
 }
 
-// linkLocal is the link-local address that the kernel makes of a MAC address (RFC 4291, appendix A).
+// linkLocal is the link-local address that the kernel makes of a MAC address (RFC 4291,
+// appendix A).
 func linkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe,
 		13: mac[3], 14: mac[4], 15: mac[5]})

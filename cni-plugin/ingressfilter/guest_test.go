@@ -157,7 +157,7 @@ func TestNeighbours(t *testing.T) {
 		return slices.Concat(f, src.AsSlice(), group.AsSlice(), b)
 	}
 	own := []netip.Addr{podAddr, podAddr6, netip.MustParseAddr("fe80::99")}
-	// known are the neighbours of each family after the pod has asked in many names, and in its own.
+	// known are the node's neighbours of each family after the pod has asked in many names.
 	known := func() (four, six int, all []string) {
 		neighbours, err := r.node.Link.NeighList(r.node.Index("ncq"), netlink.FAMILY_ALL)
 		check(t, err)
