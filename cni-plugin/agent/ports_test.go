@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -22,7 +21,7 @@ func (s *namedPorts) NamedPorts() (map[uint32]bool, error) { return s.named, s.e
 // TestFreePort checks which port an attachment gets: none that the switch's tables name, and each
 // port as late as possible after its last pod, whether or not the agent has started again.
 func TestFreePort(t *testing.T) {
-	sw, dir := &namedPorts{}, t.TempDir()
+	sw, dir := &namedPorts{}, t.TempDir()+"/attachments"
 	var a *Agent
 	start := func() {
 		t.Helper()
@@ -68,7 +67,7 @@ func TestFreePort(t *testing.T) {
 	refused("all 5 ports of the node's switch are taken")
 
 	a.records = map[string]*agentapi.Record{}
-	if err := os.WriteFile(filepath.Join(dir, lastPortFile), []byte("x"), 0o600); err != nil {
+	if err := os.WriteFile(a.store.lastPortFile(), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	expect(64) // what cannot be read is written anew

@@ -71,7 +71,7 @@ func (s *store) all() (map[string]*agentapi.Record, error) {
 func (s *store) put(r *agentapi.Record) error {
 	b, err := json.Marshal(recordFile{recordVersion, *r})
 	if err == nil {
-		err = s.write(hostName(r.Attachment)+recordSuffix, b)
+		err = replaceFile(filepath.Join(s.dir, hostName(r.Attachment)+recordSuffix), b)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the record of %s: %w", r.Attachment, err)
@@ -79,19 +79,19 @@ func (s *store) put(r *agentapi.Record) error {
 	return nil
 }
 
-// write replaces a file as a whole.
-func (s *store) write(name string, b []byte) error {
-	path := filepath.Join(s.dir, name)
+// replaceFile writes a file as a whole.
+func replaceFile(path string, b []byte) error {
 	return errors.Join(os.WriteFile(path+".new", b, 0o600), os.Rename(path+".new", path))
 }
 
-// lastPortFile holds the number of the port that was given last, in decimal. An agent that starts
-// again reads it, so that it does not give a port soon again either.
-const lastPortFile = "last-port"
+// lastPortFile is the file beside the folder that holds the number of the port that was given last,
+// in decimal. An agent that starts again reads it, so that it does not give a port soon again
+// either.
+func (s *store) lastPortFile() string { return filepath.Clean(s.dir) + ".last-port" }
 
 // lastPort returns 0 if no port was given yet.
 func (s *store) lastPort() (uint32, error) {
-	b, err := os.ReadFile(filepath.Join(s.dir, lastPortFile))
+	b, err := os.ReadFile(s.lastPortFile())
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
@@ -106,7 +106,7 @@ func (s *store) lastPort() (uint32, error) {
 }
 
 func (s *store) putLastPort(p uint32) error {
-	if err := s.write(lastPortFile, strconv.AppendUint(nil, uint64(p), 10)); err != nil {
+	if err := replaceFile(s.lastPortFile(), strconv.AppendUint(nil, uint64(p), 10)); err != nil {
 		return fmt.Errorf("writing which port was given last: %w", err)
 	}
 	return nil
