@@ -217,12 +217,16 @@ func withoutMark(bits uint32) []expr.Any {
 
 // TunnelsFiltered reports whether ApplyTunnels has been called in the calling thread's network
 // namespace, and by an agent that knows all families of this kernel.
-func TunnelsFiltered() (bool, error) {
+func TunnelsFiltered() (bool, error) { return TablePresent(TunnelsTable) }
+
+// TablePresent reports whether nftables has a table of that name in the calling thread's network
+// namespace, in each family of this kernel.
+func TablePresent(name string) (bool, error) {
 	conn, err := nftables.New()
 	if err != nil {
 		return false, fmt.Errorf("reaching nftables: %w", err)
 	}
-	return isThere(conn, TunnelsTable)
+	return isThere(conn, name)
 }
 
 // isThere reports whether the tables of a name are there, in all families.

@@ -276,7 +276,11 @@ func Run(told context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	a.SetReady(true, "")
+	if o.Chained {
+		a.SetReady(true, "")
+	} else {
+		go readyWithPolicies(ctx, mgr.GetAPIReader(), o.Namespace, a, ingressfilter.TablePresent, o.Log)
+	}
 	o.Log.Info("ready", "node", self.Name, "address", self.Address, "pods", self.PodCIDRs, "engine",
 		attached.engine, "attachments", len(a.Attachments()), "mtu", o.MTU, "may lead", o.Lead != nil)
 	go func() {

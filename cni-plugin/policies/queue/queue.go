@@ -60,6 +60,12 @@ func Apply(number uint16, prefix string, failOpen bool) (by string, err error) {
 	return "iptables' NFQUEUE in nftables", nil
 }
 
+// ofALink are the types of ICMPv6 messages that IPv6 needs on a link, and the hop limit that they
+// have there: Multicast Listener Discovery (RFC 2710, RFC 3810), from a link-local address, and
+// Neighbor Discovery (RFC 4861). No router forwards these. With another hop limit or source they
+// are a host's ordinary packets, which policies rule.
+var ofALink = []struct{ first, last, hopLimit byte }{{130, 132, 1}, {133, 137, 255}, {143, 143, 1}}
+
 // apply writes the tables with what has a packet judged.
 func apply(prefix string, judge expr.Any) error {
 	conn, err := nftables.New()
@@ -77,11 +83,21 @@ func apply(prefix string, judge expr.Any) error {
 		rule := func(exprs ...expr.Any) { conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: exprs}) }
 		accept := &expr.Verdict{Kind: expr.VerdictAccept}
 		if family == nftables.TableFamilyIPv6 {
-			for _, types := range [][2]byte{{130, 137}, {143, 143}} {
-				rule(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+			for _, of := range ofALink {
+				exprs := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 					&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_ICMPV6}},
 					&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
-					&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: types[:1], ToData: types[1:]}, accept)
+					&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: []byte{of.first}, ToData: []byte{of.last}},
+					&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 7, Len: 1},
+					&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{of.hopLimit}}}
+				if of.hopLimit < 255 { // a packet with a larger one may have been forwarded
+					exprs = append(exprs,
+						&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 8, Len: 2},
+						&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 2, Mask: []byte{0xff, 0xc0},
+							Xor: []byte{0, 0}},
+						&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{0xfe, 0x80}})
+				}
+				rule(append(exprs, accept)...)
 			}
 		}
 		rule(&expr.Meta{Key: expr.MetaKeySKUID, Register: 1},

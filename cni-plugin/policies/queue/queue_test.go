@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/florianl/go-nfqueue"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -78,6 +80,56 @@ func judge(t *testing.T, space string) (end func()) {
 	return func() { cancel(); nf.Close() }
 }
 
+// icmp reports whether an ICMPv6 message of a pod arrives at another one, which it waits for longer
+// if that is expected.
+func icmp(t *testing.T, from, to, address string, kind byte, hops int, expected bool) bool {
+	t.Helper()
+	var l net.PacketConn
+	if err := in(t, to, func() (err error) { l, err = net.ListenPacket("ip6:ipv6-icmp", "::"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	patience := 30 * time.Millisecond
+	if expected {
+		patience = 10 * time.Second
+	}
+	mark := []byte{kind, 0, 0, 0, 'm', 'a', 'r', byte(hops)}
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if err := in(t, from, func() error {
+			c, err := net.Dial("ip6:ipv6-icmp", address)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			raw, err := c.(*net.IPConn).SyscallConn()
+			if err != nil {
+				return err
+			}
+			err = errors.Join(raw.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, hops)
+			}), err)
+			if err == nil {
+				_, err = c.Write(mark)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		_ = l.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
+		for {
+			got := make([]byte, 100)
+			n, _, err := l.ReadFrom(got)
+			if err != nil {
+				break
+			}
+			if n == len(mark) && got[0] == kind && string(got[4:n]) == string(mark[4:]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // TestApply: what pods of a node say to each other is judged, in both families; what nobody judges
 // does not pass, and what is between the node's own interfaces is nobody's business.
 func TestApply(t *testing.T) {
@@ -124,6 +176,11 @@ func TestApply(t *testing.T) {
 			return err
 		}) == nil
 	}
+	for _, hops := range []int{2, 64, 255} {
+		if !icmp(t, spaces[1], spaces[2], "fd00:2::2", 143, hops, true) {
+			t.Fatalf("without rules ICMPv6 with hop limit %d does not arrive: the test means nothing", hops)
+		}
+	}
 	const long, short = 10 * time.Second, 300 * time.Millisecond
 	b := []string{"10.2.0.2", "fd00:2::2"}
 	for _, address := range b {
@@ -158,6 +215,14 @@ func TestApply(t *testing.T) {
 		if !passes(spaces[1], spaces[2], address, allowed, long) ||
 			passes(spaces[1], spaces[2], address, denied, short) {
 			t.Errorf("%s: it is not as is judged", address)
+		}
+	}
+	// Messages that belong to one link are nobody's way around policies, whatever their hop limit.
+	for _, kind := range []byte{130, 131, 132, 133, 134, 135, 136, 137, 143} {
+		for _, hops := range []int{2, 64, 255} {
+			if icmp(t, spaces[1], spaces[2], b[1], kind, hops, false) {
+				t.Errorf("ICMPv6 of type %d with hop limit %d passes", kind, hops)
+			}
 		}
 	}
 	for i, address := range []string{"10.3.0.2", "fd00:3::2"} { // to and from outside of the node
