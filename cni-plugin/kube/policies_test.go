@@ -48,7 +48,8 @@ func TestReadyWithPolicies(t *testing.T) {
 					t.Fatal(err)
 				}
 				var answers, there atomic.Bool
-				list := func(ctx context.Context, w client.WithWatch, to client.ObjectList, o ...client.ListOption) error {
+				list := func(ctx context.Context, w client.WithWatch, to client.ObjectList,
+					o ...client.ListOption) error {
 					if !answers.Load() {
 						return errors.New("the API server does not answer")
 					}
