@@ -35,13 +35,15 @@ type member struct {
 	connectNumbered func(number int32) error // see attachment
 	// restart is called when something has changed that needs a new start.
 	restart func(error)
+	// lost wakes Reconcile when somebody has deleted what this node has made in the kernel.
+	lost waker
 
 	trouble map[string]logOnce // by what they are about
 }
 
 const (
-	// lookAgain is the time between two looks where all is well: somebody may have removed a route
-	// or a tunnel.
+	// lookAgain is the time between two looks where all is well: somebody may have removed what
+	// nobody watches.
 	lookAgain = time.Minute
 	// tryAgain is that where it is not.
 	tryAgain = 5 * time.Second
@@ -52,6 +54,7 @@ func (m *member) setup(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("member").
 		Watches(&corev1.Node{}, everything, builder.WithPredicates(nodeChanged)).
 		Watches(&v1alpha1.NetcraqNode{}, everything).
+		WatchesRawSource(m.lost.source(theOne)).
 		Complete(m)
 }
 

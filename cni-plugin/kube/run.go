@@ -208,7 +208,13 @@ func Run(told context.Context, o Options) error {
 	if !o.Chained {
 		err = agent.EnableForwarding()
 	}
-	err = errors.Join(err, attached.connectHost(), ingressfilter.Keep(ctx, ingressfilter.Saying(o.Log)))
+	m := &member{lost: newWaker()}
+	saying := ingressfilter.Saying(o.Log)
+	err = errors.Join(err, attached.connectHost(), podroutes.Watch(ctx, o.Log, m.lost.wake),
+		ingressfilter.Keep(ctx, func(name string, err error) {
+			saying(name, err)
+			m.lost.wake() // masquerading may have gone with the same command
+		}))
 	if err != nil {
 		return err
 	}
@@ -246,12 +252,11 @@ func Run(told context.Context, o Options) error {
 	}
 	serve("health and metrics", persource.Listen(plain, connectionsOfOne), health)
 
-	m := &member{client: mgr.GetClient(), self: self, log: o.Log, restart: func(err error) {
-		cancel(err)
-	}, connect: attached.connectPeers, connectNumbered: attached.connectNumbered,
-		status: v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort),
-			Engine: attached.engine}, silent: o.Fabric != nil,
-		route: o.route}
+	m.client, m.self, m.log = mgr.GetClient(), self, o.Log
+	m.restart = func(err error) { cancel(err) }
+	m.connect, m.connectNumbered, m.route = attached.connectPeers, attached.connectNumbered, o.route
+	m.status = v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort), Engine: attached.engine}
+	m.silent = o.Fabric != nil
 	if err := m.setup(mgr); err != nil {
 		return err
 	}

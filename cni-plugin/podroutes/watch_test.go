@@ -1,0 +1,62 @@
+package podroutes
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
+)
+
+// TestWatch deletes a route to another node's pods and a tunnel, as a network manager that starts
+// again does, and a route of somebody else's.
+func TestWatch(t *testing.T) {
+	x := newTunnelled(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	changed := make(chan struct{}, 100)
+	x.node.Do(func() error {
+		return Watch(ctx, slog.New(slog.DiscardHandler), func() { changed <- struct{}{} })
+	})
+	hears := func(what string, want bool) {
+		t.Helper()
+		patience := 10 * time.Second
+		if !want {
+			patience = 4 * settle
+		}
+		select {
+		case <-changed:
+			if !want {
+				t.Errorf("%s: it is told", what)
+			}
+		case <-time.After(patience):
+			if want {
+				t.Errorf("%s: it is not told", what)
+			}
+		}
+	}
+	routes, err := x.node.Link.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: Protocol}, netlink.RT_FILTER_PROTOCOL)
+	udptest.Check(t, err)
+	if len(routes) != 2 {
+		t.Fatalf("routes: %v", routes)
+	}
+	foreign := netlink.Route{Dst: ipNet(x.others[0].PodCIDRs[0]), Gw: x.self.Address.Next().AsSlice(), Priority: 7}
+	udptest.Check(t, x.node.Link.RouteAdd(&foreign))
+	udptest.Check(t, x.node.Link.RouteDel(&foreign))
+	hears("somebody else's route is deleted", false)
+	for _, r := range routes {
+		udptest.Check(t, x.node.Link.RouteDel(&r))
+	}
+	hears("two routes are deleted", true)
+	hears("nothing more", false)
+	x.apply()
+	hears("they are there again", false)
+	link, err := x.node.Link.LinkByName(x.links[0])
+	udptest.Check(t, err)
+	udptest.Check(t, x.node.Link.LinkDel(link))
+	hears("the tunnel of a switch is deleted", true)
+	cancel()
+}
