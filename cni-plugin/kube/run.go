@@ -255,7 +255,8 @@ func Run(told context.Context, o Options) error {
 	m.client, m.self, m.log = mgr.GetClient(), self, o.Log
 	m.restart = func(err error) { cancel(err) }
 	m.connect, m.connectNumbered, m.route = attached.connectPeers, attached.connectNumbered, o.route
-	m.status = v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort), Engine: attached.engine}
+	m.status = v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort),
+		Engine: attached.engine}
 	m.silent = o.Fabric != nil
 	if err := m.setup(mgr); err != nil {
 		return err

@@ -38,7 +38,8 @@ func TestWatch(t *testing.T) {
 			}
 		}
 	}
-	routes, err := x.node.Link.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: Protocol}, netlink.RT_FILTER_PROTOCOL)
+	routes, err := x.node.Link.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: Protocol},
+		netlink.RT_FILTER_PROTOCOL)
 	udptest.Check(t, err)
 	if len(routes) != 2 {
 		t.Fatalf("routes: %v", routes)
