@@ -426,10 +426,10 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		c.lease(ch, a)
 	case chain.Install:
 		d := c.net().byName[a.Switch]
-		keys := c.dir.Chain(ch.topo.ID)
+		keys, used := c.dir.Chain(ch.topo.ID), c.dir.Used(ch.topo.ID)
 		stream := d.state.Stream
 		d.submit(func(ctx context.Context) {
-			rest, err := d.become(ctx, stream, ch.topo, a, keys)
+			rest, err := d.become(ctx, stream, ch.topo, a, keys, used)
 			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
 			_ = d.apply(ctx, rest...) // what fails is read again, and taken away, the next time
 		})

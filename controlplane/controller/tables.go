@@ -183,13 +183,13 @@ func (d *device) report() (map[uint8]chainReport, error) {
 // become gives the switch a part of a chain's configuration that has these keys, in the connection
 // in which the chain has judged it. What is returned beside an error is to be taken away when
 // nobody waits.
-func (d *device) become(ctx context.Context, stream int, ct *topology.Chain, a chain.Install, keys []keyspace.Key) (
-	rest []*v1.Update, err error) {
+func (d *device) become(ctx context.Context, stream int, ct *topology.Chain, a chain.Install, keys []keyspace.Key,
+	used func(wire.Key) bool) (rest []*v1.Update, err error) {
 	if err := d.readIn(ctx, stream); err != nil {
 		return nil, err
 	}
 	if a.Assignment.Role.Member() {
-		if err := d.forgetFormer(ctx, ct, keys); err != nil {
+		if err := d.forgetFormer(ctx, ct, keys, used); err != nil {
 			return nil, err
 		}
 	}
@@ -324,30 +324,25 @@ func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 	return remove, nil
 }
 
-// forgetFormer drops the key_index entries that a switch which becomes a member has from an earlier
-// time in the chain, of keys that are not there any more: keys are taken out of members alone, and
-// a chain without keys takes a switch in as it is.
-func (d *device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []keyspace.Key) error {
+// forgetFormer drops the key_index entries that a switch must not have as a member (ops.Former).
+func (d *device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []keyspace.Key,
+	used func(wire.Key) bool) error {
 	configs, err := d.have("chain_config", ofChain(ct))
 	if err != nil {
 		return err
 	}
-	for _, te := range configs {
+	had := chain.None
+	for _, te := range configs { // one at most
 		e, err := d.c.prog.pipeline.Info.Decode(te)
 		if err != nil {
 			return err
 		}
-		if role := chain.Role(e.Param("role").Uint64()); role.Member() || role == chain.Shadow {
-			return nil
-		}
+		had = chain.Role(e.Param("role").Uint64())
 	}
-	known := map[wire.Key]bool{}
-	for _, k := range keys {
-		known[k.ID], known[k.Alias] = true, true
-	}
+	former := ops.Former(had, keys, used)
 	strange, err := d.have("key_index", func(e p4rt.Entry) bool {
 		id := wire.Key(e.Exact("KEY_ID").Uint64())
-		return id.Chain() == ct.ID && !known[id]
+		return id.Chain() == ct.ID && former(id)
 	})
 	if err != nil {
 		return err

@@ -276,6 +276,18 @@ func (d *Directory) used(id wire.Key) bool {
 	return uint32(id)&numberMask < d.next[id.Chain()] || d.retired[id]
 }
 
+// Used returns which KEY_IDs of a chain may have been a key's, or an alias, up to now. The function
+// stays as it is, and may be called from any goroutine.
+func (d *Directory) Used(chain uint8) func(wire.Key) bool {
+	next, retired := d.next[chain], map[wire.Key]bool{}
+	for id := range d.retired {
+		if id.Chain() == chain {
+			retired[id] = true
+		}
+	}
+	return func(id wire.Key) bool { return uint32(id)&numberMask < next || retired[id] }
+}
+
 // StartMove records a key as Moving, and gives it an alias.
 func (d *Directory) StartMove(id wire.Key) Key {
 	k := d.ids[id]

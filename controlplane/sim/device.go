@@ -11,7 +11,6 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/controller"
-	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/switch/target"
 	"github.com/netcraq/netcraq/wire"
@@ -555,11 +554,11 @@ func (w *world) checkAlias(n *node, planned ops.Entry) {
 	}
 }
 
-// forgetFormer drops the entries of keys that there are not any more.
-func (d *device) forgetFormer(keys []keyspace.Key) {
+// forgetFormer drops the entries that a switch must not have as a member.
+func (d *device) forgetFormer(former func(wire.Key) bool) {
 	d.keyIndex = maps.Clone(d.keyIndex)
 	for id := range d.n.keyIndex {
-		if !slices.ContainsFunc(keys, func(k keyspace.Key) bool { return k.ID == id || k.Alias == id }) {
+		if former(id) {
 			d.n.place(ops.Entry{ID: id}, false)
 			delete(d.keyIndex, id)
 		}

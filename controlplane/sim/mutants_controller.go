@@ -34,6 +34,7 @@ type removed struct {
 	blindWrites      bool
 	oneCopy          bool
 	formerKeys       bool
+	formerMembers    bool
 	writesAnew       bool
 	suspendedClock   bool
 	staleHeld        bool
@@ -102,6 +103,8 @@ func init() {
 		&Mutant{ID: "BLIND_WRITES", Rule: "the controller writes keys by CAS on the version that their slot has", remove: func(r *removed) { r.blindWrites = true }},
 		&Mutant{ID: "FORMER_KEYS", Rule: "a switch that becomes a member again has no entries of keys that were removed meanwhile", own: true, scenario: "former_member_without_recovery",
 			remove: func(r *removed) { r.formerKeys = true }},
+		&Mutant{ID: "FORMER_MEMBERS", Rule: "so has a switch that was cut off meanwhile, and has its part of an earlier configuration", own: true, scenario: "former_member_cut_off", shows: NoSlotAndYet,
+			remove: func(r *removed) { r.formerMembers = true }},
 		&Mutant{ID: "ONE_COPY", Rule: "the refusal of a write speaks for one copy of it: what became of the others is not known", own: true, shows: NotSoSure, remove: func(r *removed) { r.oneCopy = true }},
 		&Mutant{ID: "WRITES_ANEW", Rule: "a WRITE whose session is not taken does not begin again with another", own: true, scenario: "session_taken",
 			remove: func(r *removed) { r.writesAnew = true }},

@@ -461,9 +461,16 @@ func (s *shell) install(a chain.Install) {
 	strange := false
 	steps := []step{
 		{writes, "groups", func() {
-			if had := n.assignment; !s.w.removed.formerKeys && a.Assignment.Role.Member() &&
-				(had == nil || !had.Role.Member() && had.Role != chain.Shadow) {
-				d.forgetFormer(s.dir.Chain(chainID))
+			if a.Assignment.Role.Member() && !s.w.removed.formerKeys {
+				had := chain.None
+				if n.assignment != nil {
+					had = n.assignment.Role
+				}
+				used := s.dir.Used(chainID)
+				if s.w.removed.formerMembers {
+					used = func(wire.Key) bool { return false }
+				}
+				d.forgetFormer(ops.Former(had, s.dir.Chain(chainID), used))
 			}
 			for _, g := range part.Groups {
 				n.setGroup(g)

@@ -40,6 +40,25 @@ func Tidied(untidy map[string]bool, c chain.Config) map[string]bool {
 	return now
 }
 
+// Former returns which key_index entries a switch must lose before it becomes a member: those of
+// keys that were removed, or have moved away, while the switch was out of the chain or out of
+// reach. Keys are taken out of members only, and a chain without keys takes a switch in as it is.
+// had is the switch's role in the configuration that it has, chain.None if it has none. keys are
+// the chain's, and used says which KEY_IDs were ever given (keyspace.Directory.Used).
+//
+// A switch without a part has no entry that counts. One that has been cut off still has its part of
+// an earlier configuration, and cannot be told from a member that goes on. So it loses those
+// entries only whose KEY_IDs were given and are no key's any more; the others may be of keys that a
+// lost or an earlier directory does not know (Tidy).
+func Former(had chain.Role, keys []keyspace.Key, used func(wire.Key) bool) func(wire.Key) bool {
+	known := map[wire.Key]bool{}
+	for _, k := range keys {
+		known[k.ID], known[k.Alias] = true, true
+	}
+	without := !had.Member() && had != chain.Shadow
+	return func(id wire.Key) bool { return !known[id] && (without || used(id)) }
+}
+
 // Tidying is what is to be done so that switches and directory agree.
 type Tidying struct {
 	Steps []TidyStep // in order
