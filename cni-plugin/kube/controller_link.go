@@ -160,7 +160,7 @@ func (a *answerer) follow(ctx context.Context, nodes []node, hostOf func(node) (
 			continue
 		}
 		host, err := hostOf(n)
-		if err != nil { // the network cannot be built either, which says why
+		if err != nil { // the network leaves the node's own host out, which says why
 			continue
 		}
 		key := n.Name + " " + n.status.Agent + " " + host.String()

@@ -76,12 +76,12 @@ func TestFollow(t *testing.T) {
 	lists <- one // the same again is no change
 	lists <- append(one, pod{agentapi.Pod{}, netip.MustParseAddr("10.244.0.3"), "02:00:00:00:00:02", 65})
 	wait("the second list")
-	if all := f.all(); len(all["n1"]) != 2 || all["impostor"] != nil || len(changed) != 0 || !f.alive("n1") || f.alive("impostor") {
+	if all, _ := f.all(); len(all["n1"]) != 2 || all["impostor"] != nil || len(changed) != 0 || !f.alive("n1") || f.alive("impostor") {
 		t.Errorf("%v, %d more changes", all, len(changed))
 	}
 	server.Close()
 	poll.Until(t, 20*time.Second, "an agent that has gone is not taken for alive", func() bool { return !f.alive("n1") })
-	if all := f.all(); len(all["n1"]) != 2 {
+	if all, _ := f.all(); len(all["n1"]) != 2 {
 		t.Errorf("without the agent: %v", all)
 	}
 	if l, err = tls.Listen("tcp", address, conf("n1")); err != nil {
@@ -110,7 +110,7 @@ func TestFollow(t *testing.T) {
 	}
 	wait("the list of the second term")
 	f.follow(again, nil)
-	if all := f.all(); len(all) != 0 {
+	if all, _ := f.all(); len(all) != 0 {
 		t.Errorf("nobody is followed: %v", all)
 	}
 }

@@ -240,7 +240,8 @@ func Run(told context.Context, o Options) error {
 	}
 	serve("health and metrics", plain, health)
 
-	m := &member{client: mgr.GetClient(), self: self, log: o.Log, restart: func(err error) {
+	claims := &claims{addressing: addressing{o.Services, o.Switches}, chained: o.Chained}
+	m := &member{client: mgr.GetClient(), self: self, claims: claims, log: o.Log, restart: func(err error) {
 		cancel(err)
 	}, connect: attached.connectPeers, connectNumbered: attached.connectNumbered,
 		status: v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort),
@@ -250,7 +251,7 @@ func Run(told context.Context, o Options) error {
 		return err
 	}
 	if o.Lead != nil {
-		p, err := newOperator(o, mgr, id.Client(), self, health)
+		p, err := newOperator(o, mgr, id.Client(), self, health, claims)
 		if err != nil {
 			return err
 		}
