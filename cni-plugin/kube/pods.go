@@ -38,6 +38,8 @@ const (
 	podsPatience = 3 * podsBeat
 	// podsAtMost bounds a list, in bytes.
 	podsAtMost = 1 << 20
+	// podsHeader bounds the header of the answer, in bytes.
+	podsHeader = 16 << 10
 )
 
 // pod is a host at a node's switch.
@@ -198,7 +200,9 @@ func (f *follower) one(ctx context.Context, node, address string) {
 	conf := f.tls.Clone()
 	conf.ServerName = node
 	transport := &http.Transport{TLSClientConfig: conf, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).
-		DialContext, ResponseHeaderTimeout: podsPatience}
+		DialContext, ResponseHeaderTimeout: podsPatience, MaxResponseHeaderBytes: podsHeader,
+		// Compressed, a few bytes would be many.
+		DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	var failed logOnce
 	retry := workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 5*time.Second)
