@@ -221,13 +221,13 @@ func (a *answerer) answer(ctx context.Context, name, address string, host netip.
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		return fmt.Errorf("the agent says %s", resp.Status)
+		return fmt.Errorf("the agent says %.100s", resp.Status)
 	}
 	answer.left = math.MaxInt // the server bounds what comes from here on
 	_ = nc.SetDeadline(time.Time{})
 	server := &http.Server{Handler: serveDurable(a.door, name, byNode(name, host, a.serve)), Protocols: onlyHTTP2(),
 		ReadHeaderTimeout: linkWait, MaxHeaderBytes: linkHeader,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
+		BaseContext: func(net.Listener) context.Context { return ctx },
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: linkAtOnce, SendPingTimeout: linkBeat, PingTimeout: linkWait,
 			MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: linkBody}}
 	if err := server.Serve(oneconn.Listen(&readAhead{nc, in})); !errors.Is(err, net.ErrClosed) {

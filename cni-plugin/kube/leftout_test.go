@@ -44,27 +44,33 @@ func hostAt(ip, mac string, port uint32) pod {
 
 var mainChain = []formedChain{{"main", v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, []string{"n1", "n2", "n3"}}}
 
-// leaderView is what a leader remembers from one look to the next.
-type leaderView struct {
-	claims  claims
-	chained bool
-	hosts   map[netip.Addr]string
+// leaderView is a leader without a term: it looks at nodes, and what it makes of them is looked at.
+type leaderView struct{ *networkReconciler }
+
+func newLeaderView(t *testing.T, chained bool) leaderView {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	o := Options{Services: netip.MustParsePrefix("10.0.254.0/24"), Switches: netip.MustParsePrefix("10.0.255.0/24"),
+		Chained: chained, P4RuntimePort: 9559, AgentPort: 9560, Lead: &Lead{}}
+	p := &operator{o: o, log: log, pods: newFollower(nil, log, nil),
+		claims: &claims{addressing: addressing{o.Services, o.Switches}, chained: chained},
+		fast:   newFastPaths(world(t), log, func() bool { return true }, nil)}
+	return leaderView{&networkReconciler{operator: p, program: topology.ProgramSpec{Profile: "128", JSON: "a", P4Info: "b"}}}
 }
 
 // networkOf is what the leader makes of nodes' words.
-func (w *leaderView) networkOf(t *testing.T, nodes []node, pods map[string][]pod) (*topology.Topology, faults) {
+func (w leaderView) networkOf(t *testing.T, nodes []node, pods map[string][]pod) (*topology.Topology, faults) {
 	t.Helper()
-	prefixes := addressing{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.0/24")}
-	w.claims.addressing, w.claims.chained = prefixes, w.chained
-	wrong := w.claims.settle(nodes)
-	wrong = append(wrong, endpoints(nodes, 9559, 9560)...)
-	spec, more, err := prefixes.build(clusterState{program: topology.ProgramSpec{Profile: "128", JSON: "a", P4Info: "b"},
-		nodes: nodes, pods: pods, chained: w.chained, chains: mainChain, hosts: w.hosts})
+	w.pods.pods = map[string]podList{}
+	for node, list := range pods {
+		w.pods.pods[node] = podList{pods: list}
+	}
+	wrong := w.check(nodes)
+	spec, more, err := w.spec(t.Context(), nodes, mainChain)
 	if err != nil {
 		t.Errorf("building the network: %v", err)
 		return nil, nil
 	}
-	w.hosts = hostsByNode(spec)
 	top, err := topology.New(spec, "test")
 	if err != nil {
 		t.Errorf("the whole network is refused: %.300v", err)
@@ -191,12 +197,12 @@ func TestLeftOut(t *testing.T) {
 		}{{"to a leader that begins", false, false}, {"to one that knows the nodes", true, false},
 			{"behind another plugin", true, true}} {
 			t.Run(c.what+" "+as.what, func(t *testing.T) {
-				w := leaderView{chained: as.chained}
+				w := newLeaderView(t, as.chained)
 				nodes, pods := threeNodes()
 				if as.seen { // whoever is the oldest may not take what others have
 					nodes[1].created = time.Unix(0, 0)
 				}
-				good, wrong := new(leaderView).networkOf(t, nodes, pods)
+				good, wrong := newLeaderView(t, false).networkOf(t, nodes, pods)
 				if len(wrong) > 0 {
 					t.Fatalf("of good nodes is left out: %v", wrong)
 				}
@@ -386,7 +392,7 @@ func TestPodsElsewhere(t *testing.T) {
 		{"a node takes no pod's", map[string]string{"n3": "172.16.0.1"}, map[string]string{"n3": "172.16.0.1"}, "172.16.0.1", "pod@172.16.0.1 at n3"},
 		{"a pod takes no node's", nil, map[string]string{"n3": "172.16.0.1"}, "172.16.0.1", "node@n2 at n2"},
 	} {
-		w := leaderView{chained: true}
+		w := newLeaderView(t, true)
 		lists := func(of map[string]string) map[string][]pod {
 			out := map[string][]pod{}
 			for node, ip := range of {

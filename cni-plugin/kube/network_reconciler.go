@@ -46,8 +46,7 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	wrong := n.claims.settle(nodes)
-	wrong = append(wrong, endpoints(nodes, n.o.P4RuntimePort, n.o.AgentPort)...)
+	wrong := n.check(nodes)
 	now, _, err := t.look(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -94,6 +93,11 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 		return reconcile.Result{RequeueAfter: restless}, nil
 	}
 	return reconcile.Result{RequeueAfter: restful}, nil
+}
+
+// check takes out of nodes what they cannot have.
+func (n *networkReconciler) check(nodes []node) (wrong faults) {
+	return append(n.claims.settle(nodes), endpoints(nodes, n.o.P4RuntimePort, n.o.AgentPort)...)
 }
 
 // undeleted are the chains that nobody has deleted.

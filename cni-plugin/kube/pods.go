@@ -240,7 +240,7 @@ func (f *follower) read(ctx context.Context, c *http.Client, url, node string, h
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, resp.Status)
+		return fmt.Errorf("%s: %.100s", url, resp.Status)
 	}
 	body := &bounded{r: resp.Body}
 	in := json.NewDecoder(body)
@@ -264,6 +264,11 @@ func (f *follower) read(ctx context.Context, c *http.Client, url, node string, h
 		f.mu.Unlock()
 		if changed {
 			f.changed()
+		}
+		// An agent that sends lists faster waits, and does not keep the leader busy.
+		select {
+		case <-ctx.Done():
+		case <-time.After(podsPause):
 		}
 	}
 }
