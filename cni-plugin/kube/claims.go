@@ -2,6 +2,7 @@ package kube
 
 import (
 	"cmp"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -39,6 +40,20 @@ type claim struct {
 	prefix  netip.Prefix // this
 }
 
+// acceptedClaims are claims that stand.
+type acceptedClaims struct {
+	addresses map[netip.Addr]string // the nodes that have them
+	prefixes  []claim
+}
+
+func (a *acceptedClaims) add(x claim) {
+	if x.address.IsValid() {
+		a.addresses[x.address] = x.node
+	} else {
+		a.prefixes = append(a.prefixes, x)
+	}
+}
+
 // settle takes out of nodes the addresses and prefixes that they cannot have. A node that loses its
 // first address loses the second one with it, since it is not the node that it says it is.
 func (c *claims) settle(nodes []node) (wrong faults) {
@@ -71,12 +86,12 @@ func (c *claims) settle(nodes []node) (wrong faults) {
 		}
 		return cmp.Or(cmp.Compare(a.rank, b.rank), compareAge(a.of, b.of))
 	})
-	var accepted []claim
+	accepted := &acceptedClaims{addresses: map[netip.Addr]string{}}
 	held := map[claim]bool{}
 	refused := map[claim]string{}
 	for _, x := range all {
 		if why := c.conflict(x.claim, accepted); why == "" {
-			accepted = append(accepted, x.claim)
+			accepted.add(x.claim)
 			held[x.claim] = true
 		} else if x.address.IsValid() || !held[x.claim] {
 			refused[x.claim] = why
@@ -106,7 +121,7 @@ func (c *claims) settle(nodes []node) (wrong faults) {
 }
 
 // conflict says why a claim cannot stand beside those that were accepted; "": it can.
-func (c *claims) conflict(x claim, accepted []claim) string {
+func (c *claims) conflict(x claim, accepted *acceptedClaims) string {
 	reserved := func(a netip.Prefix) bool { return c.services.Overlaps(a) || c.switches.Overlaps(a) }
 	switch {
 	case x.address.IsValid() && !usable(x.address):
@@ -116,23 +131,25 @@ func (c *claims) conflict(x claim, accepted []claim) string {
 	case !x.address.IsValid() && reserved(x.prefix):
 		return x.prefix.String() + " overlaps the prefix of the chains' or the switches' addresses"
 	}
-	for _, y := range accepted {
-		other := "node " + y.node + " has"
-		switch {
-		case x.address.IsValid() && y.address.IsValid():
-			if x.address == y.address {
-				return other + " the address " + x.address.String()
+	if !x.address.IsValid() {
+		for _, y := range accepted.prefixes {
+			if x.prefix.Overlaps(y.prefix) {
+				return fmt.Sprintf("%s overlaps the prefix %s, which node %s has", x.prefix, y.prefix, y.node)
 			}
-		case x.address.IsValid():
-			if x.node != y.node && y.prefix.Contains(x.address) {
-				return x.address.String() + " is in the prefix " + y.prefix.String() + ", which " + other
+		}
+		for address, node := range accepted.addresses {
+			if x.node != node && x.prefix.Contains(address) {
+				return fmt.Sprintf("%s contains an address of another node", x.prefix)
 			}
-		case y.address.IsValid():
-			if x.node != y.node && x.prefix.Contains(y.address) {
-				return x.prefix.String() + " contains the address " + y.address.String() + ", which " + other
-			}
-		case x.prefix.Overlaps(y.prefix):
-			return x.prefix.String() + " overlaps the prefix " + y.prefix.String() + ", which " + other
+		}
+		return ""
+	}
+	if node, taken := accepted.addresses[x.address]; taken {
+		return fmt.Sprintf("node %s has the address %s", node, x.address)
+	}
+	for _, y := range accepted.prefixes {
+		if x.node != y.node && y.prefix.Contains(x.address) {
+			return fmt.Sprintf("%s is in the prefix %s, which node %s has", x.address, y.prefix, y.node)
 		}
 	}
 	return ""
