@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -48,6 +49,8 @@ const (
 	linkAtOnce = 64
 	// linkBody bounds a request's body, in bytes.
 	linkBody = 64 << 10
+	// linkHeader bounds the header of an agent's answer, and of each of its requests, in bytes.
+	linkHeader = 16 << 10
 )
 
 // controllerLink is an agent's way to the controller: an http.RoundTripper over the connection that
@@ -160,7 +163,7 @@ func (a *answerer) follow(ctx context.Context, nodes []node, hostOf func(node) (
 			continue
 		}
 		host, err := hostOf(n)
-		if err != nil { // the network cannot be built either, which says why
+		if err != nil { // the network leaves the node's own host out, which says why
 			continue
 		}
 		key := n.Name + " " + n.status.Agent + " " + host.String()
@@ -210,19 +213,21 @@ func (a *answerer) answer(ctx context.Context, name, address string, host netip.
 	if _, err := fmt.Fprintf(nc, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", linkPath, address, linkProtocol); err != nil {
 		return err
 	}
-	in := bufio.NewReader(nc)
+	answer := &bounded{r: nc, left: linkHeader}
+	in := bufio.NewReader(answer)
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
 		return err
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		return fmt.Errorf("the agent says %s", resp.Status)
+		return fmt.Errorf("the agent says %.100s", resp.Status)
 	}
+	answer.left = math.MaxInt // the server bounds what comes from here on
 	_ = nc.SetDeadline(time.Time{})
 	server := &http.Server{Handler: serveDurable(a.door, name, byNode(name, host, a.serve)), Protocols: onlyHTTP2(),
-		ReadHeaderTimeout: linkWait,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: linkWait, MaxHeaderBytes: linkHeader,
+		BaseContext: func(net.Listener) context.Context { return ctx },
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: linkAtOnce, SendPingTimeout: linkBeat, PingTimeout: linkWait,
 			MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: linkBody}}
 	if err := server.Serve(oneconn.Listen(&readAhead{nc, in})); !errors.Is(err, net.ErrClosed) {

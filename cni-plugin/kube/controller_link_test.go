@@ -174,3 +174,49 @@ func TestControllerLinkStrangers(t *testing.T) {
 		}
 	}
 }
+
+// TestControllerLinkLongAnswers: an agent whose answer does not end costs the leader the bytes that
+// an answer can have.
+func TestControllerLinkLongAnswers(t *testing.T) {
+	ca := newTestAuthority(t)
+	for what, c := range map[string]struct{ begin, again string }{
+		"a status line without an end":  {"HTTP/1.1 101 ", strings.Repeat("x", 64<<10)},
+		"a header line without an end":  {"HTTP/1.1 101 Switching Protocols\r\nX: ", strings.Repeat("x", 64<<10)},
+		"header lines without an end":   {"HTTP/1.1 101 Switching Protocols\r\n", strings.Repeat("X: y\r\n", 10000)},
+		"a body without an end":         {"HTTP/1.1 200 OK\r\n\r\n", strings.Repeat("x", 64<<10)},
+		"chunks without an end":         {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"},
+		"a chunk's line without an end": {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", strings.Repeat("x", 64<<10)},
+		"trailers without an end":       {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", strings.Repeat("X: y\r\n", 10000)},
+	} {
+		t.Run(what, func(t *testing.T) {
+			l, err := tls.Listen("tcp", "127.0.0.1:0", ca.identity(t, "n1", identity.Switch).Server())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			written := make(chan int, 1)
+			go func() {
+				n := 0
+				defer func() { written <- n }()
+				nc, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer nc.Close()
+				for text := c.begin; err == nil; text = c.again {
+					var m int
+					m, err = nc.Write([]byte(text))
+					n += m
+				}
+			}()
+			a := newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), http.NotFoundHandler(), nil,
+				slog.New(slog.DiscardHandler))
+			if err := a.answer(t.Context(), "n1", l.Addr().String(), netip.MustParseAddr("192.0.2.7")); err == nil {
+				t.Error("the leader has made a link of it")
+			}
+			if n := <-written; n > 32<<20 { // what the kernel keeps is in it
+				t.Errorf("the leader has taken %d bytes", n)
+			}
+		})
+	}
+}

@@ -64,14 +64,14 @@ func TestBuildIPv6(t *testing.T) {
 	asks := six
 	asks.UID, asks.MAC, asks.Port = "asks", "02:00:00:00:00:02", 65
 	four := pod{agentapi.Pod{UID: "four"}, netip.MustParseAddr("10.244.3.2"), "02:00:00:00:00:03", 64}
-	spec, leftOut, err := a.build(program, nodes, map[string][]pod{"n1": {six, asks}, "n3": {four}},
-		map[podOn]string{{"asks", "n1"}: "team"}, 0,
-		[]formedChain{{"main", v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, []string{"n1", "n2", "n3"}}})
+	spec, wrong, err := a.build(clusterState{program: program, nodes: nodes,
+		pods: map[string][]pod{"n1": {six, asks}, "n3": {four}}, open: map[podOn]string{{"asks", "n1"}: "team"},
+		chains: []formedChain{{"main", v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, []string{"n1", "n2", "n3"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if leftOut != 1 { // the one that asks for what it cannot have
-		t.Errorf("%d pods are left out", leftOut)
+	if wrong.total() != 1 || wrong[0].reason != podWithoutIPv4 { // the one that asks for what it cannot have
+		t.Errorf("left out: %v", wrong)
 	}
 	var hosts []string
 	for _, h := range spec.Hosts {
@@ -87,8 +87,9 @@ func TestBuildIPv6(t *testing.T) {
 	}
 	newTopology(t, spec)
 	small := addressing{a.services, netip.MustParsePrefix("10.0.255.0/26")}
-	if _, _, err := small.build(program, nodes, nil, nil, 0, nil); err == nil || !strings.Contains(err.Error(), "larger prefix") {
-		t.Errorf("no address is left for the nodes: %v", err)
+	spec, wrong, err = small.build(clusterState{program: program, nodes: nodes})
+	if err != nil || len(spec.Hosts) != 1 || len(wrong) != 2 || !strings.Contains(wrong.String(), "larger prefix") {
+		t.Errorf("no address is left for nodes without IPv4: %v, hosts %v, left out %v", err, spec.Hosts, wrong)
 	}
 }
 
@@ -98,7 +99,7 @@ func TestMemberNumbered(t *testing.T) {
 	w := world(t, kubeNode(1), numbered("n01", 5, 0))
 	var restart, fails error
 	var numbers []int32
-	m := &member{client: w, self: fromNode(kubeNode(1)).Node, log: slog.New(slog.DiscardHandler),
+	m := &member{client: w, self: fromNode(kubeNode(1)).Node, claims: &claims{}, log: slog.New(slog.DiscardHandler),
 		route:   func(podroutes.Node, []podroutes.Node) error { return nil },
 		connect: func(podroutes.Node, map[uint32]podroutes.Node) error { return nil },
 		connectNumbered: func(number int32) error {

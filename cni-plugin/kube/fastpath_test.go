@@ -208,6 +208,7 @@ func TestPodAuthority(t *testing.T) {
 	nodes := cluster(2)
 	for i := range nodes {
 		nodes[i].Address = netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
+		nodes[i].PodCIDRs = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, 0, byte(8 * i)}), 29)}
 	}
 	program, err := writeProgram(t.TempDir(), 128)
 	if err != nil {
@@ -220,8 +221,8 @@ func TestPodAuthority(t *testing.T) {
 	pods := map[string][]pod{"n1": {at("1", 1), at("2", 2), at("", 3), at("4", 4)}, "n2": {at("3", 13), at("1", 14)}}
 	open := map[podOn]string{{"1", "n1"}: "team", {"3", "n2"}: "team", {"4", "n1"}: "other", {"5", "n2"}: "without-a-pod"}
 	a := addressing{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.0/24")}
-	spec, _, err := a.build(program, nodes, pods, open, 20000,
-		[]formedChain{{"main", v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, []string{"n1", "n2"}}})
+	spec, _, err := a.build(clusterState{program: program, nodes: nodes, pods: pods, open: open, podRate: 20000,
+		chains: []formedChain{{"main", v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, []string{"n1", "n2"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 type member struct {
 	client client.Client
 	self   podroutes.Node
+	claims *claims
 	status v1alpha1.NetcraqNodeStatus
 	silent bool // there is no switch on the node to speak of
 	log    *slog.Logger
@@ -71,13 +72,17 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	own, others := around(nodes, m.self.Name)
+	own, _ := around(nodes, m.self.Name)
 	for _, a := range []struct{ was, is netip.Addr }{{m.self.Address, own.Address}, {m.self.Second, own.Second}} {
 		if own.there && own.Address.IsValid() && a.was != a.is {
 			m.restart(fmt.Errorf("this node's address was %s and is %s", a.was, a.is))
 			return reconcile.Result{}, nil
 		}
 	}
+	// This node knows its own address from its own Node, whatever others may have.
+	m.say("claims", "the nodes leave out some of what this node's Node says",
+		m.claims.settle(nodes).of(m.self.Name))
+	_, others := around(nodes, m.self.Name)
 	host := m.connectNumbered(own.number)
 	if errors.Is(host, errRenumbered) {
 		m.restart(host)

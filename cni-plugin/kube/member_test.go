@@ -19,16 +19,20 @@ import (
 // TestMember: an agent is connected to the nodes that there are, by their numbers, and says where
 // it is.
 func TestMember(t *testing.T) {
-	w := world(t, kubeNode(1), kubeNode(2), kubeNode(3), kubeNode(4), numbered("n01", 1, 0),
-		numbered("n02", 7, 0), numbered("n04", 2, 0), numbered("gone", 5, 0))
+	impostor := kubeNode(5) // with an address of n02
+	impostor.Status.Addresses[1].Address = "192.0.2.2"
+	w := world(t, kubeNode(1), kubeNode(2), kubeNode(3), kubeNode(4), impostor, numbered("n01", 1, 0),
+		numbered("n02", 7, 0), numbered("n04", 2, 0), numbered("n05", 3, 0), numbered("gone", 5, 0))
 	var routes, ports []string
 	var restart error
-	m := &member{client: w, self: fromNode(kubeNode(1)).Node,
+	m := &member{client: w, self: fromNode(kubeNode(1)).Node, claims: &claims{},
 		status: v1alpha1.NetcraqNodeStatus{P4Runtime: "192.0.2.1:9559"}, log: slog.New(slog.DiscardHandler),
 		route: func(_ podroutes.Node, others []podroutes.Node) error {
 			routes = nil
 			for _, n := range others {
-				routes = append(routes, fmt.Sprintf("%s via %s", n.PodCIDRs[0], n.Address))
+				if n.Address.IsValid() { // podroutes leaves out those without an address
+					routes = append(routes, fmt.Sprintf("%s via %s", n.PodCIDRs[0], n.Address))
+				}
 			}
 			return errors.New("one of them cannot be reached") // which must not keep it from the rest
 		},
@@ -96,14 +100,14 @@ func TestBuild(t *testing.T) {
 			{agentapi.Pod{}, netip.MustParseAddr("10.0.254.3"), "02:00:00:00:00:03", 65}, {agentapi.Pod{}, netip.MustParseAddr("10.244.1.4"), "02:00:00:00:00:04", 66}},
 		"n4": {{agentapi.Pod{}, netip.MustParseAddr("10.244.3.2"), "02:00:00:00:00:05", 64}},
 	}
-	spec, leftOut, err := a.build(program, nodes, pods, nil, 0,
-		[]formedChain{{"main", v1alpha1.NetcraqChainSpec{ID: 2, LeaseMillis: 200}, []string{"n1", "n3"}}})
+	spec, wrong, err := a.build(clusterState{program: program, nodes: nodes, pods: pods,
+		chains: []formedChain{{"main", v1alpha1.NetcraqChainSpec{ID: 2, LeaseMillis: 200}, []string{"n1", "n3"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// an Ethernet address and an IP address twice, and a chain's
-	if len(spec.Switches) != 3 || len(spec.Links) != 3 || len(spec.Hosts) != 5 || leftOut != 3 {
-		t.Errorf("%d switches, %d links, %d hosts, %d left out", len(spec.Switches), len(spec.Links), len(spec.Hosts), leftOut)
+	// an Ethernet address twice, an IP address of another node, and a chain's
+	if len(spec.Switches) != 3 || len(spec.Links) != 3 || len(spec.Hosts) != 5 || wrong.total() != 3 {
+		t.Errorf("%d switches, %d links, %d hosts, left out: %v", len(spec.Switches), len(spec.Links), len(spec.Hosts), wrong)
 	}
 	if c := spec.Chains[0]; c.Address != "10.0.254.3" || spec.Switches[2].Address != "10.0.255.3" {
 		t.Errorf("addresses: %s, %s", c.Address, spec.Switches[2].Address)
@@ -112,13 +116,13 @@ func TestBuild(t *testing.T) {
 	if p, ok := top.Switch("n1").Port(3); !ok || p.Peer.Name != "n3" || p.PeerPort != 1 {
 		t.Errorf("port 3 of n1 leads to %v", p)
 	}
-	if _, _, err := a.build(program, nodes, nil, nil, 0,
-		[]formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 253}, []string{"n1"}}}); err != nil {
+	if _, _, err := a.build(clusterState{program: program, nodes: nodes,
+		chains: []formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 253}, []string{"n1"}}}}); err != nil {
 		t.Errorf("the last id: %v", err)
 	}
 	small := addressing{netip.MustParsePrefix("10.0.254.0/30"), a.switches}
-	if _, _, err := small.build(program, nodes, nil, nil, 0,
-		[]formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 2}, []string{"n1"}}}); err == nil ||
+	if _, _, err := small.build(clusterState{program: program, nodes: nodes,
+		chains: []formedChain{{"far", v1alpha1.NetcraqChainSpec{ID: 2}, []string{"n1"}}}}); err == nil ||
 		!strings.Contains(err.Error(), "larger prefix") {
 		t.Errorf("no address is left: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -24,7 +25,8 @@ type networkReconciler struct {
 	in      *term                // of which what follows is
 	since   map[string]time.Time // when a chain was first waited with
 	program topology.ProgramSpec
-	leftOut int // pods that are no hosts
+	hosts   map[netip.Addr]string // the nodes that have the hosts' addresses
+	report  faultReport
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -34,7 +36,7 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 		return reconcile.Result{}, nil
 	}
 	if n.in != t {
-		n.in, n.since, n.program, n.leftOut = t, map[string]time.Time{}, topology.ProgramSpec{}, 0
+		n.in, n.since, n.program, n.hosts = t, map[string]time.Time{}, topology.ProgramSpec{}, nil
 	}
 	var list v1alpha1.NetcraqChainList
 	if err := n.client.List(ctx, &list); err != nil {
@@ -44,6 +46,7 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	wrong := n.check(nodes)
 	now, _, err := t.look(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -62,7 +65,8 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 		leaving[c.Name] = c.Spec.Placement.Policy == v1alpha1.PlaceNone
 	}
 	t.Leave(leaving)
-	trouble, err := n.applyAll(t, nodes, formed, now)
+	trouble, ofPods, err := n.applyAll(t, nodes, formed, now)
+	n.report.update(append(wrong, ofPods...), time.Now())
 
 	plan := map[string]planned{}
 	for _, c := range list.Items {
@@ -89,6 +93,11 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 		return reconcile.Result{RequeueAfter: restless}, nil
 	}
 	return reconcile.Result{RequeueAfter: restful}, nil
+}
+
+// check takes out of nodes what they cannot have.
+func (n *networkReconciler) check(nodes []node) (wrong faults) {
+	return append(n.claims.settle(nodes), endpoints(nodes, n.o.P4RuntimePort, n.o.AgentPort)...)
 }
 
 // undeleted are the chains that nobody has deleted.
@@ -210,17 +219,18 @@ func (n *networkReconciler) alive(ctx context.Context, nodes []node) []node {
 }
 
 // applyAll has the network be as it should, or, if that cannot be had, as far as it was: what is
-// new must not be in the way of what is there. trouble has what is wrong, by chains.
+// new must not be in the way of what is there. trouble has what is wrong, by chains; wrong is what
+// nodes say of their pods and what was left out.
 func (n *networkReconciler) applyAll(
 	t *term, nodes []node, formed []formedChain, now []api.Chain,
-) (trouble map[string]error, err error) {
-	if err = n.apply(t, nodes, formed, len(now) > 0); err == nil {
-		return nil, nil
+) (trouble map[string]error, wrong faults, err error) {
+	if wrong, err = n.apply(t, nodes, formed, len(now) > 0); err == nil {
+		return nil, wrong, nil
 	}
 	old := slices.DeleteFunc(slices.Clone(formed), func(f formedChain) bool { return chainNamed(now, f.name) == nil })
 	retried := err
 	if len(old) > 0 && len(old) < len(formed) {
-		retried = n.apply(t, nodes, old, true)
+		_, retried = n.apply(t, nodes, old, true)
 	}
 	trouble = map[string]error{}
 	for _, f := range formed {
@@ -228,12 +238,14 @@ func (n *networkReconciler) applyAll(
 			trouble[f.name] = err
 		}
 	}
-	return trouble, err
+	return trouble, wrong, err
 }
 
 // apply has the controller control the network as it is now. some: there are chains in it, which
 // only an update takes away, since that makes sure that they hold nothing.
-func (n *networkReconciler) apply(t *term, nodes []node, formed []formedChain, some bool) error {
+func (n *networkReconciler) apply(
+	t *term, nodes []node, formed []formedChain, some bool,
+) (wrong faults, err error) {
 	profile := 0
 	switch h := t.Hosted(); {
 	case len(formed) > 0:
@@ -241,51 +253,64 @@ func (n *networkReconciler) apply(t *term, nodes []node, formed []formedChain, s
 	case h != nil && some:
 		profile = h.Profile
 	default:
-		return t.Host(nil, 0)
+		return nil, t.Host(nil, 0)
 	}
 	if n.program.Profile != strconv.Itoa(profile) {
 		p, err := writeProgram(t.ProgramDir(), profile)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		n.program = p
 	}
-	spec, err := n.spec(t.Context(), nodes, formed)
+	spec, wrong, err := n.spec(t.Context(), nodes, formed)
 	if err != nil {
-		return err
+		return wrong, err
 	}
 	top, err := topology.New(spec, "the cluster")
 	if err != nil {
-		return err
+		return wrong, err
 	}
-	return t.Host(top, profile)
+	return wrong, t.Host(top, profile)
 }
 
-// spec is what the controller is told of. With a fabric the switches, links and hosts are those of
-// its file.
-func (n *networkReconciler) spec(ctx context.Context, nodes []node, formed []formedChain) (topology.Spec, error) {
+// spec is what the controller is told of, without what is wrong in the lists of nodes' pods. With a
+// fabric the switches, links and hosts are those of its file.
+func (n *networkReconciler) spec(
+	ctx context.Context, nodes []node, formed []formedChain,
+) (topology.Spec, faults, error) {
 	a := addressing{n.o.Services, n.o.Switches}
 	if f := n.o.Fabric; f != nil {
 		chains, err := a.chains(formed)
-		return f.Spec(n.program, chains), err
+		return f.Spec(n.program, chains), nil, err
 	}
 	var chains []netip.AddrPort
 	for _, f := range formed {
 		address, err := a.service(f.spec.ID)
 		if err != nil {
-			return topology.Spec{}, err
+			return topology.Spec{}, nil, err
 		}
 		chains = append(chains, netip.AddrPortFrom(address, wire.Port))
 	}
 	open, err := n.fast.open(ctx, chains)
 	if err != nil {
-		return topology.Spec{}, err
+		return topology.Spec{}, nil, err
 	}
-	spec, leftOut, err := a.build(n.program, nodes, n.pods.all(), open, n.o.Lead.PodRate, formed)
-	if leftOut > 0 && leftOut != n.leftOut {
-		n.log.Warn("some pods are no hosts of the network: they have no IPv4 address, theirs are taken, or there are too many",
-			"pods", leftOut)
+	pods, wrong := n.pods.all()
+	spec, more, err := a.build(clusterState{program: n.program, nodes: nodes, pods: pods, open: open,
+		podRate: n.o.Lead.PodRate, chained: n.o.Chained, chains: formed, hosts: n.hosts})
+	if err == nil {
+		n.hosts = hostsByNode(spec)
 	}
-	n.leftOut = leftOut
-	return spec, err
+	return spec, append(wrong, more...), err
+}
+
+// hostsByNode are the nodes that have the hosts' addresses.
+func hostsByNode(spec topology.Spec) map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	for _, h := range spec.Hosts {
+		if ip, err := netip.ParseAddr(h.IP); err == nil {
+			out[ip], _, _ = strings.Cut(h.Port, ":")
+		}
+	}
+	return out
 }

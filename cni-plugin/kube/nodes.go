@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,12 +21,14 @@ type node struct {
 	number      int32 // 0: none yet
 	status      v1alpha1.NetcraqNodeStatus
 	labels      map[string]string
-	there       bool // it has a Node; else only its number is left
-	ready       bool // as its kubelet says
+	there       bool      // it has a Node; else only its number is left
+	created     time.Time // the Node
+	ready       bool      // as its kubelet says
 	schedulable bool
 }
 
-// listNodes is what the API server knows of all nodes, in the order of their names.
+// listNodes is what the API server knows of all nodes, in the order of their names. What the nodes
+// say of themselves there is not checked (claims, endpoints).
 func listNodes(ctx context.Context, r client.Reader) ([]node, error) {
 	nodes, _, err := listNumbers(ctx, r)
 	return nodes, err
@@ -64,7 +67,8 @@ func listNumbers(ctx context.Context, r client.Reader) ([]node, []v1alpha1.Netcr
 
 // fromNode takes what is needed from a Node.
 func fromNode(n *corev1.Node) node {
-	out := node{Node: podroutes.Node{Name: n.Name}, labels: n.Labels, there: true, schedulable: !n.Spec.Unschedulable}
+	out := node{Node: podroutes.Node{Name: n.Name}, labels: n.Labels, there: true,
+		created: n.CreationTimestamp.Time, schedulable: !n.Spec.Unschedulable}
 	for _, a := range n.Status.Addresses { // the node's primary one comes first
 		ip, err := netip.ParseAddr(a.Address)
 		switch {

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -84,6 +85,8 @@ type operator struct {
 	pods     *follower
 	nodes    *answerer // of what the nodes' agents ask the controller
 	fast     *fastPaths
+	claims   *claims // of the nodes
+	leftOut  *prometheus.CounterVec
 	replica  admin.Replica
 
 	// What has the reconcilers look for another reason than that an object has changed.
@@ -95,7 +98,9 @@ type operator struct {
 	serving sync.WaitGroup // the admin API
 }
 
-func newOperator(o Options, mgr manager.Manager, conf *tls.Config, self podroutes.Node, h *health) (*operator, error) {
+func newOperator(
+	o Options, mgr manager.Manager, conf *tls.Config, self podroutes.Node, h *health, claims *claims,
+) (*operator, error) {
 	leases, err := coordination.NewForConfig(o.Config)
 	if err != nil {
 		return nil, fmt.Errorf("the leader's Lease: %w", err)
@@ -103,7 +108,8 @@ func newOperator(o Options, mgr manager.Manager, conf *tls.Config, self podroute
 	id := etcdstore.Identity{Name: self.Name + "-" + rand.Text()[:6],
 		Admin: net.JoinHostPort(self.Address.String(), strconv.Itoa(o.HealthPort))}
 	p := &operator{o: o, log: o.Log, self: self, tls: conf, client: mgr.GetClient(),
-		recorder: mgr.GetEventRecorderFor("netcraq")}
+		recorder: mgr.GetEventRecorderFor("netcraq"), claims: claims, leftOut: newFaultCounter()}
+	h.own.MustRegister(p.leftOut)
 	for _, w := range []*waker{&p.network, &p.chains, &p.membership, &p.keyChoices, &p.nodeIndexes, &p.accounts} {
 		*w = newWaker()
 	}
@@ -162,7 +168,8 @@ func (p *operator) setup(mgr manager.Manager) error {
 			return err
 		}
 	}
-	if err := network.Complete(&networkReconciler{operator: p}); err != nil {
+	if err := network.Complete(&networkReconciler{operator: p,
+		report: faultReport{log: p.log, counter: p.leftOut}}); err != nil {
 		return err
 	}
 	if err := build("chain").

@@ -38,6 +38,8 @@ const (
 	podsPatience = 3 * podsBeat
 	// podsAtMost bounds a list, in bytes.
 	podsAtMost = 1 << 20
+	// podsHeader bounds the header of the answer, in bytes.
+	podsHeader = 16 << 10
 )
 
 // pod is a host at a node's switch.
@@ -67,6 +69,45 @@ func podsOf(records []agentapi.Record) []pod {
 		}
 	}
 	return out
+}
+
+// podList is an agent's list, as far as it can be one.
+type podList struct {
+	pods      []pod
+	malformed int // entries that are not pods
+	surplus   int // entries after the first podPorts, which a switch has no ports for
+}
+
+func (l podList) equal(o podList) bool {
+	return l.malformed == o.malformed && l.surplus == o.surplus && slices.Equal(l.pods, o.pods)
+}
+
+// readPods reads one list. It keeps no more entries than a node can have pods.
+func readPods(in *json.Decoder) (l podList, err error) {
+	begin, err := in.Token()
+	if err != nil || begin == nil { // null is an empty list
+		return l, err
+	}
+	if begin != json.Delim('[') {
+		return l, fmt.Errorf("a list of pods begins with %v", begin)
+	}
+	for in.More() {
+		var entry json.RawMessage
+		if err := in.Decode(&entry); err != nil {
+			return l, err
+		}
+		var p pod
+		switch {
+		case len(l.pods)+l.malformed >= podPorts:
+			l.surplus++
+		case json.Unmarshal(entry, &p) != nil:
+			l.malformed++
+		default:
+			l.pods = append(l.pods, p)
+		}
+	}
+	_, err = in.Token()
+	return l, err
 }
 
 // servePods serves the list of an agent's pods: JSON, a list each time that it has changed.
@@ -100,13 +141,13 @@ type follower struct {
 	changed func()
 
 	mu    sync.Mutex
-	pods  map[string][]pod // by the node's name; nil: not heard of yet
-	there map[string]bool  // nodes whose agents are connected to
-	tasks map[string]*task // by the node's name and address
+	pods  map[string]podList // by the node's name
+	there map[string]bool    // nodes whose agents are connected to
+	tasks map[string]*task   // by the node's name and address
 }
 
 func newFollower(conf *tls.Config, log *slog.Logger, changed func()) *follower {
-	return &follower{tls: conf, log: log, changed: changed, pods: map[string][]pod{}, there: map[string]bool{},
+	return &follower{tls: conf, log: log, changed: changed, pods: map[string]podList{}, there: map[string]bool{},
 		tasks: map[string]*task{}}
 }
 
@@ -126,7 +167,7 @@ func (f *follower) follow(ctx context.Context, agents map[string]string) {
 		}
 	}
 	endOthers(f.tasks, wanted)
-	maps.DeleteFunc(f.pods, func(name string, _ []pod) bool { return agents[name] == "" })
+	maps.DeleteFunc(f.pods, func(name string, _ podList) bool { return agents[name] == "" })
 }
 
 // alive says whether a node's agent is connected to.
@@ -136,18 +177,32 @@ func (f *follower) alive(node string) bool {
 	return f.there[node]
 }
 
-// all are the pods that are known, by their nodes' names.
-func (f *follower) all() map[string][]pod {
+// all are the pods that are known, by their nodes' names, and what was left out of the nodes'
+// lists.
+func (f *follower) all() (pods map[string][]pod, wrong faults) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return maps.Clone(f.pods)
+	pods = map[string][]pod{}
+	for _, node := range slices.Sorted(maps.Keys(f.pods)) {
+		l := f.pods[node]
+		pods[node] = l.pods
+		if l.malformed > 0 {
+			wrong.addMany(node, wrongEntry, l.malformed, "an entry of the node's list is not a pod")
+		}
+		if l.surplus > 0 {
+			wrong.addMany(node, tooManyPods, l.surplus, "the node's list has more than %d entries", podPorts)
+		}
+	}
+	return pods, wrong
 }
 
 func (f *follower) one(ctx context.Context, node, address string) {
 	conf := f.tls.Clone()
 	conf.ServerName = node
 	transport := &http.Transport{TLSClientConfig: conf, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).
-		DialContext, ResponseHeaderTimeout: podsPatience}
+		DialContext, ResponseHeaderTimeout: podsPatience, MaxResponseHeaderBytes: podsHeader,
+		// Compressed, a few bytes would be many.
+		DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	var failed logOnce
 	retry := workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 5*time.Second)
@@ -185,22 +240,23 @@ func (f *follower) read(ctx context.Context, c *http.Client, url, node string, h
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, resp.Status)
+		return fmt.Errorf("%s: %.100s", url, resp.Status)
 	}
 	body := &bounded{r: resp.Body}
 	in := json.NewDecoder(body)
 	for {
-		var pods []pod
 		body.left = podsAtMost
-		if err := in.Decode(&pods); err != nil {
+		list, err := readPods(in)
+		if err != nil {
 			return errors.Join(err, context.Cause(ctx))
 		}
 		silence.Reset(podsPatience)
 		heard()
 		f.mu.Lock()
-		changed := ctx.Err() == nil && (f.pods[node] == nil || !slices.Equal(f.pods[node], pods))
+		last, known := f.pods[node]
+		changed := ctx.Err() == nil && (!known || !last.equal(list))
 		if changed {
-			f.pods[node] = pods
+			f.pods[node] = list
 		}
 		if ctx.Err() == nil {
 			f.there[node] = true
@@ -208,6 +264,11 @@ func (f *follower) read(ctx context.Context, c *http.Client, url, node string, h
 		f.mu.Unlock()
 		if changed {
 			f.changed()
+		}
+		// An agent that sends lists faster waits, and does not keep the leader busy.
+		select {
+		case <-ctx.Done():
+		case <-time.After(podsPause):
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,12 +77,12 @@ func TestFollow(t *testing.T) {
 	lists <- one // the same again is no change
 	lists <- append(one, pod{agentapi.Pod{}, netip.MustParseAddr("10.244.0.3"), "02:00:00:00:00:02", 65})
 	wait("the second list")
-	if all := f.all(); len(all["n1"]) != 2 || all["impostor"] != nil || len(changed) != 0 || !f.alive("n1") || f.alive("impostor") {
+	if all, _ := f.all(); len(all["n1"]) != 2 || all["impostor"] != nil || len(changed) != 0 || !f.alive("n1") || f.alive("impostor") {
 		t.Errorf("%v, %d more changes", all, len(changed))
 	}
 	server.Close()
 	poll.Until(t, 20*time.Second, "an agent that has gone is not taken for alive", func() bool { return !f.alive("n1") })
-	if all := f.all(); len(all["n1"]) != 2 {
+	if all, _ := f.all(); len(all["n1"]) != 2 {
 		t.Errorf("without the agent: %v", all)
 	}
 	if l, err = tls.Listen("tcp", address, conf("n1")); err != nil {
@@ -110,7 +111,7 @@ func TestFollow(t *testing.T) {
 	}
 	wait("the list of the second term")
 	f.follow(again, nil)
-	if all := f.all(); len(all) != 0 {
+	if all, _ := f.all(); len(all) != 0 {
 		t.Errorf("nobody is followed: %v", all)
 	}
 }
@@ -126,5 +127,33 @@ func TestPodsOf(t *testing.T) {
 	// the last one only so that somebody can say that it is no host
 	if fmt.Sprint(got) != "[{{team a 1} 10.244.0.2 02:00:00:00:00:01 64} {{  } fd00::4  66}]" {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestFollowLongHeader: an agent's answer has a header of a few lines.
+func TestFollowLongHeader(t *testing.T) {
+	ca := newTestAuthority(t)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", ca.identity(t, "n1", identity.Switch).Server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan bool, 100)
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X", strings.Repeat("x", 1<<20))
+		_, _ = w.Write([]byte("[]")) // the test sees that it is not taken
+		asked <- true
+	})}
+	go func() { _ = s.Serve(l) }()
+	defer s.Close()
+	f := newFollower(ca.identity(t, "leader", identity.Controller).Client(), slog.New(slog.DiscardHandler), func() {
+		t.Error("a list with a header of 1 MiB was taken")
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	f.follow(ctx, map[string]string{"n1": l.Addr().String()})
+	<-asked
+	<-asked // it has failed, and was tried again
+	if f.alive("n1") {
+		t.Error("an agent with a header of 1 MiB is taken for alive")
 	}
 }

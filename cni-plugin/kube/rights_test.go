@@ -236,7 +236,7 @@ func TestRights(t *testing.T) {
 	member := func() error { // says where its switch is
 		var n v1alpha1.NetcraqNode
 		must(t, admin.Get(ctx, client.ObjectKey{Name: "n01"}, &n))
-		m := &member{client: worker, self: fromNode(kubeNode(1)).Node, log: quiet,
+		m := &member{client: worker, self: fromNode(kubeNode(1)).Node, claims: &claims{}, log: quiet,
 			route:           func(podroutes.Node, []podroutes.Node) error { return nil },
 			connect:         func(podroutes.Node, map[uint32]podroutes.Node) error { return nil },
 			connectNumbered: func(int32) error { return nil },

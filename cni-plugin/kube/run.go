@@ -252,7 +252,8 @@ func Run(told context.Context, o Options) error {
 	}
 	serve("health and metrics", persource.Listen(plain, connectionsOfOne), health)
 
-	m.client, m.self, m.log = mgr.GetClient(), self, o.Log
+	claims := &claims{addressing: addressing{o.Services, o.Switches}, chained: o.Chained}
+	m.client, m.self, m.claims, m.log = mgr.GetClient(), self, claims, o.Log
 	m.restart = func(err error) { cancel(err) }
 	m.connect, m.connectNumbered, m.route = attached.connectPeers, attached.connectNumbered, o.route
 	m.status = v1alpha1.NetcraqNodeStatus{P4Runtime: at(o.P4RuntimePort), Agent: at(o.AgentPort),
@@ -262,7 +263,7 @@ func Run(told context.Context, o Options) error {
 		return err
 	}
 	if o.Lead != nil {
-		p, err := newOperator(o, mgr, id.Client(), self, health)
+		p, err := newOperator(o, mgr, id.Client(), self, health, claims)
 		if err != nil {
 			return err
 		}

@@ -145,7 +145,9 @@ func (c *Client) readWhole(ctx context.Context, register string, size int, what 
 func (c *Client) readCells(ctx context.Context, into []Value, was *whole, what []*v1.Entity) (metadata.MD, error) {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
-	stream, err := c.rpc.Read(ctx, &v1.ReadRequest{DeviceId: c.o.DeviceID, Entities: what}, grpc.ForceCodec(encoded{}))
+	allowed := c.o.Info.allowance(what)
+	stream, err := c.rpc.Read(ctx, &v1.ReadRequest{DeviceId: c.o.DeviceID, Entities: what},
+		grpc.ForceCodec(encoded{}), grpc.MaxCallRecvMsgSize(allowed.bytes))
 	if err != nil {
 		return nil, err
 	}
@@ -164,6 +166,9 @@ func (c *Client) readCells(ctx context.Context, into []Value, was *whole, what [
 		err := stream.RecvMsg(&b)
 		if errors.Is(err, io.EOF) {
 			return header, nil
+		}
+		if err == nil {
+			err = allowed.spend(1, len(b)) // cells of the message are put where there is place for them
 		}
 		if err != nil {
 			return nil, err

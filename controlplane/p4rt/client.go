@@ -154,8 +154,8 @@ func New(o Options, h Handler) (*Client, error) {
 		dial = []grpc.DialOption{grpc.WithTransportCredentials(transport)}
 	}
 	dial = append([]grpc.DialOption{
-		// A read of all counters of a large program is one message from some targets.
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(256 << 20)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestMessage)),
+		grpc.WithMaxHeaderListSize(largestHeader),
 		// All cells of a register are megabytes: they should not wait for leave to be sent, 64 KiB
 		// at a time.
 		grpc.WithInitialWindowSize(8 << 20), grpc.WithInitialConnWindowSize(16 << 20),
@@ -270,7 +270,7 @@ func (c *Client) session(ctx context.Context) (connected, ended bool, err error)
 			}
 		case *v1.StreamMessageResponse_Error:
 			if c.handler.StreamError != nil {
-				c.handler.StreamError(fmt.Errorf("%s: %v: %s", c.o.Name, codes.Code(u.Error.CanonicalCode), u.Error.Message))
+				c.handler.StreamError(fmt.Errorf("%s: %v: %.500s", c.o.Name, codes.Code(u.Error.CanonicalCode), u.Error.Message))
 			}
 		}
 	}
@@ -361,29 +361,40 @@ func (c *Client) rpcContext(ctx context.Context) (context.Context, context.Cance
 	return context.WithTimeout(ctx, c.o.RPCTimeout)
 }
 
-// Read calls f with each entity that the switch has for the request's entities. A read that is
+// Read calls f with each entity that the switch has for the request's entities. An answer that has
+// more than the question can have is given up (ErrAnswerTooLarge). A read that is
 // given up leaves nothing behind: it changes nothing at the switch, whenever that comes to it, and
 // its answer goes with its call. So it does not end the stream, as a Write of unknown outcome does.
 func (c *Client) Read(ctx context.Context, f func(*v1.Entity) error, what ...*v1.Entity) error {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
 	fail := func(err error) error { return fmt.Errorf("reading from %s: %w", c.o.Name, err) }
-	stream, err := c.rpc.Read(ctx, &v1.ReadRequest{DeviceId: c.o.DeviceID, Entities: what})
+	allowed := c.o.Info.allowance(what)
+	// A read of all counters of a large program is one message from some targets.
+	stream, err := c.rpc.Read(ctx, &v1.ReadRequest{DeviceId: c.o.DeviceID, Entities: what},
+		grpc.ForceCodec(encoded{}), grpc.MaxCallRecvMsgSize(allowed.bytes))
 	if err != nil {
 		return fail(err)
 	}
 	for {
-		resp, err := stream.Recv()
+		var b []byte
+		err := stream.RecvMsg(&b)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return fail(err)
 		}
-		for _, e := range resp.Entities {
-			if err := f(e); err != nil {
-				return err
-			}
+		var failed error // f's own, which is returned as it is
+		err = allowed.each(c.o.Info, b, func(e *v1.Entity) error {
+			failed = f(e)
+			return failed
+		})
+		switch {
+		case failed != nil:
+			return failed
+		case err != nil:
+			return fail(err)
 		}
 	}
 }

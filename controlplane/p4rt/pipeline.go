@@ -11,6 +11,7 @@ import (
 
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -86,7 +87,8 @@ func (c *Client) pipelineConfig(ctx context.Context, what v1.GetForwardingPipeli
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
 	resp, err := c.rpc.GetForwardingPipelineConfig(ctx,
-		&v1.GetForwardingPipelineConfigRequest{DeviceId: c.o.DeviceID, ResponseType: what})
+		&v1.GetForwardingPipelineConfigRequest{DeviceId: c.o.DeviceID, ResponseType: what},
+		grpc.MaxCallRecvMsgSize(largestPipeline))
 	switch status.Code(err) {
 	case codes.OK:
 		return resp.GetConfig(), nil

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -83,8 +84,12 @@ func (p *parser) address(path, what, s, owner string) netip.Addr {
 	return a
 }
 
-func (p *parser) mac(path, what, s, owner string) net.HardwareAddr {
+// mac reads the MAC address of owner. A switch's is its own in the whole network, a host's at its
+// switch: packets to a host are given its MAC address by its switch only, so hosts of two switches
+// may have the same.
+func (p *parser) mac(path, what, s, owner, at string) net.HardwareAddr {
 	m, err := net.ParseMAC(s)
+	taken := cmp.Or(p.macs[m.String()], p.macs[at+" "+m.String()])
 	switch {
 	case s == "":
 		p.add(path, what, "give a MAC address (such as 02:00:00:00:00:01)")
@@ -92,8 +97,10 @@ func (p *parser) mac(path, what, s, owner string) net.HardwareAddr {
 		p.add(path, what, "%q is not a MAC address of 48 bits (such as 02:00:00:00:00:01)", s)
 	case m[0]&1 != 0:
 		p.add(path, what, "%s is a multicast address: a MAC address of one interface has an even first byte", s)
-	case p.macs[m.String()] != "":
-		p.add(path, what, "the MAC address %s is that of %s already", s, p.macs[m.String()])
+	case taken != "":
+		p.add(path, what, "the MAC address %s is that of %s already", s, taken)
+	case at != "":
+		p.macs[at+" "+m.String()] = owner
 	default:
 		p.macs[m.String()] = owner
 	}
@@ -144,7 +151,7 @@ func (p *parser) addSwitch(i int, f *SwitchSpec) {
 	}
 	s.Address = p.address(path+".address", f.Name, f.Address, "switch "+f.Name)
 	if f.MAC != "" {
-		s.MAC = p.mac(path+".mac", f.Name, f.MAC, "switch "+f.Name)
+		s.MAC = p.mac(path+".mac", f.Name, f.MAC, "switch "+f.Name, "")
 	} else if s.Address.Is4() { // locally administered, from the address, which is unique
 		a := s.Address.As4()
 		s.MAC = net.HardwareAddr{0x02, 0x4E, a[0], a[1], a[2], a[3]}
@@ -246,7 +253,8 @@ func (p *parser) addHost(i int, f *HostSpec) {
 	}
 	h := &Host{Name: f.Name}
 	h.IP = p.address(path+".ip", f.Name, f.IP, "host "+f.Name)
-	h.MAC = p.mac(path+".mac", f.Name, f.MAC, "host "+f.Name)
+	at, _, _ := strings.Cut(f.Port, ":")
+	h.MAC = p.mac(path+".mac", f.Name, f.MAC, "host "+f.Name, at)
 	var ok bool
 	if h.Switch, h.Port, ok = p.endpoint(path+".port", f.Name, f.Port); !ok {
 		return

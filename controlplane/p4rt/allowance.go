@@ -1,0 +1,214 @@
+package p4rt
+
+import (
+	"errors"
+	"fmt"
+
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// A switch may be in the hands of somebody else, and its answers are read into the controller's
+// memory. A few bytes of an answer become many in memory: an entity of two bytes is an object of a
+// hundred. So each question has an allowance, which follows from the program and from what is asked
+// for, and an answer that has more is given up.
+
+// ErrAnswerTooLarge says that a switch answers more than the question can have.
+var ErrAnswerTooLarge = errors.New("the switch answers more than the question can have")
+
+const (
+	// largestMessage bounds what no question is for, in bytes: packets, errors, and answers to
+	// requests that change something.
+	largestMessage = 1 << 20
+	// largestPipeline bounds the answer to the question for the program, in bytes.
+	largestPipeline = 4 << 20
+	// largestHeader bounds the header and the trailer of an answer, in bytes. The trailer has what
+	// is wrong with each of the updates of a batch.
+	largestHeader = 1 << 20
+	// largestGroup bounds a multicast group, largestGroups all of them, in bytes.
+	largestGroup, largestGroups = 64 << 10, 4 << 20
+	// mostGroups is how many groups there can be: v1model has 16 bits for their ids.
+	mostGroups = 1 << 16
+	// mostUnknown and largestUnknown bound entities of which the program says nothing.
+	mostUnknown, largestUnknown = 1 << 16, 256
+)
+
+// allowance is what the rest of an answer may have.
+type allowance struct {
+	entities int // and messages without any
+	bytes    int
+	largest  int // of the entities, in bytes
+}
+
+// allow adds entities of up to so many bytes each.
+func (a *allowance) allow(entities, largest int) {
+	a.entities += entities
+	a.bytes += entities * largest
+	a.largest = max(a.largest, largest)
+}
+
+// spend takes entities and bytes off.
+func (a *allowance) spend(entities, bytes int) error {
+	a.entities -= entities
+	a.bytes -= bytes
+	if a.entities < 0 || a.bytes < 0 {
+		return ErrAnswerTooLarge
+	}
+	return nil
+}
+
+// allowance is what the answer to a question can have.
+func (i *Info) allowance(what []*v1.Entity) *allowance {
+	a := &allowance{}
+	for _, e := range what {
+		switch e := e.GetEntity().(type) {
+		case *v1.Entity_TableEntry:
+			one := len(e.TableEntry.GetMatch()) > 0
+			allowEach(a, i.tables, e.TableEntry.GetTableId(), func(t *configv1.Table) (int, int) {
+				return cells(t.Size+1, one), i.entryBytes(t) // the default entry comes on top
+			})
+		case *v1.Entity_DirectCounterEntry:
+			id := e.DirectCounterEntry.GetTableEntry().GetTableId()
+			allowEach(a, i.tables, id, func(t *configv1.Table) (int, int) {
+				return cells(t.Size+1, false), i.entryBytes(t)
+			})
+		case *v1.Entity_DirectMeterEntry:
+			id := e.DirectMeterEntry.GetTableEntry().GetTableId()
+			allowEach(a, i.tables, id, func(t *configv1.Table) (int, int) {
+				return cells(t.Size+1, false), i.entryBytes(t)
+			})
+		case *v1.Entity_CounterEntry:
+			one := e.CounterEntry.GetIndex() != nil
+			allowEach(a, i.counters, e.CounterEntry.GetCounterId(), func(c *configv1.Counter) (int, int) {
+				return cells(c.Size, one), 64
+			})
+		case *v1.Entity_MeterEntry:
+			one := e.MeterEntry.GetIndex() != nil
+			allowEach(a, i.meters, e.MeterEntry.GetMeterId(), func(m *configv1.Meter) (int, int) {
+				return cells(m.Size, one), 256
+			})
+		case *v1.Entity_RegisterEntry:
+			one := e.RegisterEntry.GetIndex() != nil
+			allowEach(a, i.registers, e.RegisterEntry.GetRegisterId(), func(r *configv1.Register) (int, int) {
+				size := 4096 // of cells that are not plain bit strings
+				if w := r.GetTypeSpec().GetBitstring().GetBit().GetBitwidth(); w > 0 {
+					size = int(w+7)/8 + 64
+				}
+				return cells(int64(r.Size), one), size
+			})
+		case *v1.Entity_PacketReplicationEngineEntry:
+			a.entities += mostGroups
+			a.bytes += largestGroups
+			a.largest = max(a.largest, largestGroup)
+		default:
+			a.allow(mostUnknown, largestUnknown)
+		}
+	}
+	a.entities = 2*a.entities + 16 // a message may have one entity, and the last one none
+	a.bytes += 4 << 10
+	return a
+}
+
+// allowEach allows what is asked of one object of the program, or of all with the id 0.
+func allowEach[T any](a *allowance, x index[T], id uint32, size func(T) (entities, largest int)) {
+	if e, ok := x.byID[id]; ok {
+		a.allow(size(e))
+		return
+	}
+	if id != 0 {
+		a.allow(mostUnknown, largestUnknown)
+		return
+	}
+	for _, e := range x.byID {
+		a.allow(size(e))
+	}
+}
+
+// cells is how many there are of a size, which the program may leave open, or one.
+func cells(size int64, one bool) int {
+	switch {
+	case one:
+		return 1
+	case size <= 1:
+		return mostUnknown
+	}
+	return int(min(size, 1<<24))
+}
+
+// entryBytes is how large an entry of a table can be, encoded: its fields, its action with the
+// parameters, and what a switch may tell besides.
+func (i *Info) entryBytes(t *configv1.Table) int {
+	n, params := 192, 0
+	for _, f := range t.MatchFields {
+		n += 2*valueBytes(f.GetBitwidth()) + 24
+	}
+	for _, r := range t.ActionRefs {
+		p := 0
+		for _, x := range i.actions.byID[r.Id].GetParams() {
+			p += valueBytes(x.GetBitwidth()) + 16
+		}
+		params = max(params, p)
+	}
+	return n + params
+}
+
+// valueBytes is how many bytes a value has; the width 0 is that of strings.
+func valueBytes(width int32) int {
+	if width <= 0 {
+		return 128
+	}
+	return int(width+7) / 8
+}
+
+// each calls f with each entity of an encoded ReadResponse, which is made an object only if it
+// is in the allowance.
+func (a *allowance) each(info *Info, response []byte, f func(*v1.Entity) error) error {
+	if err := a.spend(1, len(response)); err != nil {
+		return err
+	}
+	for len(response) > 0 {
+		b, rest, err := field(response, fieldEntities)
+		if err != nil {
+			return err
+		}
+		here := response[:len(response)-len(rest)]
+		response = rest
+		if n, _, _ := protowire.ConsumeTag(here); n != fieldEntities {
+			continue // of a later version of P4Runtime
+		}
+		if err := a.spend(1, 0); err != nil || len(b) > a.largest {
+			return ErrAnswerTooLarge
+		}
+		e := new(v1.Entity)
+		if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, e); err != nil {
+			return err
+		}
+		if te := e.GetTableEntry(); te != nil {
+			if err := info.checkShape(te); err != nil {
+				return err
+			}
+		}
+		if err := f(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkShape says whether an entry has more parts than one of its table can have. They take few
+// bytes where they are empty, and are objects all the same.
+func (i *Info) checkShape(te *v1.TableEntry) error {
+	t, ok := i.tables.byID[te.GetTableId()]
+	if !ok {
+		return fmt.Errorf("the switch tells of a table %d, which the program has not", te.GetTableId())
+	}
+	params := te.GetAction().GetAction().GetParams()
+	most := len(i.actions.byID[te.GetAction().GetAction().GetActionId()].GetParams())
+	if len(te.Match) > len(t.MatchFields) || len(params) > most ||
+		te.GetAction().GetActionProfileActionSet() != nil {
+		return ErrAnswerTooLarge
+	}
+	return nil
+}
