@@ -102,15 +102,16 @@ func (t *Table) Rest(now Time) {
 // TTL is the time within which a lease must be kept alive.
 func (t *Table) TTL() time.Duration { return t.ttl }
 
-// Open leases count ids to a host, under a name that the caller chose. A host never has more ids
-// than it leaves for the others; those of its leases that ran out count until they are free. This
-// does not bound the host "", which stands for all hosts of a network without principals.
+// Open leases count ids to a host, under a name that the caller chose. A host has one, or as many
+// ids as it leaves for the others at most; those of its leases that ran out count until they are
+// free. This does not bound the host "", which stands for all hosts of a network without
+// principals.
 func (t *Table) Open(now Time, lease, owner, host string, count int) (*Lease, error) {
 	t.expire(now)
 	if count > len(t.free) {
 		return nil, fmt.Errorf("%w: %d asked for, %d free%s", ErrFull, count, len(t.free), t.soon(now))
 	}
-	if has := t.heldBy(host); host != "" && has+count > len(t.free)-count {
+	if has := t.heldBy(host); host != "" && has+count > max(1, len(t.free)-count) {
 		return nil, fmt.Errorf("%w for one host: %s has %d and asks for %d of the %d that are free. It may not have more than it leaves for others: give some back",
 			ErrFull, host, has, count, len(t.free))
 	}

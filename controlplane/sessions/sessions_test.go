@@ -88,6 +88,16 @@ func TestOneHost(t *testing.T) {
 	}
 }
 
+// TestLastOne leases the last free session to a host that has none.
+func TestLastOne(t *testing.T) {
+	tab := New(1, 2, ttl, nil)
+	for _, host := range []string{"worker1", "worker2"} {
+		if _, err := tab.Open(0, host, "", host, 1); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestRestart: a restarted controller honours the leases that were saved, and without a record
 // waits for those it does not know.
 func TestRestart(t *testing.T) {
