@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
 	"testing"
 )
 
@@ -12,11 +13,19 @@ import (
 // (ip_local_port_range), or a server that dies and comes back would find its port taken by one.
 const first, behind = 20100, 32700
 
-// Free is a loopback address that nobody listens at, HOST:PORT.
+// given are the ports that this process has given. A server listens at its port only after a while,
+// and parallel tests ask meanwhile.
+var given sync.Map
+
+// Free is a loopback address that nobody listens at, HOST:PORT. It gives no address twice.
 func Free(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(behind-first)))
+		port := first + rand.IntN(behind-first)
+		if _, before := given.LoadOrStore(port, true); before {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			defer l.Close()
 			return l.Addr().String()
