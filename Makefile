@@ -117,7 +117,7 @@ endif
 COMPUTING := ./p4src ./netchain-baseline ./controlplane/sim ./controlplane/placement/policy ./api/slotcodec ./switch/stf ./switch/progfuzz ./switch/bmv2json \
              ./client/core ./wire ./cni-plugin/privileges
 # Tests that take minutes with it; their packages' others run with it.
-WITHOUT_RACE := TestSimulator|TestLinearizable|TestMutants|TestSameAnswers|TestReservedIsOutOfSight|TestLimits|TestLargestValue|TestMemory
+WITHOUT_RACE := TestSimulator|TestLinearizable|TestMutants|TestSameAnswers|TestReservedIsOutOfSight|TestLimits|TestLargestValue|TestMemory|TestFullAnswers|TestAnswersWithoutEnd
 LONGEST   := ./test/system/lifecycle ./client/etcd/guarded ./test/system/faults ./test/system/late ./cni-plugin/agent ./etcd-monitor/gateway ./switch/ebpf
 
 # Much here runs whole networks in real time, on cores that others may use, too. Up to four tests that fail are run once more, and named (FAILED ONCE): who reads it looks for the cause. Where there
@@ -207,7 +207,7 @@ test-chart: deps ## test that the Helm chart and the manifests make the same obj
 	@bin/helm lint cni-plugin/deploy/chart && bin/helm template netcraq cni-plugin/deploy/chart --kube-version 1.34.0 >/dev/null
 
 test-slow: build ## the Go tests that take minutes where races are looked for
-	@nice -n 5 $(GO) test -vet=off -timeout 20m -run '^($(WITHOUT_RACE))$$' ./client/etcd/guarded ./etcd-monitor/cmd/etcd-monitor ./nodeapi/coordination
+	@nice -n 5 $(GO) test -vet=off -timeout 20m -run '^($(WITHOUT_RACE))$$' ./client/etcd/guarded ./etcd-monitor/cmd/etcd-monitor ./nodeapi/coordination ./controlplane/p4rt
 	@NETCRAQ_STREAMS_CRASHES=1m nice -n 5 $(GO) test -vet=off -run '^TestCrashes$$' ./client/streams
 
 # Beside each other, each in a network of its own: they wait more than they compute. What computes has what they leave.
