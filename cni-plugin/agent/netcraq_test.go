@@ -34,16 +34,24 @@ import (
 
 var service = netip.MustParseAddrPort("10.0.254.3:20035")
 
+// connectedPair starts two nodes on one link whose switches are connected by their ports 1.
+func connectedPair(t *testing.T, engine string) []*node {
+	t.Helper()
+	nodes := lan(t, 2, false, "--engine", engine, "--services", "10.0.254.0/24")
+	a, b := nodes[0], nodes[1]
+	a.args, b.args = append(a.args, "--peer", "1@node2"), append(b.args, "--peer", "1@node1")
+	a.start()
+	b.start()
+	return nodes
+}
+
 // TestNetCRAQ forms a chain over the switches of two nodes. Pods read and write; what they forge
 // does not get in, with the switch running or killed.
 func TestNetCRAQ(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
 		t.Run(engine, func(t *testing.T) {
-			nodes := lan(t, 2, false, "--engine", engine, "--services", "10.0.254.0/24")
+			nodes := connectedPair(t, engine)
 			a, b := nodes[0], nodes[1]
-			a.args, b.args = append(a.args, "--peer", "1@node2"), append(b.args, "--peer", "1@node1")
-			a.start()
-			b.start()
 			p, q, r := a.mustAdd(t), b.mustAdd(t), a.mustAdd(t)
 			control := startController(t, nodes, p, q)
 			added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
@@ -118,11 +126,8 @@ func TestNetCRAQ(t *testing.T) {
 func TestPortOfADeletedPod(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
 		t.Run(engine, func(t *testing.T) {
-			nodes := lan(t, 2, false, "--engine", engine, "--services", "10.0.254.0/24")
+			nodes := connectedPair(t, engine)
 			a, b := nodes[0], nodes[1]
-			a.args, b.args = append(a.args, "--peer", "1@node2"), append(b.args, "--peer", "1@node1")
-			a.start()
-			b.start()
 			p, q := a.mustAdd(t), b.mustAdd(t)
 			control := startController(t, nodes, p, q) // from now on its topology has p at its port
 			added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})

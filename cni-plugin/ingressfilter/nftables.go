@@ -198,21 +198,23 @@ func ApplyTunnels(t Tunnels) error {
 // where the tunnel's packet is sent.
 const inside = 1 << 12
 
-// setMark keeps the bits of a packet's mark that are in keep, and flips those in flip.
-func setMark(keep, flip uint32) []expr.Any {
+// mark loads the bits of a packet's mark that are in keep, and flips those in flip.
+func mark(keep, flip uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: firstRegister},
 		&expr.Bitwise{SourceRegister: firstRegister, DestRegister: firstRegister, Len: 4,
-			Mask: binaryutil.NativeEndian.PutUint32(keep), Xor: binaryutil.NativeEndian.PutUint32(flip)},
-		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: firstRegister}}
+			Mask: binaryutil.NativeEndian.PutUint32(keep), Xor: binaryutil.NativeEndian.PutUint32(flip)}}
+}
+
+// setMark gives a packet what mark makes of its mark.
+func setMark(keep, flip uint32) []expr.Any {
+	return append(mark(keep, flip),
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: firstRegister})
 }
 
 // withoutMark matches packets whose mark has none of the bits.
 func withoutMark(bits uint32) []expr.Any {
-	return append([]expr.Any{
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: firstRegister},
-		&expr.Bitwise{SourceRegister: firstRegister, DestRegister: firstRegister, Len: 4,
-			Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: make([]byte, 4)}}, equal(make([]byte, 4))...)
+	return append(mark(bits, 0), equal(make([]byte, 4))...)
 }
 
 // TunnelsFiltered reports whether ApplyTunnels has been called in the calling thread's network

@@ -39,7 +39,6 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/masquerade"
-	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/internal/persource"
 )
@@ -186,8 +185,8 @@ func Run(told context.Context, o Options) error {
 		return err
 	}
 	defer attached.close()
-	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: attached.sw, FirstPort: v1alpha1.MaxNodes + 1,
-		LastPort: nodeswitch.HostPort - 1, AfterOthers: o.AfterOthers, MTU: o.MTU, Log: o.Log})
+	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: attached.sw, FirstPort: firstPodPort,
+		LastPort: lastPodPort, AfterOthers: o.AfterOthers, MTU: o.MTU, Log: o.Log})
 	if err != nil {
 		return err
 	}
