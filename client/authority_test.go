@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/internal/await"
 	"github.com/netcraq/netcraq/client/refchain"
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // slow is a retransmission time at which nothing is sent again because this machine is busy.
@@ -268,9 +268,9 @@ func TestBadSessions(t *testing.T) {
 			t.Errorf("the next put: %v", err)
 		}
 		w.l.set(func() { w.l.refuse = false })
-		poll.Nil(t, 5*time.Second, "a session is leased again", func() error {
+		await.Until(t, 5*time.Second, "a session is leased again", func() bool {
 			_, err := w.c.Put(t.Context(), key(1), nil)
-			return err
+			return err == nil
 		})
 	})
 	t.Run("sessions that were set aside", func(t *testing.T) {

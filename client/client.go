@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/core"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Why a call failed; see package core. A failed call's error is an *OpError that wraps one of
@@ -360,14 +360,18 @@ func (c *Client) pump() {
 		}
 		c.mu.Unlock()
 		var answers []received
+		var refused []core.CallID
 		if len(sends) > 0 {
-			c.socket.send(sends)
+			refused = c.socket.send(sends)
 			answers = c.socket.prompt.answers(len(sends))
 		}
 		for i := range completions {
 			c.deliver(&completions[i])
 		}
 		c.mu.Lock()
+		for _, id := range refused {
+			c.machine.Unsent(id)
+		}
 		c.take(answers)
 		if round >= pumpRounds && !c.closed {
 			c.arm(0)

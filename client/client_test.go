@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/internal/await"
 	"github.com/netcraq/netcraq/client/refchain"
-	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/wire"
 )
 
 const chainID = 3
@@ -255,6 +255,25 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
+// TestNothingLeaves: a write of which the system sends no packet, here from a loopback address to
+// one that is not, was surely not executed.
+func TestNothingLeaves(t *testing.T) {
+	_, c := start(t, refchain.Config{}, 1, func(cfg *Config) {
+		cfg.Local = netip.MustParseAddrPort("127.0.0.1:0")
+		cfg.Addresses = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:20035")}
+	})
+	_, err := c.CompareAndSwap(within(t, 200*time.Millisecond), key(1), 0, []byte("x"))
+	var e *OpError
+	if !errors.Is(err, ErrTimeout) || !errors.As(err, &e) || e.OutcomeUnknown || e.Attempts != 0 {
+		t.Errorf("CompareAndSwap that cannot be sent: %v", err)
+	}
+	for _, want := range []string{"no packet could be sent", "sending fails: "} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("the error is %v, without %q", err, want)
+		}
+	}
+}
+
 func TestNoSession(t *testing.T) {
 	_, c := start(t, refchain.Config{}, 0, func(cfg *Config) { cfg.Sessions = nil })
 	ctx := within(t, 5*time.Second)
@@ -305,7 +324,7 @@ func TestClose(t *testing.T) {
 			failed <- err
 		}()
 	}
-	poll.Until(t, 10*time.Second, "three requests are under way", func() bool { return c.Stats().Started >= 3 })
+	await.Until(t, 10*time.Second, "three requests are under way", func() bool { return c.Stats().Started >= 3 })
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -474,7 +493,7 @@ func TestLeasedSessions(t *testing.T) {
 	ctx := within(t, 20*time.Second)
 	sessionOf := func() (session uint16) {
 		t.Helper()
-		poll.Nil(t, 10*time.Second, "there is a session", func() error {
+		await.Until(t, 10*time.Second, "there is a session", func() bool {
 			r, err := c.Put(ctx, key(1), []byte("x"))
 			if err == nil {
 				session = r.Session
@@ -482,7 +501,7 @@ func TestLeasedSessions(t *testing.T) {
 				// between two leases, or at the end of one
 				t.Fatal(err)
 			}
-			return err
+			return err == nil
 		})
 		return session
 	}
@@ -499,7 +518,7 @@ func TestLeasedSessions(t *testing.T) {
 		}
 		l.gone["lease-0"] = true
 	})
-	poll.Until(t, 10*time.Second, "there is a session of the second lease", func() bool { return sessionOf() >= 3 })
+	await.Until(t, 10*time.Second, "there is a session of the second lease", func() bool { return sessionOf() >= 3 })
 	// The controller goes away: the sessions are dropped before the lease is over, and new ones got
 	// when it is back.
 	l.set(func() { l.failing, l.refuse = true, true })

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // forger is a switch on loopback, with somebody beside it who knows all requests, their numbers

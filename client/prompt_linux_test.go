@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/refchain"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // TestPrompt: what is there when a request has been sent is taken at once, no more than was asked

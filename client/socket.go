@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/net/ipv4"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/core"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // batch is the number of packets that one system call may send or receive.
@@ -75,14 +75,15 @@ func (s *socket) local() netip.AddrPort { return unmap(s.conn.LocalAddr().(*net.
 
 func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
-// send sends packets. A packet that cannot be sent is as good as lost: the machine will send it
-// again. Only one goroutine may call it at a time.
-func (s *socket) send(sends []core.Send) {
+// send sends packets, and returns the calls whose packets the system has refused. Such a packet is
+// as good as lost: the machine will send it again. Only one goroutine may call it at a time.
+func (s *socket) send(sends []core.Send) (refused []core.CallID) {
 	if len(sends) == 1 {
 		if _, err := s.conn.WriteToUDPAddrPort(sends[0].Packet, sends[0].To); err != nil {
 			s.failed(err)
+			refused = append(refused, sends[0].Call)
 		}
-		return
+		return refused
 	}
 	for len(sends) > 0 {
 		n := min(len(sends), batch)
@@ -94,12 +95,17 @@ func (s *socket) send(sends []core.Send) {
 		if err != nil {
 			s.failed(err)
 			if errors.Is(err, net.ErrClosed) {
-				return
+				return refused
 			}
-			sent = max(sent, 0) + 1 // the first that was not sent is the one that failed
+			sent = max(sent, 0)
+			if sent < n {
+				refused = append(refused, sends[sent].Call) // the first that was not sent
+			}
+			sent++
 		}
 		sends = sends[min(sent, n):]
 	}
+	return refused
 }
 
 func (s *socket) address(a netip.AddrPort) *net.UDPAddr {

@@ -41,7 +41,7 @@ from experiments.bench import versions  # noqa: E402
 from topologies import launch, nodes  # noqa: E402
 
 try:
-    from experiments.etcd_network import BENCHMARK, EtcdNetwork
+    from experiments.etcd_network import BENCHMARK, EtcdNetwork, etcd_program
     from topologies.network import NodeError
 except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
@@ -207,10 +207,9 @@ def arguments() -> argparse.ArgumentParser:
         help="seconds to wait for half of the reads to be hits (default 60)",
     )
     parser.add_argument("--repetitions", type=int, default=4, metavar="N", help="of each measurement (default 4)")
-    built = ROOT / "bin" / "etcd"
     parser.add_argument(
         "--etcd",
-        default=str(built) if built.exists() else "etcd",
+        default=etcd_program(),
         metavar="PROGRAM",
         help="etcd itself (default: bin/etcd, which make bench-etcd builds of the version in go.mod, or the one on PATH)",
     )

@@ -310,7 +310,9 @@ def go(options: argparse.Namespace, console: Console) -> int:
             console.print(f"\n  The network stays up. {launch.HINTS}\n", highlight=False, markup=False, soft_wrap=True)
             for sidecar in sidecars:
                 net.hosts[sidecar.host].cmd(f"export {VARIABLE}={sidecar.socket}")
-            add(f"export {VARIABLE}={sidecars[0].socket} # the node API beside {sidecars[0].host}, from any terminal")
+            add(f"the node API beside {sidecars[0].host}, from any terminal, after")
+            # A line of its own, whatever the width: a wrapped one sets nothing when it is pasted.
+            console.print(f"export {VARIABLE}={sidecars[0].socket}\n", highlight=False, markup=False, soft_wrap=True)
             launch.prompt(net.mininet)
         return 1 if wrong else 0
     finally:

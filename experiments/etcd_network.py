@@ -58,6 +58,12 @@ def run_ip(*arguments: str, check: bool = True) -> None:
     subprocess.run(["ip", *arguments], check=check, capture_output=not check)
 
 
+def etcd_program() -> str:
+    """etcd itself: bin/etcd, which make builds of the version in go.mod, or else the one on PATH."""
+    built = p4app.ROOT / "bin" / "etcd"
+    return str(built) if built.exists() else "etcd"
+
+
 class EtcdNetwork:
     """Everything that runs. ``members`` are etcd's, ``tls`` is for them, among them and for the
     gateway and its clients.
@@ -73,11 +79,11 @@ class EtcdNetwork:
         tls: bool = False,
         flags: Sequence[str] = (),
         bin: str = "bin",
-        etcd: str = "etcd",
+        etcd: str | None = None,
         **kind: str,
     ) -> None:
         """``flags`` are more of the controller's; gateway and load are started from the folder
-        ``bin``, and ``etcd`` is the program of etcd's members and of its proxy.
+        ``bin``, and ``etcd`` is the program of etcd's members and of its proxy (etcd_program).
 
         ``kind`` is ChainNetwork's ``switch``, ``engine`` and ``hook``.
         """
@@ -86,7 +92,7 @@ class EtcdNetwork:
         self.tls = tls
         self.flags = flags
         self.bin = bin
-        self.program = etcd
+        self.program = etcd or etcd_program()
         self.kind = kind
         self.net: ChainNetwork | None = None
         self.etcd: list[subprocess.Popen] = []

@@ -9,6 +9,7 @@
 3. Prometheus sees which, and the controller places them. The share of reads that the network
    answers rises, the median latency falls.
 4. A switch in the middle of the chain is killed under this load, and later brought back.
+5. With ``--keep`` (``make hot-keys KEEP=1``) the load goes on until Ctrl-C.
 
 Every value that is read is compared with what was written to its key; a wrong one, or a network
 that does not come to answer half of the reads, ends the run with exit status 1.
@@ -110,6 +111,15 @@ class Story:
             print(line(self.row()), flush=True)
             yield
 
+    def keep(self) -> None:
+        """Rows until Ctrl-C."""
+        print("the load goes on, for you to watch the controller's page; Ctrl-C ends it", flush=True)
+        try:
+            while True:
+                deque(self.tell(self.options.row))
+        except KeyboardInterrupt:
+            print("ending", flush=True)
+
     def hits(self, over: int = 3) -> float:
         """The share of reads that the network answered in each of the last rows: the least."""
         last = [figures["hit_rate"] or 0.0 for figures in self.seconds[-over:]]
@@ -150,6 +160,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--after", type=int, default=4, metavar="N", help="seconds after a switch was killed; 0: none is (default 4)"
     )
+    parser.add_argument("--keep", action="store_true", help="then go on with the load until Ctrl-C")
     parser.add_argument(
         "--row", type=float, default=1, metavar="SECONDS", help="of load for each line of figures (default 1)"
     )
@@ -221,13 +232,16 @@ def go(options: argparse.Namespace) -> int:
             print(f"the network did not come to answer {100 * ENOUGH:.0f} % of the reads within {options.seconds} s")
             for key in placement["others"][:10]:
                 print(f"  {key['key']}: {key['code']}: {key['reason']}")
-            return 1
-        first = story.seconds[0]
-        print(
-            f"after {last['second']:g} s the network answers {100 * last['hit_rate']:.0f} % of the reads; median {first['read_p50_us']:.0f} µs → "
-            f"{last['read_p50_us']:.0f} µs; every value that was read is one that was written to its key"
-        )
-        return 0
+        else:
+            first = story.seconds[0]
+            print(
+                f"after {last['second']:g} s the network answers {100 * last['hit_rate']:.0f} % of the reads; "
+                f"median {first['read_p50_us']:.0f} µs → {last['read_p50_us']:.0f} µs"
+            )
+            print("every value that was read is one that was written to its key")
+        if options.keep:
+            story.keep()
+        return 0 if enough else 1
 
 
 def main() -> int:

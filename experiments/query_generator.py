@@ -541,24 +541,29 @@ def show(report: Report, out: IO[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(file=out, highlight=False, width=None if out.isatty() else 160)
+    console = Console(file=out, highlight=False, width=None if out.isatty() else 80)
     s = report.summary()
     console.print(
         f"{s['sent']:,} queries in {report.elapsed:.2f} s ({s['sent_per_s']:,.0f} a second), {s['replies']:,} answered, {s['lost']:,} lost"
     )
-    table = Table()
-    for heading in ("", "sent", "answered", "lost", "p50", "p90", "p99", "max", "answers"):
-        table.add_column(heading, justify="left" if heading in ("", "answers") else "right")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for heading in ("sent", "lost", "p50 µs", "p90 µs", "p99 µs", "max µs"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, tally in [
         *report.by_kind.items(),
-        *((f"to {t}", tally) for t, tally in report.by_target.items()),
+        *report.by_target.items(),
         ("all", report.all),
     ]:
         t = tally.summary()
-        times = [f"{t['latency_us'][q]:,.0f} µs" if t["latency_us"] else "-" for q in ("p50", "p90", "p99", "max")]
-        answers = ", ".join(f"{k} {v:,}" for k, v in sorted(t["statuses"].items()) if k != LOST)
-        table.add_row(name, f"{t['sent']:,}", f"{t['replies']:,}", f"{t['lost']:,}", *times, answers)
+        times = [f"{t['latency_us'][q]:,.0f}" if t["latency_us"] else "-" for q in ("p50", "p90", "p99", "max")]
+        table.add_row(name, f"{t['sent']:,}", f"{t['lost']:,}", *times)
     console.print(table)
+    for kind, tally in report.by_kind.items():
+        answers = [f"{status} {n:,}" for status, n in sorted(tally.statuses.items()) if status != LOST]
+        console.print(f"{kind} was answered: {', '.join(answers) or 'never'}")
+    if report.all.statuses[wire.status_name(Status.NOT_FOUND)]:
+        console.print("NOT_FOUND: the key has no value: nobody has put one yet, or it was deleted.")
     if report.strays:
         console.print(
             f"{report.strays:,} packets were no answer to a waiting query (second copies, late ones, malformed ones)"
@@ -607,10 +612,12 @@ EPILOG = """examples:
   ten seconds of reads at 1,000 a second, to what the controller says, from any host:
     query_generator.py --mix get=1 --duration 10
   from a Mininet host, one write in ten, to one switch:
-    h2 query_generator.py --transport scapy --interface h2-eth0 --target 10.0.0.2 --keys 0x01000000-0x0100003f --mix get=9,put=1 --csv out/h2.csv
+    h2 query_generator.py --transport scapy --interface h2-eth0 --target 10.0.0.2 \\
+      --mix get=9,put=1 --keys 0x01000000-0x0100003f --csv out/h2.csv
 
 columns of the CSV, one row a query:
-  time (when it was sent, seconds since 1970), op, key, target, status (a status of docs/protocol.md, or LOST), rtt_us, version, answered_by
+  time (when it was sent, seconds since 1970), op, key, target, status (a status of
+  docs/protocol.md, or LOST), rtt_us, version, answered_by
 
 exit codes: 0 done, 1 an error, or no query was answered, 2 wrong usage"""
 

@@ -7,10 +7,11 @@ import os
 import random
 
 import pytest
+from rich.console import Console
 
 from experiments import timeline_run
 from experiments.figures import failover, pairs, peers, plots, processors, report
-from experiments.figures.__main__ import points
+from experiments.figures.__main__ import points, show
 from experiments.figures.definitions import FIGURES, Options, attainable
 from experiments.figures.store import Point, Store
 
@@ -49,7 +50,7 @@ def test_ratios_are_of_the_same_pair_and_place(tmp_path):
     # one pair has no interval
     assert (every["cpus"], every["measured"], every["valid"], every["met"]) == ("all", 3.0, False, False)
     assert every["cpu"]["measured"] == pytest.approx(3.0)
-    assert report.said(every) == "not measured (3.00 to 3.00, 1 pairs)"
+    assert report.said(every) == "~3.00 (3.00 to 3.00, 1 pairs)"
 
 
 def test_slices_take_turns_so_that_what_drifts_cancels_out():
@@ -73,13 +74,26 @@ def test_an_interval_has_the_median_in_it_as_often_as_it_says():
     assert 0.94 < inside / 2000 < 0.98
 
 
-def test_what_is_too_wide_or_too_few_is_not_measured():
+def test_what_is_too_wide_or_too_few_is_uncertain():
     assert pairs.estimate([1.0, 1.01, 1.02, 0.99, 1.0, 1.03]).measured
     assert not pairs.estimate([1.0, 1.01, 1.02, 0.99, 1.0]).measured
     wide = pairs.estimate([0.8, 1.0, 1.0, 1.0, 1.0, 1.2])
     assert (wide.low, wide.high, wide.measured) == (0.8, 1.2, False)
     assert pairs.ratio({1: 2.0}, {2: 1.0}) is None
     assert pairs.ratio({1: 2.0}, {1: 0.0}) is None
+
+
+def test_an_uncertain_ratio_is_shown_and_marked(capsys):
+    sure = plots.described(pairs.estimate([1.0] * 6))
+    busy = plots.described(pairs.estimate([0.8, 1.0, 1.2, 1.2, 1.3, 3.0]))
+    assert report.said(sure, "[green]", "[/]") == "[green]1.00[/] (1.00 to 1.00)"
+    assert report.said(busy, "[green]", "[/]") == "~1.20 (0.80 to 3.00, 6 pairs)"
+    assert report.said(plots.described(None)) == ""
+    row = {"what": "reads", "engine": "interp", "cpus": "one", "paper": 1.5, "met": False, "cpu": sure, "program": sure}
+    for rate, noted in ((busy, True), (sure, False)):
+        show(Console(width=100), {"ratios": [{**row, **rate}], "peers": [], "absent": {}, "failures": []})
+        told = capsys.readouterr().out
+        assert ("~1.20" in told and "The machine was busy" in told) == noted
 
 
 def test_what_is_started_in_one_place_has_one_cpu():
@@ -116,6 +130,8 @@ def test_the_report_shows_what_falls_short_why_and_what_gave_no_figure(tmp_path)
         "&lt;it&gt; broke",
         "commit: abc",
         "2.0 frames in NetCRAQ and 8.0 in NetChain",
+        "~3.00 (3.00 to 3.00, 1 pairs)",
+        report.UNCERTAIN,
     ):
         assert part in text
     assert (tmp_path / "figures" / "distance.svg").stat().st_size > 1000

@@ -14,7 +14,7 @@ pytest.importorskip("mininet", reason="Mininet is not installed (Debian's packag
 
 from netcraq.admin import AdminError
 
-from experiments import hot_keys
+from experiments import etcd_network, hot_keys
 from experiments.etcd_network import EtcdNetwork
 
 METRICS = """# TYPE etcd_monitor_reads_total counter
@@ -102,3 +102,28 @@ def test_a_chain_must_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["hot_keys.py", "--nodes", "2"])
     with pytest.raises(SystemExit, match="--nodes"):
         hot_keys.main()
+
+
+def test_with_keep_the_load_goes_on_until_ctrl_c(story: hot_keys.Story, capsys: pytest.CaptureFixture[str]) -> None:
+    load, rows = story.load, 0
+
+    def interrupted(*arguments: str) -> dict[str, Any]:
+        nonlocal rows
+        rows += 1
+        if rows > 5:
+            raise KeyboardInterrupt
+        return load(*arguments)
+
+    story.load = interrupted  # type: ignore[method-assign]
+    story.keep()
+    assert len(story.seconds) == 5
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 5  # what it says before and after
+    assert hot_keys.arguments().parse_args(["--keep"]).keep
+
+
+def test_etcd_is_the_one_that_make_builds_if_it_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(etcd_network.p4app, "ROOT", tmp_path)
+    assert etcd_network.etcd_program() == "etcd"  # on PATH
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "etcd").touch()
+    assert etcd_network.etcd_program() == str(tmp_path / "bin" / "etcd")

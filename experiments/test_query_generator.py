@@ -339,6 +339,25 @@ def test_nobody_answers(capsys):
     assert "no query was answered" in err
 
 
+def test_the_table_is_readable_at_80_columns():
+    report = qg.Report(elapsed=60.0)
+    for tally in (
+        report.all,
+        report.by_kind.setdefault("get", qg.Tally()),
+        report.by_target.setdefault("10.0.255.111:9559", qg.Tally()),
+    ):
+        tally.sent, tally.latencies = 10_000_000, [0.000_123, 1.234567]
+        tally.statuses.update({"OK": 9_000_000, "NOT_FOUND": 598, qg.LOST: 999_402})
+    out = io.StringIO()
+    qg.show(report, out)
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    [row] = [line.split() for line in lines if line.startswith("10.0")]
+    assert row == ["10.0.255.111:9559", "10,000,000", "999,402", "123", "1,234,567", "1,234,567", "1,234,567"]
+    assert "get was answered: NOT_FOUND 598, OK 9,000,000" in lines
+    assert "NOT_FOUND: the key has no value: nobody has put one yet, or it was deleted." in lines
+
+
 def test_zipf_and_percentiles():
     pick = qg.zipf_keys([1, 2, 3, 4], 1, random.Random(1))
     seen = Counter(pick() for _ in range(50000))

@@ -107,8 +107,9 @@ def test_a_short_run(tmp_path, switch, system):
         pytest.skip(reason)
     out = tmp_path / "timeline"
     short = ["--system", system, "--switch", switch, "--keys", "100"]
-    # With the usual lease of 200 ms a busy machine loses members that nobody has killed.
-    short += ["--before", "1", "--away", "1", "--after", "1", "--lease", "1000", "--out", str(out)]
+    # With the usual lease of 200 ms a busy machine loses members that nobody has killed. The switch
+    # is away for longer than the lease, so that the chain goes on without it before it is back.
+    short += ["--before", "1", "--away", "4", "--after", "1", "--lease", "1000", "--out", str(out)]
     ended = subprocess.run(
         [sys.executable, "experiments/timeline.py", *short],
         cwd=p4app.ROOT,

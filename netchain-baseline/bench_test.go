@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/switch/interp"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // BenchmarkHops is what a query takes on the interpreter in a line of four switches, in all of them

@@ -3,19 +3,22 @@ package netchain
 import (
 	"embed"
 	"fmt"
+
+	"github.com/netcraq/netcraq/internal/gunzip"
 )
 
-//go:embed compiled/netchain-*.json compiled/netchain-*.p4info.txtpb
+//go:embed compiled/netchain-*.json.gz compiled/netchain-*.p4info.txtpb
 var compiled embed.FS
 
 // Compiled returns the program for sequence numbers of seqBits bits (16 or 128): the BMv2 JSON and
 // the P4Info in protobuf text form.
 func Compiled(seqBits int) (json, p4info []byte, err error) {
-	if json, err = compiled.ReadFile(fmt.Sprintf("compiled/netchain-%d.json", seqBits)); err == nil {
+	if json, err = compiled.ReadFile(fmt.Sprintf("compiled/netchain-%d.json.gz", seqBits)); err == nil {
 		p4info, err = compiled.ReadFile(fmt.Sprintf("compiled/netchain-%d.p4info.txtpb", seqBits))
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("no NetChain program is compiled for sequence numbers of %d bits: there are 16 and 128", seqBits)
 	}
-	return json, p4info, nil
+	json, err = gunzip.Bytes(json)
+	return json, p4info, err
 }

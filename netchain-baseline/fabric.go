@@ -11,9 +11,9 @@ import (
 
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // fabric is how a controller reaches switches. In tests it is a simulated network.

@@ -3,8 +3,8 @@ package netchain
 import (
 	"net/netip"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/kernelload"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Load is NetChain's side of the kernel's load: what NetCRAQ is measured with, with NetChain's

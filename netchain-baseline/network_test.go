@@ -12,10 +12,10 @@ import (
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/interp"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // network is switches on the interpreter, in a ring, a host at each, and a controller. Frames go

@@ -3,17 +3,21 @@
 """Compile the P4 programs of a folder with p4c, and check that what is committed is what p4c makes
 of the sources.
 
-    compile.py make  [FOLDER]   compile every target that FOLDER/programs.json lists into FOLDER/compiled/, and write compiled/manifest.json
-    compile.py check [FOLDER]   fail when sources and outputs have drifted: by hash always, by compiling again where p4c is installed
+    compile.py make  [FOLDER]   compile every target that FOLDER/programs.json lists into
+                                FOLDER/compiled/, and write compiled/manifest.json
+    compile.py check [FOLDER]   fail when sources and outputs have drifted: by hash always,
+                                by compiling again where p4c is installed
 
-p4c need not be installed to use the programs: compiled/ is committed. programs.json lists, for each
-output name, the source, the p4c back end, and the preprocessor definitions. The manifest holds
-p4c's version and the SHA-256 of each source and each output.
+p4c need not be installed to use the programs: compiled/ is committed, the JSON as gzip (zcat reads
+it). programs.json lists, for each output name, the source, the p4c back end, and the preprocessor
+definitions. The manifest holds p4c's version and the SHA-256 of each source and each output, as p4c
+wrote it.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import json
 import re
@@ -28,13 +32,14 @@ BACKENDS = {"v1model": "p4c-bm2-ss", "psa": "p4c-bm2-psa"}
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    """SHA-256 of a file, in hexadecimal; of a compressed one, of what it holds."""
+    content = path.read_bytes()
+    return hashlib.sha256(gzip.decompress(content) if path.suffix == ".gz" else content).hexdigest()
 
 
 def outputs(name: str) -> list[str]:
     """The files that one target compiles to."""
-    return [f"{name}.json", f"{name}.p4info.txtpb"]
+    return [f"{name}.json.gz", f"{name}.p4info.txtpb"]
 
 
 def sources(folder: Path) -> list[Path]:
@@ -81,7 +86,9 @@ def compile_all(folder: Path, programs: dict, into: Path) -> None:
             sys.exit(f"{' '.join(command)}\n{done.stderr}\n{name}: p4c failed or warned; nothing was changed")
         # Where p4c's own include files are differs from machine to machine.
         output = into / f"{name}.json"
-        output.write_text(re.sub(r'("filename" : )"/[^"]*/p4include/', r'\1"p4include/', output.read_text()))
+        text = re.sub(r'("filename" : )"/[^"]*/p4include/', r'\1"p4include/', output.read_text())
+        # Without a time: two runs write the same bytes.
+        (into / f"{name}.json.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
 def manifest(folder: Path, programs: dict, compiled: Path, version: str) -> dict:

@@ -7,10 +7,14 @@ package p4src
 
 import (
 	"embed"
+	"errors"
 	"fmt"
+	"os"
+
+	"github.com/netcraq/netcraq/internal/gunzip"
 )
 
-//go:embed compiled/netcraq-*.json compiled/netcraq-*.p4info.txtpb
+//go:embed compiled/netcraq-*.json.gz compiled/netcraq-*.p4info.txtpb
 var compiled embed.FS
 
 // Profiles are the widths of the value field that the program is compiled for, in bits.
@@ -20,11 +24,23 @@ var Profiles = []int{128, 1024, 4096, 8192}
 // device configuration) and the P4Info in protobuf text form. The error names the profiles that
 // there are.
 func Compiled(valueBits int) (json, p4info []byte, err error) {
-	if json, err = compiled.ReadFile(fmt.Sprintf("compiled/netcraq-%d.json", valueBits)); err == nil {
+	if json, err = compiled.ReadFile(fmt.Sprintf("compiled/netcraq-%d.json.gz", valueBits)); err == nil {
 		p4info, err = compiled.ReadFile(fmt.Sprintf("compiled/netcraq-%d.p4info.txtpb", valueBits))
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("no program is compiled for values of %d bits; there are profiles %v", valueBits, Profiles)
 	}
-	return json, p4info, nil
+	json, err = gunzip.Bytes(json)
+	return json, p4info, err
+}
+
+// Write writes the program for values of valueBits bits into two files, BASE.json, uncompressed,
+// and BASE.p4info.txtpb, and returns their paths.
+func Write(base string, valueBits int) (json, p4info string, err error) {
+	json, p4info = base+".json", base+".p4info.txtpb"
+	program, info, err := Compiled(valueBits)
+	if err != nil {
+		return "", "", err
+	}
+	return json, p4info, errors.Join(os.WriteFile(json, program, 0o600), os.WriteFile(p4info, info, 0o600))
 }

@@ -233,6 +233,7 @@ func benchmarkedSwitch(b *testing.B, profile int, packet benchmarkedPacket) (*ke
 		lease = " lease"
 	}
 	for _, line := range []string{fmt.Sprintf("switch profile=%d", profile), "port 1 host principal=1 address=10.0.1.1", "port 2 fabric", "address 10.0.100.1",
+		"peer none", "peer 1 2 predecessor tail member", "peer 1 3 member", "peer 2 3 member", "peer 3 3 member",
 		"chain 1 role=" + cmp.Or(packet.role, "HEAD") + " epoch=1" + lease + " head=10.0.200.2 next=10.0.200.3 tail=10.0.200.3 service=10.0.100.1",
 		"route 10.0.1.0/24 port=1 mac=02:00:00:00:00:01", "route 10.0.200.0/24 port=2 mac=02:00:00:00:00:02", "slot 0x01000001 5"} {
 		if err := s.command(t, nil, line); err != nil {

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/switch/ebpf"
-	"github.com/netcraq/netcraq/wire"
 )
 
 var (

@@ -12,9 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/switch/ebpf"
 	"github.com/netcraq/netcraq/switch/target"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // BenchmarkRoundTrip is a clean read from a UDP socket in one namespace, over a veth pair, answered

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/racedetector"
 	"github.com/netcraq/netcraq/switch/ebpf"
-	"github.com/netcraq/netcraq/wire"
 )
 
 var hostileFrames = flag.Int("hostile-frames", 0, "frames that each hostile host sends in TestHostileHost; 0: 200,000 to the interpreter, fewer to the others")

@@ -34,7 +34,7 @@ func TestScenariosPSA(t *testing.T) {
 	eachScenario(t, func(t *testing.T, file string) {
 		s := &scenario{open: func(t *testing.T, profile int) device {
 			name := fmt.Sprintf("compiled/netcraq_psa-%d", profile)
-			text, err := os.ReadFile(name + ".json")
+			text, err := bmv2json.Text(name + ".json.gz")
 			check(t, err)
 			p4info, err := os.ReadFile(name + ".p4info.txtpb")
 			check(t, err)

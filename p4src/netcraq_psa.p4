@@ -51,7 +51,8 @@ control NetcraqIngress(inout headers_t hdr, inout user_metadata_t user_meta, in 
     Pipeline() pipeline;
     apply {
         user_meta.shared.setValid();
-        user_meta.shared = { 0, 0, false, trust_t.HOST, 0, false, 0, 0, false, false, false, 0, 0, 0, false, false, 0,
+        user_meta.shared = { 0, 0, false, trust_t.HOST, 0, false, 0, 0, false, false, false, 0, 0, 0, false, false,
+                             false, false, 0,
                              { false, role_t.NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0 },
                              false, false, false, 0, kv_op_t.READ_REPLY, chain_op_t.NONE, false, false,
                              { false, false, false, false, false, false, false, 0 },

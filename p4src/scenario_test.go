@@ -16,8 +16,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // The scenarios in testdata/scenarios say what one switch does with the packets that it gets:
@@ -31,6 +31,7 @@ import (
 //	grant P REALM [read] [write]                   access; the default is nothing
 //	rate PORT PACKETS                              host_rate: so many at once, and none after them
 //	address ADDR                                   local_address
+//	peer CHAIN PORT [predecessor] [tail] [member]  chain_peer; peer none: its default entry
 //	chain N role=R epoch=E [frozen] [lease] [head=A next=A tail=A service=A ack-group=G reply-group=G]
 //	no-chain N
 //	slot KEY N [realm=R] | no-slot KEY | store ADDR     key_index; the realm is 1 unless it is given
@@ -194,6 +195,19 @@ func (s *scenario) command(t *testing.T, out *strings.Builder, line string) erro
 		return s.device.rate(uint32(number(p[1])), int64(number(p[2])))
 	case "address":
 		return s.device.set(p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(address(p[1]))}, Action: "set_local"})
+	case "peer":
+		bit := func(name string) uint64 {
+			if slices.Contains(p, name) {
+				return 1
+			}
+			return 0
+		}
+		e := p4rt.Entry{Table: "chain_peer", Action: "peer", Default: p[1] == "none",
+			Params: p4rt.Params{"predecessor": bit("predecessor"), "tail": bit("tail"), "member": bit("member")}}
+		if !e.Default {
+			e.Match = p4rt.Match{"chain": p4rt.Exact(number(p[1])), "ingress_port": p4rt.Exact(number(p[2]))}
+		}
+		return s.device.set(e)
 	case "chain", "no-chain":
 		e := p4rt.Entry{Table: "chain_config", Match: p4rt.Match{"chain": p4rt.Exact(number(p[1]))}, Action: "set_chain"}
 		if p[0] == "no-chain" {

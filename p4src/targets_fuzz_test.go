@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 var targetFrames = flag.Int("target-frames", 600, "frames that TestTargetsAgree gives to each real switch")
@@ -48,7 +48,8 @@ func TestTargetsAgree(t *testing.T) {
 // fuzzConfiguration is the chain and the routes of a switch that gets random frames, as commands of
 // a scenario.
 func fuzzConfiguration(role string) []string {
-	return []string{"port 1 host principal=1", "lease 1-3 1", "grant 1 2 read", "grant 2 1 read write", "port 2 fabric", "port 3 fabric", "address 10.0.100.1", "address 10.0.200.2",
+	return []string{"port 1 host principal=1", "lease 1-3 1", "grant 1 2 read", "grant 2 1 read write", "port 2 fabric", "port 3 fabric",
+		"peer 1 2 predecessor tail member", "peer 1 3 tail member", "address 10.0.100.1", "address 10.0.200.2",
 		"chain 1 role=" + role + " epoch=3 head=10.0.200.1 next=10.0.200.3 tail=10.0.200.4 service=10.0.100.1 ack-group=7 reply-group=256",
 		"route 10.0.1.0/24 port=1 mac=02:00:00:00:00:01", "route 10.0.200.0/24 port=2 mac=02:00:00:00:00:02", "route 10.0.100.0/24 port=3 mac=02:00:00:00:00:03",
 		"route 10.0.9.0/30 controller", "slot 0x01000001 1", "slot 0x01000002 2", "slot 0x01000003 3 realm=2",

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/switch/ebpf"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // TestDeadSwitchStopsAnswering kills a switch whose programs stay on the ports when it dies, as on

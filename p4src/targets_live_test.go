@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // TestTargetsServeDuringWrites asks a real switch the same read over and over, one at a time, while

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who gets which address: p4-utils' assignment strategies.
 
-==========  ===================================  =====================
-================================== strategy    host ``hY`` at switch ``sX``         its gateway
-meant for ==========  ===================================  =====================
-================================== ``l3``      ``10.X.Y.2/24``                      ``10.X.Y.1``
-every port its own subnet ``mixed``   ``10.(X high byte).(X low).Y/24``    the subnet's ``.254``  a
-subnet for each switch ``l2``      ``10.0.(Y high byte).(Y low)/16``    ``10.0.255.254``       one
-subnet for all hosts ``manual``  ``ip`` of the host                   ``gateway`` of it
-anything else ==========  ===================================  =====================
-==================================
+========== ================================= ===================== ==========================
+strategy   host ``hY`` at switch ``sX``      its gateway           meant for
+========== ================================= ===================== ==========================
+``l3``     ``10.X.Y.2/24``                   ``10.X.Y.1``          every port its own subnet
+``mixed``  ``10.(X high byte).(X low).Y/24`` the subnet's ``.254`` a subnet for each switch
+``l2``     ``10.0.(Y high byte).(Y low)/16`` ``10.0.255.254``      one subnet for all hosts
+``manual`` ``ip`` of the host                ``gateway`` of it     anything else
+========== ================================= ===================== ==========================
 
 X and Y are the numbers at the end of the names. The chain adds two kinds of address that p4-utils
 does not have: each switch's own (``10.0.255.X``, a READ sent there is answered by that switch) and

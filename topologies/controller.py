@@ -41,7 +41,7 @@ def declaration(topology: p4app.Topology) -> dict[str, Any]:
     return {
         "program": {
             "profile": str(topology.profile),
-            "json": str(compiled / f"netcraq-{topology.profile}.json"),
+            "json": str(compiled / f"netcraq-{topology.profile}.json.gz"),
             "p4info": str(compiled / f"netcraq-{topology.profile}.p4info.txtpb"),
         },
         "switches": [

@@ -23,18 +23,16 @@ if __package__ in (None, ""):  # run as a file: the project's folder is where it
 from topologies import ownership, p4app
 from topologies.controller import ADMIN
 
-SWITCHES = ("embedded", "bmv2")
-ENGINES = ("auto", "ebpf", "interp")
-HOOKS = ("auto", "tc", "xdp")
-
 
 def add_switch_arguments(parser: argparse.ArgumentParser) -> None:
     """Have a command line say which switches there are to be: :func:`kind_of` reads it."""
     parser.add_argument(
-        "--switch", choices=SWITCHES, default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH"
+        "--switch", choices=p4app.SWITCHES, default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH"
     )
-    parser.add_argument("--engine", choices=ENGINES, default="auto", help="engine of the embedded switch")
-    parser.add_argument("--hook", choices=HOOKS, default="auto", help="where the embedded switch's eBPF meets frames")
+    parser.add_argument("--engine", choices=p4app.ENGINES, default="auto", help="engine of the embedded switch")
+    parser.add_argument(
+        "--hook", choices=p4app.HOOKS, default="auto", help="where the embedded switch's eBPF meets frames"
+    )
 
 
 def kind_of(options: argparse.Namespace) -> dict[str, str]:
@@ -156,12 +154,15 @@ HINTS = """In its prompt h1, h2 ... are hosts:
   h1 bin/netcraqctl chain add-key NAME ON   place a key
   h1 bin/netcraqctl put NAME OFF            write at the head, wherever one is
   h2 bin/netcraqctl get NAME                read at the nearest switch
-  h2 bin/netcraqctl switch counters s2      what s2 has counted
+  sh bin/netcraqctl switch counters s2      what s2 has counted
   h2 bin/netcraqctl bench --duration 5s     queries a second
   h1 bin/netcraqctl page                    a link to the controller's page, for a browser of this machine's
   h1 ping h2                                hosts reach each other, too
 
-exit, or Ctrl-D, ends the network. From other terminals bin/netcraqctl works the same."""
+exit, or Ctrl-D, ends the network. After sh, and in other terminals,
+bin/netcraqctl asks the controller (chain, switch, page ...). get, put, cas and
+bench ask switches, which only hosts reach. After h1, h2 ... the prompt makes
+addresses of names such as s2."""
 
 
 def prompt(mininet: object) -> None:

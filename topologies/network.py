@@ -34,7 +34,6 @@ from mininet.net import Mininet
 
 from topologies import network_namespaces, nodes, ownership, p4app
 from topologies.controller import ADMIN, SYSTEM_SOCKET, Controller, Operator, socket_for
-from topologies.launch import ENGINES, HOOKS, SWITCHES
 from topologies.nodes import Bmv2Switch, Cable, EmbeddedSwitch, Host, NodeError, Switch
 
 OUT = p4app.ROOT / "out" / "network"
@@ -62,12 +61,12 @@ class ChainNetwork:
         controller: bool = True,
         controller_flags: Sequence[str] = (),
     ) -> None:
-        if switch not in SWITCHES:
-            raise ValueError(f"switch {switch!r} is none of {', '.join(SWITCHES)}")
-        if engine not in ENGINES:
-            raise ValueError(f"engine {engine!r} is none of {', '.join(ENGINES)}")
-        if hook not in HOOKS:
-            raise ValueError(f"hook {hook!r} is none of {', '.join(HOOKS)}")
+        if switch not in p4app.SWITCHES:
+            raise ValueError(f"switch {switch!r} is none of {', '.join(p4app.SWITCHES)}")
+        if engine not in p4app.ENGINES:
+            raise ValueError(f"engine {engine!r} is none of {', '.join(p4app.ENGINES)}")
+        if hook not in p4app.HOOKS:
+            raise ValueError(f"hook {hook!r} is none of {', '.join(p4app.HOOKS)}")
         self.topology = topology
         self.switch = switch
         self.engine = engine

@@ -50,6 +50,13 @@ from topologies import addressing
 PROFILES = (128, 1024, 4096, 8192)
 """The values of ``VALUE_BITS`` that the program is compiled for."""
 
+SWITCHES = ("embedded", "bmv2")
+"""The kinds of switches: netcraq-switch and BMv2's simple_switch_grpc."""
+
+ENGINES = ("auto", "ebpf", "interp")
+HOOKS = ("auto", "tc", "xdp")
+"""What netcraq-switch's ``--engine`` and ``--hook`` take."""
+
 MAX_PORT = 509
 """The highest port number: ports have 9 bits, 510 is the controller's and 511 means drop."""
 

@@ -21,13 +21,16 @@ type Client struct {
 	base  string // of URLs
 	where string // for people
 	token string // the file with the token; "": none
-	http  *http.Client
+	// sockets: one of the addresses is a Unix socket, which takes no token.
+	sockets bool
+	http    *http.Client
 }
 
 // Option changes how a Client asks.
 type Option func(*Client)
 
 // TokenFile has a Client show the token in a file, which is read again for each request; "": none.
+// Unix sockets take no token, so with those alone the file need not be there.
 func TokenFile(path string) Option { return func(c *Client) { c.token = path } }
 
 // Through has a Client send its requests another way.
@@ -59,6 +62,11 @@ func NewClient(address string, options ...Option) *Client {
 	for _, o := range options {
 		o(c)
 	}
+	sockets := strings.Count(address, "unix://")
+	c.sockets = sockets > 0
+	if sockets == strings.Count(address, ",")+1 {
+		c.token = "" // a socket knows by itself who asks
+	}
 	return c
 }
 
@@ -82,10 +90,11 @@ func dial(ctx context.Context, addresses []string) (_ net.Conn, err error) {
 func (c *Client) send(req *http.Request) (*http.Response, error) {
 	if c.token != "" {
 		b, err := os.ReadFile(c.token)
-		if err != nil {
+		if err == nil {
+			req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(b)))
+		} else if !c.sockets { // of several addresses a socket may be the one that is asked
 			return nil, fmt.Errorf("the token for the controller: %w", err)
 		}
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(b)))
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

@@ -144,6 +144,9 @@ type KeyRequest struct {
 	// Chains that it may be placed in; none: all
 	Chains []string  `json:"chains,omitempty"`
 	Quota  *KeyQuota `json:"quota,omitempty"`
+	// Node is the node that asks. It may have no more keys in a chain than it leaves for others.
+	// "": somebody of whom no more is known, who may have all
+	Node string `json:"node,omitempty"`
 }
 
 // KeyQuota bounds the keys whose names start with a prefix, in all chains. It is checked when a key

@@ -127,7 +127,13 @@ type Error struct {
 	Do string `json:"do,omitempty"`
 }
 
-func (e *Error) Error() string { return e.Message }
+// Error says what happened, and what can be done about it.
+func (e *Error) Error() string {
+	if e.Do == "" {
+		return e.Message
+	}
+	return e.Message + " (" + e.Do + ")"
+}
 
 // Errorf makes an error that a client is told. do is what can be done about it.
 func Errorf(code Code, do, format string, args ...any) *Error {
@@ -152,6 +158,7 @@ const (
 	CodeNoRoom           Code = "no_room"           // no chain that the namespace may use has a slot
 	CodeLeaseGone        Code = "lease_gone"        // the lease has run out, or there never was such a one
 	CodeNotHeld          Code = "not_held"          // lock, leadership or permit are not the caller's (any more)
+	CodeWrongOffset      Code = "wrong_offset"      // an append's At is not the next offset: nothing was appended
 	CodeTimeout          Code = "timeout"           // not done in time, and surely without effect
 	CodeOutcomeUnknown   Code = "outcome_unknown"   // it may or may not have been executed
 	CodeUnavailable      Code = "unavailable"       // a chain or the controller does not answer: nothing was done, try again

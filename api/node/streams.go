@@ -175,8 +175,9 @@ type AppendData struct {
 	StreamData
 	Partition int          `json:"partition,omitempty"`
 	Records   []RecordData `json:"records"`
-	// At: append only if this is the offset that the first of them gets. By it a producer that is
-	// alone with a partition appends exactly once, whatever becomes of connections and servers.
+	// At: append only if this is the offset that the first of them gets; else the code is
+	// CodeWrongOffset. By it a producer that is alone with a partition appends exactly once,
+	// whatever becomes of connections and servers.
 	At *uint64 `json:"at,omitempty"`
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // call is one request until it is answered.
@@ -23,6 +23,7 @@ type call struct {
 	state    callState
 	at       int // index in addrs of the last transmission
 	attempts int
+	unsent   int  // of them, those that did not leave this machine (Unsent)
 	silent   int  // transmissions that nobody answered in time
 	refusals int  // RETRY, NOT_SERVING and NO_CHAIN answers so far
 	noChain  int  // NO_CHAIN answers in a row
@@ -78,7 +79,7 @@ func (m *Machine) transmit(now time.Duration, c *call) {
 	c.attempts++
 	c.state = waiting
 	m.stats.Sent++
-	m.sends = append(m.sends, Send{c.addrs[c.at], c.bytes})
+	m.sends = append(m.sends, Send{c.addrs[c.at], c.bytes, c.id})
 	wait := m.cfg.MaxRetransmit
 	if rounds := c.silent / len(c.addrs); rounds < 16 {
 		wait = min(wait, m.patience(c)<<rounds)
@@ -116,6 +117,8 @@ func (m *Machine) wake(now time.Duration, c *call) {
 // waitedFor says what a call that has timed out was waiting for.
 func (c *call) waitedFor() string {
 	switch {
+	case c.attempts > 0 && c.attempts == c.unsent:
+		return "no packet could be sent"
 	case c.state == queued && c.refusedSession != 0:
 		return fmt.Sprintf("the switches did not take session %d, and there was no other", c.refusedSession)
 	case c.state == queued:
@@ -277,14 +280,14 @@ func (m *Machine) hit(c *call) {
 
 // fail ends a call; e says why.
 func (m *Machine) fail(now time.Duration, c *call, e *OpError) {
-	e.OutcomeUnknown = c.req.Op != wire.Read && c.attempts > 0
+	e.OutcomeUnknown = c.req.Op != wire.Read && c.attempts > c.unsent
 	m.finish(now, c, Result{Err: e})
 }
 
 // finish ends a call with what came of it, and gives its session to the next write.
 func (m *Machine) finish(now time.Duration, c *call, r Result) {
 	if e, ok := r.Err.(*OpError); ok {
-		e.Op, e.Delete, e.Key, e.Attempts = c.req.Op, c.req.Delete, c.req.Key, c.attempts
+		e.Op, e.Delete, e.Key, e.Attempts = c.req.Op, c.req.Delete, c.req.Key, c.attempts-c.unsent
 		if c.attempts > 0 {
 			e.Elapsed, e.LastTo = now-c.firstSent, c.addrs[c.at]
 		} else {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // Why a call failed. A failed call's error is an *OpError that wraps one of these.
@@ -57,7 +57,7 @@ type OpError struct {
 	Key      wire.Key //
 	Err      error    // one of this package's
 	Detail   string   // more about Err, for people
-	Attempts int      // packets sent
+	Attempts int      // packets that left this machine
 	Elapsed  time.Duration
 	LastTo   netip.AddrPort // the last address that was asked, if any was
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // TestInvariants drives machines with random events and checks what must hold whatever happens.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // The defaults of Config.
@@ -85,6 +85,7 @@ type CallID uint64
 type Send struct {
 	To     netip.AddrPort
 	Packet []byte // a UDP payload; not to be changed
+	Call   CallID // whose packet it is
 }
 
 // Completion says that a call is done.
@@ -294,6 +295,14 @@ func (m *Machine) nextNumber() uint32 {
 		if _, taken := m.pending[pendingKey{0, m.lastNum}]; !taken && m.lastNum != 0 {
 			return m.lastNum
 		}
+	}
+}
+
+// Unsent notes that a packet of a call did not leave this machine: the system refused to send it. A
+// write of which no packet left was not executed.
+func (m *Machine) Unsent(id CallID) {
+	if c := m.calls[id]; c != nil {
+		c.unsent++
 	}
 }
 

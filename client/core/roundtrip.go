@@ -3,7 +3,7 @@ package core
 import (
 	"time"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // roundTrip estimates how long an answer takes (RFC 6298, section 2). What is measured is the time

@@ -10,9 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/datadriven"
-
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // TestScenarios runs the transcripts in testdata. Rewrite them with -rewrite, and read the
@@ -33,10 +31,7 @@ import (
 // Each prints what the machine sent and completed, with the time. Address N is 10.0.0.N:20035;
 // sends are named by N.
 func TestScenarios(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		s := &scenario{}
-		datadriven.RunTest(t, path, s.run)
-	})
+	playTranscripts(t, func() func(*testing.T, string, []argument) string { return (&scenario{}).run })
 }
 
 type scenario struct {
@@ -48,79 +43,77 @@ type scenario struct {
 	out   strings.Builder
 }
 
-func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
+func (s *scenario) run(t *testing.T, command string, args []argument) string {
 	s.out.Reset()
-	switch d.Cmd {
+	switch command {
 	case "machine":
-		s.machine(t, d)
+		s.machine(t, args)
 	case "start":
-		s.start(t, d)
+		s.start(t, args)
 	case "reply":
-		s.reply(t, d)
+		s.reply(t, args)
 	case "bytes":
-		b, err := hex.DecodeString(d.CmdArgs[0].Key)
+		b, err := hex.DecodeString(args[0].name)
 		if err != nil {
-			d.Fatalf(t, "%v", err)
+			t.Fatalf("%v", err)
 		}
 		s.m.Receive(s.now, address("9"), b)
 	case "advance":
-		var to string
-		d.ScanArgs(t, "to", &to)
-		s.advance(duration(t, d, to))
+		s.advance(duration(t, args[0].values[0]))
 	case "cancel":
-		s.m.Abort(s.now, s.ids[d.CmdArgs[0].Key], ErrCanceled)
+		s.m.Abort(s.now, s.ids[args[0].name], ErrCanceled)
 	case "add-session":
-		s.addSession(t, d, d.CmdArgs[0].Key)
+		s.addSession(t, args[0].name)
 	case "drop-session":
-		id, err := strconv.ParseUint(d.CmdArgs[0].Key, 10, 16)
+		id, err := strconv.ParseUint(args[0].name, 10, 16)
 		if err != nil {
-			d.Fatalf(t, "%v", err)
+			t.Fatalf("%v", err)
 		}
 		s.m.DropSession(s.now, uint16(id))
 	case "await-sessions":
-		s.m.AwaitSessions(s.now, d.CmdArgs[0].Key == "on")
+		s.m.AwaitSessions(s.now, args[0].name == "on")
 	case "abort-all":
 		s.m.AbortAll(s.now, ErrClosed)
 	case "stats":
 		fmt.Fprintf(&s.out, "%+v outstanding:%d sessions:%d\n", s.m.Stats(), s.m.Outstanding(), s.m.Sessions())
 	default:
-		d.Fatalf(t, "unknown command %q", d.Cmd)
+		t.Fatalf("unknown command %q", command)
 	}
 	s.flush(t)
 	return s.out.String()
 }
 
-func (s *scenario) machine(t *testing.T, d *datadriven.TestData) {
+func (s *scenario) machine(t *testing.T, args []argument) {
 	cfg := Config{Profile: wire.Profile128}
 	addresses, services, sessions := []string{"1"}, []string(nil), []string(nil)
-	for _, a := range d.CmdArgs {
-		switch a.Key {
+	for _, a := range args {
+		switch a.name {
 		case "addresses":
-			addresses = a.Vals
+			addresses = a.values
 		case "services":
-			services = a.Vals
+			services = a.values
 		case "sessions":
-			sessions = a.Vals
+			sessions = a.values
 		case "retransmit":
-			cfg.Retransmit = duration(t, d, a.Vals[0])
+			cfg.Retransmit = duration(t, a.values[0])
 		case "max-retransmit":
-			cfg.MaxRetransmit = duration(t, d, a.Vals[0])
+			cfg.MaxRetransmit = duration(t, a.values[0])
 		case "fast-retransmit":
-			cfg.FastRetransmit = duration(t, d, a.Vals[0])
+			cfg.FastRetransmit = duration(t, a.values[0])
 		case "retry-pause":
-			cfg.RetryPause = duration(t, d, a.Vals[0])
+			cfg.RetryPause = duration(t, a.values[0])
 		case "return-after":
-			cfg.ReturnAfter = duration(t, d, a.Vals[0])
+			cfg.ReturnAfter = duration(t, a.values[0])
 		case "at-least-once":
 			cfg.AtLeastOnce = true
 		case "bits":
-			n, err := strconv.Atoi(a.Vals[0])
+			n, err := strconv.Atoi(a.values[0])
 			if err != nil {
-				d.Fatalf(t, "%v", err)
+				t.Fatalf("%v", err)
 			}
 			cfg.Profile = wire.Profile(n)
 		default:
-			d.Fatalf(t, "unknown argument %q", a.Key)
+			t.Fatalf("unknown argument %q", a.name)
 		}
 	}
 	for _, a := range addresses {
@@ -141,109 +134,109 @@ func (s *scenario) machine(t *testing.T, d *datadriven.TestData) {
 	}
 	s.m.lastNum = 100 // or the transcripts would show the seed's choice
 	for _, v := range sessions {
-		s.addSession(t, d, v)
+		s.addSession(t, v)
 	}
 }
 
-func (s *scenario) addSession(t *testing.T, d *datadriven.TestData, spec string) {
+func (s *scenario) addSession(t *testing.T, spec string) {
 	var id uint16
 	var next uint32
 	if _, err := fmt.Sscanf(spec, "%d:%d", &id, &next); err != nil {
-		d.Fatalf(t, "%v", err)
+		t.Fatalf("%v", err)
 	}
 	if err := s.m.AddSession(s.now, Session{id, next}); err != nil {
 		fmt.Fprintf(&s.out, "%v\n", err)
 	}
 }
 
-func (s *scenario) start(t *testing.T, d *datadriven.TestData) {
-	name := d.CmdArgs[0].Key
+func (s *scenario) start(t *testing.T, args []argument) {
+	name := args[0].name
 	req := Request{Key: wire.MakeKey(1, 7), Tag: name}
-	for _, a := range d.CmdArgs[1:] {
-		switch a.Key {
+	for _, a := range args[1:] {
+		switch a.name {
 		case "op":
-			req.Op = map[string]wire.Op{"read": wire.Read, "write": wire.Write, "cas": wire.CAS, "sync": wire.Sync}[a.Vals[0]]
+			req.Op = map[string]wire.Op{"read": wire.Read, "write": wire.Write, "cas": wire.CAS, "sync": wire.Sync}[a.values[0]]
 		case "key":
-			req.Key = parsed(t, d, wire.ParseKey, a.Vals[0])
+			req.Key = parsed(t, wire.ParseKey, a.values[0])
 		case "value":
-			req.Value = []byte(a.Vals[0])
+			req.Value = []byte(a.values[0])
 		case "value-bytes":
-			n, err := strconv.Atoi(a.Vals[0])
+			n, err := strconv.Atoi(a.values[0])
 			if err != nil {
-				d.Fatalf(t, "%v", err)
+				t.Fatalf("%v", err)
 			}
 			req.Value = make([]byte, n)
 		case "delete":
 			req.Delete = true
 		case "expected":
-			req.Expected = parsed(t, d, wire.ParseVersion, a.Vals[0])
+			req.Expected = parsed(t, wire.ParseVersion, a.values[0])
 		case "eventual":
 			req.Eventual = true
 		case "to":
 			req.To = []netip.AddrPort{}
-			for _, v := range a.Vals {
+			for _, v := range a.values {
 				if v != "" {
 					req.To = append(req.To, address(v))
 				}
 			}
 		case "deadline":
-			req.Deadline = duration(t, d, a.Vals[0])
+			req.Deadline = duration(t, a.values[0])
 		default:
-			d.Fatalf(t, "unknown argument %q", a.Key)
+			t.Fatalf("unknown argument %q", a.name)
 		}
 	}
 	// Names are known before Start, whose completion may come with it.
 	id := s.m.lastID + 1
 	s.names[id], s.ids[name] = name, id
 	if got := s.m.Start(s.now, req); got != id {
-		d.Fatalf(t, "call %d, want %d", got, id)
+		t.Fatalf("call %d, want %d", got, id)
 	}
 }
 
-func (s *scenario) reply(t *testing.T, d *datadriven.TestData) {
-	name := d.CmdArgs[0].Key
+func (s *scenario) reply(t *testing.T, args []argument) {
+	name := args[0].name
 	asked, ok := s.last[name]
 	if !ok {
-		d.Fatalf(t, "%s has sent nothing", name)
+		t.Fatalf("%s has sent nothing", name)
 	}
 	p := wire.Packet{Epoch: 1, Session: asked.Session, Request: asked.Request, Key: asked.Key, Version: asked.Version}
 	p.Op, _ = asked.Op.Reply()
 	from := address("1")
-	for _, a := range d.CmdArgs[1:] {
-		switch a.Key {
+	for _, a := range args[1:] {
+		switch a.name {
 		case "status":
-			for p.Status.String() != a.Vals[0] {
+			for p.Status.String() != a.values[0] {
 				if p.Status++; p.Status == 0 {
-					d.Fatalf(t, "no status %q", a.Vals[0])
+					t.Fatalf("no status %q", a.values[0])
 				}
 			}
 		case "version":
-			p.Version = parsed(t, d, wire.ParseVersion, a.Vals[0])
+			p.Version = parsed(t, wire.ParseVersion, a.values[0])
 		case "value":
-			p.Value = []byte(a.Vals[0])
+			p.Value = []byte(a.values[0])
 		case "tombstone":
 			p.Tombstone = true
 		case "from":
-			from = address(a.Vals[0])
+			from = address(a.values[0])
 		case "op":
-			for p.Op.String() != a.Vals[0] {
+			for p.Op.String() != a.values[0] {
 				p.Op++
 			}
 		case "key":
-			p.Key = parsed(t, d, wire.ParseKey, a.Vals[0])
+			p.Key = parsed(t, wire.ParseKey, a.values[0])
 		case "request":
-			n, err := strconv.Atoi(a.Vals[0])
+			n, err := strconv.Atoi(a.values[0])
 			if err != nil {
-				d.Fatalf(t, "%v", err)
+				t.Fatalf("%v", err)
 			}
 			p.Request += uint32(n)
 		default:
-			d.Fatalf(t, "unknown argument %q", a.Key)
+			t.Fatalf("unknown argument %q", a.name)
 		}
 	}
 	b, err := p.Marshal(s.m.cfg.Profile)
 	if err != nil {
-		d.Fatalf(t, "%v", err)
+		t.Fatalf("%v", err)
 	}
 	s.m.Receive(s.now, from, b)
 	for i := range b { // the machine must not hold on to the payload
@@ -316,18 +309,18 @@ func address(n string) netip.AddrPort {
 	return netip.MustParseAddrPort("10.0.0." + n)
 }
 
-func duration(t *testing.T, d *datadriven.TestData, s string) time.Duration {
+func duration(t *testing.T, s string) time.Duration {
 	v, err := time.ParseDuration(s)
 	if err != nil {
-		d.Fatalf(t, "%v", err)
+		t.Fatalf("%v", err)
 	}
 	return v
 }
 
-func parsed[T any](t *testing.T, d *datadriven.TestData, parse func(string) (T, error), s string) T {
+func parsed[T any](t *testing.T, parse func(string) (T, error), s string) T {
 	v, err := parse(s)
 	if err != nil {
-		d.Fatalf(t, "%v", err)
+		t.Fatalf("%v", err)
 	}
 	return v
 }

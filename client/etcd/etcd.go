@@ -17,11 +17,11 @@ import (
 	"google.golang.org/grpc/codes"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 	"github.com/netcraq/netcraq/client/etcd/guardedshell"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 	"github.com/netcraq/netcraq/client/etcd/service"
-	"github.com/netcraq/netcraq/internal/etcderrors"
 )
 
 // DefaultControllers is what the names of the controllers' own keys in etcd begin with, if they

@@ -24,18 +24,18 @@ import (
 	"google.golang.org/grpc/status"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 	"github.com/netcraq/netcraq/client/etcd/guardedshell"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/service"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 	"github.com/netcraq/netcraq/client/refchain"
 	"github.com/netcraq/netcraq/client/refchain/refadmin"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/histories"
-	"github.com/netcraq/netcraq/internal/etcderrors"
 	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // world is an etcd, a chain, and a controller that says where the chain is.

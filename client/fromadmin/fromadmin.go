@@ -10,8 +10,8 @@ import (
 	"slices"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Addresses are a chain's service address and then its members' own, each once.

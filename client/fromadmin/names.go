@@ -7,10 +7,9 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/clock"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
-	"github.com/netcraq/netcraq/internal/boottime"
-	"github.com/netcraq/netcraq/internal/slew"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // NamesOptions are what Names needs to know. Zero values mean what their comments say.
@@ -162,7 +161,7 @@ func (n *Names) Place(name string) (key wire.Key, state func(found bool, value [
 func (n *Names) Learn(k *api.Key) { n.places.learn(k) }
 
 func (n *Names) call(op, name string) *namedCall {
-	return &namedCall{n: n, op: op, name: name, begun: boottime.Now()}
+	return &namedCall{n: n, op: op, name: name, begun: clock.Now()}
 }
 
 // namedCall is one operation until it is done.
@@ -173,7 +172,7 @@ type namedCall struct {
 	expected wire.Version   // by name
 	eventual bool
 	makes    bool // the key, where there is none
-	begun    boottime.Time
+	begun    clock.Time
 
 	gone      *place // it was asked there, and not found
 	refused   error  // so
@@ -273,13 +272,13 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 func (c *namedCall) wasGone(settled time.Duration) bool {
 	// The controller's clock is not slewed, and this one may be. (settled is in whole
 	// milliseconds.)
-	return settled > slew.Outlasts(boottime.Since(c.begun))+time.Millisecond
+	return settled > clock.Outlasts(clock.Since(c.begun))+time.Millisecond
 }
 
 // ask asks the controller, again and again where it says that it will know soon, and for a while
 // where it says nothing.
 func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*api.Key, error)) (*api.Key, error) {
-	silent := boottime.Now()
+	silent := clock.Now()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		key, err := question(ctx)
 		var said *api.Error
@@ -291,8 +290,8 @@ func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*ap
 		case errors.As(err, &said) && said.Code != api.CodeUnavailable && said.Code != api.CodeDeadlineExceeded:
 			return nil, err
 		case errors.As(err, &said): // it is under way there
-			silent = boottime.Now()
-		case boottime.Since(silent) > c.n.o.Patience:
+			silent = clock.Now()
+		case clock.Since(silent) > c.n.o.Patience:
 			return nil, fmt.Errorf("%w: %w", ErrNoController, err)
 		}
 		if !sleep(ctx, pause) {

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
 	"github.com/netcraq/netcraq/client/refchain"
 	"github.com/netcraq/netcraq/client/refchain/refadmin"
-	"github.com/netcraq/netcraq/wire"
 )
 
 type bed struct {

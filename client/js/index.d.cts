@@ -24,6 +24,7 @@ export const Code: {
   readonly NO_ROOM: 'no_room'
   readonly LEASE_GONE: 'lease_gone'
   readonly NOT_HELD: 'not_held'
+  readonly WRONG_OFFSET: 'wrong_offset'
   readonly TIMEOUT: 'timeout'
   readonly OUTCOME_UNKNOWN: 'outcome_unknown'
   readonly UNAVAILABLE: 'unavailable'

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -15,6 +16,9 @@ import (
 // grace is how much longer than the server a caller waits, so that it hears from the server what
 // was done rather than that it does not know.
 const grace = 200 * time.Millisecond
+
+// silentWait is for how long Connect waits for a server before it logs that it does.
+const silentWait = time.Second
 
 // Client is a connection to the node's server that is made again when it ends. It is safe for
 // concurrent use.
@@ -44,6 +48,7 @@ type Client struct {
 }
 
 // Connect connects to the node's server, for which it waits up to Config.Wait, or until ctx ends.
+// If that takes longer than a second, it logs a warning that says what it waits for.
 func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	c := &Client{
@@ -56,26 +61,33 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	c.done.Go(c.run)
 	limit := time.NewTimer(cfg.Wait)
 	defer limit.Stop()
-	var cause error
-	select {
-	case err := <-c.greeted:
-		if err == nil {
-			return c, nil
-		}
-		c.end()
-		return nil, err
-	case <-limit.C:
-		cause = context.DeadlineExceeded
-	case <-ctx.Done():
-		cause = ctx.Err()
+	silence := time.After(silentWait)
+	reason := func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.why
 	}
-	c.mu.Lock()
-	why := c.why
-	c.mu.Unlock()
+	const hint = "start netcraq-sidecar or the node's agent, or set " + api.SocketVariable + " to where it listens"
+	var cause error
+	for cause == nil {
+		select {
+		case err := <-c.greeted:
+			if err == nil {
+				return c, nil
+			}
+			c.end()
+			return nil, err
+		case <-silence:
+			slog.Warn("waiting for the node's server", "socket", cfg.Socket, "for", cfg.Wait, "err", reason(), "do", hint)
+		case <-limit.C:
+			cause = context.DeadlineExceeded
+		case <-ctx.Done():
+			cause = ctx.Err()
+		}
+	}
+	why := reason()
 	c.end()
-	return nil, because(cause, CodeUnavailable,
-		"start netcraq-sidecar or the node's agent, or set "+api.SocketVariable+" to where it listens",
-		"no node server at %s: %v", cfg.Socket, errors.Join(why, cause))
+	return nil, because(cause, CodeUnavailable, hint, "no node server at %s: %v", cfg.Socket, errors.Join(why, cause))
 }
 
 // Info is what the server said of itself and of the namespace when the connection was made.

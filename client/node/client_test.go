@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"slices"
@@ -16,7 +17,7 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/node"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/client/internal/await"
 )
 
 func item(key, value, version string) api.Item {
@@ -44,6 +45,9 @@ func TestServerNeverComes(t *testing.T) {
 		!strings.Contains(e.Do, api.SocketVariable) || !strings.Contains(e.Do, "netcraq-sidecar") {
 		t.Errorf("%v; %s", err, e.Do)
 	}
+	if !strings.HasSuffix(err.Error(), "("+e.Do+")") {
+		t.Errorf("the error does not say what to do: %v", err)
+	}
 	t.Setenv(api.SocketVariable, socket+"2")
 	if _, err = Connect(t.Context(), Config{Wait: 10 * time.Millisecond}); !strings.Contains(err.Error(), socket+"2") {
 		t.Error(err)
@@ -52,6 +56,22 @@ func TestServerNeverComes(t *testing.T) {
 	defer cancel()
 	if _, err = Connect(ctx, Config{Socket: "tcp://127.0.0.1:1"}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
+	}
+}
+
+// TestWaitsAloud: a program that waits for its server says so, once.
+func TestWaitsAloud(t *testing.T) {
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	socket := filepath.Join(t.TempDir(), "nobody")
+	if _, err := Connect(t.Context(), Config{Socket: socket, Wait: silentWait + 500*time.Millisecond}); err == nil {
+		t.Fatal("there is a server")
+	}
+	text := log.String()
+	if strings.Count(text, "\n") != 1 || !strings.Contains(text, socket) || !strings.Contains(text, api.SocketVariable) {
+		t.Errorf("the log has %q", text)
 	}
 }
 
@@ -228,7 +248,7 @@ func TestSlowServer(t *testing.T) {
 	if _, err = c.Get(ctx, "k"); !errors.Is(err, context.Canceled) || CodeOf(err) != CodeCanceled {
 		t.Error(err)
 	}
-	poll.Until(t, patience, "the server to be told of four that nobody waits for", func() bool {
+	await.Until(t, patience, "the server to be told of four that nobody waits for", func() bool {
 		return f.count(api.FuncCancel) == 4
 	})
 	// The answers that come late are nobody's.
@@ -267,7 +287,7 @@ func TestInFlightIsBounded(t *testing.T) {
 			}
 		})
 	}
-	poll.Until(t, patience, "three calls under way, and seven that wait", func() bool {
+	await.Until(t, patience, "three calls under way, and seven that wait", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return now.Load() == 3 && len(c.ordinary.queue) == 7
@@ -367,13 +387,13 @@ func TestServerSaysThatItDrains(t *testing.T) {
 		t.Error("no notice was asked for")
 	}
 	f.peer(0).say(`{"id":0,"data":{"draining":true}}`)
-	poll.Until(t, patience, "the watch at the successor", func() bool { return f.count(api.FuncWatch) == 2 })
+	await.Until(t, patience, "the watch at the successor", func() bool { return f.count(api.FuncWatch) == 2 })
 	if it, err := c.Get(soon(t), "k"); err != nil || string(it.Value) != "new" {
 		t.Error(it, err)
 	}
 	f.peer(0).answer(put.ID, api.PutAnswer{Version: "1.1"})
 	wg.Wait()
-	poll.Until(t, patience, "the old connection to end", func() bool {
+	await.Until(t, patience, "the old connection to end", func() bool {
 		_, err := f.peer(0).Write([]byte("{\"id\":0}\n"))
 		return err != nil
 	})
@@ -405,7 +425,7 @@ func TestCloseWaitsForAnswers(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	poll.Until(t, patience, "the client to take no calls any more", func() bool {
+	await.Until(t, patience, "the client to take no calls any more", func() bool {
 		_, err := c.Get(soon(t), "k")
 		return CodeOf(err) == CodeClosed
 	})

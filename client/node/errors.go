@@ -23,6 +23,7 @@ const (
 	CodeNoRoom           = api.CodeNoRoom
 	CodeLeaseGone        = api.CodeLeaseGone
 	CodeNotHeld          = api.CodeNotHeld
+	CodeWrongOffset      = api.CodeWrongOffset
 	CodeTimeout          = api.CodeTimeout
 	CodeOutcomeUnknown   = api.CodeOutcomeUnknown
 	CodeUnavailable      = api.CodeUnavailable
@@ -48,7 +49,7 @@ type caused struct {
 	cause error
 }
 
-func (e *caused) Error() string   { return e.of.Message }
+func (e *caused) Error() string   { return e.of.Error() }
 func (e *caused) Unwrap() []error { return []error{e.of, e.cause} }
 
 func because(cause error, code Code, do, format string, args ...any) error {

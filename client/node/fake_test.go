@@ -14,7 +14,7 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/node"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/client/internal/await"
 )
 
 // patience bounds what must happen.
@@ -198,7 +198,12 @@ func connectTo(t *testing.T, cfg Config) *Client {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // it does not wait
 		_ = c.Close(ctx)
-		poll.Until(t, patience, "the client's goroutines to end", func() bool { return ours() == 0 }, stacks)
+		defer func() {
+			if ours() > 0 {
+				t.Log(stacks())
+			}
+		}()
+		await.Until(t, patience, "the client's goroutines to end", func() bool { return ours() == 0 })
 	})
 	return c
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/node"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/client/internal/await"
 )
 
 // reads says whether somebody reads the client's connection.
@@ -38,7 +38,7 @@ func TestWhoReads(t *testing.T) {
 	if alone == 0 {
 		t.Error("a goroutine read for each of 200 calls")
 	}
-	poll.Until(t, patience, "a goroutine that reads while nobody calls", func() bool { return reads(c) })
+	await.Until(t, patience, "a goroutine that reads while nobody calls", func() bool { return reads(c) })
 }
 
 // Who stops waiting while he reads leaves the answers of others, and of watches, to be read.
@@ -70,7 +70,7 @@ func TestReaderGivesUp(t *testing.T) {
 			}
 			c := f.start().connect(cfg)
 			// A goroutine reads the first answers, and stops.
-			poll.Until(t, patience, "nobody to read", func() bool {
+			await.Until(t, patience, "nobody to read", func() bool {
 				_, _ = c.Leader(soon(t), "x")
 				return !reads(c)
 			})
@@ -80,13 +80,13 @@ func TestReaderGivesUp(t *testing.T) {
 					t.Error("there was an answer")
 				}
 			})
-			poll.Until(t, patience, "the first to read", func() bool { return f.count(api.FuncGet) == 1 })
+			await.Until(t, patience, "the first to read", func() bool { return f.count(api.FuncGet) == 1 })
 			wg.Go(func() {
 				if i, err := c.Get(soon(t), "other"); err != nil || string(i.Value) != "v" {
 					t.Error(i, err)
 				}
 			})
-			poll.Until(t, patience, "the second to wait", func() bool { return f.count(api.FuncGet) == 2 })
+			await.Until(t, patience, "the second to wait", func() bool { return f.count(api.FuncGet) == 2 })
 			if how == "canceled" {
 				cancel()
 			}
@@ -136,41 +136,12 @@ func TestHeardWhileNobodyCalls(t *testing.T) {
 		}
 	}
 	f.peer(0).say(`{"id":0,"data":{"draining":true}}`)
-	poll.Until(t, patience, "another connection", func() bool { return f.conns() == 2 })
+	await.Until(t, patience, "another connection", func() bool { return f.conns() == 2 })
 	for range 3 {
 		if _, err := c.Leader(soon(t), "x"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_ = f.peer(1).Close()
-	poll.Until(t, patience, "one more", func() bool { return f.conns() == 3 })
-}
-
-// Callers who come and go, some of whom give up, each get their own answer.
-func TestReadersInTurn(t *testing.T) {
-	s := newServer(t)
-	c := s.connect(Config{})
-	if _, err := c.Put(soon(t), "k", []byte("v")); err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	for n := range 8 {
-		wg.Go(func() {
-			for i := range 300 {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
-				if (n+i)%7 == 0 {
-					time.AfterFunc(50*time.Microsecond, cancel)
-				}
-				got, err := c.Get(ctx, "k")
-				if err != nil && ctx.Err() == nil || err == nil && string(got.Value) != "v" {
-					t.Error(got, err)
-				}
-				cancel()
-				if i%50 == 0 {
-					time.Sleep(time.Millisecond)
-				}
-			}
-		})
-	}
-	wg.Wait()
+	await.Until(t, patience, "one more", func() bool { return f.conns() == 3 })
 }

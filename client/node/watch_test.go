@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	api "github.com/netcraq/netcraq/api/node"
-	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/client/internal/await"
 )
 
 func watchData(r api.Request) api.WatchData {
@@ -60,7 +60,7 @@ func TestWatchIsTakenUp(t *testing.T) {
 	w.Close()
 	_, err = w.Next(soon(t))
 	wantCode(t, err, CodeClosed)
-	poll.Until(t, patience, "the server to be told", func() bool { return f.count(api.FuncCancel) == 1 })
+	await.Until(t, patience, "the server to be told", func() bool { return f.count(api.FuncCancel) == 1 })
 }
 
 // A watch that has told of more keys than one may name, or whose versions are more than the quota
@@ -259,7 +259,7 @@ func TestWatchIsRefused(t *testing.T) {
 		_, err = w.Next(soon(t))
 	}
 	wantCode(t, err, CodeQuotaExceeded)
-	poll.Until(t, patience, "nothing of the watches is left", func() bool {
+	await.Until(t, patience, "nothing of the watches is left", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return len(c.watches)+len(c.calls) == 0

@@ -20,7 +20,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // Config says what the chain and the network before it are like.

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -9,7 +10,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -35,15 +38,18 @@ type hostile struct {
 	segment, cursor []byte
 	told            api.SubscribeAnswer
 	pass            int // descriptors
-	unsealed        bool
+	unsealed, skip  bool
 	socket          string
+	later           []byte        // is written over the objects after the segment was passed
+	quiet           time.Duration // for how long there must be nothing to read before read ends
 }
 
 // newHostile has memory as it should be: an object of two records, "ab" and "cd", and one of "ef".
 func newHostile(t testing.TB) *hostile {
 	t.Helper()
 	h := &hostile{segment: make([]byte, stream.SegmentBytes(hostileObjects, hostileObject)),
-		cursor: make([]byte, stream.CursorBytes), pass: 2, socket: filepath.Join(t.TempDir(), "s")}
+		cursor: make([]byte, stream.CursorBytes), pass: 2, quiet: 20 * time.Millisecond,
+		socket: filepath.Join(t.TempDir(), "s")}
 	s, err := stream.Format(h.segment, hostileObjects, hostileObject, 1, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -107,6 +113,9 @@ func (h *hostile) serve(t testing.TB) (stop func()) {
 		}
 		_, _, _ = nc.(*net.UnixConn).WriteMsgUnix(fmt.Appendf(nil, `{"id":1,"data":%s,"more":true}`+"\n", data),
 			unix.UnixRights(fds[:h.pass]...), nil)
+		for at := range h.later {
+			_, _ = unix.Pwrite(fds[1], h.later[at:at+1], int64(object0+at)%int64(len(h.segment)))
+		}
 		for _, fd := range fds {
 			unix.Close(fd)
 		}
@@ -129,14 +138,14 @@ func (h *hostile) read(t testing.TB) (got []string, err error) {
 		var got []string
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		r, err := Open(ctx, Config{Socket: h.socket, Stream: "s"})
+		r, err := Open(ctx, Config{Socket: h.socket, Stream: "s", Skip: h.skip})
 		if err != nil {
 			ended <- result{nil, err}
 			return
 		}
 		defer r.Close()
 		for {
-			short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+			short, cancel := context.WithTimeout(context.Background(), h.quiet)
 			b, err := r.Next(short)
 			cancel()
 			if errors.Is(err, context.DeadlineExceeded) {
@@ -265,4 +274,38 @@ func TestHostileBytes(t *testing.T) {
 	if refused < rounds/10 || refused == rounds {
 		t.Errorf("%d of %d were refused", refused, rounds)
 	}
+}
+
+// FuzzMemory: whatever the descriptors of a subscription contain, also while they are read, and
+// whatever the answer says of them, a reader ends with what a program can expect, and keeps none of
+// the memory.
+func FuzzMemory(f *testing.F) {
+	valid := newHostile(f)
+	whole := uint64(len(valid.segment))
+	f.Add(valid.segment, valid.cursor, []byte(nil), uint64(0), uint64(0), uint64(0), whole, false)
+	f.Add(valid.segment, valid.cursor, bytes.Repeat([]byte{255}, 64), uint64(2), uint64(1), uint64(1), whole, true)
+	f.Add(valid.segment, valid.cursor, valid.segment[object1:][:64], uint64(1), uint64(0), uint64(0), whole, true)
+	f.Add(valid.segment[:object1], valid.cursor[:64], []byte{1}, uint64(1<<63), uint64(1<<63), uint64(9), uint64(1<<62),
+		false)
+	calls := 0
+	f.Fuzz(func(t *testing.T, segment, cursor, later []byte, offset, object, missed, size uint64, skip bool) {
+		// (internal/growth is the root module's.)
+		if calls++; calls%1000 == 0 {
+			if open, _ := os.ReadDir("/proc/self/fd"); len(open) > 300 || runtime.NumGoroutine() > 600 {
+				t.Fatalf("after %d inputs %d files are open and %d goroutines run", calls, len(open), runtime.NumGoroutine())
+			}
+		}
+		h := newHostile(t)
+		h.segment, h.cursor, h.quiet, h.skip = segment, cursor, time.Millisecond, skip
+		if len(segment) > 0 {
+			h.later = later[:min(len(later), 256)]
+		}
+		h.told.Partitions[0] = api.PartitionStart{Bytes: int(size), Generation: "1", Offset: offset, Object: object,
+			Missed: missed}
+		_, err := h.read(t)
+		if err != nil && !errors.Is(err, errGarbage) && !errors.Is(err, ErrOverrun) &&
+			!errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+	})
 }

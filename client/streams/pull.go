@@ -17,7 +17,6 @@ type pull struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	answers chan answer
-	missed  map[int]uint64 // before the reader's first record, by partition
 }
 
 type answer struct {
@@ -34,7 +33,7 @@ func openPull(ctx context.Context, r *Reader) (way, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pull{r: r, client: c, missed: map[int]uint64{}}
+	p := &pull{r: r, client: c}
 	s, err := c.OpenStream(ctx, r.cfg.Stream, nil)
 	if err != nil {
 		p.close()
@@ -56,8 +55,10 @@ func openPull(ctx context.Context, r *Reader) (way, error) {
 				p.close()
 				return nil, err
 			}
-			r.done(n, a.Offset)
-			p.missed[n] = a.Missed
+			if err := r.begins(n, a.Offset, a.Missed); err != nil {
+				p.close()
+				return nil, err
+			}
 		}
 	}
 	p.answers = make(chan answer, len(parts))
@@ -103,13 +104,14 @@ func (p *pull) read(ctx context.Context) (*Batch, error) {
 		}
 		d := a.data
 		if len(d.Records) == 0 {
-			p.r.done(a.partition, d.Next)
+			if err := p.r.begins(a.partition, d.Offset, d.Missed); err != nil {
+				return nil, err
+			}
 			p.ask(a.partition)
 			continue
 		}
 		b := &Batch{Incarnation: d.Incarnation, Partition: a.partition, Offset: d.Offset, Next: d.Next,
-			Missed: d.Missed + p.missed[a.partition]}
-		p.missed[a.partition] = 0
+			Missed: d.Missed}
 		for _, r := range d.Records {
 			value := r.ValueBase64
 			if r.Value != nil {

@@ -15,8 +15,8 @@ import (
 
 	api "github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
+	"github.com/netcraq/netcraq/api/stream/futex"
 	"github.com/netcraq/netcraq/client/streams/internal/passing"
-	"github.com/netcraq/netcraq/internal/futex"
 )
 
 // push reads from the node's memory.
@@ -48,7 +48,6 @@ type part struct {
 	at           int    // of its bytes: what was read of it
 	offset       uint64 // of the record there
 	skip         uint64 // records before this one were read before
-	missed       uint64
 
 	holds      map[uint64]int // by object
 	done, next uint64         // objects, and records, before these are done with but for what holds keep
@@ -159,7 +158,7 @@ func (p *push) adopt(a *api.SubscribeAnswer, fds []int) (err error) {
 	}
 	p.incarnation, p.r.cfg.Incarnation = a.Incarnation, a.Incarnation
 	for cell, s := range a.Partitions {
-		t := &part{number: s.Partition, cell: cell, object: s.Object, skip: s.Offset, missed: s.Missed,
+		t := &part{number: s.Partition, cell: cell, object: s.Object, skip: s.Offset,
 			done: s.Object, next: s.Offset}
 		if t.memory, err = mapped(fds[1+cell], s.Bytes, unix.PROT_READ); err != nil {
 			return fmt.Errorf("mapping a segment: %w", err)
@@ -168,7 +167,9 @@ func (p *push) adopt(a *api.SubscribeAnswer, fds []int) (err error) {
 		if t.segment, err = stream.Open(t.memory); err != nil {
 			return errors.Join(errGarbage, err)
 		}
-		p.r.done(s.Partition, s.Offset)
+		if err := p.r.begins(s.Partition, s.Offset, s.Missed); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -322,8 +323,7 @@ func (p *push) lookAt(t *part) (*Batch, error) {
 			p.letGo(t)
 			continue
 		}
-		b.Missed = t.missed + p.r.missed(t.number, b.Offset)
-		t.missed = 0
+		b.Missed = p.r.missed(t.number, b.Offset)
 		b.release = func() error {
 			p.mu.Lock()
 			gone := p.page == nil // the reader was closed, and the memory unmapped

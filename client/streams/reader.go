@@ -226,6 +226,16 @@ func (r *Reader) Close() {
 // done notes that everything before an offset was read: there it goes on, whatever happens.
 func (r *Reader) done(partition int, next uint64) { r.next[partition] = next }
 
+// begins notes where a partition is read on. What was missed before it is not done with: a batch is
+// to tell of that first, also one of another connection.
+func (r *Reader) begins(partition int, offset, missed uint64) error {
+	if missed > offset {
+		return fmt.Errorf("%w: %d records are missed before record %d", errGarbage, missed, offset)
+	}
+	r.done(partition, offset-missed)
+	return nil
+}
+
 // missed is how many records there were between where the reader was and where it goes on.
 func (r *Reader) missed(partition int, offset uint64) uint64 {
 	if was, ok := r.next[partition]; ok && offset > was {

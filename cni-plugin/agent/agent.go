@@ -12,12 +12,12 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/internal/netdump"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Switch is what the agent asks of the node's switch. A port that nobody has said more about is a
@@ -40,8 +40,13 @@ type Options struct {
 	// AfterOthers: the switch's program is behind those of others at an interface, and so are the
 	// filters.
 	AfterOthers bool
+	// Services have the chains' service addresses, from which nobody but a switch may send: IPv4
+	// prefixes, ingressfilter.MaxSources at most.
+	Services []netip.Prefix
 	// MTU of the containers' interfaces where they ask for none, in bytes.
 	MTU int
+	// Reserved are prefixes that lead to the switch, so no container can have an address of them.
+	Reserved []netip.Prefix
 	// Log receives what happens. nil means slog.Default().
 	Log *slog.Logger
 
@@ -104,6 +109,7 @@ func (a *Agent) rulesFor(r *agentapi.Record) ingressfilter.Rules {
 	rules := podRules
 	if r.Chained {
 		rules = chainedRules
+		rules.NotFrom = a.opts.Services
 		rules.Place = ingressfilter.First
 	} else {
 		rules.CheckSources = true
@@ -120,6 +126,11 @@ func (a *Agent) rulesFor(r *agentapi.Record) ingressfilter.Rules {
 	return rules
 }
 
+// egressRules are those for what reaches a pod past the node's stack, over another plugin's bridge.
+func (a *Agent) egressRules() ingressfilter.Rules {
+	return ingressfilter.Rules{Port: wire.Port, NotFrom: a.opts.Services}
+}
+
 // linkLocal is the link-local address that the kernel makes of a MAC address (RFC 4291,
 // appendix A).
 func linkLocal(mac net.HardwareAddr) netip.Addr {
@@ -127,11 +138,17 @@ func linkLocal(mac net.HardwareAddr) netip.Addr {
 		13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// guard puts the filters onto an attachment's interface: the ingress filter, and the frame filter
-// before everything that is there, the switch's program included.
+// guard puts the filters onto an attachment's interface: the ingress filter, the egress filter
+// where the interface is another plugin's, and the frame filter before everything that is there,
+// the switch's program included.
 func (a *Agent) guard(index int, r *agentapi.Record) error {
 	if err := ingressfilter.Attach(index, a.rulesFor(r)); err != nil {
 		return err
+	}
+	if r.Chained {
+		if err := ingressfilter.AttachEgress(index, a.egressRules()); err != nil {
+			return err
+		}
 	}
 	if err := framefilter.Attach(index); err != nil && !errors.Is(err, framefilter.ErrUnsupported) {
 		return err

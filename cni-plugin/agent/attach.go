@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -8,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -16,6 +19,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
+	"github.com/netcraq/netcraq/internal/netdump"
 )
 
 // Steps of an attachment, in their order.
@@ -37,7 +41,7 @@ var Steps = []string{stepRecord, stepPair, stepFilter, stepHost, stepContainer, 
 
 // Attach gives a container an interface. If it fails nothing is left of it.
 func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
-	if err := complete(req); err != nil {
+	if err := errors.Join(complete(req), a.checkReserved(req.Addresses)); err != nil {
 		return nil, err
 	}
 	a.mu.Lock()
@@ -87,6 +91,18 @@ func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
 	return &agentapi.Attached{Host: r.Host, Container: r.Container, Addresses: r.Addresses}, nil
 }
 
+// checkReserved refuses addresses that packets go to the switch for.
+func (a *Agent) checkReserved(addresses []agentapi.Address) error {
+	for _, x := range addresses {
+		for _, p := range a.opts.Reserved {
+			if p.Contains(x.Prefix.Addr()) {
+				return agentapi.Errorf(agentapi.CodeInvalidConfig, "the container's address %s is in %s, which is NetCRAQ's own: give the agents' --services and --switches, in the chart the values services and switches, prefixes that nothing else in the cluster has", x.Prefix.Addr(), p)
+			}
+		}
+	}
+	return nil
+}
+
 // makeWay removes an attachment of the same network that has an address which has been given to a
 // new one. IPAM gives an address once; so the old one's ADD has failed in the plugin's eyes (the
 // agent was killed before it could answer), which has given the address back, and its DEL is still
@@ -119,6 +135,9 @@ func complete(req *agentapi.Attach) error {
 	if req.Network == "" || req.ContainerID == "" || req.IfName == "" || req.Namespace == "" {
 		return invalid("network, container, interface and namespace are all needed")
 	}
+	if strings.Contains(req.IfName, "%") {
+		return agentapi.Errorf(agentapi.CodeInvalidEnvironment, "attaching %s: the kernel takes a %% in the name of an interface for a pattern: give a name without one (CNI_IFNAME)", req.Attachment)
+	}
 	if len(req.Addresses) == 0 {
 		return invalid("there is no address: the network's configuration needs an ipam section")
 	}
@@ -149,6 +168,9 @@ func complete(req *agentapi.Attach) error {
 	}
 	for i := range req.Routes {
 		d := &req.Routes[i]
+		if d.Scope >= unix.RT_SCOPE_LINK {
+			continue
+		}
 		for _, addr := range req.Addresses {
 			if !d.Gateway.IsValid() && addr.Gateway.Is4() == d.Destination.Addr().Is4() {
 				d.Gateway = addr.Gateway
@@ -229,11 +251,17 @@ func (a *Agent) undo(r *agentapi.Record) error {
 func (a *Agent) Detach(at agentapi.Attachment) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.ready && a.records[hostName(at)] == nil {
+	if !a.ready && a.records[hostName(at)] == nil && !a.nothingOf(at) {
 		// Before Reconcile has read the records a port would be left.
 		return agentapi.Errorf(agentapi.CodeTryAgain, "the node agent is not ready: %s", a.reason)
 	}
 	return a.detach(at)
+}
+
+// nothingOf says whether there is neither an interface of an attachment nor a record on the disk.
+func (a *Agent) nothingOf(at agentapi.Attachment) bool {
+	_, err := linkByName(hostName(at))
+	return isNotFound(err) && !a.store.has(at)
 }
 
 func (a *Agent) detach(at agentapi.Attachment) error {
@@ -294,27 +322,16 @@ func setUpHost(l netlink.Link, r *agentapi.Record) error {
 	if err := netlink.LinkSetAlias(l, alias(r.Attachment)); err != nil {
 		return fmt.Errorf("naming %s: %w", r.Host.Name, err)
 	}
-	six := false
+	for path, value := range settingsOf(r) {
+		if _, err := setSysctl(path, value); err != nil {
+			return err
+		}
+	}
 	for _, addr := range r.Addresses {
-		six = six || addr.Gateway.Is6()
 		g := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(addr.Gateway, addr.Gateway.BitLen())),
 			Scope: unix.RT_SCOPE_LINK, Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}
 		if err := netlink.AddrReplace(l, g); err != nil {
 			return fmt.Errorf("the gateway's address %s on %s: %w", addr.Gateway, r.Host.Name, err)
-		}
-	}
-	v4, v6 := "ipv4/conf/"+r.Host.Name+"/", "ipv6/conf/"+r.Host.Name+"/"
-	settings := map[string]string{v4 + "rp_filter": "1", v4 + "forwarding": "1", v4 + "accept_redirects": "0",
-		v4 + "accept_source_route": "0"}
-	if six {
-		settings[v6+"forwarding"] = "1"
-	}
-	if _, err := os.Stat(filepath.Join(sysctls, "net", v6)); err == nil { // whether the pod has IPv6 or not
-		settings[v6+"accept_ra"], settings[v6+"accept_redirects"] = "0", "0"
-	}
-	for path, value := range settings {
-		if err := setSysctl(path, value); err != nil {
-			return err
 		}
 	}
 	if err := netlink.LinkSetUp(l); err != nil {
@@ -323,13 +340,34 @@ func setUpHost(l netlink.Link, r *agentapi.Record) error {
 	return nil
 }
 
-// setSysctl writes a setting of the network unless it is so.
-func setSysctl(path, value string) error {
+// settingsOf are the kernel's settings of the node's end, by their paths under /proc/sys/net.
+func settingsOf(r *agentapi.Record) map[string]string {
+	v4, v6 := "ipv4/conf/"+r.Host.Name+"/", "ipv6/conf/"+r.Host.Name+"/"
+	settings := map[string]string{v4 + "rp_filter": "1", v4 + "forwarding": "1", v4 + "accept_redirects": "0",
+		v4 + "accept_source_route": "0"}
+	if hasIPv6(r) {
+		settings[v6+"forwarding"], settings[v6+disableIPv6] = "1", "0"
+	}
+	if _, err := os.Stat(filepath.Join(sysctls, "net", v6)); err == nil { // whether the pod has IPv6 or not
+		settings[v6+"accept_ra"], settings[v6+"accept_redirects"] = "0", "0"
+	}
+	return settings
+}
+
+// disableIPv6 is 1 on new interfaces of a network namespace whose default it is.
+const disableIPv6 = "disable_ipv6"
+
+func hasIPv6(r *agentapi.Record) bool {
+	return slices.ContainsFunc(r.Addresses, func(a agentapi.Address) bool { return a.Prefix.Addr().Is6() })
+}
+
+// setSysctl writes a setting of the network unless it is so. changed is whether it was not.
+func setSysctl(path, value string) (changed bool, err error) {
 	path = filepath.Join(sysctls, "net", path)
 	if b, err := os.ReadFile(path); err == nil && len(b) > 0 && string(b[:len(b)-1]) == value {
-		return nil
+		return false, nil
 	}
-	err := os.WriteFile(path, []byte(value), 0o644)
+	err = os.WriteFile(path, []byte(value), 0o644)
 	if errors.Is(err, unix.EROFS) {
 		// So it is in a container without all privileges. The mount is the container's own: to make
 		// it writable touches nobody else's.
@@ -339,9 +377,9 @@ func setSysctl(path, value string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("setting %s to %s: %w", path, value, err)
+		return false, fmt.Errorf("setting %s to %s: %w", path, value, err)
 	}
-	return nil
+	return true, nil
 }
 
 const sysctls = "/proc/sys"
@@ -424,6 +462,11 @@ func (c *container) setUp(r *agentapi.Record) error {
 	if err != nil {
 		return fmt.Errorf("the container's interface %s: %w", r.Container.Name, err)
 	}
+	if hasIPv6(r) {
+		if err := c.enableIPv6(r.Container.Name); err != nil {
+			return err
+		}
+	}
 	for _, addr := range r.Addresses {
 		if err := c.handle.AddrReplace(l, &netlink.Addr{IPNet: ipNet(addr.Prefix),
 			Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}); err != nil {
@@ -439,13 +482,62 @@ func (c *container) setUp(r *agentapi.Record) error {
 	if err := c.handle.LinkSetUp(l); err != nil {
 		return fmt.Errorf("setting the container's %s up: %w", r.Container.Name, err)
 	}
+	there := map[int][]netlink.Route{} // by table
 	for _, route := range containerRoutes(l.Attrs().Index, r) {
+		if _, listed := there[route.Table]; !listed {
+			if there[route.Table], err = c.routes(route.Table); err != nil {
+				return fmt.Errorf("the routes of the container: %w", err)
+			}
+		}
+		standBehind(&route, there[route.Table])
 		if err := c.handle.RouteReplace(&route); err != nil {
 			return fmt.Errorf("the container's route to %s: %w", route.Dst, err)
 		}
 	}
 	return nil
 }
+
+// routes are those of the container in a table; 0 is the main one.
+func (c *container) routes(table int) ([]netlink.Route, error) {
+	filter := &netlink.Route{Table: cmp.Or(table, unix.RT_TABLE_MAIN)}
+	return netdump.Whole(func() ([]netlink.Route, error) {
+		return c.handle.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_TABLE)
+	})
+}
+
+// enableIPv6 does for a container whose namespace has IPv6 switched off what the CNI project's own
+// plugins do when they give it an IPv6 address.
+func (c *container) enableIPv6(name string) error {
+	return c.do(func() error {
+		for _, name := range []string{"lo", name} {
+			if _, err := setSysctl("ipv6/conf/"+name+"/"+disableIPv6, "0"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// standBehind gives a route the next metric at which no route by another interface of the container
+// goes to the same destination. So an interface that comes later takes no route from one that is
+// there, and its own routes are in use when the other one has gone.
+func standBehind(route *netlink.Route, there []netlink.Route) {
+	metric := func(r *netlink.Route) int {
+		if r.Priority == 0 && r.Dst.IP.To4() == nil {
+			return defaultMetric6
+		}
+		return r.Priority
+	}
+	for slices.ContainsFunc(there, func(r netlink.Route) bool {
+		return r.LinkIndex != route.LinkIndex && r.Dst != nil && r.Dst.String() == route.Dst.String() &&
+			metric(&r) == metric(route)
+	}) {
+		route.Priority = metric(route) + 1
+	}
+}
+
+// defaultMetric6 is what the kernel makes of no metric (IP6_RT_PRIO_USER).
+const defaultMetric6 = 1024
 
 // containerRoutes are what the container must have.
 func containerRoutes(ifindex int, r *agentapi.Record) []netlink.Route {
@@ -460,7 +552,8 @@ func containerRoutes(ifindex int, r *agentapi.Record) []netlink.Route {
 	}
 	for _, d := range r.Routes {
 		out = append(out, netlink.Route{LinkIndex: ifindex, Dst: ipNet(d.Destination.Masked()),
-			Gw: d.Gateway.AsSlice(), MTU: d.MTU, AdvMSS: d.AdvMSS, Priority: d.Priority})
+			Gw: d.Gateway.AsSlice(), MTU: d.MTU, AdvMSS: d.AdvMSS, Priority: d.Priority, Table: d.Table,
+			Scope: netlink.Scope(d.Scope)})
 	}
 	return out
 }

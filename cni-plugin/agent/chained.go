@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -13,10 +15,10 @@ import (
 	"github.com/netcraq/netcraq/internal/netdump"
 )
 
-// Behind another plugin the interfaces belong to that plugin. The agent puts three things on the
-// node's end: the frame filter, the switch's program, as a port, and the ingress filter after it.
-// It never touches addresses, routes, settings or the interface itself, and takes away only these
-// three.
+// Behind another plugin the interfaces belong to that plugin. The agent puts four things on the
+// node's end: the frame filter, the switch's program, as a port, the ingress filter after it, and
+// the egress filter. It never touches addresses, routes, settings or the interface itself, and
+// takes away only these four.
 
 // ChainedSteps are the steps of Chain, in their order.
 var ChainedSteps = []string{stepRecord, stepFilter, stepPort, stepReady, stepReply}
@@ -24,7 +26,7 @@ var ChainedSteps = []string{stepRecord, stepFilter, stepPort, stepReady, stepRep
 // Chain makes an interface that the plugin before has made a port of the switch. If it fails
 // nothing is left of it.
 func (a *Agent) Chain(req *agentapi.Chain) error {
-	if err := completeChain(req); err != nil {
+	if err := errors.Join(completeChain(req), a.checkReserved(req.Addresses)); err != nil {
 		return err
 	}
 	a.mu.Lock()
@@ -211,7 +213,8 @@ func unfilter(r *agentapi.Record) error {
 	} else if err != nil {
 		return err
 	}
-	for _, detach := range []func(int) error{ingressfilter.Detach, framefilter.Detach} {
+	// The egress filter goes first: clsact goes with the ingress filter that came with it.
+	for _, detach := range []func(int) error{ingressfilter.DetachEgress, ingressfilter.Detach, framefilter.Detach} {
 		err := detach(r.Index)
 		if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, framefilter.ErrUnsupported) {
 			return err
@@ -268,11 +271,15 @@ func (a *Agent) checkChained(r *agentapi.Record, req *agentapi.Check, space *con
 		note("the node's end of %s is %s, not %s", req.IfName, host.Attrs().Name, r.Host.Name)
 		return
 	}
-	if mac := inside.Attrs().HardwareAddr.String(); mac != r.Container.MAC {
-		note("%s has the Ethernet address %s, not %s", req.IfName, mac, r.Container.MAC)
+	want := cmp.Or(req.Container.MAC, r.Container.MAC) // a later plugin may have changed it
+	if mac := inside.Attrs().HardwareAddr.String(); !strings.EqualFold(mac, want) {
+		note("%s has the Ethernet address %s, not %s", req.IfName, mac, want)
 	}
 	if err := space.has(inside, r.Addresses); err != nil {
 		note("%v", err)
 	}
 	checkFilters(r.Index, r.Host.Name, note)
+	if there, err := ingressfilter.EgressAttached(r.Index); err != nil || !there {
+		note("%s has no egress filter (%v)", r.Host.Name, err)
+	}
 }

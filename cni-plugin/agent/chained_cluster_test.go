@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
 // agents makes the DaemonSet that agents are of.

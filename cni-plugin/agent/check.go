@@ -45,16 +45,25 @@ func (a *Agent) Check(req *agentapi.Check) error {
 	return nil
 }
 
-// checkLink compares an interface with what it was.
-func checkLink(l netlink.Link, want, asked agentapi.Interface, note func(string, ...any)) {
+// checkLink compares an interface with what ADD made of it. What the result says counts, because a
+// later plugin of the list may have changed the interface (tuning).
+func checkLink(l netlink.Link, want, asked agentapi.Interface, lower bool, note func(string, ...any)) {
 	at := l.Attrs()
+	mtu := want.MTU
+	if asked.MAC != "" {
+		want.MAC = asked.MAC
+	}
+	if asked.MTU != 0 {
+		want.MTU = asked.MTU
+	}
 	if at.OperState != netlink.OperUp {
 		note("%s is %s", at.Name, at.OperState)
 	}
-	if mac := at.HardwareAddr.String(); mac != want.MAC || asked.MAC != "" && mac != asked.MAC {
+	if mac := at.HardwareAddr.String(); !strings.EqualFold(mac, want.MAC) {
 		note("%s has the Ethernet address %s, not %s", at.Name, mac, want.MAC)
 	}
-	if at.MTU != want.MTU || asked.MTU != 0 && at.MTU != asked.MTU {
+	// tuning does not write the MTU that it sets into the result.
+	if at.MTU != want.MTU && !(lower && want.MTU == mtu && at.MTU < mtu) {
 		note("%s has an MTU of %d bytes, not %d", at.Name, at.MTU, want.MTU)
 	}
 }
@@ -68,7 +77,7 @@ func (a *Agent) checkHost(r *agentapi.Record, req *agentapi.Check, note func(str
 		note("%s: %v", r.Host.Name, err)
 		return
 	}
-	checkLink(l, r.Host, req.Host, note)
+	checkLink(l, r.Host, req.Host, false, note)
 	checkFilters(l.Attrs().Index, r.Host.Name, note)
 	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -108,7 +117,7 @@ func (c *container) check(r *agentapi.Record, req *agentapi.Check, note func(str
 		note("the container's %s: %v", r.Container.Name, err)
 		return
 	}
-	checkLink(l, r.Container, req.Container, note)
+	checkLink(l, r.Container, req.Container, true, note)
 	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return c.handle.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		note("the addresses of the container's %s: %v", r.Container.Name, err)
@@ -123,8 +132,15 @@ func (c *container) check(r *agentapi.Record, req *agentapi.Check, note func(str
 		note("the routes of the container: %v", err)
 	}
 	for _, d := range req.Routes {
-		if !hasRoute(routes, d.Destination, d.Gateway) {
-			note("the container has no route to %s", d.Destination)
+		in, where := routes, ""
+		if d.Table != 0 {
+			where = fmt.Sprintf(" in its table %d", d.Table)
+			if in, err = c.routes(d.Table); err != nil {
+				note("the routes of the container%s: %v", where, err)
+			}
+		}
+		if !hasRoute(in, d.Destination, d.Gateway) {
+			note("the container has no route to %s%s", d.Destination, where)
 		}
 	}
 	for _, addr := range r.Addresses {

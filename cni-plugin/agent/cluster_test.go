@@ -26,6 +26,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/netcraq/netcraq/cni-plugin/agent"
@@ -109,7 +110,7 @@ func needs(t testing.TB) string {
 		const plugins = "github.com/containernetworking/plugins/plugins/"
 		out, err := exec.Command("go", "build", "-o", binaries.dir, "github.com/netcraq/netcraq/cni-plugin/netcraq-cni", "github.com/netcraq/netcraq/cni-plugin/netcraq-agent",
 			"github.com/netcraq/netcraq/switch/cmd/netcraq-switch", "github.com/netcraq/netcraq/cni-plugin/e2e/testpod",
-			"github.com/containernetworking/cni/cnitool", plugins+"ipam/host-local", plugins+"meta/portmap", plugins+"meta/bandwidth", plugins+"main/bridge", plugins+"main/ptp").CombinedOutput()
+			"github.com/containernetworking/cni/cnitool", plugins+"ipam/host-local", plugins+"meta/portmap", plugins+"meta/bandwidth", plugins+"meta/tuning", plugins+"main/bridge", plugins+"main/ptp").CombinedOutput()
 		if err != nil {
 			binaries.err = fmt.Errorf("building: %w\n%s", err, out)
 		}
@@ -417,7 +418,7 @@ func (n *node) left(t testing.TB) []string {
 		}
 		routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
 		for _, r := range routes {
-			if r.Dst == nil {
+			if r.Dst == nil || r.Type == unix.RTN_UNREACHABLE { // what no pod has is discarded as before
 				continue
 			}
 			ip, ok := netip.AddrFromSlice(r.Dst.IP)

@@ -16,11 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/internal/syncbuffer"
 	"github.com/netcraq/netcraq/internal/testcerts"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // rack is three top-of-rack switches, each connected to each, with a node at each of the first two.
@@ -236,6 +236,8 @@ func TestFabric(t *testing.T) {
 
 			t.Log("pods reach no switch, under whatever address")
 			k.carriesNothing(p, service, key)
+			(&way{from: k.nodes[0], out: "rack0", space: r.spaces[0], in: "p1", targets: []netip.Addr{service},
+				masquerade: netip.MustParseAddr("172.16.0.1")}).offloaded(t, p)
 			expect(t, "node 2, after a pod has tried", from2, key, "bob")
 
 			t.Log("the switch of node 2 is killed, and comes back")

@@ -20,10 +20,10 @@ import (
 	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // TestFastPath: pods' ports are closed; one that asks for the fast path and may have it reads and

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Verdicts of a program at tc (linux/pkt_cls.h, linux/bpf.h).

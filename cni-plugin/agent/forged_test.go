@@ -12,13 +12,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // sendFrames sends frames from a pod, as a process with CAP_NET_RAW can.
@@ -61,27 +61,37 @@ func tunnelled(t *testing.T, nodes []*node, inner []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{8, 0, 0, 0}, uint32(vni)<<8), inner...)
 }
 
-// forgedFabric has a pod of the first node send acknowledgements for switches in all ways that a
-// kernel unwraps, to them and in the tunnel between them, for what is said to be another switch's.
-// Nobody believes them, as long as there are the filters; without, everybody does, so that it is
-// they.
+// forgedFabric has a pod of the first node send acknowledgements and stamped writes for switches in
+// all ways that a kernel unwraps, to them and in the tunnel between them, as if they were another
+// switch's. Nobody believes them while the filters are there. Without the filters the tail believes
+// a stamped write from its predecessor's side, which shows that it is they.
 func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, readers map[string]*client.Client) {
 	t.Helper()
 	ack, err := forged.Marshal(wire.Profile128)
+	check(t, err)
+	stamped := forged
+	for _, c := range readers {
+		r, err := c.Get(t.Context(), forged.Key)
+		check(t, err)
+		stamped.Epoch = r.Version.Epoch()
+	}
+	stamped.Op, stamped.Flags, stamped.Version = wire.Write, wire.Stamped, wire.MakeVersion(stamped.Epoch, 1000)
+	write, err := stamped.Marshal(wire.Profile128)
 	check(t, err)
 	at := func(addr string, port uint16) netip.AddrPort {
 		return netip.AddrPortFrom(netip.MustParseAddr(addr), port)
 	}
 	own, s1, s2 := netip.AddrPortFrom(p.ip, wire.Port), at("10.0.255.1", wire.Port), at("10.0.255.2", wire.Port)
-	inTunnel := func(from, to netip.AddrPort, node string) udptest.Packet {
-		inner := packetFrom(t, nodes[0], p, from, to, ack).Frame()
+	inTunnel := func(from, to netip.AddrPort, node string, payload []byte) udptest.Packet {
+		inner := packetFrom(t, nodes[0], p, from, to, payload)
+		inner.ID = 0xffff // the controller's principal
 		return packetFrom(t, nodes[0], p, netip.AddrPortFrom(p.ip, 5000), at(node, podroutes.VXLANPort),
-			tunnelled(t, nodes, inner))
+			tunnelled(t, nodes, inner.Frame()))
 	}
-	tunnels := []udptest.Packet{inTunnel(s1, s2, "192.168.0.2"), inTunnel(s2, s1, "192.168.0.1")}
+	tunnels := []udptest.Packet{inTunnel(s1, s2, "192.168.0.2", write), inTunnel(s2, s1, "192.168.0.1", ack)}
 	all := tunnels
 	for _, to := range []netip.AddrPort{service, s1, s2} {
-		all = append(all, packetFrom(t, nodes[0], p, own, to, ack))
+		all = append(all, packetFrom(t, nodes[0], p, own, to, ack), packetFrom(t, nodes[0], p, own, to, write))
 	}
 	var frames [][]byte
 	for _, packet := range all {
@@ -93,7 +103,7 @@ func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, reade
 	for name, c := range readers {
 		expect(t, name+", after forged acknowledgements in all ways", c, forged.Key, "bob")
 	}
-	t.Logf("nobody believes forged acknowledgements in %d frames", len(frames))
+	t.Logf("nobody believes forged messages of the chain in %d frames", len(frames))
 	for _, n := range nodes {
 		_, err := inside(t, n.space, func() (struct{}, error) { return struct{}{}, openTunnels() })
 		check(t, err)
@@ -111,10 +121,10 @@ func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, reade
 	}
 	double := tunnels[0]
 	double.Tags = []udptest.Tag{{Type: 0x8100}, {Type: 0x8100}}
-	atPod(ingressfilter.Detach)
-	p.sendFrames(t, double.Frame())
 	defer atPod(func(ifindex int) error { return ingressfilter.Attach(ifindex, agent.PodRules) })
-	poll.Until(t, 5*time.Second, "without the filters somebody believes a forged acknowledgement: else the test means nothing", func() bool {
+	poll.Until(t, 5*time.Second, "without the filters somebody believes a forged write: else the test means nothing", func() bool {
+		atPod(ingressfilter.Detach) // again and again, since the agent puts it back
+		p.sendFrames(t, double.Frame())
 		for name, c := range readers {
 			if r, err := c.Get(t.Context(), forged.Key); err == nil && string(r.Value) == string(forged.Value) {
 				t.Logf("without the filters one of them has %s read %q", name, r.Value)
@@ -159,10 +169,10 @@ func contained(t *testing.T, nodes []*node, p *pod) {
 		_, err := inside(t, nodes[0].space, func() (struct{}, error) { return struct{}{}, do() })
 		check(t, err)
 	}
-	filter(func() error { return ingressfilter.Detach(l.Index) })
-	if !arrives(5 * time.Second) {
-		t.Error("it is not routed without the filter either: the test means nothing")
-	}
+	poll.Until(t, 5*time.Second, "it is routed without the filter: else the test means nothing", func() bool {
+		filter(func() error { return ingressfilter.Detach(l.Index) }) // which the agent puts back
+		return arrives(50 * time.Millisecond)
+	})
 	filter(func() error { return ingressfilter.Attach(l.Index, ingressfilter.Rules{Everything: true}) })
 }
 

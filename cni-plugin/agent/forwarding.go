@@ -17,17 +17,33 @@ import (
 // A router takes no Router Advertisements: as soon as an interface forwards IPv6, the kernel
 // forgets the default route that it has learnt there. A node that has one keeps it (accept_ra 2).
 func EnableForwarding() error {
-	if err := setSysctl("ipv4/ip_forward", "1"); err != nil {
+	if _, _, err := forwardIPv4(); err != nil {
 		return err
 	}
-	if err := keepRouters(); err != nil {
-		return err
-	}
-	if err := setSysctl("ipv6/conf/all/forwarding", "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if _, _, err := forwardIPv6(); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return nil
 }
+
+// forwardIPv4 returns the setting's path, and whether it was another one.
+func forwardIPv4() (path string, changed bool, err error) {
+	path = "ipv4/ip_forward"
+	changed, err = setSysctl(path, "1")
+	return path, changed, err
+}
+
+// forwardIPv6 does the same, and first keeps the routes that routers have told.
+func forwardIPv6() (path string, changed bool, err error) {
+	if err := keepRouters(); err != nil {
+		return allForwarding, false, err
+	}
+	changed, err = setSysctl(allForwarding, "1")
+	return allForwarding, changed, err
+}
+
+// allForwarding is the path of the setting by which a node forwards IPv6.
+const allForwarding = "ipv6/conf/all/forwarding"
 
 // keepRouters has interfaces with routes from Router Advertisements go on taking these.
 func keepRouters() error {
@@ -51,7 +67,7 @@ func keepRouters() error {
 		}
 		path := "ipv6/conf/" + l.Attrs().Name + "/accept_ra"
 		if b, err := os.ReadFile(filepath.Join(sysctls, "net", path)); err == nil && string(b) == "1\n" {
-			if err := setSysctl(path, "2"); err != nil {
+			if _, err := setSysctl(path, "2"); err != nil {
 				return err
 			}
 		}

@@ -27,12 +27,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
-	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/etcd/placement"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/kube"
 	"github.com/netcraq/netcraq/internal/kubetest"
 	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // cluster is a real API server with namespaces for nodes, on one link, where agents run as they do
@@ -188,6 +188,9 @@ func TestKubernetes(t *testing.T) {
 	ctx := t.Context()
 	for i := range k.nodes {
 		k.join(i)
+		until(t, "a node has its number, by which chains are ordered", func() error {
+			return k.c.Get(ctx, client.ObjectKey{Name: k.name(i)}, &v1alpha1.NetcraqNode{})
+		})
 	}
 	k.mayLead(1)
 	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"},

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"crypto/sha256"
-	"encoding/base32"
 	"net"
 	"net/netip"
 	"strings"
@@ -11,24 +10,22 @@ import (
 )
 
 // hostPrefix begins the names of the nodes' ends. Interfaces called so are the agent's.
-const hostPrefix = "ncq"
+const hostPrefix = agentapi.HostPrefix
 
 // hostName is the name of the node's end of an attachment that the agent makes, and of the record
-// of any: the prefix and 55 bits of a hash of what
-// names the attachment. Names have at most 15 characters.
-func hostName(a agentapi.Attachment) string {
-	sum := sha256.Sum256([]byte(a.Network + "\x00" + a.ContainerID + "\x00" + a.IfName))
-	return hostPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:11])
-}
+// of any.
+func hostName(a agentapi.Attachment) string { return a.HostName() }
 
-// alias marks the node's end for people and for GC: "netcraq NETWORK CONTAINER IFNAME".
+// alias marks the node's end for people and for GC: "netcraq NETWORK CONTAINER IFNAME". The kernel
+// takes 255 bytes, so a long container ID loses its end.
 func alias(a agentapi.Attachment) string {
-	return strings.Join([]string{aliasMark, a.Network, a.ContainerID, a.IfName}, " ")
+	room := max(0, 255-len(strings.Join([]string{aliasMark, a.Network, "", a.IfName}, " ")))
+	return strings.Join([]string{aliasMark, a.Network, a.ContainerID[:min(len(a.ContainerID), room)], a.IfName}, " ")
 }
 
 const aliasMark = "netcraq"
 
-// ofAlias is the reverse.
+// ofAlias is the reverse, but for what a long container ID has lost.
 func ofAlias(s string) (agentapi.Attachment, bool) {
 	f := strings.Split(s, " ")
 	if len(f) != 4 || f[0] != aliasMark {

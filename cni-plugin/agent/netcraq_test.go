@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
@@ -29,7 +30,6 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/wire"
 )
 
 var service = netip.MustParseAddrPort("10.0.254.3:20035")
@@ -83,6 +83,9 @@ func TestNetCRAQ(t *testing.T) {
 			nothing(t, control, "s1", r.space, key)
 			expect(t, "a pod, after one whose port is closed has tried", fromP, key, "bob")
 			forgedReplies(t, p, r)
+			(&way{from: a, out: "eth0", space: b.space, in: "eth0", targets: []netip.Addr{q.ip,
+				netip.MustParseAddr("192.168.0.2")}}).offloaded(t, r, p)
+			expect(t, "a pod, after frames that change on the way", fromP, key, "bob")
 			unreachable(t, p, nodes)
 			contained(t, nodes, p)
 			forgedFabric(t, nodes, p, forged, map[string]*client.Client{"a pod at the head": fromP, "a pod at the tail": fromQ})
@@ -202,7 +205,7 @@ func startController(t *testing.T, nodes []*node, open ...*pod) *api.Client {
 		links = [][]string{{"s1:1", "s2:1"}}
 	}
 	file, err := json.Marshal(m{
-		"program":  m{"profile": 128, "json": filepath.Join(compiled, "netcraq-128.json"), "p4info": filepath.Join(compiled, "netcraq-128.p4info.txtpb")},
+		"program":  m{"profile": 128, "json": filepath.Join(compiled, "netcraq-128.json.gz"), "p4info": filepath.Join(compiled, "netcraq-128.p4info.txtpb")},
 		"switches": switches, "links": links, "hosts": hosts,
 		"chains": []m{{"id": 3, "name": "main", "address": service.Addr().String(), "members": members, "leaseMillis": 1000, "patienceMillis": 60000}},
 	})

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,15 +12,17 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
 // TestSpeed compares ordinary TCP between two pods of a node with what the bridge plugin gives:
 // bytes a second over one connection, and connections a second. The two take turns, so that a busy
 // machine is busy for both; the medians of the ratios count. NETCRAQ_TEST_SPEED is the number of
-// turns; a test run without it takes a look only, and fails at half the speed.
+// turns; a test run without it takes a look only, and fails at a third of the speed.
 func TestSpeed(t *testing.T) {
-	turns, least, size, count := 3, 0.5, int64(64<<20), 200
+	turns, least, size, count := 3, 0.3, int64(64<<20), 200
 	if s := os.Getenv("NETCRAQ_TEST_SPEED"); s != "" {
 		n, err := strconv.Atoi(s)
 		check(t, err)
@@ -43,6 +46,9 @@ func TestSpeed(t *testing.T) {
 	}{
 		{"bytes a second", func(p [2]*pod) float64 {
 			return float64(size) / send(t, p[0].space, p[1].space, netip.AddrPortFrom(p[1].ip, 80), size).Seconds()
+		}},
+		{"bytes a second by UDP in split frames", func(p [2]*pod) float64 {
+			return float64(size) / splitFrames(t, p, size).Seconds()
 		}},
 		{"connections a second", func(p [2]*pod) float64 { return connections(t, p, count) }},
 	} {
@@ -82,6 +88,45 @@ func startSwitch(t *testing.T, n *node) {
 
 // connections opens connections one after the other, says a word over each, and gives their number
 // a second.
+// splitFrames has a pod send datagrams of 1,400 bytes to another, 44 in a frame that the kernel
+// splits (UDP_SEGMENT), and says how long it takes to send so many bytes.
+func splitFrames(t *testing.T, p [2]*pod, size int64) time.Duration {
+	t.Helper()
+	const segment, segments = 1400, 44
+	server, err := inside(t, p[1].space, func() (net.PacketConn, error) { return net.ListenPacket("udp4", "0.0.0.0:82") })
+	check(t, err)
+	defer server.Close()
+	took, err := inside(t, p[0].space, func() (time.Duration, error) {
+		c, err := net.Dial("udp4", netip.AddrPortFrom(p[1].ip, 82).String())
+		if err != nil {
+			return 0, err
+		}
+		defer c.Close()
+		raw, err := c.(*net.UDPConn).SyscallConn()
+		if err != nil {
+			return 0, err
+		}
+		var refused error
+		if err := raw.Control(func(fd uintptr) {
+			refused = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, segment)
+		}); err != nil || refused != nil {
+			return 0, errors.Join(err, refused)
+		}
+		began, frame := time.Now(), make([]byte, segment*segments)
+		for sent := int64(0); sent < size; sent += segment * segments {
+			if _, err := c.Write(frame); err != nil {
+				return 0, err
+			}
+		}
+		return time.Since(began), nil
+	})
+	check(t, err)
+	if _, _, err := server.ReadFrom(make([]byte, 2000)); err != nil {
+		t.Error("of the datagrams none arrived")
+	}
+	return took
+}
+
 func connections(t *testing.T, p [2]*pod, count int) float64 {
 	t.Helper()
 	l, err := inside(t, p[1].space, func() (net.Listener, error) { return net.Listen("tcp", "0.0.0.0:81") })

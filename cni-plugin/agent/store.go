@@ -36,12 +36,27 @@ func openStore(dir string) (*store, error) {
 	return &store{dir}, nil
 }
 
-// all reads every record. Files that cannot be read are named in the error; the others are there
-// all the same.
-func (s *store) all() (map[string]*agentapi.Record, error) {
+// Attached reports whether a folder for records has any, so that pods depend on the agent already.
+func Attached(dir string) bool {
+	files, err := (&store{dir}).files()
+	return err == nil && len(files) > 0
+}
+
+// files names the files that records are kept in.
+func (s *store) files() ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(s.dir, "*"+recordSuffix))
 	if err != nil {
 		return nil, fmt.Errorf("listing records: %w", err)
+	}
+	return files, nil
+}
+
+// all reads every record. Files that cannot be read are named in the error; the others are there
+// all the same.
+func (s *store) all() (map[string]*agentapi.Record, error) {
+	files, err := s.files()
+	if err != nil {
+		return nil, err
 	}
 	records := map[string]*agentapi.Record{}
 	var errs []error
@@ -68,10 +83,21 @@ func (s *store) all() (map[string]*agentapi.Record, error) {
 	return records, errors.Join(errs...)
 }
 
+// has says whether there is a file for an attachment's record, whatever is in it.
+func (s *store) has(a agentapi.Attachment) bool {
+	_, err := os.Lstat(s.file(a))
+	return !errors.Is(err, os.ErrNotExist)
+}
+
+// file is the path of an attachment's record.
+func (s *store) file(a agentapi.Attachment) string {
+	return filepath.Join(s.dir, hostName(a)+recordSuffix)
+}
+
 func (s *store) put(r *agentapi.Record) error {
 	b, err := json.Marshal(recordFile{recordVersion, *r})
 	if err == nil {
-		err = replaceFile(filepath.Join(s.dir, hostName(r.Attachment)+recordSuffix), b)
+		err = replaceFile(s.file(r.Attachment), b)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the record of %s: %w", r.Attachment, err)
@@ -113,7 +139,7 @@ func (s *store) putLastPort(p uint32) error {
 }
 
 func (s *store) remove(a agentapi.Attachment) error {
-	if err := os.Remove(filepath.Join(s.dir, hostName(a)+recordSuffix)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(s.file(a)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing a record: %w", err)
 	}
 	return nil

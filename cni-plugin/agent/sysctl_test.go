@@ -34,7 +34,8 @@ func TestReadOnlySysctls(t *testing.T) {
 			if err := os.WriteFile(sysctls+"/net/"+path, []byte("2"), 0o644); err == nil {
 				t.Error("the folder can be written to: this test shows nothing")
 			}
-			return setSysctl(path, "2")
+			_, err := setSysctl(path, "2")
+			return err
 		}()
 	}()
 	if err := <-done; err != nil {

@@ -2,7 +2,10 @@ package agent_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -11,15 +14,20 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/privileges"
+	"github.com/netcraq/netcraq/internal/poll"
 )
 
 // TestVerbs goes through ADD, CHECK, STATUS and DEL, and what the specification says of their
@@ -91,11 +99,156 @@ func TestVerbs(t *testing.T) {
 	delete(without, "ipam")
 	_, err = n.add(t, n.list(without), n.newPod(t))
 	expectCode(t, "ADD without ipam", err, types.ErrInvalidNetworkConfig)
+	named := n.newPod(t)
+	named.rt.IfName = "eth%d" // of which the kernel makes eth0
+	_, err = n.add(t, l, named)
+	expectCode(t, "ADD of eth%d", err, types.ErrInvalidEnvironmentVariables)
+	n.expectNothingLeft(t)
 	large := n.plugin()
 	large["mtu"] = 7
 	_, err = n.add(t, n.list(large), n.newPod(t))
 	expectCode(t, "ADD with an MTU of 7", err, types.ErrInvalidNetworkConfig)
 	n.expectNothingLeft(t)
+}
+
+// TestRepeatedAdd: an ADD of what is attached already is refused, and changes nothing of it: the
+// pod keeps its interface and its address, which no other pod is given.
+func TestRepeatedAdd(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.start()
+	l, p := n.list(), n.newPod(t)
+	_, err := n.add(t, l, p)
+	check(t, err)
+	first := p.ip
+	for range 2 { // the second one finds what the first has left
+		_, err = n.add(t, l, p)
+		expectCode(t, "ADD of what is attached", err, agentapi.CodeExists)
+	}
+	records, err := filepath.Glob(filepath.Join(n.state(), "*.json"))
+	check(t, err)
+	for _, r := range records { // the interface says it, whatever the records do
+		check(t, os.Rename(r, r+".lost"))
+	}
+	n.kill()
+	n.start()
+	_, err = n.add(t, l, p)
+	expectCode(t, "ADD of what is attached and has no record", err, agentapi.CodeExists)
+	for range 3 {
+		if q := n.mustAdd(t); q.ip == first {
+			t.Fatalf("the address %s is given to two pods", q.ip)
+		}
+	}
+	q := n.mustAdd(t)
+	check(t, talk(t, q.space, p.space, netip.AddrPortFrom(first, 80)))
+	check(t, n.del(t, l, p))
+	_, err = n.add(t, l, p) // after DEL it may
+	check(t, err)
+}
+
+// TestConcurrentAdds: of several ADDs at once of one container and interface one wins, and keeps
+// what it was given; beside a DEL either of them is the last.
+func TestConcurrentAdds(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.start()
+	l := n.list()
+	for round := range 4 {
+		p := n.newPod(t)
+		results := make(chan error, 4)
+		var mu sync.Mutex
+		var won *current.Result
+		for range cap(results) {
+			go func() {
+				own := *p
+				r, err := n.add(t, l, &own)
+				if err == nil {
+					mu.Lock()
+					won = r
+					mu.Unlock()
+				}
+				results <- err
+			}()
+		}
+		failed := 0
+		for range cap(results) {
+			if <-results != nil {
+				failed++
+			}
+		}
+		if failed != cap(results)-1 {
+			t.Fatalf("round %d: %d of %d ADDs failed", round, failed, cap(results))
+		}
+		hasLease := func(r *current.Result) {
+			t.Helper()
+			if _, err := os.Stat(filepath.Join(n.dir, "addresses", "pods", r.IPs[0].Address.IP.String())); err != nil {
+				t.Errorf("round %d: the pod has no lease: %v", round, err)
+			}
+		}
+		hasLease(won)
+		added := make(chan *current.Result)
+		go func() {
+			own := *p
+			r, _ := n.add(t, l, &own)
+			added <- r
+		}()
+		check(t, n.del(t, l, p))
+		if r := <-added; r != nil { // it came after the DEL
+			hasLease(r)
+			check(t, n.del(t, l, p))
+		}
+	}
+	n.expectNothingLeft(t)
+}
+
+// TestGCWithoutList: a GC that does not say what stays is refused, and removes nothing; one that
+// says it as the first printing of the specification had it is understood.
+func TestGCWithoutList(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.start()
+	p, q := n.mustAdd(t), n.mustAdd(t)
+	collect := func(more map[string]any) error {
+		t.Helper()
+		conf := n.plugin()
+		conf["name"], conf["cniVersion"] = "pods", "1.1.0"
+		maps.Copy(conf, more)
+		b, err := json.Marshal(conf)
+		check(t, err)
+		return n.run(t, func(ctx context.Context) error {
+			return invoke.ExecPluginWithoutResult(ctx, filepath.Join(n.bin, "netcraq-cni"), b,
+				&invoke.Args{Command: "GC", Path: n.bin}, nil)
+		})
+	}
+	expectCode(t, "GC without a list", collect(nil), types.ErrInvalidNetworkConfig)
+	check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
+	stays := func(pods ...*pod) []types.GCAttachment { return gcArgs(pods...).ValidAttachments }
+	check(t, collect(map[string]any{"cni.dev/attachments": stays(p, q)}))
+	check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
+	check(t, collect(map[string]any{"cni.dev/valid-attachments": stays(p), "cni.dev/attachments": stays(p, q)}))
+	if left := strings.Join(n.left(t), "\n"); !strings.Contains(left, p.ip.String()) ||
+		strings.Contains(left, q.ip.String()) {
+		t.Errorf("after a GC that keeps %s there is\n%s", p.ip, left)
+	}
+	check(t, collect(map[string]any{"cni.dev/valid-attachments": []any{}}))
+	n.expectNothingLeft(t)
+}
+
+// TestReserved: no container has an address that leads to the switch, whoever gave it.
+func TestReserved(t *testing.T) {
+	a, err := agent.New(agent.Options{Dir: t.TempDir(), FirstPort: 1, LastPort: 1,
+		Reserved: []netip.Prefix{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.0/24")}})
+	check(t, err)
+	at := agentapi.Attachment{Network: "pods", ContainerID: "c", IfName: "eth0"}
+	for address, code := range map[string]uint{"10.0.255.7/32": types.ErrInvalidNetworkConfig,
+		"10.0.253.7/32": types.ErrTryAgainLater} { // it is not ready
+		addresses := []agentapi.Address{{Prefix: netip.MustParsePrefix(address)}}
+		_, err := a.Attach(&agentapi.Attach{Attachment: at, Namespace: "/nowhere", Addresses: addresses})
+		for what, err := range map[string]error{"ADD": err, "chained ADD": a.Chain(&agentapi.Chain{Attachment: at,
+			Namespace: "/nowhere", Addresses: addresses})} {
+			var said *agentapi.Error
+			if !errors.As(err, &said) || said.Code != code {
+				t.Errorf("%s with %s: %v, want code %d", what, address, err, code)
+			}
+		}
+	}
 }
 
 // TestVersions goes through the versions of the specification that runtimes in use have: containerd
@@ -137,7 +290,35 @@ func TestNotReady(t *testing.T) {
 	expectCode(t, "STATUS", n.status(t, l), types.ErrPluginNotAvailable)
 	_, err = n.add(t, l, p)
 	expectCode(t, "ADD", err, types.ErrTryAgainLater)
-	expectCode(t, "DEL", n.del(t, l, p), types.ErrTryAgainLater)
+	at := agentapi.Attachment{Network: "pods", ContainerID: p.rt.ContainerID, IfName: "eth0"}
+	record := filepath.Join(n.state(), at.HostName()+".json")
+	check(t, os.WriteFile(record, nil, 0o600))
+	expectCode(t, "DEL of what the agent has not looked at", n.del(t, l, p), types.ErrTryAgainLater)
+	check(t, os.Remove(record))
+	check(t, n.del(t, l, p)) // nothing can be left of it
+	n.expectNothingLeft(t)
+}
+
+// TestDelWithoutAgent: DEL of a pod whose interface is on the node waits for the agent. After a
+// boot there is none, and DEL gives the address back and succeeds.
+func TestDelWithoutAgent(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.start()
+	l, p := n.list(), n.mustAdd(t)
+	n.kill()
+	expectCode(t, "DEL without an agent", n.del(t, l, p), types.ErrTryAgainLater)
+	sh(t, "ip", "netns", "del", p.space) // a boot takes namespaces, interfaces and routes
+	gone := func() bool { return !strings.Contains(strings.Join(n.left(t), " "), "interface") }
+	poll.Until(t, 10*time.Second, "the interface has gone", gone)
+	for range 2 {
+		check(t, n.del(t, l, p))
+	}
+	for _, what := range n.left(t) {
+		if strings.Contains(what, "addresses") {
+			t.Errorf("left: %s", what)
+		}
+	}
+	n.start() // and forgets the record, which a boot takes, too
 	n.expectNothingLeft(t)
 }
 
@@ -187,7 +368,8 @@ func TestCheck(t *testing.T) {
 		}, "the node has no route"},
 		{"container's end down", func(p *pod, _ string) []string { return []string{"-n", p.space, "link", "set", "eth0", "down"} }, "eth0 is down"},
 		{"node's end down", func(_ *pod, host string) []string { return []string{"-n", n.space, "link", "set", host, "down"} }, "is down"},
-		{"MTU", func(p *pod, _ string) []string { return []string{"-n", p.space, "link", "set", "eth0", "mtu", "1000"} }, "an MTU of 1000"},
+		{"MTU", func(p *pod, _ string) []string { return []string{"-n", p.space, "link", "set", "eth0", "mtu", "9000"} }, "an MTU of 9000"},
+		{"node's MTU", func(_ *pod, host string) []string { return []string{"-n", n.space, "link", "set", host, "mtu", "1000"} }, "an MTU of 1000"},
 		{"Ethernet address", func(p *pod, _ string) []string {
 			return []string{"-n", p.space, "link", "set", "eth0", "address", "02:00:00:00:00:01"}
 		}, "Ethernet address"},
@@ -211,14 +393,13 @@ func TestCheck(t *testing.T) {
 		p := n.newPod(t)
 		result, err := n.add(t, l, p)
 		check(t, err)
-		check(t, n.run(t, func(context.Context) error {
-			i, err := net.InterfaceByName(result.Interfaces[0].Name)
-			if err != nil {
-				return err
+		poll.Until(t, 20*time.Second, "CHECK is faster than the agent, which puts the filter back", func() bool {
+			n.onHost(t, result.Interfaces[0].Name, ingressfilter.Detach)
+			if err = n.check(t, l, p); err != nil {
+				expectCode(t, "CHECK", err, agentapi.CodeNotAsItWas)
 			}
-			return ingressfilter.Detach(i.Index)
-		}))
-		expectCode(t, "CHECK", n.check(t, l, p), agentapi.CodeNotAsItWas)
+			return err != nil
+		})
 		check(t, n.del(t, l, p))
 	})
 	t.Run("not attached", func(t *testing.T) {
@@ -231,6 +412,102 @@ func TestCheck(t *testing.T) {
 		check(t, n.del(t, l, p))
 	})
 	n.expectNothingLeft(t)
+}
+
+// TestSecondInterface: a second interface of a container leaves the first one's routes as they are,
+// while both are there and after its DEL; when the first one goes its own routes are in use.
+func TestSecondInterface(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.second = netip.MustParsePrefix("fd00:244:0:1::/64")
+	n.start()
+	l, p, q := n.list(), n.mustAdd(t), n.mustAdd(t)
+	routes := func() string {
+		return sh(t, "ip", "-4", "-n", p.space, "route") + sh(t, "ip", "-6", "-n", p.space, "route", "show", "dev", "eth0", "proto", "boot")
+	}
+	reaches := func(p *pod) {
+		t.Helper()
+		for _, ip := range q.ips {
+			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(ip, 80)))
+		}
+		for _, ip := range p.ips {
+			check(t, talk(t, q.space, p.space, netip.AddrPortFrom(ip, 80)))
+		}
+	}
+	before := routes()
+	second := *p
+	rt := *p.rt
+	second.rt, rt.IfName = &rt, "net1"
+	for range 2 {
+		_, err := n.add(t, l, &second)
+		check(t, err)
+		reaches(p)
+		check(t, n.check(t, l, p))
+		check(t, n.check(t, l, &second))
+		check(t, n.del(t, l, &second))
+		if after := routes(); after != before {
+			t.Errorf("after the second interface's DEL the routes are\n%s\nand were\n%s", after, before)
+		}
+		reaches(p)
+	}
+	_, err := n.add(t, l, &second)
+	check(t, err)
+	check(t, n.del(t, l, p))
+	reaches(&second)
+	check(t, n.del(t, l, &second))
+}
+
+// TestIPv6Disabled: a container whose namespace has IPv6 switched off, as Docker's have, on a node
+// that switches it off on new interfaces, is given IPv6 addresses all the same.
+func TestIPv6Disabled(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.second = netip.MustParsePrefix("fd00:244:0:1::/64")
+	n.start()
+	p, q := n.newPod(t), n.newPod(t)
+	for space, names := range map[string]string{n.space: "default", p.space: "all default lo", q.space: "default"} {
+		sh(t, "ip", "netns", "exec", space, "sh", "-c", "for i in "+names+"; do echo 1 > /proc/sys/net/ipv6/conf/$i/disable_ipv6; done")
+	}
+	l := n.list()
+	for _, x := range []*pod{p, q} {
+		_, err := n.add(t, l, x)
+		check(t, err)
+		check(t, n.check(t, l, x))
+	}
+	check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ips[1], 80)))
+	sh(t, "ip", "netns", "exec", p.space, "ping", "-c1", "-W3", "::1")
+}
+
+// TestDNS: the result has the DNS settings of the IPAM plugin, unless the list gives others.
+func TestDNS(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.start()
+	file := filepath.Join(n.dir, "resolv.conf")
+	check(t, os.WriteFile(file, []byte("nameserver 10.96.0.10\nsearch cluster.local\n"), 0o600))
+	conf := n.plugin()
+	conf["ipam"].(map[string]any)["resolvConf"] = file
+	for _, want := range []string{"10.96.0.10", "192.0.2.53"} {
+		p := n.newPod(t)
+		result, err := n.add(t, n.list(conf), p)
+		check(t, err)
+		if got := strings.Join(result.DNS.Nameservers, " "); got != want {
+			t.Errorf("the name servers are %q, not %q", got, want)
+		}
+		check(t, n.del(t, n.list(conf), p))
+		conf["dns"] = map[string]any{"nameservers": []string{"192.0.2.53"}}
+	}
+}
+
+// TestCheckAfterTuning: a later plugin of the list may change the interface.
+func TestCheckAfterTuning(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.start()
+	l := n.list(n.plugin(), map[string]any{"type": "tuning", "mac": "02:11:22:33:44:55", "mtu": 1400})
+	p := n.newPod(t)
+	_, err := n.add(t, l, p)
+	check(t, err)
+	check(t, n.check(t, l, p))
+	sh(t, "ip", "-n", p.space, "link", "set", "eth0", "address", "02:00:00:00:00:01")
+	expectCode(t, "CHECK of an Ethernet address that nobody gave", n.check(t, l, p), agentapi.CodeNotAsItWas)
+	check(t, n.del(t, l, p))
 }
 
 // TestGC has the runtime forget one container, and the agent lose the record of another.
@@ -249,12 +526,27 @@ func TestGC(t *testing.T) {
 	}
 	n.start()
 	check(t, talk(t, keep.space, lost.space, netip.AddrPortFrom(lost.ip, 80))) // what has no record is left alone
+	// Leases whose containers nobody knows: of two interfaces, and of host-local of before, which
+	// wrote no interface.
+	leases := filepath.Join(n.dir, "addresses", "pods")
+	for ip, text := range map[string]string{"10.244.1.201": "unknown\r\neth0", "10.244.1.202": keep.rt.ContainerID + "\r\nnet1",
+		"10.244.1.203": "old", "10.244.1.204": keep.rt.ContainerID} {
+		check(t, os.WriteFile(filepath.Join(leases, ip), []byte(text), 0o600))
+	}
 	// The cache is libcni's: without it, it does not send a DEL of its own.
 	check(t, os.RemoveAll(filepath.Join(n.dir, "cache")))
 	check(t, n.run(t, func(ctx context.Context) error {
 		return n.cni.GCNetworkList(ctx, l, gcArgs(keep))
 	}))
 	left := strings.Join(n.left(t), "\n")
+	if old := filepath.Join(leases, "10.244.1.204"); strings.Contains(left, old) { // its container is valid
+		check(t, os.Remove(old))
+	} else {
+		t.Errorf("a lease of a container that is there was released: %s", left)
+	}
+	if strings.Contains(left, "10.244.1.201") || strings.Contains(left, "10.244.1.202") || strings.Contains(left, "10.244.1.203") {
+		t.Errorf("leases are left of containers that nobody knows: %s", left)
+	}
 	if strings.Count(left, "interface") != 1 || strings.Count(left, ".json") != 1 ||
 		!strings.Contains(left, keep.ip.String()) || strings.Contains(left, stale.ip.String()) ||
 		strings.Contains(left, lost.ip.String()) {
@@ -360,4 +652,53 @@ func TestMissingPrivilege(t *testing.T) {
 			t.Errorf("without %s: %v\n%s", c.Name, err, out)
 		}
 	}
+}
+
+// TestAttached: a folder has records once one is kept in it.
+func TestAttached(t *testing.T) {
+	dir := t.TempDir()
+	if agent.Attached(dir) {
+		t.Error("an empty folder has records")
+	}
+	check(t, os.WriteFile(filepath.Join(dir, "ncq0.json"), []byte("{}"), 0o600))
+	if !agent.Attached(dir) {
+		t.Error("a record is not found")
+	}
+}
+
+// TestRoutes: a route of IPAM's goes into its table, with its scope, and CHECK looks for it there.
+func TestRoutes(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.start()
+	conf := n.plugin()
+	conf["ipam"].(map[string]any)["routes"] = []map[string]any{{"dst": "0.0.0.0/0"}, {"dst": "192.0.2.0/24", "table": 100},
+		{"dst": "198.51.100.0/24", "scope": 253}}
+	l, p := n.list(conf), n.newPod(t)
+	_, err := n.add(t, l, p)
+	check(t, err)
+	for _, want := range [][2]string{{"100", "192.0.2.0/24 via 10.244.1.1 dev eth0"}, {"main", "198.51.100.0/24 dev eth0 scope link"}} {
+		if got := sh(t, "ip", "-n", p.space, "route", "show", "table", want[0]); !strings.Contains(got, want[1]) {
+			t.Errorf("the table %s is %q and has not %q", want[0], got, want[1])
+		}
+	}
+	if got := sh(t, "ip", "-n", p.space, "route"); strings.Contains(got, "192.0.2.0/24") {
+		t.Errorf("the main table has the other's route: %s", got)
+	}
+	check(t, n.check(t, l, p))
+	sh(t, "ip", "-n", p.space, "route", "del", "192.0.2.0/24", "table", "100")
+	expectCode(t, "CHECK without the route of a table", n.check(t, l, p), agentapi.CodeNotAsItWas)
+	check(t, n.del(t, l, p))
+}
+
+// TestLongContainerID: the specification sets no bound to a container's ID.
+func TestLongContainerID(t *testing.T) {
+	n := newNode(t, "10.244.1.0/24")
+	n.start()
+	l, p := n.list(), n.newPod(t)
+	p.rt.ContainerID = strings.Repeat("c", 244) // libcni makes a file name of it
+	_, err := n.add(t, l, p)
+	check(t, err)
+	check(t, n.check(t, l, p))
+	check(t, n.del(t, l, p))
+	n.expectNothingLeft(t)
 }

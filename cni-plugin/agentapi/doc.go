@@ -15,8 +15,11 @@
 package agentapi
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
 	"fmt"
 	"net/netip"
+	"strings"
 )
 
 // Version is the protocol's. Within a version fields are only added.
@@ -28,6 +31,7 @@ const DefaultSocket = "/run/netcraq/agent.sock"
 // Error codes. Those up to 51 are the CNI specification's.
 const (
 	CodeUnknownContainer     = 3
+	CodeInvalidEnvironment   = 4
 	CodeIO                   = 5
 	CodeDecoding             = 6
 	CodeInvalidConfig        = 7
@@ -70,6 +74,16 @@ type Attachment struct {
 
 func (a Attachment) String() string { return a.ContainerID + " " + a.IfName + " in " + a.Network }
 
+// HostPrefix begins the names of the nodes' ends.
+const HostPrefix = "ncq"
+
+// HostName is the name of the node's end of the attachment: the prefix and 55 bits of a hash of
+// what names the attachment. Names have at most 15 characters.
+func (a Attachment) HostName() string {
+	sum := sha256.Sum256([]byte(a.Network + "\x00" + a.ContainerID + "\x00" + a.IfName))
+	return HostPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:11])
+}
+
 // Address is one address of the interface, with the network's prefix length, and the network's
 // gateway. Without a gateway the agent takes one of its own.
 type Address struct {
@@ -78,13 +92,15 @@ type Address struct {
 }
 
 // Route is a route of the container. Without a gateway it goes by that of the first address of its
-// family.
+// family, unless its scope is the link or the host.
 type Route struct {
 	Destination netip.Prefix `json:"destination"`
 	Gateway     netip.Addr   `json:"gateway,omitzero"`
 	MTU         int          `json:"mtu,omitempty"`      // bytes
 	AdvMSS      int          `json:"advmss,omitempty"`   // bytes
 	Priority    int          `json:"priority,omitempty"` // the metric
+	Table       int          `json:"table,omitempty"`    // 0: the main one
+	Scope       int          `json:"scope,omitempty"`    // as in rtnetlink(7): 253 is the link's
 }
 
 // Pod is the Kubernetes pod that a container belongs to, as the runtime says (CNI_ARGS). Whoever
@@ -133,7 +149,7 @@ type Attached struct {
 type Check struct {
 	Attachment
 	Namespace string    `json:"namespace"`
-	Host      Interface `json:"host"` // "" and 0: any
+	Host      Interface `json:"host"` // "" and 0: as ADD made it
 	Container Interface `json:"container"`
 	Addresses []Address `json:"addresses"`
 	Routes    []Route   `json:"routes"`

@@ -91,6 +91,12 @@ func Unchain(dir string) error {
 	return err
 }
 
+// UnchainOthers is Unchain for an agent that is the pods' network: its own list stays.
+func UnchainOthers(dir string) error {
+	_, err := unchain(dir, File)
+	return err
+}
+
 // unchain is Unchain but for one file. The list of an agent that was the pods' network goes as
 // well, since it would be the first.
 func unchain(dir, but string) (changed bool, err error) {
@@ -161,7 +167,7 @@ func edit(path string, change func([]byte) ([]byte, error)) (changed bool, err e
 	return true, replaceAs(path, path, after, func() error {
 		now, err := os.ReadFile(path)
 		if err == nil && !bytes.Equal(now, before) {
-			err = errors.New("somebody else is writing it")
+			err = errBeingWritten
 		}
 		return err
 	})
@@ -183,7 +189,8 @@ func replaceAs(path, like string, text []byte, still func() error) error {
 	})
 }
 
-// copy writes a list with the one plugin of a file, and the entry behind it.
+// copy writes a list with the one plugin of a file and the entry behind it. What others have put
+// into that list, such as a service mesh, stays there.
 func (c Chained) copy(source string, text []byte, to string) (changed bool, err error) {
 	if filepath.Base(source) < filepath.Base(to) {
 		return false, fmt.Errorf("it is one plugin's and sorts before %s, so a runtime would take it: give it a later name, or make it a list (.conflist)", ChainedFile)
@@ -202,11 +209,23 @@ func (c Chained) copy(source string, text []byte, to string) (changed bool, err 
 	if err := knowsChains(conf.Version); err != nil {
 		return false, err
 	}
+	old, err := os.ReadFile(to)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	plugins := [][]byte{bytes.TrimSpace(text)}
+	if there, err := elements(old); err == nil && slices.ContainsFunc(there, element.ours) {
+		for _, e := range there[1:] { // the first is the file's plugin
+			if !e.ours() {
+				plugins = append(plugins, e.text)
+			}
+		}
+	}
 	name, _ := json.Marshal(conf.Name)
 	version, _ := json.Marshal(conf.Version)
-	list := fmt.Appendf(nil, "{\"cniVersion\": %s, \"name\": %s, \"plugins\": [\n%s,\n%s\n]}\n", version, name,
-		bytes.TrimSpace(text), c.entry())
-	if old, err := os.ReadFile(to); err == nil && bytes.Equal(old, list) {
+	list := fmt.Appendf(nil, "{\"cniVersion\": %s, \"name\": %s, \"plugins\": [\n%s\n]}\n", version, name,
+		bytes.Join(append(plugins, c.entry()), []byte(",\n")))
+	if sameJSON(old, list) {
 		return false, nil
 	}
 	return true, replaceAs(to, source, list, func() error { return nil })
@@ -223,9 +242,11 @@ func knowsChains(version string) error {
 // element is a plugin in the text of a list.
 type element struct {
 	from, to int // its bytes
-	ours     bool
+	kind     string
 	text     []byte
 }
+
+func (e element) ours() bool { return e.kind == pluginType }
 
 // elements are the plugins of a list.
 func elements(text []byte) (out []element, err error) {
@@ -276,7 +297,7 @@ func elements(text []byte) (out []element, err error) {
 				return nil, fmt.Errorf("plugin %d: %w", len(out), err)
 			}
 			end := int(d.InputOffset())
-			out = append(out, element{end - len(raw), end, plugin.Type == pluginType, raw})
+			out = append(out, element{end - len(raw), end, plugin.Type, raw})
 		}
 		if _, err := d.Token(); err != nil { // ]
 			return nil, err
@@ -296,14 +317,14 @@ func add(text, entry []byte) ([]byte, error) {
 	}
 	ours := 0
 	for _, p := range plugins {
-		if p.ours {
+		if p.ours() {
 			ours++
 		}
 	}
 	if ours == len(plugins) {
 		return nil, errors.New("there is no other plugin in it")
 	}
-	if last := plugins[len(plugins)-1]; ours == 1 && last.ours && bytes.Equal(last.text, entry) {
+	if last := plugins[len(plugins)-1]; ours == 1 && last.ours() && bytes.Equal(last.text, entry) {
 		return text, nil
 	}
 	if text, err = remove(text); err != nil {
@@ -328,7 +349,7 @@ func remove(text []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		i := slices.IndexFunc(plugins, func(p element) bool { return p.ours })
+		i := slices.IndexFunc(plugins, element.ours)
 		switch {
 		case i < 0:
 			return text, nil

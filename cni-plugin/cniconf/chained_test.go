@@ -256,7 +256,7 @@ func TestKeep(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var said syncbuffer.Buffer
 	done := make(chan error, 1)
-	go func() { done <- c.Keep(ctx, slog.New(slog.NewTextHandler(&said, nil))) }()
+	go func() { done <- c.Keep(ctx, Plugins{}, slog.New(slog.NewTextHandler(&said, nil))) }()
 	logged := func(what string) {
 		t.Helper()
 		poll.Until(t, 10*time.Second, "it says "+what, func() bool { return strings.Contains(said.String(), what) }, said.String)

@@ -5,6 +5,7 @@
 package cniconf
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 
 	"github.com/netcraq/netcraq/internal/durable"
 )
@@ -32,10 +35,10 @@ type Config struct {
 	MTU     int            // bytes; 0: the agent's
 }
 
-// List is the file's content.
-func (c Config) List() ([]byte, error) {
+// plugins are the list's, by their types, in their order.
+func (c Config) plugins() (types []string, entries []any, err error) {
 	if len(c.Subnets) == 0 {
-		return nil, errors.New("the plugins' configuration: the node has no prefix for pods")
+		return nil, nil, errors.New("the plugins' configuration: the node has no prefix for pods")
 	}
 	type object = map[string]any
 	var ranges [][]object
@@ -48,30 +51,55 @@ func (c Config) List() ([]byte, error) {
 		}
 		routes = append(routes, object{"dst": to})
 	}
-	own := object{"type": "netcraq-cni", "socket": c.Socket, "ipam": object{"type": "host-local", "ranges": ranges, "routes": routes}}
+	own := object{"type": pluginType, "socket": c.Socket, "ipam": object{"type": "host-local", "ranges": ranges, "routes": routes}}
 	if c.MTU != 0 {
 		own["mtu"] = c.MTU
 	}
-	b, err := json.MarshalIndent(object{"cniVersion": c.Version, "name": Network, "plugins": []object{
-		own,
-		{"type": "portmap", "capabilities": object{"portMappings": true}},
-		{"type": "bandwidth", "capabilities": object{"bandwidth": true}},
-	}}, "", "  ")
+	return []string{pluginType, "portmap", "bandwidth"}, []any{own,
+		object{"type": "portmap", "capabilities": object{"portMappings": true}},
+		object{"type": "bandwidth", "capabilities": object{"bandwidth": true}}}, nil
+}
+
+// list is the file's content. Entries that others have put into the old content, such as a service
+// mesh's plugin, stay where they were among this one's. The first entry is netcraq-cni's, because
+// it makes the interface.
+func (c Config) list(old []byte) ([]byte, error) {
+	types, own, err := c.plugins()
+	if err != nil {
+		return nil, err
+	}
+	list, next := own[:1:1], 1
+	there, err := elements(old)
+	if err != nil || !slices.ContainsFunc(there, element.ours) { // it is broken, or not this network's
+		there = nil
+	}
+	for _, e := range there {
+		switch i := slices.Index(types, e.kind); {
+		case i < 0:
+			list = append(list, json.RawMessage(e.text))
+		case i >= next:
+			list, next = append(list, own[next:i+1]...), i+1
+		}
+	}
+	list = append(list, own[next:]...)
+	b, err := json.MarshalIndent(map[string]any{"cniVersion": c.Version, "name": Network, "plugins": list}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("the plugins' configuration: %w", err)
 	}
 	return append(b, '\n'), nil
 }
 
-// Write writes the list into a folder, which it makes; changed says whether it was another before.
+// Write writes the list into a folder, which it makes. It keeps other plugins' entries, and the
+// whole text where that says the same. changed says whether it wrote.
 func (c Config) Write(dir string) (changed bool, err error) {
-	b, err := c.List()
-	if err != nil {
-		return false, err
-	}
 	path := filepath.Join(dir, File)
-	if old, err := os.ReadFile(path); err == nil && string(old) == string(b) {
-		return false, nil
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, fmt.Errorf("the plugins' configuration: %w", err)
+	}
+	b, err := c.list(old)
+	if err != nil || sameJSON(old, b) {
+		return false, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return false, fmt.Errorf("the folder of plugins' configurations: %w", err)
@@ -82,6 +110,12 @@ func (c Config) Write(dir string) (changed bool, err error) {
 	return true, nil
 }
 
+// sameJSON says whether two texts are the same JSON, however they are written.
+func sameJSON(x, y []byte) bool {
+	var a, b any
+	return json.Unmarshal(x, &a) == nil && json.Unmarshal(y, &b) == nil && reflect.DeepEqual(a, b)
+}
+
 // Remove removes the list.
 func Remove(dir string) error {
 	if err := os.Remove(filepath.Join(dir, File)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -90,46 +124,68 @@ func Remove(dir string) error {
 	return nil
 }
 
-// Install copies the plugins of one folder into another. A plugin that runs keeps its old file
-// until it ends. own are replaced always; what others may have put there is left: they know their
-// version best.
-func Install(from, to string, own ...string) error { return install(from, to, own, true) }
+// Plugins are the binaries of plugins that a container runtime is to find.
+type Plugins struct {
+	From string // the folder that has them; "": none are installed
+	To   string // where the runtime looks
+	// Own is the plugin that is installed whenever it is another than in From. Of the others one
+	// that somebody else may have put there is left, because they know their version best.
+	Own     string
+	OnlyOwn bool // the others are not this project's business
+}
 
-// InstallOnly copies some plugins of one folder into another, where the others are not this
-// project's business.
-func InstallOnly(from, to string, own ...string) error { return install(from, to, own, false) }
-
-func install(from, to string, own []string, others bool) error {
-	entries, err := os.ReadDir(from)
-	if err != nil {
-		return fmt.Errorf("installing plugins: %w", err)
+// Install copies plugins. One that runs keeps its old file until it ends.
+func (p Plugins) Install() (changed bool, err error) {
+	if p.From == "" {
+		return false, nil
 	}
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return fmt.Errorf("installing plugins: %w", err)
+	entries, err := os.ReadDir(p.From)
+	if err != nil {
+		return false, fmt.Errorf("installing plugins: %w", err)
+	}
+	if err := os.MkdirAll(p.To, 0o755); err != nil {
+		return false, fmt.Errorf("installing plugins: %w", err)
 	}
 	for _, e := range entries {
-		target := filepath.Join(to, e.Name())
-		if !e.Type().IsRegular() {
+		if !e.Type().IsRegular() || p.OnlyOwn && e.Name() != p.Own {
 			continue
 		}
-		mine := false
-		for _, o := range own {
-			mine = mine || o == e.Name()
+		did, err := p.install(e.Name())
+		if err != nil {
+			return changed, fmt.Errorf("installing the plugin %s: %w", e.Name(), err)
 		}
-		if _, err := os.Stat(target); !mine && (err == nil || !others) {
-			continue
-		}
-		if err := durable.Replace(target, 0o755, func(f io.Writer) error {
-			in, err := os.Open(filepath.Join(from, e.Name()))
-			if err != nil {
-				return err
-			}
-			defer in.Close()
-			_, err = io.Copy(f, in)
-			return err
-		}); err != nil {
-			return fmt.Errorf("installing the plugin %s: %w", e.Name(), err)
+		changed = changed || did
+	}
+	return changed, nil
+}
+
+func (p Plugins) install(name string) (changed bool, err error) {
+	target := filepath.Join(p.To, name)
+	info, err := os.Stat(target)
+	if err == nil && name != p.Own {
+		return false, nil
+	}
+	text, readErr := os.ReadFile(filepath.Join(p.From, name))
+	if readErr != nil {
+		return false, readErr
+	}
+	if err == nil && info.Mode().Perm() == pluginMode && info.Size() == int64(len(text)) {
+		if there, err := os.ReadFile(target); err == nil && bytes.Equal(there, text) {
+			return false, nil
 		}
 	}
-	return nil
+	return true, durable.Replace(target, pluginMode, func(f io.Writer) error { _, err := f.Write(text); return err })
+}
+
+const pluginMode = 0o755
+
+// folders are those to watch, with that of the list if there is one.
+func (p Plugins) folders(dir string) (out []string) {
+	if dir != "" {
+		out = append(out, dir)
+	}
+	if p.From != "" {
+		out = append(out, p.To)
+	}
+	return out
 }

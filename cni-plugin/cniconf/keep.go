@@ -2,80 +2,135 @@ package cniconf
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
 
 const (
-	// settle is how long a folder has to be quiet before it is looked at: files that are written in
-	// place are whole then.
+	// settle is how long the folders have to be quiet before they are looked at: files that are
+	// written in place are whole then.
 	settle = 200 * time.Millisecond
 	// lookAgain is the time between two looks where nothing is heard of.
 	lookAgain = time.Minute
-	// fightPause is how long the file is left to somebody who writes it again and again without the
-	// entry.
+	// fightPause is how long the folders are left to somebody who undoes the work again and again.
 	fightPause = time.Minute
-	fightAfter = 5 // writes within fightPause
+	fightAfter = 5 // changes within fightPause
 )
 
-// Keep has Apply's work stay as it is until ctx ends: the other plugin may come later, and may
-// write its file again.
-func (c Chained) Keep(ctx context.Context, log *slog.Logger) error {
-	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
-		return fmt.Errorf("the folder of plugins' configurations: %w", err)
+// ErrFolderGone is what Keep ends with when a folder was removed and the path leads to what was
+// removed, as a container's mount does. The process has to be started again to see a new one.
+var ErrFolderGone = errors.New("the folder was removed from the node: this process has to be started again to see a new one")
+
+// keeper repeats its work whenever something changes in its folders.
+type keeper struct {
+	folders []string
+	// work makes the folders as they should be; file is what a change is logged with.
+	work   func() (file string, changed bool, err error)
+	done   string             // logged after a change
+	failed func(error) string // what an error of work means, for the log
+	fight  string             // logged where somebody undoes the work again and again
+}
+
+// Keep has Apply's work stay as it is until ctx ends, and the plugins installed: the other plugin
+// may come later, and may write its file again.
+func (c Chained) Keep(ctx context.Context, plugins Plugins, log *slog.Logger) error {
+	return keeper{folders: plugins.folders(c.Dir), done: "netcraq-cni is behind the plugins of the container runtime's network",
+		work: func() (string, bool, error) {
+			_, installErr := plugins.Install()
+			file, changed, err := c.Apply()
+			return file, changed, errors.Join(installErr, err)
+		},
+		failed: func(err error) string {
+			if errors.Is(err, ErrNoList) {
+				return "waiting for the other plugin's configuration"
+			}
+			return "the switch's ports are not at new pods' interfaces"
+		},
+		fight: "somebody else writes the list again and again without netcraq-cni, so pods may get no port: " +
+			"have it leave the folder to others (Cilium: cni.exclusive=false)"}.run(ctx, log)
+}
+
+// Keep writes the list again whenever somebody removes or changes it, and installs the plugins
+// again, until ctx ends. Without a folder for the list only the plugins are kept.
+func (c Config) Keep(ctx context.Context, dir string, plugins Plugins, log *slog.Logger) error {
+	return keeper{folders: plugins.folders(dir), done: "the container runtime's network is this one",
+		work: func() (file string, changed bool, err error) {
+			installed, installErr := plugins.Install()
+			if file = File; dir != "" && beingWritten(filepath.Join(dir, file)) {
+				err = errBeingWritten // its end is an event
+			} else if dir != "" {
+				changed, err = c.Write(dir)
+			}
+			return file, changed || installed, errors.Join(installErr, err)
+		},
+		failed: func(error) string { return "the container runtime may not find this network" },
+		fight: "somebody removes the list of plugins or the plugins again and again, so pods may get no network: " +
+			"have it leave these folders alone"}.run(ctx, log)
+}
+
+var errBeingWritten = errors.New("somebody else is writing it")
+
+// beingWritten says whether a file may become whole: it is not JSON, and was changed a moment ago.
+func beingWritten(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || time.Since(info.ModTime()) > settle {
+		return false
 	}
+	text, err := os.ReadFile(path)
+	return err == nil && !json.Valid(text)
+}
+
+// run returns an error when the folders cannot be watched, or when one has gone.
+func (k keeper) run(ctx context.Context, log *slog.Logger) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		return fmt.Errorf("watching %s: %w", c.Dir, err)
+		return fmt.Errorf("watching %s: %w", k.folders, err)
 	}
 	defer w.Close()
-	if err := w.Add(c.Dir); err != nil {
-		return fmt.Errorf("watching %s: %w", c.Dir, err)
-	}
 	var writes []time.Time
 	said := ""
-	for wait := time.Duration(0); ; {
-		timer := time.NewTimer(wait)
+	for next := time.Now(); ; {
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
 		case <-w.Events:
-			timer.Stop()
 			if len(writes) < fightAfter {
-				wait = settle
+				next = time.Now().Add(settle)
 			}
 			continue
 		case err := <-w.Errors:
-			timer.Stop()
-			log.Warn("watching the plugins' configurations", "folder", c.Dir, "err", err)
-			wait = settle
+			log.Warn("watching the plugins' configurations", "folders", k.folders, "err", err)
+			next = time.Now().Add(settle)
 			continue
-		case <-timer.C:
+		case <-time.After(time.Until(next)):
 		}
-		wait = lookAgain
-		file, changed, err := c.Apply()
+		next = time.Now().Add(lookAgain)
+		for _, dir := range k.folders { // again, because one that was removed is watched no more
+			if err := watch(w, dir); err != nil {
+				return fmt.Errorf("watching %s: %w", dir, err)
+			}
+		}
+		file, changed, err := k.work()
 		text := ""
 		switch {
-		case errors.Is(err, ErrNoList):
-			text = "waiting for the other plugin's configuration"
 		case err != nil:
-			text = "the switch's ports are not at new pods' interfaces"
+			text = k.failed(err)
+			if text+err.Error() != said {
+				log.Warn(text, "folders", k.folders, "err", err)
+			}
+			text += err.Error()
 		case changed:
-			log.Info("netcraq-cni is behind the plugins of the container runtime's network", "file", file)
+			log.Info(k.done, "file", file)
 		}
-		if err != nil && text+err.Error() != said {
-			log.Warn(text, "folder", c.Dir, "err", err)
-		}
-		said = ""
-		if err != nil {
-			said = text + err.Error()
-		}
+		said = text
 		if changed {
 			writes = append(writes, time.Now())
 		}
@@ -83,9 +138,23 @@ func (c Chained) Keep(ctx context.Context, log *slog.Logger) error {
 			writes = writes[1:]
 		}
 		if len(writes) >= fightAfter {
-			log.Warn("somebody else writes the list again and again without netcraq-cni, so pods may get no port: "+
-				"have it leave the folder to others (Cilium: cni.exclusive=false)", "file", file)
-			wait = fightPause
+			log.Warn(k.fight, "file", file)
+			next = time.Now().Add(fightPause)
 		}
 	}
+}
+
+// watch makes a folder unless it is there, and watches it.
+func watch(w *fsnotify.Watcher, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Nlink == 0 {
+		return ErrFolderGone
+	}
+	return w.Add(dir)
 }

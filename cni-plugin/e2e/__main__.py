@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from e2e import binaries, checks, install, kills, other_network, page, settings
+from e2e import binaries, checks, install, kills, other_network, page, settings, worker
 from e2e.acceptance import CheckError
 from e2e.checks import QUICK_START
 from e2e.cluster import Cluster, Say, missing
@@ -67,7 +67,11 @@ def main() -> int:
         help="how many of the nodes have an etcd member, a gateway and an API server (default 1)",
     )
     run.add_argument(
-        "--seconds", type=float, default=60, metavar="N", help="how long the check kills makes faults (default 60)"
+        "--seconds",
+        type=float,
+        default=60,
+        metavar="N",
+        help="how long the check kills makes faults, and worker attacks where --only names it (default 60)",
     )
     inside = verbs.add_parser("on", help="run a command on a node of the cluster that is up: on n1 kubectl get nodes")
     inside.add_argument("node")
@@ -164,6 +168,8 @@ def go(options: argparse.Namespace) -> int:
                 after.enter_context(install.prometheus(cluster))
             if "kills" in wanted:
                 wanted = {**wanted, "kills": functools.partial(kills.kills, seconds=options.seconds)}
+            if options.only and "worker" in options.only:
+                wanted = {**wanted, "worker": functools.partial(worker.worker, seconds=options.seconds)}
             if not quick and not cluster.chained:
                 install.install(cluster)
                 say("NetCRAQ's manifests are applied")

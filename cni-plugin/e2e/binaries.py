@@ -33,7 +33,7 @@ OWN = {
     "netcraq-agent": "./cni-plugin/netcraq-agent",
     "netcraq-cni": "./cni-plugin/netcraq-cni",
     "netcraq-controller": "./controlplane/cmd/netcraq-controller",
-    "netcraqctl": "./client/cmd/netcraqctl",
+    "netcraqctl": "./cmd/netcraqctl",
     "etcd-monitor": "./etcd-monitor/cmd/etcd-monitor",
     "testpod": "./cni-plugin/e2e/testpod",
     "apihistories": "./cni-plugin/e2e/apihistories",
@@ -66,7 +66,7 @@ def compiler() -> str:
 
 def go(arguments: Sequence[str], folder: Path, **environment: str) -> None:
     """Run Go for static binaries that do not know where they were built."""
-    env = {**os.environ, "CGO_ENABLED": "0", **environment}
+    env = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", **environment}
     env["GOFLAGS"] = f"{env.get('GOFLAGS', '')} -trimpath -buildvcs=false".strip()
     done = subprocess.run([compiler(), *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -125,7 +125,8 @@ def flannel(say: Say) -> Path:
 def flannel_manifest() -> Path:
     """flannel's own manifest, of its module."""
     command = [compiler(), "list", "-m", "-f", "{{.Dir}}", "github.com/flannel-io/flannel"]
-    done = subprocess.run(command, cwd=settings.HERE / "flannel", capture_output=True, text=True, check=False)
+    env = {**os.environ, "GOWORK": "off"}
+    done = subprocess.run(command, cwd=settings.HERE / "flannel", env=env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BuildError(f"where flannel's module is: {done.stderr}")
     return Path(done.stdout.strip()) / "Documentation" / "kube-flannel.yml"

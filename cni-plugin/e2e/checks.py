@@ -27,6 +27,7 @@ from e2e import (
     security,
     siege,
     streams,
+    worker,
 )
 from e2e.acceptance import Check
 
@@ -49,6 +50,7 @@ OWN: dict[str, Check | str] = {
     "pipelets": pipelets.pipelets,
     "locks": coordination.locks,
     "siege": siege.siege,
+    "worker": worker.worker,
     "services": coordination.services,
     "placed": chain.serves,
     "workload-with": "with_netcraq",
@@ -103,6 +105,7 @@ NEED_GATEWAY = (
     "streams",
     "locks",
     "siege",
+    "worker",
     "services",
     "placed",
     "workload-with",
@@ -123,8 +126,11 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "joins": ("there",),
     "chain": ("ready", "joins"),
     "pipelets": ("ready",),
+    "security": ("network",),
     "node-api": ("chain",),
-    **dict.fromkeys(("libraries", "streams", "locks", "siege", "services", "upgrade", "power"), ("node-api",)),
+    **dict.fromkeys(
+        ("libraries", "streams", "locks", "siege", "worker", "services", "upgrade", "power"), ("node-api",)
+    ),
     **dict.fromkeys(("placed", "workload-with", "smoke", "attacks", "lasting", "blackout"), ("chain",)),
     **dict.fromkeys(("speed", "leaves"), ("joins",)),
     **dict.fromkeys(("seen", "leader-killed", "etcd-leader-off", "member-replaced", "cut-in-two", "kills"), ("chain",)),

@@ -42,7 +42,7 @@ def lasting(cluster: Cluster) -> str:
     begin = time.monotonic()
     for node in cluster.nodes:
         node.run("sh", "-c", "kill -KILL $(pidof netcraq-agent) || true")
-    until("durable keys are read again", lambda: _readable(there, "color"), every=0.2)
+    until("durable keys are read again", lambda: _readable(there, "color") and _readable(here, "color"), every=0.2)
     again = time.monotonic() - begin
     found = there.one("get", key="color")
     require((found["value"], found["version"]) == ("gold", version), f"it was gold in {version}: {found}")

@@ -114,7 +114,7 @@ def test_traces():
 def test_attacks_are_all_that_testpod_knows():
     source = (settings.HERE / "testpod" / "attack.go").read_text()
     table = source[source.index("var attacks = ") : source.index("// attacker sends")]
-    assert set(re.findall(r'^\t"(\w+)":', table, re.MULTILINE)) == {*attacks.ATTACKS, "flood"}
+    assert set(re.findall(r'^\t"(\w+)":', table, re.MULTILINE)) == {*attacks.ATTACKS, "flood", "tunnels"}
 
 
 def test_programs_are_the_same_in_all_languages():
@@ -234,8 +234,9 @@ def test_what_is_downloaded_is_pinned():
         assert packages, name
         for line in packages:
             assert re.match(r"[\w.-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", line), f"{name}: {line[:80]}"
-    makefile = (settings.ROOT / "Makefile").read_text()
-    for line in makefile.splitlines():
+    makefiles = [settings.ROOT / "Makefile", *sorted((settings.ROOT / "mk").glob("*.mk"))]
+    assert len(makefiles) > 1
+    for line in "\n".join(path.read_text() for path in makefiles).splitlines():
         if "$(PIP)" in line:
             assert "--require-hashes" in line or "--no-deps --no-build-isolation -e" in line, line
         elif "pip install" in line and not line.startswith("PIP :="):

@@ -3,10 +3,10 @@ package fabric
 import (
 	"net/netip"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Connect makes the routes from this node to the chains' service addresses and to the switches

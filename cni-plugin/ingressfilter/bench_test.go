@@ -23,6 +23,8 @@ func BenchmarkFilter(b *testing.B) {
 		b.Skip("skipped: needs root, for eBPF")
 	}
 	rules := Rules{Port: netcraq, Destination: vxlan, Untagged: true}
+	pods := rules
+	pods.Sources, pods.Guest = []netip.Addr{podAddr, netip.MustParseAddr("fd00:1::2")}, true
 	frame := func(protocol uint8, port uint16) []byte {
 		return udptest.Packet{Protocol: protocol, EthernetDst: make(net.HardwareAddr, 6),
 			EthernetSrc: make(net.HardwareAddr, 6), Payload: make([]byte, 64),
@@ -44,7 +46,8 @@ func BenchmarkFilter(b *testing.B) {
 		name string
 		load func() (*ebpf.Program, error)
 	}{{"nothing", assembled(asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()})},
-		{"former", assembled(rules.former())}, {"now", rules.program}} {
+		{"former", assembled(rules.former())}, {"now", func() (*ebpf.Program, error) { return rules.program(name) }},
+		{"a pod's", func() (*ebpf.Program, error) { return pods.program(name) }}} {
 		prog, err := p.load()
 		if err != nil {
 			b.Fatal(err)

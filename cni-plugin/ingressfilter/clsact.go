@@ -3,6 +3,7 @@ package ingressfilter
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -17,15 +18,15 @@ import (
 // priority is behind that of any switch's filter.
 const priority = 0xc000
 
-func filter(ifindex int, name string) *netlink.BpfFilter {
+func (s side) filter(ifindex int, name string) *netlink.BpfFilter {
 	return &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: ifindex,
-		Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL,
+		Parent: s.parent, Handle: 1, Protocol: unix.ETH_P_ALL,
 		Priority: priority},
 		Name: name, DirectAction: true}
 }
 
-func attachFilter(ifindex int, prog *ebpf.Program) error {
-	return attachFilterNamed(ifindex, prog, name)
+func (s side) attachFilter(ifindex int, prog *ebpf.Program) error {
+	return s.attachFilterNamed(ifindex, prog, s.name)
 }
 
 // Handles of a filter with which clsact came, and goes. The kernel makes a queue length of 0
@@ -35,8 +36,8 @@ const (
 	madeDisciplineQueue = 3
 )
 
-func attachFilterNamed(ifindex int, prog *ebpf.Program, name string) error {
-	f := filter(ifindex, name)
+func (s side) attachFilterNamed(ifindex int, prog *ebpf.Program, name string) error {
+	f := s.filter(ifindex, name)
 	handle := uint32(madeDiscipline)
 	if l, err := netlink.LinkByIndex(ifindex); err == nil && l.Attrs().TxQLen == 0 {
 		handle = madeDisciplineQueue
@@ -47,7 +48,7 @@ func attachFilterNamed(ifindex int, prog *ebpf.Program, name string) error {
 	case !errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("attaching the ingress filter: adding clsact: %w", err)
 	}
-	old, err := findFilter(ifindex)
+	old, err := s.findFilter(ifindex)
 	if err != nil {
 		return err
 	}
@@ -62,31 +63,31 @@ func attachFilterNamed(ifindex int, prog *ebpf.Program, name string) error {
 }
 
 // findFilter is the filter at an interface; nil: there is none.
-func findFilter(ifindex int) (*netlink.BpfFilter, error) {
+func (s side) findFilter(ifindex int) (*netlink.BpfFilter, error) {
 	filters, err := netdump.Whole(func() ([]netlink.Filter, error) {
 		return netlink.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}},
-			netlink.HANDLE_MIN_INGRESS)
+			s.parent)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("looking for an ingress filter at interface %d: %w", ifindex, err)
 	}
 	for _, f := range filters {
-		if b, ok := f.(*netlink.BpfFilter); ok && (b.Name == name || b.Name == formerName) {
+		if b, ok := f.(*netlink.BpfFilter); ok && slices.Contains(s.names(), b.Name) {
 			return b, nil
 		}
 	}
 	return nil, nil
 }
 
-func filterAttached(ifindex int) (bool, error) {
-	f, err := findFilter(ifindex)
+func (s side) filterAttached(ifindex int) (bool, error) {
+	f, err := s.findFilter(ifindex)
 	return f != nil, err
 }
 
 // removeFilter takes the filter away, and clsact if it came with it and nobody else has filters
 // there.
-func removeFilter(ifindex int) error {
-	f, err := findFilter(ifindex)
+func (s side) removeFilter(ifindex int) error {
+	f, err := s.findFilter(ifindex)
 	if f == nil || err != nil {
 		return err
 	}

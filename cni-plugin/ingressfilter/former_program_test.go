@@ -20,7 +20,7 @@ func attachFormer(t *testing.T, ifindex int, r Rules) {
 	check(t, err)
 	defer prog.Close()
 	if withoutTCX {
-		check(t, attachFilterNamed(ifindex, prog, formerName))
+		check(t, incoming.attachFilterNamed(ifindex, prog, formerName))
 		return
 	}
 	check(t, link.RawAttachProgram(link.RawAttachProgramOptions{Target: ifindex, Program: prog,

@@ -3,8 +3,11 @@ package ingressfilter
 import (
 	"encoding/binary"
 	"errors"
+	"flag"
+	"fmt"
 	"math/rand/v2"
-	"slices"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,27 +77,9 @@ func (r *route) redirect() {
 	})
 }
 
-// becoming makes a frame whose checksum, when it is finished, is a value at a place: it chooses two
-// bytes of the payload.
+// becoming is udptest.Becoming with two bytes of the payload to choose.
 func becoming(frame []byte, start, place int, value uint16) ([]byte, udptest.Offload) {
-	free := payloadAt
-	if (free-start)%2 != 0 {
-		free++
-	}
-	frame[free], frame[free+1] = 0, 0
-	sum := uint32(^value)
-	rest := frame[start:]
-	if len(rest)%2 != 0 {
-		rest = append(slices.Clone(rest), 0)
-	}
-	for i := 0; i < len(rest); i += 2 {
-		sum += uint32(^binary.BigEndian.Uint16(rest[i:])) // less each of the others
-	}
-	for sum>>16 != 0 {
-		sum = sum>>16 + sum&0xffff
-	}
-	binary.BigEndian.PutUint16(frame[free:], uint16(sum))
-	return frame, udptest.Offload{Flags: udptest.NeedsChecksum, Start: uint16(start), Place: uint16(place - start)}
+	return udptest.Becoming(frame, start, place, payloadAt+(payloadAt-start)%2, value)
 }
 
 // TestUnfinishedChecksum: a packet of another port does not become one of the switches' or the
@@ -198,54 +183,152 @@ func TestSplit(t *testing.T) {
 	}
 }
 
+// offloadFor is how long TestRandomOffload goes on, in rounds of 20,000 frames. 0: one round.
+var offloadFor = flag.Duration("offload-for", 0, "how long TestRandomOffload sends frames")
+
+// random sends frames with random work left to do and random headers, and says how many of them
+// arrive as the switches' or the tunnels', how many as other UDP, and how many the sender's kernel
+// refused. Before it looks, the pod's interface is as it was, by restore.
+func (r *route) random(rng *rand.Rand, count int, send func(udptest.Offload, []byte) error, restore func()) (
+	bad, passed, refused int) {
+	kinds := []udptest.Packet{r.packet(1000, victimAddr, other), r.packet(1000, victimAddr, netcraq),
+		r.packet(netcraq, victimAddr, other), r.packet(1000, victimAddr, vxlan)}
+	began := time.Now()
+	for i := 0; i < count && time.Since(began) < 30*time.Second; i++ {
+		f := kinds[i%len(kinds)].Frame()
+		if rng.IntN(3) == 0 {
+			f = udptest.Mutate(rng, kinds[i%len(kinds)])
+		}
+		o := udptest.Offload{Flags: uint8(rng.IntN(2)), Start: uint16(rng.IntN(60)), Place: uint16(rng.IntN(24))}
+		if rng.IntN(2) == 0 && len(f) > payloadAt+2 { // at a place that matters
+			places := [][2]int{{udpAt, udpAt}, {udpAt, udpAt + 2}, {ipAt, ipAt + 8}, {ipAt, udpAt + 2}}
+			at := places[rng.IntN(len(places))]
+			f, o = becoming(f, at[0], at[1], []uint16{netcraq, vxlan, 64<<8 | 17}[rng.IntN(3)])
+		}
+		if rng.IntN(3) == 0 {
+			o.Split = []uint8{udptest.SplitTCP4, udptest.SplitUDP, udptest.SplitTCP6, udptest.SplitUDPL4,
+				uint8(rng.IntN(256))}[rng.IntN(5)]
+			o.Headers, o.Segment = uint16(rng.IntN(80)), uint16(rng.IntN(100))
+		}
+		if send(o, f) != nil {
+			refused++ // by the pod's own kernel
+		}
+	}
+	restore()
+	for _, ip := range r.settle(victimAddr) {
+		if ours(ip) {
+			bad++
+		} else {
+			passed++
+		}
+	}
+	return bad, passed, refused
+}
+
 // TestRandomOffload sends frames with random work left to do and random headers. No frame that
 // leaves is the switches' or the tunnels'.
 func TestRandomOffload(t *testing.T) {
 	r, send := finishing(t)
 	rng := rand.New(rand.NewPCG(36, 1))
-	count, seconds := 20_000, 30*time.Second
-	run := func(count int) (bad, passed, refused int) {
-		kinds := []udptest.Packet{r.packet(1000, victimAddr, other), r.packet(1000, victimAddr, netcraq),
-			r.packet(netcraq, victimAddr, other), r.packet(1000, victimAddr, vxlan)}
-		began := time.Now()
-		for i := range count {
-			if time.Since(began) > seconds {
-				break
-			}
-			f := kinds[i%len(kinds)].Frame()
-			if rng.IntN(3) == 0 {
-				f = udptest.Mutate(rng, kinds[i%len(kinds)])
-			}
-			o := udptest.Offload{Flags: uint8(rng.IntN(2)), Start: uint16(rng.IntN(60)), Place: uint16(rng.IntN(24))}
-			if rng.IntN(2) == 0 && len(f) > payloadAt+2 { // at a place that matters
-				places := [][2]int{{udpAt, udpAt}, {udpAt, udpAt + 2}, {ipAt, ipAt + 8}, {ipAt, udpAt + 2}}
-				at := places[rng.IntN(len(places))]
-				f, o = becoming(f, at[0], at[1], []uint16{netcraq, vxlan, 64<<8 | 17}[rng.IntN(3)])
-			}
-			if rng.IntN(3) == 0 {
-				o.Split = []uint8{udptest.SplitTCP4, udptest.SplitUDP, udptest.SplitTCP6, udptest.SplitUDPL4,
-					uint8(rng.IntN(256))}[rng.IntN(5)]
-				o.Headers, o.Segment = uint16(rng.IntN(80)), uint16(rng.IntN(100))
-			}
-			if send(o, f) != nil {
-				refused++ // by the pod's own kernel
-			}
-		}
-		for _, ip := range r.settle(victimAddr) {
-			if ours(ip) {
-				bad++
-			} else {
-				passed++
-			}
-		}
-		return bad, passed, refused
-	}
-	control, _, _ := run(2000)
+	count, restore := 20_000, func() {}
+	control, _, _ := r.random(rng, 2000, send, restore)
 	r.guard(true)
-	bad, passed, refused := run(count)
+	bad, passed, refused := r.random(rng, count, send, restore)
+	for end := time.Now().Add(*offloadFor); time.Now().Before(end); count += 20_000 {
+		b, p, f := r.random(rng, 20_000, send, restore)
+		bad, passed, refused = bad+b, passed+p, refused+f
+	}
 	t.Logf("of %d frames %d were refused by the sender's kernel, %d arrived as other UDP, %d as the switches' or the "+
 		"tunnels' (%d of 2,000 without a filter)", count, refused, passed, bad, control)
 	if bad > 0 || passed == 0 || control == 0 {
 		t.Errorf("%d arrive that should not, %d that may, %d of 2,000 without a filter", bad, passed, control)
+	}
+}
+
+// changes are what whoever has CAP_NET_ADMIN in a pod's namespace does to its interface, by a
+// random number. What the kernel lacks is counted, and nothing.
+var changes = []func(n int) string{
+	func(n int) string {
+		what := []string{"tx", "sg", "tso", "gso", "gro", "rx", "tx-udp-segmentation", "tx-gso-list", "txvlan", "tx-nocache-copy",
+			"tx-vlan-stag-hw-insert", "highdma"}[n%12]
+		return "ethtool -K eth0 " + what + " " + []string{"on", "off"}[n/12%2]
+	},
+	func(n int) string {
+		return fmt.Sprint("ip link set eth0 mtu ", []int{68, 100, 576, 1280, 1500, 9000, 65535}[n%7])
+	},
+	func(n int) string { return fmt.Sprint("ip link set eth0 gso_max_size ", 100+n%200_000) },
+	func(n int) string { return fmt.Sprint("ip link set eth0 gso_max_segs ", 1+n%100) },
+	func(n int) string { // the frame's own bytes, behind its socket
+		return fmt.Sprintf("nft add rule netdev t egress %s set %d",
+			[]string{"@th,0,16", "@th,16,16", "@th,32,16", "@nh,16,16", "@nh,32,16", "@nh,72,8"}[n%6],
+			[]int{netcraq, vxlan, 17, 64, n % 256}[n/6%5])
+	},
+	func(n int) string { return fmt.Sprintf("nft add rule netdev t egress meta mark set %d", n) },
+	func(n int) string { return fmt.Sprintf("nft add rule netdev t egress meta priority set %d", n%65_536) },
+	func(int) string { return "nft flush chain netdev t egress" },
+	func(n int) string {
+		return fmt.Sprint("tc qdisc replace dev eth0 root ", []string{"pfifo", "prio", "fq_codel", "noqueue"}[n%4])
+	},
+	func(n int) string { return fmt.Sprintf("ip link set eth0 txqueuelen %d", n%1000) },
+}
+
+// TestRandomAdmin is TestRandomOffload from a pod that changes its interface between the frames.
+func TestRandomAdmin(t *testing.T) {
+	r, send := finishing(t)
+	rng := rand.New(rand.NewPCG(36, 2))
+	run := func(line string) error {
+		var err error
+		r.pod.Do(func() error {
+			f := strings.Fields(line)
+			err = exec.Command(f[0], f[1:]...).Run()
+			return nil
+		})
+		return err
+	}
+	restore := func() {
+		for _, line := range []string{"nft flush chain netdev t egress", "tc qdisc del dev eth0 root",
+			"ethtool -K eth0 tx on sg on tso on gso on", "ip link set eth0 mtu 1500", "ip link set eth0 txqueuelen 1000",
+			"ip link set eth0 gso_max_size 65536", "ip link set eth0 gso_max_segs 65535"} {
+			_ = run(line) // what is not there need not be taken away
+		}
+	}
+	for _, line := range []string{fmt.Sprintf("ip link add ours type vxlan id 5 dstport %d remote %s local %s dev eth0", vxlan, victimAddr, podAddr),
+		fmt.Sprintf("ip link add theirs type vxlan id 6 dstport 4789 remote %s local %s dev eth0", victimAddr, podAddr),
+		"ip link set ours up", "ip link set theirs up", "nft add table netdev t",
+		"nft add chain netdev t egress { type filter hook egress device eth0 priority 0; }"} {
+		check(t, run(line))
+	}
+	senders := []func(udptest.Offload, []byte) error{send, r.pod.OffloadSender("ours"), r.pod.OffloadSender("theirs")}
+	byAny := func(o udptest.Offload, f []byte) error { return senders[rng.IntN(len(senders))](o, f) }
+	const frames = 1000
+	rounds, done, failed := 0, 0, 0
+	var bad, passed, refused int
+	one := func() (b int) {
+		for range 1 + rng.IntN(4) {
+			line := changes[rng.IntN(len(changes))](rng.IntN(1 << 30))
+			if run(line) == nil {
+				done++
+			} else {
+				failed++
+			}
+		}
+		b, p, f := r.random(rng, frames, byAny, restore)
+		rounds, passed, refused = rounds+1, passed+p, refused+f
+		return b
+	}
+	control := 0
+	for range 3 {
+		control += one()
+	}
+	rounds, passed, refused = 0, 0, 0
+	r.guard(true)
+	for end := time.Now().Add(max(*offloadFor, time.Second)); time.Now().Before(end); {
+		bad += one()
+	}
+	t.Logf("of %d frames in %d set-ups %d were refused by the sender's kernel, %d arrived as other UDP, %d as the switches' "+
+		"or the tunnels' (%d of 3,000 without a filter); %d changes of the interface were made and %d refused", rounds*frames, rounds, refused, passed, bad, control, done,
+		failed)
+	if bad > 0 || passed == 0 || control == 0 || done == 0 {
+		t.Errorf("%d arrive that should not, %d that may, %d of 3,000 without a filter", bad, passed, control)
 	}
 }

@@ -7,8 +7,10 @@ const struct udp_rules rules = {};
 const struct ip4_rules ip4 = {};
 const struct ip6_rules ip6 = {};
 
-SEC("tc")
-int netcraq_ingress(struct __sk_buff *skb)
+/* Frames with this bit of the mark come from the switch, and are not looked at where they leave. */
+const __u32 switch_mark = 0;
+
+static __always_inline int judge(struct __sk_buff *skb)
 {
 	if (udpmatch(skb, 0, OPAQUE(&rules)) != UDP_PASS)
 		return TC_ACT_SHOT;
@@ -22,6 +24,19 @@ int netcraq_ingress(struct __sk_buff *skb)
 	else
 		verdict = udp6match(skb, OPAQUE(&rules), OPAQUE(&ip4), OPAQUE(&ip6));
 	return verdict == UDP_PASS ? TCX_NEXT : TC_ACT_SHOT;
+}
+
+SEC("tc")
+int netcraq_ingress(struct __sk_buff *skb)
+{
+	return judge(skb);
+}
+
+/* For what leaves by an interface, to a pod. */
+SEC("tc")
+int netcraq_egress(struct __sk_buff *skb)
+{
+	return skb->mark & *(const __u32 *)OPAQUE(&switch_mark) ? TCX_NEXT : judge(skb);
 }
 
 SEC("tc")

@@ -20,6 +20,11 @@ type ingressIp4Rules struct {
 	Count   uint8
 	_       [1]byte
 	Sources [4]uint32
+	NotFrom [4]struct {
+		_       structs.HostLayout
+		Address uint32
+		Mask    uint32
+	}
 }
 
 type ingressIp6Rules struct {
@@ -47,10 +52,12 @@ type ingressUdpRules struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	ingressProgDropEverything = "drop_everything"
+	ingressProgNetcraqEgress  = "netcraq_egress"
 	ingressProgNetcraqIngress = "netcraq_ingress"
 	ingressVarIp4             = "ip4"
 	ingressVarIp6             = "ip6"
 	ingressVarRules           = "rules"
+	ingressVarSwitchMark      = "switch_mark"
 )
 
 // loadIngress returns the embedded CollectionSpec for ingress.
@@ -96,6 +103,7 @@ type ingressSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type ingressProgramSpecs struct {
 	DropEverything *ebpf.ProgramSpec `ebpf:"drop_everything"`
+	NetcraqEgress  *ebpf.ProgramSpec `ebpf:"netcraq_egress"`
 	NetcraqIngress *ebpf.ProgramSpec `ebpf:"netcraq_ingress"`
 }
 
@@ -109,9 +117,10 @@ type ingressMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ingressVariableSpecs struct {
-	Ip4   *ebpf.VariableSpec `ebpf:"ip4"`
-	Ip6   *ebpf.VariableSpec `ebpf:"ip6"`
-	Rules *ebpf.VariableSpec `ebpf:"rules"`
+	Ip4        *ebpf.VariableSpec `ebpf:"ip4"`
+	Ip6        *ebpf.VariableSpec `ebpf:"ip6"`
+	Rules      *ebpf.VariableSpec `ebpf:"rules"`
+	SwitchMark *ebpf.VariableSpec `ebpf:"switch_mark"`
 }
 
 // ingressObjects contains all objects after they have been loaded into the kernel.
@@ -144,9 +153,10 @@ func (m *ingressMaps) Close() error {
 //
 // It can be passed to loadIngressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ingressVariables struct {
-	Ip4   *ebpf.Variable `ebpf:"ip4"`
-	Ip6   *ebpf.Variable `ebpf:"ip6"`
-	Rules *ebpf.Variable `ebpf:"rules"`
+	Ip4        *ebpf.Variable `ebpf:"ip4"`
+	Ip6        *ebpf.Variable `ebpf:"ip6"`
+	Rules      *ebpf.Variable `ebpf:"rules"`
+	SwitchMark *ebpf.Variable `ebpf:"switch_mark"`
 }
 
 // ingressPrograms contains all programs after they have been loaded into the kernel.
@@ -154,12 +164,14 @@ type ingressVariables struct {
 // It can be passed to loadIngressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ingressPrograms struct {
 	DropEverything *ebpf.Program `ebpf:"drop_everything"`
+	NetcraqEgress  *ebpf.Program `ebpf:"netcraq_egress"`
 	NetcraqIngress *ebpf.Program `ebpf:"netcraq_ingress"`
 }
 
 func (p *ingressPrograms) Close() error {
 	return _IngressClose(
 		p.DropEverything,
+		p.NetcraqEgress,
 		p.NetcraqIngress,
 	)
 }

@@ -26,7 +26,9 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 
+	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/switch/ebpf/attach"
 )
 
@@ -60,6 +62,8 @@ type Rules struct {
 	// Guest: who is behind the interface is no router and no part of the node. Dropped are packets
 	// to or from 127.0.0.0/8, and router advertisements and redirects (RFC 4861).
 	Guest bool
+	// NotFrom are IPv4 prefixes, MaxSources at most: packets from there are dropped.
+	NotFrom []netip.Prefix
 	// Place is where it stands among others' programs. The switch's comes before it.
 	Place Place
 }
@@ -73,12 +77,24 @@ type Place int
 const (
 	// Last is behind all that are at tcx when it is attached.
 	Last Place = iota
-	// First is before all that are at tcx then: another network's program may take every packet,
-	// and with it those that this filter is for. It has to be attached before the switch's program
-	// is.
+	// First is before all that are at tcx then but the frame filter and the switch's program:
+	// another network's program may take every packet, and with it those that this filter is for.
 	First
 	// LastFilter is behind tcx and behind filters of clsact, for a switch that is there as well.
 	LastFilter
+)
+
+// side is one of the two directions at an interface.
+type side struct {
+	at     ebpf.AttachType
+	parent uint32 // of a filter of clsact
+	name   string // of the program
+	former string // of the program of agents before; "": they had none
+}
+
+var (
+	incoming = side{ebpf.AttachTCXIngress, netlink.HANDLE_MIN_INGRESS, name, formerName}
+	outgoing = side{ebpf.AttachTCXEgress, netlink.HANDLE_MIN_EGRESS, ingressProgNetcraqEgress, ""}
 )
 
 // check says what is wrong with rules.
@@ -86,6 +102,14 @@ func (r Rules) check() error {
 	if !r.Everything && r.Port == 0 && r.Destination == 0 {
 		return errors.New(
 			"an ingress filter without a UDP port has nothing to do: give Port or Destination, or Everything")
+	}
+	if len(r.NotFrom) > MaxSources {
+		return fmt.Errorf("an ingress filter drops packets from %d prefixes at most, not %d", MaxSources, len(r.NotFrom))
+	}
+	for _, p := range r.NotFrom {
+		if !p.IsValid() || !p.Addr().Is4() || p.Bits() == 0 {
+			return fmt.Errorf("an ingress filter drops packets from IPv4 prefixes, and %s is none", p)
+		}
 	}
 	four := 0
 	for _, a := range r.Sources {
@@ -105,31 +129,51 @@ func (r Rules) check() error {
 
 // Attach puts a filter onto an interface of the calling thread's network namespace, in the place of
 // one that is there. There is no moment without one.
-func Attach(ifindex int, r Rules) error {
+func Attach(ifindex int, r Rules) error { return incoming.attach(ifindex, r) }
+
+// AttachEgress does the same for what leaves by an interface, to a pod. The filter lets pass what
+// the switch sends, which has SwitchMark, and stands before all that are at tcx then, whatever the
+// rules' Place.
+//
+// A bridge without br_netfilter takes packets from pod to pod past the stack filter. A pod that is
+// no port of the switch has no ingress filter.
+func AttachEgress(ifindex int, r Rules) error {
+	r.Place = First
+	return outgoing.attach(ifindex, r)
+}
+
+func (s side) attach(ifindex int, r Rules) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	prog, err := r.program()
+	prog, err := r.program(s.name)
 	if err != nil {
 		return err
 	}
 	defer prog.Close()
-	old, err := find(ifindex)
+	old, err := s.find(ifindex)
 	if errors.Is(err, ebpf.ErrNotSupported) {
-		return attachFilter(ifindex, prog)
+		return s.attachFilter(ifindex, prog)
 	}
 	if err != nil {
 		return err
 	}
 	if r.Place == LastFilter {
-		if err := attachFilter(ifindex, prog); err != nil {
+		if err := s.attachFilter(ifindex, prog); err != nil {
 			return err
 		}
-		return attach.Detach(ifindex, old...) // of an agent before, which was told otherwise
+		return attach.DetachAt(s.at, ifindex, old...) // of an agent before, which was told otherwise
 	}
 	anchor := link.Tail()
 	if r.Place == First {
 		anchor = link.Head()
+		before, err := attach.NamedAt(s.at, ifindex, framefilter.Name, attach.SwitchProgram)
+		if err != nil {
+			return err
+		}
+		if len(before) > 0 {
+			anchor = link.AfterProgramByID(before[len(before)-1])
+		}
 	}
 	if len(old) > 0 {
 		before, err := ebpf.NewProgramFromID(old[0]) // the kernel replaces none by its id
@@ -140,34 +184,44 @@ func Attach(ifindex int, r Rules) error {
 		anchor = link.ReplaceProgram(before)
 	}
 	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: ifindex, Program: prog,
-		Attach: ebpf.AttachTCXIngress, Anchor: anchor}); err != nil {
+		Attach: s.at, Anchor: anchor}); err != nil {
 		return fmt.Errorf("attaching the ingress filter: %w", err)
 	}
-	if err := removeFilter(ifindex); err != nil { // the same
+	if err := s.removeFilter(ifindex); err != nil { // the same
 		return err
 	}
 	if len(old) > 1 { // of this agent and of one before
-		return attach.Detach(ifindex, old[1:]...)
+		return attach.DetachAt(s.at, ifindex, old[1:]...)
 	}
 	return nil
 }
 
 // Attached reports whether an interface has a filter.
-func Attached(ifindex int) (bool, error) {
-	there, err := find(ifindex)
+func Attached(ifindex int) (bool, error) { return incoming.attached(ifindex) }
+
+// EgressAttached reports whether an interface has a filter for what leaves by it.
+func EgressAttached(ifindex int) (bool, error) { return outgoing.attached(ifindex) }
+
+func (s side) attached(ifindex int) (bool, error) {
+	there, err := s.find(ifindex)
 	if len(there) > 0 || err != nil && !errors.Is(err, ebpf.ErrNotSupported) {
 		return err == nil, err
 	}
-	return filterAttached(ifindex)
+	return s.filterAttached(ifindex)
 }
 
 // Detach takes the filter off an interface, if there is one.
-func Detach(ifindex int) error {
-	there, err := find(ifindex)
+func Detach(ifindex int) error { return incoming.detach(ifindex) }
+
+// DetachEgress takes off the filter for what leaves by an interface, if there is one.
+func DetachEgress(ifindex int) error { return outgoing.detach(ifindex) }
+
+func (s side) detach(ifindex int) error {
+	there, err := s.find(ifindex)
 	if err != nil && !errors.Is(err, ebpf.ErrNotSupported) {
 		return err
 	}
-	return errors.Join(attach.Detach(ifindex, there...), removeFilter(ifindex))
+	return errors.Join(attach.DetachAt(s.at, ifindex, there...), s.removeFilter(ifindex))
 }
 
 // withoutTCX has the tests do what kernels before 6.6 need.
@@ -175,9 +229,16 @@ var withoutTCX bool
 
 // find gives the filters at an interface: none, one, or one of this agent and one of an agent
 // before.
-func find(ifindex int) ([]ebpf.ProgramID, error) {
+func (s side) find(ifindex int) ([]ebpf.ProgramID, error) {
 	if withoutTCX {
 		return nil, ebpf.ErrNotSupported
 	}
-	return attach.Named(ifindex, name, formerName)
+	return attach.NamedAt(s.at, ifindex, s.names()...)
+}
+
+func (s side) names() []string {
+	if s.former == "" {
+		return []string{s.name}
+	}
+	return []string{s.name, s.former}
 }

@@ -3,19 +3,13 @@ package ingressfilter
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netns"
+
+	"github.com/netcraq/netcraq/internal/nftwatch"
 )
-
-// Tables that others delete. A firewall that is loaded anew begins with "flush ruleset", which
-// takes away everybody's tables.
-
-// keepEvery is how often Keep looks, whether it was told of a deletion or not.
-const keepEvery = time.Second
 
 // made is the tables that this process has written last, by network namespace and name. It is
 // locked while any is written: none is put back as it was before.
@@ -39,65 +33,26 @@ func madeHere() (map[string]func(*table) error, error) {
 }
 
 // Keep puts back what ApplyTunnels and ApplySwitch have made in the calling thread's network
-// namespace as soon as somebody has deleted it, until ctx ends, and says so. It returns at once.
+// namespace as soon as somebody has deleted it, until ctx ends, and calls restored then. It
+// returns at once.
 func Keep(ctx context.Context, restored func(name string, err error)) error {
-	space, err := netns.Get()
+	_, err := nftwatch.Watch(ctx, func() { look(restored) })
 	if err != nil {
 		return fmt.Errorf("keeping the stack filter: %w", err)
 	}
-	conn, err := nftables.New(nftables.WithNetNSFd(int(space)))
-	var deleted chan *nftables.MonitorEvent
-	monitor := nftables.NewMonitor(nftables.WithMonitorObject(nftables.MonitorObjectTables))
-	if err == nil {
-		deleted, err = conn.AddMonitor(monitor)
-	}
-	if err != nil {
-		space.Close()
-		return fmt.Errorf("watching nftables: %w", err)
-	}
-	go func() {
-		defer space.Close()
-		again := time.NewTicker(keepEvery)
-		defer again.Stop()
-		for ctx.Err() == nil {
-			select {
-			case <-ctx.Done():
-			case _, ok := <-deleted:
-				if !ok { // it cannot be watched any more: looking is left
-					deleted = nil
-				}
-				look(space, restored)
-			case <-again.C:
-				look(space, restored)
-			}
-		}
-		_ = monitor.Close()
-		if deleted != nil {
-			for range deleted { // until its goroutine has ended
-			}
-		}
-	}()
 	return nil
 }
 
-// Saying logs what Keep puts back.
-func Saying(log *slog.Logger) func(name string, err error) {
-	return func(name string, err error) {
-		if err != nil {
-			log.Error("a table of nftables that keeps NetCRAQ's packets apart was deleted, and cannot be put back: "+
-				"other processes may send and take them", "table", name, "err", err)
-			return
-		}
-		log.Warn("somebody deleted a table of nftables that keeps NetCRAQ's packets apart; it is there again", "table", name)
-	}
-}
-
 // look puts back what is not there.
-func look(space netns.NsHandle, restored func(name string, err error)) {
+func look(restored func(name string, err error)) {
 	made.Lock()
 	defer made.Unlock()
-	for name, write := range made.writes[space.UniqueId()] {
-		conn, err := nftables.New(nftables.WithNetNSFd(int(space)))
+	here, err := madeHere()
+	if err != nil {
+		return // it looks again
+	}
+	for name, write := range here {
+		conn, err := nftables.New()
 		if err != nil {
 			restored(name, fmt.Errorf("reaching nftables: %w", err))
 			continue

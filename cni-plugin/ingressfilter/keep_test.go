@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/nftables"
+
+	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
 // TestKeep: a firewall that is loaded anew takes away all tables, and the stack's filter is there
@@ -46,7 +48,7 @@ func TestKeep(t *testing.T) {
 			select {
 			case name := <-restored:
 				names = append(names, name)
-			case <-time.After(keepEvery / 2):
+			case <-time.After(nftwatch.Every / 2):
 				t.Fatalf("half a second after all was deleted there is again: %v", names)
 			}
 		}
@@ -58,7 +60,7 @@ func TestKeep(t *testing.T) {
 		}
 	}
 	r.node.Do(RemoveSwitch)
-	time.Sleep(keepEvery + keepEvery/2)
+	time.Sleep(nftwatch.Every + nftwatch.Every/2)
 	if got := r.arrive(p); !slices.Contains(got, "plain") {
 		t.Errorf("without the filter there arrives %v", got)
 	}

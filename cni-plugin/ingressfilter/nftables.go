@@ -11,6 +11,8 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
 // Tables of the stack filter, of each address family (ip and ip6). Each is replaced as a whole, in
@@ -198,6 +200,12 @@ func ApplyTunnels(t Tunnels) error {
 // where the tunnel's packet is sent.
 const inside = 1 << 12
 
+// SwitchMark is the bit of a packet's mark that the node's switch sets in what it sends, so that
+// AttachEgress knows it. A pod cannot set it, because the kernel clears marks between network
+// namespaces. It is the same bit as inside, because the stack filter clears that one when a packet
+// has been put into a tunnel.
+const SwitchMark = inside
+
 // mark loads the bits of a packet's mark that are in keep, and flips those in flip.
 func mark(keep, flip uint32) []expr.Any {
 	return []expr.Any{
@@ -233,16 +241,11 @@ func TablePresent(name string) (bool, error) {
 
 // isThere reports whether the tables of a name are there, in all families.
 func isThere(conn *nftables.Conn, name string) (bool, error) {
+	var all []nftables.TableFamily
 	for _, f := range families() {
-		_, err := conn.ListTableOfFamily(name, f.table)
-		if errors.Is(err, unix.ENOENT) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("looking for the table %s: %w", name, err)
-		}
+		all = append(all, f.table)
 	}
-	return true, nil
+	return nftwatch.Present(conn, name, all...)
 }
 
 // RemoveTunnels takes away what ApplyTunnels has made.

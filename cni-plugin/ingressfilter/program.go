@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"net"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -12,9 +13,9 @@ import (
 
 //go:generate go tool bpf2go -target bpfel ingress ingress.c -- -mcpu=v3 -Wall -Wextra -Werror
 
-// program loads the filter into the kernel. (ingress.c has ports in network byte order, and is for
-// little endian.)
-func (r Rules) program() (*ebpf.Program, error) {
+// program loads the filter of a name into the kernel. (ingress.c has ports in network byte order,
+// and is for little endian.)
+func (r Rules) program(name string) (*ebpf.Program, error) {
 	rules := ingressUdpRules{Both: bits.ReverseBytes16(r.Port),
 		To: bits.ReverseBytes16(r.Destination)}
 	if r.Untagged {
@@ -27,6 +28,10 @@ func (r Rules) program() (*ebpf.Program, error) {
 	}
 	if r.Guest {
 		four.Guest, six.Guest = 1, 1
+	}
+	for i, p := range r.NotFrom {
+		four.NotFrom[i].Address = binary.LittleEndian.Uint32(p.Masked().Addr().AsSlice())
+		four.NotFrom[i].Mask = binary.LittleEndian.Uint32(net.CIDRMask(p.Bits(), p.Addr().BitLen()))
 	}
 	for _, a := range r.Sources {
 		if a.Is4() {
@@ -42,7 +47,7 @@ func (r Rules) program() (*ebpf.Program, error) {
 	spec, err := loadIngress()
 	if err == nil {
 		err = errors.Join(spec.Variables[ingressVarRules].Set(rules), spec.Variables[ingressVarIp4].Set(four),
-			spec.Variables[ingressVarIp6].Set(six))
+			spec.Variables[ingressVarIp6].Set(six), spec.Variables[ingressVarSwitchMark].Set(uint32(SwitchMark)))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the ingress filter: %w", err)
@@ -53,11 +58,15 @@ func (r Rules) program() (*ebpf.Program, error) {
 		code[0] = btf.WithFuncMetadata(code[0], btf.FuncMetadata(&spec.Programs[name].Instructions[0]))
 		spec.Programs[name].Instructions = code
 	}
-	var loaded struct {
-		Filter *ebpf.Program `ebpf:"netcraq_ingress"`
+	for other := range spec.Programs {
+		if other != name {
+			delete(spec.Programs, other)
+		}
 	}
-	if err := spec.LoadAndAssign(&loaded, nil); err != nil {
+	loaded, err := ebpf.NewCollection(spec)
+	if err != nil {
 		return nil, fmt.Errorf("loading the ingress filter: %w", err)
 	}
-	return loaded.Filter, nil
+	defer loaded.Close()
+	return loaded.DetachProgram(name), nil
 }

@@ -22,6 +22,10 @@ struct ip4_rules {
 	__u8 guest;   /* packets to or from 127.0.0.0/8 are dropped */
 	__u8 count;
 	__u32 sources[SOURCES]; /* in network byte order */
+	/* Packets from a prefix with a netmask that is not 0 are dropped. */
+	struct ip4_prefix {
+		__u32 address, mask;
+	} not_from[SOURCES];
 };
 
 enum { ROUTER_ADVERTISEMENT = 134, REDIRECT = 137 };
@@ -56,15 +60,19 @@ static __always_inline int one_of(const struct ip4_rules *r, __u32 source)
 static __always_inline int ip4match(struct __sk_buff *skb, const struct ip4_rules *r, __u32 at)
 {
 	struct ip_header ip;
-	if (!r->checked && !r->guest)
+	if (!r->checked && !r->guest && !r->not_from[0].mask)
 		return UDP_PASS;
 	if (bpf_skb_load_bytes(skb, at, &ip, sizeof ip))
 		return UDP_DROP;
+	__u32 source = ip.source[0] | (__u32)ip.source[1] << 16;
+	for (int i = 0; i < SOURCES; i++)
+		if (r->not_from[i].mask && (source & r->not_from[i].mask) == r->not_from[i].address)
+			return UDP_DROP;
 	if (r->guest && (of_the_loopback(ip.source) || of_the_loopback(ip.destination)))
 		return UDP_DROP;
 	if (!r->checked)
 		return UDP_PASS;
-	return one_of(r, ip.source[0] | (__u32)ip.source[1] << 16) ? UDP_PASS : UDP_DROP;
+	return one_of(r, source) ? UDP_PASS : UDP_DROP;
 }
 
 /* An ARP message for IPv4 over Ethernet (RFC 826), without the target. */

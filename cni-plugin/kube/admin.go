@@ -11,7 +11,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/controlplane/admin"
 )
 

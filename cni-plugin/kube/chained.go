@@ -26,14 +26,13 @@ const (
 )
 
 // keepChained puts the plugin behind the one that is there, and keeps it there until ctx ends, or
-// until unchain takes it and the ports of an agent away.
+// until unchain takes it and the ports of an agent away. fail ends the agent.
 func (c CNI) keepChained(
-	ctx context.Context, socket string, log *slog.Logger,
+	ctx context.Context, socket string, log *slog.Logger, fail func(error),
 ) (unchain func(*agent.Agent) error, err error) {
-	if c.From != "" {
-		if err := cniconf.InstallOnly(c.From, c.BinDir, "netcraq-cni"); err != nil {
-			return nil, err
-		}
+	plugins := c.plugins(true)
+	if _, err := plugins.Install(); err != nil {
+		return nil, err
 	}
 	if c.ConfDir == "" {
 		return (*agent.Agent).Release, nil
@@ -43,7 +42,9 @@ func (c CNI) keepChained(
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := chained.Keep(ctx, log); err != nil {
+		if err := chained.Keep(ctx, plugins, log); errors.Is(err, cniconf.ErrFolderGone) {
+			fail(err)
+		} else if err != nil {
 			log.Error("netcraq-cni is not kept behind the other plugin", "err", err)
 		}
 	}()

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -47,6 +48,10 @@ const (
 	linkWait = 5 * time.Second // for that answer, and for a connection
 	// linkAtOnce bounds how many requests of one node are under way at the leader.
 	linkAtOnce = 64
+	// linkOthers bounds those of them that are no renewals (PUT). The rest of the connection's
+	// streams is left for renewals, which would come too late behind requests that the leader holds
+	// up (share.go).
+	linkOthers = 48
 	// linkBody bounds a request's body, in bytes.
 	linkBody = 64 << 10
 	// linkHeader bounds the header of an agent's answer, and of each of its requests, in bytes.
@@ -59,9 +64,12 @@ type controllerLink struct {
 	mu      sync.Mutex
 	now     *http.ClientConn
 	changed chan struct{} // closed when there is another
+	others  chan struct{} // has room for linkOthers requests
 }
 
-func newControllerLink() *controllerLink { return &controllerLink{changed: make(chan struct{})} }
+func newControllerLink() *controllerLink {
+	return &controllerLink{changed: make(chan struct{}), others: make(chan struct{}, linkOthers)}
+}
 
 var errNoLeader = errors.New("no agent that leads has connected to this one")
 
@@ -72,6 +80,14 @@ func (l *controllerLink) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.mu.Unlock()
 	if c == nil || c.Err() != nil {
 		return nil, errNoLeader
+	}
+	if r.Method != http.MethodPut {
+		select {
+		case l.others <- struct{}{}:
+			defer func() { <-l.others }()
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
 	}
 	return c.RoundTrip(r)
 }
@@ -143,13 +159,21 @@ type answerer struct {
 	door  *door.Door   // to durable keys; nil: there are none
 	log   *slog.Logger
 
-	mu    sync.Mutex
-	tasks map[string]*task // by the node's name and addresses
+	// quota is how many keys a namespace may have, whatever a node says.
+	quota func(namespace string) int
+
+	mu     sync.Mutex
+	tasks  map[string]*task      // by the node's name and addresses
+	shares map[string]*nodeShare // by the node's name
 }
 
 func newAnswerer(conf *tls.Config, serve http.Handler, d *door.Door, log *slog.Logger) *answerer {
-	return &answerer{tls: conf, serve: serve, door: d, log: log, tasks: map[string]*task{}}
+	return &answerer{tls: conf, serve: serve, door: d, log: log, quota: defaultKeys, tasks: map[string]*task{},
+		shares: map[string]*nodeShare{}}
 }
+
+// defaultKeys is how many keys a namespace may have where the leader has no policy of its own.
+func defaultKeys(string) int { return authority.DefaultQuota.Keys }
 
 // follow answers exactly these nodes from now on, until ctx ends.
 //
@@ -157,8 +181,12 @@ func newAnswerer(conf *tls.Config, serve http.Handler, d *door.Door, log *slog.L
 func (a *answerer) follow(ctx context.Context, nodes []node, hostOf func(node) (netip.Addr, error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	wanted := map[string]bool{}
+	wanted, there := map[string]bool{}, map[string]bool{}
 	for _, n := range nodes {
+		there[n.Name] = true
+		if a.shares[n.Name] == nil {
+			a.shares[n.Name] = newNodeShare()
+		}
 		if !n.there || n.status.Agent == "" {
 			continue
 		}
@@ -171,18 +199,19 @@ func (a *answerer) follow(ctx context.Context, nodes []node, hostOf func(node) (
 		if !a.tasks[key].running() {
 			t := newTask(ctx)
 			a.tasks[key] = t
-			go a.one(t.ctx, n.Name, n.status.Agent, host)
+			go a.one(t.ctx, n.Name, n.status.Agent, host, a.shares[n.Name])
 		}
 	}
 	endOthers(a.tasks, wanted)
+	maps.DeleteFunc(a.shares, func(name string, _ *nodeShare) bool { return !there[name] })
 }
 
-func (a *answerer) one(ctx context.Context, name, address string, host netip.Addr) {
+func (a *answerer) one(ctx context.Context, name, address string, host netip.Addr, share *nodeShare) {
 	var failed logOnce
 	retry := workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 5*time.Second)
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := a.answer(ctx, name, address, host)
+		err := a.answer(ctx, name, address, host, share)
 		if time.Since(began) > linkBeat {
 			retry.Forget(name)
 			failed = logOnce{}
@@ -198,7 +227,7 @@ func (a *answerer) one(ctx context.Context, name, address string, host netip.Add
 }
 
 // answer connects to an agent and answers until the connection ends.
-func (a *answerer) answer(ctx context.Context, name, address string, host netip.Addr) error {
+func (a *answerer) answer(ctx context.Context, name, address string, host netip.Addr, share *nodeShare) error {
 	conf := a.tls.Clone()
 	conf.ServerName = name
 	dialing, cancel := context.WithTimeout(ctx, linkWait)
@@ -213,7 +242,7 @@ func (a *answerer) answer(ctx context.Context, name, address string, host netip.
 	if _, err := fmt.Fprintf(nc, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", linkPath, address, linkProtocol); err != nil {
 		return err
 	}
-	answer := &bounded{r: nc, left: linkHeader}
+	answer := &io.LimitedReader{R: nc, N: linkHeader}
 	in := bufio.NewReader(answer)
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
@@ -223,9 +252,10 @@ func (a *answerer) answer(ctx context.Context, name, address string, host netip.
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		return fmt.Errorf("the agent says %.100s", resp.Status)
 	}
-	answer.left = math.MaxInt // the server bounds what comes from here on
+	answer.N = math.MaxInt64 // the server bounds what comes from here on
 	_ = nc.SetDeadline(time.Time{})
-	server := &http.Server{Handler: serveDurable(a.door, name, byNode(name, host, a.serve)), Protocols: onlyHTTP2(),
+	server := &http.Server{Handler: serveDurable(a.door, name, byNode(name, host, share, a.quota, a.serve)),
+		Protocols:         onlyHTTP2(),
 		ReadHeaderTimeout: linkWait, MaxHeaderBytes: linkHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: linkAtOnce, SendPingTimeout: linkBeat, PingTimeout: linkWait,
@@ -248,8 +278,10 @@ var errLinkEnded = errors.New("the connection has ended")
 
 // byNode is what a node's agent may ask of the controller, whatever has become of the node: to see
 // chains, to see and make the node API's keys, to give those back that nobody uses, to lease
-// sessions for its own address, and to have a server there told of commits.
-func byNode(name string, host netip.Addr, next http.Handler) http.Handler {
+// sessions for its own address, and to have a server there told of commits. quota is how many keys
+// a namespace may have.
+func byNode(name string, host netip.Addr, share *nodeShare, quota func(namespace string) int,
+	next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	pass := func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(admin.WithCaller(r.Context(), admin.Caller{Node: name})))
@@ -265,17 +297,26 @@ func byNode(name string, host netip.Addr, next http.Handler) http.Handler {
 	}
 	mux.HandleFunc("GET /v1/chains", pass)
 	mux.HandleFunc("GET /v1/chains/{chain}", pass)
+	list := share.lists.limit(pass)
 	mux.HandleFunc("GET /v1/keys", func(w http.ResponseWriter, r *http.Request) {
 		prefix := r.URL.Query()["prefix"]
 		if len(prefix) != 1 || !strings.HasPrefix(prefix[0], nodeapi.KeyPrefix) {
 			denyKey(w, strings.Join(prefix, " "))
 			return
 		}
-		pass(w, r)
+		if r.URL.Query().Has("state") {
+			deny(w, "a node reads what keys hold at its own switch")
+			return
+		}
+		list(w, r)
 	})
 	named := func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.PathValue("name"), nodeapi.KeyPrefix) {
 			denyKey(w, r.PathValue("name"))
+			return
+		}
+		if r.URL.Query().Has("state") {
+			deny(w, "a node reads what keys hold at its own switch")
 			return
 		}
 		pass(w, r)
@@ -291,6 +332,7 @@ func byNode(name string, host netip.Addr, next http.Handler) http.Handler {
 		if k.Quota == nil || k.Quota.Prefix != nodeapi.NamespacePrefix(namespace) {
 			return errors.New("a node makes keys within the quota of their namespace")
 		}
+		k.Node, k.Quota.Keys = name, min(k.Quota.Keys, quota(namespace))
 		return nil
 	}, deny, pass))
 	mux.HandleFunc("POST /v1/sessions", changed(func(s *api.SessionsRequest) error {
@@ -300,7 +342,7 @@ func byNode(name string, host netip.Addr, next http.Handler) http.Handler {
 	mux.HandleFunc("PUT /v1/watches", changed(func(w *api.WatchRequest) error {
 		w.Address = host.String()
 		return nil
-	}, deny, pass))
+	}, deny, share.watches.limit(pass)))
 	mux.HandleFunc("PUT /v1/sessions/{lease}", pass) // whose names cannot be guessed
 	mux.HandleFunc("DELETE /v1/sessions/{lease}", pass)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -309,6 +351,9 @@ func byNode(name string, host netip.Addr, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del(readOnlyHeader)
 		r.Body = http.MaxBytesReader(w, r.Body, linkBody)
+		if share.wait(r) != nil {
+			return // whoever asked has gone
+		}
 		mux.ServeHTTP(w, r)
 	})
 }

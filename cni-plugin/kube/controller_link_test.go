@@ -14,7 +14,7 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/admin"
@@ -164,7 +164,7 @@ func TestControllerLinkStrangers(t *testing.T) {
 		"with none": {InsecureSkipVerify: true}} {
 		a := newAnswerer(conf, http.NotFoundHandler(), nil, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		err := a.answer(ctx, "n1", l.Addr().String(), netip.MustParseAddr("192.0.2.7"))
+		err := a.answer(ctx, "n1", l.Addr().String(), netip.MustParseAddr("192.0.2.7"), newNodeShare())
 		cancel()
 		link.mu.Lock()
 		got := link.now
@@ -211,7 +211,7 @@ func TestControllerLinkLongAnswers(t *testing.T) {
 			}()
 			a := newAnswerer(ca.identity(t, "leader", identity.Controller).Client(), http.NotFoundHandler(), nil,
 				slog.New(slog.DiscardHandler))
-			if err := a.answer(t.Context(), "n1", l.Addr().String(), netip.MustParseAddr("192.0.2.7")); err == nil {
+			if err := a.answer(t.Context(), "n1", l.Addr().String(), netip.MustParseAddr("192.0.2.7"), newNodeShare()); err == nil {
 				t.Error("the leader has made a link of it")
 			}
 			if n := <-written; n > 32<<20 { // what the kernel keeps is in it

@@ -2,14 +2,21 @@ package kube
 
 import (
 	"encoding/json"
+	"fmt"
+	"net"
 	"net/http"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/netcraq/netcraq/cni-plugin/agent"
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/guards"
+	"github.com/netcraq/netcraq/internal/persource"
 )
 
 // health serves what a kubelet and a Prometheus ask an agent. While it leads, its metrics are the
@@ -39,12 +46,11 @@ func newHealth() *health {
 	return h
 }
 
-// watch shows an agent's attachments and whether it is ready. It is alive as long as it answers.
+// watch shows an agent's attachments and whether it is ready.
 func (h *health) watch(a *agent.Agent) {
 	h.own.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "netcraq_agent_attachments", Help: "Interfaces of pods at this node's switch."},
 		func() float64 { return float64(len(a.Attachments())) }))
-	// the prober has gone
-	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	h.mux.HandleFunc("GET /healthz", alive)
 	h.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		s := a.Status()
 		if !s.Ready {
@@ -52,6 +58,43 @@ func (h *health) watch(a *agent.Agent) {
 		}
 		_ = json.NewEncoder(w).Encode(s)
 	})
+}
+
+// serveWaiting answers a kubelet's probes at all addresses, since nobody has told the agent yet
+// which one is the node's: it is alive, and not ready. end frees the port.
+func serveWaiting(port int) (end func(), err error) {
+	l, err := net.Listen("tcp", ":"+strconv.Itoa(port))
+	if err != nil {
+		return nil, fmt.Errorf("serving health: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", alive)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = json.NewEncoder(w).Encode(agentapi.Status{Reason: "it waits for the API server"})
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(persource.Listen(l, connectionsOfOne)) }()
+	return func() { server.Close() }, nil
+}
+
+// alive answers as long as the process does.
+func alive(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) } // or the prober has gone
+
+// restored counts what next is told of.
+func (h *health) restored(next guards.Report) guards.Report {
+	count := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "netcraq_agent_restored_total", Help: "How often the agent has put back what somebody had taken away or changed: programs at interfaces, settings, tables of nftables."},
+		[]string{"what"})
+	for _, what := range guards.All {
+		count.WithLabelValues(what)
+	}
+	h.own.MustRegister(count)
+	return func(what, where string, err error) {
+		if err == nil {
+			count.WithLabelValues(what).Inc()
+		}
+		next(what, where, err)
+	}
 }
 
 // lead shows a controller's metrics; nil: none any more.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
 // TestRules: the choices about keys become those of the chains' specs, whatever was chosen before.

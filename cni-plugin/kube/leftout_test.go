@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -14,8 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -491,7 +492,7 @@ func TestReadPods(t *testing.T) {
 		{`["` + strings.Repeat("x", podsAtMost), 0, 0, 0, true},
 		{strings.Repeat("[", podsAtMost), 0, 0, 0, true},
 	} {
-		l, err := readPods(json.NewDecoder(&bounded{strings.NewReader(c.list + "\n"), podsAtMost}))
+		l, err := readPods(json.NewDecoder(io.LimitReader(strings.NewReader(c.list+"\n"), podsAtMost)))
 		if (err != nil) != c.fails || err == nil &&
 			(len(l.pods) != c.pods || l.malformed != c.malformed || l.surplus != c.surplus) {
 			t.Errorf("%.60s: %d pods, %d malformed, %d surplus, %v", c.list, len(l.pods), l.malformed, l.surplus, err)

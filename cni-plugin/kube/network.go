@@ -7,14 +7,13 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	nodeapi "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -338,16 +337,9 @@ func fairShare(all []candidateHost, most int, wrong *faults) (out []candidateHos
 // writeProgram puts the compiled program for a width of values into a folder, where the controller
 // reads it.
 func writeProgram(dir string, profile int) (topology.ProgramSpec, error) {
-	json, info, err := p4src.Compiled(profile)
+	json, info, err := p4src.Write(filepath.Join(dir, "netcraq"), profile)
 	if err != nil {
-		return topology.ProgramSpec{}, err
+		return topology.ProgramSpec{}, fmt.Errorf("writing the program for the controller: %w", err)
 	}
-	p := topology.ProgramSpec{Profile: strconv.Itoa(profile), JSON: filepath.Join(dir, "netcraq.json"),
-		P4Info: filepath.Join(dir, "netcraq.p4info.txtpb")}
-	for path, b := range map[string][]byte{p.JSON: json, p.P4Info: info} {
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			return topology.ProgramSpec{}, fmt.Errorf("writing the program for the controller: %w", err)
-		}
-	}
-	return p, nil
+	return topology.ProgramSpec{Profile: strconv.Itoa(profile), JSON: json, P4Info: info}, nil
 }

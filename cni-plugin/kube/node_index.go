@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
 // nodeIndexes gives each node an index, 1 to MaxNodes (the number in its NetcraqNode): the lowest

@@ -64,11 +64,12 @@ const (
 type nodeAPI struct {
 	server *server.Server
 	link   *controllerLink
-	store  *lateStore
+	store  *keys.Late
 	keys   *durableKeys
 	push   *notify.Receiver // nil: there is none
 	pods   *nodePods
 	etcd   func() // ends what streams are filled with
+	quotas *authority.Quotas
 }
 
 // serveNodeAPI begins to serve it. Its store is there when a controller has been heard; failed is
@@ -109,7 +110,7 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 		streams = &broker.Options{Dir: o.NodeAPI.StreamsDir, Limits: broker.Limits{Bytes: all / 4, AllBytes: all}}
 	}
 	quotas := authority.NewQuotas(quota, nil)
-	n := &nodeAPI{link: newControllerLink(), store: newLateStore(), pods: pods, etcd: endSources}
+	n := &nodeAPI{link: newControllerLink(), store: keys.NewLate(), pods: pods, etcd: endSources, quotas: quotas}
 	if n.keys, err = newDurableKeys(ctx, n.link, in, quotas, policy, o.Log, metrics); err != nil {
 		listener.Close()
 		endSources()
@@ -129,7 +130,7 @@ func serveNodeAPI(ctx context.Context, o Options, c client.Client, in cache.Cach
 		n.push = notify.New(notify.Options{Admin: storing.Admin, Log: o.Log, Metrics: metrics})
 		storing.Push = n.push
 	}
-	go n.store.fill(ctx, storing, n.keys.with, o.Log)
+	go n.store.Fill(ctx, storing, n.keys.with, o.Log)
 	go func() {
 		if err := n.server.Serve(listener); !errors.Is(err, server.ErrClosed) {
 			failed(fmt.Errorf("serving the node API: %w", err))
@@ -169,7 +170,7 @@ func (n *nodeAPI) end() {
 	}
 	n.keys.close()
 	n.link.close()
-	n.store.close()
+	n.store.Close()
 }
 
 // listenNode makes the socket, in a folder that everybody may enter and root alone may change: who

@@ -194,7 +194,7 @@ func TestNodeAPI(t *testing.T) {
 	informer.Add(green)
 	a.ask(`{"id":1,"func":"get","data":{"key":"k"}}`, `"code":"unavailable"`)
 	memory := store.NewMemory(100)
-	n.store.now.Store(&heldStore{memory, func() error { return nil }})
+	n.store.Set(memory, func() error { return nil })
 	a.ask(`{"id":1,"func":"hello"}`, `"namespace":"blue"`)
 	a.ask(`{"id":2,"func":"put","data":{"key":"k","value":"v"}}`, `"version":"1.1"`)
 	a.ask(`{"id":3,"func":"get","data":{"key":"k"}}`, `"value":"v"`)

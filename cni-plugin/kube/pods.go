@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -242,11 +243,14 @@ func (f *follower) read(ctx context.Context, c *http.Client, url, node string, h
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %.100s", url, resp.Status)
 	}
-	body := &bounded{r: resp.Body}
+	body := &io.LimitedReader{R: resp.Body}
 	in := json.NewDecoder(body)
 	for {
-		body.left = podsAtMost
+		body.N = podsAtMost
 		list, err := readPods(in)
+		if err != nil && body.N == 0 {
+			err = fmt.Errorf("a list of pods is longer than %d bytes: %w", podsAtMost, err)
+		}
 		if err != nil {
 			return errors.Join(err, context.Cause(ctx))
 		}

@@ -31,7 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	agents "github.com/netcraq/netcraq/cni-plugin/leader"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
@@ -294,6 +294,10 @@ func TestRights(t *testing.T) {
 		}},
 		{"netcraq-agent", "", "namespaces", "list"}: {"an agent learns which namespaces' keys are durable", func() error {
 			return worker.List(ctx, &corev1.NamespaceList{})
+		}},
+		{"netcraq-agent", "", "servicecidrs", "list"}: {"an agent compares its prefixes with the Services'", func() error {
+			_, err := serviceRanges(ctx, worker)
+			return err
 		}},
 		{"netcraq-agent", "", "namespaces", "watch"}: {"an agent follows which namespaces' keys are durable", func() error {
 			return watch(worker, &corev1.NamespaceList{})

@@ -32,10 +32,11 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/agent"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/cni-plugin/cniconf"
 	"github.com/netcraq/netcraq/cni-plugin/fabric"
+	"github.com/netcraq/netcraq/cni-plugin/guards"
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/masquerade"
@@ -130,17 +131,21 @@ func Run(told context.Context, o Options) error {
 		return err
 	}
 	health := newHealth()
-	mgr, err := ctrl.NewManager(o.Config, manager.Options{Scheme: scheme,
-		Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache:   o.cache(),
-		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{},
-			&corev1.ConfigMap{}}}}})
-	if err != nil {
-		return fmt.Errorf("the API server: %w", err)
-	}
-	self, err := ownNode(ctx, mgr.GetAPIReader(), o.Node, o.Chained, o.Log)
+	mgr, self, err := o.waitForCluster(ctx, scheme)
 	if err != nil {
 		return err
+	}
+	ranges, err := serviceRanges(ctx, mgr.GetAPIReader())
+	if err != nil {
+		o.Log.Warn("--services and --switches are not compared with all of the Services' addresses", "err", err)
+	}
+	if err := o.checkPrefixes(self, ranges); err != nil {
+		// A node whose pods depend on this agent goes on, because a cluster can get other ranges,
+		// and can tell more of them, after an upgrade.
+		if !agent.Attached(o.StateDir) {
+			return err
+		}
+		o.Log.Error("pods may not reach all of the cluster", "err", err)
 	}
 	// Certificates come when they come: pods do not wait for them.
 	id := identity.New(o.Node)
@@ -180,13 +185,15 @@ func Run(told context.Context, o Options) error {
 			}
 		}
 	}()
-	attached, err := o.attach(self, at(o.P4RuntimePort), id.Server())
+	report := health.restored(guards.Saying(o.Log))
+	attached, err := o.attach(self, at(o.P4RuntimePort), id.Server(), report)
 	if err != nil {
 		return err
 	}
 	defer attached.close()
 	a, err := agent.New(agent.Options{Dir: o.StateDir, Switch: attached.sw, FirstPort: firstPodPort,
-		LastPort: lastPodPort, AfterOthers: o.AfterOthers, MTU: o.MTU, Log: o.Log})
+		LastPort: lastPodPort, AfterOthers: o.AfterOthers, Services: []netip.Prefix{o.Services}, MTU: o.MTU,
+		Log: o.Log, Reserved: o.reserved()})
 	if err != nil {
 		return err
 	}
@@ -208,10 +215,9 @@ func Run(told context.Context, o Options) error {
 		err = agent.EnableForwarding()
 	}
 	m := &member{lost: newWaker()}
-	saying := ingressfilter.Saying(o.Log)
 	err = errors.Join(err, attached.connectHost(), podroutes.Watch(ctx, o.Log, m.lost.wake),
 		ingressfilter.Keep(ctx, func(name string, err error) {
-			saying(name, err)
+			report(guards.Table, name, err)
 			m.lost.wake() // masquerading may have gone with the same command
 		}))
 	if err != nil {
@@ -220,6 +226,15 @@ func Run(told context.Context, o Options) error {
 	if err := a.Reconcile(); err != nil {
 		o.Log.Error("pods whose interfaces are no ports keep their connectivity, but for NetCRAQ", "err", err)
 	}
+	if err := guards.Watch(ctx, o.Log, func() {
+		if !o.Chained {
+			agent.RestoreForwarding(report)
+		}
+		a.Restore(report)
+		attached.restore(report)
+	}); err != nil {
+		return err
+	}
 	leaders, err := net.Listen("tcp", at(o.AgentPort))
 	if err != nil {
 		return fmt.Errorf("serving the leader: %w", err)
@@ -227,12 +242,14 @@ func Run(told context.Context, o Options) error {
 	secure := tls.NewListener(persource.Listen(leaders, connectionsOfOne), id.Server())
 	others := http.NewServeMux()
 	others.Handle("GET "+podsPath, servePods(a))
+	keysOf := defaultKeys
 	if o.NodeAPI.Socket != "" {
 		n, err := serveNodeAPI(ctx, o, mgr.GetClient(), mgr.GetCache(), health.own, cancel)
 		if err != nil {
 			return err
 		}
 		defer n.end()
+		keysOf = n.quotas.Keys
 		others.Handle("GET "+linkPath, n.link)
 		last := lastMember{self: o.Node, chains: api.NewClient("127.0.0.1", api.Through(n.link)).Chains,
 			most: lastMemberMost, silence: lastMemberSilence, log: o.Log}
@@ -266,6 +283,7 @@ func Run(told context.Context, o Options) error {
 		if err != nil {
 			return err
 		}
+		p.nodes.quota = keysOf // before it leads
 		if err := p.serveAdmin(ctx, cancel); err != nil {
 			return err
 		}
@@ -273,11 +291,11 @@ func Run(told context.Context, o Options) error {
 	}
 	if o.Chained {
 		var unchain func(*agent.Agent) error
-		unchain, err = o.CNI.keepChained(ctx, o.Socket, o.Log)
+		unchain, err = o.CNI.keepChained(ctx, o.Socket, o.Log, cancel)
 		f := func() { removing.Store(o.releaseIfRemoved(mgr.GetAPIReader(), a, unchain)) }
 		release.Store(&f)
 	} else {
-		err = o.CNI.install(self, o.Socket, o.Log)
+		err = o.CNI.install(ctx, self, o.Socket, o.Log, cancel)
 	}
 	if err != nil {
 		return err
@@ -332,31 +350,68 @@ func (h onlyTrouble) WithGroup(name string) slog.Handler {
 	return onlyTrouble{h.Handler.WithGroup(name)}
 }
 
-// ownNode waits until the API server knows enough of this node: an address, and a prefix for pods,
-// which the controller manager gives it (--allocate-node-cidrs).
-// Where another plugin is the pods' network the prefix is not needed.
-func ownNode(
-	ctx context.Context, r client.Reader, name string, chained bool, log *slog.Logger,
-) (podroutes.Node, error) {
+// waitForCluster waits until the API server answers, and knows enough of this node. Meanwhile the
+// kubelet is told that the agent is alive: when it starts an agent again it waits longer each time.
+func (o *Options) waitForCluster(
+	ctx context.Context, scheme *runtime.Scheme,
+) (mgr ctrl.Manager, self podroutes.Node, err error) {
+	if _, err := rest.HTTPClientFor(o.Config); err != nil { // no waiting mends that
+		return nil, self, fmt.Errorf("the API server: %w", err)
+	}
+	if end, err := serveWaiting(o.HealthPort); err == nil {
+		defer end()
+	} else {
+		o.Log.Warn("a kubelet may end this agent while it waits for the API server", "err", err)
+	}
+	err = o.waitFor(ctx, "the API server "+o.Config.Host, func() (err error) {
+		mgr, err = ctrl.NewManager(o.Config, manager.Options{Scheme: scheme,
+			Metrics: metricsserver.Options{BindAddress: "0"},
+			Cache:   o.cache(),
+			Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{},
+				&corev1.ConfigMap{}}}}})
+		return err
+	})
+	if err == nil {
+		err = o.waitFor(ctx, "this node, "+o.Node, func() (err error) {
+			self, err = ownNode(ctx, mgr.GetAPIReader(), o.Node, o.Chained)
+			return err
+		})
+	}
+	return mgr, self, err
+}
+
+// waitFor calls get until it succeeds or ctx ends, and logs each new reason for waiting.
+func (o *Options) waitFor(ctx context.Context, what string, get func() error) error {
 	for said := ""; ; {
-		var n corev1.Node
-		err := r.Get(ctx, client.ObjectKey{Name: name}, &n)
-		out := fromNode(&n).Node
+		err := get()
 		if err == nil {
-			if err = out.Check(); err == nil || chained && out.Address.Is4() {
-				return out, nil
-			}
+			return nil
 		}
 		if text := err.Error(); text != said {
-			log.Warn("waiting for this node", "node", name, "err", err)
+			o.Log.Warn("waiting for "+what, "err", err)
 			said = text
 		}
 		select {
 		case <-ctx.Done():
-			return podroutes.Node{}, context.Cause(ctx)
+			return context.Cause(ctx)
 		case <-time.After(startWait):
 		}
 	}
+}
+
+// ownNode is what the API server knows of this node. It has to have an address, and a prefix for
+// pods, which the controller manager gives it (--allocate-node-cidrs). Where another plugin is the
+// pods' network the prefix is not needed.
+func ownNode(ctx context.Context, r client.Reader, name string, chained bool) (podroutes.Node, error) {
+	var n corev1.Node
+	if err := r.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+		return podroutes.Node{}, err
+	}
+	out := fromNode(&n).Node
+	if chained && out.Address.Is4() {
+		return out, nil
+	}
+	return out, out.Check()
 }
 
 // route makes what the node needs for the others: ways to their pods, and who may send in tunnels.
@@ -367,24 +422,41 @@ func (o *Options) route(self podroutes.Node, others []podroutes.Node) error {
 	return errors.Join(podroutes.Apply(self, others, o.Routes), masquerade.Keep(o.Masquerade, self, others))
 }
 
-// install makes the node's container runtime use the plugin.
-func (c CNI) install(self podroutes.Node, socket string, log *slog.Logger) error {
-	if c.From != "" {
-		if err := cniconf.Install(c.From, c.BinDir, "netcraq-cni"); err != nil {
-			return err
-		}
-	}
-	if c.ConfDir == "" {
-		return nil
-	}
-	if err := cniconf.Unchain(c.ConfDir); err != nil { // of an agent that was behind another plugin
+// plugins are those that the agent installs.
+func (c CNI) plugins(chained bool) cniconf.Plugins {
+	return cniconf.Plugins{From: c.From, To: c.BinDir, Own: "netcraq-cni", OnlyOwn: chained}
+}
+
+// install makes the node's container runtime use the plugin, and sees to it that the runtime goes
+// on until ctx ends. fail ends the agent.
+func (c CNI) install(
+	ctx context.Context, self podroutes.Node, socket string, log *slog.Logger, fail func(error),
+) error {
+	plugins := c.plugins(false)
+	if _, err := plugins.Install(); err != nil {
 		return err
 	}
-	changed, err := cniconf.Config{Version: c.Version, Subnets: self.PodCIDRs, Socket: socket}.Write(c.ConfDir)
-	if changed {
-		log.Info("the container runtime's network is this one", "file", c.ConfDir+"/"+cniconf.File)
+	config := cniconf.Config{Version: c.Version, Subnets: self.PodCIDRs, Socket: socket}
+	if c.ConfDir != "" {
+		if err := cniconf.UnchainOthers(c.ConfDir); err != nil { // of an agent that was behind another plugin
+			return err
+		}
+		changed, err := config.Write(c.ConfDir)
+		if err != nil {
+			return err
+		}
+		if changed {
+			log.Info("the container runtime's network is this one", "file", c.ConfDir+"/"+cniconf.File)
+		}
 	}
-	return err
+	go func() {
+		if err := config.Keep(ctx, c.ConfDir, plugins, log); errors.Is(err, cniconf.ErrFolderGone) {
+			fail(err)
+		} else if err != nil {
+			log.Error("the container runtime's list of plugins is not kept", "err", err)
+		}
+	}()
+	return nil
 }
 
 // withoutBallast drops what nobody here reads of cached objects, such as a node's list of images.

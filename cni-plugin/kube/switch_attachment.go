@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/netcraq/netcraq/cni-plugin/agent"
+	"github.com/netcraq/netcraq/cni-plugin/guards"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
@@ -20,16 +21,20 @@ type attachment struct {
 	// number. It is called again and again.
 	connectNumbered func(number int32) error
 	connectPeers    func(self podroutes.Node, peers map[uint32]podroutes.Node) error
-	failed          <-chan error // gets an error if it ends by itself
+	restore         func(guards.Report) // see nodeswitch.Switch.Restore
+	failed          <-chan error        // gets an error if it ends by itself
 	close           func() error
 }
 
 // attach starts the node's own switch, or attaches the node to those of the fabric.
-func (o *Options) attach(self podroutes.Node, p4runtime string, conf *tls.Config) (*attachment, error) {
+func (o *Options) attach(
+	self podroutes.Node, p4runtime string, conf *tls.Config, report guards.Report,
+) (*attachment, error) {
 	services := []netip.Prefix{o.Services, o.Switches}
 	if o.Fabric == nil {
 		sw, err := nodeswitch.Start(nodeswitch.Options{Engine: o.Engine, DeviceID: 1, P4Runtime: o.P4Runtime,
-			Secure: p4runtime, TLS: conf, AfterOthers: o.AfterOthers, Log: o.Log})
+			Secure: p4runtime, TLS: conf, AfterOthers: o.AfterOthers, Log: o.Log,
+			Restored: func(iface string, err error) { report(guards.SwitchProgram, iface, err) }})
 		if err != nil {
 			return nil, err
 		}
@@ -42,7 +47,7 @@ func (o *Options) attach(self podroutes.Node, p4runtime string, conf *tls.Config
 		}
 		return &attachment{sw: sw, engine: sw.Engine(), connectHost: connect,
 			connectNumbered: o.connectNumbered(self, sw, services), connectPeers: sw.ConnectPeers,
-			failed: sw.Failed(), close: sw.Close}, nil
+			restore: sw.Restore, failed: sw.Failed(), close: sw.Close}, nil
 	}
 	h, err := o.Fabric.Host(self.Name)
 	if err != nil {
@@ -58,6 +63,7 @@ func (o *Options) attach(self podroutes.Node, p4runtime string, conf *tls.Config
 			return o.Fabric.Connect(h, []netip.Prefix{o.Services})
 		},
 		connectNumbered: func(int32) error { return nil },
+		restore:         func(guards.Report) {},
 		close:           func() error { return nil }}, nil
 }
 

@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
-	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/etcd/placement"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 	"github.com/netcraq/netcraq/controlplane/server"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Term is the time for which this agent leads. The controller is there when there is a chain to be

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
 // TestInCluster: what the command line of an agent in a cluster may say, and what is said to who
@@ -61,6 +64,23 @@ func TestInCluster(t *testing.T) {
 		}
 		if err == nil && (k.Namespace != "here" || k.Node != "node1" || (k.Lead != nil) != strings.Contains(c.args, "--etcd")) {
 			t.Errorf("%q: %+v", c.args, k)
+		}
+	}
+}
+
+// TestServicesOverlap: without Kubernetes the chains' prefix is compared with the file of nodes.
+func TestServicesOverlap(t *testing.T) {
+	node := func(name, address, pods string) podroutes.Node {
+		return podroutes.Node{Name: name, Address: netip.MustParseAddr(address),
+			PodCIDRs: []netip.Prefix{netip.MustParsePrefix(pods)}}
+	}
+	c := &cluster{self: node("a", "192.168.0.1", "10.244.1.0/24"), others: []podroutes.Node{
+		node("b", "10.0.254.9", "10.244.2.0/24")}}
+	for services, want := range map[string]string{"10.0.253.0/24": "", "10.0.254.0/24": "the address of node b (10.0.254.9)",
+		"10.244.0.0/16": "the range of the pods of node a (10.244.1.0/24)", "10.244.2.128/25": "node b (10.244.2.0/24)"} {
+		if _, err := parseServices([]string{services}, c); (err == nil) != (want == "") || err != nil &&
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("--services %s: %v, want %q", services, err, want)
 		}
 	}
 }

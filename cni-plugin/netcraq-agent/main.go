@@ -18,11 +18,13 @@ import (
 
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/guards"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/masquerade"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/cni-plugin/privileges"
+	"github.com/netcraq/netcraq/internal/helptext"
 )
 
 // Exit codes.
@@ -120,6 +122,7 @@ choose one of themselves that runs the controller (docs/kubernetes.md):
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error; `LEVEL`")
 	o.kube.flags(f)
 	cmd.AddCommand(cleanUpCommand())
+	helptext.Fit(cmd)
 	err := cmd.ExecuteContext(context.Background())
 	switch {
 	case err == nil:
@@ -165,14 +168,16 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	defer listener.Close()
+	report := guards.Saying(log)
 	sw, err := nodeswitch.Start(nodeswitch.Options{Engine: o.engine, DeviceID: o.deviceID,
-		P4Runtime: o.p4runtime, AfterOthers: o.after, Log: log})
+		P4Runtime: o.p4runtime, AfterOthers: o.after, Log: log,
+		Restored: func(iface string, err error) { report(guards.SwitchProgram, iface, err) }})
 	if err != nil {
 		return err
 	}
 	defer sw.Close()
 	a, err := agent.New(agent.Options{Dir: o.stateDir, Switch: sw, FirstPort: lastUplink + 1,
-		LastPort: lastPort, AfterOthers: o.after, MTU: mtu, Log: log})
+		LastPort: lastPort, AfterOthers: o.after, Services: services, MTU: mtu, Log: log})
 	if err != nil {
 		return err
 	}
@@ -207,7 +212,8 @@ func run(ctx context.Context, o *options) error {
 	}
 	route() // first, since it says who may send in tunnels
 	if err := errors.Join(nodeswitch.FilterStack(), connect(sw, cluster, fabric),
-		ingressfilter.Keep(ctx, ingressfilter.Saying(log))); err != nil {
+
+		ingressfilter.Keep(ctx, func(name string, err error) { report(guards.Table, name, err) })); err != nil {
 		return err
 	}
 	if len(services) > 0 {
@@ -217,6 +223,15 @@ func run(ctx context.Context, o *options) error {
 	}
 	if err := a.Reconcile(); err != nil {
 		log.Error("pods whose interfaces are no ports keep their connectivity, but for NetCRAQ", "err", err)
+	}
+	if err := guards.Watch(ctx, log, func() {
+		if !o.chained {
+			agent.RestoreForwarding(report)
+		}
+		a.Restore(report)
+		sw.Restore(report)
+	}); err != nil {
+		return err
 	}
 	a.SetReady(true, "")
 	log.Info("ready", "socket", o.socket, "device", o.deviceID, "p4runtime", o.p4runtime, "engine", sw.Engine(), "attachments", len(a.Attachments()), "mtu", mtu)

@@ -10,7 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/netcraq/netcraq/api/kubernetes/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
@@ -80,16 +81,27 @@ func parseServices(args []string, c *cluster) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, s := range args {
 		p, err := netip.ParsePrefix(s)
-		if err != nil || !p.Addr().Is4() {
+		if err != nil || !p.Addr().Is4() || p.Bits() == 0 {
 			return nil, fmt.Errorf("--services takes an IPv4 prefix, such as 10.0.254.0/24, not %q", s)
 		}
 		out = append(out, p)
+	}
+	if len(out) > ingressfilter.MaxSources {
+		return nil, fmt.Errorf("--services is given %d times, and the filters take %d prefixes: use fewer and larger ones",
+			len(out), ingressfilter.MaxSources)
 	}
 	if len(out) > 0 && c == nil {
 		return nil, errors.New("--services needs --nodes, to know this node's address")
 	}
 	if len(out) > 0 && !c.self.In(false).IsValid() {
 		return nil, fmt.Errorf("--services needs an IPv4 address of node %s, since NetCRAQ's packets are IPv4", c.self.Name)
+	}
+	for _, p := range out { // its packets go to the switch
+		for _, n := range append([]podroutes.Node{c.self}, c.others...) {
+			if taken := n.Overlapping(p); taken != "" {
+				return nil, fmt.Errorf("--services %s overlaps %s: give a prefix that no node and no pod has", p, taken)
+			}
+		}
 	}
 	return out, nil
 }

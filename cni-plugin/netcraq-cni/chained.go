@@ -88,6 +88,17 @@ func delChained(err error) error {
 
 // checkChained: CHECK. What the other plugin has made is its own to check.
 func checkChained(c *config, args *skel.CmdArgs) error {
-	return asCNI(c.agent().Check(context.Background(), &agentapi.Check{Attachment: attachment(c, args),
-		Namespace: args.Netns}), types.ErrTryAgainLater)
+	req := &agentapi.Check{Attachment: attachment(c, args), Namespace: args.Netns}
+	if c.PrevResult != nil {
+		result, err := current.NewResultFromResult(c.PrevResult)
+		if err != nil {
+			return types.NewError(types.ErrDecodingFailure, "prevResult cannot be read", err.Error())
+		}
+		for _, f := range result.Interfaces {
+			if f.Name == args.IfName && f.Sandbox == args.Netns {
+				req.Container.MAC = f.Mac
+			}
+		}
+	}
+	return asCNI(c.agent().Check(context.Background(), req), types.ErrTryAgainLater)
 }

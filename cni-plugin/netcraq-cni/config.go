@@ -113,8 +113,15 @@ func routes(r *current.Result) ([]agentapi.Route, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, agentapi.Route{Destination: p, Gateway: address(d.GW), MTU: d.MTU, AdvMSS: d.AdvMSS,
-			Priority: d.Priority})
+		route := agentapi.Route{Destination: p, Gateway: address(d.GW), MTU: d.MTU, AdvMSS: d.AdvMSS,
+			Priority: d.Priority}
+		if d.Table != nil {
+			route.Table = *d.Table
+		}
+		if d.Scope != nil {
+			route.Scope = *d.Scope
+		}
+		out = append(out, route)
 	}
 	return out, nil
 }

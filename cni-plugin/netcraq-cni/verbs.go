@@ -1,13 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/ns"
@@ -68,6 +73,17 @@ func add(args *skel.CmdArgs) (err error) {
 	if own {
 		return types.NewError(types.ErrInvalidNetNS, args.Netns+" is the node's own network namespace: a container on the host's network is attached to nothing", "")
 	}
+	// From here to the end no other call is about this attachment. So what IPAM has for it, this
+	// call was given, unless the container is attached already: then the addresses are in use.
+	at := attachment(c, args)
+	unlock, err := lock(c, at)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if attached(at) {
+		return types.NewError(agentapi.CodeExists, fmt.Sprintf("%s is attached already: the runtime has to DEL it before it can ADD it again", at), "")
+	}
 	// Whatever becomes of it, an address that is not used is given back, also where the IPAM plugin
 	// says that it has failed: it may have given one before.
 	defer func() {
@@ -86,7 +102,7 @@ func add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return types.NewError(types.ErrDecodingFailure, c.IPAM.Type+"'s result cannot be read", err.Error())
 	}
-	req := &agentapi.Attach{Attachment: attachment(c, args), Pod: podOf(args.Args), Namespace: args.Netns, MTU: c.MTU}
+	req := &agentapi.Attach{Attachment: at, Pod: podOf(args.Args), Namespace: args.Netns, MTU: c.MTU}
 	if req.Addresses, err = addresses(result); err != nil {
 		return err
 	}
@@ -105,22 +121,34 @@ func add(args *skel.CmdArgs) (err error) {
 		ip.Interface = current.Int(1)
 		ip.Gateway = net.IP(attached.Addresses[i].Gateway.AsSlice())
 	}
-	result.DNS = c.DNS
+	if !c.DNS.IsEmpty() { // otherwise the IPAM plugin's stay
+		result.DNS = c.DNS
+	}
 	return types.PrintResult(result, c.CNIVersion)
 }
 
 // del: DEL, "Remove container from network, or un-apply modifications". What is not there any more
-// is no error. The addresses go after the interface: an address that is given to the next container
-// must not be in use.
+// is no error, and takes no agent. The addresses go after the interface: an address that is given
+// to the next container must not be in use.
 func del(args *skel.CmdArgs) error {
 	c, err := readConfig(args.StdinData)
 	if err != nil {
 		return err
 	}
 	ctx := context.Background()
-	err = c.agent().Detach(ctx, attachment(c, args))
+	at := attachment(c, args)
 	if c.Chained {
-		return delChained(err)
+		return delChained(c.agent().Detach(ctx, at))
+	}
+	unlock, err := lock(c, at)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = c.agent().Detach(ctx, at)
+	if errors.Is(err, agentapi.ErrNotThere) && !attached(at) {
+		// So it is after a boot. The next agent forgets a record without an interface.
+		err = nil
 	}
 	if err != nil {
 		return asCNI(err, types.ErrTryAgainLater)
@@ -201,6 +229,38 @@ func status(args *skel.CmdArgs) error {
 	return invoke.DelegateStatus(ctx, c.IPAM.Type, args.StdinData, nil)
 }
 
+// lock waits until no other process of this plugin works on an attachment. The addresses and the
+// interface change one after the other, so calls at the same moment would give back each other's.
+func lock(c *config, at agentapi.Attachment) (unlock func(), err error) {
+	dir := filepath.Join(filepath.Dir(c.Socket), "locks")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, types.NewError(types.ErrIOFailure, "making the folder for locks", err.Error())
+	}
+	// A few files for all attachments, because one that others wait at cannot be removed.
+	name := at.HostName()
+	f, err := os.OpenFile(filepath.Join(dir, name[len(name)-2:]), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, types.NewError(types.ErrIOFailure, "opening the lock of "+at.String(), err.Error())
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, types.NewError(types.ErrIOFailure, "locking "+at.String(), err.Error())
+	}
+	return func() { f.Close() }, nil
+}
+
+// attached says whether there is the node's end of an attachment, whatever the agent's records say.
+func attached(at agentapi.Attachment) bool {
+	_, err := net.InterfaceByName(at.HostName())
+	return err == nil
+}
+
 // collect: GC, "Clean up any stale resources". IPAM plugins that know no GC (host-local) are asked
 // to give back the addresses of what was removed.
 func collect(args *skel.CmdArgs) error {
@@ -208,9 +268,13 @@ func collect(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	valid, err := validAttachments(args.StdinData)
+	if err != nil {
+		return err
+	}
 	ctx := context.Background()
 	req := &agentapi.Collect{Network: c.Name}
-	for _, v := range c.ValidAttachments {
+	for _, v := range valid {
 		req.Valid = append(req.Valid, agentapi.Attachment{Network: c.Name, ContainerID: v.ContainerID,
 			IfName: v.IfName})
 	}
@@ -221,8 +285,9 @@ func collect(args *skel.CmdArgs) error {
 	if c.Chained {
 		return nil
 	}
-	var errs []error
-	for _, a := range removed.Removed {
+	stale, err := staleLeases(c, args.StdinData, req.Valid)
+	errs := []error{err}
+	for _, a := range append(removed.Removed, stale...) {
 		if err := giveBack(ctx, c, args, a); err != nil {
 			errs = append(errs, fmt.Errorf("giving addresses of %s back to %s: %w", a, c.IPAM.Type, err))
 		}
@@ -233,8 +298,81 @@ func collect(args *skel.CmdArgs) error {
 	return errors.Join(errs...)
 }
 
-// giveBack is a DEL at the IPAM plugin for a container that nobody has named to us.
+// validAttachments are those that the runtime names to GC. Without any the whole network goes, so
+// they have to be named: an empty list says that no container is left.
+func validAttachments(stdin []byte) ([]types.GCAttachment, error) {
+	named := map[string]json.RawMessage{}
+	if err := json.Unmarshal(stdin, &named); err != nil {
+		return nil, types.NewError(types.ErrDecodingFailure, "the network's configuration cannot be read", err.Error())
+	}
+	// The first printing of CNI 1.1 called it so in one place, and runtimes write one or both.
+	const key, misprint = "cni.dev/valid-attachments", "cni.dev/attachments"
+	text, ok := named[key]
+	if !ok {
+		text, ok = named[misprint]
+	}
+	if !ok {
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, "GC needs "+key+", the list of the attachments that stay; without it all containers of the network would lose their interfaces", "")
+	}
+	var valid []types.GCAttachment
+	if err := json.Unmarshal(text, &valid); err != nil {
+		return nil, types.NewError(types.ErrDecodingFailure, key+" cannot be read", err.Error())
+	}
+	return valid, nil
+}
+
+// staleLeases are the attachments of host-local's leases that are not valid. host-local knows no
+// GC, and a lease can be all that is left: an ADD was killed, or the machine started again.
+func staleLeases(c *config, stdin []byte, valid []agentapi.Attachment) (stale []agentapi.Attachment, err error) {
+	var conf struct {
+		IPAM struct {
+			Type    string `json:"type"`
+			DataDir string `json:"dataDir"`
+		} `json:"ipam"`
+	}
+	if err := json.Unmarshal(stdin, &conf); err != nil || conf.IPAM.Type != "host-local" {
+		return nil, err
+	}
+	dir := filepath.Join(cmp.Or(conf.IPAM.DataDir, "/var/lib/cni/networks"), c.Name)
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for addresses that nobody has any more: %w", err)
+	}
+	for _, f := range files {
+		if _, err := netip.ParseAddr(f.Name()); err != nil { // host-local's lock, and the like
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil { // it was given back meanwhile
+			continue
+		}
+		// Before plugins 0.8 host-local did not write the interface.
+		id, name, _ := strings.Cut(strings.TrimSpace(string(text)), "\r\n")
+		at := agentapi.Attachment{Network: c.Name, ContainerID: id, IfName: cmp.Or(name, "eth0")}
+		stays := slices.ContainsFunc(valid, func(v agentapi.Attachment) bool {
+			return v.ContainerID == id && (name == "" || v.IfName == name)
+		})
+		if !stays && !slices.Contains(stale, at) {
+			stale = append(stale, at)
+		}
+	}
+	return stale, nil
+}
+
+// giveBack is a DEL at the IPAM plugin for a container that nobody has named to us, unless it has
+// been attached again meanwhile.
 func giveBack(ctx context.Context, c *config, args *skel.CmdArgs, a agentapi.Attachment) error {
+	unlock, err := lock(c, a)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if attached(a) {
+		return nil
+	}
 	path, err := invoke.FindInPath(c.IPAM.Type, filepath.SplitList(args.Path))
 	if err != nil {
 		return err

@@ -17,15 +17,16 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/cni-plugin/framefilter"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf"
 	"github.com/netcraq/netcraq/switch/p4rt"
+	"github.com/netcraq/netcraq/switch/ports"
 	"github.com/netcraq/netcraq/switch/target"
 	"github.com/netcraq/netcraq/switch/userspace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Options are what a switch needs to know.
@@ -51,6 +52,9 @@ type Options struct {
 	// filter of clsact. Else it is before them. (The interpreter has copies, and nobody is in its
 	// way.)
 	AfterOthers bool
+	// Restored, if not nil, is called when the switch has put its program back at a port from which
+	// somebody had taken it, or could not. It must not call the switch.
+	Restored func(iface string, err error)
 	// Log receives what happens. nil means slog.Default().
 	Log *slog.Logger
 }
@@ -66,6 +70,9 @@ type Switch struct {
 	mu      sync.Mutex
 	peers   map[uint32]fabricPort // by the port's number
 	uplinks []int                 // indexes of the operator's interfaces
+
+	filtering sync.Mutex
+	filters   map[int]ingressfilter.Rules // by the index of the interface that has them
 }
 
 // maxConnections is how many connections each P4Runtime address has open at most. A controller
@@ -102,7 +109,8 @@ func Start(o Options) (*Switch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the node's switch: %w", err)
 	}
-	s := &Switch{device: device, failed: make(chan error, len(endpoints)), peers: map[uint32]fabricPort{}}
+	s := &Switch{device: device, failed: make(chan error, len(endpoints)), peers: map[uint32]fabricPort{},
+		filters: map[int]ingressfilter.Rules{}}
 	if o.AfterOthers {
 		s.place = ingressfilter.LastFilter
 	}
@@ -161,7 +169,8 @@ func mutual(o *tls.Config) (*tls.Config, error) {
 
 func start(o Options) (target.Device, error) {
 	interp := func(why string) (target.Device, error) {
-		return userspace.New(userspace.Options{Why: why, CPUPort: topology.CPUPort, OnlyUDP: wire.Port, Log: o.Log})
+		return userspace.New(userspace.Options{Why: why, CPUPort: topology.CPUPort, OnlyUDP: wire.Port, Log: o.Log,
+			Ports: ports.Options{Mark: ingressfilter.SwitchMark}})
 	}
 	kernel := func(why string) (target.Device, error) {
 		hook := ebpf.HookTC
@@ -169,7 +178,8 @@ func start(o Options) (target.Device, error) {
 			hook = ebpf.HookClsact
 		}
 		return ebpf.New(ebpf.Options{Why: why, Hook: hook, LateFilters: o.AfterOthers, CPUPort: topology.CPUPort,
-			OnlyUDP: wire.Port, After: framefilter.Name, Log: o.Log})
+			OnlyUDP: wire.Port, Mark: ingressfilter.SwitchMark, After: framefilter.Name, Restored: o.Restored,
+			Log: o.Log})
 	}
 	switch o.Engine {
 	case "interp":

@@ -65,7 +65,7 @@ func secure(t *testing.T, change func(*tls.Config) *tls.Config) {
 		}
 	})
 	compiled := filepath.Join("..", "..", "p4src", "compiled", "netcraq-128")
-	pl, err := p4rt.LoadPipeline(compiled+".p4info.txtpb", compiled+".json")
+	pl, err := p4rt.LoadPipeline(compiled+".p4info.txtpb", compiled+".json.gz")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/cni-plugin/guards"
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // fabricPort is a port that leads to another switch.
@@ -103,7 +104,32 @@ func (s *Switch) ConnectUplink(number uint32, iface string) error {
 // filter puts an ingress filter behind the switch's program.
 func (s *Switch) filter(ifindex int, r ingressfilter.Rules) error {
 	r.Place = s.place
-	return ingressfilter.Attach(ifindex, r)
+	s.filtering.Lock()
+	defer s.filtering.Unlock()
+	err := ingressfilter.Attach(ifindex, r)
+	if err == nil {
+		s.filters[ifindex] = r
+	}
+	return err
+}
+
+// Restore puts back the ingress filters of the switch's own interfaces that somebody has taken off.
+func (s *Switch) Restore(report guards.Report) {
+	s.filtering.Lock()
+	defer s.filtering.Unlock()
+	for index, rules := range s.filters {
+		l, err := netlink.LinkByIndex(index)
+		if errors.As(err, new(netlink.LinkNotFoundError)) {
+			delete(s.filters, index)
+			continue
+		}
+		if err != nil {
+			continue // which says nothing about the filter
+		}
+		if there, err := ingressfilter.Attached(index); err == nil && !there {
+			report(guards.IngressFilter, l.Attrs().Name, ingressfilter.Attach(index, rules))
+		}
+	}
 }
 
 // What comes to a switch is not for the node's own stack, whoever runs the program. So its ports
@@ -121,7 +147,10 @@ var (
 func (s *Switch) removeFilters() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.filtering.Lock()
+	defer s.filtering.Unlock()
 	for _, index := range s.uplinks {
+		delete(s.filters, index)
 		_ = ingressfilter.Detach(index) // the process ends
 	}
 }

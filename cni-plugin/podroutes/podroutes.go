@@ -5,6 +5,12 @@
 //	10.244.2.0/24 via 192.168.0.2            the node 192.168.0.2 is on a link of ours
 //	10.244.3.0/24 via 10.244.3.0 dev ncqvx   it is not: VXLAN to 192.168.7.3
 //	fd00:244:3::/64 via fd00:244:3:: dev ncqvx   so do its IPv6 pods, in the same tunnel
+//	unreachable 10.244.1.0/24                the node's own: to an address that no pod has
+//
+// The node discards what comes for an address of its own prefixes that no pod has (RFC 4632, 5.1).
+// The default route would send it out of the node, and a router with a route to the node would send
+// it back. A pod's own route is more specific, and any other route to the prefix has a lower
+// metric.
 //
 // Prefixes of both families go by one tunnel, over IPv4 where both nodes have it and over IPv6 (the
 // interface ncqvx6) where they have not.
@@ -50,6 +56,10 @@ const (
 	VXLANOverhead6 = 14 + 8 + 8 + 40
 )
 
+// discardMetric is the metric of the routes that discard: worse than that of any route to the same
+// prefix that somebody else makes.
+const discardMetric = 1 << 30
+
 // Node is one node of the cluster.
 type Node struct {
 	Name    string     `json:"name"`
@@ -67,6 +77,21 @@ func (n Node) In(six bool) netip.Addr {
 		}
 	}
 	return netip.Addr{}
+}
+
+// Overlapping says what of the node's a prefix overlaps; "": nothing.
+func (n Node) Overlapping(p netip.Prefix) string {
+	for _, a := range []netip.Addr{n.Address, n.Second} {
+		if p.Contains(a) {
+			return fmt.Sprintf("the address of node %s (%s)", n.Name, a)
+		}
+	}
+	for _, x := range n.PodCIDRs {
+		if p.Overlaps(x) {
+			return fmt.Sprintf("the range of the pods of node %s (%s)", n.Name, x)
+		}
+	}
+	return ""
 }
 
 // between are the addresses of two nodes between which their tunnels are: of IPv4, which takes less
@@ -127,6 +152,9 @@ func Apply(self Node, others []Node, mode Mode) error {
 	others, errs := fit(self, others)
 	tunnels := map[bool][]Node{} // by whether they are over IPv6
 	want := map[netip.Prefix]*netlink.Route{}
+	for _, p := range self.PodCIDRs {
+		want[p] = &netlink.Route{Dst: ipNet(p), Type: unix.RTN_UNREACHABLE, Priority: discardMetric, Protocol: Protocol}
+	}
 	for _, n := range others {
 		inTunnel, err := direct(self, n, mode, want)
 		if err != nil {
@@ -317,7 +345,7 @@ func replaceRoutes(protocol int, want map[netip.Prefix]*netlink.Route) error {
 	for _, r := range have {
 		ip, _ := netip.AddrFromSlice(r.Dst.IP)
 		bits, _ := r.Dst.Mask.Size()
-		if w := want[netip.PrefixFrom(ip.Unmap(), bits)]; w != nil && w.LinkIndex == r.LinkIndex && w.Gw.Equal(r.Gw) {
+		if w := want[netip.PrefixFrom(ip.Unmap(), bits)]; w != nil && sameWay(*w, r) {
 			continue
 		}
 		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -325,6 +353,15 @@ func replaceRoutes(protocol int, want map[netip.Prefix]*netlink.Route) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// sameWay says whether a route that is there goes where one that is wanted does. The kernel gives
+// an IPv6 route that discards the loopback interface.
+func sameWay(want, have netlink.Route) bool {
+	if want.Type == unix.RTN_UNREACHABLE || have.Type == unix.RTN_UNREACHABLE {
+		return want.Type == have.Type && want.Priority == have.Priority
+	}
+	return want.LinkIndex == have.LinkIndex && want.Gw.Equal(have.Gw)
 }
 
 // end is the address of a node's end of tunnels, in the tunnels; false: the node has no pods of

@@ -8,8 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/netdump"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // ownPrefix begins the names of all interfaces of NetCRAQ's.

@@ -5,63 +5,44 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/internal/netnews"
 )
 
-// settle is the time for which Watch collects news before it calls changed.
-const settle = 50 * time.Millisecond
-
 // Watch calls changed soon after somebody has deleted a route of this package or a tunnel of
-// NetCRAQ's in the calling thread's network namespace, until ctx ends. It returns at once. The
-// kernel may lose news; so what Watch is for has to be looked at now and then anyway.
+// NetCRAQ's in the calling thread's network namespace, or set an interface down or up that such
+// routes may use, until ctx ends. It returns at once.
 func Watch(ctx context.Context, log *slog.Logger, changed func()) error {
-	space, err := netns.Get()
-	if err != nil {
-		return fmt.Errorf("watching routes: %w", err)
-	}
-	failed := func(err error) { log.Debug("news of routes and interfaces ended", "err", err) }
-	routes, links := make(chan netlink.RouteUpdate, 64), make(chan netlink.LinkUpdate, 64)
-	err = netlink.RouteSubscribeWithOptions(routes, ctx.Done(),
-		netlink.RouteSubscribeOptions{Namespace: &space, ErrorCallback: failed})
-	if err == nil {
-		err = netlink.LinkSubscribeWithOptions(links, ctx.Done(),
-			netlink.LinkSubscribeOptions{Namespace: &space, ErrorCallback: failed})
-	}
-	space.Close()
-	if err != nil {
+	groups := []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}
+	if err := netnews.Watch(ctx, log, groups, concernsRoutes, changed); err != nil {
 		return fmt.Errorf("watching routes and interfaces: %w", err)
 	}
-	go func() {
-		var due <-chan time.Time
-		lost := func(is bool) {
-			if is && due == nil {
-				due = time.After(settle)
-			}
-		}
-		for routes != nil || links != nil || due != nil {
-			select {
-			case <-ctx.Done():
-				return
-			case u, ok := <-routes:
-				if !ok {
-					routes = nil
-				}
-				lost(!ok || u.Type == unix.RTM_DELROUTE && u.Protocol == Protocol)
-			case u, ok := <-links:
-				if !ok {
-					links = nil
-				}
-				lost(!ok || u.Header.Type == unix.RTM_DELLINK && (strings.HasPrefix(u.Attrs().Name, Device) ||
-					strings.HasPrefix(u.Attrs().Name, peerPrefix)))
-			case <-due:
-				due = nil
-				changed()
-			}
-		}
-	}()
 	return nil
+}
+
+func concernsRoutes(m syscall.NetlinkMessage) bool {
+	switch m.Header.Type {
+	case unix.RTM_DELROUTE:
+		return len(m.Data) >= unix.SizeofRtMsg && nl.DeserializeRtMsg(m.Data).Protocol == Protocol
+	case unix.RTM_DELLINK:
+		l, err := netlink.LinkDeserialize(nil, m.Data)
+		return err == nil && isTunnel(l.Attrs().Name)
+	case unix.RTM_NEWLINK: // the kernel does not report the routes that go with an interface set down
+		if len(m.Data) < unix.SizeofIfInfomsg || nl.DeserializeIfInfomsg(m.Data).Change&unix.IFF_UP == 0 {
+			return false
+		}
+		l, err := netlink.LinkDeserialize(nil, m.Data)
+		return err == nil && (isTunnel(l.Attrs().Name) || l.Type() != "veth") // pods' are veths, and many
+	}
+	return false
+}
+
+// isTunnel reports whether an interface of that name is a tunnel of this package's.
+func isTunnel(name string) bool {
+	return strings.HasPrefix(name, Device) || strings.HasPrefix(name, peerPrefix)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/netcraq/netcraq/internal/netnews"
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
@@ -25,7 +26,7 @@ func TestWatch(t *testing.T) {
 		t.Helper()
 		patience := 10 * time.Second
 		if !want {
-			patience = 4 * settle
+			patience = 4 * netnews.Settle
 		}
 		select {
 		case <-changed:
@@ -41,7 +42,7 @@ func TestWatch(t *testing.T) {
 	routes, err := x.node.Link.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: Protocol},
 		netlink.RT_FILTER_PROTOCOL)
 	udptest.Check(t, err)
-	if len(routes) != 2 {
+	if len(routes) != 3 { // to two nodes, and the one that discards
 		t.Fatalf("routes: %v", routes)
 	}
 	foreign := netlink.Route{Dst: ipNet(x.others[0].PodCIDRs[0]), Gw: x.self.Address.Next().AsSlice(), Priority: 7}
@@ -51,7 +52,7 @@ func TestWatch(t *testing.T) {
 	for _, r := range routes {
 		udptest.Check(t, x.node.Link.RouteDel(&r))
 	}
-	hears("two routes are deleted", true)
+	hears("all routes are deleted", true)
 	hears("nothing more", false)
 	x.apply()
 	hears("they are there again", false)
@@ -59,5 +60,52 @@ func TestWatch(t *testing.T) {
 	udptest.Check(t, err)
 	udptest.Check(t, x.node.Link.LinkDel(link))
 	hears("the tunnel of a switch is deleted", true)
+	link, err = x.node.Link.LinkByName(Device)
+	udptest.Check(t, err)
+	udptest.Check(t, x.node.Link.LinkSetDown(link))
+	hears("the tunnel of the pods is set down, and its routes go", true)
 	cancel()
+}
+
+// TestWatchLostNews has the kernel drop news because nobody reads them for a while. Watch tells of
+// them, and of the next deletion as before.
+func TestWatchLostNews(t *testing.T) {
+	x := newTunnelled(t)
+	changed, goOn := make(chan struct{}), make(chan struct{})
+	x.node.Do(func() error {
+		return Watch(t.Context(), slog.New(slog.DiscardHandler), func() { changed <- struct{}{}; <-goOn })
+	})
+	hears := func(what string) {
+		t.Helper()
+		select {
+		case <-changed:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: it is not told", what)
+		}
+	}
+	route := netlink.Route{Dst: ipNet(x.others[0].PodCIDRs[0]), Gw: x.self.Address.Next().AsSlice(), Priority: 7,
+		Protocol: Protocol}
+	remove := func() {
+		t.Helper()
+		udptest.Check(t, x.node.Link.RouteAdd(&route))
+		udptest.Check(t, x.node.Link.RouteDel(&route))
+	}
+	remove()
+	hears("the first deletion")
+	for range 1000 { // twice as many as a socket's buffer has room for
+		remove()
+	}
+	goOn <- struct{}{}
+	hears("deletions of which some news are lost")
+	for quiet := false; !quiet; { // what was read before the loss, and the loss
+		goOn <- struct{}{}
+		select {
+		case <-changed:
+		case <-time.After(time.Second):
+			quiet = true
+		}
+	}
+	remove()
+	hears("a deletion after the loss")
+	goOn <- struct{}{}
 }

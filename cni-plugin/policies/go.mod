@@ -3,13 +3,11 @@ module github.com/netcraq/netcraq/cni-plugin/policies
 
 go 1.26.6
 
-replace github.com/netcraq/netcraq => ../..
-
 require (
 	github.com/florianl/go-nfqueue v1.3.2
 	github.com/google/nftables v0.3.0
 	github.com/mattfenwick/cyclonus v0.5.6
-	github.com/netcraq/netcraq v0.0.0
+	github.com/netcraq/netcraq v0.1.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/sirupsen/logrus v1.9.4
 	github.com/spf13/cobra v1.10.2
@@ -97,4 +95,11 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.0 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
+)
+
+replace (
+	github.com/netcraq/netcraq => ../..
+	github.com/netcraq/netcraq/api => ../../api
+	github.com/netcraq/netcraq/client => ../../client
+	github.com/netcraq/netcraq/client/etcd => ../../client/etcd
 )

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 	"github.com/netcraq/netcraq/cni-plugin/masquerade"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
@@ -24,7 +25,6 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 	"github.com/netcraq/netcraq/switch/target"
 	"github.com/netcraq/netcraq/switch/userspace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 var quiet = slog.New(slog.DiscardHandler)

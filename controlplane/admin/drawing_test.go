@@ -191,6 +191,16 @@ func TestDrawing(t *testing.T) {
 	}
 	until("it is copied", "document.activeElement.textContent === 'copied'")
 
+	// A scale's longest text is inside of its plot.
+	p.mu.Lock()
+	p.shown.Heat.EtcdMedianSeconds = f(.15)
+	p.mu.Unlock()
+	scale := "[...document.querySelectorAll('#plot-latency text')]"
+	until("the scale goes to 200 ms", scale+".some((e) => e.textContent === '200.0 ms')")
+	if cut := eval(scale + ".filter((e) => e.getBBox().x < 0).map((e) => e.textContent).join()"); cut != "" {
+		t.Errorf("the plot cuts off %s", cut)
+	}
+
 	// A switch that is lost, in words and not by its colour alone.
 	b.mu.Lock()
 	b.switches[3].Connected = false

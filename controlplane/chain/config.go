@@ -194,6 +194,10 @@ type Record struct {
 	// Wanted is who is to be a member, whether it is one now or not: the members that were lost
 	// come back. Absent where a controller wrote it that knew of no such thing.
 	Wanted []string `json:"wanted,omitempty"`
+	// Since has the epoch with which each of Config's members became one. What a switch has from
+	// before it left and came back is no part of a member. Where an earlier release wrote the
+	// record it is absent, and only what a switch has of Config counts.
+	Since map[string]uint16 `json:"since,omitempty"`
 }
 
 // intended is who is to be a member by a record. Whom an earlier controller had given up, and whom

@@ -2,6 +2,7 @@ package chain
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -97,7 +98,7 @@ func (m *Machine) overtaken(c, by *change) {
 func (m *Machine) persist(now Time) {
 	m.persisting.retryAt = 0
 	r := m.record(now, m.persisting.config)
-	r.Wanted = m.intended(m.persisting)
+	r.Wanted, r.Since = m.intended(m.persisting), m.sinceIn(r.Config)
 	m.seq++
 	m.unsaved = false
 	m.persisting.seq = m.seq
@@ -119,8 +120,20 @@ func (m *Machine) save(now Time) {
 	m.unsaved = false
 	// (A controller that knows no Filling would miss in the switches what it thinks is installed.)
 	r := m.record(now, m.cfg)
-	r.Installed, r.Wanted = m.installed && !m.cfg.Filling, slices.Clone(m.wanted)
+	r.Installed, r.Wanted, r.Since = m.installed && !m.cfg.Filling, slices.Clone(m.wanted), maps.Clone(m.since)
 	m.do(Persist{r, m.seq})
+}
+
+// sinceIn has the epoch with which each member of a later configuration became one. A blank chain
+// has no member of before.
+func (m *Machine) sinceIn(c Config) map[string]uint16 {
+	since := map[string]uint16{}
+	for _, s := range c.Members {
+		if since[s] = c.Epoch; m.cfg.IsMember(s) && !m.blank {
+			since[s] = m.since[s]
+		}
+	}
+	return since
 }
 
 // leavers are the switches to fence before c: members that are not in it, and those that were not
@@ -190,7 +203,7 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 				m.view[s].lost = false
 			}
 		}
-		m.wanted = m.intended(p)
+		m.wanted, m.since = m.intended(p), m.sinceIn(p.config)
 		m.wasFrozen = m.cfg.Freeze == FreezeAll
 		m.countEpochs(m.cfg.Epoch, p.config.Epoch)
 		same := m.fills(p.config)

@@ -69,8 +69,14 @@ func (m *Machine) joins(sw string) bool {
 	if j, at := m.joiner(); j == sw {
 		return at != erasing
 	}
+	return m.cfg.IsMember(sw) && !m.installed && !m.holds(sw)
+}
+
+// holds says whether what a member has is a part that it has had as the member that it is. One that
+// left and came back may have the part of before, and answer by it what was right then.
+func (m *Machine) holds(sw string) bool {
 	a := m.view[sw].acks
-	return m.cfg.IsMember(sw) && !m.installed && (a == nil || !a.Holds())
+	return a != nil && a.Holds() && a.Epoch >= m.since[sw]
 }
 
 // joiners are the switches that the chain waits for.

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netcraq/netcraq/internal/slew"
+	"github.com/netcraq/netcraq/api/clock"
 )
 
 // Leases. A member answers reads only while its lease lives, which it judges by its own clock. The
 // controller must know, of a member that it can not reach, a moment by which the lease has run out.
 // Both clocks may show anything. The controller's must not be slewed, and the switch's may run
-// slower by what package slew says.
+// slower by what package clock says.
 //
 // A LEASE says: "from your clock's time c on, for d". c was in a reply that the controller received
 // at its own time r, and the switch read its clock before that reply left. So at the controller's
@@ -31,7 +31,7 @@ const (
 
 // margin is how long a lease of d can last on our clock, which is not slewed, while the switch's
 // may be.
-func margin(d time.Duration) time.Duration { return slew.Outlasts(d) }
+func margin(d time.Duration) time.Duration { return clock.Outlasts(d) }
 
 // prior is when everything is over that was given for d, at the latest, by an earlier controller.
 // It may have gone on giving for PriorLeaseBound by a clock of its own, which may be slewed.
@@ -115,8 +115,8 @@ func (l *leaseView) forget() {
 // leases says whether a switch's lease is to be renewed.
 func (m *Machine) leases(sw string) bool {
 	v := m.view[sw]
-	return m.decided && v.up && v.acks != nil && v.acks.LeaseRequired && v.acks.Holds() && m.cfg.Lease > 0 &&
-		m.cfg.IsMember(sw) && !m.fence[sw] && !m.leaving(sw) && !v.lost
+	return m.decided && v.up && m.cfg.IsMember(sw) && m.holds(sw) && v.acks.LeaseRequired && m.cfg.Lease > 0 &&
+		!m.fence[sw] && !m.leaving(sw) && !v.lost
 }
 
 // probeEvery is how often a switch that is given no lease is asked what it has.

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -117,6 +118,8 @@ type Machine struct {
 	// change is the operation that cfg is for, while there is more to do for it: cfg is being
 	// installed, or it is but one stage of the operation. nil: nothing but cfg's installation.
 	change *change
+	// since has the epoch with which each of cfg's members became one; Record.Since.
+	since map[string]uint16
 	// entered is the phase that the last input led to; only enter uses it.
 	entered Phase
 
@@ -175,7 +178,7 @@ type Machine struct {
 // New makes the machine of a chain.
 func New(o Options) *Machine {
 	m := &Machine{o: o, view: map[string]*view{}, unjudged: map[string]bool{}, fence: map[string]bool{},
-		ops: map[OpID]*keyOp{}, saving: map[uint64]OpID{},
+		ops: map[OpID]*keyOp{}, saving: map[uint64]OpID{}, since: map[string]uint16{},
 		back: rejoin.New(o.Rejoin), pace: pace{o.Made + o.ShortAfter, o.ShortAfter}}
 	for _, s := range o.Switches {
 		m.view[s] = m.newView()
@@ -183,6 +186,9 @@ func New(o Options) *Machine {
 	if r := o.Record; r != nil {
 		m.decided, m.cfg, m.installed, m.blank = true, r.Config, r.Installed && len(r.Fence) == 0, r.Blank
 		m.fenceMax, m.wanted = r.FenceLease, r.intended()
+		for _, s := range r.Config.Members {
+			m.since[s] = cmp.Or(r.Since[s], r.Config.Epoch)
+		}
 		m.short = len(m.missing()) > 0
 		m.longer, m.longerUntil = r.FenceLease, m.prior(r.FenceLease)
 		for _, s := range r.Fence {
@@ -514,6 +520,7 @@ func (m *Machine) decide(now Time) {
 		return
 	}
 	m.decided, m.cfg, m.wanted = true, Config{Epoch: epoch, Members: before, Lease: first.Lease}, nil
+	clear(m.since) // survivors have been members since what they have
 	m.begin(now, first, &change{wanted: wanted})
 }
 
@@ -599,8 +606,9 @@ func (m *Machine) adopt(now Time, c Config) {
 	m.decided, m.found, m.cfg, m.installed, m.blank = true, true, c, true, false
 	m.wanted = slices.Clone(c.Members) // whom an operator has left out is not known
 	m.event("chain.adopted", "", "the switches run %v", c)
+	clear(m.since)
 	for _, s := range c.Members {
-		m.view[s].everAcked = true
+		m.view[s].everAcked, m.since[s] = true, c.Epoch
 	}
 	if !slices.Equal(c.Members, m.o.Members) {
 		m.event("chain.differs", "", "the topology file says %v; the running %v stays until it is changed by PUT /v1/chains/%s",

@@ -13,12 +13,12 @@ import (
 	"google.golang.org/grpc/codes"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // The controller as the admin API shows it (package admin serves these over HTTP). Errors are
@@ -40,7 +40,7 @@ func apiError(err error) error {
 		code = api.CodeAlreadyExists
 	case errors.Is(err, errQuota):
 		code = api.CodeQuotaExceeded
-	case errors.Is(err, keyspace.ErrFull) || errors.Is(err, sessions.ErrFull) ||
+	case errors.Is(err, keyspace.ErrFull) || errors.Is(err, keyspace.ErrShare) || errors.Is(err, sessions.ErrFull) ||
 		errors.As(err, &we) && we.Code() == codes.ResourceExhausted:
 		code = api.CodeResourceExhausted
 	case errors.Is(err, chain.ErrRefused):

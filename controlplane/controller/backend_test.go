@@ -3,8 +3,8 @@ package controller
 import (
 	"testing"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // TestUndoneAdditionIsNotListed: nobody hears of a key whose addition failed while it is taken out

@@ -4,15 +4,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/internal/boottime"
+	"github.com/netcraq/netcraq/api/clock"
 )
 
 // TestNow: leases are counted by the clock that is not slewed.
 func TestNow(t *testing.T) {
-	c := &Controller{start: boottime.Raw()}
-	before := boottime.Raw()
+	c := &Controller{start: clock.Raw()}
+	before := clock.Raw()
 	now := c.start + c.now()
-	if after := boottime.Raw(); now < before || now > after {
+	if after := clock.Raw(); now < before || now > after {
 		t.Errorf("%v, between %v and %v", now, before, after)
 	}
 }

@@ -14,14 +14,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/netcraq/netcraq/api/clock"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/internal/boottime"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Options make a Controller.
@@ -34,7 +34,7 @@ type Options struct {
 	// Led is when this controller was last known to lead, where there are several (nil: it is
 	// alone). It gives leases for Leading from then on, and takes it that the one before it did so
 	// for Leading after this one was made.
-	Led     func() boottime.Time
+	Led     func() clock.Time
 	Leading time.Duration
 	// TLS is how all switches are connected to, each with the server name that the topology gives
 	// it. nil: as the topology says (Topology.TLS).
@@ -57,7 +57,7 @@ type Controller struct {
 	events     *eventLog
 	requests   *requests
 	metrics    *metrics
-	start      time.Duration // boottime.Raw
+	start      time.Duration // clock.Raw
 	pool       *ops.Pool
 	equality   ops.Equality
 	running    sync.WaitGroup // what Run waits for
@@ -99,7 +99,7 @@ type Controller struct {
 	touched    map[*chainState]bool // chains whose machines may ask for something
 	deposed    string               // why this controller does nothing any more: another has taken over
 	letGo      chan struct{}        // closed then
-	led        func() boottime.Time // Options
+	led        func() clock.Time    // Options
 	leading    time.Duration
 	// leaseTag is in the LEASEs of this controller, and so in the replies to them: a switch sends
 	// those to whoever is primary, and the numbers of another controller's LEASEs say nothing here.
@@ -127,7 +127,7 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{prog: prog, saver: newSaver(o.Store), log: o.Log, events: newEventLog(o.Log),
-		requests: newRequests(), start: boottime.Raw(),
+		requests: newRequests(), start: clock.Raw(),
 		wanted: t, saved: saved != nil && !saved.Lost, knows: saved != nil, touched: map[*chainState]bool{},
 		gone: map[uint8]chain.Time{},
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led,
@@ -235,7 +235,7 @@ func known(t *topology.Topology, r chain.Record) bool {
 
 // now is the time since the controller started, by a clock that is not slewed: leases of switches,
 // whose clocks may be, are waited for by it.
-func (c *Controller) now() chain.Time { return boottime.Raw() - c.start }
+func (c *Controller) now() chain.Time { return clock.Raw() - c.start }
 
 // post gives run's goroutine something to do.
 func (c *Controller) post(f func()) {
@@ -384,6 +384,9 @@ func (c *Controller) flush(ch *chainState) {
 		ch.next = at
 	}
 	st := ch.m.Status(c.now())
+	if learners := st.Config.Learners(); st.Decided {
+		ch.learners.Store(&learners)
+	}
 	c.tidy(ch, st)
 	c.announce(ch, st)
 	c.metrics.chain(ch.topo.Name, st)
@@ -416,8 +419,7 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	case chain.Persist:
 		c.records[ch.topo.Name] = a.Record
 		if conf := a.Record.Config; !a.Record.Installed {
-			for _, sw := range conf.Learners() {
-				d := c.net().byName[sw]
+			for _, d := range c.net().devices {
 				d.submit(func(ctx context.Context) { d.prepare(ctx, ch.topo, conf) })
 			}
 		}
@@ -502,7 +504,7 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 // leads says whether this process still acts as the leader: one that is alone does, another for as
 // long after etcd has said so as it may.
 func (c *Controller) leads() bool {
-	return c.led == nil || boottime.Since(c.led()) <= c.leading
+	return c.led == nil || clock.Since(c.led()) <= c.leading
 }
 
 // lease sends one LEASE.

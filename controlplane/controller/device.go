@@ -14,11 +14,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // device is one switch: its connection, a worker that writes to it one thing after the other, and
@@ -59,10 +59,13 @@ type device struct {
 	freshAt  int // the connection in which the program was loaded last
 	entries  map[string]map[string]*v1.TableEntry
 	groups   map[uint32]p4rt.Group
-	rates    map[int]int64          // of host ports, packets a second
-	open     bool                   // everybody may do everything
-	swept    []uint8                // the chains of whose predecessors nothing is left in it
-	parts    map[uint8]chain.Config // of each chain, the configuration of the last install in this connection
+	rates    map[int]int64 // of host ports, packets a second
+	open     bool          // everybody may do everything
+	// peersOpen: the switch takes messages of chains by ports without a chain_peer entry.
+	peersOpen bool
+	peered    map[uint8]bool         // chains whose chain_peer entries were written in this connection
+	swept     []uint8                // the chains of whose predecessors nothing is left in it
+	parts     map[uint8]chain.Config // of each chain, the configuration of the last install in this connection
 
 	// placed is the key_index entries among them, by chain: the controller's goroutine asks, too.
 	placedMu sync.Mutex
@@ -281,6 +284,11 @@ func (d *device) load(ctx context.Context, stream int) error {
 			return err
 		}
 	}
+	if !d.lacks("chain_peer") {
+		if err := d.readPeersOpen(ctx); err != nil {
+			return err
+		}
+	}
 	placed := map[uint8]map[wire.Key]ops.Entry{}
 	for _, te := range entries["key_index"] {
 		k, err := d.readSlot(te)
@@ -297,6 +305,7 @@ func (d *device) load(ctx context.Context, stream int) error {
 	d.placedMu.Unlock()
 	d.entries, d.groups, d.rates, d.loadedAt = entries, groups, rates, stream
 	d.swept = nil
+	d.peered = map[uint8]bool{}
 	clear(d.parts) // it may have been restarted: nothing of before may be installed again but by the machine's word
 	return nil
 }

@@ -38,6 +38,7 @@ var eventNames = map[int]string{
 	38: "lease_refused",
 	39: "denied",
 	40: "outdated",
+	47: "drop_not_peer",
 	48: "drop_malformed",
 	49: "drop_unknown_op",
 	50: "drop_untrusted",

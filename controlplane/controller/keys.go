@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // stateTimeout is how long one look at a key may take where a person waits for it, as long as a
@@ -45,6 +45,8 @@ type newKey struct {
 	value []byte // nil: none; the key reads NOT_FOUND until somebody writes it
 	// may says, in one step with the addition to the directory, why it must not be; nil: it may
 	may func() error
+	// maker asks for it, and may not have all; "": somebody who may
+	maker string
 }
 
 // addKeys places keys: recorded in the directory, hidden entries tail first, first write through
@@ -78,7 +80,7 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 					continue
 				}
 			}
-			if out[i].key, out[i].err = c.dir.Add(ch.topo.ID, k.name, k.id); out[i].err == nil {
+			if out[i].key, out[i].err = c.dir.AddFor(k.maker, ch.topo.ID, k.name, k.id); out[i].err == nil {
 				op.Keys = append(op.Keys, out[i].key)
 				op.Values = append(op.Values, k.value)
 				at = append(at, i)

@@ -1,12 +1,12 @@
 package controller
 
 import (
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Layout says what the switches' tables should hold, for those who fill switches without P4Runtime:
@@ -26,10 +26,12 @@ func NewLayout(t *topology.Topology) (*Layout, error) {
 func (l *Layout) Base(s *topology.Switch) []p4rt.Entry { return l.p.base(s) }
 
 // ChainPart is what a switch holds for one configuration of a chain, in the order in which it is
-// installed: groups before the entry that refers to them, then the service address, which is taken
-// at members and has a route at others.
+// installed: groups and peers before the entry that refers to them, then the service address, which
+// is taken at members and has a route at others. Peers that another configuration had stay until
+// the end.
 type ChainPart struct {
 	Groups      []p4rt.Group
+	Peers       []p4rt.Entry
 	Config      p4rt.Entry
 	Take, Route *p4rt.Entry
 }
@@ -37,8 +39,12 @@ type ChainPart struct {
 // Chain is a switch's part of a configuration.
 func (l *Layout) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config) ChainPart {
 	p := l.p.chain(c, s, conf)
-	return ChainPart{p.groups, p.config, p.take, p.route}
+	return ChainPart{p.groups, peerEntries(c.ID, p.peers), p.config, p.take, p.route}
 }
+
+// NoPeers is the default entry of chain_peer, by which a switch refuses messages of chains that no
+// other entry lets in. A switch gets it with Base.
+func NoPeers() p4rt.Entry { return peerDefault(false) }
 
 // Entry is the key_index entry of a key under the KEY_ID that it is given with, as its name and its
 // state want it.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Moving a key to another chain: ops.Move, and what it is handed here.

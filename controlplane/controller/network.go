@@ -4,14 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // network is what a topology makes of the controller's world. Update puts another into its place;
@@ -93,6 +94,14 @@ type chainState struct {
 	ready   bool              // as was last said in an event
 	steers  int               // how often the lease that is wanted has been changed
 	endCopy func()            // ends the copy that is under way
+	// learners are those of the configuration, for other goroutines.
+	learners atomic.Pointer[[]string]
+}
+
+// answers reports whether a switch may answer for the chain.
+func (ch *chainState) answers(sw string) bool {
+	l := ch.learners.Load()
+	return l != nil && slices.Contains(*l, sw)
 }
 
 func (c *Controller) newChain(ct *topology.Chain, space keyspace.Space, o chain.Options) *chainState {

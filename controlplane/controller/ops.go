@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // What package ops is handed here: goroutines, the system's clock, and switches over P4Runtime.
@@ -112,7 +112,7 @@ func (d *device) sendFrom(port uint16, p *wire.Packet) error {
 
 // Open implements ops.Target.
 func (t target) Open() (ops.Port, error) {
-	port, replies, err := t.c.requests.open()
+	port, replies, err := t.c.requests.open(t.device)
 	return &exchange{t.device, port, replies}, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
@@ -90,6 +91,39 @@ func chainEntry(id uint8, c chainPart) p4rt.Entry {
 		"head_addr": addr(c.head), "next_addr": addr(c.next), "tail_addr": addr(c.tail), "service_addr": addr(c.service),
 		"ack_group": c.ackGroup, "reply_group": c.replyGroup,
 	}}
+}
+
+// peerPart says which messages of a chain a port may bring.
+type peerPart struct{ predecessor, tail, member bool }
+
+func (a peerPart) or(b peerPart) peerPart {
+	return peerPart{a.predecessor || b.predecessor, a.tail || b.tail, a.member || b.member}
+}
+
+func peerEntry(id uint8, port uint32, p peerPart) p4rt.Entry {
+	return p4rt.Entry{Table: "chain_peer", Match: p4rt.Match{"chain": p4rt.Exact(id), "ingress_port": p4rt.Exact(port)},
+		Action: "peer", Params: p4rt.Params{"predecessor": p.predecessor, "tail": p.tail, "member": p.member}}
+}
+
+// peerEntries returns the chain_peer entries of a chain, by port.
+func peerEntries(id uint8, parts map[uint32]peerPart) (out []p4rt.Entry) {
+	for _, port := range slices.Sorted(maps.Keys(parts)) {
+		out = append(out, peerEntry(id, port, parts[port]))
+	}
+	return out
+}
+
+// peerDefault is what a switch takes by ports that chain_peer has no entry of: everything or
+// nothing.
+func peerDefault(open bool) p4rt.Entry {
+	return p4rt.Entry{Table: "chain_peer", Default: true, Action: "peer",
+		Params: p4rt.Params{"predecessor": open, "tail": open, "member": open}}
+}
+
+// readPeerEntry returns the port and the part of a chain_peer entry.
+func readPeerEntry(e p4rt.Entry) (port uint32, p peerPart) {
+	is := func(param string) bool { return e.Param(param).Uint64() == 1 }
+	return uint32(e.Exact("ingress_port").Uint64()), peerPart{is("predecessor"), is("tail"), is("member")}
 }
 
 // readChainEntry is the assignment that a chain_config entry stands for. An address that no switch
@@ -271,6 +305,10 @@ type plan struct {
 	chains []uint8 // their ids
 	// numbers are those of the principals and realms, by name.
 	numbers map[string]uint16
+
+	// entrances holds the result of ports for each switch that it was called for. avoid empties it.
+	entrancesMu sync.Mutex
+	entrances   map[string]map[string][]uint32
 }
 
 func newPlan(t *topology.Topology, given *numbering) (*plan, error) {
@@ -290,7 +328,70 @@ func newPlan(t *topology.Topology, given *numbering) (*plan, error) {
 }
 
 // avoid makes the ways go around some switches from now on, where there is a way around.
-func (p *plan) avoid(down map[string]bool) { p.around.Store(p.t.Graph(maps.Clone(down))) }
+func (p *plan) avoid(down map[string]bool) {
+	p.entrancesMu.Lock()
+	defer p.entrancesMu.Unlock()
+	p.around.Store(p.t.Graph(maps.Clone(down)))
+	p.entrances = map[string]map[string][]uint32{}
+}
+
+// walk follows the routes from one switch to another and calls enter with each switch on the way,
+// the last included, and the port by which a packet comes in there.
+func (p *plan) walk(from, to string, enter func(at string, port uint32)) {
+	for at := from; at != to; {
+		hop, ok := p.graph(at, to).NextHop(at, to)
+		if !ok {
+			return
+		}
+		at = hop.Peer.Name
+		enter(at, hop.PeerPort)
+	}
+}
+
+// ports returns, for each switch, its ingress ports on the routes from one switch to all others. It
+// walks to every switch, so the result is kept until the ways change.
+func (p *plan) ports(from string) map[string][]uint32 {
+	p.entrancesMu.Lock()
+	defer p.entrancesMu.Unlock()
+	if known := p.entrances[from]; known != nil {
+		return known
+	}
+	out := map[string][]uint32{}
+	for _, to := range p.t.Switches {
+		p.walk(from, to.Name, func(at string, port uint32) {
+			if !slices.Contains(out[at], port) {
+				out[at] = append(out[at], port)
+			}
+		})
+	}
+	p.entrances[from] = out
+	return out
+}
+
+// peers returns what of a chain comes by which port of a switch: stamped writes on the way from a
+// member to the next, acknowledgements from the tail's side of the tree, answers from any member.
+func (p *plan) peers(s *topology.Switch, conf chain.Config) map[uint32]peerPart {
+	out := map[uint32]peerPart{}
+	add := func(port uint32, part peerPart) { out[port] = out[port].or(part) }
+	learners := conf.Learners()
+	for _, name := range learners {
+		if next := conf.Assignment(name).Next; next != "" {
+			p.walk(name, next, func(at string, port uint32) {
+				if at == s.Name {
+					add(port, peerPart{predecessor: true})
+				}
+			})
+		}
+		for _, port := range p.ports(name)[s.Name] {
+			add(port, peerPart{member: true})
+		}
+	}
+	tail := conf.Assignment(s.Name).Tail
+	if up, ok := p.graph(tail, learners...).NextHop(s.Name, tail); ok {
+		add(up.Number, peerPart{tail: true})
+	}
+	return out
+}
 
 // graph is the network in which all of some switches can be reached from one: without those that
 // are given up if they can, else whole.
@@ -374,6 +475,7 @@ func (p *plan) isBase(e p4rt.Entry) bool {
 // chainPlan is what a switch holds for one chain.
 type chainPlan struct {
 	config p4rt.Entry
+	peers  map[uint32]peerPart // chain_peer, by port
 	groups []p4rt.Group
 	take   *p4rt.Entry // local_address of the service address, at members that may answer
 	route  *p4rt.Entry // ipv4_lpm to it, at the others
@@ -412,6 +514,7 @@ func (p *plan) chain(c *topology.Chain, s *topology.Switch, conf chain.Config) c
 		}
 	}
 	out.config = chainEntry(c.ID, part)
+	out.peers = p.peers(s, conf)
 	if a.Holds() {
 		e := localAddress(c.Address)
 		out.take = &e

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ import (
 func loadProgram(t *testing.T, profile string) *program {
 	t.Helper()
 	base := filepath.Join("..", "..", "p4src", "compiled", "netcraq-"+profile)
-	pl, err := p4rt.LoadPipeline(base+".p4info.txtpb", base+".json")
+	pl, err := p4rt.LoadPipeline(base+".p4info.txtpb", base+".json.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +100,9 @@ func TestPlan(t *testing.T) {
 						fmt.Fprintf(&b, " port %d %s", r.Port, map[uint32]string{instanceAck: "ACK", instanceReply: "reply"}[r.Instance])
 					}
 					b.WriteString("\n")
+				}
+				for _, port := range slices.Sorted(maps.Keys(cp.peers)) {
+					show(peerEntry(c.ID, port, cp.peers[port]))
 				}
 				if cp.take != nil {
 					show(*cp.take)

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // program is what the controller must know of the compiled P4 program; all of it stands in the
@@ -60,7 +60,7 @@ func readProgram(pl *p4rt.Pipeline) (*program, error) {
 		localAddress(topology.DefaultController), toController(topology.DefaultController),
 		forward(only(topology.DefaultController), make([]byte, 6), 1), slotEntry(ops.Entry{ID: 1, Slot: 1, Realm: 1}),
 		chainEntry(0, chainPart{head: topology.DefaultController, tail: topology.DefaultController,
-			service: topology.DefaultController}),
+			service: topology.DefaultController}), peerEntry(0, 1, peerPart{}),
 		watchedChain(1, 1, 1, 1), watchedKey(1),
 		watcherEntry(&topology.Host{Port: 1, MAC: make([]byte, 6), IP: topology.DefaultController}, 1, 1),
 	} {

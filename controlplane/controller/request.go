@@ -26,6 +26,7 @@ func (c *Controller) RequestKey(ctx context.Context, r api.KeyRequest) (*api.Req
 			q.Prefix, r.Name)
 	}
 	full := map[string]bool{} // chains that were, when it came to it
+	var share error           // of a chain that is not full, but for whoever asks
 	for {
 		var there keyspace.Key
 		var known bool
@@ -36,12 +37,15 @@ func (c *Controller) RequestKey(ctx context.Context, r api.KeyRequest) (*api.Req
 				to, failed = c.roomiest(r.Chains, full)
 			}
 		}); err != nil || failed != nil {
+			if share != nil && errors.Is(failed, keyspace.ErrFull) {
+				failed = share
+			}
 			return nil, apiError(errors.Join(err, failed))
 		}
 		if known {
 			return c.requested(ctx, there, false)
 		}
-		added, err := c.addKeys(ctx, to, []newKey{{name: r.Name, value: r.Value, may: func() error {
+		added, err := c.addKeys(ctx, to, []newKey{{name: r.Name, value: r.Value, maker: r.Node, may: func() error {
 			if q := r.Quota; q != nil {
 				// Somebody else has just made it: no more keys are asked for than there are.
 				if _, made := c.dir.ByName(r.Name); made {
@@ -62,6 +66,8 @@ func (c *Controller) RequestKey(ctx context.Context, r api.KeyRequest) (*api.Req
 		case errors.Is(a.err, keyspace.ErrExists): // somebody else was faster
 		case errors.Is(a.err, keyspace.ErrFull):
 			full[to] = true
+		case errors.Is(a.err, keyspace.ErrShare):
+			full[to], share = true, a.err
 		default:
 			return nil, apiError(a.err)
 		}

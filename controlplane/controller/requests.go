@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // The controller's own packets. They go through a switch's pipeline as a client's do
@@ -24,25 +24,31 @@ const leasePort = 20036
 type requests struct {
 	mu      sync.Mutex
 	port    uint16
-	waiting map[uint16]chan *wire.Packet
+	waiting map[uint16]waiting
+}
+
+// waiting is a request that has no answer yet.
+type waiting struct {
+	asked   *device
+	replies chan *wire.Packet
 }
 
 func newRequests() *requests {
 	// Not where an earlier controller started, whose late replies may still come.
-	return &requests{port: uint16(rand.N(1 << 16)), waiting: map[uint16]chan *wire.Packet{}}
+	return &requests{port: uint16(rand.N(1 << 16)), waiting: map[uint16]waiting{}}
 }
 
-// open reserves a port.
-func (r *requests) open() (uint16, chan *wire.Packet, error) {
+// open reserves a port for requests to a switch.
+func (r *requests) open(asked *device) (uint16, chan *wire.Packet, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for range 1 << 16 {
 		r.port++
-		if r.port < 1024 || r.port == wire.Port || r.port == leasePort || r.waiting[r.port] != nil {
+		if r.port < 1024 || r.port == wire.Port || r.port == leasePort || r.waiting[r.port].replies != nil {
 			continue
 		}
 		ch := make(chan *wire.Packet, 4)
-		r.waiting[r.port] = ch
+		r.waiting[r.port] = waiting{asked, ch}
 		return r.port, ch, nil
 	}
 	return 0, nil, fmt.Errorf("too many requests to switches at once")
@@ -54,12 +60,18 @@ func (r *requests) close(port uint16) {
 	delete(r.waiting, port)
 }
 
-// deliver hands a reply to whoever waits for it.
-func (r *requests) deliver(port uint16, p *wire.Packet) {
+// deliver hands a reply to whoever waits for it. What a switch holds only that switch says. member
+// reports whether the reply comes from a switch of its chain, which answers requests that are
+// passed on.
+func (r *requests) deliver(from *device, port uint16, p *wire.Packet, member bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	w := r.waiting[port]
+	if w.asked != from && (!member || p.Op == wire.FetchReply || p.Op == wire.SyncReply) {
+		return
+	}
 	select {
-	case r.waiting[port] <- p: // a nil channel takes nothing
+	case w.replies <- p: // a nil channel takes nothing
 	default:
 	}
 }
@@ -93,7 +105,8 @@ func (c *Controller) packetIn(from *device, frame []byte) {
 		return
 	}
 	if p.Op != wire.LeaseReply {
-		c.requests.deliver(f.Dst.Port(), p)
+		ch := c.net().byID[p.Key.Chain()]
+		c.requests.deliver(from, f.Dst.Port(), p, ch != nil && ch.answers(from.sw.Name))
 		return
 	}
 	if uint32(p.Key)&(1<<24-1) != c.leaseTag {

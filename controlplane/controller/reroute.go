@@ -101,7 +101,7 @@ func (d *device) refresh(ctx context.Context) {
 			delete(d.parts, id)
 		} else if err == nil {
 			var rest []*v1.Update
-			if rest, err = d.install(ctx, ch.topo, conf); err == nil {
+			if rest, err = d.install(ctx, ch.topo, conf, true); err == nil {
 				err = d.apply(ctx, rest...)
 			}
 		}

@@ -45,7 +45,7 @@ type kin struct {
 // kinOf is what a switch runs, if it goes together with this program; nil: it does not.
 func (p *program) kinOf(running *configv1.P4Info) *kin {
 	if p.unguarded(running) {
-		return &kin{unguarded: true, lacks: slices.Concat(watchTables, accessTables)}
+		return &kin{unguarded: true, lacks: slices.Concat(watchTables, accessTables, []string{"chain_peer"})}
 	}
 	ours := p.pipeline.Info.P4Info
 	has, want := preambles(running), preambles(ours)
@@ -236,12 +236,8 @@ func (d *device) writeOpenness(ctx context.Context) error {
 	if d.unguarded() || d.open == open {
 		return nil
 	}
-	te, err := d.c.prog.pipeline.Info.Encode(p4rt.Entry{Table: "access", Default: true, Action: "grant",
-		Params: p4rt.Params{"read": open, "write": open}})
-	if err != nil {
-		return err
-	}
-	if err := d.write(ctx, p4rt.Modify(p4rt.EntryEntity(te))); err != nil {
+	if err := d.writeDefault(ctx, p4rt.Entry{Table: "access", Default: true, Action: "grant",
+		Params: p4rt.Params{"read": open, "write": open}}); err != nil {
 		return err
 	}
 	d.open = open
@@ -250,13 +246,9 @@ func (d *device) writeOpenness(ctx context.Context) error {
 
 // readOpenness reads what it is.
 func (d *device) readOpenness(ctx context.Context) error {
-	te, err := d.client.ReadDefault(ctx, "access")
-	if err != nil || te == nil {
+	e, ok, err := d.readDefault(ctx, "access")
+	if err != nil || !ok {
 		d.open = false
-		return err
-	}
-	e, err := d.c.prog.pipeline.Info.Decode(te)
-	if err != nil {
 		return err
 	}
 	d.open = e.Action == "grant" && e.Param("read").Uint64() == 1

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
@@ -31,7 +32,6 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testcerts"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // These tests bring up switches that are P4Runtime servers without a data plane: they need no root,
@@ -76,7 +76,7 @@ func newFakesTLS(t *testing.T, conf *tls.Config, change func(topology map[string
 		switches = append(switches, m{"name": fmt.Sprintf("s%d", i), "p4runtime": s.Addr, "deviceId": i, "address": fmt.Sprintf("10.0.255.%d", i)})
 	}
 	top := m{
-		"program":  m{"json": compiled + ".json", "p4info": compiled + ".p4info.txtpb"},
+		"program":  m{"json": compiled + ".json.gz", "p4info": compiled + ".p4info.txtpb"},
 		"switches": switches,
 		"links":    [][]string{{"s1:2", "s2:2"}, {"s2:3", "s3:2"}},
 		"hosts":    []m{{"name": "h1", "ip": "10.0.0.1", "mac": "02:00:00:00:00:01", "port": "s1:1"}},
@@ -217,8 +217,9 @@ func TestIdempotent(t *testing.T) {
 		c, stop := f.start()
 		ready(t, c)
 		before := [][]string{f.tables(0), f.tables(1), f.tables(2)}
-		// 2 ports, 2 addresses of its own, 4 routes (controller, 2 switches, 1 host), 1 chain.
-		if len(before[1]) != 9 {
+		// 2 ports, 2 addresses of its own, 4 routes (controller, 2 switches, 1 host), 1 chain with
+		// 2 peers and the default for all others.
+		if len(before[1]) != 12 {
 			t.Fatalf("s2 has %d entries:\n%s", len(before[1]), strings.Join(before[1], "\n"))
 		}
 		stop()
@@ -238,6 +239,49 @@ func TestIdempotent(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPeers: a switch takes a chain's messages by the ports that they come by and by no others,
+// also when their way changes under a controller that has found everything installed.
+func TestPeers(t *testing.T) {
+	s4 := &p4rttest.Server{DeviceID: 4}
+	answering(s4, records)
+	if err := s4.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s4.Stop)
+	f := newFakes(t, func(top map[string]any) { // s1 and s3, between them s2 and, instead of it, s4
+		top["switches"] = append(top["switches"].([]map[string]any), map[string]any{"name": "s4",
+			"p4runtime": s4.Addr, "deviceId": 4, "address": "10.0.255.4"})
+		top["links"] = [][]string{{"s1:2", "s2:2"}, {"s2:3", "s3:2"}, {"s1:3", "s4:2"}, {"s4:3", "s3:3"}}
+		top["chains"].([]map[string]any)[0]["members"] = []string{"s1", "s3"}
+	})
+	f.servers = append(f.servers, s4)
+	shows := func(server int, port, what string) func() bool {
+		want := []string{"chain_peer chain=0x00 ingress_port=" + port + " -> peer(" + what + ")",
+			"chain_peer default -> peer(member=0x00, predecessor=0x00, tail=0x00)"}
+		return func() bool { return slices.Equal(f.tables(server, "chain_peer"), want) }
+	}
+	said := func(server int) func() string {
+		return func() string { return strings.Join(f.tables(server, "chain_peer"), "\n") }
+	}
+	for range 2 {
+		c, stop := f.start()
+		ready(t, c)
+		poll.Until(t, 20*time.Second, "s3 takes writes by port 2", shows(2, "0x02", "member=0x01, predecessor=0x01, tail=0x00"), said(2))
+		poll.Until(t, 20*time.Second, "s1 takes what is committed by port 2", shows(0, "0x02", "member=0x01, predecessor=0x00, tail=0x01"), said(0))
+		stop()
+	}
+	c, _ := f.start()
+	ready(t, c)
+	f.servers[1].Stop()
+	poll.Until(t, 20*time.Second, "s3 takes writes by port 3", shows(2, "0x03", "member=0x01, predecessor=0x01, tail=0x00"), said(2))
+	poll.Until(t, 20*time.Second, "s1 takes what is committed by port 3", shows(0, "0x03", "member=0x01, predecessor=0x00, tail=0x01"), said(0))
+	poll.Until(t, 20*time.Second, "s4 passes both", func() bool {
+		return slices.Equal(f.tables(3, "chain_peer")[:2], []string{
+			"chain_peer chain=0x00 ingress_port=0x02 -> peer(member=0x01, predecessor=0x01, tail=0x00)",
+			"chain_peer chain=0x00 ingress_port=0x03 -> peer(member=0x01, predecessor=0x00, tail=0x01)"})
+	}, said(3))
 }
 
 // TestForeignEntries: what does not belong in a table is taken out; what was changed is changed

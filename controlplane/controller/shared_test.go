@@ -15,9 +15,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Switches that two chains have to do with.

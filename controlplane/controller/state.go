@@ -12,12 +12,12 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/sessions"
 	"github.com/netcraq/netcraq/internal/durable"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // State is what survives the controller.

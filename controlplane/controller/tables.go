@@ -3,20 +3,22 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // ourTables are the tables that the controller fills; all that is in them is its business.
-var ourTables = slices.Concat([]string{"chain_config", "key_index"}, baseTables, watchTables)
+var ourTables = slices.Concat([]string{"chain_config", "chain_peer", "key_index"}, baseTables, watchTables)
 
 // baseTables are those of them that follow from the topology, but for chains' service addresses,
 // and from the leases of sessions.
@@ -94,7 +96,7 @@ func (d *device) writeBase(ctx context.Context) error {
 		return err
 	}
 	// There may be very many keys, and they are looked at only where chains may have gone.
-	for _, table := range []string{"chain_config", "key_index"} {
+	for _, table := range []string{"chain_config", "chain_peer", "key_index"} {
 		if d.swept != nil && slices.Equal(d.swept, p.chains) {
 			break
 		}
@@ -110,7 +112,16 @@ func (d *device) writeBase(ctx context.Context) error {
 		}
 		have = append(have, h...)
 	}
-	if err := d.apply(ctx, p4rt.DiffEntries(have, want)...); err != nil {
+	// A port that leads elsewhere now brings nothing of what its neighbour of before could send.
+	former, err := d.have("chain_peer", func(e p4rt.Entry) bool {
+		number, _ := readPeerEntry(e)
+		port, ok := sw.Port(number)
+		return (!ok || port.Peer == nil) && slices.Contains(p.chains, uint8(e.Exact("chain").Uint64()))
+	})
+	if err != nil {
+		return err
+	}
+	if err := d.apply(ctx, p4rt.DiffEntries(append(have, former...), want)...); err != nil {
 		return err
 	}
 	var stray []p4rt.Group
@@ -131,7 +142,7 @@ func (d *device) writeBase(ctx context.Context) error {
 		return err
 	}
 	d.swept = p.chains
-	return nil
+	return d.closePeers(ctx)
 }
 
 // writeRates bounds what hosts may send, before their ports are opened to them.
@@ -193,29 +204,112 @@ func (d *device) become(ctx context.Context, stream int, ct *topology.Chain, a c
 			return nil, err
 		}
 	}
-	return d.install(ctx, ct, a.Config)
+	return d.install(ctx, ct, a.Config, false)
 }
 
-// prepare makes the multicast groups that a switch's part of a configuration refers to, while that
-// is being recorded: no packet takes them before the entry is there that install writes, which has
-// the less to do while the chain is half changed. What it cannot do now is install's.
+// prepare makes the multicast groups that a switch's part of a configuration refers to, and lets in
+// what comes by other ports then, while the configuration is being recorded: no packet takes them
+// before the entry is there that install writes, which has the less to do while the chain is half
+// changed. What it cannot do now is install's.
 func (d *device) prepare(ctx context.Context, ct *topology.Chain, conf chain.Config) {
 	s := d.client.State()
 	if s.Phase != p4rt.Primary || d.loadedAt != s.Stream {
 		return
-	}
-	if epoch, ok := d.epoch(ct); !ok || epoch%2 == conf.Epoch%2 {
-		return // groups of that parity may be in use
 	}
 	p := d.c.net().plan
 	sw := p.t.Switch(d.sw.Name)
 	if sw == nil || !slices.Contains(p.chains, ct.ID) {
 		return
 	}
-	change, _, err := p4rt.DiffGroups(d.groupsOf(p, ct, sw), p.chain(ct, sw, conf).groups)
-	if err == nil {
-		_ = d.apply(ctx, change...)
+	part := p.chain(ct, sw, conf)
+	change, _, err := d.diffPeers(ct, part.peers)
+	if err != nil {
+		return
 	}
+	// Groups of the other parity may be in use.
+	if epoch, ok := d.epoch(ct); ok && epoch%2 != conf.Epoch%2 {
+		if groups, _, err := p4rt.DiffGroups(d.groupsOf(p, ct, sw), part.groups); err == nil {
+			change = append(groups, change...)
+		}
+	}
+	_ = d.apply(ctx, change...)
+}
+
+// diffPeers compares the chain_peer entries of a chain with those that the switch should have. What
+// add makes lets in what either of the two lets in, and drop takes away the rest. It is for later,
+// when other switches no longer have the configuration that ends.
+func (d *device) diffPeers(ct *topology.Chain, want map[uint32]peerPart) (add, drop []*v1.Update, err error) {
+	have, err := d.have("chain_peer", ofChain(ct))
+	if err != nil {
+		return nil, nil, err
+	}
+	both := maps.Clone(want)
+	for _, te := range have {
+		e, err := d.c.prog.pipeline.Info.Decode(te)
+		if err != nil {
+			return nil, nil, err
+		}
+		port, part := readPeerEntry(e)
+		both[port] = both[port].or(part)
+	}
+	wide, err := d.encode(peerEntries(ct.ID, both)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	narrow, err := d.encode(peerEntries(ct.ID, want)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p4rt.DiffEntries(have, wide), p4rt.DiffEntries(wide, narrow), nil
+}
+
+// closePeers makes a switch refuse messages of chains that no chain_peer entry lets in. It waits
+// until the entries of all chains have been written that the switch has a configuration of. Those
+// of the others come before their configurations.
+func (d *device) closePeers(ctx context.Context) error {
+	if !d.peersOpen || d.lacks("chain_peer") {
+		return nil
+	}
+	wanting, err := d.have("chain_config", func(e p4rt.Entry) bool { return !d.peered[uint8(e.Exact("chain").Uint64())] })
+	if err != nil || len(wanting) > 0 {
+		return err
+	}
+	if err := d.writeDefault(ctx, peerDefault(false)); err != nil {
+		return err
+	}
+	d.peersOpen = false
+	return nil
+}
+
+// readPeersOpen sets peersOpen from the switch's default entry.
+func (d *device) readPeersOpen(ctx context.Context) error {
+	e, ok, err := d.readDefault(ctx, "chain_peer")
+	if err != nil || !ok {
+		d.peersOpen = true
+		return err
+	}
+	_, part := readPeerEntry(e)
+	d.peersOpen = part != peerPart{}
+	return nil
+}
+
+// writeDefault writes the default entry of a table.
+func (d *device) writeDefault(ctx context.Context, e p4rt.Entry) error {
+	te, err := d.c.prog.pipeline.Info.Encode(e)
+	if err != nil {
+		return err
+	}
+	return d.write(ctx, p4rt.Modify(p4rt.EntryEntity(te)))
+}
+
+// readDefault reads the default entry of a table; ok is false where the switch shows none.
+func (d *device) readDefault(ctx context.Context, table string) (e p4rt.Entry, ok bool, err error) {
+	te, err := d.client.ReadDefault(ctx, table)
+	if err != nil || te == nil {
+		return e, false, err
+	}
+	e, err = d.c.prog.pipeline.Info.Decode(te)
+	return e, err == nil, err
 }
 
 // ofChain says whether an entry is keyed by a chain.
@@ -250,11 +344,13 @@ func (d *device) groupsOf(p *plan, ct *topology.Chain, sw *topology.Switch) []p4
 }
 
 // install makes the switch hold its part of a chain's configuration. The order matters: groups
-// before the entry that refers to them; that entry, by which the switch changes over, before the
-// addresses that follow from it; a route before the switch stops taking the address itself. What
-// nothing refers to any more is returned, to be taken away when nobody waits. The switch has been
-// read.
-func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Config) (rest []*v1.Update, err error) {
+// before the entry that refers to them, and peers before others send what they let in; that entry,
+// by which the switch changes over, before the addresses that follow from it; a route before the
+// switch stops taking the address itself. What nothing refers to any more is returned, to be taken
+// away when nobody waits. The switch has been read. With narrow, what chain_peer lets in of another
+// configuration is taken away, too.
+func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Config,
+	narrow bool) (rest []*v1.Update, err error) {
 	d.parts[ct.ID] = conf // before anything of it is written, so that refresh never goes back to an older one
 	p := d.c.net().plan
 	sw := p.t.Switch(d.sw.Name)
@@ -266,9 +362,14 @@ func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 	if err != nil {
 		return nil, err
 	}
-	if err := d.apply(ctx, change...); err != nil {
+	peers, strangers, err := d.diffPeers(ct, want.peers)
+	if err != nil {
 		return nil, err
 	}
+	if err := d.apply(ctx, append(change, peers...)...); err != nil {
+		return nil, err
+	}
+	d.peered[ct.ID] = true
 	// Each of the others in turn: what the table has for this chain's key, and what it should have.
 	parts := func(table string, mine func(p4rt.Entry) bool, want ...*p4rt.Entry) (make, drop []*v1.Update, err error) {
 		have, err := d.have(table, mine)
@@ -321,8 +422,16 @@ func (d *device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 		return nil, err
 	}
 	d.watchSoon()
-	return remove, nil
+	if len(strangers) > 0 && !narrow {
+		time.AfterFunc(narrowAfter, func() { d.c.post(d.refreshSoon) })
+		strangers = nil
+	}
+	return append(remove, strangers...), d.closePeers(ctx)
 }
+
+// narrowAfter is for how long a switch takes a chain's messages by the ports of the configuration
+// before, too.
+const narrowAfter = time.Second
 
 // forgetFormer drops the key_index entries that a switch must not have as a member (ops.Former).
 func (d *device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []keyspace.Key,

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // tidy has switches that have come up agree with the directory (ops.Tidy), once all members of a

@@ -12,10 +12,10 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Watches (docs/protocol.md, "Watches"): the acknowledgements of keys that are watched go to the

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // TestWatchOfMovingKey: who may not read a key hears nothing of it while it moves either: neither

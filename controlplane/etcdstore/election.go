@@ -13,9 +13,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
+	"github.com/netcraq/netcraq/api/clock"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
-	"github.com/netcraq/netcraq/internal/boottime"
 )
 
 // Times of an election.
@@ -54,7 +54,7 @@ type Term struct {
 	election *concurrency.Election
 	key      string       // its own in the election
 	rev      int64        // ... which was made in this revision
-	led      atomic.Int64 // boottime.Time
+	led      atomic.Int64 // clock.Time
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	cache    cache
@@ -114,7 +114,7 @@ func (t *Term) Leads() clientv3.Cmp {
 }
 
 // Led is when etcd was asked whether this controller leads, the last time that it did.
-func (t *Term) Led() boottime.Time { return boottime.Time(t.led.Load()) }
+func (t *Term) Led() clock.Time { return clock.Time(t.led.Load()) }
 
 // Over is closed when the term is over. Err says why.
 func (t *Term) Over() <-chan struct{} { return t.ctx.Done() }
@@ -132,7 +132,7 @@ func (t *Term) Resign() {
 func (t *Term) ask() error {
 	ctx, cancel := context.WithTimeout(t.ctx, asking)
 	defer cancel()
-	now := boottime.Now()
+	now := clock.Now()
 	r, err := t.c.Client.Get(ctx, t.key)
 	switch {
 	case err != nil:

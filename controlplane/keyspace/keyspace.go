@@ -16,7 +16,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // The kinds of failure; errors wrap one of them.
@@ -25,6 +25,7 @@ var (
 	ErrNotFound = errors.New("not found")
 	ErrExists   = errors.New("exists already")
 	ErrFull     = errors.New("full")
+	ErrShare    = errors.New("as many as one may have") // of who asks, and no more
 )
 
 // State is how far a key's placing has come.
@@ -62,6 +63,8 @@ type Key struct {
 	// Undone says of a key that is Removing that it never was Placed: nobody has been told of it,
 	// and the name has no versions by it.
 	Undone bool `json:"undone,omitempty"`
+	// Maker is who asked for the key, if it is somebody who may not have all; see AddFor.
+	Maker string `json:"maker,omitempty"`
 }
 
 // Hidden says whether clients must find no key under its KEY_ID: it is being added, or was never
@@ -104,11 +107,18 @@ type Directory struct {
 	retired map[wire.Key]bool
 	lowest  map[uint8]int // no slot of the chain's space below is free
 	groups  map[string]int
+	makers  map[maker]int
 	floor   wire.Version
 
 	edit     uint64 // how many changes there were
 	snapshot *Snapshot
 	chains   map[uint8][]Key // what Chain has answered since the last change
+}
+
+// maker is somebody who makes keys in a chain.
+type maker struct {
+	chain uint8
+	name  string
 }
 
 // changed forgets what was made of the keys as they were.
@@ -122,7 +132,7 @@ func New(spaces []Space, s Snapshot) (*Directory, error) {
 	d := &Directory{spaces: map[uint8]Space{}, names: map[string]*Key{}, ids: map[wire.Key]*Key{},
 		slots:  map[int]*Key{},
 		counts: map[uint8]int{}, next: map[uint8]uint32{}, retired: map[wire.Key]bool{}, lowest: map[uint8]int{},
-		groups: map[string]int{}, floor: s.Floor}
+		groups: map[string]int{}, makers: map[maker]int{}, floor: s.Floor}
 	d.SetSpaces(spaces)
 	for _, k := range s.Keys {
 		if k.Name == "" || !slices.Contains([]State{Adding, Placed, Removing, Moving, Taken}, k.State) {
@@ -168,8 +178,20 @@ func (d *Directory) put(k Key) *Key {
 	d.names[k.Name], d.ids[k.ID], d.slots[k.Slot] = p, p, p
 	d.counts[k.ID.Chain()]++
 	d.count(k.Name, 1)
+	d.countMaker(p, 1)
 	d.changed()
 	return p
+}
+
+// countMaker counts a key of somebody who may not have all.
+func (d *Directory) countMaker(k *Key, n int) {
+	if k.Maker == "" {
+		return
+	}
+	of := maker{k.ID.Chain(), k.Maker}
+	if d.makers[of] += n; d.makers[of] == 0 {
+		delete(d.makers, of)
+	}
 }
 
 // Snapshot is the directory as it is to be saved, its keys in no order. A directory of many keys is
@@ -206,6 +228,12 @@ func sortKeys(keys []Key) {
 
 // Add records a key as Adding. id nil: the next free number is taken.
 func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
+	return d.AddFor("", chain, name, id)
+}
+
+// AddFor is Add for somebody who may have one key of a chain, or as many as leave as many slots
+// free there for others. by "": somebody who may have all.
+func (d *Directory) AddFor(by string, chain uint8, name string, id *wire.Key) (Key, error) {
 	sp, ok := d.spaces[chain]
 	switch {
 	case !ok:
@@ -222,7 +250,12 @@ func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
 	if d.floor > LastFloor {
 		return Key{}, fmt.Errorf("%w: versions are used up (%v): begin with a new directory", ErrFull, d.floor)
 	}
-	k := Key{Name: name, State: Adding}
+	free := sp.Count - d.counts[chain]
+	if has := d.makers[maker{chain, by}]; by != "" && free > 0 && has+1 > max(1, free-1) {
+		return Key{}, fmt.Errorf("%w: of the %d slots of chain %d %s has %d, and %d are free. It may not have more than it leaves for others: remove keys",
+			ErrShare, sp.Count, chain, by, has, free)
+	}
+	k := Key{Name: name, State: Adding, Maker: by}
 	if id != nil {
 		switch other := d.ids[*id]; {
 		case id.Chain() != chain:
@@ -313,6 +346,9 @@ func (d *Directory) FinishMove(from, to wire.Key, last wire.Version) (left Key) 
 	d.rename(now, old.Name)
 	now.State = Placed
 	now.takeOver(&old, last)
+	d.countMaker(now, -1)
+	now.Maker = old.Maker
+	d.countMaker(now, 1)
 	return d.leftover(&old)
 }
 
@@ -407,6 +443,7 @@ func (d *Directory) Delete(id wire.Key) {
 	delete(d.ids, k.ID)
 	delete(d.slots, k.Slot)
 	d.count(k.Name, -1)
+	d.countMaker(k, -1)
 	if !d.used(id) {
 		d.retired[id] = true
 	}

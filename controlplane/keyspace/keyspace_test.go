@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 func fresh(t *testing.T) *Directory {
@@ -271,5 +271,75 @@ func TestKeyIDsDoNotComeBack(t *testing.T) {
 	}
 	if a, b := add(t, d, 0, "a"), add(t, d, 0, "b"); a.ID != given.ID+1 || b.ID != given.ID+3 {
 		t.Errorf("the next are %v and %v", a.ID, b.ID)
+	}
+}
+
+// TestOneMaker: nobody who asks under a name has more keys of a chain than it leaves slots there
+// for others, whatever becomes of the directory.
+func TestOneMaker(t *testing.T) {
+	spaces := []Space{{Chain: 1, First: 0, Count: 100}, {Chain: 2, First: 100, Count: 2}}
+	d, err := New(spaces, Snapshot{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := 0
+	take := func(by string, chain uint8) (n int) {
+		t.Helper()
+		for {
+			made++
+			if _, err := d.AddFor(by, chain, fmt.Sprint("key", made), nil); err != nil {
+				if !errors.Is(err, ErrShare) && !errors.Is(err, ErrFull) {
+					t.Fatal(err)
+				}
+				return n
+			}
+			n++
+		}
+	}
+	if n := take("worker1", 1); n != 50 {
+		t.Errorf("one node has %d of 100", n)
+	}
+	if d, err = New(spaces, d.Snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	if n := take("worker1", 1); n != 0 {
+		t.Errorf("it has %d more with another controller", n)
+	}
+	if n := take("worker2", 1); n != 25 {
+		t.Errorf("another node has %d of 50", n)
+	}
+	if _, err := d.AddFor("worker1", 1, "x", nil); !errors.Is(err, ErrShare) ||
+		!strings.Contains(err.Error(), "worker1 has 50, and 25 are free") {
+		t.Error(err)
+	}
+	if _, err := d.AddFor("worker1", 1, "key1", nil); !errors.Is(err, ErrExists) {
+		t.Errorf("a key that is there already: %v", err)
+	}
+	for _, k := range d.Chain(1)[:20] { // worker1's
+		d.Delete(k.ID)
+	}
+	if n := take("worker1", 1); n != 7 { // it has 30, and 45 are free
+		t.Errorf("after it has removed 20 it has %d more", n)
+	}
+	for _, by := range []string{"worker1", "worker2"} { // who has none gets one, be it the last
+		if n := take(by, 2); n != 1 {
+			t.Errorf("%s has %d of 2", by, n)
+		}
+	}
+	// A key that moves stays its maker's.
+	from := d.Chain(2)[0]
+	d.SetState(from.ID, Placed)
+	d.StartMove(from.ID)
+	to, err := d.Add(1, MovingPrefix+from.Name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := d.FinishMove(from.ID, to.ID, 1)
+	d.Delete(left.ID)
+	if k, _ := d.ByID(to.ID); k.Maker != from.Maker || take(from.Maker, 2) != 1 {
+		t.Errorf("a key of %s has moved, and is %s's", from.Maker, k.Maker)
+	}
+	if n := take("", 1); n != 100-30-7-25-1 {
+		t.Errorf("those who may have all have %d", n)
 	}
 }

@@ -3,7 +3,7 @@ package keyspace
 import (
 	"strings"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // The versions of a name. Switches give a key's versions by its slot and its chain's epoch, so that

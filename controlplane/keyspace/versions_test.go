@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // place adds a key whose first write is given a version.

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/netcraq/netcraq/internal/gunzip"
 )
 
 // Pipeline is a compiled program: its P4Info and what the target runs (for BMv2 and those that
@@ -27,13 +29,16 @@ type Pipeline struct {
 	Cookie uint64
 }
 
-// LoadPipeline reads a program as p4c wrote it.
+// LoadPipeline reads a program as p4c wrote it. The JSON may be compressed (NAME.json.gz).
 func LoadPipeline(p4info, deviceConfig string) (*Pipeline, error) {
 	info, err := LoadInfo(p4info)
 	if err != nil {
 		return nil, err
 	}
 	config, err := os.ReadFile(deviceConfig)
+	if err == nil {
+		config, err = gunzip.Bytes(config)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the compiled program: %w", err)
 	}

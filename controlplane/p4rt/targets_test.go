@@ -23,10 +23,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/stats"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testport"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // startTarget starts a real switch without ports, with more target options if any are given, and
@@ -108,7 +108,7 @@ func TestTargets(t *testing.T) {
 		t.Run(target, func(t *testing.T) {
 			bmv2 := target != "embedded"
 			compiled := filepath.Join("..", "..", "p4src", "compiled", "netcraq-128")
-			pl, err := p4rt.LoadPipeline(compiled+".p4info.txtpb", compiled+".json")
+			pl, err := p4rt.LoadPipeline(compiled+".p4info.txtpb", compiled+".json.gz")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -322,15 +322,17 @@ func TestTargets(t *testing.T) {
 			}
 			fetchSession(t, c, &f) // packets still pass
 
-			// A second controller with a higher id, and one with the same.
+			// A second controller with a higher id, and one with the same. The first has raised its
+			// own where PI refused to reconcile.
+			higher := p4rt.ElectionID{High: 1, Low: c.State().Primary.Low + 1}
 			var f2, f3 follower
 			second, err := p4rt.New(p4rt.Options{Name: "s1", Target: c.Target(), DeviceID: 1,
-				ElectionID: p4rt.ElectionID{High: 1, Low: 3}, Info: pl.Info}, f2.handler())
+				ElectionID: higher, Info: pl.Info}, f2.handler())
 			fatal(err)
 			runClient(t, second)
 			wait(t, "the second is primary", primary(second))
 			wait(t, "the first knows it", func() bool {
-				return c.State().Phase == p4rt.Backup && c.State().Primary == p4rt.ElectionID{High: 1, Low: 3}
+				return c.State().Phase == p4rt.Backup && c.State().Primary == higher
 			})
 			if err := c.Write(ctx, p4rt.Delete(slot(10, 0))); !errors.Is(err, p4rt.ErrNotPrimary) {
 				t.Errorf("a backup's write: %v", err)
@@ -339,7 +341,7 @@ func TestTargets(t *testing.T) {
 				t.Errorf("a backup may read: %d entries, %v", len(entries), err)
 			}
 			third, err := p4rt.New(p4rt.Options{Name: "s1", Target: c.Target(), DeviceID: 1,
-				ElectionID: p4rt.ElectionID{High: 1, Low: 3}, Info: pl.Info}, f3.handler())
+				ElectionID: higher, Info: pl.Info}, f3.handler())
 			fatal(err)
 			runClient(t, third)
 			wait(t, "a third with the same id is refused", func() bool {
@@ -398,7 +400,7 @@ func fetchSession(t *testing.T, c *p4rt.Client, f *follower) *wire.Packet {
 func BenchmarkReadWhole(b *testing.B) {
 	for _, engine := range []string{"interp", "ebpf"} {
 		compiled := filepath.Join("..", "..", "p4src", "compiled", "netcraq-128")
-		pl, err := p4rt.LoadPipeline(compiled+".p4info.txtpb", compiled+".json")
+		pl, err := p4rt.LoadPipeline(compiled+".p4info.txtpb", compiled+".json.gz")
 		if err != nil {
 			b.Fatal(err)
 		}

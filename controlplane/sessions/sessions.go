@@ -15,7 +15,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // Time is the time since the controller started.

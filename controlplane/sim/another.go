@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // What is told of a key is the key's own: what was written under its KEY_ID, or what a move has put

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // P4Runtime promises an order only within a stream, and that a switch carries out no change of

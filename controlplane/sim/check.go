@@ -10,8 +10,8 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/linearizable"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Violation is something that must not happen.

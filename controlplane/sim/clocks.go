@@ -3,7 +3,7 @@ package sim
 import "time"
 
 // Clocks run at different rates. Those of switches, and the one by which a controller counts for
-// how long it may act as the leader, may be slewed (package slew); the one by which a controller
+// how long it may act as the leader, may be slewed (package clock); the one by which a controller
 // waits for leases is not.
 
 // How fast slewed clocks run.

@@ -8,12 +8,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/switch/target"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // device is a controller's P4Runtime connection to a switch: a stream, and calls besides, until it
@@ -461,7 +461,49 @@ func (n *node) setBase() {
 	for _, e := range slices.Concat(n.w.leases[n.index], n.w.base[n.index]) {
 		n.set(e)
 	}
+	if !n.w.removed.peers {
+		e := n.w.program.encode(controller.NoPeers())
+		must(n.p.SetDefault(e.table, e.e))
+	}
 	n.bare = false
+}
+
+// addPeers makes a switch believe what some chain_peer entries say, and what those say that it has.
+func (n *node) addPeers(peers []p4rt.Entry) {
+	if n.w.removed.peers {
+		return
+	}
+	for _, p := range peers {
+		e := n.w.program.encode(p)
+		for _, old := range n.entries {
+			for i := range e.e.Action.Params {
+				if same(old, e) && old.e.Action.Params[i][0] == 1 {
+					e.e.Action.Params[i] = old.e.Action.Params[i]
+				}
+			}
+		}
+		n.set(e)
+	}
+}
+
+// dropOtherPeers leaves a switch no chain_peer entries but these.
+func (n *node) dropOtherPeers(peers []p4rt.Entry) {
+	if n.w.removed.peers {
+		return
+	}
+	var want []entry
+	for _, p := range peers {
+		want = append(want, n.w.program.encode(p))
+	}
+	for _, old := range slices.Clone(n.entries) {
+		if old.table == register("chain_peer") &&
+			!slices.ContainsFunc(want, func(e entry) bool { return same(e, old) }) {
+			n.unset(old)
+		}
+	}
+	for _, e := range want {
+		n.set(e)
+	}
 }
 
 func (n *node) setGroup(g p4rt.Group) {

@@ -329,7 +329,7 @@ func (w *world) operate(f fault, n *node, length time.Duration) {
 		}
 		c.Members = slices.DeleteFunc(members, func(m string) bool { return m == n.name })
 	case recoverMember:
-		if slices.Contains(members, n.name) {
+		if slices.Contains(members, n.name) || n == w.worker {
 			return
 		}
 		w.trace("operator", "%s: %s", f, n.name)

@@ -1,6 +1,6 @@
 package sim
 
-import "github.com/netcraq/netcraq/wire"
+import "github.com/netcraq/netcraq/api/wire"
 
 // Registers are empty when the program was loaded just now, and at no other time. A switch that
 // runs it already, and has no part in any chain, may hold what an earlier chain's keys and sessions

@@ -14,9 +14,11 @@ const (
 	groupWiped   = "wiped"   // switches that lose what they hold while they are connected (wipe.go)
 	groupKeyless = "keyless" // chains that change while they have no keys (keyless.go)
 	groupGarbage = "garbage" // registers that hold what an earlier chain has left (garbage.go)
+	groupWorker  = "worker"  // a switch outside the chain that somebody has taken over (worker.go)
 )
 
-var groups = map[string]bool{groupLate: true, groupWiped: true, groupKeyless: true, groupGarbage: true}
+var groups = map[string]bool{groupLate: true, groupWiped: true, groupKeyless: true, groupGarbage: true,
+	groupWorker: true}
 
 // Groups is which groups of faults are not left out.
 func Groups() (out []string) {

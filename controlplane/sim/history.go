@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // operationOf is one call of a client: what it asked, when, and what it was told.

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Hostile hosts. They know everything: KEY_IDs, sessions, the numbers of requests, what others are
@@ -84,6 +84,10 @@ func (w *world) forge(d dice, h *topology.Host) []byte {
 		p.Op, p.Key, p.Session, p.Request, p.Flags, p.Version = seen.packet.Op, seen.packet.Key,
 			seen.packet.Session, seen.packet.Request, 0, seen.packet.Version
 		victim = seen.client
+		if reply, ok := p.Op.Reply(); ok && d.chance(0.5) {
+			p.Op, p.Flags, p.Status = reply, 0, wire.OK
+			p.Version = wire.MakeVersion(p.Epoch, d.Uint64N(64))
+		}
 	}
 	payload, err := p.Marshal(profile)
 	if err != nil {

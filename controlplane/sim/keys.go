@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Keys, and what ops.Move is handed here: the counterpart of keys.go in package controller. The

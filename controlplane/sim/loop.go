@@ -88,6 +88,7 @@ const (
 	diceGarbage
 	dicePeek
 	diceClocks
+	diceWorker
 )
 
 func newDice(seed, stream uint64) dice { return dice{rand.New(rand.NewPCG(seed, stream))} }

@@ -62,6 +62,7 @@ type removed struct {
 	mistrust         bool
 	leaseTag         bool
 	margin           bool
+	peers            bool
 }
 
 func init() {
@@ -132,6 +133,7 @@ func init() {
 			remove: func(r *removed) { r.watched = true }},
 		&Mutant{ID: "HEARD_FOR_EVER", Rule: "a new member is told of the controller's sessions", scenario: "grown_without_keys", shows: NotSettled,
 			remove: func(r *removed) { r.heardForEver = true }},
+		&Mutant{ID: "EVERYBODY_A_PEER", Rule: "a switch takes a chain's messages only by ports that the chain sends them by", own: true, remove: func(r *removed) { r.peers = true }},
 		&Mutant{ID: "GUESS", Rule: "a CAS expects only a version that its client was told", remove: func(r *removed) { r.toldVersions = true }},
 	)
 }

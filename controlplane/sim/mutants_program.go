@@ -48,7 +48,7 @@ func init() {
 		commits(e, func(old any) any { return or(old, e.does(chainCommit)) })
 	})
 	program("REPAIR_BY_ANY_STATUS", "read repair believes OK, CAS_FAILED and NOT_FOUND alone", func(e *edit) {
-		e.when("dispatch.p4", "(meta.is_member || meta.chain.role == role_t.SHADOW) && hdr.netcraq.version != 0", 1, func(old any) any {
+		e.when("dispatch.p4", "!meta.hearsay && (meta.is_member || meta.chain.role == role_t.SHADOW) && hdr.netcraq", 1, func(old any) any {
 			return old.(map[string]any)["value"].(map[string]any)["left"]
 		})
 	})
@@ -130,7 +130,8 @@ func init() {
 				return old.(map[string]any)["value"].(map[string]any)["left"]
 			})
 		}})
-	Mutants = append(Mutants, &Mutant{ID: "OUTDATED_TAIL", scenario: "outdated_tail",
+	Mutants = append(Mutants, &Mutant{ID: "OUTDATED_TAIL",
+		implied: "a member commits nothing that it has not accepted, so an old tail never has such a version",
 		Rule:    "a tail whose slot has a committed version of a later configuration does not say that a CAS has failed",
 		program: func(e *edit) { e.when("outcome.p4", "meta.version.committed[63:48] >", 1, never) }})
 	program("NO_EPOCH_ON_CAS", "a STAMPED CAS of another epoch is dropped", func(e *edit) {
@@ -160,7 +161,7 @@ func init() {
 			e.assignFlag("watch.p4", "of_this_epoch", "of_this_epoch = epoch ==", 1, always)
 		}, remove: func(r *removed) { r.watchesStay = true }})
 	Mutants = append(Mutants, &Mutant{ID: "TOLD_EARLY", Rule: "servers that watch are told of what is committed alone", own: true, shows: ToldEarly, program: func(e *edit) {
-		e.when("watch.p4", "meta.chain.known && (commits", 1, func(old any) any { return or(old, equal(op, opWrite)) })
+		e.when("watch.p4", "meta.chain.known && !meta.hearsay && (commits", 1, func(old any) any { return or(old, equal(op, opWrite)) })
 		e.alsoDo(eventWriteStored, "outcome.p4", "acknowledge", "= meta.watched")
 	}})
 	// What keeps hostile hosts from others' keys and sessions.

@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Versions of a name (docs/protocol.md): those of its KEY_ID and the offset that the directory has

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // conditions are how bad the network between switches and hosts is.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/core"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // slotSaid is what clients were told of a KEY_ID's slot: when anybody was told first that there is

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // What happens while a key is being placed. Somebody who guesses its KEY_ID (they count up) reads

@@ -1,8 +1,8 @@
 package sim
 
 import (
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // This file has what mutants tell the machine that is not so. The machine that ships has no switch

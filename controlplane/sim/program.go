@@ -8,11 +8,11 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/p4src"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // profile is the program that is simulated: values of 128 bits.

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Result is what came of a seed.
@@ -54,6 +54,7 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	w.comebacks(seed)
 	r := &Result{Seed: seed, Network: p.shape.name, Coverage: w.cover}
 	w.attacked = newDice(seed, diceHostile).chance(0.5)
+	w.drawWorker(seed)
 	if err := w.setUp(seed, p.keys, p.keys); err != nil {
 		r.Violations = []Violation{{Kind: NotSettled, What: "before any fault: " + err.Error()}}
 		return r, nil
@@ -82,6 +83,7 @@ func (s *Simulator) Run(seed uint64, onLine func(Line)) (*Result, error) {
 	if w.attacked {
 		w.attack(seed)
 	}
+	w.work(seed)
 	w.watches(seed)
 	w.faults(p, end)
 	w.leaves(p, seed, end)

@@ -10,9 +10,9 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/controlplane/chain"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // TestScenarios runs the files in testdata: stories about a chain, the cases of docs/protocol.md,
@@ -20,7 +20,7 @@ import (
 // what the commands do to it, and nothing is left to chance. Keys are numbers, 1 to the number that
 // network says.
 //
-//	network SHAPE [keys=N] [placed=N] [call-timeout=D] [lease=D] [patience=D] [settle=D] [without=MUTANT] [slow-store] [without-registers]    a new network (shapes.go), its chain formed and its keys placed (with placed=N the first N of them only), never written; with without-registers no switch shows its registers
+//	network SHAPE [keys=N] [placed=N] [call-timeout=D] [lease=D] [patience=D] [settle=D] [without=MUTANT] [slow-store] [without-registers] [open-peers]    a new network (shapes.go), its chain formed and its keys placed (with placed=N the first N of them only), never written; with without-registers no switch shows its registers; with open-peers every switch takes a chain's messages by any port, as one whose controller knows no chain_peer
 //	client C at=HOST [resend=D]    a client; it asks the service address first, then the switches in order
 //	write C key=N value=V | delete C key=N | read C key=N [eventual] | cas C key=N expected=E.S value=V     a call begins; all take [timeout=D] [to=S]
 //	run D [packets] [leases] [quiet]       time passes. Printed is what clients, controllers and operators do and what the network loses; with packets also what
@@ -342,6 +342,7 @@ func (s *scenario) network() {
 	for _, n := range s.w.nodes {
 		n.noRegisters = s.has("without-registers")
 	}
+	s.w.removed.peers = s.w.removed.peers || s.has("open-peers")
 	s.w.callTimeout = s.duration("call-timeout", defaultCallTimeout)
 	s.w.lease = s.duration("lease", defaultLease)
 	s.w.patience = s.duration("patience", 0)

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/sessions"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // This file is the simulator's counterpart of package controller: it carries out what chain.Machine
@@ -475,6 +475,7 @@ func (s *shell) install(a chain.Install) {
 			for _, g := range part.Groups {
 				n.setGroup(g)
 			}
+			n.addPeers(part.Peers)
 		}},
 		{writes, "chain", func() {
 			assignment := a.Assignment
@@ -510,6 +511,7 @@ func (s *shell) install(a chain.Install) {
 				n.unset(s.w.serviceRoute)
 			}
 			n.dropOtherGroups(part.Groups)
+			n.dropOtherPeers(part.Peers)
 		}},
 	}
 	d.submit(func(done func()) {

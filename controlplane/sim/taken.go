@@ -4,10 +4,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // What clients need and is taken from them while their requests are on their way, so that of two

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // opsTarget is an ops.Target: a switch, as a controller reaches it. Here the rules are taken away

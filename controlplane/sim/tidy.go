@@ -4,8 +4,8 @@ import (
 	"context"
 	"maps"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // tidy has switches that have come up agree with the directory, as the controller does: at the end

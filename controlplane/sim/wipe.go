@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Switches that lose what they hold while their controllers' connections live on: somebody loads a

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // world is one run: a network with its switches, controllers and clients, and the time.
@@ -79,7 +79,8 @@ type world struct {
 	lastSession  uint16
 	begun        map[uint16]uint32 // what the records of sessions were set to that were leased again
 	lastValue    int
-	attacked     bool // a hostile host is there
+	attacked     bool  // a hostile host is there
+	worker       *node // a hostile worker; nil: there is none
 	intrusions   []Violation
 	contradicted []Violation // what somebody was told, and what he was told before
 	overheard    *overheard

@@ -171,7 +171,7 @@ func TestPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := filepath.Join(filepath.Dir(file), "../../p4src/compiled/netcraq-128.json"); top.Program.JSON != want {
+	if want := filepath.Join(filepath.Dir(file), "../../p4src/compiled/netcraq-128.json.gz"); top.Program.JSON != want {
 		t.Errorf("%s, want %s", top.Program.JSON, want)
 	}
 	if _, err := Load(filepath.Join(t.TempDir(), "none.yaml")); err == nil {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	placementcontroller "github.com/netcraq/netcraq/controlplane/placement/controller"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"

@@ -38,6 +38,11 @@ func withChoice(ctx context.Context, c *choice) context.Context {
 	return context.WithValue(ctx, choiceKey{}, c)
 }
 
+// toMember is a context whose call goes to the member at this endpoint, and nowhere else.
+func toMember(ctx context.Context, endpoint string) context.Context {
+	return withChoice(ctx, &choice{address: dialAddress(endpoint), only: true})
+}
+
 // dialAddress is what gRPC dials for an endpoint, as etcd's client has it (its package endpoint,
 // which is internal).
 func dialAddress(endpoint string) string {

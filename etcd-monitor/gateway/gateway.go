@@ -205,7 +205,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	var metrics http.Handler
 	if cfg.Registry != nil {
-		metrics = promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{})
+		metrics = promhttp.HandlerFor(keyless(cfg.Registry), promhttp.HandlerOpts{})
 	}
 	handler, err := g.httpHandler(metrics, cfg)
 	if err != nil {
@@ -239,6 +239,10 @@ func (g *Gateway) relays(cfg Config) error {
 		PingMin:   cmp.Or(cfg.KeepAliveMinTime, DefaultKeepAliveMinTime),
 		PingAfter: cmp.Or(cfg.KeepAliveInterval, DefaultKeepAliveInterval), PingTimeout: cmp.Or(cfg.KeepAliveTimeout,
 			DefaultKeepAliveTimeout),
+		Panicked: func(fault any, stack []byte) {
+			g.log.Error("a fault of etcd-monitor ended a connection; please report it with this line",
+				"fault", fault, "stack", string(stack))
+		},
 		UpstreamPing: g.upstream.config.DialKeepAliveTime, UpstreamPingTimeout: g.upstream.config.DialKeepAliveTimeout,
 	})
 	return nil

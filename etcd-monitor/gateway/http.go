@@ -13,6 +13,8 @@ import (
 	"time"
 
 	jsongw "github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	etcdservergw "go.etcd.io/etcd/api/v3/etcdserverpb/gw"
 	"go.etcd.io/etcd/pkg/v3/debugutil"
 	"go.etcd.io/etcd/pkg/v3/httputil"
@@ -20,13 +22,16 @@ import (
 	v3lockgw "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb/gw"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
 // etcdPaths are etcd's own pages for clients, which are passed on. Their answers say how one member
 // is.
 var etcdPaths = []string{"/health", "/livez", "/livez/", "/readyz", "/readyz/", "/version", "/metrics", "/debug/vars"}
 
-// OwnMetrics is where a gateway's port shows the gateway's metrics; /metrics there is etcd's.
+// OwnMetrics is where a gateway's port shows the gateway's metrics, without those that name keys;
+// /metrics there is etcd's.
 const OwnMetrics = "/proxy/metrics"
 
 func (g *Gateway) httpHandler(metrics http.Handler, cfg Config) (http.Handler, error) {
@@ -55,6 +60,17 @@ func (g *Gateway) httpHandler(metrics http.Handler, cfg Config) (http.Handler, e
 		}
 	}
 	return onlyHosts(cfg.Hosts, withCORS(cfg.CORS, mux)), nil
+}
+
+// keyless shows what g has without the metrics that name keys, because whoever reaches a client URL
+// reads them, without the permissions that etcd asks for.
+func keyless(g prometheus.Gatherer) prometheus.Gatherer {
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		all, err := g.Gather()
+		return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool {
+			return strings.HasPrefix(f.GetName(), hotkeys.KeyMetrics)
+		}), err
+	})
 }
 
 // allows says whether a list has one: an empty list has all, and so has one with "*".

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -63,6 +64,7 @@ func TestPages(t *testing.T) {
 			metrics := hotkeys.NewMetrics(hotkeys.Bounds{}, newest.Revision)
 			registry := prometheus.NewRegistry()
 			registry.MustRegister(metrics)
+			metrics.Keys.Read([]byte("secret"))
 			g := beginAt(t, Config{Metrics: metrics, Newest: newest, Registry: registry},
 				UpstreamConfig{Endpoints: c.Endpoints(), TLS: up.towards}, up.scheme, up.certs)
 			for path, want := range map[string]string{
@@ -78,6 +80,13 @@ func TestPages(t *testing.T) {
 					!strings.Contains(body, want) {
 					t.Errorf("%s: %d, %.200q; want %q", path, code, body, want)
 				}
+			}
+			// The key has its counter. A client URL does not show it: nobody asked for permissions.
+			if all, err := registry.Gather(); err != nil || !strings.Contains(fmt.Sprint(all), "secret") {
+				t.Errorf("the registry does not name the key: %v, %v", all, err)
+			}
+			if _, body := get(t, up.client, g.Endpoint+OwnMetrics); strings.Contains(body, "secret") {
+				t.Errorf("%s names a key: %s", OwnMetrics, body)
 			}
 			if code, _ := get(t, up.client, g.Endpoint+"/no/such/page"); code != http.StatusNotFound {
 				t.Errorf("another page: %d", code)

@@ -141,27 +141,33 @@ func (f *leaderFinder) tell(level slog.Level, what string, more ...any) {
 	}
 }
 
-// leads asks a member whether it leads, under the gateway's own name if it has one and needs it.
+// leads asks a member whether it leads.
 func (u *Upstream) leads(ctx context.Context, endpoint string) (yes, refused bool, err error) {
-	ctx = withChoice(ctx, &choice{address: dialAddress(endpoint), only: true})
-	ask := func() error {
+	r, err := u.statusAsSelf(ctx, endpoint)
+	return err == nil && r.Leader != 0 && r.Leader == r.GetHeader().GetMemberId(), isRefusal(err), err
+}
+
+// statusAsSelf asks a member for its status, under the gateway's own name if it has one and needs
+// it.
+func (u *Upstream) statusAsSelf(ctx context.Context, endpoint string) (*pb.StatusResponse, error) {
+	ask := func() (*pb.StatusResponse, error) {
 		as := ctx
 		if token := u.token.Load(); token != nil {
 			as = metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, *token)
 		}
-		r, err := pb.NewMaintenanceClient(u.Conn()).Status(as, &pb.StatusRequest{})
-		yes = err == nil && r.Leader != 0 && r.Leader == r.GetHeader().GetMemberId()
-		return err
+		return u.status(as, endpoint)
 	}
-	if err = ask(); isRefusal(err) && u.user != "" {
-		var a *pb.AuthenticateResponse
-		if a, err = pb.NewAuthClient(u.Conn()).Authenticate(ctx, &pb.AuthenticateRequest{Name: u.user,
-			Password: u.password}); err == nil {
-			u.token.Store(&a.Token)
-			err = ask()
-		}
+	r, err := ask()
+	if !isRefusal(err) || u.user == "" {
+		return r, err
 	}
-	return yes, isRefusal(err), err
+	a, err := pb.NewAuthClient(u.Conn()).Authenticate(toMember(ctx, endpoint), &pb.AuthenticateRequest{Name: u.user,
+		Password: u.password})
+	if err != nil {
+		return nil, err
+	}
+	u.token.Store(&a.Token)
+	return ask()
 }
 
 // isRefusal says whether an error is about who asks.

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/internal/etcderrors"
+	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
 // A lease that a reserved key is attached to (a gateway's session, the controllers' leader) is no

@@ -19,6 +19,7 @@ func ofEtcd(method string) bool {
 // Fields of etcd's messages (rpc.proto).
 const (
 	headerField   protowire.Number = 1 // of each response: ResponseHeader
+	memberField   protowire.Number = 2 // of ResponseHeader: uint64
 	revisionField protowire.Number = 3 // of ResponseHeader: int64
 	keyField      protowire.Number = 1 // of PutRequest: bytes
 )

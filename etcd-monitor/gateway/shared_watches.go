@@ -26,7 +26,8 @@ type watchHub struct {
 	waiting   int           // bytes of answers that may wait for a client
 	slowPause time.Duration // how long a watch that was too slow to be shared stays alone
 
-	slow atomic.Int64 // how often one was
+	slow     atomic.Int64 // how often one was
+	versions *memberVersions
 
 	mu     sync.Mutex
 	groups map[string]*watchGroup
@@ -73,7 +74,7 @@ type sharedStream struct {
 
 func newWatchHub(g *Gateway) *watchHub {
 	return &watchHub{g: g, waiting: mailboxBytes, slowPause: 10 * time.Second, groups: map[string]*watchGroup{},
-		streams: map[string]*sharedStream{}}
+		streams: map[string]*sharedStream{}, versions: newMemberVersions(g.upstream, g.log)}
 }
 
 // join puts a watch to those like it. Whatever a client may ask for makes a difference, but where

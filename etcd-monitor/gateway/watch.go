@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -60,10 +61,13 @@ type watchStream struct {
 	asks    []*question     // how far the watches are
 	sent    int             // how often etcd was asked that on the client's own stream,
 	heard   int             // and how often it has answered
-	sample  watchAnswer     // one of etcd's
+	sample  watchAnswer     // one of etcd's, that a watch is made; the first one came
+	since   time.Time       // at this time
 	trailer metadata.MD     // with which etcd has ended the client's own stream
 	nudging bool
 	ended   bool
+
+	ordered atomic.Bool // etcd's answers on the client's own stream come in order (progress.go)
 }
 
 // pendingWatch is a request for a watch that etcd has not answered yet.
@@ -469,6 +473,9 @@ func (s *watchStream) created(a watchAnswer) error {
 	s.asked = s.asked[1:]
 	w := c.watch
 	s.sample = a
+	if s.since.IsZero() {
+		s.since = time.Now()
+	}
 	if a.canceled {
 		delete(s.own, c.id)
 		s.mu.Unlock()
@@ -540,6 +547,9 @@ func (s *watchStream) told(a watchAnswer) {
 		s.questions()
 	}
 	s.mu.Unlock()
+	if !s.ordered.Load() { // events up to that revision may still be on their way
+		return
+	}
 	for _, w := range ws {
 		s.hub.passed(w, watchAnswer{id: noWatch, revision: a.revision})
 	}
@@ -557,15 +567,16 @@ func (s *watchStream) nudge() {
 	}
 }
 
-// nudged asks, and does so again later: after twice d, unless etcd has answered since it had given
-// so many answers, and owes more. It gives none while a watch is behind, and each that it did not
-// give is waited for in vain by the watches that were made after it (madeAt): they need as many
-// answers more.
+// nudged asks, if etcd answers in order, and does so again later: after twice d, unless etcd has
+// answered since it had given so many answers, and owes more. It gives none while a watch is
+// behind, and each that it did not give is waited for in vain by the watches that were made after
+// it (madeAt): they need as many answers more.
 func (s *watchStream) nudged(d time.Duration, heard int) {
 	s.mu.Lock()
 	ws := slices.Collect(maps.Values(s.own))
 	s.mu.Unlock()
 	wanted := slices.ContainsFunc(ws, s.hub.wants)
+	ordered := wanted && s.ordersProgress()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended || !wanted {
@@ -573,7 +584,9 @@ func (s *watchStream) nudged(d time.Duration, heard int) {
 		return
 	}
 	owed := s.heard > heard && slices.ContainsFunc(ws, func(w *watch) bool { return w.made.open >= 0 })
-	s.ask()
+	if ordered {
+		s.ask()
+	}
 	if d = min(2*d, nudgeLast); owed {
 		d = nudgeFirst
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
 // Metrics is all that a gateway exposes at /metrics, as one [prometheus.Collector]. Its methods are
@@ -38,6 +38,9 @@ type Metrics struct {
 	tooLong       *prometheus.Desc
 	newest        *prometheus.Desc
 }
+
+// KeyMetrics is what the names of the metrics begin with that have a key in a label.
+const KeyMetrics = "etcd_monitor_key_"
 
 // Where a read was answered, or why not from the network: the label answered of
 // etcd_monitor_reads_total.

@@ -43,6 +43,35 @@ var headers = sync.Pool{New: func() any { return new([]hpack.HeaderField) }}
 
 const prefixLen = 5 // of a message of gRPC: whether it is compressed, and its length
 
+// unlock unlocks mu. It is deferred: a panic of what the Router does for this request ends the
+// client's connection, whoever's goroutine it is.
+func (x *call) unlock() {
+	fault := recover()
+	if fault != nil && !x.over {
+		x.over = true
+		if x.plan != nil && x.plan.Done != nil {
+			x.plan.Done(codes.Internal, time.Since(x.began))
+		}
+	}
+	x.mu.Unlock()
+	if fault != nil {
+		x.down.c.panicked(fault)
+	}
+}
+
+// begin implements beginner.
+func (x *call) begin(end bool) {
+	x.mu.Lock()
+	defer x.unlock()
+	switch {
+	case x.over: // the client's connection has ended meanwhile
+	case !end && x.client.collects(x):
+		x.collecting = true
+	default:
+		x.toLocalLocked(end)
+	}
+}
+
 // headers implements sink.
 func (x *call) headers(h *half, fields []hpack.HeaderField, end bool) {
 	if h == x.down { // trailers of a request, which gRPC does not have
@@ -52,7 +81,7 @@ func (x *call) headers(h *half, fields []hpack.HeaderField, end bool) {
 		return
 	}
 	x.mu.Lock()
-	defer x.mu.Unlock()
+	defer x.unlock()
 	switch {
 	case h != x.up || x.over:
 	case x.plan == nil || !end && x.plan.Answer == nil:
@@ -69,7 +98,7 @@ func (x *call) headers(h *half, fields []hpack.HeaderField, end bool) {
 // data implements sink.
 func (x *call) data(h *half, b []byte, end bool) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
+	defer x.unlock()
 	if h == x.down {
 		x.request(b, end)
 		return
@@ -179,7 +208,7 @@ func (x *call) metadata(name string) string {
 
 // sendTo begins the stream at etcd. It says whether the connection takes it. The caller has locked
 // mu.
-func (x *call) sendTo(at *link) bool {
+func (x *call) sendTo(at member) bool {
 	method := x.plan.Method
 	if method == "" {
 		method = x.method
@@ -189,7 +218,7 @@ func (x *call) sendTo(at *link) bool {
 		size += len(p)
 	}
 	fields := headers.Get().(*[]hpack.HeaderField)
-	*fields = x.client.r.request((*fields)[:0], at, method, x.fields)
+	*fields = x.client.r.request((*fields)[:0], at.link, method, x.fields)
 	up := at.conn.open(*fields, x) // which keeps none of them
 	headers.Put(fields)
 	if up == nil {
@@ -205,13 +234,7 @@ func (x *call) sendTo(at *link) bool {
 	return true
 }
 
-// toLocal has this process's own server serve the request.
-func (x *call) toLocal(end bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.toLocalLocked(end)
-}
-
+// toLocalLocked has this process's own server serve the request. The caller has locked mu.
 func (x *call) toLocalLocked(end bool) {
 	x.collecting, x.plan, x.up = false, nil, nil
 	c, err := x.client.server()
@@ -275,7 +298,7 @@ func (x *call) trailers(fields []hpack.HeaderField) {
 // reset implements sink.
 func (x *call) reset(h *half, code http2.ErrCode, refused bool) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
+	defer x.unlock()
 	if h == x.down {
 		was := x.over
 		x.over = true
@@ -285,7 +308,10 @@ func (x *call) reset(h *half, code http2.ErrCode, refused bool) {
 		case x.up != nil:
 			x.up.cut(http2.ErrCodeCancel)
 			if p := &x.client.r.pool; p.waits.Load() > 0 {
-				go p.retry() // in its place; it locks other calls
+				go func() { // which locks other calls
+					defer x.down.c.endAtPanic()
+					p.retry()
+				}()
 			}
 		case x.plan != nil:
 			x.client.r.pool.forget(x)
@@ -318,7 +344,7 @@ func (x *call) lost(h *half, why error) {
 		return
 	}
 	x.mu.Lock()
-	defer x.mu.Unlock()
+	defer x.unlock()
 	if h != x.up || x.over {
 		return
 	}
@@ -352,10 +378,19 @@ func (x *call) finish(code codes.Code, text string) {
 	x.down.headers(fields, true)
 }
 
+// resend sends a request that has waited for a connection.
+func (x *call) resend() {
+	x.mu.Lock()
+	defer x.unlock()
+	if !x.over {
+		x.client.r.pool.send(x)
+	}
+}
+
 // stopped: the relay is drained, and the request has not been sent.
 func (x *call) stopped() {
 	x.mu.Lock()
-	defer x.mu.Unlock()
+	defer x.unlock()
 	if !x.over {
 		x.finish(codes.Unavailable, x.client.r.Stopped)
 		if x.plan.Done != nil {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +21,10 @@ const (
 	streamWindow  = 256 << 10 // bytes of one stream that may be on their way to us
 	connWindow    = 16 << 20  // of all streams of a connection; each is bounded by its own
 	mostBuffered  = 1 << 20   // bytes that wait to be written to a connection before data waits
+	mostSpare     = 128 << 10 // bytes of a buffer that an idle connection keeps for what it writes next
 	readBuffer    = 32 << 10
 	maxHeaderList = 1 << 20
+	maxFrame      = 16384 // bytes of a frame, both ways: what HTTP/2 allows where settings say nothing
 	mostWindow    = math.MaxInt32
 )
 
@@ -38,6 +41,13 @@ type sink interface {
 	drained(h *half, n int)
 }
 
+// beginner is the sink of a stream that the peer began.
+type beginner interface {
+	sink
+	// begin starts the stream's work. end says that the headers ended what the peer sends.
+	begin(end bool)
+}
+
 // half is a stream at one connection. What it has is guarded by the connection's mu.
 type half struct {
 	c    *conn
@@ -45,6 +55,7 @@ type half struct {
 	sink sink
 
 	window  int64               // what the peer takes of it yet
+	granted int64               // bytes that the peer may send yet
 	waiting []byte              // data that waits for the window
 	trailer []hpack.HeaderField // that follow it
 	end     bool                // the stream ends with what waits
@@ -62,9 +73,10 @@ type conn struct {
 	br     *bufio.Reader
 	framer *http2.Framer
 	server bool // the peer begins the streams
-	// accept is told of a stream that the peer begins, before anything of it; its sink is to be
-	// set.
-	accept func(h *half, fields []hpack.HeaderField, end bool)
+	// accept makes the sink of a stream that the peer begins, so that the stream has it before
+	// other goroutines find the stream. It does nothing else, because the caller has locked mu. The
+	// sink's begin follows, without the lock.
+	accept func(h *half, fields []hpack.HeaderField) beginner
 	limits limits
 
 	mu      sync.Mutex
@@ -76,8 +88,8 @@ type conn struct {
 	streams map[uint32]*half
 	queue   []*half // that have something waiting
 	window  int64   // what the peer takes in all
+	granted int64   // bytes of data that the peer may send yet
 	initial int64   // of each new stream
-	frame   int     // the largest that the peer takes
 	most    uint32  // streams that the peer lets us have
 	last    uint32  // the newest stream: of the peer's (server), of ours
 	unsaid  int
@@ -100,6 +112,8 @@ type conn struct {
 	forgive bool   // something was sent since, so that the peer may ping
 	onDead  func() // the connection has ended, or takes no more streams
 	onFrame func() // a frame was handled; nil: nobody is told
+	// onPanic is told of a fault of this package or of the Router, which ends the connection.
+	onPanic func(fault any, stack []byte)
 }
 
 // limits are what a connection is held to.
@@ -113,15 +127,16 @@ type limits struct {
 
 var preface = []byte(http2.ClientPreface)
 
-func newConn(nc net.Conn, server bool, l limits) *conn {
-	c := &conn{nc: nc, server: server, limits: l, streams: map[uint32]*half{}, window: 65535, initial: 65535,
-		frame: 16384, most: math.MaxUint32, wake: make(chan struct{}, 1), ready: make(chan struct{}),
-		done: make(chan struct{}), writable: writableOf(nc)}
+func newConn(nc net.Conn, server bool, l limits, onPanic func(any, []byte)) *conn {
+	c := &conn{nc: nc, server: server, limits: l, onPanic: onPanic, streams: map[uint32]*half{},
+		window: 65535, initial: 65535, granted: connWindow, most: math.MaxUint32,
+		wake: make(chan struct{}, 1), ready: make(chan struct{}), done: make(chan struct{}), writable: writableOf(nc)}
 	c.br = bufio.NewReaderSize((*inReader)(c), readBuffer)
 	c.read.Store(time.Now().UnixNano())
 	c.full = sync.NewCond(&c.mu)
 	c.framer = http2.NewFramer((*outWriter)(c), c.br)
 	c.framer.SetReuseFrames()
+	c.framer.SetMaxReadFrameSize(maxFrame)
 	c.framer.MaxHeaderListSize = maxHeaderList
 	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	c.encoder = hpack.NewEncoder(&c.block)
@@ -138,6 +153,7 @@ func (w *outWriter) Write(b []byte) (int, error) {
 
 // serve runs the connection until it ends, and tells all its streams.
 func (c *conn) serve() {
+	defer c.endAtPanic()
 	go c.writer()
 	timer := c.watchIdle()
 	err := c.reader()
@@ -146,6 +162,38 @@ func (c *conn) serve() {
 	}
 	c.fail(err)
 }
+
+// mostToFail is how long the streams of a connection may take to be told of its end after a panic.
+const mostToFail = 30 * time.Second
+
+var errPanic = errors.New("relay: a fault of the gateway ended the connection")
+
+// endAtPanic is deferred by each goroutine that works for one connection. A panic there ends the
+// connection and no other one.
+func (c *conn) endAtPanic() {
+	if fault := recover(); fault != nil {
+		c.panicked(fault)
+	}
+}
+
+// panicked ends the connection after a panic. The process ends if fail cannot finish, because then
+// the goroutine that panicked holds a lock that others would wait for.
+func (c *conn) panicked(fault any) {
+	c.onPanic(fault, debug.Stack())
+	c.nc.Close()
+	go func() {
+		stuck := time.AfterFunc(mostToFail, func() { panic(fault) })
+		c.fail(errPanic)
+		stuck.Stop()
+	}()
+}
+
+// lastWord is how long a connection that has ended may take to write what is left to be written.
+const lastWord = time.Second
+
+// lastAnswer is lastWord for a connection that ends because everything has been answered: its peer
+// may be slow to read the last of it.
+const lastAnswer = 30 * time.Second
 
 // fail ends the connection.
 func (c *conn) fail(err error) {
@@ -164,6 +212,11 @@ func (c *conn) fail(err error) {
 	c.full.Broadcast()
 	close(c.done)
 	c.mu.Unlock()
+	wait := lastWord
+	if errors.Is(err, errAway) {
+		wait = lastAnswer
+	}
+	c.nc.SetWriteDeadline(time.Now().Add(wait)) // also for a write that waits for the peer already
 	c.kick()
 	for _, h := range all {
 		h.sink.lost(h, err)
@@ -237,7 +290,7 @@ func (c *conn) write(b []byte) bool {
 	c.mu.Lock()
 	c.writing = false
 	more := len(c.out) > 0 || c.err != nil
-	if cap(b) <= mostBuffered {
+	if cap(b) <= mostSpare {
 		c.spare = b
 	}
 	c.mu.Unlock()
@@ -255,6 +308,7 @@ func (c *conn) write(b []byte) bool {
 
 // writer writes what there is, all at once.
 func (c *conn) writer() {
+	defer c.endAtPanic()
 	defer c.nc.Close()
 	for {
 		c.mu.Lock()
@@ -263,20 +317,13 @@ func (c *conn) writer() {
 				c.mu.Unlock()
 				return
 			}
-			if c.err != nil { // the reader's last word
-				c.nc.SetWriteDeadline(time.Now().Add(time.Second))
-			}
 			c.mu.Unlock()
 			<-c.wake
 			runtime.Gosched() // who has something to write has more, mostly: one system call for all
 			c.mu.Lock()
 		}
-		ended := c.err != nil
 		b := c.take()
 		c.mu.Unlock()
-		if ended { // a last word, for as long as it does not keep us
-			c.nc.SetWriteDeadline(time.Now().Add(time.Second))
-		}
 		if !c.write(b) {
 			return
 		}
@@ -349,8 +396,11 @@ func (c *conn) malformed(err error) error {
 	var stream http2.StreamError
 	if !errors.As(err, &stream) {
 		var code http2.ConnectionError
-		if errors.As(err, &code) {
+		switch {
+		case errors.As(err, &code):
 			c.goAway(http2.ErrCode(code), "")
+		case errors.Is(err, http2.ErrFrameTooLarge):
+			c.goAway(http2.ErrCodeFrameSize, "a frame of more than 16384 bytes")
 		}
 		return err
 	}
@@ -360,6 +410,9 @@ func (c *conn) malformed(err error) error {
 		return nil
 	}
 	c.mu.Lock()
+	if c.server && stream.StreamID%2 == 1 && stream.StreamID > c.last {
+		c.last = stream.StreamID // it has begun: the peer may have sent more of it already
+	}
 	c.framer.WriteRSTStream(stream.StreamID, stream.Code)
 	c.mu.Unlock()
 	c.kick()

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,6 +13,17 @@ import (
 func (c *conn) handle(f http2.Frame) error {
 	c.read.Store(time.Now().UnixNano())
 	c.pinged.Store(false)
+	if s, ok := f.(*http2.SettingsFrame); !c.settled && (!ok || s.IsAck()) {
+		c.goAway(http2.ErrCodeProtocol, "the first frame has no settings")
+		return errors.New("relay: the peer's first frame has no settings")
+	}
+	switch f.(type) {
+	case *http2.DataFrame, *http2.RSTStreamFrame, *http2.WindowUpdateFrame:
+		if c.notBegun(f.Header().StreamID) {
+			c.goAway(http2.ErrCodeProtocol, "a frame of a stream that has not begun")
+			return errors.New("relay: a frame of a stream that has not begun")
+		}
+	}
 	switch f := f.(type) {
 	case *http2.MetaHeadersFrame:
 		return c.onHeaders(f)
@@ -36,9 +48,22 @@ func (c *conn) handle(f http2.Frame) error {
 	return nil
 }
 
+// notBegun says whether a stream has not begun, so that it may have no frames but HEADERS and
+// PRIORITY (RFC 9113, 5.1).
+func (c *conn) notBegun(id uint32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return id > c.last || id != 0 && id%2 == 0
+}
+
 func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 	h := c.find(f.StreamID)
 	if h != nil {
+		if c.server && (h.gotEnd || !f.StreamEnded()) { // trailers are the end of a request (RFC 9113, 8.1)
+			h.cut(http2.ErrCodeProtocol)
+			h.sink.reset(h, http2.ErrCodeProtocol, false)
+			return nil
+		}
 		if f.StreamEnded() {
 			c.mu.Lock()
 			h.gotEnd = true
@@ -77,10 +102,16 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 		c.kick()
 		return nil
 	}
-	h = &half{c: c, id: f.StreamID, window: c.initial, gotEnd: f.StreamEnded()}
+	if c.err != nil { // nobody would tell the stream's sink that the connection has ended
+		c.mu.Unlock()
+		return c.err
+	}
+	h = &half{c: c, id: f.StreamID, window: c.initial, granted: streamWindow, gotEnd: f.StreamEnded()}
+	s := c.accept(h, f.Fields)
+	h.sink = s
 	c.streams[h.id] = h
 	c.mu.Unlock()
-	c.accept(h, f.Fields, f.StreamEnded())
+	s.begin(f.StreamEnded())
 	return nil
 }
 
@@ -88,14 +119,26 @@ func (c *conn) onData(f *http2.DataFrame) error {
 	size := int(f.Length)
 	c.mu.Lock()
 	h := c.streams[f.StreamID]
+	if c.granted -= int64(size); c.granted < 0 {
+		c.mu.Unlock()
+		c.goAway(http2.ErrCodeFlowControl, "more data than the connection's window")
+		return errors.New("relay: more data than the connection's window")
+	}
 	// Of the connection's window what has come is free at once: the streams' own bound it.
 	if c.unsaid += size; c.unsaid >= connWindow/4 {
 		c.framer.WriteWindowUpdate(0, uint32(c.unsaid))
+		c.granted += int64(c.unsaid)
 		c.unsaid = 0
 		c.kick()
 	}
 	if h == nil {
 		c.mu.Unlock()
+		return nil
+	}
+	if h.granted -= int64(size); h.granted < 0 {
+		c.mu.Unlock()
+		h.cut(http2.ErrCodeFlowControl)
+		h.sink.reset(h, http2.ErrCodeFlowControl, false)
 		return nil
 	}
 	if h.gotEnd {
@@ -130,10 +173,10 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 			more := int64(s.Val) - c.initial
 			c.initial = int64(s.Val)
 			for _, h := range c.streams {
-				h.window += more
+				if h.window += more; h.window > mostWindow {
+					return http2.ConnectionError(http2.ErrCodeFlowControl)
+				}
 			}
-		case http2.SettingMaxFrameSize:
-			c.frame = int(s.Val)
 		case http2.SettingHeaderTableSize:
 			c.encoder.SetMaxDynamicTableSizeLimit(s.Val)
 		case http2.SettingMaxConcurrentStreams:
@@ -150,10 +193,11 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 	}
 	c.mu.Unlock()
 	c.kick()
-	if err == nil {
-		c.pump()
+	if err != nil {
+		return c.malformed(err)
 	}
-	return err
+	c.pump()
+	return nil
 }
 
 func (c *conn) onWindow(f *http2.WindowUpdateFrame) error {
@@ -286,7 +330,7 @@ func (c *conn) open(fields []hpack.HeaderField, s sink) *half {
 	} else {
 		c.last += 2
 	}
-	h := &half{c: c, id: c.last, sink: s, window: c.initial}
+	h := &half{c: c, id: c.last, sink: s, window: c.initial, granted: streamWindow}
 	c.streams[h.id] = h
 	c.writeHeaders(h.id, fields, false)
 	c.mu.Unlock()
@@ -304,7 +348,7 @@ func (c *conn) writeHeaders(id uint32, fields []hpack.HeaderField, end bool) {
 	b := c.block.Bytes()
 	first := true
 	for first || len(b) > 0 {
-		part := b[:min(len(b), c.frame)]
+		part := b[:min(len(b), maxFrame)]
 		b = b[len(part):]
 		if first {
 			c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: part, EndStream: end,
@@ -376,7 +420,7 @@ func (c *conn) writeData(h *half, b []byte, end bool) (n int) {
 		return 0
 	}
 	for n < len(b) && len(c.out) < mostBuffered {
-		size := min(int64(len(b)-n), h.window, c.window, int64(c.frame))
+		size := min(int64(len(b)-n), h.window, c.window, maxFrame)
 		if size <= 0 {
 			break
 		}
@@ -452,6 +496,7 @@ func (h *half) giveBack(n int) {
 	if c.streams[h.id] == h && !h.gotEnd {
 		if h.unsaid += n; h.unsaid >= streamWindow/4 {
 			c.framer.WriteWindowUpdate(h.id, uint32(h.unsaid))
+			h.granted += int64(h.unsaid)
 			h.unsaid = 0
 			c.kick()
 		}

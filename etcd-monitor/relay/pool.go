@@ -33,7 +33,7 @@ type pool struct {
 
 	mu      sync.Mutex
 	links   map[string]*link
-	up      []*link // another slice after each change
+	up      []member // another slice after each change
 	next    int
 	waiting []*call      // for a connection, or for room at one
 	waits   atomic.Int64 // how many these are
@@ -45,7 +45,13 @@ type link struct {
 	scheme, network, address, authority string
 	tls                                 *tls.Config
 	stop                                context.CancelFunc
-	conn                                *conn // while it is up
+}
+
+// member is a connection that is up, and where to. It is not changed: requests read it without a
+// lock, while the endpoint may have its next connection already.
+type member struct {
+	*link
+	conn *conn
 }
 
 func (p *pool) begin(r *Relay) {
@@ -136,7 +142,7 @@ func (p *pool) run(ctx context.Context, l *link) {
 			case <-c.done:
 			case <-ctx.Done():
 			}
-			p.gone(l)
+			p.gone(c)
 			if ctx.Err() != nil {
 				c.nc.Close()
 				c.fail(ctx.Err())
@@ -171,8 +177,9 @@ func (p *pool) connect(ctx context.Context, l *link) (*conn, error) {
 		}
 		nc = t
 	}
-	c := newConn(nc, false, limits{idle: p.r.UpstreamPing, idleTimeout: p.r.UpstreamPingTimeout, idleStreams: true})
-	c.onDead = func() { p.gone(l) }
+	c := newConn(nc, false, limits{idle: p.r.UpstreamPing, idleTimeout: p.r.UpstreamPingTimeout, idleStreams: true},
+		p.r.Panicked)
+	c.onDead = func() { p.gone(c) }
 	c.onFrame = p.retry // which may have ended a stream
 	c.start()
 	p.work.Go(c.serve)
@@ -191,8 +198,7 @@ func (p *pool) connect(ctx context.Context, l *link) (*conn, error) {
 // ready takes a connection into use.
 func (p *pool) ready(l *link, c *conn) {
 	p.mu.Lock()
-	l.conn = c
-	p.up = append(slices.Clone(p.up), l)
+	p.up = append(slices.Clone(p.up), member{l, c})
 	p.mu.Unlock()
 	p.retry()
 }
@@ -208,19 +214,15 @@ func (p *pool) retry() {
 	p.waits.Store(0)
 	p.mu.Unlock()
 	for _, x := range waiting {
-		x.mu.Lock()
-		if !x.over {
-			p.send(x)
-		}
-		x.mu.Unlock()
+		x.resend()
 	}
 }
 
-// gone takes one out of use.
-func (p *pool) gone(l *link) {
+// gone takes a connection out of use.
+func (p *pool) gone(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.up = slices.DeleteFunc(slices.Clone(p.up), func(o *link) bool { return o == l })
+	p.up = slices.DeleteFunc(slices.Clone(p.up), func(m member) bool { return m.conn == c })
 }
 
 func (p *pool) any() bool {
@@ -232,7 +234,7 @@ func (p *pool) any() bool {
 // send sends a request to the member that it is for, or the next that takes it, or has it wait. The
 // caller has locked the call's mu.
 func (p *pool) send(x *call) {
-	sent := func(at *link, first bool) bool {
+	sent := func(at member, first bool) bool {
 		if !x.sendTo(at) {
 			return false
 		}
@@ -244,14 +246,14 @@ func (p *pool) send(x *call) {
 	for {
 		p.mu.Lock()
 		up := p.up
-		first := p.links[x.plan.First]
-		if !slices.Contains(up, first) {
-			first = nil
+		wanted := p.links[x.plan.First]
+		first := slices.IndexFunc(up, func(m member) bool { return m.link == wanted })
+		if first < 0 {
 			p.next++
 		}
 		next := p.next
 		p.mu.Unlock()
-		if first != nil && sent(first, true) {
+		if first >= 0 && sent(up[first], true) {
 			return
 		}
 		for i := range up {
@@ -272,7 +274,7 @@ func (p *pool) send(x *call) {
 		}
 		p.mu.Unlock()
 		// What came before it waited has nobody to look after it.
-		if !changed && (!slices.ContainsFunc(up, func(l *link) bool { return l.conn.room() }) || !p.forget(x)) {
+		if !changed && (!slices.ContainsFunc(up, func(m member) bool { return m.conn.room() }) || !p.forget(x)) {
 			return
 		}
 	}

@@ -70,6 +70,8 @@ type Config struct {
 	// Stopped is what a client is told whose request waited for a connection to etcd when the relay
 	// was drained.
 	Stopped string
+	// Panicked is told of faults of this package and of the Router. Each ended one connection.
+	Panicked func(fault any, stack []byte)
 
 	// MaxMessage is how long a message is collected; a longer one is this process's own server's
 	// to refuse. MaxStreams is how many streams a client's connection may have.
@@ -114,9 +116,10 @@ func (r *Relay) Serve(l net.Listener) error {
 
 func (r *Relay) serve(nc net.Conn) {
 	c := newConn(nc, true, limits{streams: r.MaxStreams, pingMin: r.PingMin, idle: r.PingAfter,
-		idleTimeout: r.PingTimeout})
+		idleTimeout: r.PingTimeout}, r.Panicked)
 	own := &client{r: r}
 	c.accept = own.accept
+	c.start() // before Drain finds it: the settings are a connection's first frame
 	r.mu.Lock()
 	if r.drained {
 		r.mu.Unlock()
@@ -128,7 +131,6 @@ func (r *Relay) serve(nc net.Conn) {
 	r.mu.Unlock()
 	go func() {
 		defer r.running.Done()
-		c.start()
 		c.serve()
 		own.close()
 		r.mu.Lock()
@@ -189,15 +191,9 @@ type client struct {
 	over  bool
 }
 
-// accept takes a stream of the client's.
-func (k *client) accept(h *half, fields []hpack.HeaderField, end bool) {
-	x := &call{client: k, down: h, fields: fields}
-	h.sink = x
-	if !end && k.collects(x) {
-		x.collecting = true
-		return
-	}
-	x.toLocal(end)
+// accept makes the call of a stream of the client's.
+func (k *client) accept(h *half, fields []hpack.HeaderField) beginner {
+	return &call{client: k, down: h, fields: fields}
 }
 
 // collects says whether a request is one that may be passed on.
@@ -214,6 +210,8 @@ func (k *client) collects(x *call) bool {
 			if f.Value != "application/grpc" && f.Value != "application/grpc+proto" {
 				return false
 			}
+		case "connection":
+			return false // HTTP/2 has none, and a gRPC server refuses it
 		case "grpc-encoding":
 			if f.Value != "identity" {
 				return false
@@ -242,7 +240,7 @@ func (k *client) server() (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.local = newConn(nc, false, limits{})
+	k.local = newConn(nc, false, limits{}, k.r.Panicked)
 	k.local.start()
 	go k.local.serve()
 	return k.local, nil

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/netcraq/netcraq/internal/growth"
 	"github.com/netcraq/netcraq/internal/poll"
 )
 
@@ -122,6 +123,10 @@ func (r *router) Plan(method string, _ func(string) string, m []byte) *Plan {
 	switch {
 	case bytes.HasPrefix(m, []byte("local")):
 		return nil
+	case string(m) == "panic in Plan":
+		panic("in Plan")
+	case string(m) == "panic in See":
+		return &Plan{Message: [][]byte{m}, See: func([]byte, int) { panic("in See") }}
 	case bytes.HasPrefix(m, []byte("serve")):
 		message := string(m)
 		plan := &Plan{Serve: func(ctx context.Context) (Message, error) { return r.own.do(ctx, message) }}
@@ -162,6 +167,7 @@ type bed struct {
 	router *router
 	local  *server
 	addr   string
+	faults atomic.Int32 // that a connection ended by
 }
 
 func newBed(t testing.TB, endpoints ...string) *bed {
@@ -173,7 +179,8 @@ func newBed(t testing.TB, endpoints ...string) *bed {
 		grpc.MaxRecvMsgSize(4<<20))
 	go b.local.grpc.Serve(inner)
 	b.Relay = New(Config{Router: b.router, Local: inner.Dial, Endpoints: func() []string { return endpoints },
-		UserAgent: "test", Stopped: "stopped", MaxMessage: 4 << 20, PingMin: time.Minute})
+		UserAgent: "test", Stopped: "stopped", MaxMessage: 4 << 20, PingMin: time.Minute,
+		Panicked: func(any, []byte) { b.faults.Add(1) }})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -634,7 +641,7 @@ func TestPings(t *testing.T) {
 	}
 }
 
-// FuzzClient: whatever a client sends, others are served.
+// FuzzClient: whatever a client sends, others are served, and nothing of it is kept.
 func FuzzClient(f *testing.F) {
 	var valid bytes.Buffer
 	valid.WriteString(http2.ClientPreface)
@@ -657,7 +664,9 @@ func FuzzClient(f *testing.F) {
 	s := newServer(f, "s", "127.0.0.1:0")
 	b := newBed(f, s.addr)
 	c := b.dial(f)
+	watch := growth.Watch()
 	f.Fuzz(func(t *testing.T, text []byte) {
+		watch(t)
 		nc, err := net.Dial("tcp", b.addr)
 		if err != nil {
 			t.Fatal(err)

@@ -42,6 +42,7 @@ func (x *call) serve() bool {
 	r.serving.Add(1)
 	go func() {
 		defer r.serving.Done()
+		defer x.down.c.endAtPanic()
 		defer cancel()
 		answer, err := do(ctx)
 		x.answer(answer, err)
@@ -52,7 +53,7 @@ func (x *call) serve() bool {
 // answer sends what this process answers.
 func (x *call) answer(m Message, err error) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
+	defer x.unlock()
 	x.answerLocked(m, err)
 }
 

@@ -44,6 +44,8 @@ type answers struct {
 func (a *answers) do(ctx context.Context, message string) (Message, error) {
 	what := strings.TrimPrefix(message, "serve ")
 	switch {
+	case what == "panic":
+		panic("in Serve")
 	case what == "fail":
 		st, err := status.New(codes.OutOfRange, "no: 50 % of \"µ\"").WithDetails(&errdetails.ErrorInfo{Reason: "why"})
 		if err != nil {

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/etcd/placement"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/suite/inplace"
 )
 
@@ -138,7 +138,7 @@ func (o *options) startNetwork(ctx context.Context, dir string) (string, error) 
 	}
 	program := filepath.Join(o.root, "p4src", "compiled", "netcraq-"+profile)
 	b, err := json.Marshal(m{
-		"program":  m{"profile": profile, "json": program + ".json", "p4info": program + ".p4info.txtpb"},
+		"program":  m{"profile": profile, "json": program + ".json.gz", "p4info": program + ".p4info.txtpb"},
 		"switches": switches, "links": links,
 		"hosts":    []m{{"name": "h1", "ip": hostIP, "mac": hostMAC, "port": "s1:1"}},
 		"chains":   []m{{"id": 1, "name": "main", "address": serviceIP, "members": names}},

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/suite/inplace"
 )
 

@@ -96,6 +96,7 @@ func (o *options) module() string { return filepath.Join(o.root, "etcd-monitor",
 func command(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off") // the tests' module needs other versions
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -212,7 +213,11 @@ func (o *options) copyTests(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = command(ctx, o.module(), "go", "mod", "edit", "-replace", tests+"="+o.path("tests"), "-replace", "github.com/netcraq/netcraq="+o.root, o.path("go.mod"))
+	edit := []string{"go", "mod", "edit", "-replace", tests + "=" + o.path("tests")}
+	for _, module := range []string{"", "/api", "/client", "/client/etcd"} {
+		edit = append(edit, "-replace", "github.com/netcraq/netcraq"+module+"="+o.root+module)
+	}
+	_, err = command(ctx, o.module(), append(edit, o.path("go.mod"))...)
 	return err
 }
 

@@ -300,6 +300,12 @@ def show(console: Console, result: dict[str, Any]) -> None:
         )
     if result["ratios"]:
         console.print(table)
+        if any(
+            ratio["measured"] and not ratio["valid"]
+            for row in result["ratios"]
+            for ratio in (row, row["cpu"], row["program"])
+        ):
+            console.print("  " + report.UNCERTAIN, highlight=False)
     table = Table(title="NetCRAQ against etcd with three members")
     for column in ("", "the aim", "measured", "spread"):
         table.add_column(column)

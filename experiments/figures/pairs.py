@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 WIDEST = 0.15
-"""An interval that is wider than this share of its median says nothing: not measured."""
+"""An interval that is wider than this share of its median says little: the ratio is uncertain."""
 
 CONFIDENCE = 0.95
 
@@ -62,7 +62,7 @@ class Estimate:
 
     @property
     def measured(self) -> bool:
-        """Whether it says something."""
+        """Whether it is certain: there are pairs enough, and the interval is narrow."""
         return self.enough and self.width <= WIDEST
 
 

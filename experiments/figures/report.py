@@ -35,16 +35,25 @@ class Described(Protocol):
         """What it shows, and how it was measured."""
 
 
+UNCERTAIN = (
+    "~: the interval of 95 % is wider than 15 % of the median, or there are fewer than six pairs for one. "
+    "The machine was busy, or the slices were few: measure again on a calm one, with more slices."
+)
+
+
+def median(row: dict[str, Any], before: str = "", after: str = "") -> str:
+    """The median of a ratio. The mark goes around a certain one; an uncertain one has a ``~``."""
+    return f"{before}{row['measured']:.2f}{after}" if row["valid"] else f"~{row['measured']:.2f}"
+
+
 def said(row: dict[str, Any], before: str = "", after: str = "") -> str:
-    """A ratio for people, with its interval: ``1.84 (1.80 to 1.90)``. One whose interval is too
-    wide, or that has too few pairs for one, is not measured. The mark goes around a measured one.
+    """A ratio for people, with its interval: ``1.84 (1.80 to 1.90)``; an uncertain one with its
+    pairs.
     """
     if row["measured"] is None:
         return ""
-    interval = f"{row['lowest']:.2f} to {row['highest']:.2f}"
-    if not row["valid"]:
-        return f"not measured ({interval}, {row['pairs']} pairs)"
-    return f"{before}{row['measured']:.2f}{after} ({interval})"
+    pairs = "" if row["valid"] else f", {row['pairs']} pairs"
+    return f"{median(row, before, after)} ({row['lowest']:.2f} to {row['highest']:.2f}{pairs})"
 
 
 def overview(rows: list[dict[str, Any]]) -> str:
@@ -59,8 +68,7 @@ def overview(rows: list[dict[str, Any]]) -> str:
         own = {(row["engine"], row["cpus"]): row for row in rows if row["what"] == what}
         first = next(iter(own.values()))
         cells = [
-            f"<td class='n{'' if own[place]['met'] else ' short'}'>"
-            + (f"{own[place]['measured']:.2f}" if own[place]["valid"] else "not measured")
+            f"<td class='n{'' if own[place]['met'] else ' short'}'>" + median(own[place])
             if place in own
             else "<td class=n>"
             for place in places
@@ -70,7 +78,7 @@ def overview(rows: list[dict[str, Any]]) -> str:
         )
     parts.append(
         "</table><p class=why>Medians of pairs of slices; in this colour what is less than the paper has: the figure says why. "
-        "Where the interval of 95 % is wider than 15 % of the median, nothing was measured. The intervals are at the figures, too.</p>"
+        f"{UNCERTAIN} The intervals are at the figures.</p>"
     )
     return "\n".join(parts)
 

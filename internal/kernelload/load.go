@@ -37,7 +37,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 //go:generate go tool bpf2go -target bpfel kernel kernel.c -- -mcpu=v3 -Wall -Wextra -Werror

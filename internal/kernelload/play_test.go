@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // play answers the queries that come in by an interface, each with the next of the answers, until

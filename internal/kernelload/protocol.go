@@ -3,7 +3,7 @@ package kernelload
 import (
 	"net/netip"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // Protocol is what queries and answers look like. Operations are named by NetCRAQ's READ (1) and

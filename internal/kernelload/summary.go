@@ -1,6 +1,6 @@
 package kernelload
 
-import "github.com/netcraq/netcraq/wire"
+import "github.com/netcraq/netcraq/api/wire"
 
 // Summary is a run's report for programs; `netcraqctl bench -o json` prints it, and what it shares
 // with that of a load from a socket means the same.

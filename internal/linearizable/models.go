@@ -3,7 +3,7 @@ package linearizable
 import (
 	"strconv"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // What a key may do: a read tells the newest value and version; a write gives a higher version; a

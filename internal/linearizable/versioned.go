@@ -1,6 +1,6 @@
 package linearizable
 
-import "github.com/netcraq/netcraq/wire"
+import "github.com/netcraq/netcraq/api/wire"
 
 // Versioned are names that clients reach by the versions of the names themselves: those only grow,
 // also when a name's key moves to another chain, or is removed and added again. A name without a

@@ -122,6 +122,13 @@ func (a *Account) Close() {
 	a.u.connections--
 }
 
+// Connections are how many connections the subject has.
+func (a *Account) Connections() int {
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	return a.u.connections
+}
+
 // Watch counts n keys and prefixes that are followed, until Unwatch.
 func (a *Account) Watch(n int) error {
 	if n == 0 {
@@ -147,8 +154,8 @@ func (a *Account) Unwatch(n int) {
 	a.u.watches -= n
 }
 
-// Request counts a request that is as much work as n are. One that is more than the burst takes all
-// of it.
+// Request counts a message that is as much work as n requests are. One that is more than the burst
+// takes all of it.
 func (a *Account) Request(n int) error {
 	if a.u.requests.AllowN(a.q.clock.Now(), max(min(n, a.u.requests.Burst()), 1)) {
 		return nil

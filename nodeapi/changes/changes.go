@@ -8,9 +8,9 @@ import (
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/streams/source"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Keys is a source of streams: the keys of a namespace whose names begin with a prefix. Each record

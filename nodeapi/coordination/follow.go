@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // lease is what this Service knows of a lease: that it had a version, and since when it has not

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Times to live, in milliseconds.
@@ -20,7 +20,7 @@ const (
 )
 
 // margin is what is added to a time to live before somebody else ends a lease. The clock of the
-// program that keeps it alive may be slewed, and the Service's is not: see package slew, whose
+// program that keeps it alive may be slewed, and the Service's is not: see package clock, whose
 // margin this is.
 func margin(ttl time.Duration) time.Duration { return ttl / 8 }
 

@@ -1,8 +1,8 @@
 package coordination
 
 import (
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // remembered is what a Service has seen of locks, so that it need not read before it writes. It may

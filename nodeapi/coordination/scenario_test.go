@@ -18,9 +18,9 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // TestScenarios runs the stories in testdata/scenarios, in simulated time. A story is servers of

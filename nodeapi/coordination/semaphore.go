@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // MaxPermits is the most permits of a semaphore.
@@ -48,8 +48,13 @@ func (s *Service) Release(ctx context.Context, ns string, d node.UnlockData) err
 	if err != nil {
 		return err
 	}
-	permit := int(v & (1<<permitBits - 1))
-	return s.giveBack(ctx, permitKey(key, permit), wire.MakeVersion(v.Epoch(), v.Sequence()>>permitBits))
+	permit, version := permitOf(key, v)
+	return s.giveBack(ctx, permit, version)
+}
+
+// permitOf is the key of the permit that a token stands for, and the key's version.
+func permitOf(semaphore store.Key, v wire.Version) (store.Key, wire.Version) {
+	return permitKey(semaphore, int(v&(1<<permitBits-1))), wire.MakeVersion(v.Epoch(), v.Sequence()>>permitBits)
 }
 
 func permitKey(semaphore store.Key, permit int) store.Key {

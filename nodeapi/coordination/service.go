@@ -12,11 +12,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/netcraq/netcraq/api/clock"
 	"github.com/netcraq/netcraq/api/node"
-	"github.com/netcraq/netcraq/internal/boottime"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Clock measures how long something lasts. Nobody compares what two of them say.
@@ -41,7 +41,7 @@ func (Monotonic) AfterFunc(d time.Duration, f func()) func() bool { return time.
 type Unslewed struct{ Monotonic }
 
 // Now implements [Clock]. The moments that it gives are to be compared with each other only.
-func (Unslewed) Now() time.Time { return time.Unix(0, 0).Add(boottime.Raw()) }
+func (Unslewed) Now() time.Time { return time.Unix(0, 0).Add(clock.Raw()) }
 
 // Options of a Service.
 type Options struct {

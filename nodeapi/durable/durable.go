@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Prefix begins all that is kept in etcd for the node API. It is below no prefix of the project's

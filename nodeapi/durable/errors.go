@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/netcraq/netcraq/api/node"
-	"github.com/netcraq/netcraq/internal/etcderrors"
+	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
 // errLeaseGone says that etcd does not know a tombstone's lease: nothing was written.

@@ -13,8 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Bounds of what watches read when they begin, and when their watch at etcd was broken.

@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // write does a transaction: then, if all of the conditions hold, and else the entry is read. It

@@ -18,6 +18,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
+	"github.com/netcraq/netcraq/internal/etcdversion"
 	"github.com/netcraq/netcraq/nodeapi/durable"
 	"github.com/netcraq/netcraq/streams/source"
 )
@@ -33,6 +34,7 @@ const progressEvery = 30 * time.Second
 type events struct {
 	etcd   *durable.Connection
 	prefix string
+	every  time.Duration // progressEvery, but in tests
 }
 
 // filler fills one partition.
@@ -40,8 +42,7 @@ type filler struct {
 	*events
 	to     source.Sink
 	n, of  int
-	kv     clientv3.KV
-	conn   *grpc.ClientConn
+	client *clientv3.Client
 	origin string
 	noted  time.Time
 }
@@ -58,7 +59,7 @@ func (e *events) Run(ctx context.Context, to source.Sink) error {
 	if err != nil {
 		return fmt.Errorf("asking etcd: %w", err)
 	}
-	f := &filler{events: e, to: to, kv: client, conn: client.ActiveConnection(), noted: time.Now(),
+	f := &filler{events: e, to: to, client: client, noted: time.Now(),
 		origin: strconv.FormatUint(now.Header.ClusterId, 16)}
 	f.n, f.of = to.Partition()
 	at := f.where(now.Header.Revision)
@@ -155,7 +156,8 @@ func (f *filler) tellState(ctx context.Context, since, revision int64) (at posit
 	}
 	page, from, end := int64(firstPage), f.prefix, clientv3.GetPrefixRangeEnd(f.prefix)
 	for more := true; more; {
-		got, err := f.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithRev(revision), clientv3.WithLimit(page))
+		got, err := f.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithRev(revision),
+			clientv3.WithLimit(page))
 		if err != nil {
 			return at, fmt.Errorf("reading etcd's keys: %w", err)
 		}
@@ -193,7 +195,8 @@ func (f *filler) follow(ctx context.Context, at *position) (compacted bool, err 
 	// A member that is cut off from its cluster knows of nothing new.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	w, err := etcdserverpb.NewWatchClient(f.conn).Watch(ctx, grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	w, err := etcdserverpb.NewWatchClient(f.client.ActiveConnection()).Watch(ctx,
+		grpc.MaxCallRecvMsgSize(math.MaxInt32))
 	if err != nil {
 		return false, fmt.Errorf("watching etcd: %w", err)
 	}
@@ -218,7 +221,7 @@ func (f *filler) follow(ctx context.Context, at *position) (compacted bool, err 
 		case got.Created:
 			if !asking {
 				asking = true
-				go askProgress(ctx, w)
+				go f.askProgress(ctx, w, got.Header.GetMemberId())
 			}
 			continue
 		}
@@ -245,15 +248,26 @@ func (f *filler) follow(ctx context.Context, at *position) (compacted bool, err 
 	}
 }
 
-// askProgress asks how far a watch is, until ctx ends.
-func askProgress(ctx context.Context, w etcdserverpb.Watch_WatchClient) {
-	tick := time.NewTicker(progressEvery)
+// askProgress asks how far a watch is, until ctx ends. It does not ask a member of etcd which may
+// answer before it has sent all events up to there.
+func (f *filler) askProgress(ctx context.Context, w etcdserverpb.Watch_WatchClient, member uint64) {
+	orders := false
+	tick := time.NewTicker(f.every)
 	defer tick.Stop()
 	ask := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{
 		ProgressRequest: &etcdserverpb.WatchProgressRequest{}}}
 	for {
 		select {
 		case <-tick.C:
+			if !orders {
+				_, version, err := etcdversion.OfMember(ctx, member, f.client.Endpoints(), f.status)
+				if err != nil {
+					continue // a gateway's answer may have been another member's
+				}
+				if orders = etcdversion.OrdersProgress(version); !orders {
+					return // as long as the watch lasts this member has this version
+				}
+			}
 			if w.Send(ask) != nil {
 				return // who receives is told why
 			}
@@ -261,6 +275,14 @@ func askProgress(ctx context.Context, w etcdserverpb.Watch_WatchClient) {
 			return
 		}
 	}
+}
+
+// status asks the member at an endpoint for its status.
+func (f *filler) status(ctx context.Context, endpoint string) (*etcdserverpb.StatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s, err := f.client.Status(ctx, endpoint)
+	return (*etcdserverpb.StatusResponse)(s), err
 }
 
 // tell tells events, whole revisions of etcd.

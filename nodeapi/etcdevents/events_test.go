@@ -655,3 +655,30 @@ func TestRules(t *testing.T) {
 		}
 	}
 }
+
+// TestEarlyProgress: an etcd that announces progress before the events that came before it is not
+// asked for progress, so no event is lost.
+func TestEarlyProgress(t *testing.T) {
+	for version, asked := range map[string]bool{"3.4.23": false, "3.5.7": false, "3.5.8": true} {
+		t.Run(version, func(t *testing.T) {
+			early := etcdtest.NewEarlyProgress(version)
+			cluster := etcdtest.New(t, 1, etcdtest.Options{Adjust: early.Adjust})
+			etcd := etcdtest.Client(t, cluster.Endpoints()...)
+			sv := serve(t, "", cluster.Endpoints()...)
+			sv.origin.progressEvery = 20 * time.Millisecond
+			s := sv.open(node.StreamConfig{})
+			expect(t, s, "state", "synced")
+			if asked { // this etcd orders its answers, so nothing is on its way here
+				poll.Until(t, long, "etcd is asked for progress", func() bool { return early.Requests.Load() > 0 })
+				return
+			}
+			early.Revision.Store(put(t, etcd, "/a/x", "1"))
+			time.Sleep(10 * sv.origin.progressEvery)
+			if n := early.Requests.Load(); n > 0 {
+				t.Errorf("etcd was asked for progress %d times", n)
+			}
+			close(early.Release)
+			expect(t, s, "state", "synced", "put /a/x=1")
+		})
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -27,10 +28,12 @@ type Rules map[string][]string
 type Origin struct {
 	etcd  *durable.Connection
 	rules Rules
+	// progressEvery is how often etcd is asked how far a partition is.
+	progressEvery time.Duration
 }
 
 // New makes one. The connection is the caller's to close.
-func New(etcd *durable.Connection, r Rules) *Origin { return &Origin{etcd, r} }
+func New(etcd *durable.Connection, r Rules) *Origin { return &Origin{etcd, r, progressEvery} }
 
 // maxFile bounds the operator's file, in bytes.
 const maxFile = 1 << 20
@@ -110,7 +113,7 @@ func (o *Origin) Make(namespace string, c node.StreamSource) (source.Source, err
 	for _, ns := range []string{namespace, "*"} {
 		for _, p := range o.rules[ns] {
 			if strings.HasPrefix(c.Etcd.Prefix, p) {
-				return &events{o.etcd, c.Etcd.Prefix}, nil
+				return &events{o.etcd, c.Etcd.Prefix, o.progressEvery}, nil
 			}
 		}
 	}

@@ -7,7 +7,9 @@ go 1.26.0
 require (
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
-	github.com/netcraq/netcraq v0.0.0
+	github.com/netcraq/netcraq v0.1.0
+	github.com/netcraq/netcraq/api v0.1.0
+	github.com/netcraq/netcraq/client v0.1.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
 	go.yaml.in/yaml/v3 v3.0.5
@@ -34,6 +36,7 @@ require (
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
+	github.com/netcraq/netcraq/client/etcd v0.1.0 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
@@ -56,4 +59,9 @@ require (
 	k8s.io/utils v0.0.0-20250604170112-4c0f3b243397 // indirect
 )
 
-replace github.com/netcraq/netcraq => ../..
+replace (
+	github.com/netcraq/netcraq => ../..
+	github.com/netcraq/netcraq/api => ../../api
+	github.com/netcraq/netcraq/client => ../../client
+	github.com/netcraq/netcraq/client/etcd => ../../client/etcd
+)

@@ -23,11 +23,11 @@ import (
 
 	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/nodeapi/watch"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Options are what a Store needs to know. Zero values mean what their comments say.

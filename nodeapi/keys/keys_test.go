@@ -15,12 +15,12 @@ import (
 
 	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/refchain"
 	"github.com/netcraq/netcraq/client/refchain/refadmin"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/keys"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 type bed struct {

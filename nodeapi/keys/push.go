@@ -1,6 +1,6 @@
 package keys
 
-import "github.com/netcraq/netcraq/wire"
+import "github.com/netcraq/netcraq/api/wire"
 
 // Push tells of commits as they happen: the server of a node whose switch takes acknowledgements is
 // one. It promises nothing but that what it tells is so; what it misses, the watches' rounds of

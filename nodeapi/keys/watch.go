@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/nodeapi/watch"
 	"github.com/netcraq/netcraq/nodeapi/watch/core"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // newHub makes the watches of a store. Rounds of reads find everything: an interval later at most,

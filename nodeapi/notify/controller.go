@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // asker tells the controller what is followed: all of it, when something has changed and before the

@@ -22,8 +22,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/keys"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Options are what a Receiver needs to know. Zero values mean what their comments say.

@@ -19,10 +19,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/syncbuffer"
 	"github.com/netcraq/netcraq/nodeapi/keys"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // patience is for what happens soon, on a machine that has other things to do.

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/keys"
-	"github.com/netcraq/netcraq/wire"
 )
 
 const (

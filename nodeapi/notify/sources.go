@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/fromadmin"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // source is where notifications of a chain come from.

@@ -4,13 +4,18 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 	"github.com/netcraq/netcraq/nodeapi/store"
+	"github.com/netcraq/netcraq/streams/broker"
 )
 
 // changing is a policy that a test changes.
@@ -172,8 +177,8 @@ func TestQuotasOfNamespaces(t *testing.T) {
 			refusals++
 		}
 	}
-	if refusals != 3 {
-		t.Errorf("%d of a flood are refused, want 3", refusals)
+	if refusals != 6 { // pings and a cancel counted, too
+		t.Errorf("%d of a flood are refused, want 6", refusals)
 	}
 }
 
@@ -202,7 +207,7 @@ func TestPolicyServed(t *testing.T) {
 		var fields []string
 		for field := range strings.SplitSeq(keys, `,"`) {
 			field = `"` + strings.TrimPrefix(field, `"`)
-			if _, err := f.read(jsonLines{}, []byte("{"+field+"}")); err == nil {
+			if _, err := f.read(rpc.JSONLines{}, []byte("{"+field+"}")); err == nil {
 				fields = append(fields, field)
 			}
 		}
@@ -215,5 +220,51 @@ func TestPolicyServed(t *testing.T) {
 		if got := l.receive(); !strings.Contains(got, `"code":"permission_denied"`) {
 			t.Errorf("%s is answered %s", name, got)
 		}
+	}
+}
+
+// several is an authority under which a test is one caller after another.
+type several struct {
+	authority.Files
+	who atomic.Value
+}
+
+func (s *several) Subject(authority.Caller) string { return s.who.Load().(string) }
+
+// TestConsumersOfOthers: a caller that may read a stream does not move the consumer of another one,
+// whatever name it reads by, and does not end its subscription.
+func TestConsumersOfOthers(t *testing.T) {
+	who := &several{Files: authority.Files{Own: "blue"}}
+	who.who.Store("one")
+	_, path := start(t, Config{Authority: who, Streams: &broker.Options{}})
+	l := dial(t, path)
+	l.send(`{"id":1,"func":"openStream","data":{"stream":"s","config":{}}}`)
+	l.expectPart(`"made":true`)
+	l.send(`{"id":1,"func":"append","data":{"stream":"s","records":[{"value":"a"},{"value":"b"},{"value":"c"}]}}`)
+	l.expectPart(`"appended":3`)
+	read := func(name, more string) int {
+		t.Helper()
+		l.send(`{"id":2,"func":"read","data":{"stream":"s","maxRecords":1,"consumer":"` + name + `"` + more + `}}`)
+		answer := l.receive()
+		found := regexp.MustCompile(`"offset":(\d+)`).FindStringSubmatch(answer)
+		if found == nil {
+			t.Fatal(answer)
+		}
+		n, _ := strconv.Atoi(found[1])
+		return n
+	}
+	if at := read("me", `,"offset":1`); at != 1 {
+		t.Fatalf("it reads at %d", at)
+	}
+	who.who.Store("other")
+	for _, name := range []string{"me", `one\u0000me`} {
+		if at := read(name, ""); at != 0 {
+			t.Errorf("another caller's %q begins at %d", name, at)
+		}
+		read(name, `,"offset":3`)
+	}
+	who.who.Store("one")
+	if at := read("me", ""); at != 1 {
+		t.Errorf("it reads on at %d", at)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
 // frames is a connection in the compact framing.
@@ -35,7 +36,7 @@ func (f *frames) send(request ...any) {
 	if n := len(request); n >= 2 && n < 6 {
 		request = append(request[:n:n], []any{nil, 0, 0, 0}[n-2:]...)
 	}
-	b, err := cborWrite.Marshal(request)
+	b, err := rpc.CborWrite.Marshal(request)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func (f *frames) send(request ...any) {
 
 func (f *frames) receive() (out []any) {
 	f.t.Helper()
-	var head [lengthBytes]byte
+	var head [rpc.LengthBytes]byte
 	if _, err := io.ReadFull(f, head[:]); err != nil {
 		f.t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func (f *frames) receive() (out []any) {
 	if _, err := io.ReadFull(f, b); err != nil {
 		f.t.Fatal(err)
 	}
-	if err := cborRead.Unmarshal(b, &out); err != nil {
+	if err := rpc.CborRead.Unmarshal(b, &out); err != nil {
 		f.t.Fatal(err)
 	}
 	return out
@@ -136,33 +137,33 @@ func TestCompactRefused(t *testing.T) {
 // BenchmarkFraming is what reading a get's request and writing its answer costs, and their bytes.
 func BenchmarkFraming(b *testing.B) {
 	value := "10.12.0.7:8080"
-	answer := &response{id: 1234567, data: &node.Item{Key: "orders/instance-17", Found: true, Value: &value, Version: "3.1742"}}
+	answer := &rpc.Response{ID: 1234567, Data: &node.Item{Key: "orders/instance-17", Found: true, Value: &value, Version: "3.1742"}}
 	data := node.GetData{Key: node.Key{Key: "orders/instance-17"}}
 	raw, _ := json.Marshal(data)
 	line, _ := json.Marshal(node.Request{ID: 1234567, Func: node.FuncGet, Data: raw})
-	array, _ := cborWrite.Marshal([]any{1234567, node.FuncGet, data, 0, 0, 0})
+	array, _ := rpc.CborWrite.Marshal([]any{1234567, node.FuncGet, data, 0, 0, 0})
 	for _, c := range []struct {
 		name    string
-		framing framing
+		framing rpc.Format
 		request []byte
 	}{
-		{"json", jsonLines{}, append(line, '\n')},
-		{"compact", compact{}, append(binary.BigEndian.AppendUint32(nil, uint32(len(array))), array...)},
+		{"json", rpc.JSONLines{}, append(line, '\n')},
+		{"compact", rpc.Compact{}, append(binary.BigEndian.AppendUint32(nil, uint32(len(array))), array...)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			var buf []byte
 			for b.Loop() {
-				message, _, _ := c.framing.next(c.request)
-				r, err := c.framing.request(message)
+				message, _, _ := c.framing.Next(c.request)
+				r, err := c.framing.Request(message)
 				if err != nil {
 					b.Fatal(err)
 				}
 				var d node.GetData
-				if err := c.framing.data(r.Data, &d); err != nil {
+				if err := c.framing.Data(r.Data, &d); err != nil {
 					b.Fatal(err)
 				}
-				if buf, err = c.framing.append(buf[:0], answer); err != nil {
+				if buf, err = c.framing.Append(buf[:0], answer); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -187,7 +188,7 @@ func BenchmarkGet(b *testing.B) {
 	b.Run("compact", func(b *testing.B) {
 		c := dialCompact(b, path)
 		_ = c.SetDeadline(time.Time{})
-		array, _ := cborWrite.Marshal([]any{1, node.FuncGet, node.GetData{Key: node.Key{Key: "orders/instance-17"}},
+		array, _ := rpc.CborWrite.Marshal([]any{1, node.FuncGet, node.GetData{Key: node.Key{Key: "orders/instance-17"}},
 			0, 0, 0})
 		message := append(binary.BigEndian.AppendUint32(nil, uint32(len(array))), array...)
 		answer := make([]byte, 1000)

@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
 // ownLeases is what the connection's own leases hang on. It ends with the connection.
@@ -88,9 +90,57 @@ func watchService(ctx context.Context, k *call, d *node.GetServiceData) (any, er
 		return nil, err
 	}
 	if d.Order != "" {
-		return nil, invalid("watchService has no order: each answer has all instances")
+		return nil, rpc.Invalid("watchService has no order: each answer has all instances")
 	}
 	return nil, k.c.s.coordination.WatchService(ctx, ns, d.Service, func(a node.ServiceAnswer) { k.more(ctx, &a) })
+}
+
+func grantStays(ctx context.Context, k *call, d *node.GrantData, a *node.LeaseAnswer) error {
+	return stays(ctx, k, d.Namespace, func(ns string) error { return k.c.s.coordination.LeaseStays(ctx, ns, a.Lease) })
+}
+
+func keepAliveStays(ctx context.Context, k *call, d *node.LeaseData, a *node.LeaseAnswer) error {
+	return stays(ctx, k, d.Namespace, func(ns string) error { return k.c.s.coordination.LeaseStays(ctx, ns, a.Lease) })
+}
+
+func lockStays(ctx context.Context, k *call, d *node.LockData, a *node.LockAnswer) error {
+	return stays(ctx, k, d.Namespace, func(ns string) error {
+		return k.c.s.coordination.LockStays(ctx, ns, k.c.ownLeases(), *d, *a)
+	})
+}
+
+func leadershipStays(ctx context.Context, k *call, d *node.LockData, a *node.LockAnswer) error {
+	return stays(ctx, k, d.Namespace, func(ns string) error {
+		return k.c.s.coordination.LeadershipStays(ctx, ns, k.c.ownLeases(), *d, *a)
+	})
+}
+
+func permitStays(ctx context.Context, k *call, d *node.LockData, a *node.LockAnswer) error {
+	return stays(ctx, k, d.Namespace, func(ns string) error {
+		return k.c.s.coordination.PermitStays(ctx, ns, k.c.ownLeases(), *d, *a)
+	})
+}
+
+func registrationStays(ctx context.Context, k *call, d *node.ServiceData, a *node.Instance) error {
+	return stays(ctx, k, d.Namespace, func(ns string) error {
+		return k.c.s.coordination.RegistrationStays(ctx, ns, k.c.ownLeases(), *d, *a)
+	})
+}
+
+// stays looks in a namespace whether an answer is true still, if its caller may. Where that cannot
+// be found out, the request was executed, and more is not known.
+func stays(ctx context.Context, k *call, ns string, look func(ns string) error) error {
+	ns, err := k.place(ctx, ns)
+	if err != nil {
+		return err
+	}
+	err = look(ns)
+	if err == nil || errors.Is(err, &node.Error{Code: node.CodeLeaseGone}) ||
+		errors.Is(err, &node.Error{Code: node.CodeNotHeld}) {
+		return err
+	}
+	return node.Errorf(node.CodeOutcomeUnknown, "send it again with the same \"once\"",
+		"it was executed before; whether its lease is there still could not be read: %v", err)
 }
 
 // at does something in a namespace, if its caller may.

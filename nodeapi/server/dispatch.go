@@ -2,10 +2,10 @@ package server
 
 import (
 	"context"
-	"time"
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
 const maxID = 1<<53 - 1 // the largest number that every language's JSON keeps
@@ -21,18 +21,21 @@ type function struct {
 	requests func(data any) int
 	// watches is set for what is answered again and again: how many keys and prefixes it follows.
 	watches func(data any) int
-	read    func(f framing, raw []byte) (any, error)
+	read    func(f rpc.Format, raw []byte) (any, error)
 	// inline is set for what the reader does at once, in order, and run for the others.
 	inline func(k *call, data any) (any, error)
 	run    func(ctx context.Context, k *call, data any) (any, error)
+	// stays is set for what is answered about the present: whether the answer is true still, before
+	// it is given again.
+	stays func(ctx context.Context, k *call, data, answer any) error
 }
 
-func reader[D any](f framing, raw []byte) (any, error) {
+func reader[D any](f rpc.Format, raw []byte) (any, error) {
 	d := new(D)
 	if len(raw) == 0 {
 		return d, nil
 	}
-	return d, f.data(raw, d)
+	return d, f.Data(raw, d)
 }
 
 func inline[D any](do func(k *call, d *D) (any, error)) *function {
@@ -75,6 +78,14 @@ func short(f *function) *function {
 	return f
 }
 
+// checked says of a function how to find out whether its answer is true still.
+func checked[D, A any](f *function, stays func(ctx context.Context, k *call, d *D, a *A) error) *function {
+	f.stays = func(ctx context.Context, k *call, data, answer any) error {
+		return stays(ctx, k, data.(*D), answer.(*A))
+	}
+	return f
+}
+
 // functions are all there are, by name.
 var functions map[string]*function
 
@@ -91,19 +102,19 @@ func init() {
 		node.FuncIncrement: short(writes(increment)),
 		node.FuncWatch:     watches(watchCost, watch),
 
-		node.FuncGrant:     writes(grant),
-		node.FuncKeepAlive: writes(keepAlive),
+		node.FuncGrant:     checked(writes(grant), grantStays),
+		node.FuncKeepAlive: checked(writes(keepAlive), keepAliveStays),
 		node.FuncRevoke:    writes(revoke),
 
-		node.FuncLock:     waits(lock),
+		node.FuncLock:     checked(waits(lock), lockStays),
 		node.FuncUnlock:   writes(unlock),
-		node.FuncCampaign: waits(campaign),
+		node.FuncCampaign: checked(waits(campaign), leadershipStays),
 		node.FuncResign:   writes(resign),
 		node.FuncLeader:   reads(leader),
-		node.FuncAcquire:  waits(acquire),
+		node.FuncAcquire:  checked(waits(acquire), permitStays),
 		node.FuncRelease:  writes(release),
 
-		node.FuncRegisterService:   writes(registerService),
+		node.FuncRegisterService:   checked(writes(registerService), registrationStays),
 		node.FuncDeregisterService: writes(deregisterService),
 		node.FuncGetService:        reads(getService),
 		node.FuncWatchService:      watches(func(*node.GetServiceData) int { return 1 }, watchService),
@@ -125,38 +136,31 @@ func init() {
 }
 
 // understand finds the function of a request and reads its data.
-func (k *call) understand(r request) (any, *node.Error) {
+func (k *call) understand(r rpc.Request) (any, *node.Error) {
 	k.req = r
 	k.req.Data = nil
 	k.f = functions[r.Func]
 	switch {
 	case k.f == nil && r.Func == "":
-		return nil, invalid("the request has no \"func\"")
+		return nil, rpc.Invalid("the request has no \"func\"")
 	case k.f == nil:
-		return nil, invalid("there is no function %.64q", r.Func)
+		return nil, rpc.Invalid("there is no function %.64q", r.Func)
 	case r.TimeoutMillis < 0 || r.TimeoutMillis > node.MaxTimeoutMillis:
-		return nil, invalid("timeoutMs is %d; it is at most %d", r.TimeoutMillis, node.MaxTimeoutMillis)
+		return nil, rpc.Invalid("timeoutMs is %d; it is at most %d", r.TimeoutMillis, node.MaxTimeoutMillis)
 	case r.Once != 0 && k.f.writes && k.client == nil:
 		return nil, node.Errorf(node.CodeInvalidArgument, "send hello first, with \"client\"",
 			"a request with \"once\" on a connection whose hello named no client")
 	case r.Once > maxID || r.Done > maxID:
-		return nil, invalid("once and done are at most 2^53-1")
+		return nil, rpc.Invalid("once and done are at most 2^53-1")
 	}
 	data, err := k.f.read(k.c.framing, r.Data)
 	if err != nil {
-		return nil, invalid("the data of %s: %s", r.Func, unreadable(err))
+		return nil, rpc.Invalid("the data of %s: %s", r.Func, rpc.Unreadable(err))
 	}
 	if r.Done != 0 && k.client != nil {
 		k.client.done(r.Done)
 	}
 	return data, nil
-}
-
-func (r *request) timeout() time.Duration {
-	if r.TimeoutMillis == 0 {
-		return node.DefaultTimeoutMillis * time.Millisecond
-	}
-	return time.Duration(r.TimeoutMillis) * time.Millisecond
 }
 
 // hello names the client.
@@ -171,9 +175,9 @@ func hello(k *call, d *node.Hello) (any, error) {
 	known := false
 	if d.Client != "" {
 		if !isClient(d.Client) {
-			return nil, invalid("client is %.40q; it is 32 hexadecimal digits, drawn at random", d.Client)
+			return nil, rpc.Invalid("client is %.40q; it is 32 hexadecimal digits, drawn at random", d.Client)
 		}
-		client, before, err := s.once.join(c.peer.Principal() + "/" + d.Client)
+		client, before, err := s.once.join(c.part.subject, c.peer.Principal()+"/"+d.Client)
 		if err != nil {
 			return nil, err
 		}

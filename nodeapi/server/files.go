@@ -8,6 +8,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/nodeapi/authority"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 	"github.com/netcraq/netcraq/streams/broker"
 	"github.com/netcraq/netcraq/streams/files"
 )
@@ -45,7 +46,7 @@ func sealFile(ctx context.Context, k *call, d *node.SealFileData) (any, error) {
 
 func checkFileKey(key string) error {
 	if len(key) > node.MaxKeyName || !utf8.ValidString(key) {
-		return invalid("a file's key is UTF-8, of at most %d bytes", node.MaxKeyName)
+		return rpc.Invalid("a file's key is UTF-8, of at most %d bytes", node.MaxKeyName)
 	}
 	return nil
 }
@@ -61,7 +62,7 @@ func openFile(ctx context.Context, k *call, d *node.OpenFileData) (any, error) {
 		return nil, err
 	}
 	if (d.File == "") == (d.Key == "") {
-		return nil, invalid("give file or key")
+		return nil, rpc.Invalid("give file or key")
 	}
 	if err := checkFileKey(d.Key); err != nil {
 		return nil, err
@@ -99,10 +100,10 @@ func rewriteFile(ctx context.Context, k *call, d *node.RewriteFileData) (any, er
 		return nil, err
 	}
 	if len(d.Files) < 1 || len(d.Files) > node.MaxAskedFiles {
-		return nil, invalid("%d files; ask for 1 to %d", len(d.Files), node.MaxAskedFiles)
+		return nil, rpc.Invalid("%d files; ask for 1 to %d", len(d.Files), node.MaxAskedFiles)
 	}
 	if d.WaitMillis < 0 || d.WaitMillis > node.MaxTimeoutMillis {
-		return nil, invalid("waitMs is 0 to %d", node.MaxTimeoutMillis)
+		return nil, rpc.Invalid("waitMs is 0 to %d", node.MaxTimeoutMillis)
 	}
 	free, err := b.Files().Free(ctx, ns, d.Files, time.Duration(d.WaitMillis)*time.Millisecond)
 	if err != nil {
@@ -137,7 +138,7 @@ func (k *call) filesOf(s *broker.Stream, records []node.RecordData) (pins [][]*f
 			continue
 		}
 		if len(r.Files) > node.MaxRecordFiles {
-			return pins, invalid("a record refers to %d files, of at most %d", len(r.Files), node.MaxRecordFiles)
+			return pins, rpc.Invalid("a record refers to %d files, of at most %d", len(r.Files), node.MaxRecordFiles)
 		}
 		if pins == nil {
 			pins = make([][]*files.File, len(records))

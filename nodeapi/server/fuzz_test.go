@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/growth"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
 // pair makes two ends of a connection without a file.
@@ -41,6 +43,7 @@ func converse(t testing.TB, s *Server, sent []byte) []byte {
 	defer client.Close()
 	s.take(nc)
 	_ = client.SetDeadline(time.Now().Add(soon))
+	sent = bytes.Clone(sent) // the fuzz engine changes it when its target has returned
 	go func() {
 		_, _ = client.Write(sent)
 		_ = client.CloseWrite()
@@ -119,7 +122,9 @@ func FuzzJSON(f *testing.F) {
 	f.Add([]byte(onAStream))
 	f.Add([]byte(`{"id":1,"func":"ping"}` + "\n" + `{"id":1e400}` + "\n[[[[[[[\n\n{\"id\":\"\\ud800\"}\n"))
 	s, _ := start(f, Config{})
+	watch := growth.Watch()
 	f.Fuzz(func(t *testing.T, sent []byte) {
+		watch(t)
 		if len(sent) > 0 && sent[0] == node.Preface[0] {
 			t.Skip()
 		}
@@ -140,7 +145,7 @@ func FuzzJSON(f *testing.F) {
 // nothing of it. If framed is set, the bytes are one message; otherwise they have lengths.
 func FuzzCompact(f *testing.F) {
 	for i, seed := range seeds {
-		b, err := cborWrite.Marshal([]any{i + 1, seed.name, seed.data, 10, 1, 0})
+		b, err := rpc.CborWrite.Marshal([]any{i + 1, seed.name, seed.data, 10, 1, 0})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -150,19 +155,21 @@ func FuzzCompact(f *testing.F) {
 	f.Add([]byte("\xff\xff\xff\xff"), false)
 	f.Add(bytes.Repeat([]byte{0x81}, 1000), true) // arrays in arrays
 	s, _ := start(f, Config{})
+	watch := growth.Watch()
 	f.Fuzz(func(t *testing.T, sent []byte, framed bool) {
+		watch(t)
 		b := []byte(node.Preface)
 		if framed {
 			b = binary.BigEndian.AppendUint32(b, uint32(len(sent)))
 		}
 		got := converse(t, s, append(b, sent...))
 		for len(got) > 0 {
-			message, size, failed := compact{}.next(got)
+			message, size, failed := rpc.Compact{}.Next(got)
 			if failed != nil || size == 0 {
 				t.Fatalf("answered no message: %x", got)
 			}
 			var r []any
-			if err := cborRead.Unmarshal(message, &r); err != nil || len(r) != 4 {
+			if err := rpc.CborRead.Unmarshal(message, &r); err != nil || len(r) != 4 {
 				t.Fatalf("answered %x: %v", message, err)
 			}
 			got = got[size:]

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 	"github.com/netcraq/netcraq/streams/files"
 )
 
@@ -25,10 +26,10 @@ func openFiles(ctx context.Context, k *call, d *node.OpenFilesData) (any, error)
 		return nil, err
 	}
 	if len(d.Files) > node.MaxRecordFiles {
-		return nil, invalid("%d files; ask for %d at most", len(d.Files), node.MaxRecordFiles)
+		return nil, rpc.Invalid("%d files; ask for %d at most", len(d.Files), node.MaxRecordFiles)
 	}
 	if len(d.GiveBack) > node.MaxAskedFiles {
-		return nil, invalid("%d files to give back; %d at most", len(d.GiveBack), node.MaxAskedFiles)
+		return nil, rpc.Invalid("%d files to give back; %d at most", len(d.GiveBack), node.MaxAskedFiles)
 	}
 	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
@@ -40,7 +41,7 @@ func openFiles(ctx context.Context, k *call, d *node.OpenFilesData) (any, error)
 		return nil, err
 	}
 	if len(d.Files)+len(d.GiveBack) == 0 {
-		return nil, invalid("give files or giveBack")
+		return nil, rpc.Invalid("give files or giveBack")
 	}
 	opened, err := b.Files().Open(ns, d.Files) // first: of what is in both nothing is lost
 	k.c.giveBack(ns, d.GiveBack)

@@ -14,11 +14,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // checkNamespace says whether a namespace is a DNS label.
@@ -36,16 +37,16 @@ func checkNamespace(ns string) error {
 func checkKey(name string) error {
 	switch {
 	case name == "":
-		return invalid("the key has no name")
+		return rpc.Invalid("the key has no name")
 	case len(name) > node.MaxKeyName:
 		return node.Errorf(node.CodeTooLarge, "", "the key's name has %d bytes; it has at most %d", len(name), node.MaxKeyName)
 	case !utf8.ValidString(name):
-		return invalid("the key's name is not UTF-8")
+		return rpc.Invalid("the key's name is not UTF-8")
 	case cell.Reserved(name):
 		return node.Errorf(node.CodePermissionDenied, "choose another name",
 			"%q: names that begin with %s are the node API's own", name, cell.ReservedPrefix)
 	case strings.ContainsFunc(name, unicode.IsControl):
-		return invalid("%q: a key's name has no control characters", name)
+		return rpc.Invalid("%q: a key's name has no control characters", name)
 	}
 	return nil
 }
@@ -113,7 +114,7 @@ func parseVersion(s string) (wire.Version, error) {
 			return v, nil
 		}
 	}
-	return 0, invalid("%.64q is no version: it is EPOCH.SEQUENCE, as answers have it, or 0.0 for a key that was never written", s)
+	return 0, rpc.Invalid("%.64q is no version: it is EPOCH.SEQUENCE, as answers have it, or 0.0 for a key that was never written", s)
 }
 
 // item is a key's state as clients see it.
@@ -164,7 +165,7 @@ func getMany(ctx context.Context, k *call, d *node.GetManyData) (any, error) {
 	read := func(n int) {
 		name := d.Keys[n]
 		if i, err := k.c.s.coordination.Get(ctx, store.Key{Namespace: ns, Name: name}, d.Eventual); err != nil {
-			out.Items[n] = node.Item{Key: name, Version: version(0), Error: toAnswer(err, false)}
+			out.Items[n] = node.Item{Key: name, Version: version(0), Error: rpc.ToAnswer(err, false)}
 		} else {
 			out.Items[n] = item(i)
 		}
@@ -176,12 +177,13 @@ func getMany(ctx context.Context, k *call, d *node.GetManyData) (any, error) {
 		}
 	}
 	var others sync.WaitGroup
+	subject := k.c.part.subject
 	for range min(len(d.Keys), manyAtOnce) - 1 {
-		if !k.c.s.helpers.TryAcquire(1) {
-			break // others' getManys have them all: this one takes longer
+		if !k.c.s.helpers.Take(subject, 1) {
+			break // getManys of this subject have its share of them: this one takes longer
 		}
 		others.Go(func() {
-			defer k.c.s.helpers.Release(1)
+			defer k.c.s.helpers.Give(subject, 1)
 			all()
 		})
 	}
@@ -194,13 +196,13 @@ func getMany(ctx context.Context, k *call, d *node.GetManyData) (any, error) {
 func bytesOf(d *node.PutData) ([]byte, error) {
 	switch {
 	case d.Value != nil && d.ValueBase64 != nil:
-		return nil, invalid("value and valueBase64: give one of them")
+		return nil, rpc.Invalid("value and valueBase64: give one of them")
 	case d.Value != nil:
 		return []byte(*d.Value), nil
 	case d.ValueBase64 != nil:
 		return d.ValueBase64, nil
 	}
-	return nil, invalid("there is no value: give value or valueBase64 (\"\" is a value)")
+	return nil, rpc.Invalid("there is no value: give value or valueBase64 (\"\" is a value)")
 }
 
 func put(ctx context.Context, k *call, d *node.PutData) (any, error) {
@@ -286,11 +288,11 @@ func increment(ctx context.Context, k *call, d *node.IncrementData) (any, error)
 		number := int64(0)
 		if i.Found {
 			if number, err = strconv.ParseInt(string(i.Value), 10, 64); err != nil {
-				return nil, invalid("the value of %q is no decimal number of 64 bits", key.Name)
+				return nil, rpc.Invalid("the value of %q is no decimal number of 64 bits", key.Name)
 			}
 		}
 		if by > 0 && number > math.MaxInt64-by || by < 0 && number < math.MinInt64-by {
-			return nil, invalid("%d and %d are together beyond 64 bits", number, by)
+			return nil, rpc.Invalid("%d and %d are together beyond 64 bits", number, by)
 		}
 		text := strconv.FormatInt(number+by, 10)
 		now, swapped, err := k.c.s.coordination.CompareAndSwap(ctx, key, i.Version, []byte(text), i.Lease)
@@ -316,5 +318,5 @@ func asRead(err error) error {
 	if errors.As(err, &e) {
 		return err
 	}
-	return toAnswer(err, false)
+	return rpc.ToAnswer(err, false)
 }

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/share"
 )
 
 // Limits are the server's own, beside those of the contract. What is 0 is as said there.
@@ -18,19 +20,20 @@ type Limits struct {
 	// DescriptorTime is for how long a client may leave descriptors sent to it unread. 10 s.
 	DescriptorTime time.Duration
 	// Buffered are the bytes of messages that are not complete, of requests that are under way and
-	// of answers that are not read, of all connections, beyond a small part that each one has.
-	// 256 MiB.
+	// of answers that are not read, of all connections, beyond a small part that each one has. No
+	// subject has more of them than it leaves for others. 256 MiB.
 	Buffered int64
 	// OnceClients, OnceEach and OnceBytes bound what is kept of requests with an identity: clients,
-	// answers of one client, and bytes of all. 65,536; 4,096; 64 MiB.
+	// answers of one client, and bytes of all. A full table forgets what the subject has that takes
+	// most of it. 65,536; 4,096; 64 MiB.
 	OnceClients, OnceEach int
 	OnceBytes             int64
 	// AtOnce are the calls of the store at a time (store.Fair): more than are under way to the
 	// switches of a busy server, and few enough for others of its process to have their turns. 256.
 	AtOnce int
 	// Helpers are the goroutines, besides the one that each has, which read the keys of getManys.
-	// 256.
-	Helpers int64
+	// No subject has more of them than it leaves for others. 256.
+	Helpers int
 	// Farewell is for how long, after the grace period, requests under way are waited for. 1 s.
 	Farewell time.Duration
 
@@ -72,14 +75,69 @@ func (l *Limits) patrolEvery() time.Duration {
 	return max(min(l.MessageTime, l.StallTime, l.onceKept)/8, 10*time.Millisecond)
 }
 
-// budget counts the bytes of all connections that are held for them.
-type budget struct{ held atomic.Int64 }
+// budget counts the bytes of all connections that are held for them, by subject.
+type budget struct {
+	most int64
+	held atomic.Int64
 
-// take takes n bytes, which may be less than 0, and says whether there were as many.
-func (b *budget) take(n, most int64) bool {
-	if b.held.Add(n) <= most || n <= 0 {
+	mu    sync.Mutex
+	parts map[string]*part
+}
+
+// part is what a subject's connections have of a budget.
+type part struct {
+	b       *budget
+	subject string
+	held    atomic.Int64
+	conns   int // b.mu guards it
+}
+
+// join begins a connection of a subject.
+func (b *budget) join(subject string) *part {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.parts[subject]
+	if p == nil {
+		if b.parts == nil {
+			b.parts = map[string]*part{}
+		}
+		p = &part{b: b, subject: subject}
+		b.parts[subject] = p
+	}
+	p.conns++
+	return p
+}
+
+// leave ends a connection. What is under way of it may hold something still.
+func (p *part) leave() {
+	p.b.mu.Lock()
+	defer p.b.mu.Unlock()
+	p.conns--
+}
+
+// sweep forgets subjects that have nothing.
+func (b *budget) sweep() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for subject, p := range b.parts {
+		if p.conns == 0 && p.held.Load() == 0 {
+			delete(b.parts, subject)
+		}
+	}
+}
+
+// take takes n bytes, unless that is more than the subject's share.
+func (p *part) take(n int64) bool {
+	p.count(n)
+	if n <= 0 || share.Fits(p.held.Load(), p.b.held.Load(), 0, p.b.most) {
 		return true
 	}
-	b.held.Add(-n)
+	p.count(-n)
 	return false
+}
+
+// count counts n bytes that are held in any case, or, where n is less than 0, given back.
+func (p *part) count(n int64) {
+	p.b.held.Add(n)
+	p.held.Add(n)
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"hash/maphash"
@@ -11,10 +12,14 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
 // onceTable keeps the answers of requests that have an identity, so that one that comes again is
 // not done again. What it has forgotten it does not take for new: its outcome is unknown.
+//
+// Where the table is full, it forgets what the subject has that takes most of it. So a subject
+// keeps all that it has while it takes less than the others.
 type onceTable struct {
 	limits Limits
 	seed   maphash.Seed
@@ -22,14 +27,27 @@ type onceTable struct {
 	mu      sync.Mutex
 	clients map[string]*onceClient
 	bytes   int64
+	shares  map[string]*onceShare // by subject
+}
+
+// onceShare is what one subject's clients take of the table.
+type onceShare struct {
+	clients map[*onceClient]struct{}
+	bytes   int64
+	// idle are the clients without connections and requests under way, the longest idle in front.
+	idle list.List
 }
 
 // onceClient is one client, of all its connections.
 type onceClient struct {
-	t     *onceTable
-	name  string
-	conns int
-	ended time.Time // of the last connection
+	t       *onceTable
+	name    string
+	subject string
+	share   *onceShare
+	conns   int
+	under   int           // requests under way
+	idle    *list.Element // in share.idle; nil: it is not idle
+	since   time.Time     // when it became idle
 
 	answers map[uint64]*onceAnswer
 	floor   uint64 // numbers up to it are forgotten
@@ -45,23 +63,31 @@ type onceAnswer struct {
 }
 
 func newOnceTable(l Limits) *onceTable {
-	return &onceTable{limits: l, seed: maphash.MakeSeed(), clients: map[string]*onceClient{}}
+	return &onceTable{limits: l, seed: maphash.MakeSeed(), clients: map[string]*onceClient{},
+		shares: map[string]*onceShare{}}
 }
 
-// join begins a connection of a client, and says whether the client was known.
-func (t *onceTable) join(name string) (*onceClient, bool, error) {
+// join begins a connection of a subject's client, and says whether the client was known.
+func (t *onceTable) join(subject, name string) (*onceClient, bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.clients[name]; c != nil {
 		c.conns++
+		c.settle()
 		return c, true, nil
 	}
-	if len(t.clients) >= t.limits.OnceClients && !t.forgetOne() {
+	if len(t.clients) >= t.limits.OnceClients && !t.makeRoom(t.shares[subject]) {
 		return nil, false, node.Errorf(node.CodeQuotaExceeded, "close connections that are not used",
 			"the server knows its %d clients", t.limits.OnceClients)
 	}
-	c := &onceClient{t: t, name: name, conns: 1, answers: map[uint64]*onceAnswer{}}
+	share := t.shares[subject]
+	if share == nil {
+		share = &onceShare{clients: map[*onceClient]struct{}{}}
+		t.shares[subject] = share
+	}
+	c := &onceClient{t: t, name: name, subject: subject, share: share, conns: 1, answers: map[uint64]*onceAnswer{}}
 	t.clients[name] = c
+	share.clients[c] = struct{}{}
 	return c, false, nil
 }
 
@@ -70,7 +96,19 @@ func (c *onceClient) leave() {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
 	c.conns--
-	c.ended = time.Now()
+	c.settle()
+}
+
+// settle puts a client among the idle ones, or takes it from there. t.mu is held.
+func (c *onceClient) settle() {
+	switch idle := c.conns == 0 && c.under == 0; {
+	case idle && c.idle == nil:
+		c.since = time.Now()
+		c.idle = c.share.idle.PushBack(c)
+	case !idle && c.idle != nil:
+		c.share.idle.Remove(c.idle)
+		c.idle = nil
+	}
 }
 
 // done frees the answers of all requests with smaller numbers.
@@ -96,7 +134,7 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 	for a := c.answers[n]; a != nil; a = c.answers[n] {
 		t.mu.Unlock()
 		if a.sum != sum {
-			return nil, invalid("once %d was another request", n)
+			return nil, rpc.Invalid("once %d was another request", n)
 		}
 		select {
 		case <-a.ready:
@@ -104,6 +142,11 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 			return nil, ctx.Err()
 		}
 		if !a.undone() {
+			if a.err == nil && k.f.stays != nil {
+				if err := k.f.stays(ctx, k, data, a.answer); err != nil {
+					return nil, err
+				}
+			}
 			return a.answer, a.err
 		}
 		t.mu.Lock()
@@ -115,22 +158,27 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 	}
 	a := &onceAnswer{sum: sum, ready: make(chan struct{})}
 	c.answers[n] = a
+	c.under++
+	c.settle()
 	t.mu.Unlock()
 	defer func() {
 		t.mu.Lock()
+		c.under--
 		if a.undone() {
 			delete(c.answers, n)
 		} else {
 			a.size = sizeOf(a.answer)
 			t.bytes += a.size
+			c.share.bytes += a.size
 			t.trim(c)
 		}
+		c.settle()
 		t.mu.Unlock()
 		close(a.ready)
 	}()
 	answer, err := k.f.run(ctx, k, data)
 	if err != nil {
-		answer, err = nil, toAnswer(err, true)
+		answer, err = nil, rpc.ToAnswer(err, true)
 	}
 	a.answer, a.err = answer, err
 	return answer, err
@@ -147,7 +195,7 @@ func (t *onceTable) sum(name string, data any) uint64 {
 	var h maphash.Hash
 	h.SetSeed(t.seed)
 	h.WriteString(name)
-	_ = json.MarshalWrite(&h, data, legacyEmpty, json.Deterministic(true))
+	_ = json.MarshalWrite(&h, data, rpc.LegacyEmpty, json.Deterministic(true))
 	return h.Sum64()
 }
 
@@ -172,19 +220,16 @@ func sizeOf(answer any) int64 {
 
 // drop forgets an answer. t.mu is held.
 func (t *onceTable) drop(c *onceClient, n uint64) {
-	t.bytes -= c.answers[n].size
+	size := c.answers[n].size
+	t.bytes -= size
+	c.share.bytes -= size
 	delete(c.answers, n)
 	c.floor = max(c.floor, n)
 }
 
-// trim keeps the table within its bounds after an answer of c was put in. t.mu is held.
-func (t *onceTable) trim(c *onceClient) {
-	for t.bytes > t.limits.OnceBytes && t.forgetOne() {
-	}
-	if len(c.answers) <= t.limits.OnceEach && t.bytes <= t.limits.OnceBytes {
-		return
-	}
-	// A quarter at once, the oldest ones, since finding them looks at all.
+// dropQuarter forgets a quarter of a client's answers, the oldest ones: a quarter at once, since
+// finding them looks at all. t.mu is held.
+func (t *onceTable) dropQuarter(c *onceClient) {
 	var ready []uint64
 	for n, a := range c.answers {
 		if a.size != 0 {
@@ -197,47 +242,81 @@ func (t *onceTable) trim(c *onceClient) {
 	}
 }
 
-// forgetOne forgets the client that has been without a connection for longest. t.mu is held.
-func (t *onceTable) forgetOne() bool {
-	var oldest *onceClient
-	for _, c := range t.clients {
-		if c.idle() && (oldest == nil || c.ended.Before(oldest.ended)) {
-			oldest = c
+// trim keeps the table within its bounds after an answer of c was put in. t.mu is held.
+func (t *onceTable) trim(c *onceClient) {
+	if len(c.answers) > t.limits.OnceEach {
+		t.dropQuarter(c)
+	}
+	for before := int64(0); t.bytes > t.limits.OnceBytes && t.bytes != before; {
+		before = t.bytes
+		s := t.largest(func(s *onceShare) int64 { return s.bytes })
+		switch first := s.idle.Front(); {
+		case first != nil:
+			t.forget(first.Value.(*onceClient))
+		case s == c.share:
+			t.dropQuarter(c)
+		default: // more than is needed, so that the next answers need not look at all its clients
+			for of := range s.clients {
+				if t.bytes <= t.limits.OnceBytes/16*15 {
+					break
+				}
+				t.dropQuarter(of)
+			}
 		}
 	}
-	if oldest != nil {
-		t.forget(oldest)
-	}
-	return oldest != nil
 }
 
-// idle says that a client has neither connections nor requests under way. t.mu is held.
-func (c *onceClient) idle() bool {
-	if c.conns > 0 {
-		return false
-	}
-	for _, a := range c.answers {
-		if a.size == 0 {
-			return false
+// largest is the share that takes most, by size. t.mu is held.
+func (t *onceTable) largest(size func(*onceShare) int64) (most *onceShare) {
+	for _, s := range t.shares {
+		if most == nil || size(s) > size(most) {
+			most = s
 		}
 	}
+	return most
+}
+
+// makeRoom forgets the client that has been idle for longest, of the subject that has most clients
+// with idle ones among them. It forgets none of a subject that has fewer than own, who asks for
+// another. t.mu is held.
+func (t *onceTable) makeRoom(own *onceShare) bool {
+	s := t.largest(func(s *onceShare) int64 {
+		if s.idle.Len() == 0 {
+			return -1
+		}
+		return int64(len(s.clients))
+	})
+	if s == nil || s.idle.Len() == 0 || own != nil && len(s.clients) < len(own.clients) {
+		return false
+	}
+	t.forget(s.idle.Front().Value.(*onceClient))
 	return true
 }
 
-// forget forgets a client. t.mu is held.
+// forget forgets a client that is idle. t.mu is held.
 func (t *onceTable) forget(c *onceClient) {
 	for _, a := range c.answers {
 		t.bytes -= a.size
+		c.share.bytes -= a.size
 	}
 	delete(t.clients, c.name)
+	c.share.idle.Remove(c.idle)
+	delete(c.share.clients, c)
+	if len(c.share.clients) == 0 {
+		delete(t.shares, c.subject)
+	}
 }
 
 // sweep forgets clients whose time is over.
 func (t *onceTable) sweep(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, c := range t.clients {
-		if c.conns == 0 && now.Sub(c.ended) > t.limits.onceKept && c.idle() {
+	for _, s := range t.shares {
+		for first := s.idle.Front(); first != nil; first = s.idle.Front() {
+			c := first.Value.(*onceClient)
+			if now.Sub(c.since) <= t.limits.onceKept {
+				break
+			}
 			t.forget(c)
 		}
 	}

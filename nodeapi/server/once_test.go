@@ -184,3 +184,83 @@ func TestOnceWaits(t *testing.T) {
 	l.send(wait)
 	l.expectPart(`"held":true`) // as the first time
 }
+
+// TestOnceHeldNoMore: what was held by a lease that ended with the connection that asked first, or
+// that was given back since, is not answered as held to who asks again.
+func TestOnceHeldNoMore(t *testing.T) {
+	s, path := start(t, Config{})
+	leases := dial(t, path)
+	grant := func() string {
+		t.Helper()
+		leases.send(`{"id":1,"func":"grant","data":{"ttlMs":60000}}`)
+		return regexp.MustCompile(`[0-9a-f]{12}`).FindString(leases.receive())
+	}
+	client := 0
+	first := func(request, part string) (*line, string) {
+		t.Helper()
+		client++
+		name := fmt.Sprintf("%032x", client)
+		l := dial(t, path)
+		l.hello(name, false)
+		l.send(request)
+		answer := l.receive()
+		if !strings.Contains(answer, part) {
+			t.Fatalf("%s: %s", request, answer)
+		}
+		l.send(request) // by the same connection it is held still
+		if again := l.receive(); again != answer {
+			t.Errorf("%s: %s; at first it was %s", request, again, answer)
+		}
+		return l, name
+	}
+	again := func(name, request, part string) {
+		t.Helper()
+		l := dial(t, path)
+		l.hello(name, true)
+		l.send(request)
+		l.expectPart(part)
+		l.Close()
+	}
+	for what, data := range map[string]string{
+		"lock": `"name":"x"`, "campaign": `"name":"x","value":"me"`, "acquire": `"name":"x","permits":2`,
+		"registerService": `"service":"x","instance":"i","address":"a:1"`,
+	} {
+		held := `"lease"`
+		// The connection's own lease ends with it, and is never another connection's.
+		own := fmt.Sprintf(`{"id":2,"once":1,"func":"%s","data":{%s}}`, what, data)
+		l, name := first(own, held)
+		again(name, own, `{"id":2,"error":{"code":"lease_gone"`)
+		l.Close()
+		poll.Until(t, soon, "the connection has ended", func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.conns) == 1
+		})
+		again(name, own, `{"id":2,"error":{"code":"lease_gone"`)
+		again(name, strings.Replace(own, `"once":1`, `"once":2`, 1), held)
+		// A lease that was granted stays when a connection ends, until it is revoked.
+		lease := grant()
+		granted := fmt.Sprintf(`{"id":2,"once":1,"timeoutMs":60000,"func":"%s","data":{%s,"lease":"%s"}}`, what, data, lease)
+		l, name = first(granted, held)
+		l.Close()
+		again(name, granted, held)
+		leases.ask(`{"id":3,"func":"revoke","data":{"lease":"`+lease+`"}}`, `{"id":3,"data":{}}`)
+		again(name, granted, `{"id":2,"error":{"code":"lease_gone"`)
+	}
+	lease := grant()
+	for what, back := range map[string]string{"lock": "unlock", "campaign": "resign", "acquire": "release"} {
+		request := fmt.Sprintf(`{"id":2,"once":1,"func":"%s","data":{"name":"y","permits":1,"lease":"%s"}}`, what, lease)
+		l, name := first(request, `"held":true`)
+		l.send(request)
+		token := regexp.MustCompile(`"token":"(\d+)"`).FindStringSubmatch(l.receive())[1]
+		leases.ask(fmt.Sprintf(`{"id":3,"func":"%s","data":{"name":"y","token":"%s"}}`, back, token), `{"id":3,"data":{}}`)
+		again(name, request, `{"id":2,"error":{"code":"not_held"`)
+		l.Close()
+	}
+	request := `{"id":2,"once":1,"func":"grant","data":{"ttlMs":60000}}`
+	l, name := first(request, `"lease"`)
+	l.send(request)
+	leases.ask(`{"id":3,"func":"revoke","data":{"lease":"`+regexp.MustCompile(`[0-9a-f]{12}`).FindString(l.receive())+`"}}`,
+		`{"id":3,"data":{}}`)
+	again(name, request, `{"id":2,"error":{"code":"lease_gone"`)
+}

@@ -19,11 +19,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	hubs "github.com/netcraq/netcraq/nodeapi/watch"
 	"github.com/netcraq/netcraq/nodeapi/watch/core"
-	"github.com/netcraq/netcraq/wire"
 )
 
 const scaleSocket = "NETCRAQ_SCALE_SOCKET" // for the server's process: where to listen

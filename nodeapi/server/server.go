@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/share"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/streams/broker"
 	"github.com/netcraq/netcraq/streams/source"
@@ -58,7 +59,9 @@ type Server struct {
 	turns   turns
 	streams *broker.Broker // nil: there are none
 	flying  flying
-	helpers *semaphore.Weighted // of Limits.Helpers
+	helpers *share.Budget // of Limits.Helpers
+	// connects bounds how often callers connect. nil: nothing bounds what callers take.
+	connects *connects
 
 	coordination *coordination.Service
 
@@ -94,7 +97,8 @@ func New(c Config) *Server {
 	if c.Authority == nil {
 		c.Authority = everybody{c.Namespace}
 	}
-	if c.Quotas == nil {
+	quotas := c.Quotas != nil
+	if !quotas {
 		all := authority.Quota{Connections: math.MaxInt, Watches: math.MaxInt, RequestsPerSecond: float64(rate.Inf)}
 		c.Quotas = authority.NewQuotas(func(string) authority.Quota { return all }, nil)
 	}
@@ -103,12 +107,16 @@ func New(c Config) *Server {
 	}
 	limits := c.Limits.withDefaults()
 	c.Store = store.NewFair(c.Store, limits.AtOnce).Apart(c.Durable, limits.AtOnce)
-	s := &Server{config: c, limits: limits, helpers: semaphore.NewWeighted(limits.Helpers), log: c.Log,
+	s := &Server{config: c, limits: limits, helpers: share.New(limits.Helpers), log: c.Log,
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 		gone: make(chan struct{}), spare: make(chan *conn)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.metrics = newMetrics(c.Metrics)
 	s.once = newOnceTable(s.limits)
+	s.budget.most = s.limits.Buffered
+	if quotas {
+		s.connects = &connects{rate: connectRate, burst: connectBurst}
+	}
 	s.coordination = coordination.New(c.Store, coordination.Options{Node: c.Node, Clock: coordination.Unslewed{}})
 	if c.Streams != nil {
 		o := *c.Streams
@@ -153,6 +161,12 @@ func (s *Server) Serve(l net.Listener) error {
 		nc, err := l.Accept()
 		if err == nil {
 			pause = 0
+			if s.connects != nil && !s.connects.allow(nc) {
+				s.metrics.refused.Inc()
+				_, _ = nc.Write(tooManyConnects) // it does not block: nothing else was written
+				nc.Close()
+				continue
+			}
 			s.take(nc)
 			continue
 		}
@@ -199,7 +213,7 @@ func (s *Server) take(nc net.Conn) {
 		turnAway(nc, node.Errorf(node.CodeQuotaExceeded, "close connections that are not used",
 			"the server has its %d connections", s.limits.Connections))
 	case late:
-		turnAway(nc, errDraining())
+		turnAway(nc, rpc.ErrDraining())
 	default:
 		s.readBy(c)
 	}
@@ -399,6 +413,10 @@ func (s *Server) patrol() {
 				c.cutOff(why[i])
 			}
 			s.once.sweep(now)
+			s.budget.sweep()
+			if s.connects != nil {
+				s.connects.sweep(now)
+			}
 			s.dismiss()
 		}
 	}

@@ -6,17 +6,16 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/streams/broker"
-	"github.com/netcraq/netcraq/wire"
 )
 
 const soon = 20 * time.Second // for what comes at once on a machine that is not busy
@@ -103,6 +102,20 @@ func (l *line) expectPart(want string) {
 	l.t.Helper()
 	if got := l.receive(); !strings.Contains(got, want) {
 		l.t.Errorf("answered\n     %s\nwant ...%s...", got, want)
+	}
+}
+
+// expectAll waits for as many messages, each of which contains one of the texts, in any order.
+func (l *line) expectAll(texts ...string) {
+	l.t.Helper()
+	var got []string
+	for range texts {
+		got = append(got, l.receive())
+	}
+	for _, want := range texts {
+		if !slices.ContainsFunc(got, func(one string) bool { return strings.Contains(one, want) }) {
+			l.t.Errorf("answered\n     %s\nwithout %s", strings.Join(got, "\n     "), want)
+		}
 	}
 }
 
@@ -223,8 +236,7 @@ func TestAnyOrder(t *testing.T) {
 		`{"id":1,"error":{"code":"invalid_argument","message":"id 1: a request of this id is under way on this connection"}}`)
 	l.send(`{"id":3,"func":"get","data":{"key":"slow"}}`)
 	l.send(`{"id":4,"func":"cancel","data":{"id":3}}`)
-	l.expect(`{"id":4,"data":{}}`)
-	l.expect(`{"id":3,"error":{"code":"canceled","message":"the request was canceled"}}`)
+	l.expectAll(`{"id":4,"data":{}}`, `{"id":3,"error":{"code":"canceled","message":"the request was canceled"}}`)
 	l.ask(`{"id":5,"func":"get","timeoutMs":1,"data":{"key":"slow"}}`,
 		`{"id":5,"error":{"code":"timeout","message":"the request's time has run out"}}`)
 	l.send(`{"id":6,"func":"put","timeoutMs":1,"data":{"key":"slow","value":"v"}}`)
@@ -284,14 +296,7 @@ func TestWatch(t *testing.T) {
 	w.expect(`{"id":8,"data":{"started":true},"more":true}`)
 	w.expect(`{"id":8,"data":{"events":[{"key":"c","found":false,"version":"0.0"}]},"more":true}`)
 	w.send(`{"id":9,"func":"cancel","data":{"id":7}}`)
-	var got []string
-	for range 2 {
-		got = append(got, w.receive())
-	}
-	if d := cmp.Diff([]string{`{"id":9,"data":{}}`, `{"id":7,"error":{"code":"canceled","message":"the request was canceled"}}`},
-		got); d != "" {
-		t.Error(d)
-	}
+	w.expectAll(`{"id":9,"data":{}}`, `{"id":7,"error":{"code":"canceled","message":"the request was canceled"}}`)
 	l.ask(`{"id":1,"func":"put","data":{"key":"a/1","value":"x"}}`, `{"id":1,"data":{"version":"1.3"}}`)
 	l.ask(`{"id":1,"func":"put","data":{"key":"c","value":"x"}}`, `{"id":1,"data":{"version":"1.1"}}`)
 	w.expect(`{"id":8,"data":{"events":[{"key":"c","found":true,"value":"x","version":"1.1"}]},"more":true}`)

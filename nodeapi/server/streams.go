@@ -12,6 +12,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/cell"
 	"github.com/netcraq/netcraq/nodeapi/changes"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/streams/broker"
 	"github.com/netcraq/netcraq/streams/source"
@@ -27,7 +28,7 @@ func (s *Server) source(namespace string, c node.StreamSource) (source.Source, e
 		return makes(namespace, c)
 	}
 	if kind == "" {
-		return nil, invalid("source has to have one member that this server knows")
+		return nil, rpc.Invalid("source has to have one member that this server knows")
 	}
 	return nil, node.Errorf(node.CodeUnavailable, "ask the operator of the node's server for it",
 		"this server has no source of the kind %s", kind)
@@ -135,7 +136,7 @@ func appendRecords(ctx context.Context, k *call, d *node.AppendData) (any, error
 		return nil, err
 	}
 	if len(d.Records) == 0 {
-		return nil, invalid("there are no records to append")
+		return nil, rpc.Invalid("there are no records to append")
 	}
 	records := make([]stream.Record, len(d.Records))
 	for i, r := range d.Records {
@@ -165,12 +166,12 @@ func appendRecords(ctx context.Context, k *call, d *node.AppendData) (any, error
 // keepRecords appends to what a stream is filled with: where records come to be, that says.
 func keepRecords(ctx context.Context, s *broker.Stream, d *node.AppendData, records []stream.Record) (any, error) {
 	if d.Partition != 0 || d.At != nil {
-		return nil, invalid("of a stream that JetStream keeps neither a partition nor an offset can be said")
+		return nil, rpc.Invalid("of a stream that JetStream keeps neither a partition nor an offset can be said")
 	}
 	entries := make([]source.Entry, len(records))
 	for i, r := range d.Records {
 		if r.Mark != 0 || len(r.Files) > 0 {
-			return nil, invalid("a record that JetStream keeps has its mark from there, and refers to no files")
+			return nil, rpc.Invalid("a record that JetStream keeps has its mark from there, and refers to no files")
 		}
 		entries[i] = source.Entry{Data: records[i].Data, Subject: r.Subject, ID: r.ID}
 	}
@@ -192,7 +193,7 @@ func readRecords(ctx context.Context, k *call, d *node.ReadData) (any, error) {
 		return nil, err
 	}
 	if d.MaxRecords < 0 || d.MaxBytes < 0 || d.WaitMillis < 0 || d.WaitMillis > node.MaxTimeoutMillis {
-		return nil, invalid("maxRecords, maxBytes and waitMs are 0 or more, and waitMs at most %d", node.MaxTimeoutMillis)
+		return nil, rpc.Invalid("maxRecords, maxBytes and waitMs are 0 or more, and waitMs at most %d", node.MaxTimeoutMillis)
 	}
 	most, bytes := recordsAtOnce, bytesAtOnce
 	if d.MaxRecords > 0 {
@@ -203,6 +204,7 @@ func readRecords(ctx context.Context, k *call, d *node.ReadData) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(d.WaitMillis)*time.Millisecond)
 	defer cancel()
+	d.Consumer = broker.OwnName(k.c.s.config.Authority.Subject(k.c.peer), d.Consumer)
 	encoded, first := 0, true
 	tooLarge := 0
 	b, err := s.Read(ctx, d, most, func(r stream.Record) bool {
@@ -276,6 +278,7 @@ func subscribe(ctx context.Context, k *call, d *node.SubscribeData) (any, error)
 	if err != nil {
 		return nil, err
 	}
+	d.Consumer = broker.OwnName(k.c.s.config.Authority.Subject(k.c.peer), d.Consumer)
 	u, err := s.Subscribe(d, k.c.hungUp)
 	if err != nil {
 		return nil, err
@@ -290,7 +293,7 @@ func subscribe(ctx context.Context, k *call, d *node.SubscribeData) (any, error)
 		select {
 		case <-tick.C:
 			if _, err := k.place(ctx, s.Namespace); err != nil {
-				if toAnswer(err, false).Code == node.CodePermissionDenied {
+				if rpc.ToAnswer(err, false).Code == node.CodePermissionDenied {
 					u.Close()
 					s.Renew() // what it has mapped stays mapped
 				}

@@ -324,7 +324,7 @@ func TestStreamBounds(t *testing.T) {
 	h.ask(`{"id":31,"func":"openStream","data":{"stream":"../x","config":{}}}`, `"invalid_argument"`)
 	h.ask(`{"id":32,"func":"openStream","data":{"stream":"s","config":{"objectBytes":2048}}}`, `"invalid_argument"`)
 	h.ask(`{"id":33,"func":"read","data":{"stream":"s","offset":7}}`, `"invalid_argument"`)
-	h.ask(`{"id":34,"func":"append","data":{"stream":"s","records":[{"value":"x"}],"at":5}}`, `"invalid_argument"`)
+	h.ask(`{"id":34,"func":"append","data":{"stream":"s","records":[{"value":"x"}],"at":5}}`, `"wrong_offset"`)
 	h.ask(`{"id":35,"func":"append","data":{"stream":"s","records":[{"value":"x"}],"at":0}}`, `"offset":0`)
 }
 

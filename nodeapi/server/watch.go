@@ -5,9 +5,10 @@ import (
 	"errors"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // watchCost is what a watch counts for: what the server and the store keep of it.
@@ -19,7 +20,7 @@ const eventsAtOnce = node.MaxMessage / 8
 // watchOf is what a watch asks for.
 func watchOf(ctx context.Context, k *call, d *node.WatchData) (*store.Watch, error) {
 	if len(d.Keys) == 0 && d.Prefix == nil {
-		return nil, invalid("a watch has keys or a prefix (\"\": all keys of the namespace)")
+		return nil, rpc.Invalid("a watch has keys or a prefix (\"\": all keys of the namespace)")
 	}
 	w := &store.Watch{Keys: d.Keys, Prefix: d.Prefix}
 	for _, name := range d.Keys {
@@ -100,8 +101,8 @@ func tellChanges(ctx context.Context, k *call, changes []store.Change) {
 func (s *Server) event(ctx context.Context, c store.Change) node.Event {
 	v, err := s.coordination.Resolve(ctx, c.Item, true)
 	if err != nil {
-		return node.Event{Item: node.Item{Key: c.Key.Name, Version: version(c.Version), Error: toAnswer(err, false)},
-			Overtaken: c.Overtaken}
+		failed := node.Item{Key: c.Key.Name, Version: version(c.Version), Error: rpc.ToAnswer(err, false)}
+		return node.Event{Item: failed, Overtaken: c.Overtaken}
 	}
 	return node.Event{Item: item(v), Overtaken: c.Overtaken}
 }

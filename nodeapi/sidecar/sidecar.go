@@ -16,6 +16,7 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/internal/helptext"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/durable"
 	"github.com/netcraq/netcraq/nodeapi/keys"
@@ -92,6 +94,9 @@ policy says are durable are kept in etcd, which is asked by etcd-monitor (--endp
 written is in etcd, and what is placed is read from the switches. While etcd cannot be reached calls
 of these namespaces are refused as unavailable; others go on.
 
+Until a controller has answered calls for keys wait, for 30 s at most, and are then refused as
+unavailable. Streams are served at once.
+
 When it serves it prints one line on stdout that begins with "ready:". On SIGINT and SIGTERM it
 takes no more connections, and goes on until its clients have gone, for --grace at most. With
 --take-over it gets the listening sockets of the netcraq-sidecar that has them, which then drains:
@@ -131,6 +136,7 @@ in the policy.`,
 	}
 	f.DurationVar(&o.grace, "grace", 30*time.Second, "for how long clients may go on when it ends")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	helptext.Fit(cmd)
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
@@ -188,11 +194,13 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		defer push.Close()
 		storing.Push = push
 	}
-	st, err := open(ctx, storing, log)
-	if err != nil {
-		return err
-	}
+	st := keys.NewLate()
+	filling, stop := context.WithCancel(ctx)
+	var filled sync.WaitGroup
+	filled.Go(func() { st.Fill(filling, storing, nil, log) })
 	defer st.Close()
+	defer filled.Wait()
+	defer stop()
 	config.Store = st
 	changed := quotas.Changed
 	if connection != nil {
@@ -208,6 +216,14 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	if o.memory > 0 {
 		all := o.memory << 20
 		config.Streams = &broker.Options{Dir: o.streams, Limits: broker.Limits{Bytes: all, AllBytes: all}}
+	}
+	if o.takeOver && alive(o.successorSocket()) {
+		// Without a controller the predecessor serves the keys that it knows, this process none.
+		select {
+		case <-st.Filled():
+		case <-ctx.Done():
+			return nil
+		}
 	}
 	s := server.New(config)
 	defer s.Close()
@@ -288,20 +304,11 @@ func (o *options) access() (server.Access, error) {
 	return a, nil
 }
 
-// open makes the store, as soon as the controller answers.
-func open(ctx context.Context, k keys.Options, log *slog.Logger) (*keys.Store, error) {
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		st, err := keys.New(ctx, k)
-		if err == nil {
-			return st, nil
-		}
-		log.Warn("the controller does not answer yet", "error", err, "again in", pause)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, err
-		}
-	}
+// alive says whether a process listens at a Unix socket, which it does not notice: the kernel
+// refuses the wrong type of a connection only where there is somebody.
+func alive(path string) bool {
+	_, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	return errors.Is(err, syscall.EPROTOTYPE)
 }
 
 // listeners opens the addresses, or takes them over. taken is to be called when they are served.

@@ -1,11 +1,19 @@
 package sidecar
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/syncbuffer"
 )
 
 // Mistakes on the command line and in the policy are told before anything is opened.
@@ -51,5 +59,67 @@ func TestCommandLine(t *testing.T) {
 		if code != c.code || !strings.Contains(out.String(), c.want) {
 			t.Errorf("%q: exit code %d and\n%s\nwant %d and %q", c.args, code, out.String(), c.code, c.want)
 		}
+	}
+}
+
+// TestWithoutController: streams are served before a controller has answered, and calls for keys
+// are told that there is none.
+func TestWithoutController(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.sock")
+	var said syncbuffer.Buffer
+	o := options{name: "netcraq-sidecar", listen: []string{"unix://" + path}, mode: "600", namespace: "shop", node: "n",
+		admin: "unix://" + filepath.Join(t.TempDir(), "none.sock"), token: filepath.Join(t.TempDir(), "token"),
+		push: true, memory: 16, logLevel: "info"}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, o, &said, &said) }()
+	poll.Until(t, 20*time.Second, "it serves", func() bool { return strings.Contains(said.String(), "ready:") }, said.String)
+	nc, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+	answers := bufio.NewReader(nc)
+	for _, c := range [][2]string{
+		{`{"id":1,"func":"openStream","data":{"stream":"orders","config":{"objects":16}}}`, `"data"`},
+		{`{"id":2,"func":"append","data":{"stream":"orders","records":[{"value":"a"}]}}`, `"offset":0`},
+		{`{"id":3,"func":"get","data":{"key":"k"},"timeoutMs":400}`, `"code":"unavailable"`},
+	} {
+		if _, err := fmt.Fprintln(nc, c[0]); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := answers.ReadString('\n'); err != nil || !strings.Contains(text, c[1]) {
+			t.Errorf("%s: %s, %v; want %s", c[0], text, err, c[1])
+		}
+	}
+	stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("%v\n%s", err, said.String())
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it does not end")
+	}
+}
+
+// TestAlive: only a socket that somebody listens at has a predecessor.
+func TestAlive(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	if alive(path) {
+		t.Error("there is nothing")
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !alive(path) {
+		t.Error("somebody listens")
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	if alive(path) {
+		t.Error("whoever listened is dead")
 	}
 }

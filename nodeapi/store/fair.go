@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/netcraq/netcraq/api/node"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // Fair is a Store that does a bounded number of calls at a time, and takes those that wait from the

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/netcraq/netcraq/api/node"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // Memory is a Store in this process, for tests: it keeps every promise of one, and nothing when the

@@ -6,7 +6,7 @@ package store
 import (
 	"context"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // Key is a name within a namespace. Both are checked by the caller.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/nodeapi/watch/core"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Reader reads what is watched.

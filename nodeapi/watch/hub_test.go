@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/nodeapi/watch/core"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // memory is a store in memory, read by way of a network that fails now and then.

@@ -133,7 +133,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
             } else if (hdr.netcraq.KV_OP == kv_op_t.READ) {
                 if (hdr.udp.dst_port != NETCRAQ_PORT) {
                     refuse(EVENT_DROP_MALFORMED);
-                } else if (meta.trust == trust_t.HOST && (hdr.netcraq.flags & ~EVENTUAL) != 0) {
+                } else if ((meta.trust == trust_t.HOST && (hdr.netcraq.flags & ~EVENTUAL) != 0) ||
+                           (hdr.netcraq.flags & ~(EVENTUAL | DIRTY_FORWARDED)) != 0) {
                     refuse(EVENT_DROP_UNTRUSTED);
                 }
             } else if (hdr.netcraq.KV_OP == kv_op_t.WRITE || hdr.netcraq.KV_OP == kv_op_t.CAS) {
@@ -149,16 +150,17 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
                             meta.refusal = STATUS_BAD_SESSION;
                         }
                     }
-                }
-            } else if (hdr.netcraq.KV_OP == kv_op_t.READ_REPLY || hdr.netcraq.KV_OP == kv_op_t.WRITE_REPLY ||
-                       hdr.netcraq.KV_OP == kv_op_t.CAS_REPLY) {
-                if (hdr.udp.src_port != NETCRAQ_PORT) {
-                    refuse(EVENT_DROP_MALFORMED);
-                } else if (meta.trust == trust_t.HOST) {
+                } else if (meta.trust == trust_t.FABRIC && (hdr.netcraq.flags & STAMPED) == 0 &&
+                           ((hdr.netcraq.flags & ~TO_HEAD) != 0 ||
+                            (hdr.netcraq.session != 0 && hdr.netcraq.session <= CONTROLLER_SESSIONS &&
+                             hdr.ipv4.identification != CONTROLLER))) {
+                    /* As no host's request is when its switch has let it in. */
                     refuse(EVENT_DROP_UNTRUSTED);
                 }
-            } else if (hdr.netcraq.KV_OP == kv_op_t.ACK) {
-                if (hdr.udp.dst_port != NETCRAQ_PORT) {
+            } else if (hdr.netcraq.KV_OP == kv_op_t.READ_REPLY || hdr.netcraq.KV_OP == kv_op_t.WRITE_REPLY ||
+                       hdr.netcraq.KV_OP == kv_op_t.CAS_REPLY || hdr.netcraq.KV_OP == kv_op_t.ACK) {
+                bool ack = hdr.netcraq.KV_OP == kv_op_t.ACK;
+                if ((ack && hdr.udp.dst_port != NETCRAQ_PORT) || (!ack && hdr.udp.src_port != NETCRAQ_PORT)) {
                     refuse(EVENT_DROP_MALFORMED);
                 } else if (meta.trust == trust_t.HOST) {
                     refuse(EVENT_DROP_UNTRUSTED);

@@ -27,7 +27,7 @@ error { BadIPv4Checksum }
  * leaves fields of user metadata out of what it writes, and keeps headers. */
 #define CHAIN_OF(KEY) (bit<8>)(KEY >> 24)
 #define METADATA header
-#define METADATA_PADDING bit<5> padding;
+#define METADATA_PADDING bit<3> padding;
 #define NETCRAQ_PSA
 
 #endif

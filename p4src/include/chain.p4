@@ -3,12 +3,12 @@
  * CRAQ on registers: what this switch does with a NetCRAQ packet, given its role in the packet's
  * chain (docs/protocol.md says it in words). A stage is a control in the file of its name:
  *
- *   ┌────────┐   ┌───────┐   ┌──────────┐   ┌────────┐
- *   │ Lookup │──▶│ Watch │──▶│ Dispatch │──▶│ Access │──▶ the operation: READ, ASSIGN, STORE, ...
- *   └────────┘   └───────┘   └──────────┘   └────────┘      │
- *   whose is it? whom the    what is it     may its         │ no operation: no register is asked
- *                ACK is for  for us?        principal?      │ ────────────────────────────────────────┐
- *   ┌───────────────────────────────────────────────────────┘                                         │
+ *   ┌────────┐   ┌──────┐   ┌───────┐   ┌──────────┐   ┌────────┐
+ *   │ Lookup │──▶│ Peer │──▶│ Watch │──▶│ Dispatch │──▶│ Access │──▶ the operation: READ, ASSIGN, ...
+ *   └────────┘   └──────┘   └───────┘   └──────────┘   └────────┘   │
+ *   whose is it? may it     whom the    what is it     may its      │ no operation: no register is asked
+ *                come here? ACK is for  for us?        principal?   │ ────────────────────────────────┐
+ *   ┌───────────────────────────────────────────────────────────────┘                                 │
  *   ▼                                                                                                 │
  *   lease_expiry ─▶ session_request ─▶ versions ─▶ session_version ─▶ slot_writer ─▶ objects_store    │
  *   may this        retry? old?        clean?      the version a      who wrote      the value        │
@@ -34,6 +34,7 @@
 
 #include "headers.p4"
 #include "lookup.p4"
+#include "peer.p4"
 #include "watch.p4"
 #include "dispatch.p4"
 #include "access.p4"
@@ -46,6 +47,7 @@
 
 control Chain(inout headers_t hdr, inout metadata_t meta) {
     STAGE Lookup() lookup;
+    STAGE Peer() peer;
     STAGE Watch() watch;
     Dispatch() dispatch;
     STAGE Access() access;
@@ -60,6 +62,7 @@ control Chain(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         lookup.apply(hdr, meta);
+        peer.apply(hdr, meta);
         watch.apply(hdr, meta);
         dispatch.apply(hdr, meta);
         access.apply(hdr, meta);

@@ -46,7 +46,8 @@ control DispatchController(inout headers_t hdr, inout metadata_t meta) {
 }
 
 /* What tells a member that something is committed: the ACK down the tree, and replies on their way
- * to the client, whose committed state is news to a member that missed the ACK. */
+ * to the client, whose committed state is news to a member that missed the ACK. A reply says so
+ * only where it comes from the tail's side (Peer). */
 control DispatchLearning(in headers_t hdr, inout metadata_t meta) {
     apply {
         if (hdr.netcraq.KV_OP == kv_op_t.ACK) {
@@ -59,13 +60,13 @@ control DispatchLearning(in headers_t hdr, inout metadata_t meta) {
             }
         } else {
             meta.decision.event = EVENT_REPLY_PASSED;
-            if (hdr.netcraq.KV_OP != kv_op_t.READ_REPLY && hdr.netcraq.flags == STATUS_OK) {
+            if (!meta.hearsay && hdr.netcraq.KV_OP != kv_op_t.READ_REPLY && hdr.netcraq.flags == STATUS_OK) {
                 /* The tail has sent no ACK the way that this goes: it is the ACK, for this switch
                  * and for the branches of the tree that it does not go down. */
                 meta.acknowledges = true;
                 meta.acknowledge = meta.chain.ack_group != 0;
             }
-            if ((meta.is_member || meta.chain.role == role_t.SHADOW) && hdr.netcraq.version != 0 &&
+            if (!meta.hearsay && (meta.is_member || meta.chain.role == role_t.SHADOW) && hdr.netcraq.version != 0 &&
                 (hdr.netcraq.flags == STATUS_OK || hdr.netcraq.flags == STATUS_CAS_FAILED ||
                  hdr.netcraq.flags == STATUS_NOT_FOUND)) {
                 if (meta.placed) {
@@ -146,13 +147,16 @@ control Dispatch(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         meta.reply_op = kv_op_t.READ_REPLY;
-        if ((hdr.netcraq.flags & BY_CAS) != 0 || hdr.netcraq.KV_OP == kv_op_t.CAS) {
+        if (hdr.netcraq.KV_OP == kv_op_t.CAS ||
+            (hdr.netcraq.KV_OP == kv_op_t.WRITE && (hdr.netcraq.flags & BY_CAS) != 0)) {
             meta.reply_op = kv_op_t.CAS_REPLY;
         } else if (hdr.netcraq.KV_OP == kv_op_t.WRITE) {
             meta.reply_op = kv_op_t.WRITE_REPLY;
         }
-        if (hdr.netcraq.KV_OP == kv_op_t.READ || hdr.netcraq.KV_OP == kv_op_t.WRITE ||
-            hdr.netcraq.KV_OP == kv_op_t.CAS) {
+        if (meta.stranger) {
+            meta.decision = { verdict_t.DROP, 0, EVENT_DROP_NOT_PEER };
+        } else if (hdr.netcraq.KV_OP == kv_op_t.READ || hdr.netcraq.KV_OP == kv_op_t.WRITE ||
+                   hdr.netcraq.KV_OP == kv_op_t.CAS) {
             request.apply(hdr, meta);
         } else if (hdr.netcraq.KV_OP == kv_op_t.LEASE || hdr.netcraq.KV_OP == kv_op_t.FETCH ||
                    hdr.netcraq.KV_OP == kv_op_t.SYNC) {

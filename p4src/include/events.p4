@@ -48,6 +48,7 @@ const bit<8> EVENT_DENIED            = 39;    // its principal may not do that i
 const bit<8> EVENT_OUTDATED          = 40;    // the slot has a version of a later configuration than this switch's
 
 /* Dropped. */
+const bit<8> EVENT_DROP_NOT_PEER     = 47;    // a chain packet, by a port that the chain does not send it by
 const bit<8> EVENT_DROP_MALFORMED    = 48;    // truncated, a wrong length, an impossible combination
 const bit<8> EVENT_DROP_UNKNOWN_OP   = 49;
 const bit<8> EVENT_DROP_UNTRUSTED    = 50;    // not from a port that may send it

@@ -299,6 +299,8 @@ METADATA metadata_t {
     bit<32>      slot;
     principal_t  realm;           // whose the key is, for `access`; REALM, the last: the controller's alone; or HIDDEN
     bit<1>       closed;          // the head takes no writes of the key but the controller's
+    bool         stranger;        // a message of a chain, by a port that the chain does not send it by
+    bool         hearsay;         // a reply that is not the tail's, or not the chain's: nobody learns from it
     bool         watched;         // somebody watches the key: its acknowledgements go to him, too
     bool         acknowledge;     // the tail's reply to a write: an ACK by all other ports of the tree
     bit<8>       event;

@@ -106,7 +106,9 @@ control AssignOutcome(inout headers_t hdr, inout metadata_t meta) {
             if (!meta.lease_live || meta.version.outdated) {
                 meta.decision = { verdict_t.ANSWER, STATUS_NOT_SERVING, EVENT_NOT_SERVING };
             }
-        } else if (!meta.session.newer && !meta.session.equal) {
+        } else if (!meta.session.newer &&
+                   (!meta.session.equal || (!meta.version.assigned && meta.session.used &&
+                                            meta.session.version > meta.version.latest))) {
             meta.decision = { verdict_t.DROP, 0, EVENT_DROP_OLD_REQUEST };
         } else if (meta.version.assigned || meta.session.retried) {
             accepted.apply(hdr, meta);

@@ -52,9 +52,10 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
         } else if (!meta.forwarding.routed) {
             meta.event = EVENT_DROP_NO_ROUTE;
             meta.forwarding.drop = true;
-        } else if (meta.forwarding.egress_port == CPU_PORT && (!meta.is_netcraq || meta.trust == trust_t.HOST)) {
-            /* The controller is sent answers to what it has asked. Hosts have nothing to say to it,
-             * and could keep it from its leases. */
+        } else if (meta.forwarding.egress_port == CPU_PORT &&
+                   (!meta.is_netcraq || hdr.ipv4.identification != CONTROLLER)) {
+            /* The controller is sent answers to what it has asked. Nobody else has anything to say
+             * to it, and could keep it from its leases. */
             meta.event = EVENT_DROP_UNTRUSTED;
             meta.forwarding.drop = true;
         } else if (hdr.ipv4.ttl <= 1) {

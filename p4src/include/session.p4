@@ -74,9 +74,11 @@ control SessionVersion(inout headers_t hdr, inout metadata_t meta) {
             }
         }
         /* A request keeps the version that a head has given it. A head that is outdated repeats
-         * nothing. */
+         * nothing, and no head a version that its slot has never had: somebody else has used the
+         * session. */
         meta.session.retried = meta.chain_op == chain_op_t.ASSIGN && meta.session.used && meta.session.equal &&
-                               !meta.version.assigned && meta.session.version != 0 && !meta.version.outdated;
+                               !meta.version.assigned && meta.session.version != 0 && !meta.version.outdated &&
+                               meta.session.version <= meta.version.latest;
         if (meta.session.retried) {
             hdr.netcraq.version = meta.session.version;
         }

@@ -49,6 +49,15 @@ control Version(inout headers_t hdr, inout metadata_t meta) {
             } else if (meta.chain_op == chain_op_t.COMMIT || meta.chain_op == chain_op_t.LEARN) {
                 meta.version.newer = hdr.netcraq.version > meta.version.committed;
                 meta.version.newest = hdr.netcraq.version > meta.version.latest;
+                /* Another switch's word commits what this member has accepted, and nothing else: a
+                 * write passes every member before the tail commits it. A shadow takes what is new,
+                 * but for versions of a later configuration than its own. */
+                if (meta.chain_op == chain_op_t.LEARN && meta.trust != trust_t.CONTROLLER &&
+                    ((meta.is_member && meta.version.newest) ||
+                     hdr.netcraq.version[63:48] > meta.chain.epoch)) {
+                    meta.version.newer = false;
+                    meta.version.newest = false;
+                }
             }
             if (meta.version.newer) {
                 if (meta.version.newest) {

@@ -71,7 +71,7 @@ control Watch(in headers_t hdr, inout metadata_t meta) {
     apply {
         bool commits = meta.is_local && meta.is_tail &&
                        (hdr.netcraq.KV_OP == kv_op_t.WRITE || hdr.netcraq.KV_OP == kv_op_t.CAS);
-        if (meta.chain.known && (commits || hdr.netcraq.KV_OP == kv_op_t.ACK ||
+        if (meta.chain.known && !meta.hearsay && (commits || hdr.netcraq.KV_OP == kv_op_t.ACK ||
                                  hdr.netcraq.KV_OP == kv_op_t.WRITE_REPLY ||
                                  hdr.netcraq.KV_OP == kv_op_t.CAS_REPLY)) {
             watched_chain.apply();

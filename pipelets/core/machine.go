@@ -1,9 +1,12 @@
 package core
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 )
 
 // Position is how far a source was read: up to and with the record that it names. The zero Position
@@ -16,6 +19,36 @@ type Position struct {
 	Seq uint64 `json:"seq"`
 	// Sub is the last record that was read of those with one Seq. "": all of them were.
 	Sub string `json:"sub,omitempty"`
+}
+
+// positionText is a Position as destinations have it, in JSON.
+type positionText struct {
+	plainPosition
+	// SubBase64 has Sub where it is not UTF-8: JSON text would replace its bytes.
+	SubBase64 []byte `json:"subBase64,omitempty"`
+}
+
+type plainPosition Position
+
+// MarshalJSON keeps every byte of Sub.
+func (p Position) MarshalJSON() ([]byte, error) {
+	text := positionText{plainPosition: plainPosition(p)}
+	if !utf8.ValidString(p.Sub) {
+		text.Sub, text.SubBase64 = "", []byte(p.Sub)
+	}
+	return json.Marshal(text)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (p *Position) UnmarshalJSON(b []byte) error {
+	var text positionText
+	if err := json.Unmarshal(b, &text); err != nil {
+		return err
+	}
+	if *p = Position(text.plainPosition); len(text.SubBase64) > 0 {
+		p.Sub = string(text.SubBase64)
+	}
+	return nil
 }
 
 // State is what a destination knows of a pipelet.
@@ -124,6 +157,7 @@ type Result struct {
 	To      Position // Read: of the last record
 	Records int      // Read: 0: there were none until the worker stopped waiting
 	Part    bool     // Read: they are not all of their interval's
+	Gap     string   // Read: what of the source's history is missing before one of them, or, of none, the next
 	Rows    int      // Flow
 	Table   Table    // Flow
 	Err     error
@@ -153,6 +187,7 @@ type Machine struct {
 	rows     int
 	table    Table
 	part     bool // the batch that was written last was
+	gap      string
 	max      int
 	failures int
 	pause    time.Duration
@@ -210,6 +245,7 @@ func (m *Machine) Done(a Action, r Result) {
 		}
 	case Read:
 		if r.Records == 0 { // until then the pipelet is idle, which is well
+			m.gap = cmp.Or(r.Gap, m.gap)
 			m.well()
 			return
 		}
@@ -219,7 +255,7 @@ func (m *Machine) Done(a Action, r Result) {
 		m.rows, m.table = r.Rows, r.Table
 		m.do = Commit
 	case Commit:
-		m.known, m.part = a.Next, m.read.Part
+		m.known, m.part, m.gap = a.Next, m.read.Part, cmp.Or(m.read.Gap, m.gap)
 		// Slowly: where a destination takes no more, a batch that does not fit is work in vain.
 		m.max = min(m.cfg.Max, m.max+m.max/8+1)
 		m.do = Read
@@ -230,14 +266,21 @@ func (m *Machine) Done(a Action, r Result) {
 func (m *Machine) well() {
 	m.failures = 0
 	m.cond = Condition{Ready: true, Reason: "Running"}
-	if m.part {
+	switch {
+	case m.part:
 		m.cond.Reason, m.cond.Message = WindowSplit, "of the last interval came more records than a window has, or "+
 			"made more rows than the destination takes at once: the flow saw them in parts"
+	case m.gap != "":
+		m.cond.Reason, m.cond.Message = HistoryCompacted, m.gap
 	}
 }
 
 // WindowSplit is the reason of a worker that runs, and has a window in parts.
 const WindowSplit = "WindowSplit"
+
+// HistoryCompacted is the reason of a worker that runs, and whose source lacked a part of what the
+// worker had yet to read. It stays until the worker ends.
+const HistoryCompacted = "HistoryCompacted"
 
 // failed decides what becomes of a step that went wrong.
 func (m *Machine) failed(a Action, err error) {

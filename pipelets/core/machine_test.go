@@ -183,6 +183,18 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// TestGap: the condition says what of the source's history is missing, though no record comes.
+func TestGap(t *testing.T) {
+	m := New(Config{Max: 1, First: time.Second, Longest: time.Second})
+	m.Done(m.Next(), Result{}) // Open
+	for _, r := range []Result{{Gap: "a part"}, {}, {Records: 1, To: Position{Seq: 1}}} {
+		m.Done(m.Next(), r)
+		if got, want := m.Condition(), (Condition{true, HistoryCompacted, "a part"}); got != want {
+			t.Errorf("after %+v: %+v, want %+v", r, got, want)
+		}
+	}
+}
+
 // A window in parts is said to be one, until one is whole, and the worker is well all the while.
 func TestParts(t *testing.T) {
 	m := New(Config{Max: 10, First: time.Second, Longest: time.Second})
@@ -217,5 +229,24 @@ func TestStateJSON(t *testing.T) {
 		if err := json.Unmarshal(text, &got); err != nil || got != s {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
+	}
+}
+
+// A position is the same when a destination's JSON was read again, also with a key of any bytes.
+func TestPositionJSON(t *testing.T) {
+	for _, sub := range []string{"", "a", "ä\uFFFD", "\xff", "\xfe", "a\x00\xff"} {
+		was := State{Position: Position{Epoch: "e", Seq: 7, Sub: sub}, Rows: 1}
+		text, err := json.Marshal(was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var now State
+		if err := json.Unmarshal(text, &now); err != nil || now != was {
+			t.Errorf("%s: %+v, %v, want %+v", text, now, err, was)
+		}
+	}
+	const before = `{"position":{"epoch":"e","seq":7,"sub":"a"},"rows":1}`
+	if text, err := json.Marshal(State{Position: Position{"e", 7, "a"}, Rows: 1}); string(text) != before || err != nil {
+		t.Errorf("%s, %v, want what destinations have: %s", text, err, before)
 	}
 }

@@ -4,17 +4,18 @@ module github.com/netcraq/netcraq/pipelets/synchronizer
 
 go 1.26.0
 
-replace github.com/netcraq/netcraq => ../..
-
 require (
 	github.com/apache/arrow-go/v18 v18.8.0
 	github.com/duckdb/duckdb-go/v2 v2.10506.0
 	github.com/jackc/pgx/v5 v5.12.0
-	github.com/netcraq/netcraq v0.0.0
+	github.com/netcraq/netcraq v0.1.0
+	github.com/netcraq/netcraq/api v0.1.0
+	github.com/netcraq/netcraq/client v0.1.0
 	github.com/spf13/cobra v1.10.2
 	go.etcd.io/etcd/api/v3 v3.6.16
 	go.etcd.io/etcd/client/v3 v3.6.16
 	go.uber.org/zap v1.27.0
+	golang.org/x/sys v0.49.0
 	google.golang.org/grpc v1.85.0
 	k8s.io/api v0.34.13
 	k8s.io/client-go v0.34.13
@@ -119,7 +120,6 @@ require (
 	golang.org/x/exp v0.0.0-20260112195511-716be5621a96 // indirect
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.9.0
 	google.golang.org/genproto/googleapis/api v0.0.0-20260817212433-ac3dfec99bb1 // indirect
@@ -133,4 +133,11 @@ require (
 	sigs.k8s.io/json v0.0.0-20241014173422-cfa47c3a1cc8 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.0 // indirect
+)
+
+replace (
+	github.com/netcraq/netcraq => ../..
+	github.com/netcraq/netcraq/api => ../../api
+	github.com/netcraq/netcraq/client => ../../client
+	github.com/netcraq/netcraq/client/etcd => ../../client/etcd
 )

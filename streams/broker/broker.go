@@ -30,9 +30,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/internal/durable"
+	"github.com/netcraq/netcraq/internal/share"
 	"github.com/netcraq/netcraq/streams/core"
 	"github.com/netcraq/netcraq/streams/files"
+	"github.com/netcraq/netcraq/streams/segment"
 	"github.com/netcraq/netcraq/streams/source"
 )
 
@@ -66,12 +69,17 @@ type Broker struct {
 	mu        sync.Mutex
 	failed    error // why there are no streams
 	streams   map[name]*Stream
+	damaged   map[name]bool    // streams that were not taken up, until they are made anew
 	bytes     map[string]int64 // by namespace
 	all       int64
 	consumers map[string]int
-	positions int
+	positions *share.Budget // by namespace, of Limits.Positions
+	sleepers  *share.Budget // by namespace: threads that sleep at futexes
 	next      core.ID
 	files     *files.Manager
+	kept      map[string][]*kept // by namespace
+	drained   bool               // nothing is kept account of any more
+	reaping   sync.Mutex         // of what is in kept; it is locked before mu
 }
 
 type name struct{ namespace, stream string }
@@ -85,8 +93,12 @@ func New(o Options) *Broker {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	b := &Broker{o: o, limits: o.Limits.withDefaults(), log: o.Log, ready: make(chan struct{}), stop: stop,
-		streams: map[name]*Stream{}, bytes: map[string]int64{}, consumers: map[string]int{}}
-	b.files = files.New(b.limits.Files, b.take)
+		streams: map[name]*Stream{}, damaged: map[name]bool{}, bytes: map[string]int64{}, consumers: map[string]int{},
+		kept: map[string][]*kept{}, sleepers: share.New(maxSleepers)}
+	b.positions = share.New(b.limits.Positions)
+	b.files = files.New(b.limits.Files, b.take, func(namespace string, bytes int64, r *segment.Remains) {
+		b.retire(namespace, pages(bytes), r)
+	})
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(collector{b})
 	}
@@ -98,12 +110,15 @@ func New(o Options) *Broker {
 			b.mu.Unlock()
 		}
 		close(b.ready)
-		tick := time.NewTicker(saveEvery)
+		tick, reap := time.NewTicker(saveEvery), time.NewTicker(reapEvery)
 		defer tick.Stop()
+		defer reap.Stop()
 		for {
 			select {
 			case <-tick.C:
 				b.save()
+			case <-reap.C:
+				b.reapAll()
 			case <-ctx.Done():
 				return
 			}
@@ -189,6 +204,9 @@ func (b *Broker) takeUp() error {
 				b.log.Info("what was left of a stream is removed", "dir", dir, "error", err)
 			} else if err != nil {
 				b.log.Error("a stream is not taken up", "dir", dir, "error", err)
+				b.mu.Lock()
+				b.damaged[name{ns.Name(), n.Name()}] = true
+				b.mu.Unlock()
 			}
 		}
 	}
@@ -211,7 +229,9 @@ func (b *Broker) takeUpOne(namespace, stream, dir string) error {
 	if err := removeHalves(dir); err != nil {
 		return err
 	}
-	if err := b.build(s); err != nil {
+	if err := b.build(s, true); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("a file of the stream is missing: %v", err) // %v: the folder is not just a rest of a stream
+	} else if err != nil {
 		return err
 	}
 	var positions []map[string]uint64
@@ -245,17 +265,17 @@ func removeHalves(dir string) error {
 	return err
 }
 
-// build makes a stream's partitions.
-func (b *Broker) build(s *Stream) error {
+// build makes a stream's partitions, or takes up the files that are there.
+func (b *Broker) build(s *Stream, there bool) error {
 	for n := range s.Config.Partitions {
 		path := ""
 		if s.dir != "" {
 			path = filepath.Join(s.dir, ringName(n))
 		}
-		p, err := newPartition(n, s.Config, b.limits, path, now, &b.counters)
+		p, err := newPartition(n, s.Config, b.limits, path, there, now, &b.counters)
 		if err != nil {
 			for _, p := range s.partitions {
-				p.free()
+				p.free().Close()
 			}
 			return err
 		}
@@ -309,29 +329,33 @@ func (b *Broker) Open(ctx context.Context, namespace, stream string, c *node.Str
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s := b.streams[name{namespace, stream}]; s != nil {
-		if c != nil && !same(*c, s.Config) {
-			return nil, false, invalid("the stream %q is there, with another configuration", stream)
-		}
-		return s, false, nil
-	}
-	switch {
-	case b.failed != nil:
-		return nil, false, b.failed
-	case c == nil:
-		return nil, false, noStream(stream)
-	case mayMake != nil:
-		return nil, false, mayMake
-	}
 	for {
+		if s := b.streams[name{namespace, stream}]; s != nil {
+			if c != nil && !same(*c, s.Config) {
+				return nil, false, invalid("the stream %q is there, with another configuration", stream)
+			}
+			return s, false, nil
+		}
+		switch {
+		case b.failed != nil:
+			return nil, false, b.failed
+		case c == nil && b.damaged[name{namespace, stream}]:
+			return nil, false, errDamaged(stream)
+		case c == nil:
+			return nil, false, noStream(stream)
+		case mayMake != nil:
+			return nil, false, mayMake
+		}
 		err := b.roomFor(namespace, *c)
 		if err == nil {
 			break
 		}
-		b.mu.Unlock() // what nobody uses is given up for it
-		evicted := b.files.Evict(namespace) || errors.Is(err, files.ErrServerFull) && b.files.Evict("")
+		// What nobody uses is given up for it. Meanwhile another caller may have made the stream.
+		b.mu.Unlock()
+		evicted := b.reap(namespace) || b.files.Evict(namespace) ||
+			errors.Is(err, files.ErrServerFull) && b.files.Evict("")
 		b.mu.Lock()
-		if !evicted {
+		if !evicted && b.streams[name{namespace, stream}] == nil {
 			return nil, false, err
 		}
 	}
@@ -354,6 +378,11 @@ func (b *Broker) Open(ctx context.Context, namespace, stream string, c *node.Str
 			"making the stream: %v", err)
 	}
 	b.enter(s)
+	if b.damaged[name{namespace, stream}] {
+		delete(b.damaged, name{namespace, stream})
+		b.log.Warn("a stream that was damaged is made anew, with another incarnation", "namespace", namespace, "stream",
+			stream, "incarnation", s.Incarnation)
+	}
 	return s, true, nil
 }
 
@@ -383,6 +412,8 @@ func (b *Broker) roomFor(namespace string, c node.StreamConfig) error {
 // roomForBytes says whether a namespace may have more memory. b.mu is held.
 func (b *Broker) roomForBytes(namespace string, size int64) error {
 	switch {
+	case len(b.kept[namespace]) >= b.limits.Kept:
+		return errKept(namespace, b.limits.Kept)
 	case b.bytes[namespace]+size > b.limits.Bytes:
 		return quota("ask for less, delete streams, or let go of files", "it takes %d bytes; namespace %s has %d of %d",
 			size, namespace, b.bytes[namespace], b.limits.Bytes)
@@ -393,17 +424,26 @@ func (b *Broker) roomForBytes(namespace string, size int64) error {
 	return nil
 }
 
-// take takes memory for a namespace's files, or gives it back.
+// take takes memory for a namespace's files.
 func (b *Broker) take(namespace string, size int64) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if size > 0 {
-		if err := b.roomForBytes(namespace, size); err != nil {
+	size = pages(size)
+	for {
+		b.mu.Lock()
+		err := b.roomForBytes(namespace, size)
+		if err == nil {
+			b.count(namespace, size)
+		}
+		b.mu.Unlock()
+		if err == nil || !b.reap(namespace) {
 			return err
 		}
 	}
-	b.count(namespace, size)
-	return nil
+}
+
+// pages is how much memory so many bytes of a file take.
+func pages(bytes int64) int64 {
+	page := int64(os.Getpagesize())
+	return (bytes + page - 1) / page * page
 }
 
 // count counts memory of a namespace. b.mu is held.
@@ -412,6 +452,13 @@ func (b *Broker) count(namespace string, size int64) {
 		delete(b.bytes, namespace)
 	}
 	b.all += size
+}
+
+// countMore is count, for those who do not hold b.mu.
+func (b *Broker) countMore(namespace string, size int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.count(namespace, size)
 }
 
 // Files are the files that records may refer to.
@@ -425,7 +472,7 @@ func (b *Broker) make(s *Stream) error {
 			return err
 		}
 	}
-	if err := b.build(s); err != nil || s.dir == "" {
+	if err := b.build(s, false); err != nil || s.dir == "" {
 		return err
 	}
 	return writeJSON(filepath.Join(s.dir, configName), streamFile{s.Incarnation, s.Config})
@@ -474,8 +521,9 @@ func (b *Broker) Delete(ctx context.Context, namespace, stream string) error {
 		b.mu.Unlock()
 		return node.Errorf(node.CodeInternal, "", "deleting the stream: %v", err)
 	}
-	b.leave(s)
+	delete(b.streams, name{namespace, stream})
 	b.mu.Unlock()
+	defer b.countMore(namespace, -logBytes(s.Config))
 	s.end(noStream(stream))
 	if gone == "" {
 		return nil
@@ -496,25 +544,28 @@ func (b *Broker) discard(s *Stream) (string, error) {
 	return gone, os.Rename(s.dir, gone)
 }
 
-// leave takes a stream from among those that are there. b.mu is held.
-func (b *Broker) leave(s *Stream) {
-	delete(b.streams, name{s.Namespace, s.Name})
-	b.count(s.Namespace, -bytesOf(s.Config))
-}
-
 // admit counts a consumer of a namespace.
 func (b *Broker) admit(s *Stream, partitions int) (core.ID, error) {
 	b.mu.Lock()
+	if len(b.kept[s.Namespace]) >= b.limits.Kept {
+		b.mu.Unlock()
+		b.reap(s.Namespace)
+		b.mu.Lock()
+	}
 	defer b.mu.Unlock()
 	switch {
+	case len(b.kept[s.Namespace]) >= b.limits.Kept:
+		return 0, errKept(s.Namespace, b.limits.Kept)
 	case b.consumers[s.Namespace] >= b.limits.Consumers:
 		return 0, quota("cancel subscriptions that are not used", "namespace %s has its %d subscriptions", s.Namespace,
 			b.limits.Consumers)
-	case b.positions+partitions > b.limits.Positions:
-		return 0, quota("try again later", "the server has its %d positions of subscriptions", b.limits.Positions)
+	case !b.positions.Take(s.Namespace, partitions):
+		return 0, quota("cancel subscriptions that are not used, or subscribe to fewer partitions",
+			"of the server's %d positions of subscriptions namespace %s may have no more than it leaves for others",
+			b.limits.Positions, s.Namespace)
 	}
 	b.consumers[s.Namespace]++
-	b.positions += partitions
+	b.count(s.Namespace, stream.CursorBytes)
 	b.next++
 	return b.next, nil
 }
@@ -523,7 +574,7 @@ func (b *Broker) admit(s *Stream, partitions int) (core.ID, error) {
 func (b *Broker) dismiss(s *Stream, partitions int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.positions -= partitions
+	b.positions.Give(s.Namespace, partitions)
 	if b.consumers[s.Namespace]--; b.consumers[s.Namespace] == 0 {
 		delete(b.consumers, s.Namespace)
 	}
@@ -581,10 +632,12 @@ func (b *Broker) Drain() {
 		}
 		b.mu.Lock()
 		for _, s := range streams {
-			b.leave(s)
+			delete(b.streams, name{s.Namespace, s.Name})
+			b.count(s.Namespace, -logBytes(s.Config))
 		}
 		b.mu.Unlock()
 		b.files.Close()
+		b.forgetKept()
 		if b.lock != nil {
 			b.lock.Close()
 		}

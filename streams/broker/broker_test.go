@@ -1,13 +1,17 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -212,6 +216,51 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
+// TestLostRing: a ring file that is not whole is not begun again under the same incarnation, which
+// would give offsets twice. The log says so, the file stays as it was found, and whoever makes the
+// stream anew gets another incarnation.
+func TestLostRing(t *testing.T) {
+	const slot = stream.HeaderBytes + 64
+	for name, harm := range map[string]func(path string) error{
+		"it is missing":         os.Remove,
+		"it is empty":           func(path string) error { return os.Truncate(path, 0) },
+		"it is cut short":       func(path string) error { return os.Truncate(path, stream.HeaderBytes+1024) },
+		"it is longer":          func(path string) error { return os.Truncate(path, 1<<20) },
+		"it was cut and filled": func(path string) error { return errors.Join(os.Truncate(path, slot), os.Truncate(path, 8192)) },
+	} {
+		dir := filepath.Join(t.TempDir(), "streams")
+		s := open(t, begin(t, dir), small)
+		for i := range 7 { // objects 0 to 3
+			put(t, s, fmt.Sprint(i))
+		}
+		left := killed(t, dir)
+		path := filepath.Join(left, "ns", "s", "0.ring")
+		if err := harm(path); err != nil {
+			t.Fatal(err)
+		}
+		before, _ := os.Stat(path)
+		var log bytes.Buffer
+		b := New(Options{Dir: left, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		t.Cleanup(b.Drain)
+		if again, err := b.Find(soon(t), "ns", "s"); err == nil {
+			t.Errorf("%s: the stream %s is there, with %v; it was %s", name, again.Incarnation, again.State(), s.Incarnation)
+			continue
+		} else if !strings.Contains(err.Error(), "damaged or missing") {
+			t.Errorf("%s: %v", name, err)
+		}
+		after, _ := os.Stat(path)
+		if (before == nil) != (after == nil) || before != nil && before.Size() != after.Size() {
+			t.Errorf("%s: the file was changed", name)
+		}
+		if !strings.Contains(log.String(), "not taken up") || !strings.Contains(log.String(), path) {
+			t.Errorf("%s: the log says %q", name, &log)
+		}
+		if again := open(t, b, small); again.Incarnation == s.Incarnation || again.State()[0].Next != 0 {
+			t.Errorf("%s: the stream that is made anew is %s, with %v", name, again.Incarnation, again.State())
+		}
+	}
+}
+
 // A folder is one broker's at a time: the next one has it when the first has drained, with all that
 // is there.
 func TestSuccessor(t *testing.T) {
@@ -318,8 +367,34 @@ func TestGivingUp(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the consumer's page is still in use")
 	}
-	if n := len(sleepers); n != 0 {
-		t.Errorf("%d threads are counted as asleep", n)
+	if !s.b.sleepers.Take("other", maxSleepers/2) {
+		t.Error("threads are counted as asleep")
+	}
+}
+
+// TestPositionShares: subscriptions of one namespace leave positions for another's.
+func TestPositionShares(t *testing.T) {
+	b := New(Options{Limits: Limits{Positions: 64}})
+	t.Cleanup(b.Drain)
+	subscribe := func(namespace string) (n int) {
+		t.Helper()
+		s, _, err := b.Open(soon(t), namespace, "s", &node.StreamConfig{Partitions: 8, ObjectBytes: 1024, Objects: 4}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ; ; n++ {
+			u, err := s.Subscribe(&node.SubscribeData{}, nil)
+			if err != nil {
+				if !errors.Is(err, &node.Error{Code: node.CodeQuotaExceeded}) {
+					t.Fatal(err)
+				}
+				return n
+			}
+			t.Cleanup(u.Close)
+		}
+	}
+	if first, second := subscribe("x"), subscribe("y"); first != 4 || second != 2 {
+		t.Errorf("one namespace has %d subscriptions of 8 partitions, then another one %d; want 4 and 2", first, second)
 	}
 }
 
@@ -360,8 +435,10 @@ func TestMetrics(t *testing.T) {
 		t.Error("no wait was counted")
 	}
 	delete(got, "netcraq_streams_waits_total")
-	want := map[string]float64{"netcraq_streams": 1, "netcraq_streams_memory_bytes": 8192 + 10, "netcraq_streams_subscriptions": 1,
-		"netcraq_streams_files": 1, "netcraq_streams_files_bytes": 10, "netcraq_streams_cache_total": 0,
+	want := map[string]float64{"netcraq_streams": 1, "netcraq_streams_subscriptions": 1,
+		"netcraq_streams_memory_bytes": 8192 + 4096 + 4096, // the ring, the page of skips, the page of the file
+		"netcraq_streams_kept_bytes":   0,
+		"netcraq_streams_files":        1, "netcraq_streams_files_bytes": 10, "netcraq_streams_cache_total": 0,
 		"netcraq_streams_records_total": 9, "netcraq_streams_bytes_total": 3600, "netcraq_streams_moved_on_total": 1,
 		"netcraq_streams_source_failures_total": 0, "netcraq_streams_source_missed_total": 0}
 	if !maps.Equal(got, want) {
@@ -371,5 +448,217 @@ func TestMetrics(t *testing.T) {
 	b.Drain()
 	if families, _ := registry.Gather(); len(families) != 0 {
 		t.Errorf("%d metrics are left", len(families))
+	}
+}
+
+// TestOpenedAtOnce: a stream that several callers make at the same moment, while files that nobody
+// uses are given up for its memory, is made once.
+func TestOpenedAtOnce(t *testing.T) {
+	const files = 64
+	full, err := complete(*small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := bytesOf(full)
+	b := New(Options{Limits: Limits{Bytes: size + size/2}})
+	t.Cleanup(b.Drain)
+	for round := range 200 {
+		for n := range files {
+			f, err := b.Files().Make("ns", (size+size/2)/files, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Files().Seal("ns", f.Name, fmt.Sprint(round, "/", n)); err != nil {
+				t.Fatal(err)
+			}
+			f.Release()
+		}
+		var all sync.WaitGroup
+		var made atomic.Int32
+		var streams sync.Map
+		for range 8 {
+			all.Go(func() {
+				s, new, err := b.Open(soon(t), "ns", "s", small, nil)
+				if err != nil {
+					t.Error(err)
+				}
+				if new {
+					made.Add(1)
+				}
+				streams.Store(s, true)
+			})
+		}
+		all.Wait()
+		different := 0
+		streams.Range(func(any, any) bool { different++; return true })
+		if made.Load() != 1 || different != 1 {
+			t.Fatalf("round %d: it was made %d times, and callers have %d streams", round, made.Load(), different)
+		}
+		if err := b.Delete(soon(t), "ns", "s"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestMissedIsToldAgain: a consumer with a name is told what it missed until it has shown that it
+// knows: by the answer after one that failed, or that was lost.
+func TestMissedIsToldAgain(t *testing.T) {
+	skip := *small
+	skip.Slow = node.SlowSkip
+	atOnce, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits for records
+	all := func(stream.Record) bool { return true }
+	pull := func(s *Stream, at *uint64) (offset, missed uint64, err error) {
+		b, err := s.Read(atOnce, &node.ReadData{Consumer: "me", Offset: at}, 1, all)
+		return b.Offset, b.Missed, err
+	}
+	push := func(s *Stream) (offset, missed uint64, err error) {
+		u, err := s.Subscribe(&node.SubscribeData{Consumer: "me"}, nil)
+		if err != nil {
+			return 0, 0, err
+		}
+		u.Close() // as where the answer is lost
+		return u.Answer.Partitions[0].Offset, u.Answer.Partitions[0].Missed, nil
+	}
+	for way, join := range map[string]func(s *Stream) (offset, missed uint64, err error){
+		"push": push,
+		"pull": func(s *Stream) (uint64, uint64, error) { return pull(s, nil) },
+	} {
+		dir := filepath.Join(t.TempDir(), "streams")
+		s := open(t, begin(t, dir), &skip)
+		put(t, s, "0")
+		one := uint64(1)
+		if _, _, err := pull(s, &one); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 20 {
+			put(t, s, fmt.Sprint(i+1))
+		}
+		for range 2 { // the first of the answers is lost
+			if offset, missed, err := join(s); err != nil || offset == 1 || missed != offset-1 {
+				t.Errorf("%s: it begins at %d, %d missed: %v", way, offset, missed, err)
+			}
+		}
+		again := open(t, begin(t, killed(t, dir)), nil)
+		if offset, missed, err := join(again); err != nil || offset == 1 || missed != offset-1 {
+			t.Errorf("%s, after a kill: it begins at %d, %d missed: %v", way, offset, missed, err)
+		}
+		// It has been told, and reads on.
+		next := uint64(20)
+		if _, missed, err := pull(s, &next); err != nil || missed != 0 {
+			t.Errorf("%s: %d missed: %v", way, missed, err)
+		}
+		if offset, missed, err := join(s); err != nil || offset != next || missed != 0 {
+			t.Errorf("%s: it begins at %d, %d missed: %v", way, offset, missed, err)
+		}
+	}
+}
+
+// TestOwnedWithoutName: a consumer without a name has an owner. The broker remembers no position of
+// it.
+func TestOwnedWithoutName(t *testing.T) {
+	s := open(t, begin(t, filepath.Join(t.TempDir(), "streams")), small)
+	put(t, s, "0")
+	u, err := s.Subscribe(&node.SubscribeData{Consumer: OwnName("one", "")}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.Read(soon(t), &node.ReadData{Consumer: OwnName("one", "")}, 1, func(stream.Record) bool { return true })
+	if err != nil || len(b.Records) != 1 {
+		t.Errorf("%d records were read: %v", len(b.Records), err)
+	}
+	u.Close()
+	if names := s.partitions[0].ring.Positions(); len(names) > 0 {
+		t.Errorf("positions of %v are remembered", names)
+	}
+}
+
+// TestNotWrittenDown: where a position cannot be written down, the consumer is told so each time,
+// and its name is where it was.
+func TestNotWrittenDown(t *testing.T) {
+	atOnce, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits for records
+	for way, join := range map[string]func(s *Stream, name, from string) error{
+		"push": func(s *Stream, name, from string) error {
+			u, err := s.Subscribe(&node.SubscribeData{Consumer: name, From: from}, nil)
+			if err == nil {
+				u.Close()
+			}
+			return err
+		},
+		"pull": func(s *Stream, name, from string) error {
+			d := &node.ReadData{Consumer: name, From: from}
+			_, err := s.Read(atOnce, d, 1, func(stream.Record) bool { return true })
+			return err
+		},
+	} {
+		dir := filepath.Join(t.TempDir(), "streams")
+		s := open(t, begin(t, dir), small)
+		put(t, s, "0")
+		if err := join(s, "known", ""); err != nil {
+			t.Fatal(err)
+		}
+		put(t, s, "1")
+		s.b.saving.Lock() // the ticker's saves must not be at it
+		path := filepath.Join(s.dir, positionsName)
+		err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
+		s.b.saving.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := join(s, "new", node.FromLatest); !errors.Is(err, &node.Error{Code: node.CodeInternal}) {
+				t.Errorf("%s: a name that is not written down: %v", way, err)
+			}
+		}
+		if next, known := s.partitions[0].ring.Where("new"); known {
+			t.Errorf("%s: a name that could not be written down is at %d", way, next)
+		}
+		if way == "push" {
+			if err := join(s, "known", node.FromLatest); err == nil {
+				t.Error("a position that is not written down was answered")
+			}
+			if next, _ := s.partitions[0].ring.Where("known"); next != 0 {
+				t.Errorf("it failed, and the consumer is at %d", next)
+			}
+		}
+	}
+}
+
+// TestWrongOffset: a producer that was killed in the middle of an append learns by a code of its
+// own that the append went on, and nothing is appended twice.
+func TestWrongOffset(t *testing.T) {
+	s := open(t, begin(t, ""), small)
+	u, err := s.Subscribe(&node.SubscribeData{Consumer: "slow"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := make([]stream.Record, 12) // the ring has room for 8
+	for i := range records {
+		records[i].Data = make([]byte, 400)
+	}
+	at := uint64(0)
+	killed := make(chan int, 1)
+	go func() {
+		_, n, _ := s.Append(context.Background(), 0, records, &at)
+		killed <- n
+	}()
+	for s.State()[0].Next < 8 {
+		time.Sleep(time.Millisecond)
+	}
+	at8 := s.State()[0].Next // its successor begins here, while that append waits
+	u.Close()
+	s.partitions[0].mu.Lock()
+	s.partitions[0].ring.Forget("slow")
+	s.partitions[0].mu.Unlock()
+	if n := <-killed; n != len(records) {
+		t.Fatalf("%d were appended", n)
+	}
+	next, n, err := s.Append(soon(t), 0, records[:1], &at8)
+	if !errors.Is(err, &node.Error{Code: node.CodeWrongOffset}) || n != 0 || next != 12 {
+		t.Errorf("%d appended, the next is %d: %v", n, next, err)
+	}
+	if next := s.State()[0].Next; next != 12 {
+		t.Errorf("the next is %d", next)
 	}
 }

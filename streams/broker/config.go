@@ -52,14 +52,22 @@ func complete(c node.StreamConfig) (node.StreamConfig, error) {
 	return c, nil
 }
 
+// segmentBytes is how much memory consumers of a partition map.
+func segmentBytes(c node.StreamConfig) int64 {
+	return int64(stream.SegmentBytes(c.Objects, c.ObjectBytes))
+}
+
 // bytesOf is how much memory a stream takes: what is kept is there twice.
 func bytesOf(c node.StreamConfig) int64 {
-	n := int64(c.Partitions) * int64(stream.SegmentBytes(c.Objects, c.ObjectBytes))
+	n := int64(c.Partitions) * segmentBytes(c)
 	if !c.Volatile {
 		n *= 2
 	}
 	return n
 }
+
+// logBytes is how much of that is the broker's own: what survives the process.
+func logBytes(c node.StreamConfig) int64 { return bytesOf(c) - int64(c.Partitions)*segmentBytes(c) }
 
 func invalid(format string, args ...any) error {
 	return node.Errorf(node.CodeInvalidArgument, "", format, args...)
@@ -69,8 +77,18 @@ func quota(do, format string, args ...any) error {
 	return node.Errorf(node.CodeQuotaExceeded, do, format, args...)
 }
 
+func errKept(namespace string, most int) error {
+	return quota("close the descriptors, and unmap the memory, of what was deleted or canceled",
+		"callers keep %d deleted memory files of namespace %s", most, namespace)
+}
+
 func noStream(name string) error {
 	return node.Errorf(node.CodeInvalidArgument, "open it first: openStream", "there is no stream %q", name)
+}
+
+func errDamaged(name string) error {
+	return node.Errorf(node.CodeInvalidArgument, "open it with its configuration: it begins anew, with another incarnation",
+		"the files of the stream %q are damaged or missing; the server's log says which", name)
 }
 
 func errFilled(name string) error {
@@ -93,10 +111,11 @@ var errDraining = node.Errorf(node.CodeDraining, "connect again", "the server is
 type Limits struct {
 	Streams   int   // of a namespace. 64
 	Consumers int   // of a namespace: subscriptions. 256
-	Names     int   // of a partition: consumers whose positions are remembered. 64
+	Names     int   // of a partition and an owner: consumers whose positions are remembered. 64 (of all: 128)
 	Bytes     int64 // of a namespace's streams. 128 MiB
 	AllBytes  int64 // of all streams. 1 GiB
 	Positions int   // partitions, of all subscriptions of the server. 8,192
+	Kept      int   // of a namespace: memory files that are deleted, and that callers still have open. 1,024
 	Files     files.Limits
 }
 
@@ -104,7 +123,8 @@ func (l Limits) withDefaults() Limits {
 	for _, d := range []struct {
 		v         *int
 		otherwise int
-	}{{&l.Streams, 64}, {&l.Consumers, 256}, {&l.Names, 64}, {&l.Positions, 8192}} {
+	}{{&l.Streams, 64}, {&l.Consumers, 256}, {&l.Names, 64}, {&l.Positions, 8192},
+		{&l.Kept, 1024}} {
 		if *d.v == 0 {
 			*d.v = d.otherwise
 		}

@@ -14,7 +14,10 @@ type counters struct {
 var (
 	descStreams = prometheus.NewDesc("netcraq_streams", "Streams that are there.", nil, nil)
 	descMemory  = prometheus.NewDesc("netcraq_streams_memory_bytes",
-		"Memory that streams and files have been given: that of records that survive the process counts twice.", nil, nil)
+		"Memory that streams and files have been given, and what callers keep of deleted ones: that of records that "+
+			"survive the process counts twice.", nil, nil)
+	descKept = prometheus.NewDesc("netcraq_streams_kept_bytes",
+		"Memory of deleted streams, files and subscriptions that callers keep by a descriptor or a mapping.", nil, nil)
 	descSubscriptions = prometheus.NewDesc("netcraq_streams_subscriptions", "Consumers that have memory mapped.", nil, nil)
 	descRecords       = prometheus.NewDesc("netcraq_streams_records_total", "Records that were appended.", nil, nil)
 	descBytes         = prometheus.NewDesc("netcraq_streams_bytes_total", "Bytes of records that were appended.", nil, nil)
@@ -44,7 +47,7 @@ func (c collector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeBy
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	b := c.b
 	b.mu.Lock()
-	streams, all, consumers := len(b.streams), b.all, 0
+	streams, all, kept, consumers := len(b.streams), b.all, b.keptBytes(), 0
 	for _, n := range b.consumers {
 		consumers += n
 	}
@@ -61,6 +64,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(descStreams, float64(streams))
 	gauge(descMemory, float64(all))
+	gauge(descKept, float64(kept))
 	gauge(descSubscriptions, float64(consumers))
 	count(descRecords, &b.counters.records)
 	count(descBytes, &b.counters.bytes)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
-	"github.com/netcraq/netcraq/internal/futex"
+	"github.com/netcraq/netcraq/api/stream/futex"
 	"github.com/netcraq/netcraq/streams/core"
 	"github.com/netcraq/netcraq/streams/files"
 	"github.com/netcraq/netcraq/streams/segment"
@@ -66,13 +66,14 @@ func rules(c node.StreamConfig, l Limits) core.Rules {
 // room is how many bytes of records an object has.
 func room(c node.StreamConfig) int { return c.ObjectBytes - stream.ObjectHeaderBytes }
 
-// newPartition makes one, or takes up what the file at path has. path "": it is volatile.
-func newPartition(number int, c node.StreamConfig, l Limits, path string, clock func() int64,
+// newPartition makes one, or, if there, takes up what the file at path has. It refuses a file that
+// is not whole, because a ring that began again would give offsets twice. path "": it is volatile.
+func newPartition(number int, c node.StreamConfig, l Limits, path string, there bool, clock func() int64,
 	counts *counters) (_ *partition, err error) {
 	p := &partition{number: number, clock: clock, counts: counts, turn: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
-			p.free()
+			p.free().Close()
 		}
 	}()
 	if p.memory, p.shared, err = newSegment(number, c); err != nil {
@@ -82,14 +83,17 @@ func newPartition(number int, c node.StreamConfig, l Limits, path string, clock 
 		p.ring = core.New(c.Objects, room(c), rules(c, l))
 		return p, nil
 	}
-	made := false
-	if p.kept, made, err = segment.File(path, stream.SegmentBytes(c.Objects, c.ObjectBytes)); err != nil {
-		return nil, err
-	}
-	if made {
+	size := stream.SegmentBytes(c.Objects, c.ObjectBytes)
+	if !there {
+		if p.kept, err = segment.Make(path, size); err != nil {
+			return nil, err
+		}
 		p.ring = core.New(c.Objects, room(c), rules(c, l))
 		p.log, err = stream.Format(p.kept.Bytes, c.Objects, c.ObjectBytes, 0, number)
 		return p, err
+	}
+	if p.kept, err = segment.Open(path, size); err != nil {
+		return nil, err
 	}
 	if p.log, err = stream.Open(p.kept.Bytes); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -97,7 +101,10 @@ func newPartition(number int, c node.StreamConfig, l Limits, path string, clock 
 	if p.log.Objects() != c.Objects || p.log.ObjectBytes() != c.ObjectBytes {
 		return nil, fmt.Errorf("%s: it is not of this stream", path)
 	}
-	base, next, has := contents(p.log)
+	base, next, has, err := contents(p.log)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	if p.ring, err = core.Restore(c.Objects, room(c), rules(c, l), base, next, has); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -105,20 +112,36 @@ func newPartition(number int, c node.StreamConfig, l Limits, path string, clock 
 	return p, copyObjects(p.shared, p.log, base)
 }
 
-// contents are what a ledger is restored from. The oldest object is left out that a writer was
-// about to take when it died.
-func contents(s *stream.Segment) (base, next uint64, has []core.Held) {
+// contents are what a ledger is restored from. Of a full ring the oldest object may be missing: a
+// writer was about to take its place when it died. Any other is damage, and its offsets would be
+// given again.
+func contents(s *stream.Segment) (base, next uint64, has []core.Held, err error) {
 	base = s.Oldest()
 	for n := base; n < s.Begun(); n++ {
 		o, ok := s.Object(n)
-		if !ok {
-			base, has = n+1, nil
+		if !ok && n == s.Oldest() && s.Begun() >= uint64(s.Objects()) {
+			base = n + 1
 			continue
+		}
+		if !ok || !whole(&o) || n == 0 && o.First != 0 {
+			return 0, 0, nil, fmt.Errorf("object %d of %d is damaged", n, s.Begun())
 		}
 		has = append(has, core.Held{First: o.First, Used: len(o.Bytes), Count: o.Count})
 		next = o.First + uint64(o.Count)
 	}
-	return base, next, has
+	return base, next, has, nil
+}
+
+// whole says whether an object's records are as many as it says, and fill its bytes.
+func whole(o *stream.Object) bool {
+	at, count := 0, 0
+	for {
+		_, next, ok := o.Next(at)
+		if !ok {
+			return at == len(o.Bytes) && count == o.Count
+		}
+		at, count = next, count+1
+	}
 }
 
 // copyObjects fills a new segment with what another one has from an object on.
@@ -154,26 +177,29 @@ func (p *partition) letGo() {
 	}
 }
 
-// free gives back its memory. What consumers have mapped they keep.
-func (p *partition) free() {
+// free gives back its memory. What consumers have mapped they keep: that remains.
+func (p *partition) free() (r *segment.Remains) {
 	for object := range p.pinned {
 		p.unpin(object)
 	}
 	if p.memory != nil {
-		p.memory.Close()
+		r = p.memory.Retire()
 	}
 	if p.kept != nil {
 		p.kept.Close()
 	}
+	return r
 }
 
 // freedAtOnce bounds how long an append sleeps for a consumer without looking at the others.
 const freedAtOnce = 20 * time.Millisecond
 
-// sleepers bounds the threads that sleep at futexes, of all partitions; pollEvery is for others.
-var sleepers = make(chan struct{}, 64)
-
-const pollEvery = 2 * time.Millisecond
+// maxSleepers bounds the threads that sleep at futexes, of all partitions of a broker; pollEvery is
+// for others.
+const (
+	maxSleepers = 64
+	pollEvery   = 2 * time.Millisecond
+)
 
 // append puts records behind one another, as many as there is room for until ctx ends. It says
 // which offset the first got, and how many were put.
@@ -193,7 +219,7 @@ func (p *partition) append(ctx context.Context, records []stream.Record, pins []
 	first = p.ring.Next()
 	if at != nil && p.ended == nil && *at != first {
 		p.mu.Unlock()
-		return first, 0, node.Errorf(node.CodeInvalidArgument, "look what is there from your offset on",
+		return first, 0, node.Errorf(node.CodeWrongOffset, "read what is there from your offset on, and append the rest",
 			"the next offset is %d, not %d", first, *at)
 	}
 	for n < len(records) && p.ended == nil {
@@ -296,16 +322,15 @@ func (p *partition) blocked(blockers []core.Blocker, now int64) func(context.Con
 		if c.Held(cell).Load() >= b.Want {
 			return func(context.Context) {}
 		}
-		select {
-		case sleepers <- struct{}{}:
-		default: // there are enough: this one looks again and again
+		of := s.sub.s
+		if !of.b.sleepers.Take(of.Namespace, 1) { // there are enough: this one looks again and again
 			pause = min(pause, pollEvery)
 			continue
 		}
 		// The page stays mapped while somebody sleeps there.
 		s.sub.users.Add(1)
 		return func(ctx context.Context) {
-			defer func() { <-sleepers }()
+			defer of.b.sleepers.Give(of.Namespace, 1)
 			defer s.sub.users.Done()
 			if deadline, ok := ctx.Deadline(); ok {
 				pause = min(pause, time.Until(deadline))
@@ -341,7 +366,11 @@ func (p *partition) leave(sub *Subscription) {
 		if s.sub == sub {
 			s.report()
 			p.seats = append(p.seats[:i], p.seats[i+1:]...)
-			p.ring.Leave(sub.id, p.clock())
+			if sub.failed {
+				p.ring.Withdraw(sub.id, p.clock())
+			} else {
+				p.ring.Leave(sub.id, p.clock())
+			}
 			return
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/streams/core"
 	"github.com/netcraq/netcraq/streams/files"
+	"github.com/netcraq/netcraq/streams/segment"
 )
 
 // Stream is one of a namespace's.
@@ -86,7 +87,7 @@ func (s *Stream) from(from string, offsets bool, incarnation, name string) (core
 		return 0, node.Errorf(node.CodeInvalidArgument, "begin anew", "the stream is another one of this name: %s, not %s",
 			s.Incarnation, incarnation)
 	}
-	if len(name) > node.MaxKeyName || !utf8.ValidString(name) {
+	if len(core.Bare(name)) > node.MaxKeyName || !utf8.ValidString(name) {
 		return 0, invalid("a consumer's name is UTF-8, of at most %d bytes", node.MaxKeyName)
 	}
 	switch {
@@ -110,17 +111,26 @@ type Batch struct {
 	Records              []stream.Record // copies
 }
 
+// OwnName is the name of a consumer of an owner, for Read and Subscribe: another owner's consumer
+// of the same name is another one. A consumer without a name has an owner, too.
+func OwnName(owner, consumer string) string { return core.Owned(owner, consumer) }
+
 // Read reads records of a partition: at most so many, or as many as fits says. Where there is none
 // it waits until ctx ends, which is no error.
 func (s *Stream) Read(ctx context.Context, d *node.ReadData, most int, fits func(stream.Record) bool) (b Batch,
 	err error) {
+	var p *partition
 	isNew := false
 	defer func() {
 		if err == nil && isNew { // what it has not read is held from now on, whatever becomes of this process
-			err = s.remember()
+			if err = s.remember(); err != nil { // else the next read would take it for written down
+				p.mu.Lock()
+				p.ring.Forget(d.Consumer)
+				p.mu.Unlock()
+			}
 		}
 	}()
-	p, err := s.partition(d.Partition)
+	p, err = s.partition(d.Partition)
 	if err != nil {
 		return b, err
 	}
@@ -136,7 +146,7 @@ func (s *Stream) Read(ctx context.Context, d *node.ReadData, most int, fits func
 		want = *d.Offset
 	case from == core.Latest:
 		want = p.ring.Next()
-	case from == core.Known && d.Consumer != "" && ok:
+	case from == core.Known && ok:
 		want = known
 	default:
 		_, want = p.ring.Oldest()
@@ -149,10 +159,10 @@ func (s *Stream) Read(ctx context.Context, d *node.ReadData, most int, fits func
 		if err != nil {
 			return b, asJoin(err)
 		}
-		if d.Consumer != "" {
+		if core.Bare(d.Consumer) != "" {
 			_, known := p.ring.Where(d.Consumer)
 			isNew = isNew || !known
-			if err := p.ring.Commit(d.Consumer, start.Offset, p.clock()); err != nil {
+			if err := p.ring.Commit(d.Consumer, want, p.clock()); err != nil {
 				return b, asJoin(err)
 			}
 		}
@@ -249,9 +259,10 @@ func (s *Stream) end(why error) {
 		p.turn <- struct{}{}
 		<-p.turn
 		p.mu.Lock()
-		p.free()
+		remains := p.free()
 		p.mu.Unlock()
 		p.letGo()
+		s.b.retire(s.Namespace, segmentBytes(s.Config), remains)
 	}
 }
 
@@ -271,6 +282,7 @@ func (s *Stream) Renew() {
 		}
 		seats := slices.Clone(p.seats)
 		p.shared.End()
+		var old *segment.Remains
 		if err != nil { // rather nobody reads it than somebody who may not
 			p.ended = node.Errorf(node.CodeUnavailable, "look into the server's log", "there is no memory for the stream")
 			s.b.log.Error("a partition has no memory", "namespace", s.Namespace, "stream", s.Name, "error", err)
@@ -278,11 +290,15 @@ func (s *Stream) Renew() {
 				memory.Close()
 			}
 		} else {
-			p.memory.Close()
+			old = p.memory.Retire()
 			p.memory, p.shared = memory, shared
 		}
 		p.announce()
 		p.mu.Unlock()
+		if old != nil {
+			s.b.countMore(s.Namespace, segmentBytes(s.Config))
+			s.b.retire(s.Namespace, segmentBytes(s.Config), old)
+		}
 		for _, seat := range seats {
 			seat.sub.stop(errMoved)
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
-	"github.com/netcraq/netcraq/internal/futex"
+	"github.com/netcraq/netcraq/api/stream/futex"
 	"github.com/netcraq/netcraq/streams/core"
 	"github.com/netcraq/netcraq/streams/segment"
 )
@@ -25,6 +25,7 @@ type Subscription struct {
 	cursor *stream.Cursor
 	seats  []*seat
 	want   int            // partitions
+	failed bool           // Subscribe failed, so its consumer is where it was before
 	users  sync.WaitGroup // of the page, beside those who hold a partition's lock
 	ended  atomic.Bool
 	done   chan struct{}
@@ -67,6 +68,7 @@ func (s *Stream) Subscribe(d *node.SubscribeData, gone func() bool) (_ *Subscrip
 	u := &Subscription{s: s, id: id, want: len(which), done: make(chan struct{})}
 	defer func() {
 		if err != nil {
+			u.failed = true
 			u.Close()
 		}
 	}()
@@ -88,7 +90,7 @@ func (s *Stream) Subscribe(d *node.SubscribeData, gone func() bool) (_ *Subscrip
 		}
 		u.Answer.Partitions = append(u.Answer.Partitions, start)
 	}
-	if d.Consumer != "" {
+	if core.Bare(d.Consumer) != "" {
 		return u, s.remember()
 	}
 	return u, nil
@@ -116,7 +118,7 @@ func (u *Subscription) sit(p *partition, cell int, d *node.SubscribeData, from c
 	}
 	for i, s := range p.seats {
 		if s.sub.id == replaced && replaced != 0 {
-			s.sub.stop(node.Errorf(node.CodeNotHeld, "", "another one has subscribed as %q", d.Consumer))
+			s.sub.stop(node.Errorf(node.CodeNotHeld, "", "another one has subscribed as %q", core.Bare(d.Consumer)))
 			p.seats = slices.Delete(p.seats, i, i+1)
 			break
 		}
@@ -200,9 +202,11 @@ func (u *Subscription) Close() {
 			futex.Wake(u.cursor.Bell())
 			u.users.Wait()
 		}
+		var page *segment.Remains
 		if u.page != nil {
-			u.page.Close()
+			page = u.page.Retire()
 		}
 		u.s.b.dismiss(u.s, u.want)
+		u.s.b.retire(u.s.Namespace, stream.CursorBytes, page)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Rules are a stream's, for its consumers. Times are in nanoseconds.
@@ -18,7 +19,8 @@ type Rules struct {
 	Stall int64
 	// Keep is for how long what a consumer with a name has not let go of is held after it has left.
 	Keep int64
-	// Names bounds the consumers whose positions are remembered.
+	// Names bounds the consumers of an owner whose positions are remembered. Of all owners twice as
+	// many are.
 	Names int
 }
 
@@ -40,13 +42,26 @@ type Ring struct {
 
 	there map[ID]*consumer
 	named map[string]*consumer // there or not
+	waits map[string]wait      // by owner
+}
+
+// wait is what the writer has waited for the consumers of one owner: for an object at most
+// [Rules].Keep and Stall together, whatever names they have and however often they join.
+type wait struct {
+	object uint64 // they hold it, and the next one is to take its place
+	since  int64  // when the writer first found one of them in the way of it
+	spent  uint64 // they had that time: the writer does not wait for them before this object is to go
 }
 
 type consumer struct {
-	id     ID // 0: it is not there
-	name   string
-	held   uint64 // objects from this number on
-	next   uint64 // it is done with records before this offset
+	id   ID     // 0: it is not there
+	name string // with its owner (Owned)
+	held uint64 // objects from this number on
+	next uint64 // it is done with records before this offset
+	// start is the first record that it gets. The cursor page says so before the consumer has been
+	// told, so only a later offset moves next: what it missed before start is told until then.
+	start  uint64
+	before *consumer // what the name had before this one joined; nil: the name was not known
 	skip   bool
 	waited bool  // the writer waits for it ...
 	since  int64 // ... since then
@@ -77,7 +92,7 @@ type Blocker struct {
 // New makes the ledger of an empty ring.
 func New(objects, room int, rules Rules) *Ring {
 	return &Ring{rules: rules, objects: uint64(objects), room: room, first: make([]uint64, objects),
-		there: map[ID]*consumer{}, named: map[string]*consumer{}}
+		there: map[ID]*consumer{}, named: map[string]*consumer{}, waits: map[string]wait{}}
 }
 
 // Held is an object that a ring begins with.
@@ -147,36 +162,63 @@ func (r *Ring) reclaim(now int64) (moved uint64, blockers []Blocker) {
 		return 0, nil
 	}
 	victim := r.begun - r.objects
+	maps.DeleteFunc(r.waits, func(_ string, w wait) bool { return w.object != victim && w.spent <= victim })
 	var late []*consumer
+	var spent []string // owners
 	for _, c := range r.all() {
-		if c.held > victim {
+		if c.held > victim || c.id == 0 && now >= c.until {
 			continue
 		}
-		switch {
-		case c.id == 0:
-			if now < c.until {
-				blockers = append(blockers, Blocker{Until: c.until})
+		if c.id != 0 && (c.skip || r.rules.Skip || c.lost) {
+			late = append(late, c)
+			continue
+		}
+		b := Blocker{Until: c.until}
+		if c.id != 0 {
+			if !c.waited {
+				c.waited, c.since = true, now
 			}
-			continue
-		case c.skip || r.rules.Skip || c.lost:
-			late = append(late, c)
-			continue
-		case !c.waited:
-			c.waited, c.since = true, now
+			b = Blocker{c.id, c.since + r.rules.Stall, victim + 1 + r.objects/4}
 		}
-		if until := c.since + r.rules.Stall; now >= until {
-			late = append(late, c)
-		} else {
-			blockers = append(blockers, Blocker{c.id, until, victim + 1 + r.objects/4})
+		owner := ownerOf(c.name)
+		b.Until = min(b.Until, r.waitsUntil(owner, victim, now))
+		if now < b.Until {
+			blockers = append(blockers, b)
+			continue
+		}
+		late, spent = append(late, c), append(spent, owner)
+	}
+	if len(blockers) > 0 { // nothing is taken from anybody yet
+		return 0, blockers
+	}
+	for _, owner := range spent {
+		if w := r.waits[owner]; victim >= w.spent && now >= r.waitsUntil(owner, victim, now) {
+			w.spent = r.begun
+			r.waits[owner] = w
 		}
 	}
-	if len(blockers) == 0 { // else nothing is taken from them yet
-		for _, c := range late {
-			c.held, c.waited, c.lost = r.begun, false, !c.skip && !r.rules.Skip
-			moved++
+	for _, c := range late {
+		if c.id == 0 {
+			c.until = now
+			continue
 		}
+		c.held, c.waited, c.lost = r.begun, false, !c.skip && !r.rules.Skip
+		moved++
 	}
-	return moved, blockers
+	return moved, nil
+}
+
+// waitsUntil says until when the writer waits for consumers of an owner that hold an object.
+func (r *Ring) waitsUntil(owner string, object uint64, now int64) int64 {
+	w, ok := r.waits[owner]
+	if object < w.spent {
+		return now
+	}
+	if !ok || w.object != object {
+		w = wait{object: object, since: now}
+		r.waits[owner] = w
+	}
+	return w.since + r.rules.Keep + r.rules.Stall
 }
 
 // all are the consumers that may hold something, in an order that does not change.
@@ -249,14 +291,15 @@ func (r *Ring) Find(offset uint64) (Start, error) {
 }
 
 // Join takes in a consumer. A name that another one has becomes this one's, and replaced is who had
-// it: that one has left. skip: it is moved on rather than waited for.
+// it: that one has left. Without a name it is Owned by its owner all the same. skip: it is moved on
+// rather than waited for.
 func (r *Ring) Join(id ID, name string, from From, offset uint64, skip bool, now int64) (s Start, replaced ID,
 	err error) {
-	before := r.named[name]
+	before := r.find(name)
 	switch {
 	case from == Latest:
 		offset = r.next
-	case from == Earliest, from == Known && (name == "" || before == nil):
+	case from == Earliest, from == Known && before == nil:
 		_, offset = r.Oldest()
 	case from == Known:
 		offset = before.next
@@ -264,31 +307,68 @@ func (r *Ring) Join(id ID, name string, from From, offset uint64, skip bool, now
 	if s, err = r.Find(offset); err != nil {
 		return s, 0, err
 	}
-	if name != "" && before == nil && !r.roomForName(now) {
+	if Bare(name) != "" && before == nil && !r.roomForName(name, now) {
 		return s, 0, TooMany{len(r.named)}
 	}
-	c := &consumer{id: id, name: name, held: s.Object, next: s.Offset, skip: skip}
+	c := &consumer{id: id, name: name, held: s.Object, next: s.Offset - s.Missed, start: s.Offset, before: before,
+		skip: skip}
 	if before != nil {
-		replaced = before.id
+		replaced, before.before = before.id, nil
 		delete(r.there, before.id)
 	}
 	r.there[id] = c
-	if name != "" {
+	if Bare(name) != "" {
 		r.named[name] = c
 	}
 	return s, replaced, nil
 }
 
+// Owned is a name as a Ring has it: consumers of different owners have nothing to do with each
+// other, whatever their names. An owner's name has no zero byte.
+func Owned(owner, name string) string { return owner + "\x00" + name }
+
+// Bare is what is behind the owner in a name.
+func Bare(name string) string {
+	if _, bare, ok := strings.Cut(name, "\x00"); ok {
+		return bare
+	}
+	return name
+}
+
+func ownerOf(name string) string { return name[:len(name)-len(Bare(name))] }
+
+// find finds the consumer of a name. A name that was remembered without an owner, by a server of a
+// former version, becomes that of the first owner who uses it.
+func (r *Ring) find(name string) *consumer {
+	bare := Bare(name)
+	if c := r.named[bare]; c != nil && r.named[name] == nil && ownerOf(bare) == "" && c.id == 0 {
+		delete(r.named, bare)
+		c.name, r.named[name] = name, c
+	}
+	return r.named[name]
+}
+
 // roomForName says whether another name may be remembered. Where there are too many, the one is
-// forgotten that has held nothing for the longest time.
-func (r *Ring) roomForName(now int64) bool {
-	if len(r.named) < r.rules.Names {
+// forgotten that has held nothing for the longest time: of the name's owner, if that has its
+// share, or else of the one that has most, if that is more.
+func (r *Ring) roomForName(name string, now int64) bool {
+	owner, of := ownerOf(name), map[string]int{}
+	for other := range r.named {
+		of[ownerOf(other)]++
+	}
+	full := of[owner] >= r.rules.Names
+	if !full && len(r.named) < 2*r.rules.Names {
 		return true
 	}
 	var idle *consumer
-	for _, name := range slices.Sorted(maps.Keys(r.named)) {
-		if c := r.named[name]; c.id == 0 && now >= c.until && (idle == nil || c.until < idle.until) {
-			idle = c
+	most := of[owner]
+	for _, other := range slices.Sorted(maps.Keys(r.named)) {
+		c, n := r.named[other], of[ownerOf(other)]
+		if c.id != 0 || now < c.until || n < most || ownerOf(other) != owner && (full || n == of[owner]) {
+			continue
+		}
+		if idle == nil || n > most || c.until < idle.until {
+			idle, most = c, n
 		}
 	}
 	if idle != nil {
@@ -312,8 +392,31 @@ func (r *Ring) LetGo(id ID, held, next uint64) error {
 		c.held, c.waited = held, false
 	}
 	c.lost = c.lost && held < c.held
-	c.next = max(c.next, next)
+	if next > c.start {
+		c.next = max(c.next, next)
+	}
 	return nil
+}
+
+// Withdraw takes back a Join whose consumer is told that it failed: its name is where it was
+// before. The consumer that had the name has left.
+func (r *Ring) Withdraw(id ID, now int64) {
+	c := r.there[id]
+	if c == nil {
+		return
+	}
+	delete(r.there, id)
+	switch b := c.before; {
+	case Bare(c.name) == "":
+	case b == nil:
+		delete(r.named, c.name)
+	default:
+		r.named[c.name] = b
+		if b.id != 0 {
+			r.there[b.id] = b
+			r.Leave(b.id, now)
+		}
+	}
 }
 
 // Leave is for a consumer that has gone. What one without a name held is given back; what one with
@@ -324,7 +427,7 @@ func (r *Ring) Leave(id ID, now int64) {
 		return
 	}
 	delete(r.there, id)
-	if c.name == "" {
+	if Bare(c.name) == "" {
 		return
 	}
 	c.id, c.waited, c.until = 0, false, now
@@ -334,9 +437,11 @@ func (r *Ring) Leave(id ID, now int64) {
 }
 
 // Commit says how far a consumer with a name is that reads without being there: what it has not
-// read yet is held for it for a while. It does nothing for one that is there.
+// read yet is held for it for a while. What is not there any more stays to be read, so that the
+// consumer is told what it missed until it asks for a later record: an answer may be lost. Commit
+// does nothing for one that is there.
 func (r *Ring) Commit(name string, next uint64, now int64) error {
-	c := r.named[name]
+	c := r.find(name)
 	if c != nil && c.id != 0 {
 		return nil
 	}
@@ -345,13 +450,13 @@ func (r *Ring) Commit(name string, next uint64, now int64) error {
 		return err
 	}
 	if c == nil {
-		if !r.roomForName(now) {
+		if !r.roomForName(name, now) {
 			return TooMany{len(r.named)}
 		}
 		c = &consumer{name: name}
 		r.named[name] = c
 	}
-	c.held, c.next, c.until = s.Object, s.Offset, now
+	c.held, c.next, c.until = s.Object, next, now
 	if !r.rules.Skip {
 		c.until += r.rules.Keep
 	}
@@ -360,7 +465,7 @@ func (r *Ring) Commit(name string, next uint64, now int64) error {
 
 // Where says how far the consumer of a name is.
 func (r *Ring) Where(name string) (next uint64, known bool) {
-	if c := r.named[name]; c != nil {
+	if c := r.find(name); c != nil {
 		return c.next, true
 	}
 	return 0, false
@@ -391,7 +496,7 @@ func (r *Ring) Positions() map[string]uint64 {
 // Remember makes a name known that a ledger had before this one, as if its consumer had just left.
 // What is not there any more it has missed.
 func (r *Ring) Remember(name string, next uint64, now int64) {
-	if r.named[name] != nil || len(r.named) >= r.rules.Names {
+	if r.named[name] != nil || len(r.named) >= 2*r.rules.Names {
 		return
 	}
 	s, err := r.Find(min(next, r.next))

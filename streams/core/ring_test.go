@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/netcraq/netcraq/internal/racedetector"
@@ -28,6 +29,7 @@ type reader struct {
 	there bool
 	held  uint64
 	next  uint64
+	start uint64 // before it has a record behind this one, it may not have heard what it missed
 	skip  bool
 	lost  bool // it was moved on, and has not heard of that
 	until int64
@@ -54,6 +56,9 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 	}
 	// blockedSince is since when the writer has waited for a reader that lets go of nothing.
 	blockedSince := map[*reader]int64{}
+	// All readers have one owner. Since waySince the writer has found some in the way of the
+	// object way. It does not wait for them before object spent is to go.
+	way, waySince, spent := -1, int64(0), 0
 	for range 400 {
 		now += r.Int64N(6)
 		switch k := r.IntN(12); {
@@ -78,6 +83,11 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 					}
 				}
 			}
+			victim := int(begun) - objects
+			if len(holders) > 0 && victim != way && victim >= spent {
+				way, waySince = victim, now
+			}
+			over := victim < spent || now >= waySince+keep+stall // all that its owner may have
 			place, blockers := ring.Append(size, now)
 			log("append %d: %+v, blockers %v", size, place, blockers)
 			if len(blockers) > 0 {
@@ -92,16 +102,19 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 						patient = true
 					}
 				}
-				if !patient {
+				if !patient || over {
 					return trace, fmt.Errorf("the writer waits for %v, and need not", blockers)
 				}
 				continue
 			}
 			for _, c := range holders { // it was taken from them: they had their time
 				since, ok := blockedSince[c]
-				if !c.there || !ok || now < since+stall {
+				if !over && (!c.there || !ok || now < since+stall) {
 					return trace, fmt.Errorf("object %d was taken from reader %d, which held it", begun-objects, c.id)
 				}
+			}
+			if over && len(holders) > 0 && victim >= spent {
+				spent = int(begun)
 			}
 			moved := uint64(0)
 			if needs {
@@ -110,6 +123,8 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 						if c.there {
 							moved++
 							c.lost = !c.skip && !rules.Skip
+						} else {
+							c.until = min(c.until, now) // it holds nothing any more
 						}
 						c.held = begun // moved on
 						delete(blockedSince, c)
@@ -199,7 +214,30 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 				return trace, fmt.Errorf("replaced %d", replaced)
 			}
 			last++
-			c.held, c.next = s.Object, s.Offset
+			if r.IntN(5) == 0 { // the consumer is told that it failed
+				ring.Withdraw(c.id, now)
+				log("%d is withdrawn", c.id)
+				next, known := ring.Where(c.name)
+				switch {
+				case c.name == "":
+				case known != (before != nil):
+					return trace, fmt.Errorf("the name %q: %v after it was withdrawn", c.name, known)
+				case known && next != before.next:
+					return trace, fmt.Errorf("%q is at %d, not where it was, %d", c.name, next, before.next)
+				}
+				if before != nil && before.there {
+					before.there, before.lost, before.until = false, false, now
+					if !before.skip && !rules.Skip {
+						before.until = now + keep
+					}
+					delete(blockedSince, before)
+				}
+				readers = slices.DeleteFunc(readers, func(x *reader) bool {
+					return x.name != "" && !x.there && !has(ring, x.name)
+				})
+				continue
+			}
+			c.held, c.next, c.start = s.Object, ask, s.Offset
 			var rest []*reader
 			for _, x := range readers {
 				forgotten := x.name != "" && !x.there && !has(ring, x.name)
@@ -237,7 +275,10 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 				if held > c.held {
 					delete(blockedSince, c)
 				}
-				c.held, c.next, c.lost = held, next, false
+				c.held, c.lost = held, false
+				if next > c.start {
+					c.next = next
+				}
 			}
 		default: // somebody goes
 			if len(readers) == 0 {
@@ -327,5 +368,126 @@ func TestRestore(t *testing.T) {
 	s, _, err := b.Join(1, "x", Known, 0, false, 0)
 	if _, first := b.Oldest(); err != nil || s.Offset != first || s.Missed != first-1 {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// TestOwners: an owner's consumers have nothing to do with another's of the same names, and one
+// that uses many names takes none from another that has fewer.
+func TestOwners(t *testing.T) {
+	const names = 4
+	r := New(objects, space, Rules{Stall: stall, Keep: keep, Names: names})
+	for range 3 {
+		r.Append(24, 0)
+	}
+	commit := func(owner, name string, next uint64, now int64) error { return r.Commit(Owned(owner, name), next, now) }
+	for _, name := range []string{"a", "b", "c"} {
+		if err := commit("mine", name, 1, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	many := 0
+	for now := int64(0); now < 3*keep; now += keep { // also when what was held has lapsed
+		for i := range 3 * names {
+			if err := commit("other", string(rune('a'+i)), 3, now); err == nil {
+				many++
+			}
+		}
+	}
+	if many == 0 || many == 3*3*names {
+		t.Errorf("an owner has had %d names", many)
+	}
+	if n := len(r.Positions()); n > 2*names {
+		t.Errorf("%d names are remembered", n)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		if next, known := r.Where(Owned("mine", name)); !known || next != 1 {
+			t.Errorf("%s is at %d, known: %v", name, next, known)
+		}
+	}
+	// A third has its turn: of the two that have more, one gives up what has lapsed.
+	for _, name := range []string{"a", "b"} {
+		if err := commit("third", name, 2, 4*keep); err != nil {
+			t.Error(err)
+		}
+	}
+	// What a former version remembered goes to the first owner who asks for it.
+	r = New(objects, space, Rules{Keep: keep, Names: names})
+	r.Append(24, 0)
+	r.Remember("old", 1, 0)
+	if err := commit("mine", "new", 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		owner, name string
+		known       bool
+	}{{"other", Owned("mine", "new"), false}, {"mine", "old", true}, {"other", "old", false}} {
+		if _, known := r.Where(Owned(x.owner, x.name)); known != x.known {
+			t.Errorf("%s has a consumer %q: %v", x.owner, x.name, known)
+		}
+	}
+}
+
+// TestHeldUpByOneOwner: an owner holds the writer up for an object no longer than one consumer that
+// goes and comes back could, by however many names, and by consumers without one that take turns.
+// Then the writer does not wait for the owner for a round of the ring, but for others it does.
+func TestHeldUpByOneOwner(t *testing.T) {
+	const names = 64
+	full := func() *Ring {
+		r := New(objects, space, Rules{Stall: stall, Keep: keep, Names: names})
+		for range objects {
+			r.Append(space, 0)
+		}
+		return r
+	}
+	id := ID(0)
+	join := func(r *Ring, name string, now int64) ID {
+		id++
+		if _, _, err := r.Join(id, name, Earliest, 0, false, now); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	name := func(n int64) string { return Owned("mine", fmt.Sprint(n%names)) }
+	for what, hold := range map[string]func(r *Ring, now int64){
+		"reads by many names": func(r *Ring, now int64) {
+			_, first := r.Oldest()
+			if err := r.Commit(name(now), first, now); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"subscribes by many names": func(r *Ring, now int64) { r.Leave(join(r, name(now), now), now) },
+		"without names": func(r *Ring, now int64) {
+			before := id
+			join(r, Owned("mine", ""), now)
+			r.Leave(before, now)
+		},
+	} {
+		r, last, objectsHad := full(), int64(0), 0
+		for now := int64(0); objectsHad < 3*objects; now++ {
+			hold(r, now)
+			for {
+				if _, blockers := r.Append(space, now); len(blockers) > 0 {
+					break
+				}
+				if objectsHad%objects == 0 && now-last != keep+stall || objectsHad%objects != 0 && now != last {
+					t.Fatalf("%s: the writer waited %d for object %d", what, now-last, objectsHad)
+				}
+				last = now
+				objectsHad++
+				hold(r, now)
+			}
+			if now > last+keep+stall {
+				t.Fatalf("%s: the writer waits for longer than %d", what, keep+stall)
+			}
+		}
+		if n := len(r.waits); n > 1 {
+			t.Errorf("%s: %d owners are remembered", what, n)
+		}
+		// Another owner's consumer is waited for meanwhile.
+		other := join(r, Owned("other", ""), last)
+		_, blockers := r.Append(space, last)
+		if !slices.ContainsFunc(blockers, func(b Blocker) bool { return b.ID == other && b.Until == last+stall }) {
+			t.Errorf("%s: another owner's consumer is not waited for: %v", what, blockers)
+		}
 	}
 }

@@ -34,6 +34,7 @@ type Limits struct {
 type Manager struct {
 	limits Limits
 	take   func(namespace string, bytes int64) error
+	retire func(namespace string, bytes int64, r *segment.Remains)
 
 	hits, misses, evicted atomic.Uint64
 
@@ -66,17 +67,19 @@ type File struct {
 	of     int // records that do
 }
 
-// New makes a manager. take takes memory of a namespace's for it, or gives it back; it is called
-// with a lock held, and calls nothing here.
-func New(l Limits, take func(namespace string, bytes int64) error) *Manager {
+// New makes a manager. take takes memory of a namespace's for it. retire gives it back as soon as
+// no caller keeps what remains of the file. Both are called with a lock held, and call nothing
+// here.
+func New(l Limits, take func(namespace string, bytes int64) error,
+	retire func(namespace string, bytes int64, r *segment.Remains)) *Manager {
 	if l.Each == 0 {
 		l.Each = 1024
 	}
 	if l.All == 0 {
 		l.All = 8192
 	}
-	return &Manager{limits: l, take: take, files: map[id]*File{}, each: map[string]int{}, keys: map[id]*list.Element{},
-		claims: map[id]chan struct{}{}, freed: make(chan struct{}), idle: list.New()}
+	return &Manager{limits: l, take: take, retire: retire, files: map[id]*File{}, each: map[string]int{},
+		keys: map[id]*list.Element{}, claims: map[id]chan struct{}{}, freed: make(chan struct{}), idle: list.New()}
 }
 
 func noFile(name string) error {
@@ -180,10 +183,11 @@ func (m *Manager) drop(f *File) {
 		delete(m.each, f.in)
 	}
 	m.bytes -= f.Bytes
-	_ = m.take(f.in, -f.Bytes)
+	var remains *segment.Remains
 	if f.memory != nil { // nil: none was had
-		f.memory.Close()
+		remains = f.memory.Retire()
 	}
+	m.retire(f.in, f.Bytes, remains)
 }
 
 // Release lets go of a file.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/streams/segment"
 )
 
 // world is a manager with memory of 100 bytes for each namespace, and 150 for all.
@@ -33,6 +34,10 @@ func newWorld(l Limits) *world {
 		w.each[ns] += bytes
 		w.all += bytes
 		return nil
+	}, func(ns string, bytes int64, r *segment.Remains) {
+		w.each[ns] -= bytes
+		w.all -= bytes
+		r.Close()
 	})
 	return w
 }

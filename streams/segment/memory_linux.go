@@ -28,102 +28,115 @@ type Memory struct {
 
 // New makes a memfd of a size that this process alone can write to, with a descriptor for readers.
 func New(name string, size int) (*Memory, error) {
-	fd, err := create(name, size)
+	f, err := create(name, size)
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
-	b, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	defer f.Close()
+	b, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("mapping %d bytes: %w", size, err)
 	}
 	m := &Memory{Bytes: b}
 	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("sealing a memfd against writers (Linux 5.1 is needed): %w", err)
 	}
-	// A descriptor of its own, that is open for reading: what memfd_create returns is for both.
-	read, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
+	if m.file, err = reopen(f, unix.O_RDONLY); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("opening a memfd for reading: %w", err)
 	}
-	m.file = os.NewFile(uintptr(read), name)
 	return m, nil
 }
 
 // NewShared makes a memfd of a size that this process and whoever is given its descriptor write to.
 func NewShared(name string, size int) (*Memory, error) {
-	fd, err := create(name, size)
+	f, err := create(name, size)
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), name)
-	b, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	b, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("mapping %d bytes: %w", size, err)
 	}
 	m := &Memory{Bytes: b, file: f}
 	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("sealing a memfd: %w", err)
 	}
 	return m, nil
 }
 
-func create(name string, size int) (int, error) {
+// create makes a memfd that is open for reading and writing. The kernel does not count what
+// memfd_create opens among a file's writers, so create opens the file anew: Remains relies on the
+// count.
+func create(name string, size int) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_NOEXEC_SEAL)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
 		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	}
 	if err != nil {
-		return -1, fmt.Errorf("making a memfd: %w", err)
+		return nil, fmt.Errorf("making a memfd: %w", err)
+	}
+	made := os.NewFile(uintptr(fd), name)
+	defer made.Close()
+	f, err := reopen(made, unix.O_RDWR)
+	if err != nil {
+		return nil, fmt.Errorf("opening a memfd: %w", err)
 	}
 	err = unix.Fchmod(fd, 0o400)
 	if err == nil {
 		err = unix.Ftruncate(fd, int64(size))
 	}
 	if err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("a memfd of %d bytes: %w", size, err)
+		f.Close()
+		return nil, fmt.Errorf("a memfd of %d bytes: %w", size, err)
 	}
-	return fd, nil
+	return f, nil
 }
 
-// File maps a file of a size for this process alone, and makes it where there is none. made says
-// that it was, or that it had another size, and is all zero now.
-func File(path string, size int) (m *Memory, made bool, err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+// Make makes a file of a size, all zero, and maps it for this process alone.
+func Make(path string, size int) (*Memory, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return nil, false, err
+		return nil, err
+	}
+	defer f.Close()
+	// A file with holes would end this process where there is no memory for them.
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(size)); err != nil {
+		return nil, fmt.Errorf("%s, of %d bytes: %w", path, size, err)
+	}
+	return mapFile(f, size)
+}
+
+// Open maps a file that Make has made. One of another size it does not touch: what was cut off is
+// lost.
+func Open(path string, size int) (*Memory, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if made = info.Size() != int64(size); made {
-		err = f.Truncate(0)
-		if err == nil {
-			err = f.Truncate(int64(size))
-		}
-		// A file with holes would end this process where there is no memory for them.
-		if err == nil {
-			err = unix.Fallocate(int(f.Fd()), 0, 0, int64(size))
-		}
-		if err != nil {
-			return nil, false, fmt.Errorf("%s, of %d bytes: %w", path, size, err)
-		}
+	if info.Size() != int64(size) {
+		return nil, fmt.Errorf("%s has %d bytes, not %d", path, info.Size(), size)
 	}
+	return mapFile(f, size)
+}
+
+func mapFile(f *os.File, size int) (*Memory, error) {
 	b, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	runtime.KeepAlive(f)
 	if err != nil {
-		return nil, false, fmt.Errorf("mapping %s: %w", path, err)
+		return nil, fmt.Errorf("mapping %s: %w", f.Name(), err)
 	}
-	return &Memory{Bytes: b}, made, nil
+	return &Memory{Bytes: b}, nil
 }
 
 // Pass is a descriptor for a consumer. The caller closes it.
@@ -132,13 +145,18 @@ func (m *Memory) Pass() (*os.File, error) {
 	return duplicate(m.file)
 }
 
-// Close unmaps it. What consumers have mapped they keep.
-func (m *Memory) Close() {
+// Close unmaps it, and forgets it. What consumers have mapped they keep.
+func (m *Memory) Close() { m.Retire().Close() }
+
+// Retire is Close of memory that may have been passed: the caller learns from what remains when the
+// kernel has freed it. The second Retire, and that of a file that nobody is passed, return nil.
+func (m *Memory) Retire() (r *Remains) {
 	m.close.Do(func() {
 		_ = unix.Munmap(m.Bytes)
 		m.Bytes = nil
 		if m.file != nil {
-			m.file.Close()
+			r = &Remains{file: m.file}
 		}
 	})
+	return r
 }

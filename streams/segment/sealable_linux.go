@@ -18,28 +18,26 @@ type Sealable struct {
 // NewSealable makes one, of a size, which has its memory from the begin: who maps it is not sent
 // SIGBUS where there is no more.
 func NewSealable(name string, size int) (*Sealable, error) {
-	fd, err := create(name, size)
+	f, err := create(name, size)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sealable{write: os.NewFile(uintptr(fd), name)}
+	s := &Sealable{write: f}
 	for { // it takes a while, in which Go's runtime may interrupt it
-		if err = unix.Fallocate(fd, 0, 0, int64(size)); err != unix.EINTR {
+		if err = unix.Fallocate(int(f.Fd()), 0, 0, int64(size)); err != unix.EINTR {
 			break
 		}
 	}
 	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
 	}
-	read := -1
 	if err == nil {
-		read, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		s.read, err = reopen(f, unix.O_RDONLY)
 	}
 	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("a memfd of %d bytes: %w", size, err)
 	}
-	s.read = os.NewFile(uintptr(read), name)
 	return s, nil
 }
 
@@ -85,12 +83,13 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// Close gives it back. What others have mapped they keep.
-func (s *Sealable) Close() {
+// Close forgets it. What others have open or mapped they keep.
+func (s *Sealable) Close() { s.Retire().Close() }
+
+// Retire is Close of a memfd that may have been passed: see [Memory.Retire].
+func (s *Sealable) Retire() *Remains {
 	if s.write != nil {
 		s.write.Close()
 	}
-	if s.read != nil {
-		s.read.Close()
-	}
+	return &Remains{file: s.read}
 }

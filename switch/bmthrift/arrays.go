@@ -1,13 +1,12 @@
 package bmthrift
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -19,49 +18,49 @@ func counterFailure(err error) error {
 	if err == nil {
 		return nil
 	}
-	code := arrayFailure(err, standard.CounterCode_INVALID_COUNTER_NAME,
-		standard.CounterCode_INVALID_INDEX, standard.CounterCode_ERROR)
-	return &explained{&standard.CounterError{Code: code}, err.Error()}
+	code := arrayFailure(err, idl.CounterCodeInvalidCounterName,
+		idl.CounterCodeInvalidIndex, idl.CounterCodeError)
+	return refusal(code, "%v", err)
 }
 
-func countOf(v *standard.CounterValue) (target.CounterData, error) {
-	if v == nil || v.Packets < 0 || v.Bytes < 0 {
+func countOf(v idl.CounterValue) (target.CounterData, error) {
+	if v.Packets < 0 || v.Bytes < 0 {
 		return target.CounterData{}, fmt.Errorf("a count is not negative: %w", target.ErrInvalid)
 	}
 	return target.CounterData{Packets: uint64(v.Packets), Bytes: uint64(v.Bytes)}, nil
 }
 
-func counted64(d target.CounterData) *standard.CounterValue {
-	return &standard.CounterValue{Bytes: int64(min(d.Bytes, math.MaxInt64)),
+func counted64(d target.CounterData) idl.CounterValue {
+	return idl.CounterValue{Bytes: int64(min(d.Bytes, math.MaxInt64)),
 		Packets: int64(min(d.Packets, math.MaxInt64))}
 }
 
 // BmCounterRead implements the call of that name.
-func (h *handler) BmCounterRead(_ context.Context, cxt int32, name string,
-	index int32) (out *standard.CounterValue, err error) {
+func (h *handler) BmCounterRead(cxt int32, name string,
+	index int32) (out idl.CounterValue, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		d, err := p.ReadCounter(name, int(index))
 		out = counted64(d)
 		return counterFailure(err)
 	})
-	return out, h.refused("bm_counter_read", err)
+	return out, err
 }
 
 // BmCounterWrite implements the call of that name.
-func (h *handler) BmCounterWrite(_ context.Context, cxt int32, name string, index int32,
-	value *standard.CounterValue) error {
-	return h.refused("bm_counter_write", h.write(cxt, func(p target.Pipeline) error {
+func (h *handler) BmCounterWrite(cxt int32, name string, index int32,
+	value idl.CounterValue) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		d, err := countOf(value)
 		if err == nil {
 			err = p.WriteCounter(name, int(index), d)
 		}
 		return counterFailure(err)
-	}))
+	})
 }
 
 // BmCounterResetAll implements the call of that name.
-func (h *handler) BmCounterResetAll(_ context.Context, cxt int32, name string) error {
-	return h.refused("bm_counter_reset_all", h.write(cxt, func(p target.Pipeline) error {
+func (h *handler) BmCounterResetAll(cxt int32, name string) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		c := h.prog.Counter(name)
 		if c == nil || c.Direct {
 			return counterFailure(fmt.Errorf("counter array %q: %w", name, target.ErrNotFound))
@@ -72,26 +71,25 @@ func (h *handler) BmCounterResetAll(_ context.Context, cxt int32, name string) e
 			}
 		}
 		return nil
-	}))
+	})
 }
 
 // counting finds an entry of a table with direct counters.
 func (h *handler) counting(p target.Pipeline, table string,
-	handle standard.Handle) (*target.TableEntry, error) {
+	handle idl.Handle) (*target.TableEntry, error) {
 	t, hs, i, err := h.entry(p, table, handle)
 	if err != nil {
 		return nil, err
 	}
 	if !t.WithCounters {
-		return nil, tableError(standard.TableCode_COUNTERS_DISABLED,
-			"table %s has no direct counters", table)
+		return nil, refusal(idl.TableCodeCountersDisabled, "table %s has no direct counters", table)
 	}
 	return &hs.slots[i].entry, nil
 }
 
 // BmMtReadCounter implements the call of that name.
-func (h *handler) BmMtReadCounter(_ context.Context, cxt int32, table string,
-	handle standard.Handle) (out *standard.CounterValue, err error) {
+func (h *handler) BmMtReadCounter(cxt int32, table string,
+	handle idl.Handle) (out idl.CounterValue, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		e, err := h.counting(p, table, handle)
 		if err != nil {
@@ -99,15 +97,15 @@ func (h *handler) BmMtReadCounter(_ context.Context, cxt int32, table string,
 		}
 		d, err := p.DirectCounter(table, e)
 		out = counted64(d)
-		return tableFailure(err, standard.TableCode_INVALID_HANDLE, standard.TableCode_ERROR)
+		return tableFailure(err, idl.TableCodeInvalidHandle, idl.TableCodeError)
 	})
-	return out, h.refused("bm_mt_read_counter", err)
+	return out, err
 }
 
 // BmMtWriteCounter implements the call of that name.
-func (h *handler) BmMtWriteCounter(_ context.Context, cxt int32, table string,
-	handle standard.Handle, value *standard.CounterValue) error {
-	return h.refused("bm_mt_write_counter", h.write(cxt, func(p target.Pipeline) error {
+func (h *handler) BmMtWriteCounter(cxt int32, table string,
+	handle idl.Handle, value idl.CounterValue) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		e, err := h.counting(p, table, handle)
 		if err != nil {
 			return err
@@ -116,29 +114,28 @@ func (h *handler) BmMtWriteCounter(_ context.Context, cxt int32, table string,
 		if err == nil {
 			err = p.SetDirectCounter(table, e, d)
 		}
-		return tableFailure(err, standard.TableCode_INVALID_HANDLE, standard.TableCode_ERROR)
-	}))
+		return tableFailure(err, idl.TableCodeInvalidHandle, idl.TableCodeError)
+	})
 }
 
 // BmMtResetCounters implements the call of that name.
-func (h *handler) BmMtResetCounters(_ context.Context, cxt int32, table string) error {
-	return h.refused("bm_mt_reset_counters", h.write(cxt, func(p target.Pipeline) error {
+func (h *handler) BmMtResetCounters(cxt int32, table string) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		t, _, all, err := h.entries(p, table)
 		if err != nil {
 			return err
 		}
 		if !t.WithCounters {
-			return tableError(standard.TableCode_COUNTERS_DISABLED,
-				"table %s has no direct counters", table)
+			return refusal(idl.TableCodeCountersDisabled, "table %s has no direct counters", table)
 		}
 		for i := range all {
 			err := p.SetDirectCounter(table, &all[i], target.CounterData{})
 			if err != nil {
-				return tableFailure(err, standard.TableCode_ERROR, standard.TableCode_ERROR)
+				return tableFailure(err, idl.TableCodeError, idl.TableCodeError)
 			}
 		}
 		return nil
-	}))
+	})
 }
 
 // Mistakes in the rates of a meter.
@@ -149,7 +146,7 @@ var (
 )
 
 // ratesOf reads the rates of a meter. None at all means that every packet is green.
-func ratesOf(m *bmv2json.Meter, rates []*standard.MeterRate) (*target.MeterConfig, error) {
+func ratesOf(m *bmv2json.Meter, rates []idl.MeterRate) (*target.MeterConfig, error) {
 	want := 2
 	if m != nil && m.Rates > 0 {
 		want = m.Rates
@@ -177,13 +174,12 @@ func ratesOf(m *bmv2json.Meter, rates []*standard.MeterRate) (*target.MeterConfi
 	return &target.MeterConfig{Committed: out[0], Peak: out[1]}, nil
 }
 
-func rated(c *target.MeterConfig) []*standard.MeterRate {
-	out := []*standard.MeterRate{}
+func rated(c *target.MeterConfig) (out []idl.MeterRate) {
 	if c == nil {
-		return out
+		return nil
 	}
 	for _, r := range []target.MeterRate{c.Committed, c.Peak} {
-		out = append(out, &standard.MeterRate{UnitsPerMicros: float64(r.PerSecond) / 1e6,
+		out = append(out, idl.MeterRate{UnitsPerMicros: float64(r.PerSecond) / 1e6,
 			BurstSize: int32(min(r.Burst, math.MaxInt32))})
 	}
 	return out
@@ -193,22 +189,22 @@ func meterFailure(err error) error {
 	if err == nil {
 		return nil
 	}
-	code := arrayFailure(err, standard.MeterCode_INVALID_METER_NAME,
-		standard.MeterCode_INVALID_INDEX, standard.MeterCode_ERROR)
+	code := arrayFailure(err, idl.MeterCodeInvalidMeterName,
+		idl.MeterCodeInvalidIndex, idl.MeterCodeError)
 	switch {
 	case errors.Is(err, errRatesList):
-		code = standard.MeterCode_BAD_RATES_LIST
-	case errors.Is(err, errRate):
-		code = standard.MeterCode_INVALID_INFO_RATE_VALUE
+		code = idl.MeterCodeBadRatesList
+	case errors.Is(err, errRate), errors.Is(err, target.ErrInvalid): // a peak below the other rate
+		code = idl.MeterCodeInvalidInfoRateValue
 	case errors.Is(err, errBurst):
-		code = standard.MeterCode_INVALID_BURST_SIZE_VALUE
+		code = idl.MeterCodeInvalidBurstSizeValue
 	}
-	return &explained{&standard.MeterError{Code: code}, err.Error()}
+	return refusal(code, "%v", err)
 }
 
 // setRates sets the rates of count meters of an array from first on; of all if count is negative.
 func (h *handler) setRates(p target.Pipeline, name string, first, count int,
-	rates []*standard.MeterRate) error {
+	rates []idl.MeterRate) error {
 	m := h.prog.Meter(name)
 	if m == nil || m.Direct {
 		return meterFailure(fmt.Errorf("meter array %q: %w", name, target.ErrNotFound))
@@ -224,66 +220,65 @@ func (h *handler) setRates(p target.Pipeline, name string, first, count int,
 }
 
 // BmMeterArraySetRates implements the call of that name.
-func (h *handler) BmMeterArraySetRates(_ context.Context, cxt int32, name string,
-	rates []*standard.MeterRate) error {
-	return h.refused("bm_meter_array_set_rates", h.write(cxt, func(p target.Pipeline) error {
+func (h *handler) BmMeterArraySetRates(cxt int32, name string, rates []idl.MeterRate) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		return h.setRates(p, name, 0, -1, rates)
-	}))
+	})
 }
 
 // BmMeterSetRates implements the call of that name.
-func (h *handler) BmMeterSetRates(_ context.Context, cxt int32, name string, index int32,
-	rates []*standard.MeterRate) error {
-	return h.refused("bm_meter_set_rates", h.write(cxt, func(p target.Pipeline) error {
+func (h *handler) BmMeterSetRates(cxt int32, name string, index int32,
+	rates []idl.MeterRate) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		return h.setRates(p, name, int(index), 1, rates)
-	}))
+	})
 }
 
 // BmMeterGetRates implements the call of that name.
-func (h *handler) BmMeterGetRates(_ context.Context, cxt int32, name string,
-	index int32) (out []*standard.MeterRate, err error) {
+func (h *handler) BmMeterGetRates(cxt int32, name string,
+	index int32) (out []idl.MeterRate, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		c, err := p.ReadMeter(name, int(index))
 		out = rated(c)
 		return meterFailure(err)
 	})
-	return out, h.refused("bm_meter_get_rates", err)
+	return out, err
 }
 
 // metered finds an entry of a table with direct meters.
 func (h *handler) metered(p target.Pipeline, table string,
-	handle standard.Handle) (*bmv2json.Table, *target.TableEntry, error) {
+	handle idl.Handle) (*bmv2json.Table, *target.TableEntry, error) {
 	t, hs, i, err := h.entry(p, table, handle)
 	if err != nil {
 		return nil, nil, err
 	}
 	if t.DirectMeter == nil {
-		return nil, nil, tableError(standard.TableCode_METERS_DISABLED,
+		return nil, nil, refusal(idl.TableCodeMetersDisabled,
 			"table %s has no direct meters", table)
 	}
 	return t, &hs.slots[i].entry, nil
 }
 
 // BmMtSetMeterRates implements the call of that name.
-func (h *handler) BmMtSetMeterRates(_ context.Context, cxt int32, table string,
-	handle standard.Handle, rates []*standard.MeterRate) error {
-	return h.refused("bm_mt_set_meter_rates", h.write(cxt, func(p target.Pipeline) error {
+func (h *handler) BmMtSetMeterRates(cxt int32, table string,
+	handle idl.Handle, rates []idl.MeterRate) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		t, e, err := h.metered(p, table, handle)
 		if err != nil {
 			return err
 		}
 		c, err := ratesOf(t.DirectMeter, rates)
 		if err != nil {
-			return tableError(standard.TableCode_INVALID_METER_OPERATION, "%v", err)
+			return refusal(idl.TableCodeInvalidMeterOperation, "%v", err)
 		}
-		return tableFailure(p.SetDirectMeter(table, e, c), standard.TableCode_INVALID_HANDLE,
-			standard.TableCode_ERROR)
-	}))
+		return tableFailure(p.SetDirectMeter(table, e, c), idl.TableCodeInvalidHandle,
+			idl.TableCodeInvalidMeterOperation)
+	})
 }
 
 // BmMtGetMeterRates implements the call of that name.
-func (h *handler) BmMtGetMeterRates(_ context.Context, cxt int32, table string,
-	handle standard.Handle) (out []*standard.MeterRate, err error) {
+func (h *handler) BmMtGetMeterRates(cxt int32, table string,
+	handle idl.Handle) (out []idl.MeterRate, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		_, e, err := h.metered(p, table, handle)
 		if err != nil {
@@ -291,18 +286,18 @@ func (h *handler) BmMtGetMeterRates(_ context.Context, cxt int32, table string,
 		}
 		c, err := p.DirectMeter(table, e)
 		out = rated(c)
-		return tableFailure(err, standard.TableCode_INVALID_HANDLE, standard.TableCode_ERROR)
+		return tableFailure(err, idl.TableCodeInvalidHandle, idl.TableCodeError)
 	})
-	return out, h.refused("bm_mt_get_meter_rates", err)
+	return out, err
 }
 
 func registerFailure(err error) error {
 	if err == nil {
 		return nil
 	}
-	code := arrayFailure(err, standard.RegisterCode_INVALID_REGISTER_NAME,
-		standard.RegisterCode_INVALID_INDEX, standard.RegisterCode_ERROR)
-	return &explained{&standard.RegisterError{Code: code}, err.Error()}
+	code := arrayFailure(err, idl.RegisterCodeInvalidRegisterName,
+		idl.RegisterCodeInvalidIndex, idl.RegisterCodeError)
+	return refusal(code, "%v", err)
 }
 
 // register finds a register array.
@@ -354,8 +349,7 @@ func cellOf(r *bmv2json.Register, v int64) []byte {
 }
 
 // BmRegisterRead implements the call of that name.
-func (h *handler) BmRegisterRead(_ context.Context, cxt int32, name string,
-	index int32) (v int64, err error) {
+func (h *handler) BmRegisterRead(cxt int32, name string, index int32) (v int64, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		r, err := h.register(name)
 		if err != nil {
@@ -368,13 +362,11 @@ func (h *handler) BmRegisterRead(_ context.Context, cxt int32, name string,
 		v, err = numberOf(r, b)
 		return err
 	})
-	return v, h.refused("bm_register_read", err)
+	return v, err
 }
 
 // BmRegisterReadAll implements the call of that name.
-func (h *handler) BmRegisterReadAll(_ context.Context, cxt int32, name string) (out []int64,
-	err error) {
-	out = []int64{}
+func (h *handler) BmRegisterReadAll(cxt int32, name string) (out []int64, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		r, err := h.register(name)
 		if err != nil {
@@ -399,7 +391,7 @@ func (h *handler) BmRegisterReadAll(_ context.Context, cxt int32, name string) (
 		}
 		return nil
 	})
-	return out, h.refused("bm_register_read_all", err)
+	return out, err
 }
 
 // few refuses calls that would take too long or too much.
@@ -413,21 +405,20 @@ func few(r *bmv2json.Register, cells int) error {
 }
 
 // BmRegisterWrite implements the call of that name.
-func (h *handler) BmRegisterWrite(_ context.Context, cxt int32, name string, index int32,
-	value int64) error {
-	return h.refused("bm_register_write", h.write(cxt, func(p target.Pipeline) error {
+func (h *handler) BmRegisterWrite(cxt int32, name string, index int32, value int64) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		r, err := h.register(name)
 		if err != nil {
 			return err
 		}
 		return registerFailure(p.WriteRegister(name, int(index), cellOf(r, value)))
-	}))
+	})
 }
 
 // BmRegisterWriteRange implements the call of that name: the range ends before its end.
-func (h *handler) BmRegisterWriteRange(_ context.Context, cxt int32, name string,
+func (h *handler) BmRegisterWriteRange(cxt int32, name string,
 	first, end int32, value int64) error {
-	return h.refused("bm_register_write_range", h.write(cxt, func(p target.Pipeline) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		r, err := h.register(name)
 		if err != nil {
 			return err
@@ -446,16 +437,16 @@ func (h *handler) BmRegisterWriteRange(_ context.Context, cxt int32, name string
 			}
 		}
 		return nil
-	}))
+	})
 }
 
 // BmRegisterReset implements the call of that name.
-func (h *handler) BmRegisterReset(_ context.Context, cxt int32, name string) error {
-	return h.refused("bm_register_reset", h.write(cxt, func(p target.Pipeline) error {
+func (h *handler) BmRegisterReset(cxt int32, name string) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		r, err := h.register(name)
 		if err != nil {
 			return err
 		}
 		return registerFailure(p.FillRegister(name, cellOf(r, 0)))
-	}))
+	})
 }

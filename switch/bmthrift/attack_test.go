@@ -1,33 +1,42 @@
-package bmthrift_test
+package bmthrift
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"runtime"
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 )
 
 // header begins a call of the service "standard".
-func header(name string) []byte {
-	name = "standard:" + name
-	b := []byte{0x80, 1, 0, 1}
-	b = binary.BigEndian.AppendUint32(b, uint32(len(name)))
-	b = append(b, name...)
-	return binary.BigEndian.AppendUint32(b, 1)
+func header(name string) []byte { return message(kindCall, "standard:"+name) }
+
+// message begins a message, whose number is 1.
+func message(kind byte, name string) []byte {
+	return join([]byte{0x80, 1, 0, kind}, text(name), []byte{0, 0, 0, 1})
 }
 
-// field begins a field of a struct.
-func field(kind byte, id uint16, rest ...byte) []byte {
+// text is a string.
+func text(s string) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(s))), s...)
+}
+
+// fieldHead begins a field of a struct.
+func fieldHead(kind byte, id uint16, rest ...byte) []byte {
 	return append([]byte{kind, byte(id >> 8), byte(id)}, rest...)
 }
 
 const (
-	kindI32, kindString, kindStruct, kindList = 8, 11, 12, 15
+	kindI32, kindI64, kindString, kindStruct, kindList = 8, 10, 11, 12, 15
+
+	kindCall, kindReply, kindException = 1, 2, 3
 )
 
 func join(parts ...[]byte) (out []byte) {
@@ -43,9 +52,9 @@ func TestAttackers(t *testing.T) {
 	w := newWorld(t)
 	good := w.dial(t)
 	size := func(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
-	deep := field(kindStruct, 1)
+	deep := fieldHead(kindStruct, 1)
 	for range 500 {
-		deep = append(deep, field(kindStruct, 1)...)
+		deep = append(deep, fieldHead(kindStruct, 1)...)
 	}
 	random := make([]byte, 4096)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -65,19 +74,19 @@ func TestAttackers(t *testing.T) {
 		"another service": join([]byte{0x80, 1, 0, 1}, size(9), []byte("root:ping"), size(1),
 			[]byte{0}),
 		"a string of 2 GB": join(header("bm_load_new_config"),
-			field(kindString, 1, 0x7f, 255, 255, 255), []byte("{")),
+			fieldHead(kindString, 1, 0x7f, 255, 255, 255), []byte("{")),
 		"a string of 15 MB and its beginning": join(header("bm_load_new_config"),
-			field(kindString, 1), size(15<<20), []byte("{")),
+			fieldHead(kindString, 1), size(15<<20), []byte("{")),
 		"a list of 2 G fields": join(header("bm_mt_add_entry"),
-			field(kindList, 3, kindStruct, 0x7f, 255, 255, 255)),
+			fieldHead(kindList, 3, kindStruct, 0x7f, 255, 255, 255)),
 		"a list of 16 M fields": join(header("bm_mt_add_entry"),
-			field(kindList, 3, kindStruct, 1, 0, 0, 0)),
+			fieldHead(kindList, 3, kindStruct, 1, 0, 0, 0)),
 		"a list of -1 fields": join(header("bm_mt_add_entry"),
-			field(kindList, 3, kindStruct, 255, 255, 255, 255)),
+			fieldHead(kindList, 3, kindStruct, 255, 255, 255, 255)),
 		"structs in structs": join(header("bm_swap_configs"), deep),
 		"another type": join(header("bm_mt_get_num_entries"),
-			field(kindString, 1), size(1), []byte("x"), []byte{0}),
-		"an unknown type": join(header("bm_mt_get_num_entries"), field(99, 1, 1, 2, 3, 4)),
+			fieldHead(kindString, 1), size(1), []byte("x"), []byte{0}),
+		"an unknown type": join(header("bm_mt_get_num_entries"), fieldHead(99, 1, 1, 2, 3, 4)),
 		"an answer":       join([]byte{0x80, 1, 0, 2}, size(11), []byte("standard:x0"), size(1)),
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -97,7 +106,7 @@ func TestAttackers(t *testing.T) {
 			if took := int64(allocated()) - int64(before); took > 8<<20 {
 				t.Errorf("%d bytes were allocated for the %d that were sent", took, len(sent))
 			}
-			if _, err := good.BmMtGetNumEntries(t.Context(), 0, "MyIngress.forward"); err != nil {
+			if err := good.call("bm_mt_get_num_entries", 0, "MyIngress.forward"); err != nil {
 				t.Errorf("another client: %v", err)
 			}
 		})
@@ -126,13 +135,13 @@ func TestManyConnections(t *testing.T) {
 			_, _ = c.Write(header("bm_swap_configs")[:10]) // the beginning of a message
 		}
 		c := w.dial(t)
-		if _, err := c.BmMtGetEntries(t.Context(), 0, "MyIngress.fixed"); err != nil {
+		if err := c.call("bm_mt_get_entries", 0, "MyIngress.fixed"); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range open {
 			_ = c.Close()
 		}
-		if _, err := c.BmMtGetEntries(t.Context(), 0, "MyIngress.fixed"); err != nil {
+		if err := c.call("bm_mt_get_entries", 0, "MyIngress.fixed"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,8 +156,8 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 	defer c.Close()
 	const array = "MyIngress.objects" // an answer of half a megabyte
-	call := join(header("bm_register_read_all"), field(kindI32, 1, 0, 0, 0, 0),
-		field(kindString, 2, 0, 0, 0, byte(len(array))), []byte(array), []byte{0})
+	call := join(header("bm_register_read_all"), fieldHead(kindI32, 1, 0, 0, 0, 0),
+		fieldHead(kindString, 2, 0, 0, 0, byte(len(array))), []byte(array), []byte{0})
 	_ = c.SetWriteDeadline(time.Now().Add(2 * time.Second))
 	for range 64 {
 		if _, err := c.Write(call); err != nil {
@@ -157,14 +166,69 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 	good := w.dial(t)
 	began := time.Now()
-	if err := good.BmRegisterWrite(t.Context(), 0, "MyIngress.narrow", 0, 1); err != nil {
+	if err := good.call("bm_register_write", 0, "MyIngress.narrow", 0, 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := good.BmMtAddEntry(t.Context(), 0, "MyIngress.forward",
-		standard.MatchKey{exact(mac...)}, "MyIngress.drop", nil, nil); err != nil {
+	if err := good.call("bm_mt_add_entry", 0, "MyIngress.forward",
+		idl.MatchKey{exact(mac...)}, "MyIngress.drop", nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("another client waited %v", took)
+	}
+}
+
+// TestReplies makes calls by one connection, byte by byte, and compares the answers so.
+func TestReplies(t *testing.T) {
+	w := newWorld(t)
+	c, err := net.Dial("tcp", w.thrift)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	table, stop := fieldHead(kindString, 2, text("MyIngress.forward")...), []byte{0}
+	failed := func(name, why string, code byte) []byte {
+		return join(message(kindException, name), fieldHead(kindString, 1, text(why)...),
+			fieldHead(kindI32, 2, 0, 0, 0, code), stop)
+	}
+	for _, x := range []struct {
+		what       string
+		sent, want []byte
+	}{
+		{"unknown fields, and one of another type than the argument", join(
+			header("bm_mt_get_num_entries"), fieldHead(kindStruct, 9, 2, 0, 1, 1, 0),
+			fieldHead(kindString, 1, text("x")...), table, stop),
+			join(message(kindReply, "bm_mt_get_num_entries"), fieldHead(kindI64, 0, 0, 0, 0, 0, 0,
+				0, 0, 0),
+				stop)},
+		{"no such call", join(header("bm_nothing"), table, stop),
+			failed("bm_nothing", "Unknown function bm_nothing", 1)},
+		{"no table", join(header("bm_mt_get_num_entries"), stop), join(
+			message(kindReply, "bm_mt_get_num_entries"),
+			fieldHead(kindStruct, 1, fieldHead(kindI32, 1, 0, 0, 0, 7)...), stop, stop)},
+		{"no struct", join(message(kindCall, "simple_switch:mirroring_session_add"), stop),
+			join(message(kindReply, "mirroring_session_add"), stop)},
+		{"a list", join(header("bm_register_read_all"),
+			fieldHead(kindString, 2, text("MyIngress.narrow")...), stop), join(
+			message(kindReply, "bm_register_read_all"), fieldHead(kindList, 0, kindI64, 0, 0, 0, 8),
+			make([]byte, 8*8), stop)},
+		{"an error without a code", join(header("bm_serialize_state"), stop),
+			failed("bm_serialize_state", "Internal error processing bm_serialize_state: "+
+				"this switch has no form in which it writes its state down: not supported", 6)},
+		{"a list of other elements, which ends the connection", join(header("bm_mt_add_entry"),
+			fieldHead(kindList, 5, kindI32, 0, 0, 0, 1), []byte{0, 0, 0, 0}, stop),
+			failed("bm_mt_add_entry", "a list or map has elements of type I32, not STRING", 7)},
+	} {
+		if _, err := c.Write(x.sent); err != nil {
+			t.Fatal(x.what, err)
+		}
+		got := make([]byte, len(x.want))
+		if n, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, x.want) {
+			t.Fatalf("%s: %q, %v\nnot %q", x.what, got[:n], err, x.want)
+		}
+	}
+	if n, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after the last the connection is open: %d bytes, %v", n, err)
 	}
 }

@@ -1,4 +1,4 @@
-package bmthrift_test
+package bmthrift
 
 import (
 	"context"
@@ -111,6 +111,9 @@ func converse(t *testing.T, name, address string, commands []string) []string {
 	binary, err := exec.LookPath(cli)
 	if err != nil {
 		t.Skipf("%s is not installed: %v", cli, err)
+	}
+	if out, err := exec.Command(binary, "--help").CombinedOutput(); err != nil {
+		t.Skipf("%s does not start here, without any switch: %v\n%s", cli, err, out)
 	}
 	_, port, _ := net.SplitHostPort(address)
 	ctx, cancel := context.WithTimeout(t.Context(), 120*time.Second)

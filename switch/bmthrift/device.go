@@ -1,15 +1,13 @@
 package bmthrift
 
 import (
-	"context"
 	"crypto/md5"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
 
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleswitch"
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -50,7 +48,8 @@ func (h *handler) setMirror(id int32, port, group *int32) error {
 	})
 }
 
-func (h *handler) deleteMirror(id int32) error {
+// MirroringSessionDelete implements the call of that name.
+func (h *handler) MirroringSessionDelete(id int32) error {
 	return h.write(0, func(p target.Pipeline) error {
 		if _, ok := p.CloneSessions()[uint32(id)]; !ok {
 			return notMirrored(id)
@@ -61,18 +60,16 @@ func (h *handler) deleteMirror(id int32) error {
 }
 
 func notMirrored(id int32) error {
-	return &explained{&simpleswitch.MirroringError{
-		Code: simpleswitch.MirroringCode_SESSION_NOT_FOUND},
-		fmt.Sprintf("there is no mirroring session %d", id)}
+	return refusal(idl.MirroringCodeSessionNotFound, "there is no mirroring session %d", id)
 }
 
-func (h *handler) getMirror(id int32) (out *simpleswitch.MirroringConfig, err error) {
+// MirroringSessionGet implements the call of that name.
+func (h *handler) MirroringSessionGet(id int32) (out idl.MirroringConfig, err error) {
 	err = h.read(0, func(p target.Pipeline) error {
 		s, ok := p.CloneSessions()[uint32(id)]
 		if !ok {
 			return notMirrored(id)
 		}
-		out = &simpleswitch.MirroringConfig{}
 		if m, ok := h.mc.mirrors[uint32(id)]; ok {
 			group := int32(m.group)
 			out.Mgid, out.Port = &group, m.port
@@ -93,55 +90,36 @@ func (h *handler) getMirror(id int32) (out *simpleswitch.MirroringConfig, err er
 }
 
 // MirroringSessionAdd implements the call of that name.
-func (h *handler) MirroringSessionAdd(_ context.Context, id int32,
-	c *simpleswitch.MirroringConfig) error {
+func (h *handler) MirroringSessionAdd(id int32, c idl.MirroringConfig) error {
 	err := h.setMirror(id, c.Port, c.Mgid)
 	if errors.Is(err, target.ErrOutOfRange) || errors.Is(err, errGroupID) {
-		err = &explained{&simpleswitch.MirroringError{
-			Code: simpleswitch.MirroringCode_SESSION_NOT_FOUND}, err.Error()}
+		err = refusal(idl.MirroringCodeSessionNotFound, "%v", err)
 	}
-	return h.refused("mirroring_session_add", err)
+	return err
 }
 
-// MirroringSessionDelete implements the call of that name.
-func (h *handler) MirroringSessionDelete(_ context.Context, id int32) error {
-	return h.refused("mirroring_session_delete", h.deleteMirror(id))
+// byNumber is how the older calls report an error: 1, and 0 for none.
+func (h *handler) byNumber(call string, err error) int32 {
+	if err == nil {
+		return 0
+	}
+	h.logRefusal(call, err)
+	return 1
 }
-
-// MirroringSessionGet implements the call of that name.
-func (h *handler) MirroringSessionGet(_ context.Context,
-	id int32) (*simpleswitch.MirroringConfig, error) {
-	out, err := h.getMirror(id)
-	return out, h.refused("mirroring_session_get", err)
-}
-
-// The older calls say how it went by a number.
-const (
-	mirrorDone   = 0
-	mirrorFailed = 1
-)
 
 // MirroringMappingAdd implements the call of that name.
-func (h *handler) MirroringMappingAdd(_ context.Context, id, port int32) (int32, error) {
-	if err := h.setMirror(id, &port, nil); err != nil {
-		_ = h.refused("mirroring_mapping_add", err)
-		return mirrorFailed, nil
-	}
-	return mirrorDone, nil
+func (h *handler) MirroringMappingAdd(id, port int32) (int32, error) {
+	return h.byNumber("mirroring_mapping_add", h.setMirror(id, &port, nil)), nil
 }
 
 // MirroringMappingDelete implements the call of that name.
-func (h *handler) MirroringMappingDelete(_ context.Context, id int32) (int32, error) {
-	if err := h.deleteMirror(id); err != nil {
-		_ = h.refused("mirroring_mapping_delete", err)
-		return mirrorFailed, nil
-	}
-	return mirrorDone, nil
+func (h *handler) MirroringMappingDelete(id int32) (int32, error) {
+	return h.byNumber("mirroring_mapping_delete", h.MirroringSessionDelete(id)), nil
 }
 
 // MirroringMappingGetEgressPort implements the call of that name; -1 stands for no port.
-func (h *handler) MirroringMappingGetEgressPort(_ context.Context, id int32) (int32, error) {
-	c, err := h.getMirror(id)
+func (h *handler) MirroringMappingGetEgressPort(id int32) (int32, error) {
+	c, err := h.MirroringSessionGet(id)
 	if err != nil || c.Port == nil {
 		return -1, nil
 	}
@@ -151,17 +129,17 @@ func (h *handler) MirroringMappingGetEgressPort(_ context.Context, id int32) (in
 // setQueues changes queues between ingress and egress: of a port, and of a priority; nil stands for
 // all. The calls say how it went by a number, and clients do not look at it: so what is refused is
 // an exception.
-func (h *handler) setQueues(call string, port, priority *int32,
+func (h *handler) setQueues(port, priority *int32,
 	do func(q target.QueueSetter, port *uint32, priority *int) error) (int32, error) {
 	q, ok := h.dev.(target.QueueSetter)
 	if !ok {
-		return 1, h.refused(call, unsupported("%s has no queues between ingress and egress, and so "+
-			"no depths and rates of them; start with --engine interp", h.dev.Engine()))
+		return 1, unsupported("%s has no queues between ingress and egress, and so "+
+			"no depths and rates of them; start with --engine interp", h.dev.Engine())
 	}
 	var ofPort *uint32
 	if port != nil {
 		if *port < 0 {
-			return 1, h.refused(call, unsupported("port %d: there is none below 0", *port))
+			return 1, unsupported("port %d: there is none below 0", *port)
 		}
 		n := uint32(*port)
 		ofPort = &n
@@ -172,20 +150,20 @@ func (h *handler) setQueues(call string, port, priority *int32,
 		ofPriority = &n
 	}
 	if err := do(q, ofPort, ofPriority); err != nil {
-		return 1, h.refused(call, unsupported("%v", err))
+		return 1, unsupported("%v", err)
 	}
 	return 0, nil
 }
 
-func (h *handler) setDepth(call string, port, priority *int32, depth int32) (int32, error) {
-	return h.setQueues(call, port, priority,
+func (h *handler) setDepth(port, priority *int32, depth int32) (int32, error) {
+	return h.setQueues(port, priority,
 		func(q target.QueueSetter, port *uint32, priority *int) error {
 			return q.SetQueueDepth(port, priority, int(depth))
 		})
 }
 
-func (h *handler) setRate(call string, port, priority *int32, rate int64) (int32, error) {
-	return h.setQueues(call, port, priority,
+func (h *handler) setRate(port, priority *int32, rate int64) (int32, error) {
+	return h.setQueues(port, priority,
 		func(q target.QueueSetter, port *uint32, priority *int) error {
 			if rate < 0 {
 				return fmt.Errorf("a rate of %d packets a second: %w", rate, target.ErrInvalid)
@@ -195,210 +173,184 @@ func (h *handler) setRate(call string, port, priority *int32, rate int64) (int32
 }
 
 // SetEgressPriorityQueueDepth implements the call of that name.
-func (h *handler) SetEgressPriorityQueueDepth(_ context.Context, port, priority,
-	depth int32) (int32, error) {
-	return h.setDepth("set_egress_priority_queue_depth", &port, &priority, depth)
+func (h *handler) SetEgressPriorityQueueDepth(port, priority, depth int32) (int32, error) {
+	return h.setDepth(&port, &priority, depth)
 }
 
 // SetEgressQueueDepth implements the call of that name.
-func (h *handler) SetEgressQueueDepth(_ context.Context, port, depth int32) (int32, error) {
-	return h.setDepth("set_egress_queue_depth", &port, nil, depth)
+func (h *handler) SetEgressQueueDepth(port, depth int32) (int32, error) {
+	return h.setDepth(&port, nil, depth)
 }
 
 // SetAllEgressQueueDepths implements the call of that name.
-func (h *handler) SetAllEgressQueueDepths(_ context.Context, depth int32) (int32, error) {
-	return h.setDepth("set_all_egress_queue_depths", nil, nil, depth)
+func (h *handler) SetAllEgressQueueDepths(depth int32) (int32, error) {
+	return h.setDepth(nil, nil, depth)
 }
 
 // SetEgressPriorityQueueRate implements the call of that name.
-func (h *handler) SetEgressPriorityQueueRate(_ context.Context, port, priority int32,
-	rate int64) (int32, error) {
-	return h.setRate("set_egress_priority_queue_rate", &port, &priority, rate)
+func (h *handler) SetEgressPriorityQueueRate(port, priority int32, rate int64) (int32, error) {
+	return h.setRate(&port, &priority, rate)
 }
 
 // SetEgressQueueRate implements the call of that name.
-func (h *handler) SetEgressQueueRate(_ context.Context, port int32, rate int64) (int32, error) {
-	return h.setRate("set_egress_queue_rate", &port, nil, rate)
+func (h *handler) SetEgressQueueRate(port int32, rate int64) (int32, error) {
+	return h.setRate(&port, nil, rate)
 }
 
 // SetAllEgressQueueRates implements the call of that name.
-func (h *handler) SetAllEgressQueueRates(_ context.Context, rate int64) (int32, error) {
-	return h.setRate("set_all_egress_queue_rates", nil, nil, rate)
+func (h *handler) SetAllEgressQueueRates(rate int64) (int32, error) {
+	return h.setRate(nil, nil, rate)
 }
 
 // GetTimeElapsedUs implements the call of that name.
-func (h *handler) GetTimeElapsedUs(context.Context) (int64, error) {
+func (h *handler) GetTimeElapsedUs() (int64, error) {
 	return h.dev.Now().Microseconds(), nil
 }
 
 // GetTimeSinceEpochUs implements the call of that name.
-func (h *handler) GetTimeSinceEpochUs(context.Context) (int64, error) {
+func (h *handler) GetTimeSinceEpochUs() (int64, error) {
 	return h.began.Add(h.dev.Now()).UnixMicro(), nil
 }
 
-func portFailure(format string, args ...any) error {
-	return &explained{&standard.PortError{Code: standard.PortCode_ERROR},
-		fmt.Sprintf(format, args...)}
+// BmDevMgrAddPort implements the call of that name.
+func (h *handler) BmDevMgrAddPort(iface string, port int32, pcap string) error {
+	if pcap != "" {
+		return refusal(idl.PortCodeError,
+			"a port that is added cannot be recorded; start the switch with --pcap")
+	}
+	if port < 0 || port >= maxPorts {
+		return refusal(idl.PortCodeError, "a port is 0 to %d, not %d", maxPorts-1, port)
+	}
+	return portFailure(h.dev.AddPort(target.Port{Number: uint32(port), Iface: iface}))
 }
 
-// BmDevMgrAddPort implements the call of that name.
-func (h *handler) BmDevMgrAddPort(_ context.Context, iface string, port int32,
-	pcap string) error {
-	var err error
-	switch {
-	case pcap != "":
-		err = portFailure("a port that is added cannot be recorded; start the switch with --pcap")
-	case port < 0 || port >= maxPorts:
-		err = portFailure("a port is 0 to %d, not %d", maxPorts-1, port)
-	default:
-		if e := h.dev.AddPort(target.Port{Number: uint32(port), Iface: iface}); e != nil {
-			err = portFailure("%v", e)
-		}
+func portFailure(err error) error {
+	if err == nil {
+		return nil
 	}
-	return h.refused("bm_dev_mgr_add_port", err)
+	return refusal(idl.PortCodeError, "%v", err)
 }
 
 // BmDevMgrRemovePort implements the call of that name.
-func (h *handler) BmDevMgrRemovePort(_ context.Context, port int32) error {
-	var err error
-	if e := h.dev.RemovePort(uint32(port)); e != nil {
-		err = portFailure("%v", e)
-	}
-	return h.refused("bm_dev_mgr_remove_port", err)
+func (h *handler) BmDevMgrRemovePort(port int32) error {
+	return portFailure(h.dev.RemovePort(uint32(port)))
 }
 
 // BmDevMgrShowPorts implements the call of that name.
-func (h *handler) BmDevMgrShowPorts(context.Context) ([]*standard.PortInfo, error) {
-	out := []*standard.PortInfo{}
+func (h *handler) BmDevMgrShowPorts() (out []idl.PortInfo, err error) {
 	for p := range h.dev.Ports() {
 		link, err := net.InterfaceByName(p.Iface)
-		out = append(out, &standard.PortInfo{PortNum: int32(p.Number), IfaceName: p.Iface,
-			IsUp:  err == nil && link.Flags&net.FlagUp != 0 && link.Flags&net.FlagRunning != 0,
-			Extra: map[string]string{}})
+		out = append(out, idl.PortInfo{PortNum: int32(p.Number), IfaceName: p.Iface,
+			IsUp: err == nil && link.Flags&net.FlagUp != 0 && link.Flags&net.FlagRunning != 0})
 	}
-	slices.SortFunc(out, func(a, b *standard.PortInfo) int { return int(a.PortNum - b.PortNum) })
+	slices.SortFunc(out, func(a, b idl.PortInfo) int { return int(a.PortNum - b.PortNum) })
 	return out, nil
 }
 
 // BmMgmtGetInfo implements the call of that name.
-func (h *handler) BmMgmtGetInfo(context.Context) (*standard.SwitchInfo, error) {
-	info := &standard.SwitchInfo{DeviceID: int64(h.opts.DeviceID), ThriftPort: int32(h.port)}
+func (h *handler) BmMgmtGetInfo() (idl.SwitchInfo, error) {
+	info := idl.SwitchInfo{DeviceID: int64(h.opts.DeviceID), ThriftPort: int32(h.port)}
 	if h.opts.Notifications != "" {
 		info.NotificationsSocket = &h.opts.Notifications
 	}
 	return info, nil
 }
 
-func swapError(code standard.SwapCode, format string, args ...any) error {
-	return &explained{&standard.SwapError{Code: code}, fmt.Sprintf(format, args...)}
-}
-
 // BmLoadNewConfig implements the call of that name.
-func (h *handler) BmLoadNewConfig(_ context.Context, json string) error {
-	var err error
+func (h *handler) BmLoadNewConfig(json string) error {
 	if h.opts.SwapDisabled {
-		err = swapError(standard.SwapCode_CONFIG_SWAP_DISABLED, "the switch runs with --disable-swap")
-	} else {
-		err = h.state.Load([]byte(json))
+		return refusal(idl.SwapCodeConfigSwapDisabled, "the switch runs with --disable-swap")
 	}
-	return h.refused("bm_load_new_config", err)
+	return h.state.Load([]byte(json))
 }
 
 // BmSwapConfigs implements the call of that name.
-func (h *handler) BmSwapConfigs(context.Context) error {
+func (h *handler) BmSwapConfigs() error {
 	err := h.state.Swap()
 	if errors.Is(err, target.ErrNothingLoaded) {
-		err = swapError(standard.SwapCode_NO_ONGOING_SWAP, "%v", err)
+		err = refusal(idl.SwapCodeNoOngoingSwap, "%v", err)
 	}
-	return h.refused("bm_swap_configs", err)
+	return err
 }
 
 // BmResetState implements the call of that name.
-func (h *handler) BmResetState(context.Context) error {
-	return h.refused("bm_reset_state", h.state.Reset())
+func (h *handler) BmResetState() error {
+	return h.state.Reset()
 }
 
 // BmGetConfig implements the call of that name.
-func (h *handler) BmGetConfig(context.Context) (string, error) {
+func (h *handler) BmGetConfig() (string, error) {
 	return string(h.state.Source()), nil
 }
 
 // BmGetConfigMd5 implements the call of that name.
-func (h *handler) BmGetConfigMd5(context.Context) ([]byte, error) {
+func (h *handler) BmGetConfigMd5() ([]byte, error) {
 	sum := md5.Sum(h.state.Source()) // what clients compare with a file's
 	return sum[:], nil
 }
 
 // BmSerializeState implements the call of that name.
-func (h *handler) BmSerializeState(context.Context) (string, error) {
-	return "", h.refused("bm_serialize_state",
-		unsupported("this switch has no form in which it writes its state down"))
+func (h *handler) BmSerializeState() (string, error) {
+	return "", unsupported("this switch has no form in which it writes its state down")
 }
 
 // BmGetIDFromName implements the call of that name.
-func (h *handler) BmGetIDFromName(_ context.Context, cxt int32, kind standard.ResourceType,
-	name string) (id int32, err error) {
+func (h *handler) BmGetIDFromName(cxt int32, kind idl.ResourceType, name string) (id int32,
+	err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		prog := p.Program()
 		found := -1
 		switch kind {
-		case standard.ResourceType_MATCH_TABLE:
+		case idl.ResourceTypeMatchTable:
 			if t := prog.Table(name); t != nil {
 				found = t.ID
 			}
-		case standard.ResourceType_ACTION_PROFILE:
+		case idl.ResourceTypeActionProfile:
 			if t := prog.Profile(name); t != nil {
 				found = t.ID
 			}
-		case standard.ResourceType_COUNTER:
+		case idl.ResourceTypeCounter:
 			if t := prog.Counter(name); t != nil {
 				found = t.ID
 			}
-		case standard.ResourceType_METER:
+		case idl.ResourceTypeMeter:
 			if t := prog.Meter(name); t != nil {
 				found = t.ID
 			}
-		case standard.ResourceType_REGISTER:
+		case idl.ResourceTypeRegister:
 			if t := prog.Register(name); t != nil {
 				found = t.ID
 			}
-		case standard.ResourceType_LEARNING_LIST:
+		case idl.ResourceTypeLearningList:
 			if t := prog.LearnListNamed(name); t != nil {
 				found = t.ID
 			}
 		default:
-			return &explained{&standard.LookupError{
-				Code: standard.LookupCode_INVALID_RESOURCE_TYPE},
-				fmt.Sprintf("there is no kind %d of resource", kind)}
+			return refusal(idl.LookupCodeInvalidResourceType, "there is no kind %d of resource", kind)
 		}
 		if found < 0 {
-			return &explained{&standard.LookupError{
-				Code: standard.LookupCode_INVALID_RESOURCE_NAME},
-				fmt.Sprintf("there is no %v %q", kind, name)}
+			return refusal(idl.LookupCodeInvalidResourceName, "there is no %v %q", kind, name)
 		}
 		id = int32(found)
 		return nil
 	})
-	return id, h.refused("bm_get_id_from_name", err)
+	return id, err
 }
 
 // setCRC changes the parameters of a custom CRC.
-func (h *handler) setCRC(call string, cxt int32, name, algo string, c target.CRC) error {
-	failed := func(code standard.CRCCode, format string, args ...any) error {
-		return &explained{&standard.CRCError{Code: code}, fmt.Sprintf(format, args...)}
-	}
-	return h.refused(call, h.write(cxt, func(p target.Pipeline) error {
+func (h *handler) setCRC(cxt int32, name, algo string, c target.CRC) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		for _, k := range p.Program().Calculations {
 			if k.Name == name && k.Algo != algo {
-				return failed(standard.CRCCode_WRONG_TYPE_CALCULATION,
-					"calculation %s is %s, not %s", name, k.Algo, algo)
+				return refusal(idl.CRCCodeWrongTypeCalculation, "calculation %s is %s, not %s", name,
+					k.Algo, algo)
 			}
 		}
 		for {
 			if s, ok := p.(target.CRCSetter); ok {
 				err := s.SetCRC(name, c)
 				if errors.Is(err, target.ErrNotFound) {
-					err = failed(standard.CRCCode_INVALID_CALCULATION_NAME, "%v", err)
+					err = refusal(idl.CRCCodeInvalidCalculationName, "%v", err)
 				}
 				return err
 			}
@@ -410,30 +362,26 @@ func (h *handler) setCRC(call string, cxt int32, name, algo string, c target.CRC
 			}
 			p = u.Unwrap()
 		}
-	}))
+	})
 }
 
 // BmSetCrc16CustomParameters implements the call of that name.
-func (h *handler) BmSetCrc16CustomParameters(_ context.Context, cxt int32, name string,
-	c *standard.CRC16Config) error {
-	return h.setCRC("bm_set_crc16_custom_parameters", cxt, name, "crc16_custom", target.CRC{
+func (h *handler) BmSetCrc16CustomParameters(cxt int32, name string, c idl.CRC16Config) error {
+	return h.setCRC(cxt, name, "crc16_custom", target.CRC{
 		Polynomial: uint32(uint16(c.Polynomial)), Init: uint32(uint16(c.InitialRemainder)),
 		XorOut: uint32(uint16(c.FinalXorValue)), ReflectIn: c.DataReflected,
 		ReflectOut: c.RemainderReflected})
 }
 
 // BmSetCrc32CustomParameters implements the call of that name.
-func (h *handler) BmSetCrc32CustomParameters(_ context.Context, cxt int32, name string,
-	c *standard.CRC32Config) error {
-	return h.setCRC("bm_set_crc32_custom_parameters", cxt, name, "crc32_custom", target.CRC{
+func (h *handler) BmSetCrc32CustomParameters(cxt int32, name string, c idl.CRC32Config) error {
+	return h.setCRC(cxt, name, "crc32_custom", target.CRC{
 		Polynomial: uint32(c.Polynomial), Init: uint32(c.InitialRemainder),
 		XorOut: uint32(c.FinalXorValue), ReflectIn: c.DataReflected,
 		ReflectOut: c.RemainderReflected})
 }
 
 // BmSetToeplitzHashKey implements the call of that name: no program has such a hash here.
-func (h *handler) BmSetToeplitzHashKey(_ context.Context, _ int32, name string, _ []byte) error {
-	return h.refused("bm_set_toeplitz_hash_key", &explained{&standard.ToeplitzError{
-		Code: standard.ToeplitzCode_WRONG_TYPE_CALCULATION},
-		fmt.Sprintf("calculation %q is no Toeplitz hash", name)})
+func (h *handler) BmSetToeplitzHashKey(_ int32, name string, _ []byte) error {
+	return refusal(idl.ToeplitzCodeWrongTypeCalculation, "calculation %q is no Toeplitz hash", name)
 }

@@ -1,6 +1,10 @@
 // Package bmthrift serves the Thrift interface of BMv2's simple_switch over any [target.Device],
-// for what talks to BMv2 so: simple_switch_CLI, bm_CLI, p4-utils' controllers. The interface is
-// described in idl; `go generate` makes gen of it, and needs thrift-compiler.
+// for what talks to BMv2 so: simple_switch_CLI, bm_CLI, p4-utils' controllers.
+//
+// Package idl has the interface: the .thrift files, and the same types in Go. The table services
+// names the method of handler that executes each call. Reflection does the rest: codec.go writes
+// and reads the types, and services.go gets a call's arguments from the parameters of its method. A
+// new call takes a line in a .thrift file, one in the table and a method. TestIDL compares them.
 //
 // The state behind it is that of P4Runtime (see p4rt.Local). What BMv2 gives a handle (entries,
 // members, groups, nodes of multicast groups) gets one here, wherever it came from:
@@ -19,9 +23,3 @@
 // the server listens on the loopback address unless it is told otherwise. It bounds connections,
 // messages, lists and the time that a message may take (see [Server]).
 package bmthrift
-
-//go:generate thrift --gen go:package_prefix=github.com/netcraq/netcraq/switch/bmthrift/gen/,skip_remote -out gen idl/standard.thrift
-//go:generate thrift --gen go:package_prefix=github.com/netcraq/netcraq/switch/bmthrift/gen/,skip_remote -out gen idl/simple_pre.thrift
-//go:generate thrift --gen go:package_prefix=github.com/netcraq/netcraq/switch/bmthrift/gen/,skip_remote -out gen idl/simple_pre_lag.thrift
-//go:generate thrift --gen go:package_prefix=github.com/netcraq/netcraq/switch/bmthrift/gen/,skip_remote -out gen idl/simple_switch.thrift
-//go:generate gofmt -w gen

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -17,31 +17,32 @@ type explained struct {
 func (e *explained) Error() string { return e.why }
 func (e *explained) Unwrap() error { return e.error }
 
-func tableError(code standard.TableCode, format string, args ...any) error {
-	return &explained{&standard.TableError{Code: code}, fmt.Sprintf(format, args...)}
+// refusal ends a call with a code. The text is for the log.
+func refusal[C ~int32](code C, format string, args ...any) error {
+	return &explained{&idl.Exception[C]{Code: code}, fmt.Sprintf(format, args...)}
 }
 
 // tableCodes are the codes of what engines report, where a call has none of its own.
 var tableCodes = []struct {
 	err  error
-	code standard.TableCode
+	code idl.TableCode
 }{
-	{target.ErrFull, standard.TableCode_TABLE_FULL},
-	{target.ErrExists, standard.TableCode_DUPLICATE_ENTRY},
-	{target.ErrImmutable, standard.TableCode_IMMUTABLE_TABLE_ENTRIES},
+	{target.ErrFull, idl.TableCodeTableFull},
+	{target.ErrExists, idl.TableCodeDuplicateEntry},
+	{target.ErrImmutable, idl.TableCodeImmutableTableEntries},
 }
 
 // tableFailure makes the exception for err. notFound and invalid are the codes of what an engine
 // calls so.
-func tableFailure(err error, notFound, invalid standard.TableCode) error {
+func tableFailure(err error, notFound, invalid idl.TableCode) error {
 	if err == nil {
 		return nil
 	}
-	var own *standard.TableError
+	var own *idl.Exception[idl.TableCode]
 	if errors.As(err, &own) {
 		return err
 	}
-	code := standard.TableCode_ERROR
+	code := idl.TableCodeError
 	switch {
 	case errors.Is(err, target.ErrNotFound):
 		code = notFound
@@ -53,7 +54,7 @@ func tableFailure(err error, notFound, invalid standard.TableCode) error {
 			code = c.code
 		}
 	}
-	return &explained{&standard.TableError{Code: code}, err.Error()}
+	return refusal(code, "%v", err)
 }
 
 // arrayFailure picks the code of a failure at a counter, meter or register.

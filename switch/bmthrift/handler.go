@@ -7,9 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/apache/thrift/lib/go/thrift"
-
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -48,17 +46,9 @@ func newHandler(dev target.Device, state State, opts Options, log *slog.Logger) 
 	return h
 }
 
-// refused ends a call: with its error as the protocol has it, and its text in the log.
-func (h *handler) refused(call string, err error) error {
-	if err == nil {
-		return nil
-	}
+// logRefusal says why a call was refused: the protocol has room for codes only.
+func (h *handler) logRefusal(call string, err error) {
 	h.log.Info("Thrift call refused", "call", call, "err", err)
-	var e *explained
-	if errors.As(err, &e) {
-		return e.error
-	}
-	return thrift.NewTApplicationException(thrift.INTERNAL_ERROR, call+": "+err.Error())
 }
 
 // errContext is what is said of contexts that there are not.
@@ -94,8 +84,7 @@ func (h *handler) bound(f func(target.Pipeline) error) func(target.Pipeline) err
 func (h *handler) table(name string) (*bmv2json.Table, *handles, error) {
 	t := h.prog.Table(name)
 	if t == nil {
-		return nil, nil, tableError(standard.TableCode_INVALID_TABLE_NAME, "there is no table %q",
-			name)
+		return nil, nil, refusal(idl.TableCodeInvalidTableName, "there is no table %q", name)
 	}
 	if h.handles[name] == nil {
 		h.handles[name] = newHandles()
@@ -112,8 +101,7 @@ func (h *handler) entries(p target.Pipeline, name string) (*bmv2json.Table, *han
 	}
 	all, err := p.Entries(name)
 	if err != nil {
-		return nil, nil, nil, tableFailure(err, standard.TableCode_INVALID_TABLE_NAME,
-			standard.TableCode_ERROR)
+		return nil, nil, nil, tableFailure(err, idl.TableCodeInvalidTableName, idl.TableCodeError)
 	}
 	hs.sync(all, func(e *target.TableEntry) int {
 		if !e.IsConst {
@@ -149,7 +137,7 @@ func sameMatch(t *bmv2json.Table, match []bmv2json.KeyValue, e *target.TableEntr
 
 // entry is the match of the entry with a handle.
 func (h *handler) entry(p target.Pipeline, name string,
-	handle standard.Handle) (*bmv2json.Table, *handles, int, error) {
+	handle idl.Handle) (*bmv2json.Table, *handles, int, error) {
 	t, hs, err := h.table(name)
 	if err != nil {
 		return nil, nil, 0, err
@@ -162,7 +150,7 @@ func (h *handler) entry(p target.Pipeline, name string,
 		i, code = hs.find(handle)
 	}
 	if code != 0 {
-		return nil, nil, 0, tableError(code, "table %s has no entry with handle %d", name, handle)
+		return nil, nil, 0, refusal(code, "table %s has no entry with handle %d", name, handle)
 	}
 	return t, hs, i, nil
 }
@@ -173,11 +161,11 @@ func direct(t *bmv2json.Table, want bool) error {
 		return nil
 	}
 	if want {
-		return tableError(standard.TableCode_WRONG_TABLE_TYPE,
+		return refusal(idl.TableCodeWrongTableType,
 			"table %s has an action profile: its entries name members or groups, not actions",
 			t.Name)
 	}
-	return tableError(standard.TableCode_WRONG_TABLE_TYPE,
+	return refusal(idl.TableCodeWrongTableType,
 		"table %s has no action profile: its entries name actions", t.Name)
 }
 

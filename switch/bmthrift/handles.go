@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -45,12 +45,12 @@ func keyOf(e *target.TableEntry) string {
 	return string(b)
 }
 
-func (h *handles) handleAt(i int) standard.Handle {
-	return standard.Handle(h.slots[i].version<<indexBits | i)
+func (h *handles) handleAt(i int) idl.Handle {
+	return idl.Handle(h.slots[i].version<<indexBits | i)
 }
 
 // add gives an entry its handle, or finds the one that it has.
-func (h *handles) add(e *target.TableEntry) standard.Handle {
+func (h *handles) add(e *target.TableEntry) idl.Handle {
 	k := keyOf(e)
 	if i, ok := h.byKey[k]; ok {
 		return h.handleAt(i)
@@ -84,13 +84,13 @@ func (h *handles) remove(i int) {
 }
 
 // find returns the index behind a handle, or the code of what is wrong with it.
-func (h *handles) find(handle standard.Handle) (int, standard.TableCode) {
+func (h *handles) find(handle idl.Handle) (int, idl.TableCode) {
 	i := int(handle) & indexMask
 	switch {
 	case handle < 0 || i >= len(h.slots) || !h.slots[i].used:
-		return 0, standard.TableCode_INVALID_HANDLE
+		return 0, idl.TableCodeInvalidHandle
 	case h.slots[i].version != int(handle)>>indexBits:
-		return 0, standard.TableCode_EXPIRED_HANDLE
+		return 0, idl.TableCodeExpiredHandle
 	}
 	return i, 0
 }

@@ -1,13 +1,11 @@
 package bmthrift
 
 import (
-	"context"
 	"encoding/binary"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -165,18 +163,12 @@ func (x *learnList) ack(id uint64, samples []int32) {
 	}
 }
 
-func learnError(code standard.LearnCode, format string, args ...any) error {
-	return &explained{&standard.LearnError{Code: code}, fmt.Sprintf(format, args...)}
-}
-
 // learning makes a call for a list of the program.
-func (h *handler) learning(call string, cxt, list int32,
-	f func(l *learner, x *learnList) error) error {
-	return h.refused(call, h.read(cxt, func(p target.Pipeline) error {
+func (h *handler) learning(cxt, list int32, f func(l *learner, x *learnList) error) error {
+	return h.read(cxt, func(p target.Pipeline) error {
 		src := p.Program().LearnList(int(list))
 		if src == nil {
-			return learnError(standard.LearnCode_INVALID_LIST_ID, "there is no learning list %d",
-				list)
+			return refusal(idl.LearnCodeInvalidListID, "there is no learning list %d", list)
 		}
 		if h.learner == nil {
 			return unsupported("digests come over P4Runtime: the switch has no --notifications-addr")
@@ -185,13 +177,12 @@ func (h *handler) learning(call string, cxt, list int32,
 		defer h.learner.mu.Unlock()
 		h.learner.of(p.Program())
 		return f(h.learner, h.learner.lists[src.Name])
-	}))
+	})
 }
 
 // BmLearningAck implements the call of that name.
-func (h *handler) BmLearningAck(_ context.Context, cxt, list int32, buffer int64,
-	samples []int32) error {
-	return h.learning("bm_learning_ack", cxt, list, func(_ *learner, x *learnList) error {
+func (h *handler) BmLearningAck(cxt, list int32, buffer int64, samples []int32) error {
+	return h.learning(cxt, list, func(_ *learner, x *learnList) error {
 		if samples == nil {
 			samples = []int32{}
 		}
@@ -201,18 +192,18 @@ func (h *handler) BmLearningAck(_ context.Context, cxt, list int32, buffer int64
 }
 
 // BmLearningAckBuffer implements the call of that name.
-func (h *handler) BmLearningAckBuffer(_ context.Context, cxt, list int32, buffer int64) error {
-	return h.learning("bm_learning_ack_buffer", cxt, list, func(_ *learner, x *learnList) error {
+func (h *handler) BmLearningAckBuffer(cxt, list int32, buffer int64) error {
+	return h.learning(cxt, list, func(_ *learner, x *learnList) error {
 		x.ack(uint64(buffer), nil)
 		return nil
 	})
 }
 
 // BmLearningSetTimeout implements the call of that name; 0 waits until a notification is full.
-func (h *handler) BmLearningSetTimeout(_ context.Context, cxt, list, ms int32) error {
-	return h.learning("bm_learning_set_timeout", cxt, list, func(l *learner, x *learnList) error {
+func (h *handler) BmLearningSetTimeout(cxt, list, ms int32) error {
+	return h.learning(cxt, list, func(l *learner, x *learnList) error {
 		if ms < 0 {
-			return learnError(standard.LearnCode_ERROR, "a timeout is not negative")
+			return refusal(idl.LearnCodeError, "a timeout is not negative")
 		}
 		x.wait = time.Duration(ms) * time.Millisecond
 		if x.stop(); len(x.keys) > 0 && x.wait > 0 {
@@ -223,16 +214,14 @@ func (h *handler) BmLearningSetTimeout(_ context.Context, cxt, list, ms int32) e
 }
 
 // BmLearningSetBufferSize implements the call of that name.
-func (h *handler) BmLearningSetBufferSize(_ context.Context, cxt, list, samples int32) error {
-	return h.learning("bm_learning_set_buffer_size", cxt, list,
-		func(l *learner, x *learnList) error {
-			if samples < 1 || samples > maxSamples {
-				return learnError(standard.LearnCode_ERROR, "a notification has 1 to %d samples",
-					maxSamples)
-			}
-			if x.most = int(samples); len(x.keys) >= x.most {
-				l.send(x)
-			}
-			return nil
-		})
+func (h *handler) BmLearningSetBufferSize(cxt, list, samples int32) error {
+	return h.learning(cxt, list, func(l *learner, x *learnList) error {
+		if samples < 1 || samples > maxSamples {
+			return refusal(idl.LearnCodeError, "a notification has 1 to %d samples", maxSamples)
+		}
+		if x.most = int(samples); len(x.keys) >= x.most {
+			l.send(x)
+		}
+		return nil
+	})
 }

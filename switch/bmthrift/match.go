@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -44,14 +44,14 @@ func normalized(b []byte, width int) []byte {
 }
 
 // matchOf reads the key of an entry of table t, and its priority.
-func matchOf(t *bmv2json.Table, key standard.MatchKey,
-	options *standard.EntryOptions) (*target.TableEntry, error) {
+func matchOf(t *bmv2json.Table, key idl.MatchKey,
+	options idl.EntryOptions) (*target.TableEntry, error) {
 	bad := func(format string, args ...any) (*target.TableEntry, error) {
-		return nil, tableError(standard.TableCode_BAD_MATCH_KEY, "the key for table %s: %s", t.Name,
+		return nil, refusal(idl.TableCodeBadMatchKey, "the key for table %s: %s", t.Name,
 			fmt.Sprintf(format, args...))
 	}
 	if len(t.Keys) == 0 {
-		return nil, tableError(standard.TableCode_NO_TABLE_KEY,
+		return nil, refusal(idl.TableCodeNoTableKey,
 			"table %s has no key, so no entries but the default", t.Name)
 	}
 	if len(key) != len(t.Keys) {
@@ -68,7 +68,7 @@ func matchOf(t *bmv2json.Table, key standard.MatchKey,
 	if !needsPriority(t) {
 		return e, nil
 	}
-	if options == nil || options.Priority == nil {
+	if options.Priority == nil {
 		e.Priority = maxPriority // 0
 		return e, nil
 	}
@@ -90,9 +90,9 @@ func needsPriority(t *bmv2json.Table) bool {
 	return false
 }
 
-func fieldMatchOf(k *bmv2json.Key, p *standard.MatchParam) (target.FieldMatch, error) {
+func fieldMatchOf(k *bmv2json.Key, p idl.MatchParam) (target.FieldMatch, error) {
 	none := target.FieldMatch{}
-	wrong := fmt.Errorf("it is matched %v, not %v", k.Kind, p.GetType())
+	wrong := fmt.Errorf("it is matched %v, not %v", k.Kind, p.Type)
 	number := func(b []byte) error {
 		if !fits(b, k.Width) {
 			return fmt.Errorf("%x is not a number of %d bits in %d bytes", b, k.Width,
@@ -102,12 +102,12 @@ func fieldMatchOf(k *bmv2json.Key, p *standard.MatchParam) (target.FieldMatch, e
 	}
 	switch k.Kind {
 	case bmv2json.MatchExact:
-		if p.GetType() != standard.MatchType_EXACT || p.Exact == nil {
+		if p.Type != idl.MatchTypeExact || p.Exact == nil {
 			return none, wrong
 		}
 		return target.FieldMatch{Value: p.Exact.Key}, number(p.Exact.Key)
 	case bmv2json.MatchValid:
-		if p.GetType() != standard.MatchType_VALID || p.Valid == nil {
+		if p.Type != idl.MatchTypeValid || p.Valid == nil {
 			return none, wrong
 		}
 		if p.Valid.Key {
@@ -115,21 +115,21 @@ func fieldMatchOf(k *bmv2json.Key, p *standard.MatchParam) (target.FieldMatch, e
 		}
 		return target.FieldMatch{Value: []byte{0}}, nil
 	case bmv2json.MatchLPM:
-		if p.GetType() != standard.MatchType_LPM || p.Lpm == nil {
+		if p.Type != idl.MatchTypeLPM || p.LPM == nil {
 			return none, wrong
 		}
-		n := int(p.Lpm.PrefixLength)
+		n := int(p.LPM.PrefixLength)
 		if n < 0 || n > k.Width {
 			return none, fmt.Errorf("a prefix of %d bits of %d", n, k.Width)
 		}
-		if err := number(p.Lpm.Key); err != nil {
+		if err := number(p.LPM.Key); err != nil {
 			return none, err
 		}
-		value := bytes.Clone(p.Lpm.Key)
+		value := bytes.Clone(p.LPM.Key)
 		clearBelow(value, k.Width-n)
 		return target.FieldMatch{Value: value, PrefixLen: n}, nil
 	case bmv2json.MatchTernary, bmv2json.MatchOptional:
-		if p.GetType() != standard.MatchType_TERNARY || p.Ternary == nil {
+		if p.Type != idl.MatchTypeTernary || p.Ternary == nil {
 			return none, wrong
 		}
 		if err := number(p.Ternary.Key); err != nil {
@@ -144,13 +144,13 @@ func fieldMatchOf(k *bmv2json.Key, p *standard.MatchParam) (target.FieldMatch, e
 		}
 		return target.FieldMatch{Value: value, Mask: p.Ternary.Mask}, nil
 	default:
-		if p.GetType() != standard.MatchType_RANGE || p.Range == nil {
+		if p.Type != idl.MatchTypeRange || p.Range == nil {
 			return none, wrong
 		}
 		if err := number(p.Range.Start); err != nil {
 			return none, err
 		}
-		return target.FieldMatch{Value: p.Range.Start, Mask: p.Range.End_}, number(p.Range.End_)
+		return target.FieldMatch{Value: p.Range.Start, Mask: p.Range.End}, number(p.Range.End)
 	}
 }
 
@@ -166,25 +166,24 @@ func clearBelow(b []byte, n int) {
 }
 
 // keyOfEntry describes the match of an entry.
-func keyOfEntry(t *bmv2json.Table, e *target.TableEntry) standard.MatchKey {
-	out := standard.MatchKey{}
+func keyOfEntry(t *bmv2json.Table, e *target.TableEntry) (out idl.MatchKey) {
 	for i, k := range t.Keys {
-		m, p := e.Match[i], &standard.MatchParam{}
+		m, p := e.Match[i], idl.MatchParam{}
 		switch k.Kind {
 		case bmv2json.MatchExact:
-			p.Type, p.Exact = standard.MatchType_EXACT, &standard.ExactMatch{Key: m.Value}
+			p.Type, p.Exact = idl.MatchTypeExact, &idl.ExactMatch{Key: m.Value}
 		case bmv2json.MatchValid:
-			p.Type = standard.MatchType_VALID
-			p.Valid = &standard.ValidMatch{Key: len(m.Value) > 0 && m.Value[0] != 0}
+			p.Type = idl.MatchTypeValid
+			p.Valid = &idl.ValidMatch{Key: len(m.Value) > 0 && m.Value[0] != 0}
 		case bmv2json.MatchLPM:
-			p.Type = standard.MatchType_LPM
-			p.Lpm = &standard.LPMMatch{Key: m.Value, PrefixLength: int32(m.PrefixLen)}
+			p.Type = idl.MatchTypeLPM
+			p.LPM = &idl.LPMMatch{Key: m.Value, PrefixLength: int32(m.PrefixLen)}
 		case bmv2json.MatchTernary, bmv2json.MatchOptional:
-			p.Type = standard.MatchType_TERNARY
-			p.Ternary = &standard.TernaryMatch{Key: m.Value, Mask: m.Mask}
+			p.Type = idl.MatchTypeTernary
+			p.Ternary = &idl.TernaryMatch{Key: m.Value, Mask: m.Mask}
 		default:
-			p.Type = standard.MatchType_RANGE
-			p.Range = &standard.RangeMatch{Start: m.Value, End_: m.Mask}
+			p.Type = idl.MatchTypeRange
+			p.Range = &idl.RangeMatch{Start: m.Value, End: m.Mask}
 		}
 		out = append(out, p)
 	}
@@ -192,7 +191,7 @@ func keyOfEntry(t *bmv2json.Table, e *target.TableEntry) standard.MatchKey {
 }
 
 // optionsOf is the priority of an entry as BMv2 counts it.
-func optionsOf(t *bmv2json.Table, e *target.TableEntry) *standard.EntryOptions {
+func optionsOf(t *bmv2json.Table, e *target.TableEntry) idl.EntryOptions {
 	p := int32(-1)
 	switch {
 	case !needsPriority(t): // as BMv2 says it
@@ -205,25 +204,25 @@ func optionsOf(t *bmv2json.Table, e *target.TableEntry) *standard.EntryOptions {
 	default:
 		p = int32(maxPriority - e.Priority)
 	}
-	return &standard.EntryOptions{Priority: &p}
+	return idl.EntryOptions{Priority: &p}
 }
 
 // callOf reads an action with its parameters for a table with these actions.
-func callOf(t *bmv2json.Table, name string, data standard.ActionData) (*target.ActionCall, error) {
+func callOf(t *bmv2json.Table, name string, data idl.ActionData) (*target.ActionCall, error) {
 	a, _ := t.Action(name)
 	if a == nil {
-		return nil, tableError(standard.TableCode_INVALID_ACTION_NAME,
+		return nil, refusal(idl.TableCodeInvalidActionName,
 			"table %s has no action %q", t.Name, name)
 	}
 	if len(data) != len(a.Params) {
-		return nil, tableError(standard.TableCode_BAD_ACTION_DATA,
+		return nil, refusal(idl.TableCodeBadActionData,
 			"action %s takes %d parameters, not %d", name, len(a.Params), len(data))
 	}
 	call := &target.ActionCall{Action: name, Params: [][]byte{}}
 	for i, p := range a.Params {
 		v := normalized(data[i], p.Width)
 		if v == nil {
-			return nil, tableError(standard.TableCode_BAD_ACTION_DATA,
+			return nil, refusal(idl.TableCodeBadActionData,
 				"parameter %s of action %s: %x is more than %d bits", p.Name, name, data[i],
 				p.Width)
 		}

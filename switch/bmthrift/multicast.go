@@ -1,15 +1,13 @@
 package bmthrift
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/simplepre"
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleprelag"
+	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -164,16 +162,18 @@ func portMap(s string, most int) ([]uint32, error) {
 	return out, nil
 }
 
-// change makes a change to multicast.
+// change makes a change to multicast. Both services share its calls, except those for link
+// aggregation groups.
 func (h *handler) change(cxt int32, f func(p target.Pipeline, m *multicast) error) error {
-	return h.write(cxt, func(p target.Pipeline) error {
+	return multicastFailure(h.write(cxt, func(p target.Pipeline) error {
 		h.mc.sync(p)
 		return f(p, h.mc)
-	})
+	}))
 }
 
-func (h *handler) createGroup(cxt, id int32) error {
-	return h.change(cxt, func(p target.Pipeline, m *multicast) error {
+// createGroup makes a group, whose handle is its id.
+func (h *handler) createGroup(cxt, id int32) (int32, error) {
+	return id, h.change(cxt, func(p target.Pipeline, m *multicast) error {
 		if id < 1 || id > maxRID {
 			return errGroupID
 		}
@@ -202,7 +202,11 @@ func (h *handler) destroyGroup(cxt, id int32) error {
 	})
 }
 
-func (h *handler) createNode(cxt, rid int32, ports, lags string) (handle int32, err error) {
+func (h *handler) createNode(cxt, rid int32, ports string) (int32, error) {
+	return h.createNodeLAG(cxt, rid, ports, "")
+}
+
+func (h *handler) createNodeLAG(cxt, rid int32, ports, lags string) (handle int32, err error) {
 	err = h.change(cxt, func(_ target.Pipeline, m *multicast) error {
 		if rid < 0 || rid > maxRID {
 			return fmt.Errorf("a replication id is 0 to %d", maxRID)
@@ -234,7 +238,11 @@ func (n *node) set(ports, lags string) (err error) {
 	return nil
 }
 
-func (h *handler) updateNode(cxt, handle int32, ports, lags string) error {
+func (h *handler) updateNode(cxt, handle int32, ports string) error {
+	return h.updateNodeLAG(cxt, handle, ports, "")
+}
+
+func (h *handler) updateNodeLAG(cxt, handle int32, ports, lags string) error {
 	return h.change(cxt, func(p target.Pipeline, m *multicast) error {
 		n := m.nodes[handle]
 		if n == nil {
@@ -380,135 +388,23 @@ func (h *handler) listMulticast(cxt int32) (text string, err error) {
 		text = string(b)
 		return err
 	})
-	return text, err
+	return text, multicastFailure(err)
 }
 
-// code is the number of a failure, which both services have in common.
-func multicastCode(err error) simpleprelag.MulticastCode {
+func multicastFailure(err error) error {
+	if err == nil {
+		return nil
+	}
+	code := idl.MulticastCodeError
 	switch {
 	case errors.Is(err, errFull):
-		return simpleprelag.MulticastCode_TABLE_FULL
+		code = idl.MulticastCodeTableFull
 	case errors.Is(err, errGroupID):
-		return simpleprelag.MulticastCode_INVALID_MGID
+		code = idl.MulticastCodeInvalidMgid
 	case errors.Is(err, errGroup):
-		return simpleprelag.MulticastCode_INVALID_MGRP_HANDLE
+		code = idl.MulticastCodeInvalidMgrpHandle
 	case errors.Is(err, errNode):
-		return simpleprelag.MulticastCode_INVALID_L1_HANDLE
+		code = idl.MulticastCodeInvalidL1Handle
 	}
-	return simpleprelag.MulticastCode_ERROR
-}
-
-// simplePreLAG is the service of that name.
-type simplePreLAG struct{ h *handler }
-
-func (s simplePreLAG) refused(call string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return s.h.refused(call, &explained{&simpleprelag.MulticastError{Code: multicastCode(err)},
-		err.Error()})
-}
-
-// BmMcMgrpCreate implements the call of that name; a group's handle is its id.
-func (s simplePreLAG) BmMcMgrpCreate(_ context.Context, cxt, id int32) (int32, error) {
-	return id, s.refused("bm_mc_mgrp_create", s.h.createGroup(cxt, id))
-}
-
-// BmMcMgrpDestroy implements the call of that name.
-func (s simplePreLAG) BmMcMgrpDestroy(_ context.Context, cxt, id int32) error {
-	return s.refused("bm_mc_mgrp_destroy", s.h.destroyGroup(cxt, id))
-}
-
-// BmMcNodeCreate implements the call of that name.
-func (s simplePreLAG) BmMcNodeCreate(_ context.Context, cxt, rid int32, ports,
-	lags string) (int32, error) {
-	handle, err := s.h.createNode(cxt, rid, ports, lags)
-	return handle, s.refused("bm_mc_node_create", err)
-}
-
-// BmMcNodeAssociate implements the call of that name.
-func (s simplePreLAG) BmMcNodeAssociate(_ context.Context, cxt, group, node int32) error {
-	return s.refused("bm_mc_node_associate", s.h.associate(cxt, group, node))
-}
-
-// BmMcNodeDissociate implements the call of that name.
-func (s simplePreLAG) BmMcNodeDissociate(_ context.Context, cxt, group, node int32) error {
-	return s.refused("bm_mc_node_dissociate", s.h.dissociate(cxt, group, node))
-}
-
-// BmMcNodeDestroy implements the call of that name.
-func (s simplePreLAG) BmMcNodeDestroy(_ context.Context, cxt, node int32) error {
-	return s.refused("bm_mc_node_destroy", s.h.destroyNode(cxt, node))
-}
-
-// BmMcNodeUpdate implements the call of that name.
-func (s simplePreLAG) BmMcNodeUpdate(_ context.Context, cxt, node int32, ports,
-	lags string) error {
-	return s.refused("bm_mc_node_update", s.h.updateNode(cxt, node, ports, lags))
-}
-
-// BmMcSetLagMembership implements the call of that name.
-func (s simplePreLAG) BmMcSetLagMembership(_ context.Context, cxt int32, lag int16,
-	ports string) error {
-	return s.refused("bm_mc_set_lag_membership", s.h.setLAG(cxt, lag, ports))
-}
-
-// BmMcGetEntries implements the call of that name.
-func (s simplePreLAG) BmMcGetEntries(_ context.Context, cxt int32) (string, error) {
-	text, err := s.h.listMulticast(cxt)
-	return text, s.refused("bm_mc_get_entries", err)
-}
-
-// simplePre is the service of that name: the same without link aggregation groups.
-type simplePre struct{ h *handler }
-
-func (s simplePre) refused(call string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return s.h.refused(call, &explained{&simplepre.MulticastError{
-		Code: simplepre.MulticastCode(multicastCode(err))}, err.Error()})
-}
-
-// BmMcMgrpCreate implements the call of that name.
-func (s simplePre) BmMcMgrpCreate(_ context.Context, cxt, id int32) (int32, error) {
-	return id, s.refused("bm_mc_mgrp_create", s.h.createGroup(cxt, id))
-}
-
-// BmMcMgrpDestroy implements the call of that name.
-func (s simplePre) BmMcMgrpDestroy(_ context.Context, cxt, id int32) error {
-	return s.refused("bm_mc_mgrp_destroy", s.h.destroyGroup(cxt, id))
-}
-
-// BmMcNodeCreate implements the call of that name.
-func (s simplePre) BmMcNodeCreate(_ context.Context, cxt, rid int32, ports string) (int32,
-	error) {
-	handle, err := s.h.createNode(cxt, rid, ports, "")
-	return handle, s.refused("bm_mc_node_create", err)
-}
-
-// BmMcNodeAssociate implements the call of that name.
-func (s simplePre) BmMcNodeAssociate(_ context.Context, cxt, group, node int32) error {
-	return s.refused("bm_mc_node_associate", s.h.associate(cxt, group, node))
-}
-
-// BmMcNodeDissociate implements the call of that name.
-func (s simplePre) BmMcNodeDissociate(_ context.Context, cxt, group, node int32) error {
-	return s.refused("bm_mc_node_dissociate", s.h.dissociate(cxt, group, node))
-}
-
-// BmMcNodeDestroy implements the call of that name.
-func (s simplePre) BmMcNodeDestroy(_ context.Context, cxt, node int32) error {
-	return s.refused("bm_mc_node_destroy", s.h.destroyNode(cxt, node))
-}
-
-// BmMcNodeUpdate implements the call of that name.
-func (s simplePre) BmMcNodeUpdate(_ context.Context, cxt, node int32, ports string) error {
-	return s.refused("bm_mc_node_update", s.h.updateNode(cxt, node, ports, ""))
-}
-
-// BmMcGetEntries implements the call of that name.
-func (s simplePre) BmMcGetEntries(_ context.Context, cxt int32) (string, error) {
-	text, err := s.h.listMulticast(cxt)
-	return text, s.refused("bm_mc_get_entries", err)
+	return refusal(code, "%v", err)
 }

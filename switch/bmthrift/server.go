@@ -11,10 +11,6 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/simplepre"
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleprelag"
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleswitch"
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -24,7 +20,7 @@ const (
 	// maxMessage is the largest message that is taken, in bytes. The largest that is meant is a
 	// program's JSON.
 	maxMessage = 16 << 20
-	// maxElements is how many elements a list in a message may have: the library makes room for all
+	// maxElements is how many elements a list in a message may have: decodeList makes room for all
 	// of them when it has read their number.
 	maxElements = 1 << 14
 	// A message of more than smallMessage bytes waits until it is one of bigMessages.
@@ -80,12 +76,11 @@ type Options struct {
 
 // Server is a Thrift server for one device.
 type Server struct {
-	opts      Options
-	log       *slog.Logger
-	processor thrift.TProcessor
-	handler   *handler
-	conf      *thrift.TConfiguration
-	big       chan struct{} // has a token for each message that may be large
+	opts    Options
+	log     *slog.Logger
+	handler *handler
+	conf    *thrift.TConfiguration
+	big     chan struct{} // has a token for each message that may be large
 
 	mu    sync.Mutex
 	open  map[*conn]struct{}
@@ -102,14 +97,7 @@ func New(dev target.Device, state State, opts Options) *Server {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	h := newHandler(dev, state, opts, s.log)
-	s.handler = h
-	p := thrift.NewTMultiplexedProcessor()
-	p.RegisterProcessor("standard", standard.NewStandardProcessor(h))
-	p.RegisterProcessor("simple_pre", simplepre.NewSimplePreProcessor(simplePre{h}))
-	p.RegisterProcessor("simple_pre_lag", simpleprelag.NewSimplePreLAGProcessor(simplePreLAG{h}))
-	p.RegisterProcessor("simple_switch", simpleswitch.NewSimpleSwitchProcessor(h))
-	s.processor = p
+	s.handler = newHandler(dev, state, opts, s.log)
 	return s
 }
 
@@ -194,32 +182,12 @@ func (s *Server) serve(k *conn) {
 	}()
 	socket := thrift.NewTSocketFromConnConf(k, s.conf)
 	protocol := thrift.NewTBinaryProtocolConf(thrift.NewTBufferedTransport(socket, 8192), s.conf)
-	in := &counted{protocol, k}
 	for {
 		k.release()
-		ok, err := s.processor.Process(context.Background(), in, protocol)
-		var unknown thrift.TApplicationException
-		if errors.As(err, &unknown) && unknown.TypeId() == thrift.UNKNOWN_METHOD {
-			continue // it has been answered so
-		}
-		if !ok {
+		if err := s.handler.answer(context.Background(), protocol, k.whole); err != nil {
 			return
 		}
 	}
-}
-
-// counted tells the connection when a message is whole: what is done with it then is no client's
-// doing.
-type counted struct {
-	thrift.TProtocol
-	k *conn
-}
-
-// ReadMessageEnd implements thrift.TProtocol.
-func (c *counted) ReadMessageEnd(ctx context.Context) error {
-	err := c.TProtocol.ReadMessageEnd(ctx)
-	c.k.whole()
-	return err
 }
 
 // conn bounds what comes and goes by a connection.
@@ -278,7 +246,7 @@ func (k *conn) Write(b []byte) (int, error) {
 	return k.Conn.Write(b)
 }
 
-// whole marks the message as read.
+// whole marks the message as read: the time that the call then takes is not the client's doing.
 func (k *conn) whole() { k.mark(true) }
 
 // release begins with the next message.

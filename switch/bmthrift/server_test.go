@@ -1,4 +1,4 @@
-package bmthrift_test
+package bmthrift
 
 import (
 	"bytes"
@@ -12,50 +12,54 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleprelag"
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleswitch"
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-func exact(b ...byte) *standard.MatchParam {
-	return &standard.MatchParam{Type: standard.MatchType_EXACT, Exact: &standard.ExactMatch{Key: b}}
+func exact(b ...byte) idl.MatchParam {
+	return idl.MatchParam{Type: idl.MatchTypeExact, Exact: &idl.ExactMatch{Key: b}}
 }
 
-func ternary(key, mask []byte) *standard.MatchParam {
-	return &standard.MatchParam{Type: standard.MatchType_TERNARY,
-		Ternary: &standard.TernaryMatch{Key: key, Mask: mask}}
+func ternary(key, mask []byte) idl.MatchParam {
+	return idl.MatchParam{Type: idl.MatchTypeTernary,
+		Ternary: &idl.TernaryMatch{Key: key, Mask: mask}}
 }
 
-func ranging(from, to []byte) *standard.MatchParam {
-	return &standard.MatchParam{Type: standard.MatchType_RANGE,
-		Range: &standard.RangeMatch{Start: from, End_: to}}
+func ranging(from, to []byte) idl.MatchParam {
+	return idl.MatchParam{Type: idl.MatchTypeRange,
+		Range: &idl.RangeMatch{Start: from, End: to}}
 }
 
-func lpm(n int32, key ...byte) *standard.MatchParam {
-	return &standard.MatchParam{Type: standard.MatchType_LPM,
-		Lpm: &standard.LPMMatch{Key: key, PrefixLength: n}}
+func lpm(n int32, key ...byte) idl.MatchParam {
+	return idl.MatchParam{Type: idl.MatchTypeLPM,
+		LPM: &idl.LPMMatch{Key: key, PrefixLength: n}}
 }
 
 func number(n int32) *int32 { return &n }
 
-// failed checks that a call of a table ended with a code.
-func failed(t *testing.T, what string, err error, code standard.TableCode) {
+// value is an optional field's, or zero.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// failed checks that a call ended with a code.
+func failed[C ~int32](t *testing.T, what string, err error, code C) {
 	t.Helper()
-	var e *standard.TableError
+	var e *idl.Exception[C]
 	if !errors.As(err, &e) || e.Code != code {
 		t.Errorf("%s: %v, not %v", what, err, code)
 	}
 }
 
-func must[T any](v T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
+// get is the answer of a call that succeeds.
+func get[T any](t *testing.T, c *client, name string, args ...any) T {
+	t.Helper()
+	v, err := ask[T](c, name, args...)
+	ok(t, err)
+	return v
 }
 
 func ok(t *testing.T, err error) {
@@ -71,16 +75,17 @@ var mac = []byte{2, 0, 0, 0, 0, 1}
 // other.
 func TestEntries(t *testing.T) {
 	w := newWorld(t)
-	c, ctx := w.dial(t), t.Context()
+	c := w.dial(t)
 	const table = "MyIngress.forward"
-	h := must(c.BmMtAddEntry(ctx, 0, table, standard.MatchKey{exact(mac...)}, "MyIngress.send",
-		standard.ActionData{{0, 7}}, &standard.EntryOptions{}))(t)
+	h := get[int32](t, c, "bm_mt_add_entry", 0, table, idl.MatchKey{exact(mac...)},
+		"MyIngress.send",
+		idl.ActionData{{0, 7}}, idl.EntryOptions{})
 	if h != 0 {
 		t.Errorf("the first entry has handle %d", h)
 	}
-	_, err := c.BmMtAddEntry(ctx, 0, table, standard.MatchKey{exact(mac...)}, "MyIngress.send",
-		standard.ActionData{{7}}, &standard.EntryOptions{})
-	failed(t, "an entry twice", err, standard.TableCode_DUPLICATE_ENTRY)
+	err := c.call("bm_mt_add_entry", 0, table, idl.MatchKey{exact(mac...)}, "MyIngress.send",
+		idl.ActionData{{7}}, idl.EntryOptions{})
+	failed(t, "an entry twice", err, idl.TableCodeDuplicateEntry)
 
 	// P4Runtime sees it, changes it, and has one of its own.
 	got := w.read(t, entryOf(&p4v1.TableEntry{TableId: w.id(t, "forward")}))
@@ -98,56 +103,58 @@ func TestEntries(t *testing.T) {
 	}
 	ok(t, w.write(t, p4v1.Update_MODIFY, send(8, mac...)))
 	ok(t, w.write(t, p4v1.Update_INSERT, send(9, 2, 0, 0, 0, 0, 2)))
-	e := must(c.BmMtGetEntry(ctx, 0, table, h))(t)
-	if !reflect.DeepEqual(e.ActionEntry.ActionData, standard.ActionData{{8}}) {
+	e := get[idl.Entry](t, c, "bm_mt_get_entry", 0, table, h)
+	if !reflect.DeepEqual(e.ActionEntry.ActionData, idl.ActionData{{8}}) {
 		t.Errorf("Thrift reads %v", e)
 	}
-	all := must(c.BmMtGetEntries(ctx, 0, table))(t)
+	all := get[[]idl.Entry](t, c, "bm_mt_get_entries", 0, table)
 	if len(all) != 2 || all[1].EntryHandle != 1 ||
-		!reflect.DeepEqual(all[1].ActionEntry.ActionData, standard.ActionData{{9}}) {
+		!reflect.DeepEqual(all[1].ActionEntry.ActionData, idl.ActionData{{9}}) {
 		t.Fatalf("Thrift reads %v", all)
 	}
-	ok(t, c.BmMtModifyEntry(ctx, 0, table, 1, "MyIngress.drop", nil))
-	if n := must(c.BmMtGetNumEntries(ctx, 0, table))(t); n != 2 {
+	ok(t, c.call("bm_mt_modify_entry", 0, table, 1, "MyIngress.drop", nil))
+	if n := get[int64](t, c, "bm_mt_get_num_entries", 0, table); n != 2 {
 		t.Errorf("%d entries", n)
 	}
-	ok(t, c.BmMtDeleteEntry(ctx, 0, table, 1))
+	ok(t, c.call("bm_mt_delete_entry", 0, table, 1))
 	if got := w.read(t, send(0, 2, 0, 0, 0, 0, 2)); len(got) != 0 {
 		t.Errorf("P4Runtime reads what Thrift has deleted: %v", got)
 	}
 	ok(t, w.write(t, p4v1.Update_DELETE, send(8, mac...)))
-	failed(t, "an entry that P4Runtime has deleted", c.BmMtDeleteEntry(ctx, 0, table, h),
-		standard.TableCode_INVALID_HANDLE)
+	failed(t, "an entry that P4Runtime has deleted", c.call("bm_mt_delete_entry", 0, table, h),
+		idl.TableCodeInvalidHandle)
 
 	// The index is used again, the handle is not.
-	h = must(c.BmMtAddEntry(ctx, 0, table, standard.MatchKey{exact(mac...)}, "MyIngress.drop", nil,
-		nil))(t)
+	h = get[int32](t, c, "bm_mt_add_entry", 0, table, idl.MatchKey{exact(mac...)}, "MyIngress.drop",
+		nil,
+		nil)
 	if h != 1<<24 {
 		t.Errorf("the second entry at index 0 has handle %#x", h)
 	}
-	failed(t, "the handle of before", c.BmMtDeleteEntry(ctx, 0, table, 0),
-		standard.TableCode_EXPIRED_HANDLE)
-	e = must(c.BmMtGetEntryFromKey(ctx, 0, table, standard.MatchKey{exact(mac...)}, nil))(t)
+	failed(t, "the handle of before", c.call("bm_mt_delete_entry", 0, table, 0),
+		idl.TableCodeExpiredHandle)
+	e = get[idl.Entry](t, c, "bm_mt_get_entry_from_key", 0, table, idl.MatchKey{exact(mac...)}, nil)
 	if e.EntryHandle != h || *e.ActionEntry.ActionName != "MyIngress.drop" {
 		t.Errorf("by its key it is %v", e)
 	}
 
 	// Defaults, both ways.
-	ok(t, c.BmMtSetDefaultAction(ctx, 0, table, "MyIngress.send", standard.ActionData{{3}}))
+	ok(t, c.call("bm_mt_set_default_action", 0, table, "MyIngress.send", idl.ActionData{{3}}))
 	got = w.read(t, entryOf(&p4v1.TableEntry{TableId: w.id(t, "forward"), IsDefaultAction: true}))
 	if len(got) != 1 || got[0].GetTableEntry().Action.GetAction().ActionId != w.id(t, "send") {
 		t.Errorf("the default entry is %v", got)
 	}
-	ok(t, c.BmMtResetDefaultEntry(ctx, 0, table))
-	d := must(c.BmMtGetDefaultEntry(ctx, 0, table))(t)
-	if d.GetActionName() != "MyIngress.to_cpu" ||
-		!reflect.DeepEqual(d.ActionData, standard.ActionData{{1}}) {
+	ok(t, c.call("bm_mt_reset_default_entry", 0, table))
+	d := get[idl.ActionEntry](t, c, "bm_mt_get_default_entry", 0, table)
+	if value(d.ActionName) != "MyIngress.to_cpu" ||
+		!reflect.DeepEqual(d.ActionData, idl.ActionData{{1}}) {
 		t.Errorf("the program's default entry is %v", d)
 	}
-	failed(t, "a constant default", c.BmMtSetDefaultAction(ctx, 0, "MyIngress.route", "NoAction",
-		nil), standard.TableCode_DEFAULT_ACTION_IS_CONST)
-	ok(t, c.BmMtClearEntries(ctx, 0, table, true))
-	if n := must(c.BmMtGetNumEntries(ctx, 0, table))(t); n != 0 {
+	failed(t, "a constant default", c.call("bm_mt_set_default_action", 0, "MyIngress.route",
+		"NoAction",
+		nil), idl.TableCodeDefaultActionIsConst)
+	ok(t, c.call("bm_mt_clear_entries", 0, table, true))
+	if n := get[int64](t, c, "bm_mt_get_num_entries", 0, table); n != 0 {
 		t.Errorf("%d entries of a table that has been cleared", n)
 	}
 }
@@ -155,85 +162,86 @@ func TestEntries(t *testing.T) {
 // TestMatches writes an entry of every kind of key, and finds its priority turned round.
 func TestMatches(t *testing.T) {
 	w := newWorld(t)
-	c, ctx := w.dial(t), t.Context()
-	key := standard.MatchKey{ternary([]byte{10, 1, 2, 3}, []byte{255, 0, 0, 0}),
+	c := w.dial(t)
+	key := idl.MatchKey{ternary([]byte{10, 1, 2, 3}, []byte{255, 0, 0, 0}),
 		ranging([]byte{0, 64}, []byte{1, 0}), ternary([]byte{6}, []byte{255}), exact(0, 1)}
-	h := must(c.BmMtAddEntry(ctx, 0, "MyIngress.acl", key, "MyIngress.mark",
-		standard.ActionData{{5}}, &standard.EntryOptions{Priority: number(10)}))(t)
+	h := get[int32](t, c, "bm_mt_add_entry", 0, "MyIngress.acl", key, "MyIngress.mark",
+		idl.ActionData{{5}}, idl.EntryOptions{Priority: number(10)})
 	got := w.read(t, entryOf(&p4v1.TableEntry{TableId: w.id(t, "acl")}))
 	if len(got) != 1 || got[0].GetTableEntry().Priority != 1<<31-1-10 {
 		t.Fatalf("P4Runtime reads %v", got)
 	}
-	e := must(c.BmMtGetEntry(ctx, 0, "MyIngress.acl", h))(t)
-	if e.Options.GetPriority() != 10 ||
+	e := get[idl.Entry](t, c, "bm_mt_get_entry", 0, "MyIngress.acl", h)
+	if value(e.Options.Priority) != 10 ||
 		!bytes.Equal(e.MatchKey[0].Ternary.Key, []byte{10, 0, 0, 0}) {
 		t.Errorf("it is %v", e)
 	}
-	h = must(c.BmMtAddEntry(ctx, 0, "MyIngress.route", standard.MatchKey{lpm(20, 10, 1, 255, 255)},
-		"NoAction", nil, nil))(t)
-	e = must(c.BmMtGetEntry(ctx, 0, "MyIngress.route", h))(t)
-	if !bytes.Equal(e.MatchKey[0].Lpm.Key, []byte{10, 1, 240, 0}) {
-		t.Errorf("what is behind a prefix is %v", e.MatchKey[0].Lpm)
+	h = get[int32](t, c, "bm_mt_add_entry", 0, "MyIngress.route", idl.MatchKey{lpm(20, 10, 1, 255,
+		255)},
+		"NoAction", nil, nil)
+	e = get[idl.Entry](t, c, "bm_mt_get_entry", 0, "MyIngress.route", h)
+	if !bytes.Equal(e.MatchKey[0].LPM.Key, []byte{10, 1, 240, 0}) {
+		t.Errorf("what is behind a prefix is %v", e.MatchKey[0].LPM)
 	}
 	// const entries, with the program's priorities
-	fixed := must(c.BmMtGetEntries(ctx, 0, "MyIngress.fixed_ternary"))(t)
+	fixed := get[[]idl.Entry](t, c, "bm_mt_get_entries", 0, "MyIngress.fixed_ternary")
 	priorities := map[int32]bool{}
 	for _, e := range fixed {
-		priorities[e.Options.GetPriority()] = true
+		priorities[value(e.Options.Priority)] = true
 	}
 	if len(fixed) != 3 || !priorities[1] || !priorities[2] || !priorities[3] {
 		t.Errorf("the const entries are %v", fixed)
 	}
-	_, err := c.BmMtAddEntry(ctx, 0, "MyIngress.fixed", standard.MatchKey{exact(9)},
-		"MyIngress.mark", standard.ActionData{{5}}, nil)
-	failed(t, "an entry of a const table", err, standard.TableCode_IMMUTABLE_TABLE_ENTRIES)
+	err := c.call("bm_mt_add_entry", 0, "MyIngress.fixed", idl.MatchKey{exact(9)},
+		"MyIngress.mark", idl.ActionData{{5}}, nil)
+	failed(t, "an entry of a const table", err, idl.TableCodeImmutableTableEntries)
 
-	add := func(table string, key standard.MatchKey, action string, data ...[]byte) error {
-		_, err := c.BmMtAddEntry(ctx, 0, table, key, action, data, nil)
+	add := func(table string, key idl.MatchKey, action string, data ...[]byte) error {
+		err := c.call("bm_mt_add_entry", 0, table, key, action, data, nil)
 		return err
 	}
 	const forward = "MyIngress.forward"
 	for _, x := range []struct {
 		what string
 		err  error
-		code standard.TableCode
+		code idl.TableCode
 	}{
-		{"no table", add("nothing", nil, "NoAction"), standard.TableCode_INVALID_TABLE_NAME},
-		{"no action", add(forward, standard.MatchKey{exact(mac...)}, "nothing"),
-			standard.TableCode_INVALID_ACTION_NAME},
-		{"no parameters", add(forward, standard.MatchKey{exact(mac...)}, "MyIngress.send"),
-			standard.TableCode_BAD_ACTION_DATA},
-		{"a parameter of 10 bits", add(forward, standard.MatchKey{exact(mac...)}, "MyIngress.send",
-			[]byte{2, 0}), standard.TableCode_BAD_ACTION_DATA},
-		{"no key", add(forward, nil, "MyIngress.drop"), standard.TableCode_BAD_MATCH_KEY},
-		{"a short key", add(forward, standard.MatchKey{exact(1)}, "MyIngress.drop"),
-			standard.TableCode_BAD_MATCH_KEY},
-		{"another kind of key", add(forward, standard.MatchKey{lpm(8, mac...)}, "MyIngress.drop"),
-			standard.TableCode_BAD_MATCH_KEY},
-		{"a key that says exact and is lpm", add(forward, standard.MatchKey{{
-			Lpm: &standard.LPMMatch{Key: mac}}}, "MyIngress.drop"),
-			standard.TableCode_BAD_MATCH_KEY},
-		{"a prefix of 33 bits", add("MyIngress.route", standard.MatchKey{lpm(33, 1, 2, 3, 4)},
-			"NoAction"), standard.TableCode_BAD_MATCH_KEY},
+		{"no table", add("nothing", nil, "NoAction"), idl.TableCodeInvalidTableName},
+		{"no action", add(forward, idl.MatchKey{exact(mac...)}, "nothing"),
+			idl.TableCodeInvalidActionName},
+		{"no parameters", add(forward, idl.MatchKey{exact(mac...)}, "MyIngress.send"),
+			idl.TableCodeBadActionData},
+		{"a parameter of 10 bits", add(forward, idl.MatchKey{exact(mac...)}, "MyIngress.send",
+			[]byte{2, 0}), idl.TableCodeBadActionData},
+		{"no key", add(forward, nil, "MyIngress.drop"), idl.TableCodeBadMatchKey},
+		{"a short key", add(forward, idl.MatchKey{exact(1)}, "MyIngress.drop"),
+			idl.TableCodeBadMatchKey},
+		{"another kind of key", add(forward, idl.MatchKey{lpm(8, mac...)}, "MyIngress.drop"),
+			idl.TableCodeBadMatchKey},
+		{"a key that says exact and is lpm", add(forward, idl.MatchKey{{
+			LPM: &idl.LPMMatch{Key: mac}}}, "MyIngress.drop"),
+			idl.TableCodeBadMatchKey},
+		{"a prefix of 33 bits", add("MyIngress.route", idl.MatchKey{lpm(33, 1, 2, 3, 4)},
+			"NoAction"), idl.TableCodeBadMatchKey},
 		{"a table without a key", add("MyIngress.keyless", nil, "NoAction"),
-			standard.TableCode_NO_TABLE_KEY},
-		{"a table with a profile", add("MyIngress.nexthop", standard.MatchKey{exact(1)},
-			"NoAction"), standard.TableCode_WRONG_TABLE_TYPE},
-		{"no such handle", c.BmMtDeleteEntry(ctx, 0, forward, 5),
-			standard.TableCode_INVALID_HANDLE},
-		{"a negative handle", c.BmMtDeleteEntry(ctx, 0, forward, -1),
-			standard.TableCode_INVALID_HANDLE},
-		{"a constant entry", c.BmMtDeleteEntry(ctx, 0, "MyIngress.fixed", 0),
-			standard.TableCode_IMMUTABLE_TABLE_ENTRIES},
-		{"ageing", c.BmMtSetEntryTTL(ctx, 0, "MyIngress.route", h, 1000),
-			standard.TableCode_AGEING_DISABLED},
+			idl.TableCodeNoTableKey},
+		{"a table with a profile", add("MyIngress.nexthop", idl.MatchKey{exact(1)},
+			"NoAction"), idl.TableCodeWrongTableType},
+		{"no such handle", c.call("bm_mt_delete_entry", 0, forward, 5),
+			idl.TableCodeInvalidHandle},
+		{"a negative handle", c.call("bm_mt_delete_entry", 0, forward, -1),
+			idl.TableCodeInvalidHandle},
+		{"a constant entry", c.call("bm_mt_delete_entry", 0, "MyIngress.fixed", 0),
+			idl.TableCodeImmutableTableEntries},
+		{"ageing", c.call("bm_mt_set_entry_ttl", 0, "MyIngress.route", h, 1000),
+			idl.TableCodeAgeingDisabled},
 	} {
 		failed(t, x.what, x.err, x.code)
 	}
-	if err := add("MyIngress.fixed", standard.MatchKey{nil}, "NoAction"); err == nil {
+	if err := add("MyIngress.fixed", idl.MatchKey{{}}, "NoAction"); err == nil {
 		t.Error("a key without a type was taken")
 	}
-	if _, err := c.BmMtGetNumEntries(ctx, 1, forward); err == nil {
+	if err := c.call("bm_mt_get_num_entries", 1, forward); err == nil {
 		t.Error("context 1 was taken")
 	}
 }
@@ -241,26 +249,27 @@ func TestMatches(t *testing.T) {
 // TestProfiles makes members and groups by both protocols.
 func TestProfiles(t *testing.T) {
 	w := newWorld(t)
-	c, ctx := w.dial(t), t.Context()
+	c := w.dial(t)
 	const profile, table = "MyIngress.ecmp", "MyIngress.balance"
-	m0 := must(c.BmMtActProfAddMember(ctx, 0, profile, "MyIngress.send_plain",
-		standard.ActionData{{1}}))(t)
-	m1 := must(c.BmMtActProfAddMember(ctx, 0, profile, "MyIngress.send_plain",
-		standard.ActionData{{2}}))(t)
-	g := must(c.BmMtActProfCreateGroup(ctx, 0, profile))(t)
+	m0 := get[int32](t, c, "bm_mt_act_prof_add_member", 0, profile, "MyIngress.send_plain",
+		idl.ActionData{{1}})
+	m1 := get[int32](t, c, "bm_mt_act_prof_add_member", 0, profile, "MyIngress.send_plain",
+		idl.ActionData{{2}})
+	g := get[int32](t, c, "bm_mt_act_prof_create_group", 0, profile)
 	if m0 != 0 || m1 != 1 || g != 0 {
 		t.Errorf("members %d and %d, group %d", m0, m1, g)
 	}
-	ok(t, c.BmMtActProfAddMemberToGroup(ctx, 0, profile, m0, g))
-	ok(t, c.BmMtActProfAddMemberToGroup(ctx, 0, profile, m1, g))
-	failed(t, "a member twice", c.BmMtActProfAddMemberToGroup(ctx, 0, profile, m1, g),
-		standard.TableCode_MBR_ALREADY_IN_GRP)
+	ok(t, c.call("bm_mt_act_prof_add_member_to_group", 0, profile, m0, g))
+	ok(t, c.call("bm_mt_act_prof_add_member_to_group", 0, profile, m1, g))
+	failed(t, "a member twice", c.call("bm_mt_act_prof_add_member_to_group", 0, profile, m1, g),
+		idl.TableCodeMbrAlreadyInGrp)
 	dst := []byte{10, 0, 0, 1}
-	h := must(c.BmMtIndirectWsAddEntry(ctx, 0, table, standard.MatchKey{exact(dst...)}, g, nil))(t)
-	failed(t, "a group in use", c.BmMtActProfDeleteGroup(ctx, 0, profile, g),
-		standard.TableCode_GRP_STILL_USED)
-	failed(t, "a member in use", c.BmMtActProfDeleteMember(ctx, 0, profile, m0),
-		standard.TableCode_MBR_STILL_USED)
+	h := get[int32](t, c, "bm_mt_indirect_ws_add_entry", 0, table, idl.MatchKey{exact(dst...)}, g,
+		nil)
+	failed(t, "a group in use", c.call("bm_mt_act_prof_delete_group", 0, profile, g),
+		idl.TableCodeGrpStillUsed)
+	failed(t, "a member in use", c.call("bm_mt_act_prof_delete_member", 0, profile, m0),
+		idl.TableCodeMbrStillUsed)
 
 	groups := w.read(t, &p4v1.Entity{Entity: &p4v1.Entity_ActionProfileGroup{
 		ActionProfileGroup: &p4v1.ActionProfileGroup{ActionProfileId: w.id(t, "ecmp")}}})
@@ -279,155 +288,162 @@ func TestProfiles(t *testing.T) {
 	if err := w.write(t, p4v1.Update_DELETE, member(1, 0)); err == nil {
 		t.Error("P4Runtime deletes a member that Thrift has put into a group")
 	}
-	all := must(c.BmMtActProfGetMembers(ctx, 0, profile))(t)
+	all := get[[]idl.Member](t, c, "bm_mt_act_prof_get_members", 0, profile)
 	if len(all) != 3 || all[2].MbrHandle != 2 || !bytes.Equal(all[0].ActionData[0], []byte{7}) {
 		t.Errorf("Thrift reads %v", all)
 	}
-	ok(t, c.BmMtIndirectModifyEntry(ctx, 0, table, h, 2))
-	e := must(c.BmMtGetEntry(ctx, 0, table, h))(t)
-	if e.ActionEntry.GetMbrHandle() != 2 {
+	ok(t, c.call("bm_mt_indirect_modify_entry", 0, table, h, 2))
+	e := get[idl.Entry](t, c, "bm_mt_get_entry", 0, table, h)
+	if value(e.ActionEntry.MbrHandle) != 2 {
 		t.Errorf("the entry is %v", e)
 	}
 	if err := w.write(t, p4v1.Update_DELETE, member(3, 0)); err == nil {
 		t.Error("P4Runtime deletes a member to which Thrift's entry refers")
 	}
-	ok(t, c.BmMtIndirectDeleteEntry(ctx, 0, table, h))
-	ok(t, c.BmMtActProfRemoveMemberFromGroup(ctx, 0, profile, m1, g))
-	failed(t, "a member that is not in it", c.BmMtActProfRemoveMemberFromGroup(ctx, 0, profile, m1,
-		g), standard.TableCode_MBR_NOT_IN_GRP)
-	if got := must(c.BmMtActProfGetGroup(ctx, 0, profile, g))(t); len(got.MbrHandles) != 1 {
+	ok(t, c.call("bm_mt_indirect_delete_entry", 0, table, h))
+	ok(t, c.call("bm_mt_act_prof_remove_member_from_group", 0, profile, m1, g))
+	failed(t, "a member that is not in it", c.call("bm_mt_act_prof_remove_member_from_group", 0,
+		profile, m1,
+		g), idl.TableCodeMbrNotInGrp)
+	if got := get[idl.Group](t, c, "bm_mt_act_prof_get_group", 0, profile,
+		g); len(got.MbrHandles) != 1 {
 		t.Errorf("the group is %v", got)
 	}
-	ok(t, c.BmMtActProfDeleteGroup(ctx, 0, profile, g))
+	ok(t, c.call("bm_mt_act_prof_delete_group", 0, profile, g))
 	ok(t, w.write(t, p4v1.Update_DELETE, member(3, 0)))
-	ok(t, c.BmMtActProfDeleteMember(ctx, 0, profile, m0))
-	_, err := c.BmMtActProfCreateGroup(ctx, 0, "MyIngress.nexthops")
-	failed(t, "a group without a selector", err, standard.TableCode_NO_ACTION_PROFILE_SELECTION)
-	_, err = c.BmMtActProfGetMembers(ctx, 0, "nothing")
-	failed(t, "no profile", err, standard.TableCode_INVALID_ACTION_PROFILE_NAME)
-	_, err = c.BmMtIndirectAddEntry(ctx, 0, table, standard.MatchKey{exact(dst...)}, 77, nil)
-	failed(t, "no member", err, standard.TableCode_INVALID_MBR_HANDLE)
-	_, err = c.BmMtIndirectWsAddEntry(ctx, 0, "MyIngress.nexthop", standard.MatchKey{exact(1)}, 0,
+	ok(t, c.call("bm_mt_act_prof_delete_member", 0, profile, m0))
+	err := c.call("bm_mt_act_prof_create_group", 0, "MyIngress.nexthops")
+	failed(t, "a group without a selector", err, idl.TableCodeNoActionProfileSelection)
+	err = c.call("bm_mt_act_prof_get_members", 0, "nothing")
+	failed(t, "no profile", err, idl.TableCodeInvalidActionProfileName)
+	err = c.call("bm_mt_indirect_add_entry", 0, table, idl.MatchKey{exact(dst...)}, 77, nil)
+	failed(t, "no member", err, idl.TableCodeInvalidMbrHandle)
+	err = c.call("bm_mt_indirect_ws_add_entry", 0, "MyIngress.nexthop", idl.MatchKey{exact(1)}, 0,
 		nil)
-	failed(t, "a group where there is no selector", err, standard.TableCode_WRONG_TABLE_TYPE)
+	failed(t, "a group where there is no selector", err, idl.TableCodeWrongTableType)
 }
 
 // TestArrays reads and writes registers, counters, meters and value sets.
 func TestArrays(t *testing.T) {
 	w := newWorld(t)
-	c, ctx := w.dial(t), t.Context()
-	registerFailed := func(what string, err error, code standard.RegisterCode) {
-		t.Helper()
-		var e *standard.RegisterError
-		if !errors.As(err, &e) || e.Code != code {
-			t.Errorf("%s: %v, not %v", what, err, code)
-		}
-	}
-	ok(t, c.BmRegisterWrite(ctx, 0, "MyIngress.last_len", 3, 1<<32-1))
-	ok(t, c.BmRegisterWriteRange(ctx, 0, "MyIngress.narrow", 2, 5, -1))
-	ok(t, c.BmRegisterWrite(ctx, 0, "MyIngress.deltas", 1, -300))
-	ok(t, c.BmRegisterWrite(ctx, 0, "MyIngress.objects", 0, 77))
-	if v := must(c.BmRegisterRead(ctx, 0, "MyIngress.last_len", 3))(t); v != 1<<32-1 {
+	c := w.dial(t)
+	ok(t, c.call("bm_register_write", 0, "MyIngress.last_len", 3, 1<<32-1))
+	ok(t, c.call("bm_register_write_range", 0, "MyIngress.narrow", 2, 5, -1))
+	ok(t, c.call("bm_register_write", 0, "MyIngress.deltas", 1, -300))
+	ok(t, c.call("bm_register_write", 0, "MyIngress.objects", 0, 77))
+	if v := get[int64](t, c, "bm_register_read", 0, "MyIngress.last_len", 3); v != 1<<32-1 {
 		t.Errorf("last_len[3] is %d", v)
 	}
-	if v := must(c.BmRegisterReadAll(ctx, 0, "MyIngress.narrow"))(t); !reflect.DeepEqual(v,
+	if v := get[[]int64](t, c, "bm_register_read_all", 0, "MyIngress.narrow"); !reflect.DeepEqual(v,
 		[]int64{0, 0, 511, 511, 511, 0, 0, 0}) {
 		t.Errorf("narrow is %v", v)
 	}
-	if v := must(c.BmRegisterRead(ctx, 0, "MyIngress.deltas", 1))(t); v != 1<<16-300 {
+	if v := get[int64](t, c, "bm_register_read", 0, "MyIngress.deltas", 1); v != 1<<16-300 {
 		// p4c's JSON does not say that the cells have a sign
 		t.Errorf("deltas[1] is %d", v)
 	}
-	if v := must(c.BmRegisterRead(ctx, 0, "MyIngress.objects", 0))(t); v != 77 {
+	if v := get[int64](t, c, "bm_register_read", 0, "MyIngress.objects", 0); v != 77 {
 		t.Errorf("objects[0] is %d", v)
 	}
 	ok(t, w.write(t, p4v1.Update_MODIFY, &p4v1.Entity{Entity: &p4v1.Entity_RegisterEntry{
 		RegisterEntry: &p4v1.RegisterEntry{RegisterId: w.id(t, "objects"),
 			Index: &p4v1.Index{Index: 0}, Data: &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{
 				Bitstring: append([]byte{1}, make([]byte, 8)...)}}}}}))
-	_, err := c.BmRegisterRead(ctx, 0, "MyIngress.objects", 0)
-	registerFailed("a value of 65 bits", err, standard.RegisterCode_ERROR)
-	ok(t, c.BmRegisterReset(ctx, 0, "MyIngress.objects"))
-	if v := must(c.BmRegisterRead(ctx, 0, "MyIngress.objects", 0))(t); v != 0 {
+	err := c.call("bm_register_read", 0, "MyIngress.objects", 0)
+	failed(t, "a value of 65 bits", err, idl.RegisterCodeError)
+	ok(t, c.call("bm_register_reset", 0, "MyIngress.objects"))
+	if v := get[int64](t, c, "bm_register_read", 0, "MyIngress.objects", 0); v != 0 {
 		t.Errorf("after a reset objects[0] is %d", v)
 	}
-	_, err = c.BmRegisterRead(ctx, 0, "nothing", 0)
-	registerFailed("no register", err, standard.RegisterCode_INVALID_REGISTER_NAME)
-	_, err = c.BmRegisterRead(ctx, 0, "MyIngress.narrow", 8)
-	registerFailed("index 8 of 8", err, standard.RegisterCode_INVALID_INDEX)
-	_, err = c.BmRegisterRead(ctx, 0, "MyIngress.narrow", -1)
-	registerFailed("index -1", err, standard.RegisterCode_INVALID_INDEX)
-	registerFailed("a range past the end",
-		c.BmRegisterWriteRange(ctx, 0, "MyIngress.narrow", 7, 9, 0),
-		standard.RegisterCode_INVALID_INDEX)
+	err = c.call("bm_register_read", 0, "nothing", 0)
+	failed(t, "no register", err, idl.RegisterCodeInvalidRegisterName)
+	err = c.call("bm_register_read", 0, "MyIngress.narrow", 8)
+	failed(t, "index 8 of 8", err, idl.RegisterCodeInvalidIndex)
+	err = c.call("bm_register_read", 0, "MyIngress.narrow", -1)
+	failed(t, "index -1", err, idl.RegisterCodeInvalidIndex)
+	failed(t, "a range past the end",
+		c.call("bm_register_write_range", 0, "MyIngress.narrow", 7, 9, 0),
+		idl.RegisterCodeInvalidIndex)
 
-	ok(t, c.BmCounterWrite(ctx, 0, "MyIngress.pkts", 5, &standard.CounterValue{Bytes: 640,
+	ok(t, c.call("bm_counter_write", 0, "MyIngress.pkts", 5, idl.CounterValue{Bytes: 640,
 		Packets: 10}))
-	if v := must(c.BmCounterRead(ctx, 0, "MyIngress.pkts", 5))(t); v.Bytes != 640 ||
+	if v := get[idl.CounterValue](t, c, "bm_counter_read", 0, "MyIngress.pkts",
+		5); v.Bytes != 640 ||
 		v.Packets != 10 {
 		t.Errorf("pkts[5] is %v", v)
 	}
-	ok(t, c.BmCounterResetAll(ctx, 0, "MyIngress.pkts"))
-	if v := must(c.BmCounterRead(ctx, 0, "MyIngress.pkts", 5))(t); v.Bytes != 0 {
+	ok(t, c.call("bm_counter_reset_all", 0, "MyIngress.pkts"))
+	if v := get[idl.CounterValue](t, c, "bm_counter_read", 0, "MyIngress.pkts", 5); v.Bytes != 0 {
 		t.Errorf("after a reset pkts[5] is %v", v)
 	}
-	var ce *standard.CounterError
-	if _, err := c.BmCounterRead(ctx, 0, "MyIngress.pkts", 512); !errors.As(err, &ce) ||
-		ce.Code != standard.CounterCode_INVALID_INDEX {
+	var ce *idl.Exception[idl.CounterCode]
+	if err := c.call("bm_counter_read", 0, "MyIngress.pkts", 512); !errors.As(err, &ce) ||
+		ce.Code != idl.CounterCodeInvalidIndex {
 		t.Errorf("index 512 of 512: %v", err)
 	}
-	if err := c.BmCounterWrite(ctx, 0, "MyIngress.pkts", 0,
-		&standard.CounterValue{Bytes: -1}); !errors.As(err, &ce) {
+	if err := c.call("bm_counter_write", 0, "MyIngress.pkts", 0,
+		idl.CounterValue{Bytes: -1}); !errors.As(err, &ce) {
 		t.Errorf("a negative count: %v", err)
 	}
-	h := must(c.BmMtAddEntry(ctx, 0, "MyIngress.forward", standard.MatchKey{exact(mac...)},
-		"MyIngress.drop", nil, nil))(t)
-	ok(t, c.BmMtWriteCounter(ctx, 0, "MyIngress.forward", h, &standard.CounterValue{Packets: 3}))
-	if v := must(c.BmMtReadCounter(ctx, 0, "MyIngress.forward", h))(t); v.Packets != 3 {
+	h := get[int32](t, c, "bm_mt_add_entry", 0, "MyIngress.forward", idl.MatchKey{exact(mac...)},
+		"MyIngress.drop", nil, nil)
+	ok(t, c.call("bm_mt_write_counter", 0, "MyIngress.forward", h, idl.CounterValue{Packets: 3}))
+	if v := get[idl.CounterValue](t, c, "bm_mt_read_counter", 0, "MyIngress.forward",
+		h); v.Packets != 3 {
 		t.Errorf("the direct counter is %v", v)
 	}
-	ok(t, c.BmMtResetCounters(ctx, 0, "MyIngress.forward"))
-	if v := must(c.BmMtReadCounter(ctx, 0, "MyIngress.forward", h))(t); v.Packets != 0 {
+	ok(t, c.call("bm_mt_reset_counters", 0, "MyIngress.forward"))
+	if v := get[idl.CounterValue](t, c, "bm_mt_read_counter", 0, "MyIngress.forward",
+		h); v.Packets != 0 {
 		t.Errorf("after a reset the direct counter is %v", v)
 	}
-	_, err = c.BmMtReadCounter(ctx, 0, "MyIngress.fixed", 0)
-	failed(t, "a table without counters", err, standard.TableCode_COUNTERS_DISABLED)
+	err = c.call("bm_mt_read_counter", 0, "MyIngress.fixed", 0)
+	failed(t, "a table without counters", err, idl.TableCodeCountersDisabled)
 
-	rates := []*standard.MeterRate{{UnitsPerMicros: 0.0001, BurstSize: 5},
+	rates := []idl.MeterRate{{UnitsPerMicros: 0.0001, BurstSize: 5},
 		{UnitsPerMicros: 0.5, BurstSize: 9}}
-	ok(t, c.BmMeterSetRates(ctx, 0, "MyIngress.port_meter", 2, rates))
-	if v := must(c.BmMeterGetRates(ctx, 0, "MyIngress.port_meter", 2))(t); len(v) != 2 ||
+	ok(t, c.call("bm_meter_set_rates", 0, "MyIngress.port_meter", 2, rates))
+	if v := get[[]idl.MeterRate](t, c, "bm_meter_get_rates", 0, "MyIngress.port_meter",
+		2); len(v) != 2 ||
 		v[0].UnitsPerMicros != 0.0001 || v[1].BurstSize != 9 {
 		t.Errorf("the rates are %v", v)
 	}
-	ok(t, c.BmMeterArraySetRates(ctx, 0, "MyIngress.port_meter", rates))
-	if v := must(c.BmMeterGetRates(ctx, 0, "MyIngress.port_meter", 15))(t); len(v) != 2 {
+	ok(t, c.call("bm_meter_array_set_rates", 0, "MyIngress.port_meter", rates))
+	if v := get[[]idl.MeterRate](t, c, "bm_meter_get_rates", 0, "MyIngress.port_meter",
+		15); len(v) != 2 {
 		t.Errorf("the rates of all are %v", v)
 	}
-	var me *standard.MeterError
-	err = c.BmMeterSetRates(ctx, 0, "MyIngress.port_meter", 2, rates[:1])
-	if !errors.As(err, &me) || me.Code != standard.MeterCode_BAD_RATES_LIST {
+	var me *idl.Exception[idl.MeterCode]
+	err = c.call("bm_meter_set_rates", 0, "MyIngress.port_meter", 2, rates[:1])
+	if !errors.As(err, &me) || me.Code != idl.MeterCodeBadRatesList {
 		t.Errorf("one rate: %v", err)
 	}
+	rates[0].UnitsPerMicros = 1
+	err = c.call("bm_meter_set_rates", 0, "MyIngress.port_meter", 2, rates)
+	if !errors.As(err, &me) || me.Code != idl.MeterCodeInvalidInfoRateValue {
+		t.Errorf("a peak rate below the committed one: %v", err)
+	}
 	rates[0].UnitsPerMicros = -1
-	err = c.BmMeterSetRates(ctx, 0, "MyIngress.port_meter", 2, rates)
-	if !errors.As(err, &me) || me.Code != standard.MeterCode_INVALID_INFO_RATE_VALUE {
+	err = c.call("bm_meter_set_rates", 0, "MyIngress.port_meter", 2, rates)
+	if !errors.As(err, &me) || me.Code != idl.MeterCodeInvalidInfoRateValue {
 		t.Errorf("a negative rate: %v", err)
 	}
 
-	ok(t, c.BmParseVsetAdd(ctx, 0, "MyParser.trill_types", []byte{0x22, 0xf3}))
-	ok(t, c.BmParseVsetAdd(ctx, 0, "MyParser.trill_types", []byte{0x22, 0xf4}))
-	ok(t, c.BmParseVsetRemove(ctx, 0, "MyParser.trill_types", []byte{0x22, 0xf3}))
-	if v := must(c.BmParseVsetGet(ctx, 0, "MyParser.trill_types"))(t); !reflect.DeepEqual(v,
+	ok(t, c.call("bm_parse_vset_add", 0, "MyParser.trill_types", []byte{0x22, 0xf3}))
+	ok(t, c.call("bm_parse_vset_add", 0, "MyParser.trill_types", []byte{0x22, 0xf4}))
+	ok(t, c.call("bm_parse_vset_remove", 0, "MyParser.trill_types", []byte{0x22, 0xf3}))
+	if v := get[[][]byte](t, c, "bm_parse_vset_get", 0,
+		"MyParser.trill_types"); !reflect.DeepEqual(v,
 		[][]byte{{0x22, 0xf4}}) {
 		t.Errorf("the value set is %x", v)
 	}
-	ok(t, c.BmParseVsetClear(ctx, 0, "MyParser.trill_types"))
-	if v := must(c.BmParseVsetGet(ctx, 0, "MyParser.trill_types"))(t); len(v) != 0 {
+	ok(t, c.call("bm_parse_vset_clear", 0, "MyParser.trill_types"))
+	if v := get[[][]byte](t, c, "bm_parse_vset_get", 0, "MyParser.trill_types"); len(v) != 0 {
 		t.Errorf("the value set is %x", v)
 	}
-	var ve *standard.ValueSetError
-	if err := c.BmParseVsetAdd(ctx, 0, "MyParser.trill_types", []byte{1, 0, 0}); !errors.As(err, &ve) {
+	var ve *idl.Exception[idl.ValueSetCode]
+	if err := c.call("bm_parse_vset_add", 0, "MyParser.trill_types", []byte{1, 0,
+		0}); !errors.As(err, &ve) {
 		t.Errorf("a value of 17 bits: %v", err)
 	}
 }
@@ -435,10 +451,10 @@ func TestArrays(t *testing.T) {
 // TestReplication makes groups and sessions by both protocols.
 func TestReplication(t *testing.T) {
 	w := newWorld(t)
-	c, ctx := w.dial(t), t.Context()
-	ok(t, second(c.lag.BmMcMgrpCreate(ctx, 0, 5)))
-	n := must(c.lag.BmMcNodeCreate(ctx, 0, 9, "110", "1"))(t)
-	ok(t, c.lag.BmMcNodeAssociate(ctx, 0, 5, n))
+	c := w.dial(t)
+	ok(t, c.call("simple_pre_lag:bm_mc_mgrp_create", 0, 5))
+	n := get[int32](t, c, "simple_pre_lag:bm_mc_node_create", 0, 9, "110", "1")
+	ok(t, c.call("simple_pre_lag:bm_mc_node_associate", 0, 5, n))
 	read := func() map[[2]uint32]bool {
 		out := map[[2]uint32]bool{}
 		for _, e := range w.read(t, &p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{
@@ -455,11 +471,11 @@ func TestReplication(t *testing.T) {
 		t.Errorf("P4Runtime reads %v", got)
 	}
 	// A link aggregation group is one of its ports: the one that BMv2 takes.
-	ok(t, c.lag.BmMcSetLagMembership(ctx, 0, 0, "11000"))
+	ok(t, c.call("simple_pre_lag:bm_mc_set_lag_membership", 0, 0, "11000"))
 	if got := read(); !got[[2]uint32{4, 9}] || len(got) != 3 {
 		t.Errorf("with a link aggregation group it is %v", got)
 	}
-	ok(t, c.sw.MirroringSessionAdd(ctx, 7, &simpleswitch.MirroringConfig{Mgid: number(5)}))
+	ok(t, c.call("simple_switch:mirroring_session_add", 7, idl.MirroringConfig{Mgid: number(5)}))
 	session := func(id uint32) int {
 		for _, e := range w.read(t, &p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{
 			PacketReplicationEngineEntry: &p4v1.PacketReplicationEngineEntry{
@@ -491,108 +507,109 @@ func TestReplication(t *testing.T) {
 		`"l1_handles":[{"handle":0,"rid":1,"l2_handle":0},{"handle":1,"rid":2,"l2_handle":1}],` +
 		`"l2_handles":[{"handle":0,"ports":[1,2],"lags":[]},{"handle":1,"ports":[3,6],"lags":[]}],` +
 		`"lags":[{"id":0,"ports":[3,4]}]}`
-	if got := must(c.lag.BmMcGetEntries(ctx, 0))(t); got != want {
+	if got := get[string](t, c, "simple_pre_lag:bm_mc_get_entries", 0); got != want {
 		t.Errorf("multicast is %s", got)
 	}
-	if got := must(c.pre.BmMcGetEntries(ctx, 0))(t); got != want {
+	if got := get[string](t, c, "simple_pre:bm_mc_get_entries", 0); got != want {
 		t.Errorf("simple_pre has %s", got)
 	}
-	ok(t, c.lag.BmMcNodeDissociate(ctx, 0, 5, 1))
-	ok(t, c.pre.BmMcNodeUpdate(ctx, 0, 0, "1000000"))
+	ok(t, c.call("simple_pre_lag:bm_mc_node_dissociate", 0, 5, 1))
+	ok(t, c.call("simple_pre:bm_mc_node_update", 0, 0, "1000000"))
 	if got := read(); !reflect.DeepEqual(got, map[[2]uint32]bool{{6, 1}: true}) {
 		t.Errorf("after the changes it is %v", got)
 	}
-	ok(t, c.lag.BmMcNodeDestroy(ctx, 0, 0))
-	ok(t, c.lag.BmMcMgrpDestroy(ctx, 0, 5))
+	ok(t, c.call("simple_pre_lag:bm_mc_node_destroy", 0, 0))
+	ok(t, c.call("simple_pre_lag:bm_mc_mgrp_destroy", 0, 5))
 	for what, err := range map[string]error{
-		"group 0":        second(c.lag.BmMcMgrpCreate(ctx, 0, 0)),
-		"group 65536":    second(c.lag.BmMcMgrpCreate(ctx, 0, 65536)),
-		"no group":       c.lag.BmMcMgrpDestroy(ctx, 0, 5),
-		"no node":        c.lag.BmMcNodeDestroy(ctx, 0, 99),
-		"a map of x":     second(c.lag.BmMcNodeCreate(ctx, 0, 1, "x", "")),
-		"rid 65536":      second(c.lag.BmMcNodeCreate(ctx, 0, 65536, "1", "")),
-		"a map too long": second(c.lag.BmMcNodeCreate(ctx, 0, 1, string(make([]byte, 513)), "")),
+		"group 0":        c.call("simple_pre_lag:bm_mc_mgrp_create", 0, 0),
+		"group 65536":    c.call("simple_pre_lag:bm_mc_mgrp_create", 0, 65536),
+		"no group":       c.call("simple_pre_lag:bm_mc_mgrp_destroy", 0, 5),
+		"no node":        c.call("simple_pre_lag:bm_mc_node_destroy", 0, 99),
+		"a map of x":     c.call("simple_pre_lag:bm_mc_node_create", 0, 1, "x", ""),
+		"rid 65536":      c.call("simple_pre_lag:bm_mc_node_create", 0, 65536, "1", ""),
+		"a map too long": c.call("simple_pre_lag:bm_mc_node_create", 0, 1, string(make([]byte, 513)), ""),
 	} {
-		var e *simpleprelag.MulticastError
+		var e *idl.Exception[idl.MulticastCode]
 		if !errors.As(err, &e) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 
-	ok(t, c.sw.MirroringSessionAdd(ctx, 0, &simpleswitch.MirroringConfig{Port: number(3)}))
-	if m := must(c.sw.MirroringSessionGet(ctx, 0))(t); m.GetPort() != 3 || m.Mgid != nil {
+	ok(t, c.call("simple_switch:mirroring_session_add", 0, idl.MirroringConfig{Port: number(3)}))
+	if m := get[idl.MirroringConfig](t, c, "simple_switch:mirroring_session_get",
+		0); value(m.Port) != 3 || m.Mgid != nil {
 		t.Errorf("session 0 is %v", m)
 	}
-	ok(t, c.sw.MirroringSessionDelete(ctx, 0))
-	var e *simpleswitch.MirroringError
-	if err := c.sw.MirroringSessionDelete(ctx, 0); !errors.As(err, &e) {
+	ok(t, c.call("simple_switch:mirroring_session_delete", 0))
+	var e *idl.Exception[idl.MirroringCode]
+	if err := c.call("simple_switch:mirroring_session_delete", 0); !errors.As(err, &e) {
 		t.Errorf("a session twice deleted: %v", err)
 	}
-	if err := c.sw.MirroringSessionAdd(ctx, 40000,
-		&simpleswitch.MirroringConfig{Port: number(3)}); !errors.As(err, &e) {
+	if err := c.call("simple_switch:mirroring_session_add", 40000,
+		idl.MirroringConfig{Port: number(3)}); !errors.As(err, &e) {
 		t.Errorf("session 40000: %v", err)
 	}
-	if n := must(c.sw.MirroringMappingAdd(ctx, 3, 4))(t); n != 0 {
+	if n := get[int32](t, c, "simple_switch:mirroring_mapping_add", 3, 4); n != 0 {
 		t.Errorf("the older call says %d", n)
 	}
-	if n := must(c.sw.MirroringMappingGetEgressPort(ctx, 3))(t); n != 4 {
+	if n := get[int32](t, c, "simple_switch:mirroring_mapping_get_egress_port", 3); n != 4 {
 		t.Errorf("the older call says port %d", n)
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
-
 // TestPrograms loads, swaps and resets.
 func TestPrograms(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.noP4 = true })
-	c, ctx := w.dial(t), t.Context()
-	if got := must(c.BmGetConfig(ctx))(t); got != string(w.json) {
+	c := w.dial(t)
+	if got := get[string](t, c, "bm_get_config"); got != string(w.json) {
 		t.Errorf("the program's source has %d bytes, not %d", len(got), len(w.json))
 	}
-	var se *standard.SwapError
-	if err := c.BmSwapConfigs(ctx); !errors.As(err, &se) ||
-		se.Code != standard.SwapCode_NO_ONGOING_SWAP {
+	var se *idl.Exception[idl.SwapCode]
+	if err := c.call("bm_swap_configs"); !errors.As(err, &se) ||
+		se.Code != idl.SwapCodeNoOngoingSwap {
 		t.Errorf("a swap to nothing: %v", err)
 	}
-	ok(t, c.BmRegisterWrite(ctx, 0, "MyIngress.narrow", 0, 5))
-	ok(t, c.BmLoadNewConfig(ctx, string(w.json)))
-	if v := must(c.BmRegisterRead(ctx, 0, "MyIngress.narrow", 0))(t); v != 0 {
+	ok(t, c.call("bm_register_write", 0, "MyIngress.narrow", 0, 5))
+	ok(t, c.call("bm_load_new_config", string(w.json)))
+	if v := get[int64](t, c, "bm_register_read", 0, "MyIngress.narrow", 0); v != 0 {
 		t.Errorf("what is loaded has a register of %d", v)
 	}
-	h := must(c.BmMtAddEntry(ctx, 0, "MyIngress.forward", standard.MatchKey{exact(mac...)},
-		"MyIngress.drop", nil, nil))(t)
-	ok(t, c.BmSwapConfigs(ctx))
-	ok(t, c.BmMtModifyEntry(ctx, 0, "MyIngress.forward", h, "MyIngress.send",
-		standard.ActionData{{1}}))
-	ok(t, c.BmResetState(ctx))
-	if n := must(c.BmMtGetNumEntries(ctx, 0, "MyIngress.forward"))(t); n != 0 {
+	h := get[int32](t, c, "bm_mt_add_entry", 0, "MyIngress.forward", idl.MatchKey{exact(mac...)},
+		"MyIngress.drop", nil, nil)
+	ok(t, c.call("bm_swap_configs"))
+	ok(t, c.call("bm_mt_modify_entry", 0, "MyIngress.forward", h, "MyIngress.send",
+		idl.ActionData{{1}}))
+	ok(t, c.call("bm_reset_state"))
+	if n := get[int64](t, c, "bm_mt_get_num_entries", 0, "MyIngress.forward"); n != 0 {
 		t.Errorf("%d entries after a reset", n)
 	}
 	var ae thrift.TApplicationException
-	if err := c.BmLoadNewConfig(ctx, "{}"); !errors.As(err, &ae) {
+	if err := c.call("bm_load_new_config", "{}"); !errors.As(err, &ae) {
 		t.Errorf("a program of nothing: %v", err)
 	}
-	if _, err := c.BmSerializeState(ctx); !errors.As(err, &ae) {
+	if err := c.call("bm_serialize_state"); !errors.As(err, &ae) {
 		t.Errorf("what this switch does not have: %v", err)
 	}
-	if id := must(c.BmGetIDFromName(ctx, 0, standard.ResourceType_REGISTER,
-		"MyIngress.narrow"))(t); id != 1 {
+	if id := get[int32](t, c, "bm_get_id_from_name", 0, idl.ResourceTypeRegister,
+		"MyIngress.narrow"); id != 1 {
 		t.Errorf("the register's id is %d", id)
 	}
-	a, b := must(c.sw.GetTimeElapsedUs(ctx))(t), must(c.sw.GetTimeSinceEpochUs(ctx))(t)
+	a, b := get[int64](t, c, "simple_switch:get_time_elapsed_us"), get[int64](t, c,
+		"simple_switch:get_time_since_epoch_us")
 	if a <= 0 || b < 1e15 {
 		t.Errorf("the clock says %d and %d us", a, b)
 	}
-	if info := must(c.BmMgmtGetInfo(ctx))(t); info.DeviceID != 1 || info.ThriftPort == 0 {
+	if info := get[idl.SwitchInfo](t, c, "bm_mgmt_get_info"); info.DeviceID != 1 ||
+		info.ThriftPort == 0 {
 		t.Errorf("the switch is %v", info)
 	}
 
-	var le *standard.LearnError
-	if err := c.BmLearningAckBuffer(ctx, 0, 99, 0); !errors.As(err, &le) ||
-		le.Code != standard.LearnCode_INVALID_LIST_ID {
+	var le *idl.Exception[idl.LearnCode]
+	if err := c.call("bm_learning_ack_buffer", 0, 99, 0); !errors.As(err, &le) ||
+		le.Code != idl.LearnCodeInvalidListID {
 		t.Errorf("a list that there is not: %v", err)
 	}
-	if err := c.BmLearningSetTimeout(ctx, 0, 1, 5); !errors.As(err, &ae) {
+	if err := c.call("bm_learning_set_timeout", 0, 1, 5); !errors.As(err, &ae) {
 		t.Errorf("learning where nobody is notified: %v", err)
 	}
 
@@ -602,24 +619,25 @@ func TestPrograms(t *testing.T) {
 		w.options.Notifications = "ipc:///nowhere"
 	})
 	c = w.dial(t)
-	if info := must(c.BmMgmtGetInfo(ctx))(t); info.GetNotificationsSocket() != "ipc:///nowhere" {
+	if info := get[idl.SwitchInfo](t, c,
+		"bm_mgmt_get_info"); value(info.NotificationsSocket) != "ipc:///nowhere" {
 		t.Errorf("the switch is %v", info)
 	}
-	ok(t, c.BmLearningSetTimeout(ctx, 0, 1, 5))
-	ok(t, c.BmLearningSetBufferSize(ctx, 0, 1, 5))
-	ok(t, c.BmLearningAck(ctx, 0, 1, 5, []int32{1, 2}))
-	ok(t, c.BmLearningAckBuffer(ctx, 0, 1, 5))
+	ok(t, c.call("bm_learning_set_timeout", 0, 1, 5))
+	ok(t, c.call("bm_learning_set_buffer_size", 0, 1, 5))
+	ok(t, c.call("bm_learning_ack", 0, 1, 5, []int32{1, 2}))
+	ok(t, c.call("bm_learning_ack_buffer", 0, 1, 5))
 	for _, n := range []int32{0, -1, 1 << 20} {
-		if err := c.BmLearningSetBufferSize(ctx, 0, 1, n); !errors.As(err, &le) {
+		if err := c.call("bm_learning_set_buffer_size", 0, 1, n); !errors.As(err, &le) {
 			t.Errorf("a buffer of %d samples: %v", n, err)
 		}
 	}
-	ok(t, c.BmResetState(ctx))
+	ok(t, c.call("bm_reset_state"))
 	if n := len(w.read(t, entryOf(&p4v1.TableEntry{TableId: w.id(t, "fixed")}))); n != 2 {
 		t.Errorf("P4Runtime reads %d const entries after a reset", n)
 	}
-	if err := c.BmLoadNewConfig(ctx, string(w.json)); !errors.As(err, &se) ||
-		se.Code != standard.SwapCode_CONFIG_SWAP_DISABLED {
+	if err := c.call("bm_load_new_config", string(w.json)); !errors.As(err, &se) ||
+		se.Code != idl.SwapCodeConfigSwapDisabled {
 		t.Errorf("a program with --disable-swap: %v", err)
 	}
 }
@@ -627,7 +645,7 @@ func TestPrograms(t *testing.T) {
 // TestCRC changes the parameters of a program's custom CRCs.
 func TestCRC(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.noP4 = true })
-	c, ctx := w.dial(t), t.Context()
+	c := w.dial(t)
 	json, err := os.ReadFile("../ebpf/testdata/hashes.json")
 	if err != nil {
 		t.Fatal(err)
@@ -636,18 +654,18 @@ func TestCRC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ok(t, c.BmLoadNewConfig(ctx, string(json)))
-	ok(t, c.BmSwapConfigs(ctx))
-	var e *standard.CRCError
+	ok(t, c.call("bm_load_new_config", string(json)))
+	ok(t, c.call("bm_swap_configs"))
+	var e *idl.Exception[idl.CRCCode]
 	done := map[string]bool{}
 	for _, k := range prog.Calculations {
-		err16 := c.BmSetCrc16CustomParameters(ctx, 0, k.Name, &standard.CRC16Config{Polynomial: 1})
-		err32 := c.BmSetCrc32CustomParameters(ctx, 0, k.Name, &standard.CRC32Config{Polynomial: 1})
+		err16 := c.call("bm_set_crc16_custom_parameters", 0, k.Name, idl.CRC16Config{Polynomial: 1})
+		err32 := c.call("bm_set_crc32_custom_parameters", 0, k.Name, idl.CRC32Config{Polynomial: 1})
 		for algo, err := range map[string]error{"crc16_custom": err16, "crc32_custom": err32} {
 			if k.Algo == algo {
 				ok(t, err)
 				done[algo] = true
-			} else if !errors.As(err, &e) || e.Code != standard.CRCCode_WRONG_TYPE_CALCULATION {
+			} else if !errors.As(err, &e) || e.Code != idl.CRCCodeWrongTypeCalculation {
 				t.Errorf("%s of a %s: %v", algo, k.Algo, err)
 			}
 		}
@@ -655,9 +673,9 @@ func TestCRC(t *testing.T) {
 	if len(done) != 2 {
 		t.Errorf("the program has only %v", done)
 	}
-	if err := c.BmSetCrc32CustomParameters(ctx, 0, "nothing",
-		&standard.CRC32Config{}); !errors.As(err, &e) ||
-		e.Code != standard.CRCCode_INVALID_CALCULATION_NAME {
+	if err := c.call("bm_set_crc32_custom_parameters", 0, "nothing",
+		idl.CRC32Config{}); !errors.As(err, &e) ||
+		e.Code != idl.CRCCodeInvalidCalculationName {
 		t.Errorf("no such calculation: %v", err)
 	}
 }
@@ -672,33 +690,32 @@ func (deaf) Publish([]byte) {}
 func TestQueues(t *testing.T) {
 	w := newWorld(t)
 	c := w.dial(t)
-	ctx := t.Context()
-	for name, call := range map[string]func() (int32, error){
-		"a rate":        func() (int32, error) { return c.sw.SetEgressQueueRate(ctx, 1, 100) },
-		"none":          func() (int32, error) { return c.sw.SetEgressQueueRate(ctx, 1, 0) },
-		"all":           func() (int32, error) { return c.sw.SetAllEgressQueueRates(ctx, 1000) },
-		"a priority":    func() (int32, error) { return c.sw.SetEgressPriorityQueueRate(ctx, 1, 0, 5) },
-		"a depth":       func() (int32, error) { return c.sw.SetEgressQueueDepth(ctx, 1, 100) },
-		"a priority's":  func() (int32, error) { return c.sw.SetEgressPriorityQueueDepth(ctx, 1, 0, 5) },
-		"every depth":   func() (int32, error) { return c.sw.SetAllEgressQueueDepths(ctx, 5) },
-		"a depth of 0":  func() (int32, error) { return c.sw.SetAllEgressQueueDepths(ctx, 0) },
-		"a later port":  func() (int32, error) { return c.sw.SetEgressQueueRate(ctx, 500, 100) },
-		"the CPU's too": func() (int32, error) { return c.sw.SetEgressQueueRate(ctx, 255, 100) },
+	for name, call := range map[string][]any{
+		"a rate":        {"simple_switch:set_egress_queue_rate", 1, 100},
+		"none":          {"simple_switch:set_egress_queue_rate", 1, 0},
+		"all":           {"simple_switch:set_all_egress_queue_rates", 1000},
+		"a priority":    {"simple_switch:set_egress_priority_queue_rate", 1, 0, 5},
+		"a depth":       {"simple_switch:set_egress_queue_depth", 1, 100},
+		"a priority's":  {"simple_switch:set_egress_priority_queue_depth", 1, 0, 5},
+		"every depth":   {"simple_switch:set_all_egress_queue_depths", 5},
+		"a depth of 0":  {"simple_switch:set_all_egress_queue_depths", 0},
+		"a later port":  {"simple_switch:set_egress_queue_rate", 500, 100},
+		"the CPU's too": {"simple_switch:set_egress_queue_rate", 255, 100},
 	} {
-		if n, err := call(); n != 0 || err != nil {
+		if n, err := ask[int32](c, call[0].(string), call[1:]...); n != 0 || err != nil {
 			t.Errorf("%s: %d, %v", name, n, err)
 		}
 	}
-	for name, call := range map[string]func() (int32, error){
-		"no such priority": func() (int32, error) { return c.sw.SetEgressPriorityQueueRate(ctx, 1, 1, 5) },
-		"a negative one":   func() (int32, error) { return c.sw.SetEgressPriorityQueueRate(ctx, 1, -1, 5) },
-		"a negative rate":  func() (int32, error) { return c.sw.SetEgressQueueRate(ctx, 1, -1) },
-		"a negative port":  func() (int32, error) { return c.sw.SetEgressQueueRate(ctx, -1, 1) },
-		"a negative depth": func() (int32, error) { return c.sw.SetEgressQueueDepth(ctx, 1, -1) },
-		"a huge depth":     func() (int32, error) { return c.sw.SetAllEgressQueueDepths(ctx, 1<<30) },
+	for name, call := range map[string][]any{
+		"no such priority": {"simple_switch:set_egress_priority_queue_rate", 1, 1, 5},
+		"a negative one":   {"simple_switch:set_egress_priority_queue_rate", 1, -1, 5},
+		"a negative rate":  {"simple_switch:set_egress_queue_rate", 1, -1},
+		"a negative port":  {"simple_switch:set_egress_queue_rate", -1, 1},
+		"a negative depth": {"simple_switch:set_egress_queue_depth", 1, -1},
+		"a huge depth":     {"simple_switch:set_all_egress_queue_depths", 1 << 30},
 	} {
 		var ae thrift.TApplicationException
-		if _, err := call(); !errors.As(err, &ae) {
+		if err := c.call(call[0].(string), call[1:]...); !errors.As(err, &ae) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -714,7 +731,9 @@ func TestNoP4Info(t *testing.T) {
 		t.Errorf("without a P4Info: %v", err)
 	}
 	ok(t, w.server.Load(&p4v1.ForwardingPipelineConfig{P4Info: w.info, P4DeviceConfig: w.json}))
-	if got := must(w.p4rt.GetForwardingPipelineConfig(t.Context(), ask))(t); got.Config == nil {
+	got, err := w.p4rt.GetForwardingPipelineConfig(t.Context(), ask)
+	ok(t, err)
+	if got.Config == nil {
 		t.Error("with one: nothing")
 	}
 }

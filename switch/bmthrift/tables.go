@@ -1,43 +1,40 @@
 package bmthrift
 
 import (
-	"context"
 	"errors"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
 // BmMtGetNumEntries implements the call of that name.
-func (h *handler) BmMtGetNumEntries(_ context.Context, cxt int32, table string) (n int64,
-	err error) {
+func (h *handler) BmMtGetNumEntries(cxt int32, table string) (n int64, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		_, _, all, err := h.entries(p, table)
 		n = int64(len(all))
 		return err
 	})
-	return n, h.refused("bm_mt_get_num_entries", err)
+	return n, err
 }
 
 // BmMtClearEntries implements the call of that name.
-func (h *handler) BmMtClearEntries(_ context.Context, cxt int32, table string,
-	resetDefault bool) error {
-	return h.refused("bm_mt_clear_entries", h.write(cxt, func(p target.Pipeline) error {
+func (h *handler) BmMtClearEntries(cxt int32, table string, resetDefault bool) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		t, hs, all, err := h.entries(p, table)
 		if err != nil {
 			return err
 		}
 		if t.Const {
-			return tableError(standard.TableCode_IMMUTABLE_TABLE_ENTRIES,
+			return refusal(idl.TableCodeImmutableTableEntries,
 				"the entries of table %s are constant", table)
 		}
 		for i := range all {
 			if err := p.DeleteEntry(table, &all[i]); err != nil {
-				return tableFailure(err, standard.TableCode_ERROR, standard.TableCode_ERROR)
+				return tableFailure(err, idl.TableCodeError, idl.TableCodeError)
 			}
 			hs.remove(hs.byKey[keyOf(&all[i])])
 		}
@@ -45,12 +42,12 @@ func (h *handler) BmMtClearEntries(_ context.Context, cxt int32, table string,
 			return defaultFailure(p.SetDefault(table, nil))
 		}
 		return nil
-	}))
+	})
 }
 
 // dataOf are the parameters of an action in as few bytes as their values take, as BMv2 says them.
-func dataOf(a *target.ActionCall) standard.ActionData {
-	out := standard.ActionData{}
+func dataOf(a *target.ActionCall) idl.ActionData {
+	out := idl.ActionData{}
 	for _, p := range a.Params {
 		for len(p) > 1 && p[0] == 0 {
 			p = p[1:]
@@ -61,34 +58,33 @@ func dataOf(a *target.ActionCall) standard.ActionData {
 }
 
 // actionOf describes what an entry refers to.
-func actionOf(e *target.TableEntry) *standard.ActionEntry {
-	a := &standard.ActionEntry{}
+func actionOf(e *target.TableEntry) (a idl.ActionEntry) {
 	switch {
 	case e == nil:
 	case e.Action != nil:
-		a.ActionType = standard.ActionEntryType_ACTION_DATA
+		a.ActionType = idl.ActionEntryTypeActionData
 		a.ActionName = &e.Action.Action
 		a.ActionData = dataOf(e.Action)
 	case e.Member != nil:
 		m := handleOf(*e.Member)
-		a.ActionType, a.MbrHandle = standard.ActionEntryType_MBR_HANDLE, &m
+		a.ActionType, a.MbrHandle = idl.ActionEntryTypeMbrHandle, &m
 	case e.Group != nil:
 		g := handleOf(*e.Group)
-		a.ActionType, a.GrpHandle = standard.ActionEntryType_GRP_HANDLE, &g
+		a.ActionType, a.GrpHandle = idl.ActionEntryTypeGrpHandle, &g
 	}
 	return a
 }
 
 // describe is an entry of t as the protocol has it.
 func (h *handler) describe(p target.Pipeline, t *bmv2json.Table, hs *handles,
-	e *target.TableEntry) *standard.Entry {
-	out := &standard.Entry{MatchKey: keyOfEntry(t, e), Options: optionsOf(t, e),
+	e *target.TableEntry) idl.Entry {
+	out := idl.Entry{MatchKey: keyOfEntry(t, e), Options: optionsOf(t, e),
 		EntryHandle: hs.handleAt(hs.byKey[keyOf(e)]), ActionEntry: actionOf(e)}
 	if !t.SupportTimeout {
 		return out
 	}
 	if timeout, since, err := h.state.IdleTimeout(p, t.Name, e); err == nil {
-		out.Life = &standard.EntryLife{TimeoutMs: milliseconds(timeout),
+		out.Life = &idl.EntryLife{TimeoutMs: milliseconds(timeout),
 			TimeSinceHitMs: milliseconds(since)}
 	}
 	return out
@@ -98,10 +94,8 @@ func (h *handler) describe(p target.Pipeline, t *bmv2json.Table, hs *handles,
 func milliseconds(d time.Duration) int32 { return int32(min(d.Milliseconds(), math.MaxInt32)) }
 
 // BmMtGetEntries implements the call of that name.
-func (h *handler) BmMtGetEntries(_ context.Context, cxt int32, table string) ([]*standard.Entry,
-	error) {
-	out := []*standard.Entry{}
-	err := h.read(cxt, func(p target.Pipeline) error {
+func (h *handler) BmMtGetEntries(cxt int32, table string) (out []idl.Entry, err error) {
+	err = h.read(cxt, func(p target.Pipeline) error {
 		t, hs, all, err := h.entries(p, table)
 		if err != nil {
 			return err
@@ -109,17 +103,17 @@ func (h *handler) BmMtGetEntries(_ context.Context, cxt int32, table string) ([]
 		for i := range all {
 			out = append(out, h.describe(p, t, hs, &all[i]))
 		}
-		slices.SortFunc(out, func(a, b *standard.Entry) int {
+		slices.SortFunc(out, func(a, b idl.Entry) int {
 			return int(a.EntryHandle&indexMask) - int(b.EntryHandle&indexMask)
 		})
 		return nil
 	})
-	return out, h.refused("bm_mt_get_entries", err)
+	return out, err
 }
 
 // BmMtGetEntry implements the call of that name.
-func (h *handler) BmMtGetEntry(_ context.Context, cxt int32, table string,
-	handle standard.Handle) (out *standard.Entry, err error) {
+func (h *handler) BmMtGetEntry(cxt int32, table string,
+	handle idl.Handle) (out idl.Entry, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		t, hs, all, err := h.entries(p, table)
 		if err != nil {
@@ -127,28 +121,28 @@ func (h *handler) BmMtGetEntry(_ context.Context, cxt int32, table string,
 		}
 		i, code := hs.find(handle)
 		if code != 0 {
-			return tableError(code, "table %s has no entry with handle %d", table, handle)
+			return refusal(code, "table %s has no entry with handle %d", table, handle)
 		}
-		out = h.named(p, t, hs, all, keyOf(&hs.slots[i].entry))
+		out, _ = h.named(p, t, hs, all, keyOf(&hs.slots[i].entry))
 		return nil
 	})
-	return out, h.refused("bm_mt_get_entry", err)
+	return out, err
 }
 
-// named describes the entry with a key; nil where there is none.
+// named describes the entry with a key, if there is one.
 func (h *handler) named(p target.Pipeline, t *bmv2json.Table, hs *handles, all []target.TableEntry,
-	key string) *standard.Entry {
+	key string) (e idl.Entry, ok bool) {
 	for i := range all {
 		if keyOf(&all[i]) == key {
-			return h.describe(p, t, hs, &all[i])
+			return h.describe(p, t, hs, &all[i]), true
 		}
 	}
-	return nil
+	return e, false
 }
 
 // BmMtGetEntryFromKey implements the call of that name.
-func (h *handler) BmMtGetEntryFromKey(_ context.Context, cxt int32, table string,
-	key standard.MatchKey, options *standard.EntryOptions) (out *standard.Entry, err error) {
+func (h *handler) BmMtGetEntryFromKey(cxt int32, table string,
+	key idl.MatchKey, options idl.EntryOptions) (out idl.Entry, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		t, hs, all, err := h.entries(p, table)
 		if err != nil {
@@ -157,28 +151,26 @@ func (h *handler) BmMtGetEntryFromKey(_ context.Context, cxt int32, table string
 		if len(key) == 0 {
 			d, err := p.Default(table)
 			if err == nil && d == nil {
-				err = tableError(standard.TableCode_NO_DEFAULT_ENTRY,
-					"table %s has no default entry", table)
+				err = refusal(idl.TableCodeNoDefaultEntry, "table %s has no default entry", table)
 			}
-			out = &standard.Entry{MatchKey: standard.MatchKey{},
-				Options: &standard.EntryOptions{}, ActionEntry: actionOf(d)}
+			out.ActionEntry = actionOf(d)
 			return err
 		}
 		e, err := matchOf(t, key, options)
 		if err != nil {
 			return err
 		}
-		if out = h.named(p, t, hs, all, keyOf(e)); out == nil {
-			return tableError(standard.TableCode_BAD_MATCH_KEY, "table %s has no such entry", table)
+		var ok bool
+		if out, ok = h.named(p, t, hs, all, keyOf(e)); !ok {
+			return refusal(idl.TableCodeBadMatchKey, "table %s has no such entry", table)
 		}
 		return nil
 	})
-	return out, h.refused("bm_mt_get_entry_from_key", err)
+	return out, err
 }
 
 // BmMtGetDefaultEntry implements the call of that name.
-func (h *handler) BmMtGetDefaultEntry(_ context.Context, cxt int32,
-	table string) (out *standard.ActionEntry, err error) {
+func (h *handler) BmMtGetDefaultEntry(cxt int32, table string) (out idl.ActionEntry, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		if _, _, err := h.table(table); err != nil {
 			return err
@@ -187,13 +179,13 @@ func (h *handler) BmMtGetDefaultEntry(_ context.Context, cxt int32,
 		out = actionOf(d)
 		return err
 	})
-	return out, h.refused("bm_mt_get_default_entry", err)
+	return out, err
 }
 
 // add inserts an entry.
-func (h *handler) add(p target.Pipeline, table string, key standard.MatchKey,
-	options *standard.EntryOptions, isDirect bool, notFound standard.TableCode,
-	fill func(*bmv2json.Table, *target.TableEntry) error) (standard.Handle, error) {
+func (h *handler) add(p target.Pipeline, table string, key idl.MatchKey,
+	options idl.EntryOptions, isDirect bool, notFound idl.TableCode,
+	fill func(*bmv2json.Table, *target.TableEntry) error) (idl.Handle, error) {
 	t, hs, err := h.table(table)
 	if err != nil {
 		return 0, err
@@ -209,35 +201,35 @@ func (h *handler) add(p target.Pipeline, table string, key standard.MatchKey,
 		return 0, err
 	}
 	if len(hs.slots) > indexMask && len(hs.free) == 0 {
-		return 0, tableError(standard.TableCode_TABLE_FULL, "table %s has no handle left", table)
+		return 0, refusal(idl.TableCodeTableFull, "table %s has no handle left", table)
 	}
 	if err := p.InsertEntry(table, e); err != nil {
-		return 0, tableFailure(err, notFound, standard.TableCode_ERROR)
+		return 0, tableFailure(err, notFound, idl.TableCodeError)
 	}
 	return hs.add(e), nil
 }
 
 // BmMtAddEntry implements the call of that name.
-func (h *handler) BmMtAddEntry(_ context.Context, cxt int32, table string, key standard.MatchKey,
-	action string, data standard.ActionData, options *standard.EntryOptions) (handle standard.Handle,
+func (h *handler) BmMtAddEntry(cxt int32, table string, key idl.MatchKey,
+	action string, data idl.ActionData, options idl.EntryOptions) (handle idl.Handle,
 	err error) {
 	err = h.write(cxt, func(p target.Pipeline) (err error) {
-		handle, err = h.add(p, table, key, options, true, standard.TableCode_ERROR,
+		handle, err = h.add(p, table, key, options, true, idl.TableCodeError,
 			func(t *bmv2json.Table, e *target.TableEntry) (err error) {
 				e.Action, err = callOf(t, action, data)
 				return err
 			})
 		return err
 	})
-	return handle, h.refused("bm_mt_add_entry", err)
+	return handle, err
 }
 
 // BmMtIndirectAddEntry implements the call of that name.
-func (h *handler) BmMtIndirectAddEntry(_ context.Context, cxt int32, table string,
-	key standard.MatchKey, member standard.Handle, options *standard.EntryOptions) (handle standard.Handle,
+func (h *handler) BmMtIndirectAddEntry(cxt int32, table string,
+	key idl.MatchKey, member idl.Handle, options idl.EntryOptions) (handle idl.Handle,
 	err error) {
 	err = h.write(cxt, func(p target.Pipeline) (err error) {
-		handle, err = h.add(p, table, key, options, false, standard.TableCode_INVALID_MBR_HANDLE,
+		handle, err = h.add(p, table, key, options, false, idl.TableCodeInvalidMbrHandle,
 			func(_ *bmv2json.Table, e *target.TableEntry) error {
 				id := idOf(member)
 				e.Member = &id
@@ -245,15 +237,15 @@ func (h *handler) BmMtIndirectAddEntry(_ context.Context, cxt int32, table strin
 			})
 		return err
 	})
-	return handle, h.refused("bm_mt_indirect_add_entry", err)
+	return handle, err
 }
 
 // BmMtIndirectWsAddEntry implements the call of that name.
-func (h *handler) BmMtIndirectWsAddEntry(_ context.Context, cxt int32, table string,
-	key standard.MatchKey, group standard.Handle, options *standard.EntryOptions) (handle standard.Handle,
+func (h *handler) BmMtIndirectWsAddEntry(cxt int32, table string,
+	key idl.MatchKey, group idl.Handle, options idl.EntryOptions) (handle idl.Handle,
 	err error) {
 	err = h.write(cxt, func(p target.Pipeline) (err error) {
-		handle, err = h.add(p, table, key, options, false, standard.TableCode_INVALID_GRP_HANDLE,
+		handle, err = h.add(p, table, key, options, false, idl.TableCodeInvalidGrpHandle,
 			func(t *bmv2json.Table, e *target.TableEntry) error {
 				id := idOf(group)
 				e.Group = &id
@@ -261,21 +253,20 @@ func (h *handler) BmMtIndirectWsAddEntry(_ context.Context, cxt int32, table str
 			})
 		return err
 	})
-	return handle, h.refused("bm_mt_indirect_ws_add_entry", err)
+	return handle, err
 }
 
 // selects refuses groups at a table without a selector.
 func selects(t *bmv2json.Table) error {
 	if t.Kind != bmv2json.TableIndirectWS {
-		return tableError(standard.TableCode_WRONG_TABLE_TYPE, "table %s has no action selector",
-			t.Name)
+		return refusal(idl.TableCodeWrongTableType, "table %s has no action selector", t.Name)
 	}
 	return nil
 }
 
 // modify changes what an entry runs.
-func (h *handler) modify(p target.Pipeline, table string, handle standard.Handle, isDirect bool,
-	notFound standard.TableCode, fill func(*bmv2json.Table, *target.TableEntry) error) error {
+func (h *handler) modify(p target.Pipeline, table string, handle idl.Handle, isDirect bool,
+	notFound idl.TableCode, fill func(*bmv2json.Table, *target.TableEntry) error) error {
 	t, hs, i, err := h.entry(p, table, handle)
 	if err != nil {
 		return err
@@ -287,50 +278,49 @@ func (h *handler) modify(p target.Pipeline, table string, handle standard.Handle
 	if err := fill(t, &e); err != nil {
 		return err
 	}
-	return tableFailure(p.ModifyEntry(table, &e), notFound, standard.TableCode_ERROR)
+	return tableFailure(p.ModifyEntry(table, &e), notFound, idl.TableCodeError)
 }
 
 // BmMtModifyEntry implements the call of that name.
-func (h *handler) BmMtModifyEntry(_ context.Context, cxt int32, table string,
-	handle standard.Handle, action string, data standard.ActionData) error {
-	return h.refused("bm_mt_modify_entry", h.write(cxt, func(p target.Pipeline) error {
-		return h.modify(p, table, handle, true, standard.TableCode_INVALID_HANDLE,
+func (h *handler) BmMtModifyEntry(cxt int32, table string,
+	handle idl.Handle, action string, data idl.ActionData) error {
+	return h.write(cxt, func(p target.Pipeline) error {
+		return h.modify(p, table, handle, true, idl.TableCodeInvalidHandle,
 			func(t *bmv2json.Table, e *target.TableEntry) (err error) {
 				e.Action, err = callOf(t, action, data)
 				return err
 			})
-	}))
+	})
 }
 
 // BmMtIndirectModifyEntry implements the call of that name.
-func (h *handler) BmMtIndirectModifyEntry(_ context.Context, cxt int32, table string,
-	handle, member standard.Handle) error {
-	return h.refused("bm_mt_indirect_modify_entry", h.write(cxt, func(p target.Pipeline) error {
-		return h.modify(p, table, handle, false, standard.TableCode_INVALID_MBR_HANDLE,
+func (h *handler) BmMtIndirectModifyEntry(cxt int32, table string,
+	handle, member idl.Handle) error {
+	return h.write(cxt, func(p target.Pipeline) error {
+		return h.modify(p, table, handle, false, idl.TableCodeInvalidMbrHandle,
 			func(_ *bmv2json.Table, e *target.TableEntry) error {
 				id := idOf(member)
 				e.Member = &id
 				return nil
 			})
-	}))
+	})
 }
 
 // BmMtIndirectWsModifyEntry implements the call of that name.
-func (h *handler) BmMtIndirectWsModifyEntry(_ context.Context, cxt int32, table string,
-	handle, group standard.Handle) error {
-	return h.refused("bm_mt_indirect_ws_modify_entry", h.write(cxt, func(p target.Pipeline) error {
-		return h.modify(p, table, handle, false, standard.TableCode_INVALID_GRP_HANDLE,
+func (h *handler) BmMtIndirectWsModifyEntry(cxt int32, table string,
+	handle, group idl.Handle) error {
+	return h.write(cxt, func(p target.Pipeline) error {
+		return h.modify(p, table, handle, false, idl.TableCodeInvalidGrpHandle,
 			func(t *bmv2json.Table, e *target.TableEntry) error {
 				id := idOf(group)
 				e.Group = &id
 				return selects(t)
 			})
-	}))
+	})
 }
 
-func (h *handler) remove(call string, cxt int32, table string, handle standard.Handle,
-	isDirect bool) error {
-	return h.refused(call, h.write(cxt, func(p target.Pipeline) error {
+func (h *handler) remove(cxt int32, table string, handle idl.Handle, isDirect bool) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		t, hs, i, err := h.entry(p, table, handle)
 		if err != nil {
 			return err
@@ -342,62 +332,53 @@ func (h *handler) remove(call string, cxt int32, table string, handle standard.H
 		if err == nil || errors.Is(err, target.ErrNotFound) {
 			hs.remove(i)
 		}
-		return tableFailure(err, standard.TableCode_INVALID_HANDLE, standard.TableCode_ERROR)
-	}))
+		return tableFailure(err, idl.TableCodeInvalidHandle, idl.TableCodeError)
+	})
 }
 
 // BmMtDeleteEntry implements the call of that name.
-func (h *handler) BmMtDeleteEntry(_ context.Context, cxt int32, table string,
-	handle standard.Handle) error {
-	return h.remove("bm_mt_delete_entry", cxt, table, handle, true)
+func (h *handler) BmMtDeleteEntry(cxt int32, table string, handle idl.Handle) error {
+	return h.remove(cxt, table, handle, true)
 }
 
 // BmMtIndirectDeleteEntry implements the call of that name.
-func (h *handler) BmMtIndirectDeleteEntry(_ context.Context, cxt int32, table string,
-	handle standard.Handle) error {
-	return h.remove("bm_mt_indirect_delete_entry", cxt, table, handle, false)
+func (h *handler) BmMtIndirectDeleteEntry(cxt int32, table string, handle idl.Handle) error {
+	return h.remove(cxt, table, handle, false)
 }
 
-// BmMtSetEntryTTL implements the call of that name. 0 ms are no timeout.
-func (h *handler) BmMtSetEntryTTL(_ context.Context, cxt int32, table string,
-	handle standard.Handle, ms int32) error {
-	return h.refused("bm_mt_set_entry_ttl", h.write(cxt, func(p target.Pipeline) error {
+// BmMtSetEntryTTL implements the call of that name, and bm_mt_indirect_set_entry_ttl. 0 ms are no
+// timeout.
+func (h *handler) BmMtSetEntryTTL(cxt int32, table string, handle idl.Handle, ms int32) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		t, hs, i, err := h.entry(p, table, handle)
 		if err != nil {
 			return err
 		}
 		if !t.SupportTimeout {
-			return tableError(standard.TableCode_AGEING_DISABLED,
+			return refusal(idl.TableCodeAgeingDisabled,
 				"the program gives table %s no support_timeout", table)
 		}
 		err = h.state.SetIdleTimeout(p, table, &hs.slots[i].entry,
 			time.Duration(ms)*time.Millisecond)
 		if errors.Is(err, target.ErrUnsupported) {
-			return tableError(standard.TableCode_AGEING_DISABLED, "table %s: %v", table, err)
+			return refusal(idl.TableCodeAgeingDisabled, "table %s: %v", table, err)
 		}
-		return tableFailure(err, standard.TableCode_INVALID_HANDLE, standard.TableCode_ERROR)
-	}))
-}
-
-// BmMtIndirectSetEntryTTL implements the call of that name.
-func (h *handler) BmMtIndirectSetEntryTTL(ctx context.Context, cxt int32, table string,
-	handle standard.Handle, ms int32) error {
-	return h.BmMtSetEntryTTL(ctx, cxt, table, handle, ms)
+		return tableFailure(err, idl.TableCodeInvalidHandle, idl.TableCodeError)
+	})
 }
 
 // defaultFailure makes the exception for an error of SetDefault.
 func defaultFailure(err error) error {
 	if errors.Is(err, target.ErrImmutable) {
-		return &explained{&standard.TableError{
-			Code: standard.TableCode_DEFAULT_ACTION_IS_CONST}, err.Error()}
+		return refusal(idl.TableCodeDefaultActionIsConst, "%v", err)
 	}
-	return tableFailure(err, standard.TableCode_INVALID_MBR_HANDLE, standard.TableCode_ERROR)
+	return tableFailure(err, idl.TableCodeInvalidMbrHandle, idl.TableCodeError)
 }
 
 // setDefault sets a default entry; fill of nil restores the program's own.
-func (h *handler) setDefault(call string, cxt int32, table string, isDirect bool,
+func (h *handler) setDefault(cxt int32, table string, isDirect bool,
 	fill func(*bmv2json.Table, *target.TableEntry) error) error {
-	return h.refused(call, h.write(cxt, func(p target.Pipeline) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		t, _, err := h.table(table)
 		if err != nil {
 			return err
@@ -413,48 +394,37 @@ func (h *handler) setDefault(call string, cxt int32, table string, isDirect bool
 			return err
 		}
 		return defaultFailure(p.SetDefault(table, e))
-	}))
+	})
 }
 
 // BmMtSetDefaultAction implements the call of that name.
-func (h *handler) BmMtSetDefaultAction(_ context.Context, cxt int32, table, action string,
-	data standard.ActionData) error {
-	return h.setDefault("bm_mt_set_default_action", cxt, table, true,
+func (h *handler) BmMtSetDefaultAction(cxt int32, table, action string, data idl.ActionData) error {
+	return h.setDefault(cxt, table, true,
 		func(t *bmv2json.Table, e *target.TableEntry) (err error) {
 			e.Action, err = callOf(t, action, data)
 			return err
 		})
 }
 
-// BmMtResetDefaultEntry implements the call of that name.
-func (h *handler) BmMtResetDefaultEntry(_ context.Context, cxt int32, table string) error {
-	return h.setDefault("bm_mt_reset_default_entry", cxt, table, true, nil)
+// BmMtResetDefaultEntry implements the call of that name, and bm_mt_indirect_reset_default_entry.
+func (h *handler) BmMtResetDefaultEntry(cxt int32, table string) error {
+	return h.setDefault(cxt, table, true, nil)
 }
 
 // BmMtIndirectSetDefaultMember implements the call of that name.
-func (h *handler) BmMtIndirectSetDefaultMember(_ context.Context, cxt int32, table string,
-	member standard.Handle) error {
-	return h.setDefault("bm_mt_indirect_set_default_member", cxt, table, false,
-		func(_ *bmv2json.Table, e *target.TableEntry) error {
-			id := idOf(member)
-			e.Member = &id
-			return nil
-		})
+func (h *handler) BmMtIndirectSetDefaultMember(cxt int32, table string, member idl.Handle) error {
+	return h.setDefault(cxt, table, false, func(_ *bmv2json.Table, e *target.TableEntry) error {
+		id := idOf(member)
+		e.Member = &id
+		return nil
+	})
 }
 
 // BmMtIndirectWsSetDefaultGroup implements the call of that name.
-func (h *handler) BmMtIndirectWsSetDefaultGroup(_ context.Context, cxt int32, table string,
-	group standard.Handle) error {
-	return h.setDefault("bm_mt_indirect_ws_set_default_group", cxt, table, false,
-		func(t *bmv2json.Table, e *target.TableEntry) error {
-			id := idOf(group)
-			e.Group = &id
-			return selects(t)
-		})
-}
-
-// BmMtIndirectResetDefaultEntry implements the call of that name.
-func (h *handler) BmMtIndirectResetDefaultEntry(_ context.Context, cxt int32,
-	table string) error {
-	return h.setDefault("bm_mt_indirect_reset_default_entry", cxt, table, false, nil)
+func (h *handler) BmMtIndirectWsSetDefaultGroup(cxt int32, table string, group idl.Handle) error {
+	return h.setDefault(cxt, table, false, func(t *bmv2json.Table, e *target.TableEntry) error {
+		id := idOf(group)
+		e.Group = &id
+		return selects(t)
+	})
 }

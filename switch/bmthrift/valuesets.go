@@ -1,26 +1,20 @@
 package bmthrift
 
 import (
-	"context"
-	"fmt"
 	"math/big"
 	"slices"
 
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
+	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/target"
 )
-
-func valueSetError(code standard.ValueSetCode, format string, args ...any) error {
-	return &explained{&standard.ValueSetError{Code: code}, fmt.Sprintf(format, args...)}
-}
 
 // setOf finds a value set and its members.
 func (h *handler) setOf(p target.Pipeline, name string) (*bmv2json.ValueSet,
 	[][]target.FieldMatch, error) {
 	v := h.prog.ValueSet(name)
 	if v == nil {
-		return nil, nil, valueSetError(standard.ValueSetCode_INVALID_PARSE_VSET_NAME,
+		return nil, nil, refusal(idl.ValueSetCodeInvalidParseVsetName,
 			"there is no value set %q", name)
 	}
 	members, err := p.ValueSet(name)
@@ -31,7 +25,7 @@ func (h *handler) setOf(p target.Pipeline, name string) (*bmv2json.ValueSet,
 func memberOf(v *bmv2json.ValueSet, value []byte) ([]target.FieldMatch, error) {
 	b := normalized(value, v.Width)
 	if b == nil {
-		return nil, valueSetError(standard.ValueSetCode_ERROR,
+		return nil, refusal(idl.ValueSetCodeError,
 			"%x is no value of the %d bits of value set %s", value, v.Width, v.Name)
 	}
 	rest := new(big.Int).SetBytes(b)
@@ -55,9 +49,9 @@ func valueOf(v *bmv2json.ValueSet, member []target.FieldMatch) []byte {
 	return all.FillBytes(make([]byte, bytesOf(v.Width)))
 }
 
-func (h *handler) changeSet(call string, cxt int32, name string,
+func (h *handler) changeSet(cxt int32, name string,
 	change func(*bmv2json.ValueSet, [][]target.FieldMatch) ([][]target.FieldMatch, error)) error {
-	return h.refused(call, h.write(cxt, func(p target.Pipeline) error {
+	return h.write(cxt, func(p target.Pipeline) error {
 		v, members, err := h.setOf(p, name)
 		if err != nil {
 			return err
@@ -67,10 +61,10 @@ func (h *handler) changeSet(call string, cxt int32, name string,
 			return err
 		}
 		if err := p.SetValueSet(name, next); err != nil {
-			return valueSetError(standard.ValueSetCode_ERROR, "%v", err)
+			return refusal(idl.ValueSetCodeError, "%v", err)
 		}
 		return nil
-	}))
+	})
 }
 
 func indexOf(v *bmv2json.ValueSet, members [][]target.FieldMatch, value []byte) int {
@@ -80,8 +74,8 @@ func indexOf(v *bmv2json.ValueSet, members [][]target.FieldMatch, value []byte) 
 }
 
 // BmParseVsetAdd implements the call of that name. Adding what is there changes nothing.
-func (h *handler) BmParseVsetAdd(_ context.Context, cxt int32, name string, value []byte) error {
-	return h.changeSet("bm_parse_vset_add", cxt, name, func(v *bmv2json.ValueSet,
+func (h *handler) BmParseVsetAdd(cxt int32, name string, value []byte) error {
+	return h.changeSet(cxt, name, func(v *bmv2json.ValueSet,
 		members [][]target.FieldMatch) ([][]target.FieldMatch, error) {
 		m, err := memberOf(v, value)
 		if err != nil || indexOf(v, members, value) >= 0 {
@@ -92,9 +86,8 @@ func (h *handler) BmParseVsetAdd(_ context.Context, cxt int32, name string, valu
 }
 
 // BmParseVsetRemove implements the call of that name. Removing what is not there changes nothing.
-func (h *handler) BmParseVsetRemove(_ context.Context, cxt int32, name string,
-	value []byte) error {
-	return h.changeSet("bm_parse_vset_remove", cxt, name, func(v *bmv2json.ValueSet,
+func (h *handler) BmParseVsetRemove(cxt int32, name string, value []byte) error {
+	return h.changeSet(cxt, name, func(v *bmv2json.ValueSet,
 		members [][]target.FieldMatch) ([][]target.FieldMatch, error) {
 		if _, err := memberOf(v, value); err != nil {
 			return nil, err
@@ -107,21 +100,20 @@ func (h *handler) BmParseVsetRemove(_ context.Context, cxt int32, name string,
 }
 
 // BmParseVsetGet implements the call of that name.
-func (h *handler) BmParseVsetGet(_ context.Context, cxt int32, name string) ([][]byte, error) {
-	out := [][]byte{}
-	err := h.read(cxt, func(p target.Pipeline) error {
+func (h *handler) BmParseVsetGet(cxt int32, name string) (out [][]byte, err error) {
+	err = h.read(cxt, func(p target.Pipeline) error {
 		v, members, err := h.setOf(p, name)
 		for _, m := range members {
 			out = append(out, valueOf(v, m))
 		}
 		return err
 	})
-	return out, h.refused("bm_parse_vset_get", err)
+	return out, err
 }
 
 // BmParseVsetClear implements the call of that name.
-func (h *handler) BmParseVsetClear(_ context.Context, cxt int32, name string) error {
-	return h.changeSet("bm_parse_vset_clear", cxt, name, func(*bmv2json.ValueSet,
+func (h *handler) BmParseVsetClear(cxt int32, name string) error {
+	return h.changeSet(cxt, name, func(*bmv2json.ValueSet,
 		[][]target.FieldMatch) ([][]target.FieldMatch, error) {
 		return nil, nil
 	})

@@ -1,10 +1,13 @@
-package bmthrift_test
+package bmthrift
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,11 +18,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/prototext"
 
-	"github.com/netcraq/netcraq/switch/bmthrift"
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/simplepre"
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleprelag"
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/simpleswitch"
-	"github.com/netcraq/netcraq/switch/bmthrift/gen/standard"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/p4rt"
 	"github.com/netcraq/netcraq/switch/userspace"
@@ -36,7 +34,7 @@ type world struct {
 	thrift  string // the address
 	p4rt    p4v1.P4RuntimeClient
 	noP4    bool // the program is running without a P4Info
-	options bmthrift.Options
+	options Options
 }
 
 func newWorld(t *testing.T, change ...func(*world)) *world {
@@ -76,7 +74,7 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 		t.Fatal(err)
 	}
 	w.options.DeviceID, w.options.Log = 1, quiet
-	ts := bmthrift.New(dev, w.server.Local(), w.options)
+	ts := New(dev, w.server.Local(), w.options)
 	l := listen(t)
 	go func() { _ = ts.Serve(l) }()
 	t.Cleanup(ts.Close)
@@ -119,16 +117,50 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// clients are the services by one connection.
-type clients struct {
-	*standard.StandardClient
-	pre    *simplepre.SimplePreClient
-	lag    *simpleprelag.SimplePreLAGClient
-	sw     *simpleswitch.SimpleSwitchClient
-	socket *thrift.TSocket
+// client makes calls by one connection, one at a time.
+type client struct {
+	ctx      context.Context
+	protocol thrift.TProtocol
 }
 
-func (w *world) dial(t *testing.T) *clients {
+// ask makes a call, "SERVICE:CALL" or one of the service "standard", and returns its answer. A nil
+// argument is an empty one; numbers need not have the call's own type.
+func ask[T any](c *client, name string, args ...any) (answer T, err error) {
+	service, method, ok := strings.Cut(name, ":")
+	if !ok {
+		service, method = "standard", name
+	}
+	m := services[service][method]
+	in, out := reflect.New(m.args).Elem(), reflect.New(m.result).Elem()
+	for i, a := range args {
+		if f := in.Field(i); a != nil {
+			f.Set(reflect.ValueOf(a).Convert(f.Type()))
+		}
+	}
+	p := thrift.NewTMultiplexedProtocol(c.protocol, service)
+	_, err = thrift.NewTStandardClient(p, p).Call(c.ctx, method, structure{in}, structure{out})
+	if err != nil {
+		return answer, err
+	}
+	if f := out.FieldByName(exception); f.IsValid() && !f.IsNil() {
+		return answer, f.Interface().(error)
+	}
+	if f := out.FieldByName(success); f.IsValid() {
+		if v, ok := f.Elem().Interface().(T); ok {
+			return v, nil
+		}
+		return answer, fmt.Errorf("%s answers with %v, not %T", name, f.Type().Elem(), answer)
+	}
+	return answer, nil
+}
+
+// call is ask without an answer.
+func (c *client) call(name string, args ...any) error {
+	_, err := ask[any](c, name, args...)
+	return err
+}
+
+func (w *world) dial(t *testing.T) *client {
 	t.Helper()
 	conf := &thrift.TConfiguration{ConnectTimeout: 5 * time.Second, SocketTimeout: 30 * time.Second}
 	s := thrift.NewTSocketConf(w.thrift, conf)
@@ -137,14 +169,7 @@ func (w *world) dial(t *testing.T) *clients {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	p := thrift.NewTBinaryProtocolConf(thrift.NewTBufferedTransport(s, 4096), conf)
-	of := func(service string) thrift.TClient {
-		m := thrift.NewTMultiplexedProtocol(p, service)
-		return thrift.NewTStandardClient(m, m)
-	}
-	return &clients{standard.NewStandardClient(of("standard")),
-		simplepre.NewSimplePreClient(of("simple_pre")),
-		simpleprelag.NewSimplePreLAGClient(of("simple_pre_lag")),
-		simpleswitch.NewSimpleSwitchClient(of("simple_switch")), s}
+	return &client{t.Context(), p}
 }
 
 // id is the P4Info's number of what has that alias.

@@ -38,7 +38,7 @@ type node struct {
 }
 
 func parseDocument(data []byte) (node, error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
+	dec := json.NewDecoder(bytes.NewReader(escapeControls(data)))
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil {
@@ -48,6 +48,28 @@ func parseDocument(data []byte) (node, error) {
 		return node{}, &ReadError{Msg: "not JSON: more text after the document's end"}
 	}
 	return node{v: v}, nil
+}
+
+// escapeControls escapes the control characters inside strings. JSON forbids them, but older
+// versions of p4c wrote the line break of a log_msg as it is, and BMv2 reads that.
+func escapeControls(data []byte) []byte {
+	var out []byte
+	done, inside := 0, false // data[:done] is in out
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '"':
+			inside = !inside
+		case c == '\\' && inside:
+			i++
+		case c < ' ' && inside:
+			out = fmt.Appendf(append(out, data[done:i]...), "\\u%04x", c)
+			done = i + 1
+		}
+	}
+	if done == 0 {
+		return data
+	}
+	return append(out, data[done:]...)
 }
 
 func (n node) kind() string {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/big"
 	"os"
+
+	"github.com/netcraq/netcraq/internal/gunzip"
 )
 
 // The version of the format that this package knows. A newer minor version is accepted: the
@@ -16,21 +18,35 @@ const (
 	// maxArray bounds the cells of a register, counter or meter array (BMv2 would try to allocate
 	// whatever is asked).
 	maxArray = 1 << 27
+	// defaultSetSize is the members of a parser value set that does not say how many it may have.
+	defaultSetSize = 256
 	// maxPriority bounds the BMv2 priority of a const entry.
 	maxPriority = 1<<31 - 1
 )
 
-// ReadFile reads the program in a file.
+// ReadFile reads the program in a file, which may be compressed by gzip.
 func ReadFile(name string) (*Program, error) {
-	data, err := os.ReadFile(name)
+	data, err := Text(name)
 	if err != nil {
-		return nil, fmt.Errorf("reading a P4 program: %w", err)
+		return nil, err
 	}
 	p, err := Parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return p, nil
+}
+
+// Text is the JSON in a file, which may be compressed by gzip.
+func Text(name string) ([]byte, error) {
+	data, err := os.ReadFile(name)
+	if err == nil {
+		data, err = gunzip.Bytes(data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the P4 program %s: %w", name, err)
+	}
+	return data, nil
 }
 
 // Parse reads a program. An error is a *ReadError: it names the construct and its place in the
@@ -137,9 +153,18 @@ func findID[T any](m map[int]*T, kind string, at node) *T {
 }
 
 func (r *reader) version(root node) {
-	meta := root.get("__meta__")
-	v := meta.get("version").tuple(2)
-	r.p.Major, r.p.Minor = v[0].int(), v[1].int()
+	if c := root.opt("program"); !c.isNull() {
+		r.p.Name = c.str()
+	}
+	r.p.Major = supportedMajor
+	meta := root.opt("__meta__")
+	if meta.isNull() { // as before the format had versions; BMv2 takes it, too
+		return
+	}
+	if n := meta.opt("version"); !n.isNull() {
+		v := n.tuple(2)
+		r.p.Major, r.p.Minor = v[0].int(), v[1].int()
+	}
 	if r.p.Major != supportedMajor {
 		fail("__meta__.version",
 			"format %d.%d is not supported, only %d.x is: compile with a p4c that writes it",
@@ -147,9 +172,6 @@ func (r *reader) version(root node) {
 	}
 	if c := meta.opt("compiler"); !c.isNull() {
 		r.p.Compiler = c.str()
-	}
-	if c := root.opt("program"); !c.isNull() {
-		r.p.Name = c.str()
 	}
 }
 
@@ -218,8 +240,10 @@ func flag(n node) bool {
 
 func (r *reader) headers(root node) {
 	for i, n := range root.get("headers").list() {
-		h := &Header{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path,
-			Metadata: n.get("metadata").boolean()}
+		h := &Header{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path}
+		if m := n.opt("metadata"); !m.isNull() {
+			h.Metadata = m.boolean()
+		}
 		h.Type = find(r.index.headerTypes, "header type", n.get("header_type"))
 		if o := n.opt("pi_omit"); !o.isNull() {
 			h.Omit = o.boolean()
@@ -355,7 +379,7 @@ func (r *reader) namesOnly(root node) {
 	}
 	for i, n := range root.optList("parse_vsets") {
 		s := &ValueSet{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path,
-			Width: n.get("compressed_bitwidth").nat(maxWidth)}
+			Width: n.get("compressed_bitwidth").nat(maxWidth), MaxSize: defaultSetSize}
 		if m := n.opt("max_size"); !m.isNull() {
 			s.MaxSize = m.nat(maxArray)
 		}

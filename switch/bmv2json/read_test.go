@@ -3,6 +3,7 @@ package bmv2json
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -167,7 +168,6 @@ func TestBadJSON(t *testing.T) {
 			"format 3.0 is not supported", ""},
 		{"older major version", "tables", "__meta__.version", list{n("1"), n("9")},
 			"format 1.9 is not supported", ""},
-		{"no version", "tables", "__meta__", remove, `has no "__meta__"`, "-"},
 		{"version of one number", "tables", "__meta__.version", list{n("2")},
 			"expected an array of 2", ""},
 		{"no header types", "tables", "header_types", remove, `has no "header_types"`, "-"},
@@ -461,5 +461,111 @@ func TestEveryValueMissing(t *testing.T) {
 		}
 		walk(any(doc))
 		t.Logf("%s: %d changes", name, count)
+	}
+}
+
+// TestOlderFormats reads what older versions of p4c wrote, and BMv2 takes.
+func TestOlderFormats(t *testing.T) {
+	type object = map[string]any
+	type list = []any
+	read := func(doc object) *Program {
+		t.Helper()
+		b, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Parse(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+
+	// There is no version, and a table has an action profile to itself.
+	doc := document(t, "selector")
+	change(t, doc, "__meta__.version", remove)
+	if p := read(doc); p.Major != supportedMajor {
+		t.Errorf("a program without a version is of version %d", p.Major)
+	}
+	change(t, doc, "__meta__", remove)
+	pipeline := doc["pipelines"].(list)[0].(object)
+	profiles := pipeline["action_profiles"].(list)
+	pipeline["action_profiles"] = profiles[:1]
+	table := pipeline["tables"].(list)[3].(object)
+	delete(table, "action_profile")
+	table["act_prof_name"], table["selector"] = "own", profiles[1].(object)["selector"]
+	p := read(doc)
+	own := p.Profile("own")
+	if own == nil || own.Selector == nil || len(own.Selector.Input) == 0 ||
+		p.Table("I.selected").Profile != own || len(p.Profiles()) != 2 || own.Index != 1 {
+		t.Errorf("the table's own action profile is %+v", own)
+	}
+	delete(table, "selector")
+	b, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Parse(b); err == nil || !strings.Contains(err.Error(), "has no selector") {
+		t.Errorf("without its selector the table is read: %v", err)
+	}
+
+	// A parser sets a header's validity, and a header does not say that it is no metadata.
+	doc = document(t, "parsing")
+	for _, h := range doc["headers"].(list) {
+		if h := h.(object); h["metadata"] == false {
+			delete(h, "metadata")
+		}
+	}
+	change(t, doc, "parse_vsets[0].max_size", remove)
+	const op = "parsers[0].parse_states[6].parser_ops[2]"
+	set := func(header string, to any) object {
+		return object{"op": "set", "parameters": list{
+			object{"type": "field", "value": list{header, "$valid$"}}, to}}
+	}
+	hexstr := func(v string) object { return object{"type": "hexstr", "value": v} }
+	for to, want := range map[string]string{"0x01": "add_header", "0x00": "remove_header"} {
+		change(t, doc, op, set("tmp", hexstr(to)))
+		p := read(doc)
+		o := p.Parsers[0].States[6].Ops[2]
+		if o.Kind != ParserPrimitive || o.Primitive.Op != want ||
+			o.Primitive.Args[0].Header.Name != "tmp" {
+			t.Errorf("$valid$ of %s is read as %+v", to, o.Primitive)
+		}
+		if s := p.ValueSets[0]; s.MaxSize != defaultSetSize {
+			t.Errorf("a value set without a size has %d members", s.MaxSize)
+		}
+	}
+	for want, bad := range map[string]object{
+		"and not to a constant": set("tmp", object{"type": "field", "value": list{"kind", "arg"}}),
+		"validity of metadata":  set("scalars", hexstr("0x01")),
+	} {
+		change(t, doc, op, bad)
+		b, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(b); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", bad, err, want)
+		}
+	}
+}
+
+// TestControlCharacters: a string may have control characters, as older p4c wrote them for log_msg.
+func TestControlCharacters(t *testing.T) {
+	const text = `{"__meta__": {"version": [2, 23]}, "header_types": [], "headers": [], "parsers": [], "deparsers": [], "pipelines": [],
+		"actions": [{"name": "a", "id": 0, "runtime_data": [], "primitives": [
+		{"op": "log_msg", "parameters": [{"type": "string", "value": "%s"}, {"type": "parameters_vector", "value": []}]}]}]}`
+	for written, want := range map[string]string{"a\n\tb\x01": "a\n\tb\x01", `a\n`: "a\n", `\"` + "\r": "\"\r", `\\`: `\`} {
+		p, err := Parse(fmt.Appendf(nil, text, written))
+		if err != nil {
+			t.Errorf("%q: %v", written, err)
+			continue
+		}
+		if got := p.Actions[0].Primitives[0].Args[0].Str; got != want {
+			t.Errorf("%q: %q, want %q", written, got, want)
+		}
+	}
+	if _, err := Parse(fmt.Appendf(nil, text, "a\\\n")); err == nil {
+		t.Error("a backslash before a line break is an escape that JSON does not have")
 	}
 }

@@ -127,8 +127,12 @@ func (r *reader) parserOp(n node) *ParserOp {
 	case "set":
 		l := params.tuple(2)
 		d := r.expr(l[0])
-		if d.Op != OpField || d.Field.IsValidity() {
+		if d.Op != OpField {
 			fail(l[0].path, "cannot set a %s", d.Op)
+		}
+		if d.Field.IsValidity() {
+			o.Kind, o.Primitive = ParserPrimitive, r.setValidity(d, l[1])
+			break
 		}
 		o.Kind, o.Dest, o.Value = ParserSet, d.Field, r.typed(l[1], TypeData)
 	case "verify":
@@ -142,4 +146,24 @@ func (r *reader) parserOp(n node) *ParserOp {
 		fail(n.path+".op", "%q is not a known parser operation", name)
 	}
 	return o
+}
+
+// setValidity is the primitive for an assignment to a header's $valid$, as older versions of p4c
+// wrote setValid and setInvalid in a parser.
+func (r *reader) setValidity(d *Expr, to node) *Primitive {
+	h := d.Field.Header
+	if h.Metadata {
+		fail(d.Path, "cannot set the validity of metadata %q", h.Name)
+	}
+	v := r.typed(to, TypeData)
+	if v.Op != OpConst {
+		fail(to.path, "the validity of header %q is set to a %s, and not to a constant", h.Name,
+			v.Op)
+	}
+	p := &Primitive{Op: "remove_header", Path: d.Path,
+		Args: []*Expr{{Op: OpHeader, Type: TypeHeader, Header: h, Path: d.Path}}}
+	if v.Const.Sign() != 0 {
+		p.Op = "add_header"
+	}
+	return p
 }

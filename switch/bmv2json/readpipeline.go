@@ -101,11 +101,22 @@ func acyclic(pl *Pipeline) {
 }
 
 func (r *reader) profile(n node) *ActionProfile {
-	a := &ActionProfile{Name: n.get("name").str(), ID: n.get("id").int(), Index: len(r.allProfiles),
-		Path: n.path}
+	a := r.namedProfile(n, n.get("name"))
 	if m := n.opt("max_size"); !m.isNull() {
 		a.MaxSize = m.nat(maxArray)
 	}
+	return a
+}
+
+// ownProfile reads the action profile of a table that shares it with no other, as p4c wrote it
+// before action profiles had a list of their own.
+func (r *reader) ownProfile(table node) *ActionProfile {
+	return r.namedProfile(table, table.get("act_prof_name"))
+}
+
+func (r *reader) namedProfile(n, name node) *ActionProfile {
+	a := &ActionProfile{Name: name.str(), ID: n.get("id").int(), Index: len(r.allProfiles),
+		Path: n.path}
 	if sn := n.opt("selector"); !sn.isNull() {
 		a.Selector = &Selector{Algo: sn.get("algo").str()}
 		for _, in := range sn.get("input").list() {
@@ -155,7 +166,12 @@ func (r *reader) table(n node, pl *Pipeline) *Table {
 		fail(n.path+".type", "%q is not a kind of table (simple, indirect, indirect_ws)", what)
 	}
 	if t.Kind != TableSimple {
-		t.Profile = find(r.index.profiles, "action profile", n.get("action_profile"))
+		if n.has("act_prof_name") && !n.has("action_profile") {
+			pl.Profiles = append(pl.Profiles, r.ownProfile(n))
+			t.Profile = pl.Profiles[len(pl.Profiles)-1]
+		} else {
+			t.Profile = find(r.index.profiles, "action profile", n.get("action_profile"))
+		}
 		if t.Kind == TableIndirectWS && t.Profile.Selector == nil {
 			fail(n.path+".action_profile", "action profile %q has no selector", t.Profile.Name)
 		}

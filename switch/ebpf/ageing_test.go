@@ -8,8 +8,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestIdleTimeouts lets entries go idle by a clock that the test turns, while frames hit some of
-// them: as they are found by a map, and as comparisons of a program that was made for them.
+// TestIdleTimeouts lets entries go idle while frames hit some of them: as they are found by a map,
+// and as comparisons of a program that was made for them. Packets hit at the kernel's time; the
+// test says how long before that a timeout was set, and how long after it somebody looks.
 func TestIdleTimeouts(t *testing.T) {
 	for _, made := range []string{"general", "made for its tables"} {
 		t.Run(made, func(t *testing.T) {
@@ -35,10 +36,13 @@ func idleTimeouts(t *testing.T, c *captured, specialised bool) {
 		entries, any := ages.Idle(at)
 		got := ""
 		for _, e := range entries {
-			if e.Table != learned || e.Timeout != 10*time.Second {
+			if e.Table != learned || e.Timeout != time.Hour {
 				t.Errorf("at %v: %s with a timeout of %v is idle", at, e.Table, e.Timeout)
 			}
 			got += string(rune(e.Entry.Match[0].Value[5]))
+			if e.Again {
+				got += " again"
+			}
 		}
 		if got != want || any != wantAny {
 			t.Errorf("at %v: idle are %q, and %v; want %q, and %v", at, got, any, want, wantAny)
@@ -59,27 +63,41 @@ func idleTimeouts(t *testing.T, c *captured, specialised bool) {
 	if specialised {
 		check(t, c.specialise(true))
 	}
-	expect(time.Hour, "", false) // no entry has a timeout
-	hit(2)                       // which is before it has one
-	check(t, ages.SetIdleTimeout(learned, entry(1), 10*time.Second, time.Hour))
-	check(t, ages.SetIdleTimeout(learned, entry(2), 10*time.Second, time.Hour))
-	hit(1)
-	expect(time.Hour+9*time.Second, "", true)
-	timeout, since, err := ages.IdleTimeout(learned, entry(1), time.Hour+11*time.Second)
-	if err != nil || timeout != 10*time.Second || since != 2*time.Second {
-		t.Errorf("an entry has a timeout of %v and was hit %v ago (%v)", timeout, since, err)
+	// sinceHit wants the last packet to have hit an entry between the two times.
+	sinceHit := func(mac byte, at, from, to time.Duration, what string) {
+		t.Helper()
+		_, since, err := ages.IdleTimeout(learned, entry(mac), at)
+		if err != nil || since < at-to || since > at-from {
+			t.Errorf("%s was hit %v ago (%v), want %v to %v", what, since, err, at-to, at-from)
+		}
 	}
-	expect(time.Hour+10*time.Second, "\x02", true)
-	expect(time.Hour+18*time.Second, "", true) // told once
-	expect(time.Hour+30*time.Second, "\x01", true)
+	const minute = time.Minute
+	start := c.Now()
+	expect(start+time.Hour, "", false) // no entry has a timeout
+	hit(2)                             // which is before it has one
+	check(t, ages.SetIdleTimeout(learned, entry(1), time.Hour, start-59*minute))
+	check(t, ages.SetIdleTimeout(learned, entry(2), time.Hour, start-59*minute))
+	check(t, ages.SetIdleTimeout(learned, entry(3), 0, start-59*minute))
+	sinceHit(3, start, start-59*minute, start-59*minute, "an entry without packet and timeout")
+	hit(1)
+	hit(3)
+	end := c.Now()
+	sinceHit(1, end+minute, start, end, "an entry with a timeout")
+	sinceHit(3, end+minute, start, end, "an entry without a timeout")
+	expect(start, "", true)
 	hit(2)
-	expect(time.Hour+31*time.Second, "", true)
-	check(t, p.ModifyEntry(learned, entry(2))) // which is no packet
-	expect(time.Hour+40*time.Second, "", true)
-	expect(time.Hour+41*time.Second, "\x02", true) // again, after the packet
-	check(t, ages.SetIdleTimeout(learned, entry(1), 0, time.Hour))
+	expect(start+2*minute, "", true)
+	check(t, ages.SetIdleTimeout(learned, entry(2), time.Hour, c.Now()+minute))
+	expect(end+60*minute, "\x01", true)
+	expect(end+90*minute, "\x02", true)
+	expect(end+120*minute, "\x01 again", true)
+	sinceHit(1, end+120*minute, start, end, "an entry that was reported twice")
+	check(t, p.ModifyEntry(learned, entry(1))) // which is not a packet
+	sinceHit(1, end+120*minute, start, end, "an entry that has been modified")
+	expect(end+150*minute, "\x02 again", true)
+	check(t, ages.SetIdleTimeout(learned, entry(1), 0, end))
 	check(t, p.DeleteEntry(learned, entry(2)))
-	expect(2*time.Hour, "", false)
+	expect(end+10*time.Hour, "", false)
 
 	for name, c := range map[string]struct {
 		err  error

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/p4src"
@@ -26,7 +27,6 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
 	ebpfruntime "github.com/netcraq/netcraq/switch/ebpf/runtime"
 	server "github.com/netcraq/netcraq/switch/p4rt"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // controlled is a switch that runs NetCRAQ, as the tail of a chain with one key, and a controller

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/netcraq/netcraq/internal/boottime"
+	"github.com/netcraq/netcraq/api/clock"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/ebpf/attach"
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
@@ -34,6 +34,9 @@ type Options struct {
 	// dropped; all other frames go on to the host's stack. The interfaces keep their offloads, but
 	// for XDP: plain UDP is merged by none that is on by default.
 	OnlyUDP uint16
+	// Mark, if not 0, is the mark of the frames that the switch sends, by which others at an
+	// interface know them. Those that leave by XDP have none.
+	Mark uint32
 	// LateFilters: with HookClsact, the program's filters come behind those of others.
 	LateFilters bool
 	// After is the name of a program at tcx that frames meet before the switch's, where it is at a
@@ -44,6 +47,9 @@ type Options struct {
 	Tap func(at time.Time, port uint32, out bool, frame []byte)
 	// Log receives what happens to ports. nil means slog.Default().
 	Log *slog.Logger
+	// Restored, if not nil, is called when somebody has taken the program off a port and the switch
+	// has put it back, or could not. It must not call the switch.
+	Restored func(iface string, err error)
 
 	clsact bool // attach with clsact where tcx is there, too: for tests
 	// frames go to OnPacketIn after their port's number (4 bytes), not out: for tests without
@@ -77,6 +83,7 @@ type device struct {
 	pipeline *runtime.Pipeline
 	// interfaces could not be looked at, which was said
 	lookupsFail bool
+	looks       int                              // at the ports
 	committed   atomic.Pointer[runtime.Pipeline] // the same, for who does not hold mu
 	stripesSet  atomic.Bool                      // by Stripe: the switch itself leaves it so
 
@@ -123,7 +130,7 @@ func newDevice(opts Options) (d *device, err error) {
 		d.log.Warn("what a dead switch changed on interfaces may still be changed", "err", err)
 	}
 	s := compile.Settings{CPUPort: opts.CPUPort, DropPort: opts.DropPort, OnlyUDP: opts.OnlyUDP,
-		Captured: opts.captured, Unlocked: opts.unlocked, Started: boottime.Now()}
+		Mark: opts.Mark, Captured: opts.captured, Unlocked: opts.unlocked, Started: clock.Now()}
 	if d.Switch, err = runtime.NewSwitch(s, opts.Hook != HookTC, d.log, d.deliverPacketIn,
 		d.deliverDigest, d.deliverMessage,
 		d.tapDelivery()); err != nil {
@@ -339,7 +346,7 @@ func (d *device) deliverMessage(record []byte) {
 }
 
 // Now implements [target.Device].
-func (d *device) Now() time.Duration { return boottime.Since(d.Started) }
+func (d *device) Now() time.Duration { return clock.Since(d.Started) }
 
 // Close implements [target.Device].
 func (d *device) Close() error {

@@ -24,6 +24,7 @@ type port struct {
 	settings   *offload.Change
 	tags       *offload.Change // of those too, where XDP meets the frames
 	missing    bool            // the interface is not there
+	unrepaired bool            // somebody has taken a program off, and it cannot be put back
 }
 
 // SetInterface makes an interface that of a port; 0 is none.

@@ -3,7 +3,7 @@ package ebpf
 import (
 	"time"
 
-	"github.com/netcraq/netcraq/internal/boottime"
+	"github.com/netcraq/netcraq/api/clock"
 )
 
 // wallClock gives the wall's time for times of the clock that programs read. Times that are less
@@ -29,10 +29,10 @@ func (w *wallClock) at(ns int64) time.Time {
 func readZero(times int) (zero time.Time) {
 	var wrong time.Duration
 	for range times {
-		before := boottime.Now()
+		before := clock.Now()
 		// without Go's own monotonic time, which would be compared instead
 		wall := time.Now().Round(0)
-		after := boottime.Now()
+		after := clock.Now()
 		if d := time.Duration(after - before); zero.IsZero() || d < wrong {
 			zero, wrong = wall.Add(-time.Duration(after)), d
 		}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/internal/boottime"
+	"github.com/netcraq/netcraq/api/clock"
 )
 
 // TestWallClock: the wall's times are right, differ as the kernel's do, and follow a clock that was
@@ -13,7 +13,7 @@ func TestWallClock(t *testing.T) {
 	var w wallClock
 	for _, set := range []time.Duration{0, time.Hour, -time.Hour} {
 		w.zero = w.zero.Add(set) // as if the wall's clock had been set back, and forth
-		now := int64(boottime.Now())
+		now := int64(clock.Now())
 		first := w.at(now)
 		if off := time.Since(first); off < 0 || off > time.Second {
 			t.Errorf("%v: off by %v", set, off)

@@ -79,6 +79,43 @@ func (w *watcher) stop() {
 	w.ended.Wait()
 }
 
+// repair puts a port's programs back where somebody has taken one off.
+func (d *device) repair(q *port) {
+	if d.pipeline == nil {
+		return
+	}
+	var lost bool
+	err := d.netns.Do(func() (err error) {
+		lost, err = q.Lost(d.looks%filterLooks == 0)
+		return err
+	})
+	if err != nil {
+		d.log.Debug("the programs of a port cannot be looked at", "port", q.Number, "iface", q.Iface, "err", err)
+	}
+	if !lost && !q.unrepaired {
+		return
+	}
+	finish, err := d.attach(q, d.pipeline)
+	_ = d.netns.Do(func() error { finish(); return nil })
+	if d.opts.Restored != nil && (err == nil || !q.unrepaired) {
+		d.opts.Restored(q.Iface, err)
+	}
+	if err != nil {
+		if !q.unrepaired {
+			d.log.Error("somebody has taken the switch's program off a port, and it cannot be put back", "port",
+				q.Number, "iface", q.Iface, "err", err)
+		}
+		q.unrepaired = true
+		return
+	}
+	q.unrepaired = false
+	d.log.Warn("somebody has taken the switch's program off a port; it is there again", "port", q.Number,
+		"iface", q.Iface)
+}
+
+// filterLooks is how many looks at the ports come to one at clsact's filters, which takes longer.
+const filterLooks = 10
+
 // reconcile compares the interfaces with the ports.
 func (d *device) reconcile() {
 	d.mu.Lock()
@@ -86,6 +123,7 @@ func (d *device) reconcile() {
 	if d.closed {
 		return
 	}
+	d.looks++
 	var unknown error
 	for _, q := range d.ports {
 		index, err := d.indexOf(q.Iface)
@@ -99,6 +137,7 @@ func (d *device) reconcile() {
 						err)
 				}
 			}
+			d.repair(q)
 			d.refresh(q)
 		case !q.missing:
 			d.log.Warn("the interface of a port is gone", "port", q.Number, "iface", q.Iface)

@@ -2,15 +2,21 @@ package ebpf
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/netcraq/netcraq/internal/netdump"
+	"github.com/netcraq/netcraq/switch/ebpf/attach"
+	"github.com/netcraq/netcraq/switch/offload"
 )
 
 // TestFeatures asks for a veth's XDP features: natively it always runs programs, and it takes
@@ -24,6 +30,79 @@ func TestFeatures(t *testing.T) {
 	if f&netdump.RunsXDP == 0 || f&netdump.TakesXDP != 0 {
 		t.Errorf("a veth without programs has the features %#x", f)
 	}
+}
+
+// TestDetached has somebody take each program off a port, as "bpftool link detach" and "tc qdisc
+// del" do. The switch puts it back and says so.
+func TestDetached(t *testing.T) {
+	for name, opts := range kinds {
+		t.Run(name, func(t *testing.T) {
+			c := newCables(t, []uint32{1, 2})
+			restored := make(chan error, 100)
+			opts.Restored = func(_ string, err error) { restored <- err }
+			d := startHooks(t, opts, 1, 2)
+			d.watcher.stop() // it looks when it is told to
+			works := func(when string) {
+				t.Helper()
+				f := hooksFrame(2, 100)
+				_, err := unix.Write(c.sockets[1], f)
+				check(t, err)
+				if got, want := c.take(t, 1), hooksWant(f, 1); show(got) != show(want) {
+					t.Errorf("%s there comes %s, not %s", when, show(got), show(want))
+				}
+			}
+			works("at first")
+			var detaches []func() error
+			q := d.ports[1]
+			named, err := attach.Named(q.Ifindex, attach.SwitchProgram)
+			check(t, err)
+			if (len(named) == 1) == opts.clsact {
+				t.Errorf("%d programs at tcx are called %s", len(named), attach.SwitchProgram)
+			}
+			if opts.clsact {
+				detaches = append(detaches, func() error { return netlink.QdiscDel(offload.Discipline(q.Ifindex)) })
+			} else {
+				detaches = append(detaches, func() error { return detachLink(q.Ifindex, d.pipeline.TC) })
+			}
+			if opts.Hook == HookXDP {
+				detaches = append(detaches, func() error { return detachLink(q.Ifindex, d.pipeline.XDP) })
+			}
+			for i, detach := range detaches {
+				check(t, detach())
+				for range filterLooks {
+					d.reconcile()
+				}
+				if len(restored) != 1 {
+					t.Fatalf("program %d was detached, and %d are put back", i, len(restored))
+				}
+				check(t, <-restored)
+				works("after a program was put back")
+			}
+		})
+	}
+}
+
+// detachLink detaches a program from an interface, as "bpftool link detach" does. Links name
+// interfaces by their index, of whatever namespace, so the program says which link is meant.
+func detachLink(ifindex int, prog *ebpf.Program) error {
+	about, err := prog.Info()
+	if err != nil {
+		return err
+	}
+	id, _ := about.ID()
+	it := new(link.Iterator)
+	defer it.Close()
+	for it.Next() {
+		info, err := it.Link.Info()
+		if err != nil || info.Program != id {
+			continue
+		}
+		tcx, xdp := info.TCX(), info.XDP()
+		if tcx != nil && int(tcx.Ifindex) == ifindex || xdp != nil && int(xdp.Ifindex) == ifindex {
+			return it.Link.Detach()
+		}
+	}
+	return errors.Join(errors.New("there is no such link"), it.Err())
 }
 
 // TestOutOfDescriptors: a switch that has no file descriptor left cannot look at its interfaces,

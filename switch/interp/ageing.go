@@ -11,13 +11,6 @@ import (
 
 var _ target.Ager = (*Pipeline)(nil)
 
-// ageing is an entry's idle timeout. hit is written by packets, under Pipeline.dp.
-type ageing struct {
-	timeout time.Duration // 0: none
-	hit     time.Duration // when the last packet hit, or the timeout was set
-	told    bool          // idle, and returned by Idle
-}
-
 // SetIdleTimeout implements [target.Ager].
 func (p *Pipeline) SetIdleTimeout(name string, e *target.TableEntry, timeout,
 	now time.Duration) error {
@@ -41,7 +34,7 @@ func (p *Pipeline) SetIdleTimeout(name string, e *target.TableEntry, timeout,
 			}
 			p.dp.Lock()
 			defer p.dp.Unlock()
-			have.age = ageing{timeout: timeout, hit: now}
+			have.age = target.Ageing{Timeout: timeout, Hit: now}
 			return nil
 		}, e)
 }
@@ -57,7 +50,7 @@ func (p *Pipeline) IdleTimeout(name string, e *target.TableEntry,
 			}
 			p.dp.Lock()
 			defer p.dp.Unlock()
-			timeout, since = have.age.timeout, max(now-have.age.hit, 0)
+			timeout, since = have.age.Timeout, max(now-have.age.Hit, 0)
 			return nil
 		}, e)
 	return timeout, since, err
@@ -67,13 +60,16 @@ func (p *Pipeline) IdleTimeout(name string, e *target.TableEntry,
 func (p *Pipeline) Idle(now time.Duration) (out []target.IdleEntry, any bool) {
 	p.cp.Lock()
 	defer p.cp.Unlock()
-	var idle []*entry
+	type idleEntry struct {
+		*entry
+		again bool
+	}
+	var idle []idleEntry
 	n := 0
 	p.dp.Lock()
 	for e := range p.ages {
-		if now-e.age.hit >= e.age.timeout && !e.age.told {
-			e.age.told = true
-			idle = append(idle, e)
+		if due, again := e.age.Due(now); due {
+			idle = append(idle, idleEntry{e, again})
 		}
 		if n++; n%batch == 0 { // let packets through
 			p.dp.Unlock()
@@ -81,16 +77,13 @@ func (p *Pipeline) Idle(now time.Duration) (out []target.IdleEntry, any bool) {
 		}
 	}
 	p.dp.Unlock()
-	slices.SortFunc(idle, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(p.ages[a].src.Index, p.ages[b].src.Index),
+	slices.SortFunc(idle, func(a, b idleEntry) int {
+		return cmp.Or(cmp.Compare(p.ages[a.entry].src.Index, p.ages[b.entry].src.Index),
 			cmp.Compare(a.seq, b.seq))
 	})
 	for _, e := range idle {
-		out = append(out, target.IdleEntry{Table: p.ages[e].src.Name, Entry: e.export(),
-			Timeout: e.age.timeout})
+		out = append(out, target.IdleEntry{Table: p.ages[e.entry].src.Name, Entry: e.export(),
+			Timeout: e.age.Timeout, Again: e.again})
 	}
 	return out, len(p.ages) > 0
 }
-
-// touch notes that a packet has hit the entry.
-func (a *ageing) touch(now time.Duration) { a.hit, a.told = now, false }

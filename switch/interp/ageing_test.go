@@ -20,22 +20,24 @@ func TestIdleTimeouts(t *testing.T) {
 		return &target.TableEntry{Match: []target.FieldMatch{{Value: []byte{0, 0, 0, 0, 0, last}}},
 			Action: act("MyIngress.forward", []byte{0, 2})}
 	}
-	idle := func(at time.Duration) (macs []byte, any bool) {
+	idle := func(at time.Duration) (macs string, any bool) {
 		t.Helper()
 		entries, any := p.Idle(at)
 		for _, e := range entries {
 			if e.Table != learned || e.Timeout != 10*time.Second {
 				t.Errorf("at %v: %s with a timeout of %v is idle", at, e.Table, e.Timeout)
 			}
-			macs = append(macs, e.Entry.Match[0].Value[5])
+			macs += string(rune(e.Entry.Match[0].Value[5]))
+			if e.Again {
+				macs += " again"
+			}
 		}
 		return macs, any
 	}
 	expect := func(at time.Duration, want string, wantAny bool) {
 		t.Helper()
-		if got, any := idle(at); string(got) != want || any != wantAny {
-			t.Errorf("at %v: idle are %v, and %v; want %v, and %v", at, got, any, []byte(want),
-				wantAny)
+		if got, any := idle(at); got != want || any != wantAny {
+			t.Errorf("at %v: idle are %q, and %v; want %q, and %v", at, got, any, want, wantAny)
 		}
 	}
 	hit := func(at time.Duration, mac byte) {
@@ -53,12 +55,25 @@ func TestIdleTimeouts(t *testing.T) {
 	if err != nil || timeout != 10*time.Second || since != 2*time.Second {
 		t.Errorf("an entry has a timeout of %v and was hit %v ago (%v)", timeout, since, err)
 	}
+	_, since, err = p.IdleTimeout(learned, entry(3), time.Hour+11*time.Second)
+	if err != nil || since != time.Hour+11*time.Second {
+		t.Errorf("an entry without a timeout was hit %v ago (%v)", since, err)
+	}
+	hit(time.Hour+11*time.Second, 3)
+	_, since, err = p.IdleTimeout(learned, entry(3), time.Hour+14*time.Second)
+	if err != nil || since != 3*time.Second {
+		t.Errorf("an entry without a timeout was hit %v ago (%v), want 3s", since, err)
+	}
 	expect(time.Hour+10*time.Second, "\x02", true)
-	expect(time.Hour+18*time.Second, "", true) // told once
-	expect(time.Hour+30*time.Second, "\x01", true)
-	hit(time.Hour+31*time.Second, 2)
-	expect(time.Hour+40*time.Second, "", true)
-	expect(time.Hour+41*time.Second, "\x02", true) // again, after the packet
+	expect(time.Hour+18*time.Second, "", true) // another timeout is not over yet
+	expect(time.Hour+20*time.Second, "\x01\x02 again", true)
+	hit(time.Hour+21*time.Second, 2)
+	expect(time.Hour+30*time.Second, "\x01 again", true)
+	expect(time.Hour+31*time.Second, "\x02", true) // for the first time since the packet
+	_, since, err = p.IdleTimeout(learned, entry(2), time.Hour+32*time.Second)
+	if err != nil || since != 11*time.Second { // a report does not count as a packet
+		t.Errorf("an entry was hit %v ago (%v), want 11s", since, err)
+	}
 	must(t, p.SetIdleTimeout(learned, entry(1), 0, time.Hour))
 	must(t, p.DeleteEntry(learned, entry(2)))
 	expect(2*time.Hour, "", false)

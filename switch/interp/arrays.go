@@ -415,7 +415,7 @@ func (p *Pipeline) SetValueSet(name string, members [][]target.FieldMatch) error
 	if err != nil {
 		return err
 	}
-	if s.src.MaxSize > 0 && len(members) > s.src.MaxSize {
+	if len(members) > s.src.MaxSize {
 		return fmt.Errorf("value set %q: %d members where %d fit: %w", name, len(members),
 			s.src.MaxSize, target.ErrFull)
 	}

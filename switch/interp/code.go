@@ -286,7 +286,7 @@ func (s *site) apply(st *state) uint32 {
 		e.counter.Bytes += uint64(st.inLen)
 	}
 	if t.ages {
-		e.age.touch(st.now)
+		e.age.Hit = st.now
 	}
 	do := e.do
 	if do == nil {

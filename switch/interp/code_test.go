@@ -27,7 +27,7 @@ func (nobody) Event(Event)  {}
 func TestCode(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "*", "testdata", "*.json"))
 	must(t, err)
-	more, err := filepath.Glob(filepath.Join("..", "..", "*", "compiled", "*-128.json"))
+	more, err := filepath.Glob(filepath.Join("..", "..", "*", "compiled", "*-128.json.gz"))
 	must(t, err)
 	run := 0
 	for _, file := range append(files, more...) {

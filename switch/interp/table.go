@@ -41,7 +41,7 @@ type entry struct {
 
 	counter target.CounterData
 	meter   *meter
-	age     ageing
+	age     target.Ageing // Hit is written by packets, under Pipeline.dp
 
 	match    []target.FieldMatch
 	priority int

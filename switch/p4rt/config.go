@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync/atomic"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -14,23 +15,25 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
 // config is a forwarding pipeline configuration: the P4Info bound to its program, the pipeline that
 // runs it, and what the server keeps beside the pipeline.
 type config struct {
-	*schema
+	*translate.Schema
 	server *Server
 	pipe   target.Pipeline
 	pushed *p4v1.ForwardingPipelineConfig // as it came, to be returned so
 
-	entries       map[*table]map[string]*entryState
-	defaults      map[*table]*defaultState
+	entries       map[*translate.Table]map[string]*entryState
+	defaults      map[*translate.Table]*defaultState
 	profileStates map[uint32]*profileState
 	multicast     map[uint32]*p4v1.MulticastGroupEntry
 	clones        map[uint32]*p4v1.CloneSessionEntry
 	digestStates  map[uint32]*digestState
+	followers     map[followerKey]follower
 	snapshots     snapshots
 	// unsettled: there are changes that do not count for every packet yet.
 	unsettled atomic.Bool
@@ -38,32 +41,36 @@ type config struct {
 
 // newConfig makes the configuration of a pipeline that has just been built: its tables hold what
 // the program says, nothing else.
-func (s *Server) newConfig(sch *schema, pipe target.Pipeline,
+func (s *Server) newConfig(sch *translate.Schema, pipe target.Pipeline,
 	pushed *p4v1.ForwardingPipelineConfig) (*config, error) {
 	c := &config{
-		schema: sch, server: s, pipe: pipe, pushed: pushed,
-		entries: map[*table]map[string]*entryState{}, defaults: map[*table]*defaultState{},
+		Schema: sch, server: s, pipe: pipe, pushed: pushed,
+		entries: map[*translate.Table]map[string]*entryState{}, defaults: map[*translate.Table]*defaultState{},
 		profileStates: map[uint32]*profileState{},
 		multicast:     map[uint32]*p4v1.MulticastGroupEntry{},
 		clones:        map[uint32]*p4v1.CloneSessionEntry{},
 		digestStates:  map[uint32]*digestState{},
+		followers:     map[followerKey]follower{},
 	}
-	for _, t := range sch.tableOrder {
-		entries, err := pipe.Entries(t.name)
+	for _, t := range sch.TableOrder {
+		entries, err := pipe.Entries(t.Name)
 		if err != nil {
-			return nil, fmt.Errorf("reading the initial entries of table %s: %w", t.name, err)
+			return nil, fmt.Errorf("reading the initial entries of table %s: %w", t.Name, err)
 		}
 		c.entries[t] = make(map[string]*entryState, len(entries))
 		for i := range entries {
-			c.entries[t][matchKey(entries[i].Match,
+			c.entries[t][translate.MatchKey(entries[i].Match,
 				entries[i].Priority)] = &entryState{spec: &entries[i]}
+			if err := c.startIdle(t, &entries[i]); err != nil {
+				return nil, fmt.Errorf("an initial entry of table %s: %w", t.Name, err)
+			}
 		}
 	}
-	for _, p := range sch.profileOrder {
-		c.profileStates[p.id] = newProfileState()
+	for _, p := range sch.ProfileOrder {
+		c.profileStates[p.ID] = newProfileState()
 	}
-	for _, d := range sch.digestOrder {
-		c.digestStates[d.id] = newDigestState(d, s.sendDigest)
+	for _, d := range sch.DigestOrder {
+		c.digestStates[d.ID] = newDigestState(d, s.sendDigest)
 	}
 	return c, nil
 }
@@ -109,32 +116,32 @@ var errNotJSON = errors.New(
 	"p4_device_config is neither BMv2 JSON nor a p4.tmp.P4DeviceConfig with BMv2 JSON in it; compile the program with p4c-bm2-ss")
 
 // check reads a configuration and finds out whether the device can run it. It changes nothing.
-func (s *Server) check(cfg *p4v1.ForwardingPipelineConfig) (*schema, error) {
+func (s *Server) check(cfg *p4v1.ForwardingPipelineConfig) (*translate.Schema, error) {
 	if cfg == nil {
-		return nil, invalid("the configuration is missing")
+		return nil, translate.Invalidf("the configuration is missing")
 	}
 	json, err := deviceConfig(cfg.P4DeviceConfig)
 	if err != nil {
-		return nil, invalid("%v", err)
+		return nil, translate.Invalidf("%v", err)
 	}
 	prog, err := bmv2json.Parse(json)
 	if err != nil {
-		return nil, invalid("the program in p4_device_config: %v", err)
+		return nil, translate.Invalidf("the program in p4_device_config: %v", err)
 	}
 	if cfg.P4Info == nil {
-		return nil, invalid("p4info is missing; p4c-bm2-ss writes it with --p4runtime-files")
+		return nil, translate.Invalidf("p4info is missing; p4c-bm2-ss writes it with --p4runtime-files")
 	}
-	sch, err := bind(cfg.P4Info, prog)
+	sch, err := translate.Bind(cfg.P4Info, prog)
 	if err != nil {
-		return nil, invalid("the P4Info does not describe the program in p4_device_config: %v", err)
+		return nil, translate.Invalidf("the P4Info does not describe the program in p4_device_config: %v", err)
 	}
-	if err := sch.readRestrictions(); err != nil {
-		return nil, invalid("the P4Info's restrictions: %v", err)
+	if err := sch.ReadRestrictions(); err != nil {
+		return nil, translate.Invalidf("the P4Info's restrictions: %v", err)
 	}
 	if err := s.dev.Verify(prog); err != nil {
 		// Section 14: a configuration that cannot be realised is INVALID_ARGUMENT, whatever the
 		// reason.
-		return nil, invalid("this device cannot run the program: %v", err)
+		return nil, translate.Invalidf("this device cannot run the program: %v", err)
 	}
 	return sch, nil
 }
@@ -153,7 +160,18 @@ func (s *Server) SetForwardingPipelineConfig(ctx context.Context,
 	if err := may(); err != nil {
 		return nil, err
 	}
-	var err error
+	if err := s.configure(req, may); err != nil {
+		st := translate.Canonical(err)
+		s.log.Warn("pipeline refused", "action", req.Action, "code", st.Code(), "err", st.Message())
+		return nil, st.Err()
+	}
+	s.log.Info("pipeline configuration", "action", req.Action)
+	return &p4v1.SetForwardingPipelineConfigResponse{}, nil
+}
+
+// configure does what a request says. may says why a change must not begin any more.
+func (s *Server) configure(req *p4v1.SetForwardingPipelineConfigRequest, may func() error) (err error) {
+	defer s.catchPanic(&err)
 	switch req.Action {
 	case p4v1.SetForwardingPipelineConfigRequest_VERIFY:
 		_, err = s.check(req.Config)
@@ -166,23 +184,29 @@ func (s *Server) SetForwardingPipelineConfig(ctx context.Context,
 	case p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT:
 		err = s.reconcile(req.Config, may)
 	default:
-		err = invalid(
+		err = translate.Invalidf(
 			"the action is %v; it must be VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, COMMIT or RECONCILE_AND_COMMIT", req.Action)
 	}
-	if err != nil {
-		st := canonical(err)
-		s.log.Warn("pipeline refused", "action", req.Action, "code", st.Code(), "err", st.Message())
-		return nil, st.Err()
+	return err
+}
+
+// catchPanic makes a panic of the engine an error, INTERNAL. A defect that some program brings to
+// light costs that program, not the switch, nor the agent that the engine runs in.
+func (s *Server) catchPanic(err *error) {
+	if fault := recover(); fault != nil {
+		s.log.Error("the engine failed on a program; please report this", "panic", fault, "stack",
+			string(debug.Stack()))
+		*err = translate.Errorf(codes.Internal, "the engine failed on the program: %v; the switch's log has more, please report it",
+			fault)
 	}
-	s.log.Info("pipeline configuration", "action", req.Action)
-	return &p4v1.SetForwardingPipelineConfigResponse{}, nil
 }
 
 // Load sets the configuration that the device starts with, as if it had been pushed with
 // VERIFY_AND_COMMIT.
-func (s *Server) Load(cfg *p4v1.ForwardingPipelineConfig) error {
+func (s *Server) Load(cfg *p4v1.ForwardingPipelineConfig) (err error) {
 	s.state.Lock()
 	defer s.state.Unlock()
+	defer s.catchPanic(&err)
 	return s.replace(cfg, always)
 }
 
@@ -198,7 +222,7 @@ func (s *Server) replace(cfg *p4v1.ForwardingPipelineConfig, may func() error) e
 	if err := may(); err != nil {
 		return err
 	}
-	if err := s.dev.Commit(sch.prog); err != nil {
+	if err := s.dev.Commit(sch.Program); err != nil {
 		return err
 	}
 	c, err := s.newConfig(sch, s.dev.Pipeline(), proto.CloneOf(cfg))
@@ -219,7 +243,7 @@ func (s *Server) goLive(c *config) {
 	s.live, s.saved = c, nil
 	s.source, s.loaded, s.loadedSource = nil, nil, nil
 	if c != nil {
-		s.program.Store(c.prog)
+		s.program.Store(c.Program)
 	}
 	s.current.Store(c)
 }
@@ -232,11 +256,11 @@ func (s *Server) prepare(cfg *p4v1.ForwardingPipelineConfig) (*config, target.Pr
 	}
 	p, ok := s.dev.(target.Preparer)
 	if !ok {
-		return nil, nil, fail(codes.Unimplemented,
+		return nil, nil, translate.Errorf(codes.Unimplemented,
 			"the engine %q cannot prepare a pipeline beside the running one; use VERIFY_AND_COMMIT",
 			s.dev.Engine())
 	}
-	pipe, err := p.Prepare(sch.prog)
+	pipe, err := p.Prepare(sch.Program)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -261,10 +285,10 @@ func (s *Server) save(cfg *p4v1.ForwardingPipelineConfig, may func() error) erro
 
 func (s *Server) commitSaved(cfg *p4v1.ForwardingPipelineConfig) error {
 	if cfg != nil {
-		return invalid("COMMIT realises what was saved; no configuration may come with it")
+		return translate.Invalidf("COMMIT realises what was saved; no configuration may come with it")
 	}
 	if s.saved == nil {
-		return fail(codes.NotFound, "no configuration has been saved with VERIFY_AND_SAVE")
+		return translate.Errorf(codes.NotFound, "no configuration has been saved with VERIFY_AND_SAVE")
 	}
 	if err := s.dev.(target.Preparer).Activate(s.saved.pipe, nil); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -26,9 +27,9 @@ func cells(what string, size int, i *p4v1.Index) (first, count int, err error) {
 	case i == nil:
 		return 0, size, nil
 	case i.Index < 0:
-		return 0, 0, invalid("the index %d is negative", i.Index)
+		return 0, 0, translate.Invalidf("the index %d is negative", i.Index)
 	case i.Index >= int64(size):
-		return 0, 0, fail(codes.OutOfRange, "%s has %d cells; there is none at index %d", what,
+		return 0, 0, translate.Errorf(codes.OutOfRange, "%s has %d cells; there is none at index %d", what,
 			size, i.Index)
 	}
 	return int(i.Index), 1, nil
@@ -37,7 +38,7 @@ func cells(what string, size int, i *p4v1.Index) (first, count int, err error) {
 // onlyModify refuses other updates of entities that are always there.
 func onlyModify(what string, typ p4v1.Update_Type) error {
 	if typ != p4v1.Update_MODIFY {
-		return invalid("a %s can only be modified, not %v", what, typ)
+		return translate.Invalidf("a %s can only be modified, not %v", what, typ)
 	}
 	return nil
 }
@@ -46,19 +47,19 @@ func (c *config) writeCounter(typ p4v1.Update_Type, e *p4v1.CounterEntry) error 
 	if err := onlyModify("counter", typ); err != nil {
 		return err
 	}
-	a := c.counters[e.CounterId]
+	a := c.Counters[e.CounterId]
 	if a == nil {
-		return invalid("there is no counter %d", e.CounterId)
+		return translate.Invalidf("there is no counter %d", e.CounterId)
 	}
-	first, count, err := cells("counter "+a.name, a.size, e.Index)
+	first, count, err := cells("counter "+a.Name, a.Size, e.Index)
 	if err != nil || e.Data == nil {
 		return err
 	}
 	if e.Data.PacketCount < 0 || e.Data.ByteCount < 0 {
-		return invalid("a count is not negative")
+		return translate.Invalidf("a count is not negative")
 	}
 	for i := first; i < first+count; i++ {
-		if err := c.pipe.WriteCounter(a.name, i, counterOf(e.Data)); err != nil {
+		if err := c.pipe.WriteCounter(a.Name, i, counterOf(e.Data)); err != nil {
 			return err
 		}
 	}
@@ -66,7 +67,7 @@ func (c *config) writeCounter(typ p4v1.Update_Type, e *p4v1.CounterEntry) error 
 }
 
 func (c *config) readCounters(q *p4v1.CounterEntry, emit func(*p4v1.Entity)) error {
-	which, err := pick(c.schema, "counter", q.CounterId, c.counters, c.counterOrder)
+	which, err := pick(c.Schema, "counter", q.CounterId, c.Counters, c.CounterOrder)
 	if err != nil {
 		return err
 	}
@@ -75,17 +76,17 @@ func (c *config) readCounters(q *p4v1.CounterEntry, emit func(*p4v1.Entity)) err
 		if q.CounterId == 0 {
 			index = nil
 		}
-		first, count, err := cells("counter "+a.name, a.size, index)
+		first, count, err := cells("counter "+a.Name, a.Size, index)
 		if err != nil {
 			return err
 		}
 		for i := first; i < first+count; i++ {
-			d, err := c.pipe.ReadCounter(a.name, i)
+			d, err := c.pipe.ReadCounter(a.Name, i)
 			if err != nil {
 				return err
 			}
 			emit(&p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{CounterEntry: &p4v1.CounterEntry{
-				CounterId: a.id, Index: &p4v1.Index{Index: int64(i)}, Data: counterData(d),
+				CounterId: a.ID, Index: &p4v1.Index{Index: int64(i)}, Data: counterData(d),
 			}}})
 		}
 	}
@@ -93,17 +94,17 @@ func (c *config) readCounters(q *p4v1.CounterEntry, emit func(*p4v1.Entity)) err
 }
 
 // pick returns the object of that id, or all if it is 0; none if it is left out of the program.
-func pick[T any](s *schema, what string, id uint32, byID map[uint32]*T, all []*T) ([]*T, error) {
+func pick[T any](s *translate.Schema, what string, id uint32, byID map[uint32]*T, all []*T) ([]*T, error) {
 	if id == 0 {
 		return all, nil
 	}
 	if o := byID[id]; o != nil {
 		return []*T{o}, nil
 	}
-	if _, ok := s.leftOut[id]; ok {
+	if _, ok := s.LeftOut[id]; ok {
 		return nil, nil
 	}
-	return nil, s.unknown(what, id)
+	return nil, s.Unknown(what, id)
 }
 
 func sortedKeys[V any](m map[uint32]V) []uint32 { return slices.Sorted(maps.Keys(m)) }
@@ -117,68 +118,61 @@ func (c *config) writeDirectCounter(typ p4v1.Update_Type, e *p4v1.DirectCounterE
 		return err
 	}
 	if e.Data.PacketCount < 0 || e.Data.ByteCount < 0 {
-		return invalid("a count is not negative")
+		return translate.Invalidf("a count is not negative")
 	}
-	return c.pipe.SetDirectCounter(t.name, entry, counterOf(e.Data))
+	return c.pipe.SetDirectCounter(t.Name, entry, counterOf(e.Data))
 }
 
 func (c *config) readDirectCounters(q *p4v1.DirectCounterEntry, emit func(*p4v1.Entity)) error {
-	return c.eachDirect(q.TableEntry, "counter", func(t *table, e *target.TableEntry) error {
-		d, err := c.pipe.DirectCounter(t.name, e)
+	return c.eachDirect(q.TableEntry, "counter", func(t *translate.Table, e *target.TableEntry) error {
+		d, err := c.pipe.DirectCounter(t.Name, e)
 		if err != nil {
 			return err
 		}
 		emit(&p4v1.Entity{Entity: &p4v1.Entity_DirectCounterEntry{
 			DirectCounterEntry: &p4v1.DirectCounterEntry{
-				TableEntry: t.keyOf(e), Data: counterData(d),
+				TableEntry: t.KeyOf(e), Data: counterData(d),
 			}}})
 		return nil
 	})
 }
 
 // directEntry finds the entry that a direct resource of the given kind belongs to.
-func (c *config) directEntry(te *p4v1.TableEntry, kind string) (*table, *target.TableEntry, error) {
+func (c *config) directEntry(te *p4v1.TableEntry, kind string) (*translate.Table, *target.TableEntry, error) {
 	if te == nil {
-		return nil, nil, invalid("the table entry of the direct %s is missing", kind)
+		return nil, nil, translate.Invalidf("the table entry of the direct %s is missing", kind)
 	}
 	t, err := c.table(te.TableId)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !t.has(kind) {
-		return nil, nil, invalid("table %s has no direct %s", t.name, kind)
+	if !t.Has(kind) {
+		return nil, nil, translate.Invalidf("table %s has no direct %s", t.Name, kind)
 	}
 	if te.IsDefaultAction {
-		return nil, nil, fail(codes.Unimplemented,
-			"the default entry of table %s has no direct %s on this target", t.name, kind)
+		return nil, nil, translate.Errorf(codes.Unimplemented,
+			"the default entry of table %s has no direct %s on this target", t.Name, kind)
 	}
-	e, err := t.entryKey(te)
+	e, err := t.EntryKey(te)
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.entries[t][matchKey(e.Match, e.Priority)] == nil {
-		return nil, nil, fail(codes.NotFound, "table %s has no entry with this match and priority",
-			t.name)
+	if c.entries[t][translate.MatchKey(e.Match, e.Priority)] == nil {
+		return nil, nil, translate.Errorf(codes.NotFound, "table %s has no entry with this match and priority",
+			t.Name)
 	}
 	return t, e, nil
-}
-
-func (t *table) has(kind string) bool {
-	if kind == "counter" {
-		return t.counter != nil
-	}
-	return t.meter != nil
 }
 
 // eachDirect calls f for the entries whose direct resource a read asks for: all of all tables for
 // table id 0, all of a table without a match, else one.
 func (c *config) eachDirect(te *p4v1.TableEntry, kind string,
-	f func(*table, *target.TableEntry) error) error {
+	f func(*translate.Table, *target.TableEntry) error) error {
 	if te == nil {
-		return invalid("the table entry of the direct %s is missing; an empty one means all", kind)
+		return translate.Invalidf("the table entry of the direct %s is missing; an empty one means all", kind)
 	}
-	which := c.tableOrder
-	if _, ok := c.leftOut[te.TableId]; ok {
+	which := c.TableOrder
+	if _, ok := c.LeftOut[te.TableId]; ok {
 		return nil
 	}
 	if te.TableId != 0 {
@@ -186,8 +180,8 @@ func (c *config) eachDirect(te *p4v1.TableEntry, kind string,
 		if err != nil {
 			return err
 		}
-		if !t.has(kind) {
-			return invalid("table %s has no direct %s", t.name, kind)
+		if !t.Has(kind) {
+			return translate.Invalidf("table %s has no direct %s", t.Name, kind)
 		}
 		if te.IsDefaultAction || len(te.Match) > 0 {
 			t, e, err := c.directEntry(te, kind)
@@ -196,13 +190,13 @@ func (c *config) eachDirect(te *p4v1.TableEntry, kind string,
 			}
 			return f(t, e)
 		}
-		which = []*table{t}
+		which = []*translate.Table{t}
 	}
 	for _, t := range which {
-		if !t.has(kind) {
+		if !t.Has(kind) {
 			continue
 		}
-		entries, err := c.pipe.Entries(t.name)
+		entries, err := c.pipe.Entries(t.Name)
 		if err != nil {
 			return err
 		}
@@ -216,13 +210,4 @@ func (c *config) eachDirect(te *p4v1.TableEntry, kind string,
 		}
 	}
 	return nil
-}
-
-// keyOf describes the key of an entry.
-func (t *table) keyOf(e *target.TableEntry) *p4v1.TableEntry {
-	out := &p4v1.TableEntry{TableId: t.id, Match: fieldsOf(t.keys, e.Match)}
-	if t.needPriority {
-		out.Priority = int32(e.Priority)
-	}
-	return out
 }

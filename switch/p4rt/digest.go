@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -19,7 +20,7 @@ const maxDigestList = 1024
 // is full or its oldest entry old enough, and what has been sent is not sent again until it has
 // been acknowledged or has timed out.
 type digestState struct {
-	typ  *digestType
+	typ  *translate.DigestType
 	send func(*p4v1.DigestList)
 
 	mu      sync.Mutex
@@ -37,7 +38,7 @@ type sentList struct {
 	at   time.Time
 }
 
-func newDigestState(t *digestType, send func(*p4v1.DigestList)) *digestState {
+func newDigestState(t *translate.DigestType, send func(*p4v1.DigestList)) *digestState {
 	return &digestState{typ: t, send: send, known: map[string]bool{},
 		unacked: map[uint64]*sentList{}}
 }
@@ -59,7 +60,7 @@ func (d *digestState) add(fields [][]byte) {
 		return
 	}
 	d.known[string(k)] = true
-	data, _ := d.typ.typ.encode(fields)
+	data, _ := d.typ.Type.Encode(fields)
 	d.buffer = append(d.buffer, data)
 	d.keys = append(d.keys, string(k))
 	limit := int(d.cfg.MaxListSize)
@@ -88,7 +89,7 @@ func (d *digestState) flush() {
 		return
 	}
 	d.lists++
-	d.send(&p4v1.DigestList{DigestId: d.typ.id, ListId: d.lists, Data: d.buffer,
+	d.send(&p4v1.DigestList{DigestId: d.typ.ID, ListId: d.lists, Data: d.buffer,
 		Timestamp: time.Now().UnixNano()})
 	if d.cfg.AckTimeoutNs > 0 {
 		d.unacked[d.lists] = &sentList{keys: d.keys, at: time.Now()}
@@ -151,8 +152,8 @@ func (s *Server) digest(m target.Digest) {
 	if c == nil {
 		return
 	}
-	if t := c.digestByName[m.Name]; t != nil {
-		c.digestStates[t.id].add(m.Fields)
+	if t := c.DigestByName[m.Name]; t != nil {
+		c.digestStates[t.ID].add(m.Fields)
 	}
 }
 
@@ -164,11 +165,11 @@ func (s *Server) sendDigest(l *p4v1.DigestList) {
 func (s *Server) digestAck(a *p4v1.DigestListAck) error {
 	c := s.current.Load()
 	if c == nil {
-		return fail(codes.FailedPrecondition, "no forwarding pipeline configuration is set")
+		return translate.Errorf(codes.FailedPrecondition, "no forwarding pipeline configuration is set")
 	}
 	d := c.digestStates[a.GetDigestId()]
 	if d == nil {
-		return invalid("there is no digest %d", a.GetDigestId())
+		return translate.Invalidf("there is no digest %d", a.GetDigestId())
 	}
 	d.acknowledge(a.ListId)
 	return nil
@@ -177,7 +178,7 @@ func (s *Server) digestAck(a *p4v1.DigestListAck) error {
 func (c *config) writeDigest(typ p4v1.Update_Type, e *p4v1.DigestEntry) error {
 	d := c.digestStates[e.DigestId]
 	if d == nil {
-		return c.unknown("digest", e.DigestId)
+		return c.Unknown("digest", e.DigestId)
 	}
 	if err := present(typ, d.config() != nil, "configuration of digest", e.DigestId); err != nil {
 		return err
@@ -191,27 +192,27 @@ func (c *config) writeDigest(typ p4v1.Update_Type, e *p4v1.DigestEntry) error {
 		cfg = proto.CloneOf(e.Config)
 	}
 	if cfg.MaxTimeoutNs < 0 || cfg.MaxListSize < 0 || cfg.AckTimeoutNs < 0 {
-		return invalid("timeouts and sizes of digest %s are not negative", d.typ.name)
+		return translate.Invalidf("timeouts and sizes of digest %s are not negative", d.typ.Name)
 	}
 	d.configure(cfg)
 	return nil
 }
 
 func (c *config) readDigests(q *p4v1.DigestEntry, emit func(*p4v1.Entity)) error {
-	which, err := pick(c.schema, "digest", q.DigestId, c.digests, c.digestOrder)
+	which, err := pick(c.Schema, "digest", q.DigestId, c.Digests, c.DigestOrder)
 	if err != nil {
 		return err
 	}
 	for _, t := range which {
-		cfg := c.digestStates[t.id].config()
+		cfg := c.digestStates[t.ID].config()
 		if cfg == nil {
 			if q.DigestId != 0 {
-				return fail(codes.NotFound, "digest %s is not configured", t.name)
+				return translate.Errorf(codes.NotFound, "digest %s is not configured", t.Name)
 			}
 			continue
 		}
 		emit(&p4v1.Entity{Entity: &p4v1.Entity_DigestEntry{DigestEntry: &p4v1.DigestEntry{
-			DigestId: t.id, Config: cfg}}})
+			DigestId: t.ID, Config: cfg}}})
 	}
 	return nil
 }

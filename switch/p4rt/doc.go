@@ -9,15 +9,15 @@
 //
 // The parts, each in its own file:
 //
-//   - schema: a P4Info bound to the program that it describes, and the proof that they fit
-//     ("Forwarding-Pipeline Configuration", section 7);
 //   - arbitration: roles, election ids, who may write (section 5);
 //   - stream: the StreamChannel RPC with packet I/O, digests and stream errors (section 16);
 //   - config: the forwarding pipeline RPCs (sections 14 and 15);
 //   - write and read: batches and their error details (sections 12 and 13);
 //   - table, profile, counter, meter, register, pre, valueset, digest: one entity each (section 9);
-//   - since: of a register, what has changed since it was read (not P4Runtime's);
-//   - bytestring, match, action, p4data: the values inside them (section 8).
+//   - since: of a register, what has changed since it was read (not P4Runtime's).
+//
+// Package translate, below it, has what needs no server: the P4Info bound to its program (section
+// 7), and the values inside the entities (section 8).
 //
 // Locking. Writes and pipeline changes are serialised by one lock, reads share it: a read sees each
 // write whole or not at all, and writes are strictly serialisable, as sections 12.1 and 13.4
@@ -26,5 +26,5 @@
 // is still there, is looked at under that lock (mayExecute). Local, for other protocols, has
 // neither an election nor a caller that could give up: what Thrift has read of a call it executes.
 //
-// It imports bmv2json and target.
+// It imports bmv2json, target and translate.
 package p4rt

@@ -1,18 +1,22 @@
 package p4rt
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// sweepEvery is how often entries with idle timeouts are looked at, so how much later than its
-// timeout an entry may be told of. BMv2 looks once a second.
+// sweepEvery is how often the server looks for idle entries. A notification is late by that at
+// most. BMv2 looks once a second.
 const sweepEvery = 200 * time.Millisecond
 
 var errNoTimeouts = fmt.Errorf("idle timeouts on this engine: %w",
@@ -32,50 +36,60 @@ func agerOf(p target.Pipeline) target.Ager {
 	}
 }
 
-// times reports whether the program gives the table idle timeouts.
-func (t *table) times() bool { return t.info.IdleTimeoutBehavior != p4cfg.Table_NO_TIMEOUT }
-
-// checkIdle refuses idle timeouts that there cannot be (section 9.1.8).
-func (c *config) checkIdle(t *table, te *p4v1.TableEntry) error {
+// checkIdle refuses idle timeouts, and questions about them, that a table or its default entry
+// cannot have (section 9.1.8).
+func (c *config) checkIdle(t *translate.Table, te *p4v1.TableEntry) error {
 	switch {
-	case te.IdleTimeoutNs == 0:
+	case te.IdleTimeoutNs == 0 && te.TimeSinceLastHit == nil:
 		return nil
 	case te.IsDefaultAction:
-		return invalid("the default entry has no idle timeout")
-	case !t.times(): // in BMv2's words, which tests compare
-		return invalid(
+		return translate.Invalidf("the default entry of table %s has no idle timeout: leave idle_timeout_ns "+
+			"and time_since_last_hit unset", t.Name)
+	case !t.Times() && te.TimeSinceLastHit != nil:
+		return translate.Invalidf("table %s does not support idle timeouts: leave time_since_last_hit unset",
+			t.Name)
+	case !t.Times(): // in BMv2's words, which tests compare
+		return translate.Invalidf(
 			"idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
 	case te.IdleTimeoutNs < 0:
-		return invalid("an idle timeout is not negative")
+		return translate.Invalidf("an idle timeout is not negative")
 	case agerOf(c.pipe) == nil:
-		return fail(codes.Unimplemented,
+		return translate.Errorf(codes.Unimplemented,
 			"idle timeouts (idle_timeout_ns) are not implemented by this engine; asked for in table %s",
-			t.name)
+			t.Name)
 	}
 	return nil
 }
 
 // setIdle sets the idle timeout that comes with an entry, after checkIdle.
-func (c *config) setIdle(t *table, te *p4v1.TableEntry, e *target.TableEntry) error {
+func (c *config) setIdle(t *translate.Table, te *p4v1.TableEntry, e *target.TableEntry) error {
 	a := agerOf(c.pipe)
-	if a == nil || !t.times() {
+	if a == nil || !t.Times() {
 		return nil
 	}
-	err := a.SetIdleTimeout(t.name, e, time.Duration(te.IdleTimeoutNs), c.server.dev.Now())
-	if err == nil && te.IdleTimeoutNs > 0 {
+	err := a.SetIdleTimeout(t.Name, e, time.Duration(te.IdleTimeoutNs), c.server.dev.Now())
+	switch {
+	case te.IdleTimeoutNs > 0 && err == nil:
 		c.server.sweepSoon()
+	case te.IdleTimeoutNs == 0 && errors.Is(err, target.ErrUnsupported):
+		return nil // the P4Info promises timeouts, and the program has none
 	}
 	return err
 }
 
+// startIdle makes the time since the last hit begin, for an entry that comes without a timeout.
+func (c *config) startIdle(t *translate.Table, e *target.TableEntry) error {
+	return c.setIdle(t, &p4v1.TableEntry{}, e)
+}
+
 // readIdle adds an entry's timeout, and on request the time since its last packet.
-func (c *config) readIdle(t *table, q *p4v1.TableEntry, e *target.TableEntry,
+func (c *config) readIdle(t *translate.Table, q *p4v1.TableEntry, e *target.TableEntry,
 	out *p4v1.TableEntry) error {
 	a := agerOf(c.pipe)
-	if a == nil || !t.times() {
+	if a == nil || !t.Times() {
 		return nil
 	}
-	timeout, since, err := a.IdleTimeout(t.name, e, c.server.dev.Now())
+	timeout, since, err := a.IdleTimeout(t.Name, e, c.server.dev.Now())
 	if err != nil {
 		return err
 	}
@@ -86,19 +100,23 @@ func (c *config) readIdle(t *table, q *p4v1.TableEntry, e *target.TableEntry,
 	return nil
 }
 
-// sweepSoon sees to it that timeouts are looked at in a while.
+// sweepSoon makes the server look for idle entries in a while.
 func (s *Server) sweepSoon() {
 	if !s.sweeping.Swap(true) {
 		time.AfterFunc(sweepEvery, s.sweep)
 	}
 }
 
-// sweep tells of the entries that have become idle, and comes again while there are timeouts. A
-// program that only has been saved is looked at once packets pass it.
+// sweep reports the entries that have become idle, and makes groups follow the ports that are up.
+// It repeats itself while there are timeouts or ports to watch. A program that is only saved gets
+// its first look when packets pass it.
 func (s *Server) sweep() {
 	s.sweeping.Store(false)
 	s.state.Lock()
 	defer s.state.Unlock()
+	if s.followPorts() {
+		s.sweepSoon()
+	}
 	pipe := s.dev.Pipeline()
 	a := agerOf(pipe)
 	if a == nil {
@@ -108,33 +126,45 @@ func (s *Server) sweep() {
 	if more || s.saved != nil || s.loaded != nil {
 		s.sweepSoon()
 	}
-	if len(idle) == 0 {
-		return
+	if s.live != nil {
+		s.toPrimaries(s.live.idleNotices(idle)...)
 	}
-	if s.onIdle != nil {
+	// BMv2's listeners hear of an entry once, P4Runtime's controllers after each timeout.
+	idle = slices.DeleteFunc(idle, func(e target.IdleEntry) bool { return e.Again })
+	if len(idle) > 0 && s.onIdle != nil {
 		s.onIdle(pipe, idle)
-	}
-	if s.live == nil {
-		return
-	}
-	n := &p4v1.IdleTimeoutNotification{Timestamp: time.Now().UnixNano()}
-	for i := range idle {
-		if te := s.live.idleEntry(&idle[i]); te != nil {
-			n.TableEntry = append(n.TableEntry, te)
-		}
-	}
-	if len(n.TableEntry) > 0 {
-		s.toPrimaries(&p4v1.StreamMessageResponse{
-			Update: &p4v1.StreamMessageResponse_IdleTimeoutNotification{
-				IdleTimeoutNotification: n}})
 	}
 }
 
+// idleNotices makes the notifications of idle entries, each of about chunkBytes at most: a client
+// ends its stream when a message is longer than it accepts.
+func (c *config) idleNotices(idle []target.IdleEntry) (out []*p4v1.StreamMessageResponse) {
+	var n *p4v1.IdleTimeoutNotification
+	room := 0
+	for i := range idle {
+		te := c.idleEntry(&idle[i])
+		if te == nil {
+			continue
+		}
+		size := proto.Size(te)
+		if n == nil || size > room {
+			n = &p4v1.IdleTimeoutNotification{Timestamp: time.Now().UnixNano()}
+			out = append(out, &p4v1.StreamMessageResponse{
+				Update: &p4v1.StreamMessageResponse_IdleTimeoutNotification{
+					IdleTimeoutNotification: n}})
+			room = chunkBytes
+		}
+		n.TableEntry = append(n.TableEntry, te)
+		room -= size
+	}
+	return out
+}
+
 // idleEntry is what a notification says of an entry (section 16.5): what identifies it, its timeout
-// and its metadata. It is nil where the control plane does not see the table or wants no notices.
+// and its metadata. It is nil if the control plane does not see the table or wants no notification.
 func (c *config) idleEntry(e *target.IdleEntry) *p4v1.TableEntry {
-	for _, t := range c.tableOrder {
-		if t.name != e.Table || t.info.IdleTimeoutBehavior != p4cfg.Table_NOTIFY_CONTROL {
+	for _, t := range c.TableOrder {
+		if t.Name != e.Table || t.Info.IdleTimeoutBehavior != p4cfg.Table_NOTIFY_CONTROL {
 			continue
 		}
 		out, err := c.entryOf(t, &e.Entry)

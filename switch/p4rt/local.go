@@ -9,6 +9,7 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -219,46 +220,46 @@ type local struct {
 // Unwrap is the pipeline itself, for what P4Runtime keeps nothing of.
 func (l *local) Unwrap() target.Pipeline { return l.Pipeline }
 
-func (l *local) table(name string) *table {
-	for _, t := range l.c.tableOrder {
-		if t.name == name {
+func (l *local) table(name string) *translate.Table {
+	for _, t := range l.c.TableOrder {
+		if t.Name == name {
 			return t
 		}
 	}
 	return nil // hidden from the control plane
 }
 
-func (l *local) profile(name string) (*profile, *profileState) {
-	for _, p := range l.c.profileOrder {
-		if p.name == name {
-			return p, l.c.profileStates[p.id]
+func (l *local) profile(name string) (*translate.Profile, *profileState) {
+	for _, p := range l.c.ProfileOrder {
+		if p.Name == name {
+			return p, l.c.profileStates[p.ID]
 		}
 	}
 	return nil, nil
 }
 
 // noOneShots refuses what would mix members and groups with P4Runtime's action sets.
-func noOneShots(p *profile, st *profileState) error {
+func noOneShots(p *translate.Profile, st *profileState) error {
 	if st != nil && st.oneShots > 0 {
 		return fmt.Errorf(
 			"action selector %s is programmed with P4Runtime's one shots; it cannot have members and groups of others: %w",
-			p.name, target.ErrInvalid)
+			p.Name, target.ErrInvalid)
 	}
 	return nil
 }
 
-func (l *local) check(t *table, e *target.TableEntry) error {
+func (l *local) check(t *translate.Table, e *target.TableEntry) error {
 	if t == nil {
 		return nil
 	}
-	if t.profile != nil {
-		if err := noOneShots(t.profile, l.c.profileStates[t.profile.id]); err != nil {
+	if t.Profile != nil {
+		if err := noOneShots(t.Profile, l.c.profileStates[t.Profile.ID]); err != nil {
 			return err
 		}
 	}
-	if err := checkRestrictions("table "+t.name, t.restrictions, &subject{match: e.Match,
-		priority: e.Priority}); err != nil {
-		return fmt.Errorf("%s: %w", canonical(err).Message(), target.ErrInvalid)
+	if err := translate.CheckRestrictions("table "+t.Name, t.Restrictions, &translate.Subject{Match: e.Match,
+		Priority: e.Priority}); err != nil {
+		return fmt.Errorf("%s: %w", translate.Canonical(err).Message(), target.ErrInvalid)
 	}
 	return l.checkCall(e.Action)
 }
@@ -267,9 +268,9 @@ func (l *local) checkCall(call *target.ActionCall) error {
 	if call == nil {
 		return nil
 	}
-	if a := l.c.actionOf(call); a != nil {
-		if _, err := l.c.call(a); err != nil {
-			return fmt.Errorf("%s: %w", canonical(err).Message(), target.ErrInvalid)
+	if a := l.c.ActionOf(call); a != nil {
+		if _, err := l.c.Call(a); err != nil {
+			return fmt.Errorf("%s: %w", translate.Canonical(err).Message(), target.ErrInvalid)
 		}
 	}
 	return nil
@@ -284,9 +285,9 @@ func (l *local) InsertEntry(name string, e *target.TableEntry) error {
 	if err := l.Pipeline.InsertEntry(name, e); err != nil || t == nil {
 		return err
 	}
-	l.c.entries[t][matchKey(e.Match, e.Priority)] = &entryState{spec: e}
+	l.c.entries[t][translate.MatchKey(e.Match, e.Priority)] = &entryState{spec: e}
 	l.c.refer(t, e, nil, 1)
-	return nil
+	return l.c.startIdle(t, e)
 }
 
 // ModifyEntry implements [target.Pipeline].
@@ -298,7 +299,7 @@ func (l *local) ModifyEntry(name string, e *target.TableEntry) error {
 	if err := l.Pipeline.ModifyEntry(name, e); err != nil || t == nil {
 		return err
 	}
-	k := matchKey(e.Match, e.Priority)
+	k := translate.MatchKey(e.Match, e.Priority)
 	if old := l.c.entries[t][k]; old != nil {
 		l.c.refer(t, old.spec, old.oneShot, -1)
 		old.spec = e
@@ -315,7 +316,7 @@ func (l *local) DeleteEntry(name string, e *target.TableEntry) error {
 	if err := l.Pipeline.DeleteEntry(name, e); err != nil || t == nil {
 		return err
 	}
-	k := matchKey(e.Match, e.Priority)
+	k := translate.MatchKey(e.Match, e.Priority)
 	if old := l.c.entries[t][k]; old != nil {
 		delete(l.c.entries[t], k)
 		l.c.refer(t, old.spec, old.oneShot, -1)
@@ -355,8 +356,8 @@ func (l *local) SetMember(name string, id uint32, a *target.ActionCall, insert b
 	if err := l.Pipeline.SetMember(name, id, a, insert); err != nil || p == nil {
 		return err
 	}
-	st.members[id] = &p4v1.ActionProfileMember{ActionProfileId: p.id, MemberId: id,
-		Action: l.c.actionOf(a)}
+	st.members[id] = &p4v1.ActionProfileMember{ActionProfileId: p.ID, MemberId: id,
+		Action: l.c.ActionOf(a)}
 	return nil
 }
 
@@ -365,6 +366,10 @@ func (l *local) DeleteMember(name string, id uint32) error {
 	p, st := l.profile(name)
 	if err := noOneShots(p, st); err != nil {
 		return err
+	}
+	if p != nil && st.memberUses[id] > 0 { // by a group that leaves it out, too
+		return fmt.Errorf("member %d of action profile %q is in use: %w", id, name,
+			target.ErrInvalid)
 	}
 	if err := l.Pipeline.DeleteMember(name, id); err != nil || p == nil {
 		return err
@@ -383,7 +388,8 @@ func (l *local) SetGroup(name string, id uint32, members []target.WeightedMember
 	if err := l.Pipeline.SetGroup(name, id, members, insert); err != nil || p == nil {
 		return err
 	}
-	g := &p4v1.ActionProfileGroup{ActionProfileId: p.id, GroupId: id}
+	delete(l.c.followers, followerKey{name, id})
+	g := &p4v1.ActionProfileGroup{ActionProfileId: p.ID, GroupId: id}
 	if old := st.groups[id]; old != nil {
 		st.countGroup(old, -1)
 		g.MaxSize = old.MaxSize
@@ -406,6 +412,7 @@ func (l *local) DeleteGroup(name string, id uint32) error {
 	if err := l.Pipeline.DeleteGroup(name, id); err != nil || p == nil {
 		return err
 	}
+	delete(l.c.followers, followerKey{name, id})
 	if old := st.groups[id]; old != nil {
 		st.countGroup(old, -1)
 		delete(st.groups, id)
@@ -418,7 +425,7 @@ func replicasOf(in []target.Replica) []*p4v1.Replica {
 	var out []*p4v1.Replica
 	for _, r := range in {
 		port := []byte{byte(r.Port >> 24), byte(r.Port >> 16), byte(r.Port >> 8), byte(r.Port)}
-		out = append(out, &p4v1.Replica{PortKind: &p4v1.Replica_Port{Port: shorten(port)},
+		out = append(out, &p4v1.Replica{PortKind: &p4v1.Replica_Port{Port: translate.Shorten(port)},
 			Instance: uint32(r.Instance)})
 	}
 	return out
@@ -429,6 +436,7 @@ func (l *local) SetMulticastGroup(id uint32, replicas []target.Replica) error {
 	if err := l.Pipeline.SetMulticastGroup(id, replicas); err != nil {
 		return err
 	}
+	delete(l.c.followers, followerKey{inMulticast, id})
 	if replicas == nil {
 		delete(l.c.multicast, id)
 	} else {
@@ -443,6 +451,7 @@ func (l *local) SetCloneSession(id uint32, s *target.CloneSession) error {
 	if err := l.Pipeline.SetCloneSession(id, s); err != nil || id == 0 {
 		return err
 	}
+	delete(l.c.followers, followerKey{inClones, id})
 	if s == nil {
 		delete(l.c.clones, id)
 		return nil

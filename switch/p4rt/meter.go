@@ -5,6 +5,7 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -15,24 +16,24 @@ func meterOf(spec *p4cfg.MeterSpec, m *p4v1.MeterConfig) (*target.MeterConfig, e
 		return nil, nil
 	}
 	if m.Cir < 0 || m.Cburst < 0 || m.Pir < 0 || m.Pburst < 0 || m.Eburst < 0 {
-		return nil, invalid("the rates and bursts of a meter are not negative")
+		return nil, translate.Invalidf("the rates and bursts of a meter are not negative")
 	}
 	switch spec.GetType() {
 	case p4cfg.MeterSpec_TWO_RATE_THREE_COLOR:
 		if m.Eburst != 0 {
-			return nil, invalid("eburst is for single-rate meters; this one has two rates")
+			return nil, translate.Invalidf("eburst is for single-rate meters; this one has two rates")
 		}
 	case p4cfg.MeterSpec_SINGLE_RATE_TWO_COLOR:
 		if m.Pir != m.Cir || m.Pburst != m.Cburst || m.Eburst != 0 {
-			return nil, invalid(
+			return nil, translate.Invalidf(
 				"a single-rate two-colour meter has pir = cir, pburst = cburst and no eburst")
 		}
 	default:
-		return nil, fail(codes.Unimplemented,
+		return nil, translate.Errorf(codes.Unimplemented,
 			"meters of type %v are not implemented by this target", spec.GetType())
 	}
 	if m.Pir < m.Cir {
-		return nil, invalid("the peak rate %d is below the committed rate %d", m.Pir, m.Cir)
+		return nil, translate.Invalidf("the peak rate %d is below the committed rate %d", m.Pir, m.Cir)
 	}
 	return &target.MeterConfig{
 		Committed: target.MeterRate{PerSecond: uint64(m.Cir), Burst: uint64(m.Cburst)},
@@ -51,7 +52,7 @@ func meterConfig(m *target.MeterConfig) *p4v1.MeterConfig {
 }
 
 func noColourCounters() error {
-	return fail(codes.Unimplemented,
+	return translate.Errorf(codes.Unimplemented,
 		"counters per colour (counter_data of a meter, meter_counter_data) are not implemented by this target")
 }
 
@@ -59,23 +60,23 @@ func (c *config) writeMeter(typ p4v1.Update_Type, e *p4v1.MeterEntry) error {
 	if err := onlyModify("meter", typ); err != nil {
 		return err
 	}
-	a := c.meters[e.MeterId]
+	a := c.Meters[e.MeterId]
 	if a == nil {
-		return invalid("there is no meter %d", e.MeterId)
+		return translate.Invalidf("there is no meter %d", e.MeterId)
 	}
 	if e.CounterData != nil {
 		return noColourCounters()
 	}
-	first, count, err := cells("meter "+a.name, a.size, e.Index)
+	first, count, err := cells("meter "+a.Name, a.Size, e.Index)
 	if err != nil {
 		return err
 	}
-	m, err := meterOf(a.spec, e.Config)
+	m, err := meterOf(a.Spec, e.Config)
 	if err != nil {
 		return err
 	}
 	for i := first; i < first+count; i++ {
-		if err := c.pipe.WriteMeter(a.name, i, m); err != nil {
+		if err := c.pipe.WriteMeter(a.Name, i, m); err != nil {
 			return err
 		}
 	}
@@ -86,7 +87,7 @@ func (c *config) readMeters(q *p4v1.MeterEntry, emit func(*p4v1.Entity)) error {
 	if q.CounterData != nil {
 		return noColourCounters()
 	}
-	which, err := pick(c.schema, "meter", q.MeterId, c.meters, c.meterOrder)
+	which, err := pick(c.Schema, "meter", q.MeterId, c.Meters, c.MeterOrder)
 	if err != nil {
 		return err
 	}
@@ -95,17 +96,17 @@ func (c *config) readMeters(q *p4v1.MeterEntry, emit func(*p4v1.Entity)) error {
 		if q.MeterId == 0 {
 			index = nil
 		}
-		first, count, err := cells("meter "+a.name, a.size, index)
+		first, count, err := cells("meter "+a.Name, a.Size, index)
 		if err != nil {
 			return err
 		}
 		for i := first; i < first+count; i++ {
-			m, err := c.pipe.ReadMeter(a.name, i)
+			m, err := c.pipe.ReadMeter(a.Name, i)
 			if err != nil {
 				return err
 			}
 			emit(&p4v1.Entity{Entity: &p4v1.Entity_MeterEntry{MeterEntry: &p4v1.MeterEntry{
-				MeterId: a.id, Index: &p4v1.Index{Index: int64(i)}, Config: meterConfig(m),
+				MeterId: a.ID, Index: &p4v1.Index{Index: int64(i)}, Config: meterConfig(m),
 			}}})
 		}
 	}
@@ -123,25 +124,25 @@ func (c *config) writeDirectMeter(typ p4v1.Update_Type, e *p4v1.DirectMeterEntry
 	if e.CounterData != nil {
 		return noColourCounters()
 	}
-	m, err := meterOf(t.meter.Spec, e.Config)
+	m, err := meterOf(t.Meter.Spec, e.Config)
 	if err != nil {
 		return err
 	}
-	return c.pipe.SetDirectMeter(t.name, entry, m)
+	return c.pipe.SetDirectMeter(t.Name, entry, m)
 }
 
 func (c *config) readDirectMeters(q *p4v1.DirectMeterEntry, emit func(*p4v1.Entity)) error {
 	if q.CounterData != nil {
 		return noColourCounters()
 	}
-	return c.eachDirect(q.TableEntry, "meter", func(t *table, e *target.TableEntry) error {
-		m, err := c.pipe.DirectMeter(t.name, e)
+	return c.eachDirect(q.TableEntry, "meter", func(t *translate.Table, e *target.TableEntry) error {
+		m, err := c.pipe.DirectMeter(t.Name, e)
 		if err != nil {
 			return err
 		}
 		emit(&p4v1.Entity{Entity: &p4v1.Entity_DirectMeterEntry{
 			DirectMeterEntry: &p4v1.DirectMeterEntry{
-				TableEntry: t.keyOf(e), Config: meterConfig(m),
+				TableEntry: t.KeyOf(e), Config: meterConfig(m),
 			}}})
 		return nil
 	})

@@ -259,3 +259,20 @@ func TestReadOfWhatDoesNotCount(t *testing.T) {
 		t.Errorf("%d barriers for two reads, want one", n)
 	}
 }
+
+// TestPanicOfTheEngine: a program that the engine panics on is refused with INTERNAL, and the next
+// one is taken.
+func TestPanicOfTheEngine(t *testing.T) {
+	w := newWatchedServer(t)
+	nothing, fails := func() {}, func() { panic("index out of range") }
+	for name, at := range map[string][2]func(){"VERIFY": {fails, nothing}, "COMMIT": {nothing, fails}} {
+		w.dev.verifying, w.dev.committing = at[0], at[1]
+		if err := w.load(t.Context(), 1); status.Code(err) != codes.Internal {
+			t.Errorf("%s: %v, want INTERNAL", name, err)
+		}
+	}
+	w.dev.verifying, w.dev.committing = nothing, nothing
+	if err := w.load(t.Context(), 1); err != nil {
+		t.Errorf("the next program: %v", err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -22,48 +23,61 @@ func (c *config) writeReplication(typ p4v1.Update_Type,
 	case *p4v1.PacketReplicationEngineEntry_CloneSessionEntry:
 		return c.writeClone(typ, t.CloneSessionEntry)
 	default:
-		return invalid(
+		return translate.Invalidf(
 			"the packet replication engine entry is neither a multicast group nor a clone session")
 	}
 }
 
-// replicas checks and translates replicas; those that are returned second are canonical.
-func (c *config) replicas(in []*p4v1.Replica) ([]target.Replica, []*p4v1.Replica, error) {
-	out := make([]target.Replica, 0, len(in))
+// replicas checks and translates replicas, each with its backups in order of preference. Those that
+// are returned second are canonical.
+func (c *config) replicas(in []*p4v1.Replica) ([][]target.Replica, []*p4v1.Replica, error) {
+	out := make([][]target.Replica, 0, len(in))
 	kept := make([]*p4v1.Replica, 0, len(in))
 	seen := map[target.Replica]bool{}
 	for _, r := range in {
-		if r.Instance > math.MaxUint16 {
-			return nil, nil, invalid("the instance %d of a replica exceeds 16 bits", r.Instance)
-		}
 		k := proto.Clone(r).(*p4v1.Replica)
+		var list []target.Replica
+		add := func(port []byte, instance uint32) error {
+			if instance > math.MaxUint16 {
+				return translate.Invalidf("the instance %d of a replica exceeds 16 bits", instance)
+			}
+			number, err := c.portOf(port)
+			if err != nil {
+				return translate.Invalidf("the port of a replica: %s", status.Convert(err).Message())
+			}
+			t := target.Replica{Port: number, Instance: uint16(instance)}
+			if seen[t] {
+				return translate.Invalidf("port %d and instance %d are in the list of replicas twice", t.Port,
+					t.Instance)
+			}
+			seen[t] = true
+			if len(list) > 0 && list[0].Port == t.Port {
+				return translate.Invalidf("a replica of port %d has a backup with the same port", t.Port)
+			}
+			list = append(list, t)
+			return nil
+		}
 		var port []byte
 		switch p := r.PortKind.(type) {
 		case *p4v1.Replica_Port:
 			port = p.Port
+			k.PortKind = &p4v1.Replica_Port{Port: translate.Shorten(port)}
 		case *p4v1.Replica_EgressPort: // deprecated, but what most controllers send
 			port = []byte{byte(p.EgressPort >> 24), byte(p.EgressPort >> 16),
 				byte(p.EgressPort >> 8), byte(p.EgressPort)}
 		default:
-			return nil, nil, invalid("a replica has no port")
+			return nil, nil, translate.Invalidf("a replica has no port")
 		}
-		wide, err := widen(port, c.ports)
-		if err != nil {
-			return nil, nil, invalid("the port of a replica: %s", status.Convert(err).Message())
+		if err := add(port, r.Instance); err != nil {
+			return nil, nil, err
 		}
-		if _, ok := k.PortKind.(*p4v1.Replica_Port); ok {
-			k.PortKind = &p4v1.Replica_Port{Port: shorten(port)}
+		for _, b := range k.BackupReplicas {
+			if err := add(b.Port, b.Instance); err != nil {
+				return nil, nil, err
+			}
+			b.Port = translate.Shorten(b.Port)
 		}
-		t := target.Replica{Instance: uint16(r.Instance)}
-		for _, b := range wide {
-			t.Port = t.Port<<8 | uint32(b)
-		}
-		if seen[t] {
-			return nil, nil, invalid("port %d and instance %d are in the list of replicas twice",
-				t.Port, t.Instance)
-		}
-		seen[t] = true
-		out = append(out, t)
+		out = append(out, list)
 		kept = append(kept, k)
 	}
 	return out, kept, nil
@@ -73,19 +87,19 @@ func (c *config) replicas(in []*p4v1.Replica) ([]target.Replica, []*p4v1.Replica
 func present(typ p4v1.Update_Type, exists bool, what string, id uint32) error {
 	switch {
 	case typ == p4v1.Update_INSERT && exists:
-		return fail(codes.AlreadyExists, "%s %d exists", what, id)
+		return translate.Errorf(codes.AlreadyExists, "%s %d exists", what, id)
 	case typ != p4v1.Update_INSERT && !exists:
-		return fail(codes.NotFound, "there is no %s %d", what, id)
+		return translate.Errorf(codes.NotFound, "there is no %s %d", what, id)
 	}
 	return nil
 }
 
 func (c *config) writeMulticast(typ p4v1.Update_Type, g *p4v1.MulticastGroupEntry) error {
 	if g.MulticastGroupId == 0 {
-		return invalid("a multicast group needs an id above 0")
+		return translate.Invalidf("a multicast group needs an id above 0")
 	}
 	if g.MulticastGroupId > maxMulticastGroup {
-		return invalid("the multicast group id %d exceeds %d", g.MulticastGroupId,
+		return translate.Invalidf("the multicast group id %d exceeds %d", g.MulticastGroupId,
 			maxMulticastGroup)
 	}
 	if err := present(typ, c.multicast[g.MulticastGroupId] != nil, "multicast group",
@@ -97,13 +111,16 @@ func (c *config) writeMulticast(typ p4v1.Update_Type, g *p4v1.MulticastGroupEntr
 			return err
 		}
 		delete(c.multicast, g.MulticastGroupId)
+		delete(c.followers, followerKey{inMulticast, g.MulticastGroupId})
 		return nil
 	}
 	replicas, kept, err := c.replicas(g.Replicas)
 	if err != nil {
 		return err
 	}
-	if err := c.pipe.SetMulticastGroup(g.MulticastGroupId, replicas); err != nil {
+	err = c.setReplicas(followerKey{inMulticast, g.MulticastGroupId}, replicas,
+		func(r []target.Replica) error { return c.pipe.SetMulticastGroup(g.MulticastGroupId, r) })
+	if err != nil {
 		return err
 	}
 	c.multicast[g.MulticastGroupId] = &p4v1.MulticastGroupEntry{
@@ -113,7 +130,7 @@ func (c *config) writeMulticast(typ p4v1.Update_Type, g *p4v1.MulticastGroupEntr
 
 func (c *config) writeClone(typ p4v1.Update_Type, s *p4v1.CloneSessionEntry) error {
 	if s.SessionId == 0 {
-		return invalid("a clone session needs an id above 0")
+		return translate.Invalidf("a clone session needs an id above 0")
 	}
 	if err := present(typ, c.clones[s.SessionId] != nil, "clone session", s.SessionId); err != nil {
 		return err
@@ -123,18 +140,22 @@ func (c *config) writeClone(typ p4v1.Update_Type, s *p4v1.CloneSessionEntry) err
 			return err
 		}
 		delete(c.clones, s.SessionId)
+		delete(c.followers, followerKey{inClones, s.SessionId})
 		return nil
 	}
 	if s.PacketLengthBytes < 0 {
-		return invalid("the packet length %d of clone session %d is negative", s.PacketLengthBytes,
+		return translate.Invalidf("the packet length %d of clone session %d is negative", s.PacketLengthBytes,
 			s.SessionId)
 	}
 	replicas, kept, err := c.replicas(s.Replicas)
 	if err != nil {
 		return err
 	}
-	err = c.pipe.SetCloneSession(s.SessionId, &target.CloneSession{Replicas: replicas,
-		TruncateTo: int(s.PacketLengthBytes), ClassOfQueue: s.ClassOfService})
+	err = c.setReplicas(followerKey{inClones, s.SessionId}, replicas,
+		func(r []target.Replica) error {
+			return c.pipe.SetCloneSession(s.SessionId, &target.CloneSession{Replicas: r,
+				TruncateTo: int(s.PacketLengthBytes), ClassOfQueue: s.ClassOfService})
+		})
 	if err != nil {
 		return err
 	}
@@ -153,7 +174,7 @@ func (c *config) readReplication(q *p4v1.PacketReplicationEngineEntry,
 	}
 	groups := func(id uint32) error {
 		if id != 0 && c.multicast[id] == nil {
-			return fail(codes.NotFound, "there is no multicast group %d", id)
+			return translate.Errorf(codes.NotFound, "there is no multicast group %d", id)
 		}
 		for _, k := range sortedKeys(c.multicast) {
 			if id == 0 || k == id {
@@ -166,7 +187,7 @@ func (c *config) readReplication(q *p4v1.PacketReplicationEngineEntry,
 	}
 	sessions := func(id uint32) error {
 		if id != 0 && c.clones[id] == nil {
-			return fail(codes.NotFound, "there is no clone session %d", id)
+			return translate.Errorf(codes.NotFound, "there is no clone session %d", id)
 		}
 		for _, k := range sortedKeys(c.clones) {
 			if id == 0 || k == id {

@@ -2,12 +2,13 @@ package p4rt
 
 import (
 	"slices"
+	"sync"
 
-	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -40,13 +41,13 @@ type oneShot struct {
 	members []uint32
 }
 
-func (c *config) profile(id uint32) (*profile, *profileState, error) {
+func (c *config) profile(id uint32) (*translate.Profile, *profileState, error) {
 	if id == 0 {
-		return nil, nil, invalid("the action profile id is missing")
+		return nil, nil, translate.Invalidf("the action profile id is missing")
 	}
-	p := c.profiles[id]
+	p := c.Profiles[id]
 	if p == nil {
-		return nil, nil, c.unknown("action profile", id)
+		return nil, nil, c.Unknown("action profile", id)
 	}
 	return p, c.profileStates[id], nil
 }
@@ -57,61 +58,61 @@ func (c *config) writeMember(typ p4v1.Update_Type, m *p4v1.ActionProfileMember) 
 		return err
 	}
 	if m.MemberId == 0 {
-		return invalid("a member of action profile %s needs an id above 0", p.name)
+		return translate.Invalidf("a member of action profile %s needs an id above 0", p.Name)
 	}
 	exists := st.members[m.MemberId] != nil
 	if typ == p4v1.Update_DELETE {
 		switch {
 		case !exists:
-			return fail(codes.NotFound, "action profile %s has no member %d", p.name, m.MemberId)
+			return translate.Errorf(codes.NotFound, "action profile %s has no member %d", p.Name, m.MemberId)
 		case st.memberUses[m.MemberId] > 0:
-			return fail(codes.FailedPrecondition,
+			return translate.Errorf(codes.FailedPrecondition,
 				"member %d of action profile %s is in use by %d groups or entries", m.MemberId,
-				p.name, st.memberUses[m.MemberId])
+				p.Name, st.memberUses[m.MemberId])
 		}
-		if err := c.pipe.DeleteMember(p.name, m.MemberId); err != nil {
+		if err := c.pipe.DeleteMember(p.Name, m.MemberId); err != nil {
 			return err
 		}
 		delete(st.members, m.MemberId)
 		return nil
 	}
 	if typ == p4v1.Update_INSERT && st.oneShots > 0 {
-		return invalid(
-			"action selector %s is programmed with one shots; it cannot have members too", p.name)
+		return translate.Invalidf(
+			"action selector %s is programmed with one shots; it cannot have members too", p.Name)
 	}
 	if typ == p4v1.Update_INSERT && exists || st.hidden[m.MemberId] {
-		return fail(codes.AlreadyExists, "action profile %s has a member %d", p.name, m.MemberId)
+		return translate.Errorf(codes.AlreadyExists, "action profile %s has a member %d", p.Name, m.MemberId)
 	}
 	if typ == p4v1.Update_MODIFY && !exists {
-		return fail(codes.NotFound, "action profile %s has no member %d", p.name, m.MemberId)
+		return translate.Errorf(codes.NotFound, "action profile %s has no member %d", p.Name, m.MemberId)
 	}
 	call, err := c.memberCall(p, m.Action)
 	if err != nil {
 		return err
 	}
-	if typ == p4v1.Update_INSERT && p.info.Size > 0 && int64(len(st.members)) >= p.info.Size {
-		return fail(codes.ResourceExhausted, "action profile %s is full: it has %d members", p.name,
-			p.info.Size)
+	if typ == p4v1.Update_INSERT && p.Info.Size > 0 && int64(len(st.members)) >= p.Info.Size {
+		return translate.Errorf(codes.ResourceExhausted, "action profile %s is full: it has %d members", p.Name,
+			p.Info.Size)
 	}
-	if err := c.pipe.SetMember(p.name, m.MemberId, call, typ == p4v1.Update_INSERT); err != nil {
+	if err := c.pipe.SetMember(p.Name, m.MemberId, call, typ == p4v1.Update_INSERT); err != nil {
 		return err
 	}
-	st.members[m.MemberId] = &p4v1.ActionProfileMember{ActionProfileId: p.id, MemberId: m.MemberId,
-		Action: c.actionOf(call)}
+	st.members[m.MemberId] = &p4v1.ActionProfileMember{ActionProfileId: p.ID, MemberId: m.MemberId,
+		Action: c.ActionOf(call)}
 	return nil
 }
 
 // memberCall checks an action for a member.
-func (c *config) memberCall(p *profile, a *p4v1.Action) (*target.ActionCall, error) {
+func (c *config) memberCall(p *translate.Profile, a *p4v1.Action) (*target.ActionCall, error) {
 	if a == nil {
-		return nil, invalid("a member of action profile %s needs an action", p.name)
+		return nil, translate.Invalidf("a member of action profile %s needs an action", p.Name)
 	}
-	if !p.allows(a.ActionId) {
+	if !p.Allows(a.ActionId) {
 		return nil,
-			invalid("action %d is not one for the entries of the tables that use action profile %s",
-				a.ActionId, p.name)
+			translate.Invalidf("action %d is not one for the entries of the tables that use action profile %s",
+				a.ActionId, p.Name)
 	}
-	return c.call(a)
+	return c.Call(a)
 }
 
 func (c *config) writeGroup(typ p4v1.Update_Type, g *p4v1.ActionProfileGroup) error {
@@ -119,23 +120,23 @@ func (c *config) writeGroup(typ p4v1.Update_Type, g *p4v1.ActionProfileGroup) er
 	if err != nil {
 		return err
 	}
-	if !p.info.WithSelector {
-		return invalid("action profile %s has no selector, so it has no groups", p.name)
+	if !p.Info.WithSelector {
+		return translate.Invalidf("action profile %s has no selector, so it has no groups", p.Name)
 	}
 	if g.GroupId == 0 {
-		return invalid("a group of action selector %s needs an id above 0", p.name)
+		return translate.Invalidf("a group of action selector %s needs an id above 0", p.Name)
 	}
 	old := st.groups[g.GroupId]
 	if typ == p4v1.Update_DELETE {
 		switch {
 		case old == nil:
-			return fail(codes.NotFound, "action selector %s has no group %d", p.name, g.GroupId)
+			return translate.Errorf(codes.NotFound, "action selector %s has no group %d", p.Name, g.GroupId)
 		case st.groupUses[g.GroupId] > 0:
-			return fail(codes.FailedPrecondition,
-				"group %d of action selector %s is in use by %d entries", g.GroupId, p.name,
+			return translate.Errorf(codes.FailedPrecondition,
+				"group %d of action selector %s is in use by %d entries", g.GroupId, p.Name,
 				st.groupUses[g.GroupId])
 		}
-		if err := c.pipe.DeleteGroup(p.name, g.GroupId); err != nil {
+		if err := c.deleteGroup(p, g.GroupId); err != nil {
 			return err
 		}
 		st.countGroup(old, -1)
@@ -144,47 +145,56 @@ func (c *config) writeGroup(typ p4v1.Update_Type, g *p4v1.ActionProfileGroup) er
 	}
 	switch {
 	case typ == p4v1.Update_INSERT && st.oneShots > 0:
-		return invalid("action selector %s is programmed with one shots; it cannot have groups too",
-			p.name)
+		return translate.Invalidf("action selector %s is programmed with one shots; it cannot have groups too",
+			p.Name)
 	case typ == p4v1.Update_INSERT && old != nil:
-		return fail(codes.AlreadyExists, "action selector %s has a group %d", p.name, g.GroupId)
+		return translate.Errorf(codes.AlreadyExists, "action selector %s has a group %d", p.Name, g.GroupId)
 	case typ == p4v1.Update_MODIFY && old == nil:
-		return fail(codes.NotFound, "action selector %s has no group %d", p.name, g.GroupId)
+		return translate.Errorf(codes.NotFound, "action selector %s has no group %d", p.Name, g.GroupId)
 	case typ == p4v1.Update_MODIFY && old.MaxSize != g.MaxSize:
-		return invalid(
+		return translate.Invalidf(
 			"max_size of group %d of action selector %s was set to %d and cannot become %d",
-			g.GroupId, p.name, old.MaxSize, g.MaxSize)
+			g.GroupId, p.Name, old.MaxSize, g.MaxSize)
 	}
-	if err := p.checkMaxSize(g.MaxSize); err != nil {
+	if err := p.CheckMaxSize(g.MaxSize); err != nil {
 		return err
 	}
-	var members []target.WeightedMember
+	var members []watchedMember
 	var weights []int32
-	for _, m := range g.Members {
-		if err := checkWatch(m.GetWatchKind() != nil); err != nil {
-			return err
-		}
+	ports := sync.OnceValue(c.server.livePorts)
+	kept := proto.CloneOf(g)
+	for _, m := range kept.Members {
 		if st.members[m.MemberId] == nil {
-			return fail(codes.NotFound, "action selector %s has no member %d", p.name, m.MemberId)
+			return translate.Errorf(codes.NotFound, "action selector %s has no member %d", p.Name, m.MemberId)
 		}
 		if slices.ContainsFunc(members,
-			func(o target.WeightedMember) bool { return o.Member == m.MemberId }) {
-			return invalid("member %d is in the group twice; use its weight", m.MemberId)
+			func(o watchedMember) bool { return o.Member == m.MemberId }) {
+			return translate.Invalidf("member %d is in the group twice; use its weight", m.MemberId)
 		}
-		members = append(members, target.WeightedMember{Member: m.MemberId, Weight: int(m.Weight)})
+		to := watchedMember{WeightedMember: p.Weighted(m.MemberId, m.Weight)}
+		switch w := m.WatchKind.(type) {
+		case *p4v1.ActionProfileGroup_Member_WatchPort:
+			w.WatchPort, err = c.watch(&to, w.WatchPort, ports)
+		case *p4v1.ActionProfileGroup_Member_Watch:
+			_, err = c.watch(&to, oldWatch(w.Watch), ports)
+		}
+		if err != nil {
+			return err
+		}
+		members = append(members, to)
 		weights = append(weights, m.Weight)
 	}
 	limit := int64(g.MaxSize)
-	if err := p.checkWeights(weights, limit, codes.ResourceExhausted); err != nil {
+	err = p.CheckWeights(weights, limit, p.SumOfMembers(), codes.ResourceExhausted)
+	if err != nil {
 		return err
 	}
-	if err := c.pipe.SetGroup(p.name, g.GroupId, members, typ == p4v1.Update_INSERT); err != nil {
+	if err := c.setGroup(p, g.GroupId, members, typ == p4v1.Update_INSERT); err != nil {
 		return err
 	}
 	if old != nil {
 		st.countGroup(old, -1)
 	}
-	kept := proto.Clone(g).(*p4v1.ActionProfileGroup)
 	st.groups[g.GroupId] = kept
 	st.countGroup(kept, 1)
 	return nil
@@ -196,129 +206,97 @@ func (st *profileState) countGroup(g *p4v1.ActionProfileGroup, by int) {
 	}
 }
 
-// checkMaxSize applies the rules on max_size (section 9.2.2).
-func (p *profile) checkMaxSize(size int32) error {
-	switch most := p.info.MaxGroupSize; {
-	case size < 0:
-		return invalid("max_size %d is negative", size)
-	case most > 0 && size > most:
-		return invalid("max_size %d exceeds the max_group_size %d of action selector %s", size,
-			most, p.name)
-	}
-	return nil
-}
-
-// checkWeights checks the weights of a group or action set. limit is the group's own, 0 for none;
-// to exceed it gives the code over.
-func (p *profile) checkWeights(weights []int32, limit int64, over codes.Code) error {
-	if limit == 0 {
-		limit = int64(p.info.MaxGroupSize)
-	}
-	members, isMembers := p.info.SelectorSizeSemantics.(*p4cfg.ActionProfile_SumOfMembers_)
-	var sum int64
-	for _, w := range weights {
-		if w <= 0 {
-			return invalid("a weight is at least 1, not %d", w)
-		}
-		if isMembers {
-			if most := members.SumOfMembers.GetMaxMemberWeight(); most > 0 && w > most {
-				return invalid(
-					"the weight %d exceeds the max_member_weight %d of action selector %s", w, most,
-					p.name)
-			}
-			sum++
-		} else {
-			sum += int64(w)
-		}
-	}
-	if limit > 0 && sum > limit {
-		return fail(over, "a group of size %d exceeds the limit of %d of action selector %s", sum,
-			limit, p.name)
-	}
-	return nil
-}
-
-func checkWatch(set bool) error {
-	if set {
-		return fail(codes.Unimplemented,
-			"watch ports (watch_port, watch) are not implemented by this target")
-	}
-	return nil
-}
-
 // setIndirect fills in what an entry of an indirect table refers to.
-func (c *config) setIndirect(t *table, a *p4v1.TableAction, e *target.TableEntry) (*oneShot,
+func (c *config) setIndirect(t *translate.Table, a *p4v1.TableAction, e *target.TableEntry) (*oneShot,
 	error) {
-	p, st := t.profile, c.profileStates[t.profile.id]
+	p, st := t.Profile, c.profileStates[t.Profile.ID]
 	switch v := a.Type.(type) {
 	case *p4v1.TableAction_ActionProfileMemberId:
 		if st.oneShots > 0 {
 			return nil,
-				invalid(
-					"action selector %s is programmed with one shots; table %s cannot refer to members too", p.name, t.name)
+				translate.Invalidf(
+					"action selector %s is programmed with one shots; table %s cannot refer to members too", p.Name, t.Name)
 		}
 		if st.members[v.ActionProfileMemberId] == nil {
-			return nil, fail(codes.NotFound, "action profile %s has no member %d", p.name,
+			return nil, translate.Errorf(codes.NotFound, "action profile %s has no member %d", p.Name,
 				v.ActionProfileMemberId)
 		}
 		e.Member = &v.ActionProfileMemberId
 		return nil, nil
 	case *p4v1.TableAction_ActionProfileGroupId:
-		if !p.info.WithSelector {
+		if !p.Info.WithSelector {
 			return nil,
-				invalid("action profile %s of table %s has no selector, so it has no groups",
-					p.name, t.name)
+				translate.Invalidf("action profile %s of table %s has no selector, so it has no groups",
+					p.Name, t.Name)
 		}
 		if st.oneShots > 0 {
 			return nil,
-				invalid(
-					"action selector %s is programmed with one shots; table %s cannot refer to groups too", p.name, t.name)
+				translate.Invalidf(
+					"action selector %s is programmed with one shots; table %s cannot refer to groups too", p.Name, t.Name)
 		}
 		if st.groups[v.ActionProfileGroupId] == nil {
-			return nil, fail(codes.NotFound, "action selector %s has no group %d", p.name,
+			return nil, translate.Errorf(codes.NotFound, "action selector %s has no group %d", p.Name,
 				v.ActionProfileGroupId)
 		}
 		e.Group = &v.ActionProfileGroupId
 		return nil, nil
 	case *p4v1.TableAction_ActionProfileActionSet:
-		if !p.info.WithSelector {
+		if !p.Info.WithSelector {
 			return nil,
-				invalid(
-					"action profile %s of table %s has no selector, so an entry cannot have an action set", p.name, t.name)
+				translate.Invalidf(
+					"action profile %s of table %s has no selector, so an entry cannot have an action set", p.Name, t.Name)
 		}
 		if st.byID > 0 || len(st.members) > 0 || len(st.groups) > 0 {
 			return nil,
-				invalid(
-					"action selector %s is programmed with members and groups; table %s cannot use one shots too", p.name, t.name)
+				translate.Invalidf(
+					"action selector %s is programmed with members and groups; table %s cannot use one shots too", p.Name, t.Name)
 		}
 		return c.makeOneShot(p, st, v.ActionProfileActionSet, e)
 	default:
 		return nil,
-			invalid(
-				"table %s is implemented by action profile %s: the entry needs a member, a group or an action set, not %s", t.name, p.name, oneofName(a))
+			translate.Invalidf(
+				"table %s is implemented by action profile %s: the entry needs a member, a group or an action set, not %s", t.Name, p.Name, translate.OneofName(a))
 	}
 }
 
 // makeOneShot creates the members and the group that an action set stands for.
-func (c *config) makeOneShot(p *profile, st *profileState, set *p4v1.ActionProfileActionSet,
+func (c *config) makeOneShot(p *translate.Profile, st *profileState, set *p4v1.ActionProfileActionSet,
 	e *target.TableEntry) (*oneShot, error) {
+	sumOfMembers, err := p.SelectionOf(set)
+	if err != nil {
+		return nil, err
+	}
 	var weights []int32
 	var calls []*target.ActionCall
-	kept := &p4v1.ActionProfileActionSet{}
+	var members []watchedMember
+	ports := sync.OnceValue(c.server.livePorts)
+	kept := &p4v1.ActionProfileActionSet{ActionSelectionMode: set.ActionSelectionMode,
+		SizeSemantics: set.SizeSemantics}
 	for _, a := range set.ActionProfileActions {
-		if err := checkWatch(a.GetWatchKind() != nil); err != nil {
-			return nil, err
-		}
 		call, err := c.memberCall(p, a.Action)
 		if err != nil {
 			return nil, err
 		}
 		calls = append(calls, call)
 		weights = append(weights, a.Weight)
-		kept.ActionProfileActions = append(kept.ActionProfileActions,
-			&p4v1.ActionProfileAction{Action: c.actionOf(call), Weight: a.Weight})
+		m := watchedMember{WeightedMember: p.Weighted(0, a.Weight)}
+		k := &p4v1.ActionProfileAction{Action: c.ActionOf(call), Weight: a.Weight}
+		switch w := a.WatchKind.(type) {
+		case *p4v1.ActionProfileAction_WatchPort:
+			var port []byte
+			port, err = c.watch(&m, w.WatchPort, ports)
+			k.WatchKind = &p4v1.ActionProfileAction_WatchPort{WatchPort: port}
+		case *p4v1.ActionProfileAction_Watch:
+			_, err = c.watch(&m, oldWatch(w.Watch), ports)
+			k.WatchKind = w
+		}
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, m)
+		kept.ActionProfileActions = append(kept.ActionProfileActions, k)
 	}
-	if err := p.checkWeights(weights, 0, codes.InvalidArgument); err != nil {
+	if err := p.CheckWeights(weights, 0, sumOfMembers, codes.InvalidArgument); err != nil {
 		return nil, err
 	}
 	shot := &oneShot{set: kept}
@@ -326,29 +304,28 @@ func (c *config) makeOneShot(p *profile, st *profileState, set *p4v1.ActionProfi
 		c.forgetOneShot(p, st, shot)
 		return nil, err
 	}
-	if p.info.Size > 0 && int64(len(st.hidden)+len(calls)) > p.info.Size {
-		return nil, fail(codes.ResourceExhausted,
+	if p.Info.Size > 0 && int64(len(st.hidden)+len(calls)) > p.Info.Size {
+		return nil, translate.Errorf(codes.ResourceExhausted,
 			"action selector %s is full: of its %d members %d are in use, and %d are needed",
-			p.name, p.info.Size, len(st.hidden), len(calls))
+			p.Name, p.Info.Size, len(st.hidden), len(calls))
 	}
-	var members []target.WeightedMember
 	id := uint32(0)
 	for i, call := range calls {
 		for id++; st.hidden[id]; id++ {
 			continue
 		}
-		if err := c.pipe.SetMember(p.name, id, call, true); err != nil {
+		if err := c.pipe.SetMember(p.Name, id, call, true); err != nil {
 			return undo(err)
 		}
 		st.hidden[id] = true
 		shot.members = append(shot.members, id)
-		members = append(members, target.WeightedMember{Member: id, Weight: int(weights[i])})
+		members[i].Member = id
 	}
 	group := uint32(1)
 	for st.groupUses[group] > 0 {
 		group++
 	}
-	if err := c.pipe.SetGroup(p.name, group, members, true); err != nil {
+	if err := c.setGroup(p, group, members, true); err != nil {
 		return undo(err)
 	}
 	shot.group = group
@@ -359,32 +336,32 @@ func (c *config) makeOneShot(p *profile, st *profileState, set *p4v1.ActionProfi
 }
 
 // dropOneShot removes what makeOneShot created.
-func (c *config) dropOneShot(t *table, shot *oneShot) {
+func (c *config) dropOneShot(t *translate.Table, shot *oneShot) {
 	if shot == nil {
 		return
 	}
-	st := c.profileStates[t.profile.id]
-	c.forgetOneShot(t.profile, st, shot)
+	st := c.profileStates[t.Profile.ID]
+	c.forgetOneShot(t.Profile, st, shot)
 	st.oneShots--
 }
 
-func (c *config) forgetOneShot(p *profile, st *profileState, shot *oneShot) {
+func (c *config) forgetOneShot(p *translate.Profile, st *profileState, shot *oneShot) {
 	if shot.group != 0 {
-		_ = c.pipe.DeleteGroup(p.name, shot.group)
+		_ = c.deleteGroup(p, shot.group)
 		delete(st.groupUses, shot.group)
 	}
 	for _, id := range shot.members {
-		_ = c.pipe.DeleteMember(p.name, id)
+		_ = c.pipe.DeleteMember(p.Name, id)
 		delete(st.hidden, id)
 	}
 }
 
 // refer counts the references of an entry to members and groups.
-func (c *config) refer(t *table, e *target.TableEntry, shot *oneShot, by int) {
-	if t.profile == nil || shot != nil {
+func (c *config) refer(t *translate.Table, e *target.TableEntry, shot *oneShot, by int) {
+	if t.Profile == nil || shot != nil {
 		return
 	}
-	st := c.profileStates[t.profile.id]
+	st := c.profileStates[t.Profile.ID]
 	switch {
 	case e.Member != nil:
 		st.memberUses[*e.Member] += by
@@ -396,9 +373,9 @@ func (c *config) refer(t *table, e *target.TableEntry, shot *oneShot, by int) {
 }
 
 func (c *config) readMembers(q *p4v1.ActionProfileMember, emit func(*p4v1.Entity)) error {
-	return c.eachProfile(q.ActionProfileId, func(p *profile, st *profileState) error {
+	return c.eachProfile(q.ActionProfileId, func(p *translate.Profile, st *profileState) error {
 		if q.ActionProfileId != 0 && q.MemberId != 0 && st.members[q.MemberId] == nil {
-			return fail(codes.NotFound, "action profile %s has no member %d", p.name, q.MemberId)
+			return translate.Errorf(codes.NotFound, "action profile %s has no member %d", p.Name, q.MemberId)
 		}
 		for _, id := range sortedKeys(st.members) {
 			if q.MemberId == 0 || q.MemberId == id {
@@ -411,9 +388,9 @@ func (c *config) readMembers(q *p4v1.ActionProfileMember, emit func(*p4v1.Entity
 }
 
 func (c *config) readGroups(q *p4v1.ActionProfileGroup, emit func(*p4v1.Entity)) error {
-	return c.eachProfile(q.ActionProfileId, func(p *profile, st *profileState) error {
+	return c.eachProfile(q.ActionProfileId, func(p *translate.Profile, st *profileState) error {
 		if q.ActionProfileId != 0 && q.GroupId != 0 && st.groups[q.GroupId] == nil {
-			return fail(codes.NotFound, "action profile %s has no group %d", p.name, q.GroupId)
+			return translate.Errorf(codes.NotFound, "action profile %s has no group %d", p.Name, q.GroupId)
 		}
 		for _, id := range sortedKeys(st.groups) {
 			if q.GroupId == 0 || q.GroupId == id {
@@ -426,8 +403,8 @@ func (c *config) readGroups(q *p4v1.ActionProfileGroup, emit func(*p4v1.Entity))
 }
 
 // eachProfile calls f with the profile of that id, or with all if it is 0.
-func (c *config) eachProfile(id uint32, f func(*profile, *profileState) error) error {
-	if _, ok := c.leftOut[id]; ok {
+func (c *config) eachProfile(id uint32, f func(*translate.Profile, *profileState) error) error {
+	if _, ok := c.LeftOut[id]; ok {
 		return nil
 	}
 	if id != 0 {
@@ -437,8 +414,8 @@ func (c *config) eachProfile(id uint32, f func(*profile, *profileState) error) e
 		}
 		return f(p, st)
 	}
-	for _, p := range c.profileOrder {
-		if err := f(p, c.profileStates[p.id]); err != nil {
+	for _, p := range c.ProfileOrder {
+		if err := f(p, c.profileStates[p.ID]); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 )
 
 // chunkBytes is about how much one ReadResponse carries: clients accept 4 MiB unless told
@@ -29,7 +31,7 @@ func (s *Server) Read(req *p4v1.ReadRequest, rpc p4v1.P4Runtime_ReadServer) erro
 			return err
 		}
 	}
-	return batchError(outcome,
+	return translate.BatchError(outcome,
 		"some requests of the batch failed; the details have one error for each")
 }
 
@@ -131,9 +133,9 @@ func (c *config) read(q *p4v1.Entity, emit func(*p4v1.Entity)) error {
 		if e.ExternEntry.GetExternTypeId() == 0 {
 			return nil // all extern instances: there are none
 		}
-		return fail(codes.Unimplemented, "this target has no externs of type %d",
+		return translate.Errorf(codes.Unimplemented, "this target has no externs of type %d",
 			e.ExternEntry.GetExternTypeId())
 	default:
-		return invalid("the request has no entity, or one of a kind that this server does not know")
+		return translate.Invalidf("the request has no entity, or one of a kind that this server does not know")
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 )
 
 // reconcile commits cfg and preserves the forwarding state (section 14, RECONCILE_AND_COMMIT):
@@ -34,13 +36,13 @@ func (s *Server) reconcile(cfg *p4v1.ForwardingPipelineConfig, may func() error)
 	}
 	old := s.live
 	if err := old.copyWritten(c); err != nil {
-		return invalid("the forwarding state cannot be preserved: %s", canonical(err).Message())
+		return translate.Invalidf("the forwarding state cannot be preserved: %s", translate.Canonical(err).Message())
 	}
 	if err := may(); err != nil {
 		return err
 	}
 	if err := p.Activate(c.pipe, func() error { return old.copyCells(c) }); err != nil {
-		return invalid("the forwarding state cannot be preserved: %s", canonical(err).Message())
+		return translate.Invalidf("the forwarding state cannot be preserved: %s", translate.Canonical(err).Message())
 	}
 	for id, d := range old.digestStates {
 		if n := c.digestStates[id]; n != nil {
@@ -77,7 +79,7 @@ func (old *config) copyWritten(c *config) error {
 		p4v1.Update_INSERT)
 	for t := range old.defaults {
 		read(&p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: &p4v1.TableEntry{
-			TableId: t.id, IsDefaultAction: true}}}, p4v1.Update_MODIFY)
+			TableId: t.ID, IsDefaultAction: true}}}, p4v1.Update_MODIFY)
 	}
 	if readErr != nil {
 		return readErr
@@ -93,7 +95,7 @@ func (old *config) copyWritten(c *config) error {
 			u.Type = p4v1.Update_MODIFY // an initial entry of the new program
 		}
 		if err := c.write(u); err != nil {
-			return invalid("%v: %s", u.Entity, canonical(err).Message())
+			return translate.Invalidf("%v: %s", u.Entity, translate.Canonical(err).Message())
 		}
 	}
 	return nil
@@ -101,12 +103,12 @@ func (old *config) copyWritten(c *config) error {
 
 // holds reports whether the entry's table has an entry with its key.
 func (c *config) holds(te *p4v1.TableEntry) bool {
-	t := c.tables[te.TableId]
+	t := c.Tables[te.TableId]
 	if t == nil {
 		return false
 	}
-	e, err := t.entryKey(te)
-	return err == nil && c.entries[t][matchKey(e.Match, e.Priority)] != nil
+	e, err := t.EntryKey(te)
+	return err == nil && c.entries[t][translate.MatchKey(e.Match, e.Priority)] != nil
 }
 
 // copyCells copies registers, counters, meters and direct resources.
@@ -114,50 +116,50 @@ func (old *config) copyCells(c *config) error {
 	gone := func(what, name string) error {
 		return fmt.Errorf("%s %s is not in the new program, or of another size", what, name)
 	}
-	for _, id := range slices.Sorted(maps.Keys(old.registers)) {
-		from, to := old.registers[id], c.registers[id]
-		if to == nil || to.size != from.size || to.typ.width != from.typ.width {
-			return gone("register", from.name)
+	for _, id := range slices.Sorted(maps.Keys(old.Registers)) {
+		from, to := old.Registers[id], c.Registers[id]
+		if to == nil || to.Size != from.Size || to.Type.Width != from.Type.Width {
+			return gone("register", from.Name)
 		}
-		values, err := old.pipe.ReadRegisters(from.name, 0, from.size)
+		values, err := old.pipe.ReadRegisters(from.Name, 0, from.Size)
 		if err != nil {
 			return err
 		}
 		for i, v := range values {
-			if isZero(v) {
+			if translate.IsZero(v) {
 				continue
 			}
-			if err := c.pipe.WriteRegister(to.name, i, v); err != nil {
+			if err := c.pipe.WriteRegister(to.Name, i, v); err != nil {
 				return err
 			}
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(old.counters)) {
-		from, to := old.counters[id], c.counters[id]
-		if to == nil || to.size != from.size {
-			return gone("counter", from.name)
+	for _, id := range slices.Sorted(maps.Keys(old.Counters)) {
+		from, to := old.Counters[id], c.Counters[id]
+		if to == nil || to.Size != from.Size {
+			return gone("counter", from.Name)
 		}
-		for i := range from.size {
-			d, err := old.pipe.ReadCounter(from.name, i)
+		for i := range from.Size {
+			d, err := old.pipe.ReadCounter(from.Name, i)
 			if err != nil {
 				return err
 			}
-			if err := c.pipe.WriteCounter(to.name, i, d); err != nil {
+			if err := c.pipe.WriteCounter(to.Name, i, d); err != nil {
 				return err
 			}
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(old.meters)) {
-		from, to := old.meters[id], c.meters[id]
-		if to == nil || to.size != from.size {
-			return gone("meter", from.name)
+	for _, id := range slices.Sorted(maps.Keys(old.Meters)) {
+		from, to := old.Meters[id], c.Meters[id]
+		if to == nil || to.Size != from.Size {
+			return gone("meter", from.Name)
 		}
-		for i := range from.size {
-			m, err := old.pipe.ReadMeter(from.name, i)
+		for i := range from.Size {
+			m, err := old.pipe.ReadMeter(from.Name, i)
 			if err != nil {
 				return err
 			}
-			if err := c.pipe.WriteMeter(to.name, i, m); err != nil {
+			if err := c.pipe.WriteMeter(to.Name, i, m); err != nil {
 				return err
 			}
 		}
@@ -166,40 +168,40 @@ func (old *config) copyCells(c *config) error {
 }
 
 func (old *config) copyDirect(c *config) error {
-	for _, from := range old.tableOrder {
-		if from.counter == nil && from.meter == nil {
+	for _, from := range old.TableOrder {
+		if from.Counter == nil && from.Meter == nil {
 			continue
 		}
-		to := c.tables[from.id]
-		if to == nil || from.counter != nil && to.counter == nil || from.meter != nil &&
-			to.meter == nil {
+		to := c.Tables[from.ID]
+		if to == nil || from.Counter != nil && to.Counter == nil || from.Meter != nil &&
+			to.Meter == nil {
 			return fmt.Errorf("the direct resources of table %s are not in the new program",
-				from.name)
+				from.Name)
 		}
-		entries, err := old.pipe.Entries(from.name)
+		entries, err := old.pipe.Entries(from.Name)
 		if err != nil {
 			return err
 		}
 		for i := range entries {
 			e := &entries[i]
-			if c.entries[to][matchKey(e.Match, e.Priority)] == nil {
+			if c.entries[to][translate.MatchKey(e.Match, e.Priority)] == nil {
 				continue // a const entry of the old program
 			}
-			if from.counter != nil {
-				d, err := old.pipe.DirectCounter(from.name, e)
+			if from.Counter != nil {
+				d, err := old.pipe.DirectCounter(from.Name, e)
 				if err != nil {
 					return err
 				}
-				if err := c.pipe.SetDirectCounter(to.name, e, d); err != nil {
+				if err := c.pipe.SetDirectCounter(to.Name, e, d); err != nil {
 					return err
 				}
 			}
-			if from.meter != nil {
-				m, err := old.pipe.DirectMeter(from.name, e)
+			if from.Meter != nil {
+				m, err := old.pipe.DirectMeter(from.Name, e)
 				if err != nil {
 					return err
 				}
-				if err := c.pipe.SetDirectMeter(to.name, e, m); err != nil {
+				if err := c.pipe.SetDirectMeter(to.Name, e, m); err != nil {
 					return err
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -14,34 +15,34 @@ func (c *config) writeRegister(typ p4v1.Update_Type, e *p4v1.RegisterEntry) erro
 	if err := onlyModify("register", typ); err != nil {
 		return err
 	}
-	r := c.registers[e.RegisterId]
+	r := c.Registers[e.RegisterId]
 	if r == nil {
-		return invalid("there is no register %d", e.RegisterId)
+		return translate.Invalidf("there is no register %d", e.RegisterId)
 	}
-	first, _, err := cells("register "+r.name, r.size, e.Index)
+	first, _, err := cells("register "+r.Name, r.Size, e.Index)
 	if err != nil {
 		return err
 	}
-	v, err := r.typ.decode(e.Data)
+	v, err := r.Type.Decode(e.Data)
 	if err != nil {
 		return err
 	}
 	if e.Index == nil {
-		return c.pipe.FillRegister(r.name, v)
+		return c.pipe.FillRegister(r.Name, v)
 	}
-	return c.pipe.WriteRegister(r.name, first, v)
+	return c.pipe.WriteRegister(r.Name, first, v)
 }
 
 // adjacent is how many of the entities, from the first on, ask for cells of one register that
 // follow one another and are there; at least 1.
 func (c *config) adjacent(entities []*p4v1.Entity) int {
 	first := entities[0].GetRegisterEntry()
-	r := c.registers[first.RegisterId]
+	r := c.Registers[first.RegisterId]
 	if r == nil || first.Index == nil || first.Index.Index < 0 {
 		return 1
 	}
 	n := 1
-	for ; n < len(entities) && first.Index.Index+int64(n) < int64(r.size); n++ {
+	for ; n < len(entities) && first.Index.Index+int64(n) < int64(r.Size); n++ {
 		q := entities[n].GetRegisterEntry()
 		if q == nil || q.RegisterId != first.RegisterId || q.Index == nil ||
 			q.Index.Index != first.Index.Index+int64(n) {
@@ -54,7 +55,7 @@ func (c *config) adjacent(entities []*p4v1.Entity) int {
 // readRegisters reads the cells that a request asks for; where it asks for one, the n from that one
 // on.
 func (c *config) readRegisters(q *p4v1.RegisterEntry, n int, out *response) error {
-	which, err := pick(c.schema, "register", q.RegisterId, c.registers, c.registerOrder)
+	which, err := pick(c.Schema, "register", q.RegisterId, c.Registers, c.RegisterOrder)
 	if err != nil {
 		return err
 	}
@@ -63,26 +64,26 @@ func (c *config) readRegisters(q *p4v1.RegisterEntry, n int, out *response) erro
 		if q.RegisterId == 0 {
 			index = nil
 		}
-		first, count, err := cells("register "+r.name, r.size, index)
+		first, count, err := cells("register "+r.Name, r.Size, index)
 		if err != nil {
 			return err
 		}
 		if n > 1 {
 			count = n
 		}
-		values, err := c.pipe.AppendRegisters(nil, r.name, first, count)
+		values, err := c.pipe.AppendRegisters(nil, r.Name, first, count)
 		if err != nil {
 			return err
 		}
-		if r.typ.kind == kindBits {
-			r.encode(first, count, values, nil, out)
+		if r.Type.Kind == translate.KindBits {
+			encodeCells(r, first, count, values, nil, out)
 			continue
 		}
 		for i, v := range target.SplitCells(values, count) {
-			data, _ := r.typ.encode([][]byte{v})
+			data, _ := r.Type.Encode([][]byte{v})
 			out.add(&p4v1.Entity{Entity: &p4v1.Entity_RegisterEntry{
 				RegisterEntry: &p4v1.RegisterEntry{
-					RegisterId: r.id, Index: &p4v1.Index{Index: int64(first + i)}, Data: data,
+					RegisterId: r.ID, Index: &p4v1.Index{Index: int64(first + i)}, Data: data,
 				}}})
 		}
 	}
@@ -104,17 +105,17 @@ const (
 // while the next is on its way.
 const encodedBytes = 128 << 10
 
-// encode writes cells of bit<W> down as protobuf has them. A controller reads a register of 65,536
-// cells while a chain takes no writes (the end of a recovery), and to make six objects for each
-// cell, for a library to measure and to write them, takes ten times as long as reading the cells
-// does. values has count of them, one after the other; nothing is written of those that are the
-// same, by their places (nil: none is).
-func (r *register) encode(first, count int, values []byte, same func(int) bool, out *response) {
+// encodeCells writes cells of bit<W> down as protobuf has them. A controller reads a register of
+// 65,536 cells while a chain takes no writes (the end of a recovery), and to make six objects for
+// each cell, for a library to measure and to write them, takes ten times as long as reading the
+// cells does. values has count of them, one after the other; nothing is written of those that are
+// the same, by their places (nil: none is).
+func encodeCells(r *translate.Register, first, count int, values []byte, same func(int) bool, out *response) {
 	bytesField := func(number protowire.Number,
 		n int) int {
 		return protowire.SizeTag(number) + protowire.SizeBytes(n)
 	}
-	id := protowire.SizeTag(fieldRegisterID) + protowire.SizeVarint(uint64(r.id))
+	id := protowire.SizeTag(fieldRegisterID) + protowire.SizeVarint(uint64(r.ID))
 	b := make([]byte, 0, encodedBytes+1<<10)
 	for i := range count {
 		if same != nil && same(i) {
@@ -135,7 +136,7 @@ func (r *register) encode(first, count int, values []byte, same func(int) bool, 
 		b = protowire.AppendTag(b, fieldRegisterEntry, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(entry))
 		b = protowire.AppendTag(b, fieldRegisterID, protowire.VarintType)
-		b = protowire.AppendVarint(b, uint64(r.id))
+		b = protowire.AppendVarint(b, uint64(r.ID))
 		b = protowire.AppendTag(b, fieldIndex, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(index))
 		if n != 0 {

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/netcraq/netcraq/switch/target"
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
@@ -60,8 +61,33 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
+// portedDevice is a switch with the ports 1 to 4, whose interfaces do not exist.
+type portedDevice struct{ *userspace.Device }
+
+func (portedDevice) Ports() map[target.Port]target.PortCounters {
+	out := map[target.Port]target.PortCounters{}
+	for n := range uint32(4) {
+		out[target.Port{Number: n + 1, Iface: portedIface(n + 1)}] = target.PortCounters{}
+	}
+	return out
+}
+
+// portedIface is the name of the interface of a port.
+func portedIface(port uint32) string { return fmt.Sprintf("no-such-%d", port) }
+
+// linksDown has the names of interfaces that are down.
+var linksDown sync.Map
+
+func init() {
+	linkUp = func(iface string) bool {
+		_, down := linksDown.Load(iface)
+		return !down
+	}
+}
+
 // world is a server with its controllers.
 type world struct {
+	dev     target.Device
 	info    *p4cfg.P4Info
 	program []byte
 	ids     map[string]uint32
@@ -100,7 +126,8 @@ func newWorld(t *testing.T, program string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := New(dev, Options{DeviceID: 1, Log: slog.New(slog.DiscardHandler)})
+	w.dev = portedDevice{dev}
+	srv := New(w.dev, Options{DeviceID: 1, Log: slog.New(slog.DiscardHandler)})
 	g := grpc.NewServer(ServerOptions()...)
 	srv.Register(g)
 	pipe := bufconn.Listen(1 << 20)

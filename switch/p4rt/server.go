@@ -2,7 +2,6 @@ package p4rt
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -13,11 +12,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
 // APIVersion is the version of the P4Runtime API that the server implements.
-const APIVersion = "1.4.1"
+const APIVersion = translate.APIVersion
 
 // MaxMessage is the largest message that the server accepts, in bytes: a pipeline configuration is
 // megabytes, and the default of gRPC is 4 MiB.
@@ -105,14 +105,4 @@ func (s *Server) effective() (*config, error) {
 	}
 	return nil, status.Error(codes.FailedPrecondition,
 		"no forwarding pipeline configuration is set; push one with SetForwardingPipelineConfig")
-}
-
-// fail makes the error of one update or request, to be reported with a canonical code.
-func fail(code codes.Code, format string, args ...any) error {
-	return status.Error(code, fmt.Sprintf(format, args...))
-}
-
-func invalid(format string, args ...any) error {
-	return fail(codes.InvalidArgument, format,
-		args...)
 }

@@ -8,6 +8,8 @@ import (
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 )
 
 // Reading what has changed. P4Runtime reads a register whole or cell by cell; a controller that
@@ -76,7 +78,7 @@ func (s *snapshots) keep(register uint32, cells []byte) string {
 
 // whole is the register that a request asks for, if it asks for all of one whose cells are plain
 // bit strings, and for nothing else; else nil.
-func (c *config) whole(req *p4v1.ReadRequest) *register {
+func (c *config) whole(req *p4v1.ReadRequest) *translate.Register {
 	if len(req.Entities) != 1 {
 		return nil
 	}
@@ -84,7 +86,7 @@ func (c *config) whole(req *p4v1.ReadRequest) *register {
 	if q == nil || q.Index != nil {
 		return nil
 	}
-	if r := c.registers[q.RegisterId]; r != nil && r.typ.kind == kindBits && r.size > 0 {
+	if r := c.Registers[q.RegisterId]; r != nil && r.Type.Kind == translate.KindBits && r.Size > 0 {
 		return r
 	}
 	return nil
@@ -92,20 +94,20 @@ func (c *config) whole(req *p4v1.ReadRequest) *register {
 
 // readSince reads a whole register, or of it what has changed since the reader was told the
 // snapshot of that name, and the header that goes with it.
-func (c *config) readSince(r *register, since string, out *response) (metadata.MD, error) {
-	cells, err := c.pipe.AppendRegisters(nil, r.name, 0, r.size)
+func (c *config) readSince(r *translate.Register, since string, out *response) (metadata.MD, error) {
+	cells, err := c.pipe.AppendRegisters(nil, r.Name, 0, r.Size)
 	if err != nil {
 		return nil, err
 	}
 	header := metadata.MD{}
 	var same func(int) bool
-	if was := c.snapshots.take(r.id, since); len(was) == len(cells) {
+	if was := c.snapshots.take(r.ID, since); len(was) == len(cells) {
 		header.Set(SinceHeader, since)
-		n := len(cells) / r.size
+		n := len(cells) / r.Size
 		same = func(i int) bool { return bytes.Equal(was[i*n:(i+1)*n], cells[i*n:(i+1)*n]) }
 	}
-	r.encode(0, r.size, cells, same, out)
-	if name := c.snapshots.keep(r.id, cells); name != "" {
+	encodeCells(r, 0, r.Size, cells, same, out)
+	if name := c.snapshots.keep(r.ID, cells); name != "" {
 		header.Set(SnapshotHeader, name)
 	}
 	return header, nil

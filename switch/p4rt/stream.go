@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 )
 
 // maxQueued is how many packet-ins, digests and stream errors wait for a slow controller before
@@ -40,12 +43,17 @@ func (st *stream) control(m *p4v1.StreamMessageResponse) {
 	st.signal()
 }
 
-// offer queues any other message and reports whether there was room.
-func (st *stream) offer(m *p4v1.StreamMessageResponse) bool {
+// offer queues any other messages and reports whether there was room. While idle notifications wait
+// to be sent, there is no room for further ones: entries that stay idle are reported again later.
+func (st *stream) offer(ms ...*p4v1.StreamMessageResponse) bool {
+	isIdle := func(m *p4v1.StreamMessageResponse) bool {
+		return m.GetIdleTimeoutNotification() != nil
+	}
 	st.mu.Lock()
-	ok := len(st.queue) < maxQueued
+	ok := len(st.queue) < maxQueued &&
+		!(slices.ContainsFunc(ms, isIdle) && slices.ContainsFunc(st.queue, isIdle))
 	if ok {
-		st.queue = append(st.queue, m)
+		st.queue = append(st.queue, ms...)
 	}
 	st.mu.Unlock()
 	if ok {
@@ -138,17 +146,17 @@ func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) *p4v1.StreamEr
 		out.Details = &p4v1.StreamError_DigestListAck{DigestListAck: &p4v1.DigestListAckError{
 			DigestListAck: u.DigestAck}}
 	case *p4v1.StreamMessageRequest_Other:
-		err = fail(codes.Unimplemented, "stream messages of type %q are not known here",
+		err = translate.Errorf(codes.Unimplemented, "stream messages of type %q are not known here",
 			u.Other.GetTypeUrl())
 		out.Details = &p4v1.StreamError_Other{Other: &p4v1.StreamOtherError{Other: u.Other}}
 	default:
-		err = invalid("the stream message is empty, or of a kind that this server does not know")
+		err = translate.Invalidf("the stream message is empty, or of a kind that this server does not know")
 		out.Details = &p4v1.StreamError_Other{Other: &p4v1.StreamOtherError{}}
 	}
 	if err == nil {
 		return nil
 	}
-	c := canonical(err)
+	c := translate.Canonical(err)
 	out.CanonicalCode, out.Message = int32(c.Code()), c.Message()
 	return out
 }
@@ -156,22 +164,23 @@ func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) *p4v1.StreamEr
 // mayAct refuses what only a primary may do.
 func (st *stream) mayAct(what string) error {
 	if st.role == nil {
-		return fail(codes.PermissionDenied,
+		return translate.Errorf(codes.PermissionDenied,
 			"only a primary controller may %s; this stream has not sent an arbitration message yet",
 			what)
 	}
 	if !st.role.leads(st) {
-		return fail(codes.PermissionDenied,
+		return translate.Errorf(codes.PermissionDenied,
 			"only the primary controller may %s; this one is a backup", what)
 	}
 	return nil
 }
 
-// toPrimaries offers a message to the primary of every role and reports whether anyone took it.
-func (s *Server) toPrimaries(m *p4v1.StreamMessageResponse) bool {
-	taken := false
+// toPrimaries offers messages, if there are any, to the primary of every role and reports whether
+// anyone took them.
+func (s *Server) toPrimaries(ms ...*p4v1.StreamMessageResponse) bool {
+	taken := len(ms) == 0
 	for _, r := range *s.arb.list.Load() {
-		if p := r.primary.Load(); p != nil && p.stream.offer(m) {
+		if p := r.primary.Load(); p != nil && p.stream.offer(ms...) {
 			taken = true
 		}
 	}

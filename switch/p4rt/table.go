@@ -7,6 +7,7 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -24,52 +25,32 @@ type defaultState struct {
 	metadata           []byte
 }
 
-func (c *config) table(id uint32) (*table, error) {
+func (c *config) table(id uint32) (*translate.Table, error) {
 	if id == 0 {
-		return nil, invalid("the table id is missing")
+		return nil, translate.Invalidf("the table id is missing")
 	}
-	if t := c.tables[id]; t != nil {
+	if t := c.Tables[id]; t != nil {
 		return t, nil
 	}
-	return nil, c.unknown("table", id)
-}
-
-// entryKey reads the fields that identify an entry.
-func (t *table) entryKey(te *p4v1.TableEntry) (*target.TableEntry, error) {
-	match, err := matchOf("table "+t.name, t.keys, te.Match)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case t.needPriority && te.Priority <= 0:
-		return nil,
-			invalid(
-				"table %s has ternary, range or optional keys: its entries need a priority above 0",
-				t.name)
-	case !t.needPriority && te.Priority != 0:
-		return nil,
-			invalid(
-				"table %s has exact and LPM keys only: its entries have no priority, but %d is given", t.name, te.Priority)
-	}
-	return &target.TableEntry{Match: match, Priority: int(te.Priority)}, nil
+	return nil, c.Unknown("table", id)
 }
 
 func (c *config) writeTableEntry(typ p4v1.Update_Type, te *p4v1.TableEntry) error {
-	if name, ok := c.leftOut[te.TableId]; ok && typ != p4v1.Update_INSERT && !te.IsDefaultAction {
-		return fail(codes.NotFound,
+	if name, ok := c.LeftOut[te.TableId]; ok && typ != p4v1.Update_INSERT && !te.IsDefaultAction {
+		return translate.Errorf(codes.NotFound,
 			"%s has no entries: the compiler has left it out of the program", name)
 	}
 	t, err := c.table(te.TableId)
 	if err != nil {
 		return err
 	}
-	if te.IsConst {
-		return invalid("is_const is the server's to set")
-	}
-	if typ != p4v1.Update_DELETE {
+	if typ != p4v1.Update_DELETE { // of which only the fields that identify the entry count
+		if te.IsConst {
+			return translate.Invalidf("is_const is the server's to set")
+		}
 		if te.TimeSinceLastHit != nil {
 			// in BMv2's words, and before what is wrong otherwise, as tests compare
-			return invalid("has_time_since_last_hit must not be set in WriteRequest")
+			return translate.Invalidf("has_time_since_last_hit must not be set in WriteRequest")
 		}
 		if err := c.checkIdle(t, te); err != nil {
 			return err
@@ -81,19 +62,19 @@ func (c *config) writeTableEntry(typ p4v1.Update_Type, te *p4v1.TableEntry) erro
 	if te.IsDefaultAction {
 		return c.writeDefault(t, typ, te)
 	}
-	if len(t.keys) == 0 {
-		return invalid("table %s has no key, so it has no entries but the default", t.name)
+	if len(t.Keys) == 0 {
+		return translate.Invalidf("table %s has no key, so it has no entries but the default", t.Name)
 	}
-	e, err := t.entryKey(te)
+	e, err := t.EntryKey(te)
 	if err != nil {
 		return err
 	}
-	if t.info.IsConstTable && (typ != p4v1.Update_MODIFY || te.Action != nil) {
-		return fail(codes.PermissionDenied, "the entries of table %s are constant", t.name)
+	if t.Info.IsConstTable && (typ != p4v1.Update_MODIFY || te.Action != nil) {
+		return translate.Errorf(codes.PermissionDenied, "the entries of table %s are constant", t.Name)
 	}
 	if typ != p4v1.Update_DELETE {
-		if err := checkRestrictions("table "+t.name, t.restrictions,
-			&subject{match: e.Match, priority: e.Priority}); err != nil {
+		if err := translate.CheckRestrictions("table "+t.Name, t.Restrictions,
+			&translate.Subject{Match: e.Match, Priority: e.Priority}); err != nil {
 			return err
 		}
 	}
@@ -108,41 +89,41 @@ func (c *config) writeTableEntry(typ p4v1.Update_Type, te *p4v1.TableEntry) erro
 }
 
 // checkDirect refuses direct resources that the table does not have.
-func (c *config) checkDirect(t *table, te *p4v1.TableEntry) error {
-	if te.CounterData != nil && t.counter == nil {
-		return invalid("table %s has no direct counter", t.name)
+func (c *config) checkDirect(t *translate.Table, te *p4v1.TableEntry) error {
+	if te.CounterData != nil && t.Counter == nil {
+		return translate.Invalidf("table %s has no direct counter", t.Name)
 	}
 	if te.MeterConfig != nil {
-		if t.meter == nil {
-			return invalid("table %s has no direct meter", t.name)
+		if t.Meter == nil {
+			return translate.Invalidf("table %s has no direct meter", t.Name)
 		}
-		if _, err := meterOf(t.meter.Spec, te.MeterConfig); err != nil {
+		if _, err := meterOf(t.Meter.Spec, te.MeterConfig); err != nil {
 			return err
 		}
 	}
 	if te.MeterCounterData != nil {
-		if t.meter == nil {
-			return invalid("table %s has no direct meter", t.name)
+		if t.Meter == nil {
+			return translate.Invalidf("table %s has no direct meter", t.Name)
 		}
 		return noColourCounters()
 	}
 	return nil
 }
 
-func (c *config) insertEntry(t *table, te *p4v1.TableEntry, e *target.TableEntry) error {
+func (c *config) insertEntry(t *translate.Table, te *p4v1.TableEntry, e *target.TableEntry) error {
 	if te.Action.GetType() == nil {
-		return invalid("an entry of table %s needs an action", t.name)
+		return translate.Invalidf("an entry of table %s needs an action", t.Name)
 	}
-	k := matchKey(e.Match, e.Priority)
+	k := translate.MatchKey(e.Match, e.Priority)
 	if c.entries[t][k] != nil {
-		return fail(codes.AlreadyExists, "table %s has an entry with this match and priority",
-			t.name)
+		return translate.Errorf(codes.AlreadyExists, "table %s has an entry with this match and priority",
+			t.Name)
 	}
 	shot, err := c.setAction(t, te.Action, e)
 	if err != nil {
 		return err
 	}
-	if err := c.pipe.InsertEntry(t.name, e); err != nil {
+	if err := c.pipe.InsertEntry(t.Name, e); err != nil {
 		c.dropOneShot(t, shot)
 		return err
 	}
@@ -151,7 +132,7 @@ func (c *config) insertEntry(t *table, te *p4v1.TableEntry, e *target.TableEntry
 		err = c.setIdle(t, te, e)
 	}
 	if err != nil {
-		_ = c.pipe.DeleteEntry(t.name, e)
+		_ = c.pipe.DeleteEntry(t.Name, e)
 		c.dropOneShot(t, shot)
 		return err
 	}
@@ -161,14 +142,14 @@ func (c *config) insertEntry(t *table, te *p4v1.TableEntry, e *target.TableEntry
 	return nil
 }
 
-func (c *config) modifyEntry(t *table, te *p4v1.TableEntry, e *target.TableEntry) error {
-	k := matchKey(e.Match, e.Priority)
+func (c *config) modifyEntry(t *translate.Table, te *p4v1.TableEntry, e *target.TableEntry) error {
+	k := translate.MatchKey(e.Match, e.Priority)
 	old := c.entries[t][k]
 	if old == nil {
-		return fail(codes.NotFound, "table %s has no entry with this match and priority", t.name)
+		return translate.Errorf(codes.NotFound, "table %s has no entry with this match and priority", t.Name)
 	}
 	if old.spec.IsConst && te.Action != nil {
-		return fail(codes.PermissionDenied, "this entry of table %s is constant", t.name)
+		return translate.Errorf(codes.PermissionDenied, "this entry of table %s is constant", t.Name)
 	}
 	if te.Action == nil { // the direct resources and metadata alone
 		if err := errors.Join(c.setDirect(t, te, e, true), c.setIdle(t, te, e)); err != nil {
@@ -181,7 +162,7 @@ func (c *config) modifyEntry(t *table, te *p4v1.TableEntry, e *target.TableEntry
 	if err != nil {
 		return err
 	}
-	if err := c.pipe.ModifyEntry(t.name, e); err != nil {
+	if err := c.pipe.ModifyEntry(t.Name, e); err != nil {
 		c.dropOneShot(t, shot)
 		return err
 	}
@@ -193,16 +174,16 @@ func (c *config) modifyEntry(t *table, te *p4v1.TableEntry, e *target.TableEntry
 	return errors.Join(c.setDirect(t, te, e, true), c.setIdle(t, te, e))
 }
 
-func (c *config) deleteEntry(t *table, e *target.TableEntry) error {
-	k := matchKey(e.Match, e.Priority)
+func (c *config) deleteEntry(t *translate.Table, e *target.TableEntry) error {
+	k := translate.MatchKey(e.Match, e.Priority)
 	old := c.entries[t][k]
 	if old == nil {
-		return fail(codes.NotFound, "table %s has no entry with this match and priority", t.name)
+		return translate.Errorf(codes.NotFound, "table %s has no entry with this match and priority", t.Name)
 	}
 	if old.spec.IsConst {
-		return fail(codes.PermissionDenied, "this entry of table %s is constant", t.name)
+		return translate.Errorf(codes.PermissionDenied, "this entry of table %s is constant", t.Name)
 	}
-	if err := c.pipe.DeleteEntry(t.name, e); err != nil {
+	if err := c.pipe.DeleteEntry(t.Name, e); err != nil {
 		return err
 	}
 	delete(c.entries[t], k)
@@ -213,62 +194,62 @@ func (c *config) deleteEntry(t *table, e *target.TableEntry) error {
 
 // setDirect writes the direct resources that come with an entry (section 9.1.7). A meter that is
 // left out is reset by a MODIFY.
-func (c *config) setDirect(t *table, te *p4v1.TableEntry, e *target.TableEntry, modify bool) error {
-	if t.meter != nil && (te.MeterConfig != nil || modify) {
-		m, err := meterOf(t.meter.Spec, te.MeterConfig)
+func (c *config) setDirect(t *translate.Table, te *p4v1.TableEntry, e *target.TableEntry, modify bool) error {
+	if t.Meter != nil && (te.MeterConfig != nil || modify) {
+		m, err := meterOf(t.Meter.Spec, te.MeterConfig)
 		if err != nil {
 			return err
 		}
-		if err := c.pipe.SetDirectMeter(t.name, e, m); err != nil {
+		if err := c.pipe.SetDirectMeter(t.Name, e, m); err != nil {
 			return err
 		}
 	}
 	if te.CounterData != nil {
-		return c.pipe.SetDirectCounter(t.name, e, counterOf(te.CounterData))
+		return c.pipe.SetDirectCounter(t.Name, e, counterOf(te.CounterData))
 	}
 	return nil
 }
 
 // setAction fills in what an entry runs, according to how the table is implemented.
-func (c *config) setAction(t *table, a *p4v1.TableAction, e *target.TableEntry) (*oneShot, error) {
+func (c *config) setAction(t *translate.Table, a *p4v1.TableAction, e *target.TableEntry) (*oneShot, error) {
 	if a.GetType() == nil {
-		return nil, invalid("the action of the entry of table %s is empty", t.name)
+		return nil, translate.Invalidf("the action of the entry of table %s is empty", t.Name)
 	}
-	if t.profile == nil {
+	if t.Profile == nil {
 		direct := a.GetAction()
 		if direct == nil {
 			return nil,
-				invalid(
-					"table %s has actions of its own, not an action profile: the entry needs an action, not %s", t.name, oneofName(a))
+				translate.Invalidf(
+					"table %s has actions of its own, not an action profile: the entry needs an action, not %s", t.Name, translate.OneofName(a))
 		}
-		if err := t.permits(c.schema, direct.ActionId, false); err != nil {
+		if err := t.Permits(c.Schema, direct.ActionId, false); err != nil {
 			return nil, err
 		}
-		call, err := c.call(direct)
+		call, err := c.Call(direct)
 		e.Action = call
 		return nil, err
 	}
 	return c.setIndirect(t, a, e)
 }
 
-func (c *config) writeDefault(t *table, typ p4v1.Update_Type, te *p4v1.TableEntry) error {
+func (c *config) writeDefault(t *translate.Table, typ p4v1.Update_Type, te *p4v1.TableEntry) error {
 	switch {
 	case typ != p4v1.Update_MODIFY:
-		return invalid("the default entry of table %s can only be modified", t.name)
+		return translate.Invalidf("the default entry of table %s can only be modified", t.Name)
 	case len(te.Match) > 0 || te.Priority != 0:
-		return invalid("the default entry of table %s has neither match nor priority", t.name)
-	case t.info.ConstDefaultActionId != 0:
-		return fail(codes.PermissionDenied, "the default action of table %s is constant", t.name)
-	case t.profile != nil:
-		return fail(codes.PermissionDenied,
+		return translate.Invalidf("the default entry of table %s has neither match nor priority", t.Name)
+	case t.Info.ConstDefaultActionId != 0:
+		return translate.Errorf(codes.PermissionDenied, "the default action of table %s is constant", t.Name)
+	case t.Profile != nil:
+		return translate.Errorf(codes.PermissionDenied,
 			"the default action of table %s, which uses action profile %s, is always NoAction",
-			t.name, t.profile.name)
+			t.Name, t.Profile.Name)
 	case te.CounterData != nil || te.MeterConfig != nil:
-		return fail(codes.Unimplemented,
-			"the default entry of table %s has no direct counter or meter on this target", t.name)
+		return translate.Errorf(codes.Unimplemented,
+			"the default entry of table %s has no direct counter or meter on this target", t.Name)
 	}
 	if te.Action == nil {
-		if err := c.pipe.SetDefault(t.name, nil); err != nil {
+		if err := c.pipe.SetDefault(t.Name, nil); err != nil {
 			return err
 		}
 		delete(c.defaults, t)
@@ -276,16 +257,16 @@ func (c *config) writeDefault(t *table, typ p4v1.Update_Type, te *p4v1.TableEntr
 	}
 	direct := te.Action.GetAction()
 	if direct == nil {
-		return invalid("the default entry of table %s needs an action", t.name)
+		return translate.Invalidf("the default entry of table %s needs an action", t.Name)
 	}
-	if err := t.permits(c.schema, direct.ActionId, true); err != nil {
+	if err := t.Permits(c.Schema, direct.ActionId, true); err != nil {
 		return err
 	}
-	call, err := c.call(direct)
+	call, err := c.Call(direct)
 	if err != nil {
 		return err
 	}
-	if err := c.pipe.SetDefault(t.name, &target.TableEntry{Action: call}); err != nil {
+	if err := c.pipe.SetDefault(t.Name, &target.TableEntry{Action: call}); err != nil {
 		return err
 	}
 	c.defaults[t] = &defaultState{controllerMetadata: metadataOf(te), metadata: te.Metadata}
@@ -297,16 +278,16 @@ func (c *config) readTableEntries(q *p4v1.TableEntry, emit func(*p4v1.Entity)) e
 	if q.TableId == 0 {
 		if len(q.Match) > 0 || q.Action != nil || q.Priority != 0 || metadataOf(q) != 0 ||
 			len(q.Metadata) > 0 {
-			return invalid("entries of all tables (table_id 0) cannot be filtered")
+			return translate.Invalidf("entries of all tables (table_id 0) cannot be filtered")
 		}
-		for _, t := range c.tableOrder {
+		for _, t := range c.TableOrder {
 			if err := c.readTable(t, q, emit); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if _, ok := c.leftOut[q.TableId]; ok {
+	if _, ok := c.LeftOut[q.TableId]; ok {
 		return nil
 	}
 	t, err := c.table(q.TableId)
@@ -316,42 +297,42 @@ func (c *config) readTableEntries(q *p4v1.TableEntry, emit func(*p4v1.Entity)) e
 	if err := c.checkIdle(t, q); err != nil {
 		return err
 	}
-	if q.MeterCounterData != nil && t.meter != nil {
+	if q.MeterCounterData != nil && t.Meter != nil {
 		return noColourCounters()
 	}
 	return c.readTable(t, q, emit)
 }
 
-func (c *config) readTable(t *table, q *p4v1.TableEntry, emit func(*p4v1.Entity)) error {
+func (c *config) readTable(t *translate.Table, q *p4v1.TableEntry, emit func(*p4v1.Entity)) error {
 	if q.IsDefaultAction {
 		return c.readDefault(t, q, emit)
 	}
 	wanted := ""
 	if len(q.Match) > 0 {
-		match, err := matchOf("table "+t.name, t.keys, q.Match)
+		match, err := translate.MatchOf("table "+t.Name, t.Keys, q.Match)
 		if err != nil {
 			return err
 		}
-		wanted = matchKey(match, 0)
+		wanted = translate.MatchKey(match, 0)
 	}
 	actionID := uint32(0)
 	if q.Action != nil {
 		direct := q.Action.GetAction()
-		if direct == nil || t.profile != nil {
-			return invalid("entries can be filtered by an action id of a direct table only")
+		if direct == nil || t.Profile != nil {
+			return translate.Invalidf("entries can be filtered by an action id of a direct table only")
 		}
-		if err := t.permits(c.schema, direct.ActionId, false); err != nil {
-			return invalid("%v", err)
+		if err := t.Permits(c.Schema, direct.ActionId, false); err != nil {
+			return translate.Invalidf("%v", err)
 		}
 		actionID = direct.ActionId
 	}
-	entries, err := c.pipe.Entries(t.name)
+	entries, err := c.pipe.Entries(t.Name)
 	if err != nil {
 		return err
 	}
 	for i := range entries {
 		e := &entries[i]
-		if wanted != "" && matchKey(e.Match, 0) != wanted || q.Priority != 0 &&
+		if wanted != "" && translate.MatchKey(e.Match, 0) != wanted || q.Priority != 0 &&
 			int(q.Priority) != e.Priority {
 			continue
 		}
@@ -376,12 +357,12 @@ func (c *config) readTable(t *table, q *p4v1.TableEntry, emit func(*p4v1.Entity)
 }
 
 // entryOf describes an entry of the engine.
-func (c *config) entryOf(t *table, e *target.TableEntry) (*p4v1.TableEntry, error) {
-	out := &p4v1.TableEntry{TableId: t.id, Match: fieldsOf(t.keys, e.Match), IsConst: e.IsConst}
-	if t.needPriority {
+func (c *config) entryOf(t *translate.Table, e *target.TableEntry) (*p4v1.TableEntry, error) {
+	out := &p4v1.TableEntry{TableId: t.ID, Match: translate.FieldsOf(t.Keys, e.Match), IsConst: e.IsConst}
+	if t.NeedPriority {
 		out.Priority = int32(e.Priority)
 	}
-	own := c.entries[t][matchKey(e.Match, e.Priority)]
+	own := c.entries[t][translate.MatchKey(e.Match, e.Priority)]
 	if own != nil {
 		setMetadata(out, own.controllerMetadata)
 		out.Metadata = own.metadata
@@ -391,10 +372,10 @@ func (c *config) entryOf(t *table, e *target.TableEntry) (*p4v1.TableEntry, erro
 		out.Action = &p4v1.TableAction{Type: &p4v1.TableAction_ActionProfileActionSet{
 			ActionProfileActionSet: own.oneShot.set}}
 	case e.Action != nil:
-		a := c.actionOf(e.Action)
+		a := c.ActionOf(e.Action)
 		if a == nil {
-			return nil, fail(codes.Internal,
-				"an entry of table %s runs action %s, which the P4Info does not name", t.name,
+			return nil, translate.Errorf(codes.Internal,
+				"an entry of table %s runs action %s, which the P4Info does not name", t.Name,
 				e.Action.Action)
 		}
 		out.Action = &p4v1.TableAction{Type: &p4v1.TableAction_Action{Action: a}}
@@ -409,17 +390,17 @@ func (c *config) entryOf(t *table, e *target.TableEntry) (*p4v1.TableEntry, erro
 }
 
 // readDirect adds the direct resources that the request asks for.
-func (c *config) readDirect(t *table, q *p4v1.TableEntry, e *target.TableEntry,
+func (c *config) readDirect(t *translate.Table, q *p4v1.TableEntry, e *target.TableEntry,
 	out *p4v1.TableEntry) error {
-	if q.CounterData != nil && t.counter != nil {
-		d, err := c.pipe.DirectCounter(t.name, e)
+	if q.CounterData != nil && t.Counter != nil {
+		d, err := c.pipe.DirectCounter(t.Name, e)
 		if err != nil {
 			return err
 		}
 		out.CounterData = counterData(d)
 	}
-	if q.MeterConfig != nil && t.meter != nil {
-		m, err := c.pipe.DirectMeter(t.name, e)
+	if q.MeterConfig != nil && t.Meter != nil {
+		m, err := c.pipe.DirectMeter(t.Name, e)
 		if err != nil {
 			return err
 		}
@@ -428,11 +409,11 @@ func (c *config) readDirect(t *table, q *p4v1.TableEntry, e *target.TableEntry,
 	return nil
 }
 
-func (c *config) readDefault(t *table, q *p4v1.TableEntry, emit func(*p4v1.Entity)) error {
+func (c *config) readDefault(t *translate.Table, q *p4v1.TableEntry, emit func(*p4v1.Entity)) error {
 	if len(q.Match) > 0 || q.Priority != 0 {
-		return invalid("the default entry of table %s has neither match nor priority", t.name)
+		return translate.Invalidf("the default entry of table %s has neither match nor priority", t.Name)
 	}
-	e, err := c.pipe.Default(t.name)
+	e, err := c.pipe.Default(t.Name)
 	if err != nil {
 		return err
 	}
@@ -440,13 +421,13 @@ func (c *config) readDefault(t *table, q *p4v1.TableEntry, emit func(*p4v1.Entit
 	if e != nil && e.Action != nil {
 		call = e.Action
 	}
-	a := c.actionOf(call)
+	a := c.ActionOf(call)
 	if a == nil {
 		return nil // nothing that the P4Info could name
 	}
 	out := &p4v1.TableEntry{
-		TableId: t.id, IsDefaultAction: true, IsConst: t.info.ConstDefaultActionId != 0 ||
-			t.profile != nil,
+		TableId: t.ID, IsDefaultAction: true, IsConst: t.Info.ConstDefaultActionId != 0 ||
+			t.Profile != nil,
 		Action: &p4v1.TableAction{Type: &p4v1.TableAction_Action{Action: a}},
 	}
 	if own := c.defaults[t]; own != nil {

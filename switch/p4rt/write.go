@@ -6,6 +6,8 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/switch/p4rt/translate"
 )
 
 // Write implements the RPC of that name (specification section 12). Every update of the batch is
@@ -48,7 +50,7 @@ func (s *Server) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.Write
 		return nil, callerGone(ctx, "the first %d of %d updates were attempted", len(outcome),
 			len(req.Updates))
 	}
-	if err := batchError(outcome,
+	if err := translate.BatchError(outcome,
 		"some updates of the batch failed; the details have one error for each"); err != nil {
 		return nil, err
 	}
@@ -70,7 +72,7 @@ func (c *config) write(u *p4v1.Update) error {
 	switch u.GetType() {
 	case p4v1.Update_INSERT, p4v1.Update_MODIFY, p4v1.Update_DELETE:
 	default:
-		return invalid("the type of the update is %v; it must be INSERT, MODIFY or DELETE",
+		return translate.Invalidf("the type of the update is %v; it must be INSERT, MODIFY or DELETE",
 			u.GetType())
 	}
 	switch e := u.GetEntity().GetEntity().(type) {
@@ -97,10 +99,10 @@ func (c *config) write(u *p4v1.Update) error {
 	case *p4v1.Entity_DigestEntry:
 		return c.writeDigest(u.Type, e.DigestEntry)
 	case *p4v1.Entity_ExternEntry:
-		return fail(codes.Unimplemented, "this target has no externs of type %d",
+		return translate.Errorf(codes.Unimplemented, "this target has no externs of type %d",
 			e.ExternEntry.GetExternTypeId())
 	default:
-		return invalid("the update has no entity, or one of a kind that this server does not know")
+		return translate.Invalidf("the update has no entity, or one of a kind that this server does not know")
 	}
 }
 

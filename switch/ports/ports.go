@@ -40,6 +40,8 @@ type Options struct {
 	// SpinMax bounds how long the packet thread looks for frames before it sleeps. 0 means 50 µs;
 	// negative means never spin.
 	SpinMax time.Duration
+	// Mark, if not 0, is the mark of the frames that are sent (SO_MARK).
+	Mark uint32
 	// Log receives what happens to ports. nil means slog.Default().
 	Log *slog.Logger
 	// Faults, if not nil, are applied to every frame that enters or leaves (tests only).
@@ -216,7 +218,7 @@ func (s *Set) open(p *port) error {
 		s.log.Debug("some offloads stay as they are, or are not recorded", "port", p.number,
 			"iface", p.iface, "err", err)
 	}
-	sock, err := openSocket(link)
+	sock, err := openSocket(link, s.opts.Mark)
 	if err != nil {
 		s.restore(settings)
 		return fmt.Errorf("interface %s: %w", p.iface, err)

@@ -54,8 +54,8 @@ type socket struct {
 	ring     rxRing
 }
 
-// openSocket makes the socket. Needs CAP_NET_RAW.
-func openSocket(link *net.Interface) (*socket, error) {
+// openSocket makes the socket, whose frames get a mark if it is not 0. Needs CAP_NET_RAW.
+func openSocket(link *net.Interface, mark uint32) (*socket, error) {
 	// Protocol 0 until bound: otherwise the ring would collect frames of every interface in
 	// between.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -68,14 +68,14 @@ func openSocket(link *net.Interface) (*socket, error) {
 		return nil, fmt.Errorf("opening a packet socket: %w", err)
 	}
 	s := &socket{fd: fd, txFD: -1, index: link.Index, maxFrame: link.MTU + l2Overhead}
-	if err := s.configure(link); err != nil {
+	if err := s.configure(link, mark); err != nil {
 		s.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *socket) configure(link *net.Interface) error {
+func (s *socket) configure(link *net.Interface, mark uint32) error {
 	set := func(opt, value int, name string) error {
 		if err := unix.SetsockoptInt(s.fd, unix.SOL_PACKET, opt, value); err != nil {
 			return fmt.Errorf("packet socket option %s: %w", name, err)
@@ -111,6 +111,11 @@ func (s *socket) configure(link *net.Interface) error {
 	}
 	s.txFD = fd
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 4<<20)
+	if mark != 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark)); err != nil {
+			return fmt.Errorf("marking the frames that are sent: %w", err)
+		}
+	}
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Index}); err != nil &&
 		!errors.Is(err, unix.ENETDOWN) {
 		return fmt.Errorf("binding the packet socket: %w", err)

@@ -9,11 +9,13 @@ type Ager interface {
 	// never is. The time begins anew. The error wraps ErrUnsupported where the table has no
 	// timeouts.
 	SetIdleTimeout(table string, e *TableEntry, timeout, now time.Duration) error
-	// IdleTimeout returns an entry's timeout, and for how long no packet has hit it.
+	// IdleTimeout returns an entry's timeout, and for how long no packet has hit it: also of an
+	// entry without a timeout, if its table has them.
 	IdleTimeout(table string, e *TableEntry, now time.Duration) (timeout, since time.Duration,
 		err error)
-	// Idle returns the entries that are idle by now and have not been returned since a packet hit
-	// them or their timeout was set, and reports whether any entry has a timeout.
+	// Idle returns the entries that have been idle for their timeout by now. It returns an entry
+	// again when another timeout is over without a packet. any reports whether any entry has a
+	// timeout.
 	Idle(now time.Duration) (entries []IdleEntry, any bool)
 }
 
@@ -22,4 +24,24 @@ type IdleEntry struct {
 	Table   string
 	Entry   TableEntry
 	Timeout time.Duration
+	// Again: Idle has returned the entry before, and no packet has hit it since.
+	Again bool
+}
+
+// Ageing is what an engine keeps of an entry's idle timeout. Times are of the device's clock.
+type Ageing struct {
+	Timeout time.Duration // 0: none
+	Hit     time.Duration // when the last packet hit, or the timeout was set
+	told    time.Duration // when Due last reported it
+}
+
+// Due reports whether the entry's timeout is over since the last packet and since the last report.
+// again says that no packet has hit the entry since that report.
+func (a *Ageing) Due(now time.Duration) (due, again bool) {
+	if now-max(a.Hit, a.told) < a.Timeout {
+		return false, false
+	}
+	again = a.told > a.Hit
+	a.told = now
+	return true, again
 }

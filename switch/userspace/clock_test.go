@@ -4,15 +4,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/internal/boottime"
+	"github.com/netcraq/netcraq/api/clock"
 )
 
 // TestClockGoesOn: the program's clock is the one that goes on while the machine is suspended, as
 // one in whose time an hour is missing sees it.
 func TestClockGoesOn(t *testing.T) {
 	asleep := time.Duration(0)
-	now = func() boottime.Time { return boottime.Now().Add(asleep) }
-	t.Cleanup(func() { now = boottime.Now })
+	now = func() clock.Time { return clock.Now().Add(asleep) }
+	t.Cleanup(func() { now = clock.Now })
 	d, err := New(Options{})
 	if err != nil {
 		t.Fatal(err)

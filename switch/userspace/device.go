@@ -10,7 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/netcraq/netcraq/internal/boottime"
+	"github.com/netcraq/netcraq/api/clock"
+	"github.com/netcraq/netcraq/switch/ebpf/attach"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/ports"
 	"github.com/netcraq/netcraq/switch/target"
@@ -43,7 +44,7 @@ type Options struct {
 }
 
 // now is the clock; for tests.
-var now = boottime.Now
+var now = clock.Now
 
 // maxPacketOuts is how many packet-outs may wait for the packet thread.
 const maxPacketOuts = 256
@@ -52,7 +53,7 @@ const maxPacketOuts = 256
 type Device struct {
 	opts  Options
 	log   *slog.Logger
-	start boottime.Time
+	start clock.Time
 	ports *ports.Set
 	outs  chan struct{} // a token for each packet-out under way
 
@@ -64,6 +65,10 @@ type Device struct {
 	depths queueDepths
 	queues *interp.Queues
 	leave  *time.Timer // wakes the packet thread when a packet's time in a queue is over
+
+	peersMu sync.Mutex              // guards what follows
+	home    *attach.Namespace       // the switch's own, once a port needs it
+	peers   map[uint32]*attach.Peer // other ends of veths, by port
 
 	// Owned by the packet thread.
 	leaveAt   time.Duration // when the timer fires; 0: it does not
@@ -79,7 +84,8 @@ var (
 
 // New makes a switch without ports and without a program: it drops everything.
 func New(opts Options) (*Device, error) {
-	d := &Device{opts: opts, log: opts.Log, start: now(), outs: make(chan struct{}, maxPacketOuts)}
+	d := &Device{opts: opts, log: opts.Log, start: now(), outs: make(chan struct{}, maxPacketOuts),
+		peers: map[uint32]*attach.Peer{}}
 	if d.log == nil {
 		d.log = slog.Default()
 	}
@@ -131,6 +137,7 @@ func (d *Device) Close() error {
 	err := errors.New("closed before")
 	d.closing.Do(func() {
 		d.depths.stop()
+		d.releasePeers()
 		err = d.ports.Close()
 		d.leave.Stop()
 	})

@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/vishvananda/netlink"
+
+	"github.com/netcraq/netcraq/switch/ebpf/attach"
 	"github.com/netcraq/netcraq/switch/target"
 )
 
@@ -12,11 +15,67 @@ func (d *Device) AddPort(p target.Port) error {
 	if d.opts.CPUPort != 0 && p.Number == d.opts.CPUPort {
 		return fmt.Errorf("port %d is the CPU port: %w", p.Number, target.ErrInvalid)
 	}
-	return d.ports.Add(p.Number, p.Iface)
+	if err := d.ports.Add(p.Number, p.Iface); err != nil {
+		return err
+	}
+	if err := d.finishFrames(p); err != nil {
+		d.log.Info("the sender at a port's other end may send frames that are too large, which are dropped",
+			"port", p.Number, "iface", p.Iface, "err", err)
+	}
+	return nil
+}
+
+// finishFrames has the other end of a veth send frames as they would be on a wire. The ports' rings
+// have room for the MTU, and a sender's segmentation makes frames of 64 kB. With OnlyUDP all TCP is
+// the host's, which segmentation serves.
+func (d *Device) finishFrames(p target.Port) error {
+	link, err := netlink.LinkByName(p.Iface)
+	veth, is := link.(*netlink.Veth)
+	if err != nil || !is || d.opts.OnlyUDP != 0 {
+		return err
+	}
+	d.peersMu.Lock()
+	defer d.peersMu.Unlock()
+	if d.home == nil {
+		if d.home, err = attach.EnterNamespace(); err != nil {
+			return err
+		}
+	}
+	peer, err := attach.FinishFrames(d.home, veth)
+	if err == nil {
+		d.peers[p.Number] = peer
+	}
+	return err
+}
+
+// releasePeer sets the other end of a port back.
+func (d *Device) releasePeer(number uint32) {
+	d.peersMu.Lock()
+	defer d.peersMu.Unlock()
+	if peer := d.peers[number]; peer != nil {
+		peer.Release()
+		delete(d.peers, number)
+	}
+}
+
+// releasePeers sets the other ends of all ports back.
+func (d *Device) releasePeers() {
+	d.peersMu.Lock()
+	defer d.peersMu.Unlock()
+	for _, peer := range d.peers {
+		peer.Release()
+	}
+	clear(d.peers)
+	if d.home != nil {
+		d.home.Close()
+	}
 }
 
 // RemovePort implements target.Device.
-func (d *Device) RemovePort(number uint32) error { return d.ports.Remove(number) }
+func (d *Device) RemovePort(number uint32) error {
+	d.releasePeer(number)
+	return d.ports.Remove(number)
+}
 
 // Ports implements target.Device.
 func (d *Device) Ports() map[target.Port]target.PortCounters {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from topologies import p4app
+from topologies import launch, p4app
 
 HERE = Path(p4app.__file__).parent
 
@@ -522,3 +522,12 @@ def test_a_file_of_p4_utils_is_taken_as_it_is():
     assert topology.chains == (p4app.Chain("main", 1, ("s1", "s2"), IPv4Address("10.0.100.1")),)
     assert topology.auto_arp_tables is True
     assert "topo_module" in topology.ignored
+
+
+def test_hints_can_be_pasted():
+    """After the name of a host, the prompt replaces names of nodes by addresses."""
+    chain = p4app.load(p4app.ROOT / "topologies" / "chain-4.json")
+    for line in launch.HINTS.splitlines():
+        command = line.strip().split("  ")[0].split()
+        if command and command[0] in chain.hosts and command[1] != "ping":
+            assert not set(command[1:]) & {*chain.hosts, *chain.switches}, line

@@ -17,10 +17,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/seal"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 // forgery is what a host writes into a slot that may write every slot, has seen what was in all of

@@ -11,9 +11,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/etcd/placement"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 // meeting is slots of which each operation waits, while it is told to, until several are there.

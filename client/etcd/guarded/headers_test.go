@@ -10,8 +10,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/etcd/guardedshell"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // slow is slots whose replies to reads take a while.

@@ -3,7 +3,7 @@ package guarded
 import (
 	"sync"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // mostLeft is of how many slots it is remembered what was left in them.

@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 	"github.com/netcraq/netcraq/etcd-monitor/histories"
-	"github.com/netcraq/netcraq/internal/etcderrors"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // envLinearizable is how long TestLinearizable goes on; a Go duration.

@@ -15,15 +15,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/core"
 	"github.com/netcraq/netcraq/client/etcd/guardedshell"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/seal"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/wire"
 )
 
 const livePrefix = placement.DefaultPrefix

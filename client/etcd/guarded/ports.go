@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/seal"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 // Slots are the slots in the network. Each call ends by itself within a few milliseconds, whatever

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/client/etcd/seal"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 // resealPause is between two slots that Reseal looks at.

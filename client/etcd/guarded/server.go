@@ -13,11 +13,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 	"github.com/netcraq/netcraq/client/etcd/seal"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 // Config is what a Server works with. What may be nil says so.

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/internal/etcderrors"
+	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
 // op is one request of a client.

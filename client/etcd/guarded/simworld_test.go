@@ -14,10 +14,10 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/seal"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 // The simulator: a network of slots, an etcd, gateways and a placement, in one thread of execution

@@ -8,11 +8,11 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/core"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/seal"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 // slot is what was read in a slot.

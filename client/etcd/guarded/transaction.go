@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/internal/etcderrors"
+	"github.com/netcraq/netcraq/client/etcd/etcderrors"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
 // transaction is what is sent to etcd for a write.

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/etcd/slotclient"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 	"github.com/netcraq/netcraq/client/refchain"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // udpChain is the slots of a chain behind a bad network, with real clients.

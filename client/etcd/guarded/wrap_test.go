@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/internal/etcderrors"
+	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
 // randomRequests makes requests of all kinds, valid and not.

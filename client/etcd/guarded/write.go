@@ -8,9 +8,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/internal/etcderrors"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/etcd/etcderrors"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 // errAgain: nothing was executed, and the write is to be planned anew.

@@ -8,9 +8,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/internal/boottime"
-	"github.com/netcraq/netcraq/internal/etcderrors"
-	"github.com/netcraq/netcraq/internal/slew"
+	"github.com/netcraq/netcraq/api/clock"
+	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
 // How often etcd is asked whether it lets everybody read, for how long each time, and for how long
@@ -24,7 +23,7 @@ const (
 )
 
 // begin is the time that until is counted from, on a clock that does not stand still.
-var begin = boottime.Now()
+var begin = clock.Now()
 
 // Everybody knows whether etcd lets everybody read (its authentication is not enabled): then, and
 // only then, may a read be answered by the network, which does not look at who asks. It finds out
@@ -69,7 +68,7 @@ func (e *Everybody) Close() {
 }
 
 // Open says whether everybody may read: guarded.Config.Open.
-func (e *Everybody) Open() bool { return int64(boottime.Since(begin)) < e.until.Load() }
+func (e *Everybody) Open() bool { return int64(clock.Since(begin)) < e.until.Load() }
 
 // Enabling passes on a request that may enable etcd's authentication. When it has succeeded, no
 // gateway answers a read from the network any more: this one has stopped before, and is waited for
@@ -86,7 +85,7 @@ func (e *Everybody) Enabling(ctx context.Context, pass func() error) error {
 	e.mu.Unlock()
 	if err == nil {
 		select {
-		case <-time.After(slew.OutlastsSlewed(AuthHolds)):
+		case <-time.After(clock.OutlastsSlewed(AuthHolds)):
 		case <-ctx.Done():
 		case <-e.ctx.Done():
 		}
@@ -99,13 +98,13 @@ func (e *Everybody) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.until.Store(0)
-	e.closed = boottime.Since(begin)
+	e.closed = clock.Since(begin)
 }
 
 func (e *Everybody) ask(client clientv3.KV) {
 	ctx, cancel := context.WithTimeout(e.ctx, authWait)
 	defer cancel()
-	asked := boottime.Since(begin)
+	asked := clock.Since(begin)
 	r, err := client.Get(ctx, e.prefix+"everybody", clientv3.WithCountOnly())
 	switch {
 	case err == nil:

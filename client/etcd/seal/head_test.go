@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 // TestPlacedReadsCells: placement, which knows the first bytes of a slot only, takes each cell for

@@ -14,8 +14,8 @@ import (
 	"github.com/tink-crypto/tink-go/v2/keyset"
 	"github.com/tink-crypto/tink-go/v2/tink"
 
-	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 // Overhead is how many bytes a sealed cell has more than the cell.

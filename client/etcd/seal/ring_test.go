@@ -11,8 +11,8 @@ import (
 	"github.com/tink-crypto/tink-go/v2/keyset"
 	tinkpb "github.com/tink-crypto/tink-go/v2/proto/tink_go_proto"
 
-	"github.com/netcraq/netcraq/api/slotcodec"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 func ring(t testing.TB) *Ring {

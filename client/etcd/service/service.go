@@ -15,12 +15,12 @@ import (
 	"go.uber.org/zap"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
 	"github.com/netcraq/netcraq/client/etcd/guarded"
 	"github.com/netcraq/netcraq/client/etcd/guardedshell"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/client/etcd/slotclient"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 const (

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/netcraq/netcraq/api/clock"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
-	"github.com/netcraq/netcraq/internal/boottime"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // How long the network is waited for. A round trip takes a fraction of a millisecond; a client that
@@ -50,7 +50,7 @@ type chainSlots struct {
 }
 
 // begin is the time that silences are counted from, on a clock that does not stand still.
-var begin = boottime.Now()
+var begin = clock.Now()
 
 // answered: the chain is not silent.
 func (c *chainSlots) answered() {
@@ -150,9 +150,9 @@ func (n *Network) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, readWait)
 	defer cancel()
-	started := boottime.Since(begin)
+	started := clock.Since(begin)
 	r, err := c.client.Get(ctx, id)
-	switch ended := boottime.Since(begin); {
+	switch ended := clock.Since(begin); {
 	case err == nil, errors.Is(err, client.ErrNotFound):
 		c.answered()
 		n.observe("read", ended-started)
@@ -168,19 +168,19 @@ func (n *Network) ReadNow(id wire.Key) (value []byte, version wire.Version, ok b
 	if c == nil || c.quiet.Load() { // then Silent is to be asked
 		return nil, 0, false
 	}
-	started := boottime.Since(begin)
+	started := clock.Since(begin)
 	r, ok := c.client.Now(client.Request{Op: wire.Read, Key: id})
 	if !ok || r.Err != nil {
 		return nil, 0, false
 	}
-	n.observe("read", boottime.Since(begin)-started)
+	n.observe("read", clock.Since(begin)-started)
 	return r.Value, r.Version, true
 }
 
 // Silent implements guarded.Slots.
 func (n *Network) Silent(id wire.Key) bool {
 	c := n.of(id)
-	return c != nil && c.silentAt(boottime.Since(begin))
+	return c != nil && c.silentAt(clock.Since(begin))
 }
 
 // CAS implements guarded.Slots.

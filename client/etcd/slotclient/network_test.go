@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/api/clock"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/refchain"
-	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // What a slot answers is told apart, and a chain that does not answer is soon not waited for.
@@ -83,7 +83,7 @@ func TestNetwork(t *testing.T) {
 	if c.until == 0 {
 		t.Error("a chain that is down is not silent")
 	}
-	c.until = boottime.Since(begin) + time.Hour // this test is not measured against the clock
+	c.until = clock.Since(begin) + time.Hour // this test is not measured against the clock
 	c.mu.Unlock()
 	if !n.Silent(key) {
 		t.Error("a chain that is down is not silent")

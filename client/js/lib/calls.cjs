@@ -16,6 +16,11 @@ const MAX_QUEUED = 65_536
 // milliseconds more to say it.
 const GRACE = 200
 const HELLO_TIMEOUT = 5_000
+// For how long the first connection is waited for before a warning says so.
+const SILENT_WAIT = 1_000
+const ADVICE =
+  "see that the node's agent or the sidecar runs and that its socket is mounted here; " +
+  'NETCRAQ_NODE_SOCKET names its place'
 const PING_INTERVAL = 15_000
 const WAKE_STEP = 10
 
@@ -441,6 +446,18 @@ class Calls {
   /** connect connects for the first time, within so many milliseconds. */
   async connect(within) {
     const until = performance.now() + within
+    const aloud = setTimeout(() => {
+      const why = this.lastFailure?.message ?? 'it has not answered yet'
+      process.emitWarning(`waiting up to ${within / 1000} s for the node API at ${this.address.text}: ${why}`, { detail: ADVICE })
+    }, SILENT_WAIT)
+    try {
+      return await this.connectBy(until, within)
+    } finally {
+      clearTimeout(aloud)
+    }
+  }
+
+  async connectBy(until, within) {
     for (let backoff = this.minBackoff; ; backoff = Math.min(backoff * 2, this.maxBackoff)) {
       try {
         return this.use(await this.attempt(Math.max(until - performance.now(), 1)))
@@ -454,8 +471,7 @@ class Calls {
         throw new NodeError(
           Code.UNAVAILABLE,
           `no node API at ${this.address.text} within ${within / 1000} s: ${this.lastFailure.message}`,
-          "see that the node's agent or the sidecar runs and that its socket is mounted here; " +
-            'NETCRAQ_NODE_SOCKET names its place',
+          ADVICE,
         )
       }
       await new Promise((resolve) => setTimeout(resolve, delay))

@@ -7,6 +7,7 @@ const { Calls, DEFAULT_TIMEOUT, GRANT, KEEP, MAX_TIMEOUT, READ, RETURN, WAIT, WR
 const { Code, NodeError } = require('./errors.cjs')
 const { Leadership, Lock, Permit, Registration } = require('./held.cjs')
 const { Leases } = require('./lease.cjs')
+const { known, onlyKnown } = require('./options.cjs')
 const { Item, integer, item, name, value, version } = require('./values.cjs')
 const { ServiceWatch, Watch } = require('./watch.cjs')
 const { version: VERSION } = require('../package.json')
@@ -20,6 +21,10 @@ const REFUSED = new Set([
   Code.UNAVAILABLE, Code.CLOSED,
 ])
 const START_TIMEOUT = 30_000
+const CONNECT_OPTIONS = [
+  'socket', 'namespace', 'agent', 'startTimeout', 'timeout', 'maxInFlight', 'maxQueued', 'minBackoff', 'maxBackoff',
+  'pingInterval',
+]
 const CLOSE_WAIT = 10_000
 
 const MAX_MANY = 256
@@ -62,6 +67,7 @@ class Client extends EventEmitter {
 
   get(key, options) {
     try {
+      known('get', options, 'eventual')
       const eventual = options?.eventual ? ',"eventual":true' : ''
       return this.calls.call('get', `{${space(options)}"key":${name(key)}${eventual}}`, READ, item, options)
     } catch (why) {
@@ -70,6 +76,7 @@ class Client extends EventEmitter {
   }
 
   async getMany(keys, options) {
+    known('getMany', options, 'eventual')
     const eventual = options?.eventual ? ',"eventual":true' : ''
     const names = Array.from(keys, name)
     const some = []
@@ -81,22 +88,26 @@ class Client extends EventEmitter {
   }
 
   async put(key, content, options) {
+    known('put', options, 'lease')
     const data = `{${space(options)}"key":${name(key)},${value(content)}${lease(options)}}`
     return this.calls.call('put', data, WRITE, versionOf, options)
   }
 
   async cas(key, expected, content, options) {
+    known('cas', options, 'lease')
     const data = `{${space(options)}"key":${name(key)},"version":${version(expected)},${value(content)}${lease(options)}}`
     return this.calls.call('cas', data, WRITE, swap, options)
   }
 
   async delete(key, options) {
+    known('delete', options, 'version')
     const expected = options?.version === undefined ? '' : `,"version":${version(options.version)}`
     const data = `{${space(options)}"key":${name(key)}${expected}}`
     return this.calls.call('delete', data, WRITE, deletion, options)
   }
 
   async increment(key, by, options) {
+    known('increment', options)
     const data = `{${space(options)}"key":${name(key)},"by":${integer(by ?? 1)}}`
     return this.calls.call('increment', data, WRITE, sum, options)
   }
@@ -106,20 +117,24 @@ class Client extends EventEmitter {
     if (typeof what === 'string') target = { keys: [what] }
     else if (what === undefined || what === null || Array.isArray(what)) target = { keys: what ?? undefined }
     const all = { ...options, ...target }
+    known('watch', all, 'keys', 'prefix', 'after')
     return new Watch(this.calls, all, all).open()
   }
 
   // ---- Leases ----
 
   async grant(ttl, options) {
+    known('grant', options)
     return this.calls.call('grant', `{${space(options)}"ttlMs":${integer(ttl)}}`, GRANT, leaseOf, options)
   }
 
   async keepAlive(id, options) {
+    known('keepAlive', options)
     return this.calls.call('keepAlive', `{${space(options)}"lease":${name(id)}}`, KEEP, leaseOf, options)
   }
 
   async revoke(id, options) {
+    known('revoke', options)
     return this.calls.call('revoke', `{${space(options)}"lease":${name(id)}}`, RETURN, nothing, options)
   }
 
@@ -142,6 +157,7 @@ class Client extends EventEmitter {
   }
 
   async leader(election, options) {
+    known('leader', options)
     const decode = (answer) =>
       answer.found ? { found: true, value: answer.value ?? '', token: BigInt(answer.token) } : { found: false }
     return this.calls.call('leader', `{${space(options)}"name":${name(election)}}`, READ, decode, options)
@@ -156,6 +172,7 @@ class Client extends EventEmitter {
   }
 
   async #hold(Kind, func, back, what, more, options) {
+    known(func, options, 'ttl', 'wait', 'lease')
     const data = `{${space(options)}"name":${name(what)}${more}`
     const timeout = options?.timeout ?? this.calls.timeout
     const until = performance.now() + (options?.wait ?? Infinity)
@@ -186,6 +203,7 @@ class Client extends EventEmitter {
 
   /** giveBack ends what a token stands for. For Held, and for who kept a token. */
   async giveBack(func, what, token, options) {
+    known(func, options)
     const data = `{${space(options)}"name":${name(what)},"token":"${token}"}`
     await this.calls.call(func, data, RETURN, nothing, options)
   }
@@ -193,6 +211,7 @@ class Client extends EventEmitter {
   // ---- Services ----
 
   async registerService(service, address, options) {
+    known('registerService', options, 'instance', 'lease', 'ttl')
     const data = { service, instance: options?.instance, address, lease: options?.lease || undefined }
     const registration = new Registration(this, data, options?.ttl ?? DEFAULT_TTL, options)
     await registration.register({ timeout: options?.timeout, signal: options?.signal })
@@ -207,23 +226,27 @@ class Client extends EventEmitter {
   }
 
   async deregister(service, instance, leaseId, options) {
+    known('deregister', options)
     const data = `{${space(options)}"service":${name(service)},"instance":${name(instance)},"lease":${name(leaseId)}}`
     await this.calls.call('deregisterService', data, RETURN, nothing, options)
   }
 
   async getService(service, options) {
+    known('getService', options, 'order')
     const order = options?.order ? `,"order":${JSON.stringify(options.order)}` : ''
     const data = `{${space(options)}"service":${name(service)}${order}}`
     return this.calls.call('getService', data, READ, (answer) => answer.instances ?? [], options)
   }
 
   watchService(service, options) {
+    known('watchService', options)
     return new ServiceWatch(this.calls, service, options).open()
   }
 
   // ---- The connection ----
 
   async ping(options) {
+    known('ping', options)
     return this.calls.call('ping', '{}', READ, nothing, options)
   }
 
@@ -232,6 +255,7 @@ class Client extends EventEmitter {
    * ends. Watches end at once.
    */
   async close(options) {
+    onlyKnown('close', options, ['wait'])
     this.ending ??= this.#close(options?.wait ?? CLOSE_WAIT)
     return this.ending
   }
@@ -265,6 +289,7 @@ function nothing() {}
 
 /** connect waits for the server's socket and returns a Client. */
 async function connect(options = {}) {
+  onlyKnown('connect', options, CONNECT_OPTIONS)
   const client = new Client(options)
   try {
     await client.calls.connect(options.startTimeout ?? START_TIMEOUT)

@@ -11,6 +11,7 @@ const Code = Object.freeze({
   NO_ROOM: 'no_room',
   LEASE_GONE: 'lease_gone',
   NOT_HELD: 'not_held',
+  WRONG_OFFSET: 'wrong_offset',
   TIMEOUT: 'timeout',
   OUTCOME_UNKNOWN: 'outcome_unknown',
   UNAVAILABLE: 'unavailable',

@@ -108,7 +108,8 @@ class Leases {
       if (lease.gone === null) return lease
     }
     const began = performance.now()
-    const granted = await this.client.grant(ttl, options)
+    const { namespace, timeout, signal, closing } = options ?? {}
+    const granted = await this.client.grant(ttl, { namespace, timeout, signal, closing })
     return new KeptLease(this, granted, kind, began)
   }
 

@@ -51,6 +51,38 @@ test('where there is no server it says so, after the time that it was given', as
   await failsWith(Code.INVALID_ARGUMENT, connect({ socket: 'http://localhost' }))
 })
 
+test('it does not wait for a server in silence', async () => {
+  const warned = new Promise((resolve) => process.once('warning', resolve))
+  const place = path.join('/nonexistent', 'node.sock')
+  await failsWith(Code.UNAVAILABLE, connect({ socket: place, startTimeout: 1_500 }))
+  const warning = await warned
+  assert.match(warning.message, /waiting up to 1.5 s for the node API at \/nonexistent\/node\.sock: .*ENOENT/)
+  assert.match(warning.detail, /NETCRAQ_NODE_SOCKET/)
+})
+
+test('options that there are not are refused by name', async () => {
+  await assert.rejects(connect({ sockets: '/s' }), (why) => {
+    assert.equal(why.code, Code.INVALID_ARGUMENT)
+    assert.equal(why.message, 'connect has no option "sockets"')
+    assert.match(why.do, /it has socket, namespace, /)
+    return true
+  })
+  await using({}, async (fake, client) => {
+    const bad = { timeOut: 1 }
+    const calls = {
+      get: ['k', bad], getMany: [['k'], bad], put: ['k', 'v', bad], cas: ['k', '0.0', 'v', bad], delete: ['k', bad],
+      increment: ['k', 1, bad], grant: [1_000, bad], keepAlive: ['l', bad], revoke: ['l', bad], lock: ['l', bad],
+      campaign: ['e', 'v', bad], acquire: ['s', 1, bad], leader: ['e', bad], registerService: ['s', 'h:1', bad],
+      getService: ['s', bad], ping: [bad], close: [bad], watch: ['k', bad], watchService: ['s', bad],
+    }
+    for (const [method, args] of Object.entries(calls)) {
+      await assert.rejects(async () => client[method](...args), { code: Code.INVALID_ARGUMENT, message: `${method} has no option "timeOut"` })
+    }
+    await assert.rejects(async () => client.put('k', 'v', { lease: 'l', eventual: true }), { message: 'put has no option "eventual"' })
+    assert.deepEqual(fake.seen.map((m) => m.func), ['hello'])
+  })
+})
+
 test('a server that accepts and is silent is not waited for longer', async () => {
   const fake = await new Fake({ hello: () => {} }).listen()
   await failsWith(Code.UNAVAILABLE, connect({ socket: fake.socket, startTimeout: 200 }))

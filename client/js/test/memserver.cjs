@@ -11,7 +11,7 @@ const path = require('node:path')
 const readline = require('node:readline')
 
 const command = process.env.NETCRAQ_MEMSERVER
-const skip = command ? false : 'NETCRAQ_MEMSERVER is not set: go test ./client/js builds the server and sets it'
+const skip = command ? false : 'NETCRAQ_MEMSERVER is not set: go test ./test/clients/js builds the server and sets it'
 
 class Memserver {
   constructor() {

@@ -364,7 +364,8 @@ class Client:
                     self._socket.sendto(payload, call.address)
                 except OSError as e:  # also where the socket takes no more at the moment
                     call.unsent(e)
-                call.attempts += 1
+                else:
+                    call.attempts += 1
                 reply = await self._reply(under, min(now + call.wait, call.deadline))
                 if reply is None:
                     call.silence()

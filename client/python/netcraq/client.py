@@ -295,7 +295,8 @@ class Client:
                 self._socket.sendto(payload, call.address)
             except OSError as e:
                 call.unsent(e)
-            call.attempts += 1
+            else:
+                call.attempts += 1
             reply = self._receive(request, call.sources, min(now + call.wait, call.deadline))
             if reply is None:
                 call.silence()

@@ -11,12 +11,19 @@ There is a class for each width of the value field. ``NetCRAQ`` itself is the na
 packet is made, and the one that fits the payload's length when one is taken apart;
 ``packet[NetCRAQ]`` finds any of them. Both directions of UDP port 20035 are bound to it; a payload
 of another length stays ``Raw``.
+
+It needs scapy, which is under the GPL-2.0 and comes with the extra ``netcraq[scapy]``. No other
+module of the package does.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+try:
+    import scapy  # noqa: F401
+except ModuleNotFoundError as e:
+    raise ModuleNotFoundError("netcraq.scapy_layer needs scapy: pip install 'netcraq[scapy]'", name="scapy") from e
 from scapy.fields import (
     ByteEnumField,
     ConditionalField,

@@ -181,6 +181,18 @@ def test_redirect_and_refusals(make_chain) -> None:
     run(go)
 
 
+def test_nothing_leaves() -> None:
+    """The system sends nothing from a loopback address to one that is not."""
+
+    async def go() -> None:
+        async with Client(["192.0.2.1"], bind="127.0.0.1", session=Session(3), timeout=0.12) as c:
+            with pytest.raises(nc.Timeout, match=r"sending fails: .*\(nothing was sent\)$") as e:
+                await c.put(KEY, b"x")
+            assert not e.value.outcome_unknown
+
+    run(go)
+
+
 def test_timeout_and_turns(make_chain) -> None:
     chain = make_chain(loss=1)
 

@@ -108,6 +108,14 @@ def test_a_lost_switch(make_chain, write: bool) -> None:
         assert c.get(KEY).value == (b"y" if write else b"x")
 
 
+def test_nothing_leaves() -> None:
+    """The system sends nothing from a loopback address to one that is not."""
+    with Client(["192.0.2.1"], bind="127.0.0.1", session=Session(3), timeout=0.12) as c:
+        with pytest.raises(nc.Timeout, match=r"sending fails: .*\(nothing was sent\)$") as e:
+            c.put(KEY, b"x")
+        assert not e.value.outcome_unknown
+
+
 def test_timeout(make_chain) -> None:
     chain = make_chain(loss=1)
     with Client(chain.addresses, session=Session(3), timeout=0.12) as c:

@@ -8,6 +8,7 @@ import contextlib
 import inspect
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from typing import Any
 
 import pytest
 from netcraq import node
-from netcraq.node import aio
+from netcraq.node import aio, engine
 from netcraq.node.values import version_key
 
 PATIENCE = 20.0  # seconds, for what must happen
@@ -249,6 +250,69 @@ def test_a_server_that_never_comes(
         connect("tcp://127.0.0.1:1", wait=1e-6)
     with pytest.raises(node.InvalidArgument, match="want tcp"):
         connect("tcp://nowhere", wait=PATIENCE)
+
+
+def test_it_does_not_wait_in_silence(
+    tmp_path: Path, connect: Callable[..., Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "SILENT_WAIT", ONE_TRY)
+    with pytest.raises(node.Unavailable, match="within 1 s"):
+        connect(tmp_path / "nobody", wait=2 * ONE_TRY)
+    (record,) = caplog.records
+    assert record.name == "netcraq.node"
+    assert record.levelname == "WARNING"
+    for what in (str(tmp_path / "nobody"), "No such file", "NETCRAQ_NODE_SOCKET"):
+        assert what in record.getMessage()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
+def test_a_forked_child_does_not_use_the_parents_client(fake: Fake) -> None:
+    fake.hook = lambda p, r: r["func"] == "get" and not p.answer(r, item("k", "v", "1.1"))
+    fake.start()
+    client = node.connect(fake.path, timeout=PATIENCE)
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:  # as any thread may at the moment of the fork
+        with engine_of(client).lock:
+            held.set()
+            go.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = ""
+        uses: tuple[Callable[[], object], ...] = (
+            lambda: client.get("k"),
+            lambda: client.lock("l"),
+            lambda: client.grant(1),
+            lambda: client.watch("k"),
+        )
+        for use in uses:
+            try:
+                use()
+            except node.Closed as e:
+                said += "closed " if "make a client in the child" in str(e) else f"{e} "
+            except BaseException as e:
+                said += f"{e!r} "
+        client.close()
+        os.write(writer, (said + "end").encode())
+        os._exit(0)
+    os.close(writer)
+    try:
+        ready, _, _ = select.select([reader], [], [], PATIENCE)
+        assert ready, "the child hangs"
+        assert os.read(reader, 4096).decode() == "closed closed closed closed end"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reader)
+        go.set()
+        holder.join()
+    assert client.get("k").text == "v"
+    client.close()
 
 
 def test_a_server_that_refuses_the_greeting(fake: Fake, connect: Callable[..., Any]) -> None:

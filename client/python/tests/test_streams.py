@@ -125,7 +125,7 @@ def test_server_killed(server: StreamServer, client: node.Client, read: Read, pu
         server.kill()
         server.start()
         with node.connect(server.path) as again:
-            with pytest.raises(node.InvalidArgument):
+            with pytest.raises(node.WrongOffset):
                 again.append("s", ["not here"], at=1)
             assert again.append("s", ["c"], at=2) == (2, 1)
             assert again.append("s", ["y"], partition=1) == (1, 1)
@@ -170,6 +170,22 @@ def test_overrun(server: StreamServer, client: node.Client, read: Read) -> None:
         batch = reader.next(PATIENCE)
         assert batch.missed == batch.offset - before
         assert batch.following == total
+
+
+@both
+def test_missed_is_told_later(server: StreamServer, client: node.Client, pull: bool) -> None:
+    """The first batch tells what a named consumer missed, also after a reader that had none."""
+    client.open_stream("s", {"objectBytes": 1024, "objects": 4, "slow": "skip"})
+    how = {"socket": server.path, "consumer": "me", "pull": pull}
+    with streams.read("s", **how):
+        pass
+    for _ in range(20):
+        client.append("s", ["x" * 400])
+    with streams.read("s", **how):
+        pass
+    with streams.read("s", **how) as reader:
+        batch = reader.next(PATIENCE)
+        assert 0 < batch.offset == batch.missed
 
 
 def test_leaks(server: StreamServer, client: node.Client) -> None:

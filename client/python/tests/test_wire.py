@@ -14,7 +14,7 @@ from scapy.compat import raw
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw
 
-VECTORS = json.loads((Path(__file__).parents[3] / "wire" / "testdata" / "vectors.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[3] / "api" / "wire" / "testdata" / "vectors.json").read_text())
 
 
 def packet_of(v: dict) -> Packet:

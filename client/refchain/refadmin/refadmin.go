@@ -15,8 +15,8 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/refchain"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Controller is a running one.

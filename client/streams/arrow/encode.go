@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -40,7 +41,11 @@ func encode(batch arrow.RecordBatch, schema []byte, find func([]byte) (*Mapped, 
 	}
 	e := &encoder{batch: batch, schema: schema, find: find, number: map[*Mapped]uint32{}}
 	for i, column := range batch.Columns() {
-		if err := e.array(column.DataType(), column.Data()); err != nil {
+		err := e.array(column.DataType(), column.Data(), 0, column.Len(), false)
+		if err == nil {
+			err = valid(column)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("column %q: %w", batch.ColumnName(i), err)
 		}
 	}
@@ -71,38 +76,45 @@ func childrenOf(a arrow.ArrayData, t arrow.DataType) []arrow.ArrayData {
 	return a.Children()
 }
 
-func (e *encoder) array(t arrow.DataType, a arrow.ArrayData) error {
+// array notes n values of an array, from one on: what else its buffers have is left out, so a slice
+// takes no more than its values. A bitmap is cut at a byte, so up to 7 values stay in front.
+// entries: they are a map's, of which none is null, and of which Arrow's C++ library does not look
+// where they begin.
+func (e *encoder) array(t arrow.DataType, a arrow.ArrayData, first, n int, entries bool) error {
 	s, err := shapeOf(t)
 	if err != nil {
 		return err
 	}
 	buffers, children := a.Buffers(), childrenOf(a, t)
-	n := uint64(a.Offset() + a.Len())
-	var last uint64
 	count := s.form.buffers()
 	if s.form != formNull && len(buffers) != count || len(children) != len(s.children) {
 		return fmt.Errorf("an array of %s of %d buffers and %d children", t, len(buffers), len(children))
 	}
-	if s.form == formData && n > 0 {
-		offsets := bytesOf(buffers[1])
-		if uint64(len(offsets)) < (n+1)*uint64(s.width) {
-			return fmt.Errorf("an array of %s without its offsets", t)
-		}
-		if last = s.offsetAt(offsets, n); last > math.MaxInt64 {
-			return fmt.Errorf("an array of %s with an offset that is negative", t)
-		}
+	c := cut{begin: a.Offset() + first}
+	if !entries {
+		c.pad = c.begin % 8
 	}
-	of, ok := s.sizes(n, last)
-	if !ok {
-		return fmt.Errorf("an array of %s of %d values", t, a.Len())
+	if c.begin, c.end = c.begin-c.pad, c.begin+n; n == 0 || s.form == formNull {
+		c = cut{end: n}
+	}
+	if err := e.follow(&s, a, &c); err != nil {
+		return fmt.Errorf("an array of %s %w", t, err)
+	}
+	if _, ok := s.sizes(uint64(c.end), uint64(c.to)); !ok {
+		return fmt.Errorf("an array of %s of %d values", t, n)
 	}
 	nulls := a.NullN()
-	if s.form != formNull && bytesOf(buffers[0]) == nil {
+	switch {
+	case s.form == formNull:
+		nulls = n
+	case n == 0 || entries || bytesOf(buffers[0]) == nil:
 		nulls = 0
+	case n != a.Len():
+		nulls = -1 // not known
 	}
-	e.nodes = le.AppendUint64(e.nodes, uint64(a.Len()))
+	e.nodes = le.AppendUint64(e.nodes, uint64(n))
 	e.nodes = le.AppendUint64(e.nodes, uint64(nulls))
-	e.nodes = le.AppendUint64(e.nodes, uint64(a.Offset()))
+	e.nodes = le.AppendUint64(e.nodes, uint64(c.pad))
 	e.nodes = le.AppendUint32(e.nodes, uint32(count))
 	e.nodes = le.AppendUint32(e.nodes, uint32(len(children)))
 	for i := range count {
@@ -110,7 +122,11 @@ func (e *encoder) array(t arrow.DataType, a arrow.ArrayData) error {
 		if i == 0 && nulls == 0 { // arrow-go's builders make one anyway
 			b = nil
 		}
-		if err := e.buffer(b, int(of[i]), i > 0, n == 0); err != nil {
+		from, to := c.bytes(&s, i)
+		if i == 1 && c.rebased != nil {
+			b, from, to = c.rebased, 0, len(c.rebased)
+		}
+		if err := e.buffer(b, from, to, i > 0, n == 0); err != nil {
 			return fmt.Errorf("an array of %s: %w", t, err)
 		}
 	}
@@ -122,26 +138,124 @@ func (e *encoder) array(t arrow.DataType, a arrow.ArrayData) error {
 			defer none.Release()
 			child = none.Data()
 		}
-		if err := e.array(s.children[i], child); err != nil {
+		_, isMap := storage(t).(*arrow.MapType)
+		first, n := c.child(storage(t), child)
+		if first+n > child.Len() {
+			return fmt.Errorf("an array of %s with a child of %d values, not %d", t, child.Len(), first+n)
+		}
+		if err := e.array(s.children[i], child, first, n, isMap); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// buffer notes one. needed: it is there; empty: where it is not, or too short, it is zeros.
-func (e *encoder) buffer(b []byte, size int, needed, empty bool) error {
+// cut is the values of an array's buffers that are sent: those from begin to end, without the first
+// pad ones, which are sent because bits are in bytes. Their offsets point from from to to.
+type cut struct {
+	begin, end, pad int
+	from, to        int
+	rebased         []byte // offsets, less from; nil: as they are, and what they point to from its beginning on
+}
+
+// bytes is where what is sent of a buffer is in it.
+func (c *cut) bytes(s *shape, buffer int) (from, to int) {
+	w := int(s.width)
+	switch {
+	case buffer == 0:
+		return c.begin / 8, (c.end + 7) / 8
+	case s.form == formBits:
+		return c.begin / 8 * w, (c.end*w + 7) / 8
+	case buffer == 1:
+		return c.begin * w, (c.end + 1) * w
+	}
+	return c.start(), c.to
+}
+
+// start is where in what offsets point to that begins which is sent.
+func (c *cut) start() int {
+	if c.rebased == nil {
+		return 0
+	}
+	return c.from
+}
+
+// child is which values of an array's child are sent with it.
+func (c *cut) child(t arrow.DataType, child arrow.ArrayData) (first, n int) {
+	switch t := t.(type) {
+	case *arrow.DictionaryType:
+		return 0, child.Len()
+	case *arrow.StructType:
+		return c.begin, c.end - c.begin
+	case *arrow.FixedSizeListType:
+		return c.begin * int(t.Len()), (c.end - c.begin) * int(t.Len())
+	}
+	return c.start(), c.to - c.start()
+}
+
+// follow looks where an array's offsets point to. Unless that is in files, and so is not copied,
+// what is in front of it is left out, and the offsets are made anew.
+func (e *encoder) follow(s *shape, a arrow.ArrayData, c *cut) error {
+	if s.form != formData && s.form != formOffsets || c.end == 0 {
+		return nil
+	}
+	offsets := bytesOf(a.Buffers()[1])
+	if len(offsets) < (c.end+1)*int(s.width) {
+		return errors.New("without its offsets")
+	}
+	from, to := s.offsetAt(offsets, uint64(c.begin+c.pad)), s.offsetAt(offsets, uint64(c.end))
+	if from > to || to > math.MaxInt64 {
+		return errors.New("with an offset that is negative, or less than the one before")
+	}
+	c.from, c.to = int(from), int(to)
+	if from == 0 {
+		return nil
+	}
+	there := false
+	if s.form == formOffsets {
+		there = e.inFiles(appendBuffers([][]byte{offsets}, a.Children()[0]))
+	} else if data := bytesOf(a.Buffers()[2]); c.to <= len(data) {
+		there = c.from == c.to || e.inFiles([][]byte{data[:c.to]})
+	}
+	if there {
+		return nil
+	}
+	w := int(s.width)
+	c.rebased = make([]byte, 0, (c.end-c.begin+1)*w)
+	for i := c.begin; i <= c.end; i++ {
+		at := s.offsetAt(offsets, uint64(max(i, c.begin+c.pad))) - from
+		if w == 4 {
+			c.rebased = le.AppendUint32(c.rebased, uint32(at))
+		} else {
+			c.rebased = le.AppendUint64(c.rebased, at)
+		}
+	}
+	return nil
+}
+
+// inFiles says whether all of some buffers are in files.
+func (e *encoder) inFiles(all [][]byte) bool {
+	return !slices.ContainsFunc(all, func(b []byte) bool {
+		_, _, ok := e.find(b)
+		return !ok
+	})
+}
+
+// buffer notes what is sent of one. needed: it is there; empty: where it is not, or too short, it
+// is zeros.
+func (e *encoder) buffer(b []byte, from, to int, needed, empty bool) error {
 	if b == nil && !needed {
 		e.buffers = append(e.buffers, place{file: absent})
 		return nil
 	}
-	if len(b) < size {
+	if len(b) < to {
 		if !empty {
-			return fmt.Errorf("a buffer of %d bytes, not %d", len(b), size)
+			return fmt.Errorf("a buffer of %d bytes, not %d", len(b), to)
 		}
-		b = make([]byte, size)
+		b = make([]byte, to)
 	}
-	b = b[:size]
+	b = b[from:to]
+	size := len(b)
 	if size > 0 {
 		if m, at, ok := e.find(b); ok {
 			if e.number[m] == 0 {

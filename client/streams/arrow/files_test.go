@@ -100,7 +100,7 @@ func TestChain(t *testing.T) {
 			values := array.NewInt8Builder(memory.DefaultAllocator)
 			values.AppendValues(make([]int8, got.NumRows()), nil)
 			back, of, added = append(back[:2:2], values.NewArray()), append(of[:2:2], arrow.Field{Name: "new",
-				Type: arrow.PrimitiveTypes.Int8}), got.NumRows()
+				Type: arrow.PrimitiveTypes.Int8}), got.NumRows()-1000
 		}
 		whole := array.NewRecordBatch(arrow.NewSchema(of, nil), back, got.NumRows())
 		sliced := whole.NewSlice(1000, got.NumRows())

@@ -5,7 +5,9 @@ go 1.26.0
 
 require (
 	github.com/apache/arrow-go/v18 v18.8.0
-	github.com/netcraq/netcraq v0.0.0
+	github.com/netcraq/netcraq v0.1.0
+	github.com/netcraq/netcraq/api v0.1.0
+	github.com/netcraq/netcraq/client v0.1.0
 	golang.org/x/sys v0.49.0
 )
 
@@ -38,4 +40,9 @@ require (
 	k8s.io/utils v0.0.0-20250604170112-4c0f3b243397 // indirect
 )
 
-replace github.com/netcraq/netcraq => ../../..
+replace (
+	github.com/netcraq/netcraq => ../../..
+	github.com/netcraq/netcraq/api => ../../../api
+	github.com/netcraq/netcraq/client => ../../../client
+	github.com/netcraq/netcraq/client/etcd => ../../../client/etcd
+)

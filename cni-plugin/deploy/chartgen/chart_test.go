@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -336,6 +337,13 @@ func TestRefused(t *testing.T) {
 		`etcd: {key: pki/client.key}`:                  "key",
 		`chain: {name: "Main!"}`:                       "name",
 		`controlPlane: {nodeSelector: {}, more: true}`: "more",
+		`chain: {spec: {lenght: 3}}`:                   "lenght",
+		`chain: {spec: {length: 1}}`:                   "length",
+		`chain: {spec: {profile: 512}}`:                "profile",
+		`chain: {spec: {placement: {pin: [/a]}}}`:      "pin",
+		`resources: {request: {cpu: 1}}`:               "request",
+		`policies: {resources: {limit: {cpu: 1}}}`:     "limit",
+		`imagePullSecrets: [{nmae: x, name: y}]`:       "nmae",
 	} {
 		var v object
 		if err := yaml.Unmarshal([]byte(values), &v); err != nil {
@@ -412,5 +420,31 @@ func TestStale(t *testing.T) {
 	}
 	if _, err := os.Stat(left); err == nil {
 		t.Error("what comes from no manifest is still there")
+	}
+}
+
+// TestNodePorts checks that the admission policies keep the ports that nodes have with the values.
+func TestNodePorts(t *testing.T) {
+	got, _, err := render(t, namespace, map[string]any{"ports": map[string]any{"p4runtime": 1559, "agent": 1560, "health": 1561}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for name, o := range got {
+		if o["kind"] != "ValidatingAdmissionPolicy" || !strings.HasSuffix(name, "-ports") {
+			continue
+		}
+		found++
+		b, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(b); strings.Contains(text, "9559") || !strings.Contains(text, "1559, 1560, 1561]") ||
+			!strings.Contains(text, "TCP 1559, 1560 and 1561") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+	if found != 2 {
+		t.Errorf("there are %d of these policies, not 2", found)
 	}
 }

@@ -67,6 +67,11 @@ func generate(deploy string) (map[string]string, error) {
 			if err != nil {
 				return nil, err
 			}
+			if r.GetName() == "netcraqchains.netcraq.io" {
+				if files["values.schema.json"], err = valuesSchema(object); err != nil {
+					return nil, err
+				}
+			}
 			files["crds/"+r.GetName()+".yaml"] = string(text)
 		default:
 			text, err := template(object)
@@ -135,8 +140,16 @@ func template(object map[string]any) (string, error) {
 		return "", errors.New("the manifest contains {{, which Helm would take for its own")
 	}
 	text = strings.ReplaceAll(text, namespace, "{{ .Release.Namespace }}")
-	return fill(text), nil
+	text = fill(text)
+	if object["kind"] == "ValidatingAdmissionPolicy" {
+		text = nodePorts.Replace(text)
+	}
+	return text, nil
 }
+
+// nodePorts puts the values of the nodes' ports for the numbers that the manifests have.
+var nodePorts = strings.NewReplacer("9559", "{{ int .Values.ports.p4runtime }}",
+	"9560", "{{ int .Values.ports.agent }}", "9561", "{{ int .Values.ports.health }}")
 
 var (
 	blockLine = regexp.MustCompile(`(?m)^( *)(?:- )?['"]?⟦([a-zA-Z]+)⟧['"]?(?:: .*)?\n`)

@@ -20,9 +20,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // forged is what an attacker wants others to read.
@@ -52,6 +52,7 @@ var attacks = map[string]func(*attacker){
 	"vxlan":     (*attacker).vxlan,
 	"mutated":   (*attacker).mutated,
 	"flood":     (*attacker).flood,
+	"tunnels":   (*attacker).tunnels,
 }
 
 // attacker sends by a packet socket, which takes CAP_NET_RAW, or what it can without by ordinary
@@ -101,7 +102,7 @@ func attack(args []string) error {
 	f.StringVar(&key, "key", "0", "`KEY_ID` of what is to be changed")
 	f.IntVar(&a.keys, "keys", 16, "how many keys from there on are read")
 	f.IntVar(&a.count, "count", 10000, "frames of the attack mutated")
-	f.Float64Var(&a.seconds, "seconds", 5, "how long the attack flood is")
+	f.Float64Var(&a.seconds, "seconds", 5, "how long the attacks flood and tunnels are")
 	f.IntVar(&bits, "value-bits", 128, "width of values")
 	if err := f.Parse(args); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // answerWait is how long one answer is waited for. What comes later is lost.

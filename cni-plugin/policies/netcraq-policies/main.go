@@ -11,9 +11,12 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +31,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 	"github.com/netcraq/netcraq/cni-plugin/policies/podaddresses"
 	"github.com/netcraq/netcraq/cni-plugin/policies/queue"
+	"github.com/netcraq/netcraq/internal/helptext"
 )
 
 type options struct {
@@ -37,6 +41,7 @@ type options struct {
 	agent      string
 	metrics    string
 	queue      int
+	rate       uint32
 	interfaces string
 	failOpen   bool
 	remove     bool
@@ -47,9 +52,9 @@ func main() {
 	cmd := &cobra.Command{
 		Use:   "netcraq-policies",
 		Short: "Enforce NetworkPolicy on a node",
-		Long: `netcraq-policies has the kernel ask it about the first packet of each connection from or to the
-node's pods (nfnetlink_queue), and lets pass what the cluster's NetworkPolicies allow. It runs in
-the node's network, with NET_ADMIN. Its rules in the kernel stay while it is replaced, and nothing
+		Long: `netcraq-policies has the kernel ask it about the first packet of each connection from or to those
+of the node's pods that a policy selects (nfnetlink_queue), and lets pass what the cluster's
+NetworkPolicies allow. It runs in the node's network, with NET_ADMIN. Its rules in the kernel stay while it is replaced, and nothing
 that is new passes meanwhile; they go when its DaemonSet does.`,
 		Args: cobra.NoArgs, SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -68,9 +73,11 @@ that is new passes meanwhile; they go when its DaemonSet does.`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` that says where the API server is; without it the service account's is taken")
 	f.StringVar(&o.metrics, "metrics", "127.0.0.1:9562", "`ADDRESS` of /metrics; \"\": none")
 	f.IntVar(&o.queue, "queue", 98, "`NUMBER` of the kernel's queue")
+	f.Uint32Var(&o.rate, "rate", 1000, "how many first packets of connections one pod of this node may have judged, `PACKETS` a second; other addresses may four times as many; what is more is dropped, so that nobody else waits; 0: no bound")
 	f.StringVar(&o.interfaces, "interfaces", "ncq", "what the names of pods' interfaces begin with, `PREFIX`")
 	f.BoolVar(&o.failOpen, "fail-open", false, "let connections pass when this process does not run or does not keep up")
 	f.BoolVar(&o.remove, "remove", false, "remove the rules that a process has left, and end")
+	helptext.Fit(cmd)
 	if err := cmd.ExecuteContext(context.Background()); err != nil {
 		os.Exit(1)
 	}
@@ -115,6 +122,11 @@ func enforce(ctx context.Context, client kubernetes.Interface, agent podaddresse
 	if err != nil {
 		return fmt.Errorf("kube-network-policies: %w", err)
 	}
+	rules := queue.Rules{Number: uint16(o.queue), Prefix: o.interfaces, FailOpen: o.failOpen, Rate: o.rate}
+	unselected, err := newUnselected(factory, agent, o.node)
+	if err != nil {
+		return fmt.Errorf("watching pods and policies: %w", err)
+	}
 	if o.metrics != "" {
 		mux := http.NewServeMux()
 		mux.Handle("/metrics", promhttp.Handler())
@@ -126,15 +138,23 @@ func enforce(ctx context.Context, client kubernetes.Interface, agent podaddresse
 			}
 		}()
 	}
+	var writing sync.WaitGroup // which has to end before the rules are removed
+	defer writing.Wait()
+	defer cancel(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- controller.Run(ctx) }()
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
+	var kept <-chan struct{} // closed when nobody puts rules back any more; nil: nobody has begun to
 	if ctx.Err() == nil {
-		by, err := queue.Apply(uint16(o.queue), o.interfaces, o.failOpen)
+		by, err := rules.Apply()
+		if err == nil {
+			kept, err = rules.Keep(ctx, sayRestored)
+		}
 		if err != nil {
 			return err
 		}
+		writing.Go(func() { unselected.run(ctx) })
 		klog.InfoS("policies are enforced", "queue", o.queue, "by", by)
 	}
 	select {
@@ -148,15 +168,37 @@ func enforce(ctx context.Context, client kubernetes.Interface, agent podaddresse
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return errors.Join(cause, err)
 	}
+	cancel(nil)
+	writing.Wait()
 	gone, why := removed(client, o.namespace)
 	switch {
 	case why != nil:
 		klog.ErrorS(why, "the rules stay: where policies are being removed, netcraq-policies --remove takes them away")
 	case gone:
+		cancel(nil)
+		if kept != nil {
+			<-kept
+		}
 		err = errors.Join(err, queue.Remove())
 		klog.InfoS("policies are no longer enforced")
 	}
 	return err
+}
+
+// restored counts how often somebody has deleted the rules.
+var restored = promauto.NewCounter(prometheus.CounterOpts{Name: "netcraq_policies_restored_total",
+	Help: "How often the rules in the kernel were put back after somebody had deleted them."})
+
+// sayRestored logs and counts that rules were put back.
+func sayRestored(err error) {
+	if err != nil {
+		klog.ErrorS(err, "somebody deleted the rules in the kernel, and they cannot be put back: policies are not enforced",
+			"table", queue.Table)
+		return
+	}
+	restored.Inc()
+	klog.InfoS("somebody deleted the rules in the kernel, for example by nft flush ruleset; they are there again",
+		"table", queue.Table)
 }
 
 // The label of this command's DaemonSet.

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netns"
 	apps "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -104,7 +106,7 @@ func child() error {
 	})
 	ended := make(chan error, 1)
 	go func() {
-		err := enforce(ctx, client, agent, options{node: "n1", queue: 98, interfaces: "ncq", namespace: "netcraq-system"})
+		err := enforce(ctx, client, agent, options{node: "n1", queue: 98, rate: 1000, interfaces: "ncq", namespace: "netcraq-system"})
 		if ctx.Err() == nil { // no policy that comes is enforced
 			fmt.Fprintln(os.Stderr, "it has ended by itself:", err)
 			os.Exit(1)
@@ -369,7 +371,9 @@ func TestEnforce(t *testing.T) {
 		change(changeOf(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{"name": ns}}}))
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"app": name}},
 			Spec: corev1.PodSpec{NodeName: "n1"}}
-		attached := agentapi.Record{Pod: agentapi.Pod{Namespace: ns, Name: name}}
+		p.UID = types.UID("uid-" + name)
+		attached := agentapi.Record{Pod: agentapi.Pod{Namespace: ns, Name: name, UID: string(p.UID)},
+			Host: agentapi.Interface{Name: "ncq" + name}}
 		for _, ip := range addresses(i) {
 			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
 			attached.Addresses = append(attached.Addresses,
@@ -377,8 +381,8 @@ func TestEnforce(t *testing.T) {
 		}
 		if name == "a" { // whose addresses the API server does not know yet
 			p.Status.PodIPs = nil
-			change(changeOf(&attached))
 		}
+		change(changeOf(&attached))
 		change(changeOf(p))
 	}
 	const a = `"podSelector":{"matchLabels":{"app":"a"}}`
@@ -418,6 +422,19 @@ func TestEnforce(t *testing.T) {
 		change(changeOf(p))
 		if expect(x.what, x.want) {
 			passed++
+		}
+		if x.want == "" {
+			if err := in(n.space("node"), func() error { // as "nft flush ruleset"
+				conn, err := nftables.New()
+				if err == nil {
+					conn.FlushRuleset()
+					err = conn.Flush()
+				}
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			expect(x.what+", and a firewall was loaded anew", x.want)
 		}
 	}
 	for family := range 2 { // of c, about which there is no policy

@@ -4,18 +4,25 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/xt"
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
 // Table is the name of the tables, of ip and ip6.
 const Table = "netcraq_policies"
+
+// families are those that have such a table.
+var families = []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
 
 // target is xt_NFQUEUE of the revision 3 (struct xt_NFQ_info_v3 of linux/netfilter/xt_NFQUEUE.h):
 // the queue's number, how many queues there are, flags.
@@ -32,32 +39,138 @@ func target(number uint16, failOpen bool) *expr.Target {
 	return &expr.Target{Name: "NFQUEUE", Rev: 3, Info: &unknown}
 }
 
-// Apply has the first packet of each connection from or to an interface whose name begins so judged
-// by whoever listens at a queue, where the node routes it: after services' addresses have given way
-// to pods', and before the source changes. Let pass are what IPv6 needs on a link (Neighbor
-// Discovery, Multicast Listener Discovery), what root's processes of the node send (kubelet's
-// probes), and what belongs to a connection that was let pass. Without a listener nothing passes,
-// or with failOpen everything. Rules that are there are replaced at once. What is said is which of
-// the two ways the kernel has.
-func Apply(number uint16, prefix string, failOpen bool) (by string, err error) {
-	if prefix == "" || len(prefix) >= unix.IFNAMSIZ {
-		return "", fmt.Errorf("interfaces have names of 1 to %d bytes, which do not begin with %q", unix.IFNAMSIZ-1, prefix)
+// Rules are what the kernel does with the first packets of connections.
+type Rules struct {
+	// Number is the queue's.
+	Number uint16
+	// Prefix begins the names of pods' interfaces.
+	Prefix string
+	// FailOpen lets connections pass when nobody listens at the queue. Otherwise none does.
+	FailOpen bool
+	// Rate is how many packets a second the queue takes from one address of a pod of this node.
+	// From any other address it takes farTimes as many. The kernel drops the rest. 0: no bound.
+	Rate uint32
+}
+
+// From one address elsewhere the queue takes farTimes the rate of a pod of this node, since a node
+// puts its own address in place of those of a Service's clients. A source may be ahead of its rate
+// by a quarter of a second's packets, and by maxBurst at most, since the queue has 1,024 places.
+// The kernel remembers maxSources sources of each kind, for sourceLasting.
+const (
+	farTimes      = 4
+	maxBurst      = 500
+	maxSources    = 1 << 16
+	sourceLasting = 10 * time.Second
+)
+
+// Lasting is how long SetUnselected counts. A process that does not repeat it has ended, so the
+// policies that come are not known.
+const Lasting = 30 * time.Second
+
+// unselected is the set that SetUnselected writes.
+const unselected = "unselected"
+
+// toSwitch is the node's own interface that leads to its switch (package nodeswitch). Its name
+// begins as those of pods do.
+const toSwitch = "ncqnode"
+
+// What a rule compares (linux/netfilter/nf_tables.h: NFT_META_IIFKIND, NFT_META_OIFKIND), and the
+// kind of tunnels to other nodes. To nftables a packet that a tunnel has wrapped comes from the
+// tunnel's interface. Names of tunnels between switches begin as those of pods do, too.
+const (
+	metaIIFKind = 26
+	metaOIFKind = 27
+	tunnelKind  = "vxlan"
+)
+
+// Apply has the first packet of each connection from or to a pod of this node judged by whoever
+// listens at a queue, where the node routes it: after services' addresses have given way to pods',
+// and before the source changes. Let pass are what IPv6 needs on a link (Neighbor Discovery,
+// Multicast Listener Discovery), what root's processes of the node send (kubelet's probes), what
+// belongs to a connection that was let pass, and what SetUnselected says. What one source sends
+// over its rate is dropped before the queue, so that it does not keep others out. Rules that are
+// there are replaced at once, and every pod's packets are judged then. What is said is which of the
+// two ways the kernel has.
+func (r Rules) Apply() (by string, err error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return "", fmt.Errorf("reaching nftables: %w", err)
 	}
-	native := &expr.Queue{Num: number}
-	if failOpen {
+	return r.applyBy(conn)
+}
+
+// Keep puts back what Apply has made in the calling thread's network namespace as soon as somebody
+// has deleted it, until ctx ends, and calls restored then. It returns at once. Nothing is put back
+// after ended is closed. Every pod's packets are judged after it, until SetUnselected is called.
+func (r Rules) Keep(ctx context.Context, restored func(error)) (ended <-chan struct{}, err error) {
+	return nftwatch.Watch(ctx, func() {
+		conn, err := nftables.New()
+		if err != nil {
+			restored(fmt.Errorf("reaching nftables: %w", err))
+			return
+		}
+		if there, err := nftwatch.Present(conn, Table, families...); err == nil && !there {
+			_, err = r.applyBy(conn)
+			restored(err)
+		}
+	})
+}
+
+// applyBy is Apply by a connection.
+func (r Rules) applyBy(conn *nftables.Conn) (by string, err error) {
+	if r.Prefix == "" || len(r.Prefix) >= unix.IFNAMSIZ {
+		return "", fmt.Errorf("interfaces have names of 1 to %d bytes, which do not begin with %q", unix.IFNAMSIZ-1, r.Prefix)
+	}
+	native := &expr.Queue{Num: r.Number}
+	if r.FailOpen {
 		native.Flag = expr.QueueFlagBypass
 	}
-	switch err := apply(prefix, native); {
+	switch err := r.apply(conn, native); {
 	case err == nil:
 		return "nftables", nil
 	case !errors.Is(err, unix.ENOENT):
 		return "", err
 	}
-	if err := apply(prefix, target(number, failOpen)); err != nil {
+	if err := r.apply(conn, target(r.Number, r.FailOpen)); err != nil {
 		return "", fmt.Errorf("%w (the kernel needs CONFIG_NFT_QUEUE, or CONFIG_NFT_COMPAT and "+
-			"CONFIG_NETFILTER_XT_TARGET_NFQUEUE)", err)
+			"CONFIG_NETFILTER_XT_TARGET_NFQUEUE; and CONFIG_NFT_LIMIT)", err)
 	}
 	return "iptables' NFQUEUE in nftables", nil
+}
+
+// SetUnselected says which interfaces belong to pods that no policy selects, instead of what it has
+// said before. A packet between two such pods, or between one and what is no pod of this node, is
+// not judged. It counts for Lasting. The error is unix.ENOENT if the rules are not there.
+func SetUnselected(interfaces []string) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("reaching nftables: %w", err)
+	}
+	elements := make([]nftables.SetElement, len(interfaces))
+	for i, name := range interfaces {
+		elements[i] = nftables.SetElement{Key: interfaceName(name), Timeout: Lasting}
+	}
+	for _, family := range families {
+		set := unselectedSet(&nftables.Table{Family: family, Name: Table})
+		conn.FlushSet(set)
+		if err := conn.SetAddElements(set, elements); err != nil {
+			return fmt.Errorf("the set of interfaces: %w", err)
+		}
+	}
+	if err := conn.Flush(); err != nil {
+		return fmt.Errorf("writing the set %s of the tables %s with nftables: %w", unselected, Table, err)
+	}
+	return nil
+}
+
+func unselectedSet(t *nftables.Table) *nftables.Set {
+	return &nftables.Set{Table: t, Name: unselected, KeyType: nftables.TypeIFName, HasTimeout: true,
+		KeyByteOrder: binaryutil.NativeEndian} // for nft list
+}
+
+// interfaceName is an interface's name as the kernel compares it.
+func interfaceName(name string) []byte {
+	return append([]byte(name), make([]byte, unix.IFNAMSIZ-len(name))...)
 }
 
 // ofALink are the types of ICMPv6 messages that IPv6 needs on a link, and the hop limit that they
@@ -67,19 +180,25 @@ func Apply(number uint16, prefix string, failOpen bool) (by string, err error) {
 var ofALink = []struct{ first, last, hopLimit byte }{{130, 132, 1}, {133, 137, 255}, {143, 143, 1}}
 
 // apply writes the tables with what has a packet judged.
-func apply(prefix string, judge expr.Any) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("reaching nftables: %w", err)
-	}
-	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
+func (r Rules) apply(conn *nftables.Conn, judge expr.Any) error {
+	for _, family := range families {
 		t := &nftables.Table{Family: family, Name: Table}
 		conn.AddTable(t) // so that there is one to delete
 		conn.DelTable(t)
 		conn.AddTable(t)
+		free := unselectedSet(t)
+		if err := conn.AddSet(free, nil); err != nil {
+			return fmt.Errorf("the set of interfaces: %w", err)
+		}
+		queue, err := r.queue(conn, t, judge)
+		if err != nil {
+			return err
+		}
 		c := conn.AddChain(&nftables.Chain{Table: t, Name: "postrouting", Type: nftables.ChainTypeFilter,
-			Hooknum:  nftables.ChainHookPostrouting,
-			Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource - 5)})
+			Hooknum: nftables.ChainHookPostrouting,
+			// The library's chain, which has no bound, comes next (-5): on kernels with
+			// CONFIG_NFT_QUEUE it has the same packets judged again.
+			Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource - 6)})
 		rule := func(exprs ...expr.Any) { conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: exprs}) }
 		accept := &expr.Verdict{Kind: expr.VerdictAccept}
 		if family == nftables.TableFamilyIPv6 {
@@ -107,9 +226,9 @@ func apply(prefix string, judge expr.Any) error {
 				Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED)},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)}, accept)
 		for _, key := range []expr.MetaKey{expr.MetaKeyIIFNAME, expr.MetaKeyOIFNAME} {
-			rule(&expr.Meta{Key: key, Register: 1},
-				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte(prefix)},
-				&expr.Counter{}, judge)
+			rule(append(r.ofPod(key),
+				&expr.Lookup{SourceRegister: 1, SetName: free.Name, SetID: free.ID, Invert: true},
+				&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictGoto, Chain: queue.Name})...)
 		}
 	}
 	if err := conn.Flush(); err != nil {
@@ -118,10 +237,54 @@ func apply(prefix string, judge expr.Any) error {
 	return nil
 }
 
+// ofPod matches an interface that is a pod's, and leaves its name in the register 1.
+func (r Rules) ofPod(key expr.MetaKey) []expr.Any {
+	kind := expr.MetaKey(metaIIFKind)
+	if key == expr.MetaKeyOIFNAME {
+		kind = metaOIFKind
+	}
+	return []expr.Any{&expr.Meta{Key: kind, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(tunnelKind)},
+		&expr.Meta{Key: key, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte(r.Prefix)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(toSwitch)}}
+}
+
+// queue makes the chain of what is judged: what is over its source's rate is dropped there.
+func (r Rules) queue(conn *nftables.Conn, t *nftables.Table, judge expr.Any) (*nftables.Chain, error) {
+	c := conn.AddChain(&nftables.Chain{Table: t, Name: "queue"})
+	source := &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}
+	key := nftables.TypeIPAddr
+	if t.Family == nftables.TableFamilyIPv6 {
+		source.Offset, source.Len, key = 8, 16, nftables.TypeIP6Addr
+	}
+	for _, bound := range []struct {
+		name  string
+		which []expr.Any
+		rate  uint32
+	}{{"pods", r.ofPod(expr.MetaKeyIIFNAME), r.Rate}, {"others", nil, farTimes * r.Rate}} {
+		if r.Rate == 0 {
+			break
+		}
+		set := &nftables.Set{Table: t, Name: bound.name, KeyType: key, Dynamic: true, HasTimeout: true,
+			Timeout: sourceLasting, Size: maxSources}
+		if err := conn.AddSet(set, nil); err != nil {
+			return nil, fmt.Errorf("the set %s: %w", set.Name, err)
+		}
+		conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: append(bound.which, source,
+			&expr.Dynset{SrcRegKey: 1, SetName: set.Name, SetID: set.ID, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE),
+				Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(bound.rate), Over: true,
+					Unit: expr.LimitTimeSecond, Burst: min(max(bound.rate/4, 1), maxBurst)}}},
+			&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})})
+	}
+	conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: []expr.Any{judge}})
+	return c, nil
+}
+
 // Remove takes the tables away.
 func Remove() error {
 	var errs []error
-	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
+	for _, family := range families {
 		conn, err := nftables.New()
 		if err != nil {
 			return fmt.Errorf("reaching nftables: %w", err)

@@ -14,8 +14,11 @@ import (
 	"time"
 
 	"github.com/florianl/go-nfqueue"
+	"github.com/google/nftables"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
 const (
@@ -151,7 +154,7 @@ func TestApply(t *testing.T) {
 		}
 		name := fmt.Sprintf("ncq%d", i)
 		if s == other {
-			name = "out"
+			name = "out0"
 		}
 		sh(t, fmt.Sprintf(`ip -n %[1]s link add %[2]s type veth peer name eth0 netns %[3]s
 			ip -n %[1]s addr add 10.%[4]d.0.1/24 dev %[2]s; ip -n %[1]s addr add fd00:%[4]d::1/64 dev %[2]s nodad; ip -n %[1]s link set %[2]s up
@@ -191,7 +194,10 @@ func TestApply(t *testing.T) {
 	by := ""
 	apply := func(failOpen bool) {
 		t.Helper()
-		if err := in(t, node, func() (err error) { by, err = Apply(number, "ncq", failOpen); return err }); err != nil {
+		if err := in(t, node, func() (err error) {
+			by, err = Rules{Number: number, Prefix: "ncq", FailOpen: failOpen, Rate: 1000}.Apply()
+			return err
+		}); err != nil {
 			if strings.Contains(err.Error(), "no such file") {
 				t.Skipf("skipped: the kernel has neither kind of queue: %v", err)
 			}
@@ -203,6 +209,27 @@ func TestApply(t *testing.T) {
 		if passes(spaces[1], spaces[2], address, allowed, short) {
 			t.Errorf("%s is reached, and nobody judges", address)
 		}
+	}
+	unselected := func(interfaces ...string) {
+		t.Helper()
+		if err := in(t, node, func() error { return SetUnselected(interfaces) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unselected("ncq1")
+	if !passes(spaces[1], other, "fd00:3::2", denied, long) || !passes(other, spaces[1], "10.1.0.2", denied, long) {
+		t.Error("nobody judges, and a pod that no policy selects has no connections to and from other nodes")
+	}
+	if passes(spaces[1], spaces[2], b[0], allowed, short) || passes(spaces[2], spaces[1], "fd00:1::2", allowed, short) {
+		t.Error("nobody judges, and a pod that a policy selects has connections")
+	}
+	unselected("ncq1", "ncq2")
+	if !passes(spaces[1], spaces[2], b[0], denied, long) || !passes(spaces[1], spaces[2], b[1], denied, long) {
+		t.Error("nobody judges, and two pods that no policy selects have no connections")
+	}
+	unselected()
+	if passes(spaces[1], spaces[2], b[0], allowed, short) || passes(spaces[1], other, "fd00:3::2", allowed, short) {
+		t.Error("policies select all pods again, nobody judges, and they have connections")
 	}
 	if !passes(node, other, "10.3.0.2", denied, long) {
 		t.Error("the node does not reach what is outside of it")
@@ -246,8 +273,145 @@ func TestApply(t *testing.T) {
 	if !passes(spaces[1], spaces[2], b[1], denied, long) {
 		t.Error("the rules are removed, and nothing passes")
 	}
-	if _, err := Apply(number, "", false); err == nil {
+	if _, err := (Rules{Number: number}).Apply(); err == nil {
 		t.Error("the rules are for all interfaces")
 	}
+	if err := in(t, node, func() error { return SetUnselected([]string{"ncq1"}) }); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("the rules are removed, and the set of them takes interfaces: %v", err)
+	}
 	t.Logf("packets are queued by %s here", by)
+}
+
+// TestTunnels: what a node sends by tunnels, its pods' packets in them or what its switch passes
+// on, is not a pod's packet itself: nobody judges it, and no pod's rate counts for it.
+func TestTunnels(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("skipped: needs root, for network namespaces")
+	}
+	prefix := fmt.Sprintf("ncqtest-%d-", os.Getpid())
+	node, pod, other := prefix+"sends", prefix+"pod", prefix+"peer"
+	for _, s := range []string{node, pod, other} {
+		sh(t, "ip netns add "+s)
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", s).Run() })
+	}
+	// The bridge stands for the switch, which passes frames on as they are.
+	sh(t, fmt.Sprintf(`ip -n %[1]s link add eth0 type veth peer name eth0 netns %[3]s
+		ip -n %[1]s addr add 10.9.0.1/24 dev eth0; ip -n %[1]s link set eth0 up
+		ip -n %[3]s addr add 10.9.0.2/24 dev eth0; ip -n %[3]s link set eth0 up
+		ip -n %[1]s link add ncqf0a090002 type vxlan id 7 dstport 20037 local 10.9.0.1 remote 10.9.0.2 dev eth0
+		ip -n %[1]s link add sw0 type bridge; ip -n %[1]s link set sw0 up
+		ip -n %[1]s link set ncqf0a090002 master sw0 up
+		ip -n %[1]s link add ncqpod type veth peer name eth0 netns %[2]s
+		ip -n %[1]s link set ncqpod master sw0 up
+		ip -n %[2]s addr add 10.8.0.2/24 dev eth0; ip -n %[2]s link set eth0 up`, node, pod, other))
+	var wire net.PacketConn
+	if err := in(t, other, func() (err error) {
+		wire, err = net.ListenPacket("udp4", "10.9.0.2:20037")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer wire.Close()
+	arrives := func() bool {
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+			_ = exec.Command("ip", "netns", "exec", pod, "ping", "-c1", "-W1", "10.8.0.9").Run() // it asks by ARP
+			_ = wire.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+			if _, _, err := wire.ReadFrom(make([]byte, 2000)); err == nil {
+				return true
+			}
+		}
+		return false
+	}
+	if !arrives() {
+		t.Fatal("without rules nothing arrives by the tunnel: the test means nothing")
+	}
+	for _, rate := range []uint32{1000, 0} {
+		if err := in(t, node, func() error {
+			_, err := Rules{Number: number, Prefix: "ncq", Rate: rate}.Apply()
+			return err
+		}); err != nil {
+			if strings.Contains(err.Error(), "no such file") {
+				t.Skipf("skipped: the kernel has neither kind of queue: %v", err)
+			}
+			t.Fatal(err)
+		}
+		_ = wire.SetReadDeadline(time.Now().Add(time.Millisecond))
+		for err := error(nil); err == nil; {
+			_, _, err = wire.ReadFrom(make([]byte, 2000)) // what came before the rules
+		}
+		if !arrives() {
+			t.Errorf("with a rate of %d and nobody who judges, a tunnel's packet does not leave the node", rate)
+		}
+	}
+}
+
+// TestKeep: a firewall that is loaded anew takes the tables away, and they are there again at once,
+// until those who keep them end.
+func TestKeep(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("skipped: needs root, for network namespaces")
+	}
+	node := fmt.Sprintf("ncqtest-%d-keep", os.Getpid())
+	sh(t, "ip netns add "+node)
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", node).Run() })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	restored := make(chan error, 100)
+	var ended <-chan struct{}
+	if err := in(t, node, func() (err error) {
+		rules := Rules{Number: number, Prefix: "ncq"}
+		if _, err = rules.Apply(); err == nil {
+			ended, err = rules.Keep(ctx, func(err error) { restored <- err })
+		}
+		return err
+	}); err != nil {
+		if strings.Contains(err.Error(), "no such file") {
+			t.Skipf("skipped: the kernel has neither kind of queue: %v", err)
+		}
+		t.Fatal(err)
+	}
+	there := func() (out bool) {
+		t.Helper()
+		if err := in(t, node, func() error {
+			conn, err := nftables.New()
+			if err == nil {
+				out, err = nftwatch.Present(conn, Table, families...)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	flush := func() {
+		t.Helper()
+		if err := in(t, node, func() error { // as "nft flush ruleset"
+			conn, err := nftables.New()
+			if err != nil {
+				return err
+			}
+			conn.FlushRuleset()
+			return conn.Flush()
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		flush()
+		select {
+		case err := <-restored:
+			if err != nil || !there() {
+				t.Errorf("they are put back: %v, and there: %v", err, there())
+			}
+		case <-time.After(nftwatch.Every / 2):
+			t.Fatal("half a second after the tables were deleted they are not there again")
+		}
+	}
+	cancel()
+	<-ended
+	flush()
+	time.Sleep(nftwatch.Every + nftwatch.Every/2)
+	if there() || len(restored) > 0 {
+		t.Error("nobody keeps them any more, and they are there again")
+	}
 }

@@ -4,7 +4,8 @@ import { at, el, set, svg } from "./dom.js";
 
 const span = 600; // seconds
 const height = 120;
-const edge = { left: 44, right: 8, top: 8, bottom: 18 };
+const edge = { left: 44, right: 8, top: 8, bottom: 18 }; // left: at least
+const letter = 7; // pixels that a letter of the scale takes, at most
 
 // nice is a round number that is no less than x.
 function nice(x) {
@@ -18,7 +19,7 @@ export class Plot {
   // say makes a value a text for people; series are the names of lines; most is the top of the
   // scale where it is always the same.
   constructor(id, title, series, say, { most, bars } = {}) {
-    Object.assign(this, { title, series, say, most, bars, samples: [], newest: 0, cursor: undefined });
+    Object.assign(this, { title, series, say, most, bars, samples: [], newest: 0, cursor: undefined, left: edge.left });
     this.value = el("output", null);
     this.drawing = el("div", { class: "plot-drawing" });
     const legend = el("span", { class: "plot-legend" }, ...(series.length > 1 ? series.map((name, i) => el("span", { class: "chain-name c" + i }, name)) : []));
@@ -56,7 +57,7 @@ export class Plot {
   }
 
   pointAt(x) {
-    const time = this.newest - span + ((x - edge.left) / (this.width - edge.left - edge.right)) * span;
+    const time = this.newest - span + ((x - this.left) / (this.width - this.left - edge.right)) * span;
     let best;
     this.samples.forEach((s, i) => { if (best === undefined || Math.abs(s.time - time) < Math.abs(this.samples[best].time - time)) best = i; });
     this.point(best);
@@ -85,12 +86,14 @@ export class Plot {
     this.newest = this.samples[this.samples.length - 1].time;
     const values = this.samples.flatMap((s) => s.values).filter((v) => v !== undefined);
     const top = this.most || nice(Math.max(0, ...values));
-    const x = (time) => edge.left + ((time - this.newest + span) / span) * (width - edge.left - edge.right);
+    const scale = [0, 0.5, 1].map((part) => ({ part, text: this.say(part * top) }));
+    this.left = Math.max(edge.left, 7 + letter * Math.max(...scale.map((s) => s.text.length)));
+    const x = (time) => this.left + ((time - this.newest + span) / span) * (width - this.left - edge.right);
     const y = (value) => edge.top + (1 - Math.min(1, value / top)) * (height - edge.top - edge.bottom);
     const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" });
-    for (const part of [0, 0.5, 1]) {
-      root.append(svg("line", { class: "grid", x1: edge.left, x2: width - edge.right, y1: y(part * top), y2: y(part * top) }));
-      if (values.length && (part !== 0.5 || !this.bars)) root.append(svg("text", { x: edge.left - 5, y: y(part * top) + 4, "text-anchor": "end" }, this.say(part * top)));
+    for (const { part, text } of scale) {
+      root.append(svg("line", { class: "grid", x1: this.left, x2: width - edge.right, y1: y(part * top), y2: y(part * top) }));
+      if (values.length && (part !== 0.5 || !this.bars)) root.append(svg("text", { x: this.left - 5, y: y(part * top) + 4, "text-anchor": "end" }, text));
     }
     for (const minutes of width > 320 ? [10, 5, 0] : [10, 0]) {
       root.append(svg("text", { x: x(this.newest - minutes * 60), y: height - 4, "text-anchor": minutes === 10 ? "start" : minutes ? "middle" : "end" }, minutes ? `-${minutes} min` : "now"));
@@ -119,7 +122,7 @@ export class Plot {
   }
 
   bar(i, x, y, width) {
-    const thick = Math.max(2, ((width - edge.left - edge.right) / span) * 5);
+    const thick = Math.max(2, ((width - this.left - edge.right) / span) * 5);
     const d = this.samples.filter((s) => s.values[i]).map((s) => `M${x(s.time).toFixed(1)} ${y(0)}V${y(s.values[i]).toFixed(1)}`).join("");
     return svg("path", { class: "bars c" + i, d, "stroke-width": thick });
   }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Moving a key to another chain (docs/protocol.md, "Moving keys"). It gets a new KEY_ID there,

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Re-propagating what is dirty (docs/protocol.md, "Re-propagating what stays dirty").

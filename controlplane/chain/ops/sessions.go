@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/api/wire"
 )
 
 // record is the last request of a session and the version that it was given, 0 where it was not
@@ -69,15 +69,19 @@ func (c *Chain) records(ctx context.Context, at *Switch, epoch uint16, sessions 
 // kept by that: a lease has its records at every switch of a chain before its holder hears of it.
 // But the controller's own sessions begin anew at each switch when they are used there first, so a
 // joiner that is in another chain too may have the record of an earlier controller, or the donor
-// may: what this controller goes on from is right. What nobody has leased is taken from the donor.
+// may: what this controller goes on from is right, also where the joiner has no record. What nobody
+// has leased is taken from the donor.
 func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) error {
 	return c.ForEach(ctx, len(d.sessions), window, func(ctx context.Context, i int) error {
 		session, ours, theirs := d.sessions[i], d.records[i][0], d.records[i][1]
+		// What this controller has sent is no later than own: the records were read before.
+		if own := (record{request: c.Pool.last(session)}); own.request != 0 {
+			if own.foreign(ours) || ours.after(own) && ours.request != own.request {
+				return donor.BeginRecord(ctx, session, own.request)
+			}
+		}
 		if !ours.foreign(theirs) {
 			return nil
-		}
-		if own := (record{request: c.Pool.last(session)}); own.foreign(ours) {
-			return donor.ResetRecord(ctx, session, own.request)
 		}
 		return to.ResetRecord(ctx, session, ours.request-1) // SYNC can bring the donor's then, with its version
 	})

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Indexes is what the switches have of a chain in their key_index, as far as they have acknowledged

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // TestTidy: what is made, dropped, taken in, forgotten and retired. Chain 1 has the members a, b

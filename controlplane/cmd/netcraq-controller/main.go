@@ -19,6 +19,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/server"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/helptext"
 )
 
 // Exit codes.
@@ -107,6 +108,7 @@ The topology file is described by controlplane/topology/example.yaml.`,
 	f.SetNormalizeFunc(formerFlag)
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.BoolVar(&o.check, "check", false, "check the topology, the program and the state file, and end")
+	helptext.Fit(cmd)
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)

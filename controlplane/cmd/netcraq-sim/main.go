@@ -20,14 +20,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/sim"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/internal/helptext"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := command(os.Stdout).ExecuteContext(ctx); err != nil {
+	cmd := command(os.Stdout)
+	helptext.Fit(cmd)
+	if err := cmd.ExecuteContext(ctx); err != nil {
 		if !errors.Is(err, errViolation) {
 			fmt.Fprintln(os.Stderr, "netcraq-sim:", err)
 		}
@@ -77,7 +80,7 @@ func command(out io.Writer) *cobra.Command {
 	f.BoolVar(&o.leases, "leases", false, "print the renewals of leases too")
 	f.StringVar(&o.mutant, "mutant", "", "remove this rule first")
 	f.BoolVar(&o.mutants, "mutants", false, "remove every rule in turn (or the one that --mutant names), and say when that is noticed")
-	f.StringSliceVar(&o.faults, "faults", sim.Groups(), "which of the groups of faults that can be left out there are: late,wiped,keyless,garbage")
+	f.StringSliceVar(&o.faults, "faults", sim.Groups(), "which of the groups of faults there are; the others are left out")
 	f.StringVar(&o.out, "out", "out", "where porcupine's pictures of histories go")
 	f.IntVar(&o.jobs, "jobs", runtime.GOMAXPROCS(0), "how many seeds at a time")
 	f.Uint64Var(&o.keepGoing, "failures", 3, "stop after so many failing seeds")

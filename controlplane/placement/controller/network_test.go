@@ -11,9 +11,9 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // fakeNetwork is a controller with chains of two switches. It outlives the controllers that use it.

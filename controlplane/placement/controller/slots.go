@@ -9,8 +9,8 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/etcd/placement"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 // How slots are looked at.

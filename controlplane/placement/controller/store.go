@@ -11,7 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
@@ -74,8 +74,8 @@ func (s *store) rules(ctx context.Context) (*policy.Rules, []string, error) {
 	return rules, wrong, nil
 }
 
-// dictionary is the newest version of the gateways' dictionaries (api/slotcodec), 0 where there is
-// none.
+// dictionary is the newest version of the gateways' dictionaries (client/etcd/slotcodec), 0 where
+// there is none.
 func (s *store) dictionary(ctx context.Context) (uint32, error) {
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/etcd/placement"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 // Planner decides which keys ought to be placed. It remembers since when keys are hot or not worth

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
 // Choice is what a rule says about the keys that it is about.

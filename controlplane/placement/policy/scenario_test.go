@@ -10,7 +10,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
 // TestScenarios runs the files in testdata. Each is a story: what is so goes in, what the planner

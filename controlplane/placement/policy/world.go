@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/etcd/placement"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 // Heat is how often a key is asked for, per second.
@@ -91,8 +91,8 @@ type Limits struct {
 }
 
 // overhead is what a slot holds beside the value, in bytes, while revisions are small: its kind and
-// three revisions as varints (api/slotcodec), and the seal. A value that does not fit with more is
-// found out by trying.
+// three revisions as varints (client/etcd/slotcodec), and the seal. A value that does not fit with
+// more is found out by trying.
 const overhead = 8 + slotcodec.SealOverhead
 
 // DefaultLimits suit rates measured over 10 to 60 seconds.

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/client/etcd/placement"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
 const (
@@ -41,7 +41,8 @@ ones, which are kept.
 The dictionary consists of values, and whoever reads gateways' keys in etcd can read them:
 Kubernetes' secrets (/registry/secrets/) and what else gives access by default (docs/etcd.md,
 "Secrets") are left out, and so are the gateways' own keys.`,
-		Example: `  etcdctl get --prefix /registry/ -w json | etcd-monitor dictionary train - --endpoints 10.0.0.1:2379`,
+		Example: `  etcdctl get --prefix /registry/ -w json |
+    etcd-monitor dictionary train - --endpoints 10.0.0.1:2379`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
 				return badInput{err}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/internal/helptext"
 )
 
 // Exit codes.
@@ -35,6 +37,7 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	cmd := root(stdout, stderr)
+	helptext.Fit(cmd)
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
@@ -70,9 +73,9 @@ SIGTERM: streams end at once, as those of an etcd that stops, requests within 5 
 code 0: ended so; 1: could not start or run; 2: mistake on the command line or in the files.`,
 		Example: `  etcd-monitor
   etcd-monitor --endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
-  etcd-monitor --endpoints https://10.0.0.1:2379 --cacert ca.pem --cert client.pem --key client-key.pem \
-    --listen-client-urls https://10.0.0.9:2379 --cert-file server.pem --key-file server-key.pem \
-    --client-cert-auth --trusted-ca-file ca.pem`,
+  etcd-monitor --endpoints https://10.0.0.1:2379 --cacert ca.pem --cert client.pem \
+    --key client-key.pem --listen-client-urls https://10.0.0.9:2379 --cert-file server.pem \
+    --key-file server-key.pem --client-cert-auth --trusted-ca-file ca.pem`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -24,8 +24,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/syncbuffer"
 	"github.com/netcraq/netcraq/internal/testcerts"
 	"github.com/netcraq/netcraq/internal/testport"
 )
@@ -105,12 +107,17 @@ func TestMistakes(t *testing.T) {
 // code.
 func ready(t *testing.T, args ...string) (line string, end func() int) {
 	t.Helper()
+	return readyLogging(t, new(syncbuffer.Buffer), args...)
+}
+
+// readyLogging is ready, with a buffer for what the command logs.
+func readyLogging(t *testing.T, errs *syncbuffer.Buffer, args ...string) (line string, end func() int) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	out, in := io.Pipe()
 	code := make(chan int, 1)
-	var errs strings.Builder
 	go func() {
-		code <- run(ctx, args, in, &errs)
+		code <- run(ctx, args, in, errs)
 		in.Close()
 	}()
 	s := bufio.NewScanner(out)
@@ -126,8 +133,8 @@ func ready(t *testing.T, args ...string) (line string, end func() int) {
 		done = true
 		cancel()
 		c := <-code
-		if errs.Len() > 0 {
-			t.Logf("on stderr: %s", errs.String())
+		if said := errs.String(); said != "" {
+			t.Logf("on stderr: %s", said)
 		}
 		return c
 	}
@@ -192,19 +199,32 @@ func TestEmbedded(t *testing.T) {
 // A gateway starts before its etcd does: clients wait for it as long as they like.
 func TestBeforeEtcd(t *testing.T) {
 	a := testport.Free(t)
-	line, _ := ready(t, "--endpoints", a, "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "")
+	var log syncbuffer.Buffer
+	line, _ := readyLogging(t, &log, "--endpoints", a, "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "")
+	if !regexp.MustCompile(`it does not answer yet.* refused`).MatchString(line) {
+		t.Errorf("without an etcd it says only %q", line)
+	}
+	logs := func(what string) {
+		t.Helper()
+		poll.Until(t, 10*time.Second, "the log says: "+what, func() bool { return strings.Contains(log.String(), what) })
+	}
+	logs("etcd does not answer")
 	c := etcdtest.Client(t, endpoint(t, line))
 	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := c.Put(short, "k", "v"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("without an etcd: %v, want %v", err, context.DeadlineExceeded)
 	}
-	ready(t, "--data-dir", t.TempDir(), "--embedded-client-address", a, "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "")
+	line, _ = ready(t, "--data-dir", t.TempDir(), "--embedded-client-address", a, "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "")
+	if strings.Contains(line, "not answer") {
+		t.Errorf("with an etcd it says %q", line)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := c.Put(ctx, "k", "v"); err != nil {
 		t.Fatalf("10 s after etcd is there: %v", err)
 	}
+	logs("etcd answers")
 }
 
 // An etcd whose certificate nobody has signed is reached only if that is asked for.

@@ -20,7 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
@@ -106,7 +106,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.toLeader, "writes-to-leader", true, "send writes to the member of etcd that leads, which the others would only pass them on to\n(=false: to the members in turn, as reads)")
 	f.BoolVar(&o.readsToLeader, "reads-to-leader", true, "send linearizable reads there, too, 64 at once at most, where the last answer had 4 KiB at most:\nthe others would ask it how far the store is (=false, or --writes-to-leader=false: to the members in turn)")
 	f.StringVar(&o.namespace, "namespace", "", "what the names of all of the clients' keys begin with at etcd, and\nclients do not see")
-	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere\nbut at "+gateway.OwnMetrics+" of the client URLs)")
+	f.StringVar(&o.metrics, "metrics-addr", defaultMetrics, "where to serve the gateway's own /metrics (HOST:PORT; \"\": nowhere;\n"+gateway.OwnMetrics+" of the client URLs shows them without the keys' names)")
 
 	f.StringVar(&o.controller, "controller", "", "netcraq-controller's admin API, unix:///PATH or HOST:PORT (several\nwith commas: the first that answers): have placed keys read from the\nnetwork (default: all goes to etcd)")
 	f.StringVar(&o.token, "controller-token", "", "the file with the token that the controller asks for at HOST:PORT;\nit has to be the one that may change things")

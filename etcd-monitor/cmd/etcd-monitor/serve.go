@@ -119,6 +119,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 		defer end()
 		g.Shutdown(grace)
 	}()
+	running.Go(g.Reach)
 	var urls []string
 	for _, u := range listen {
 		l, err := gateway.Listen(u, o.clients)
@@ -134,6 +135,9 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 		fails(func() error { return g.Serve(l) })
 	}
 	line := fmt.Sprintf("ready: etcd's API at %s, for %s", strings.Join(urls, ","), where)
+	if err := upstream.Answers(ctx); err != nil && ctx.Err() == nil {
+		line += fmt.Sprintf(" (it does not answer yet, and requests wait until it does: %v)", err)
+	}
 	if o.metrics != "" {
 		l, err := net.Listen("tcp", o.metrics)
 		if err != nil {

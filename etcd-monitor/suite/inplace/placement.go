@@ -17,7 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/netcraq/netcraq/api/placement"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
 // root is who gateways and placement are, where etcd asks.

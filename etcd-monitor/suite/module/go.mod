@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/anishathalye/porcupine v1.3.1
-	github.com/netcraq/netcraq v0.0.0
+	github.com/netcraq/netcraq v0.1.0
 	go.etcd.io/etcd/client/v3 v3.6.16
 	go.etcd.io/etcd/etcdutl/v3 v3.6.16
 	go.etcd.io/etcd/server/v3 v3.6.16
@@ -46,6 +46,9 @@ require (
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/netcraq/netcraq/api v0.1.0 // indirect
+	github.com/netcraq/netcraq/client v0.1.0 // indirect
+	github.com/netcraq/netcraq/client/etcd v0.1.0 // indirect
 	github.com/olekukonko/tablewriter v0.0.5 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
@@ -93,4 +96,9 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-replace github.com/netcraq/netcraq => ../../..
+replace (
+	github.com/netcraq/netcraq => ../../..
+	github.com/netcraq/netcraq/api => ../../../api
+	github.com/netcraq/netcraq/client => ../../../client
+	github.com/netcraq/netcraq/client/etcd => ../../../client/etcd
+)

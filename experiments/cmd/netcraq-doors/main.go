@@ -15,12 +15,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netcraq/netcraq/experiments/coordinators"
+	"github.com/netcraq/netcraq/internal/helptext"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := command().ExecuteContext(ctx); err != nil {
+	root := command()
+	helptext.Fit(root)
+	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "netcraq-doors:", err)
 		os.Exit(1)
 	}

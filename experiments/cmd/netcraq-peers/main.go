@@ -20,13 +20,16 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/experiments/peers"
+	"github.com/netcraq/netcraq/internal/helptext"
 	"github.com/netcraq/netcraq/internal/zipf"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := command().ExecuteContext(ctx); err != nil {
+	root := command()
+	helptext.Fit(root)
+	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "netcraq-peers: %v\n", err)
 		os.Exit(1)
 	}

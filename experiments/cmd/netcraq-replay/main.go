@@ -21,12 +21,15 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/netcraq/netcraq/experiments/replay"
+	"github.com/netcraq/netcraq/internal/helptext"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := command(os.Stdout).ExecuteContext(ctx); err != nil {
+	cmd := command(os.Stdout)
+	helptext.Fit(cmd)
+	if err := cmd.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "netcraq-replay:", err)
 		os.Exit(1)
 	}

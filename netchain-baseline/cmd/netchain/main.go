@@ -20,10 +20,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/topology"
+	"github.com/netcraq/netcraq/internal/helptext"
 	"github.com/netcraq/netcraq/internal/kernelload"
 	netchain "github.com/netcraq/netcraq/netchain-baseline"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // common are the flags of all commands.
@@ -55,6 +56,7 @@ func main() {
 	f.IntVar(&c.groups, "groups", 100, "virtual groups that the keys are spread over: a recovery stops the writes of one at a time")
 	f.StringVar(&c.admin, "admin", "127.0.0.1:20038", "where the controller takes commands")
 	root.AddCommand(c.control(), c.fail(), c.recover(), c.events(), c.bench(), c.get(), c.put())
+	helptext.Fit(root)
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "netchain:", err)
 		os.Exit(1)

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // TestEveryOrder plays every order of up to six things that can happen to one key with three

@@ -4,8 +4,8 @@ import (
 	"container/heap"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Notified takes what the network says was committed. It may come late, twice, or never.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // TestScenarios plays testdata/*.txt: lines that something happens in, each followed by what the

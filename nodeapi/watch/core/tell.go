@@ -1,8 +1,8 @@
 package core
 
 import (
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // learn takes a newer state of a key, and has those told that may be.

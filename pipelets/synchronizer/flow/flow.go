@@ -3,16 +3,21 @@
 // Batches are small, so what counts is not how fast DuckDB computes but what a batch costs at all:
 // 1.2 ms where a batch is handed over as Arrow and the SELECT is planned each time, 0.65 ms where
 // its rows are appended to a table that stays and the SELECT is prepared. So it is done like that.
+//
+// DuckDB can end the process that it runs in. Package flowproc runs this one in processes apart.
 package flow
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -22,11 +27,16 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 )
 
-// runTimeout bounds a flow's run over a batch.
-const runTimeout = 10 * time.Second
-
-// compileTimeout bounds a flow's run over nothing.
-const compileTimeout = 3 * time.Second
+const (
+	// RunTimeout bounds a flow's run over a batch.
+	RunTimeout = 10 * time.Second
+	// CompileTimeout bounds a flow's run over nothing.
+	CompileTimeout = 3 * time.Second
+	// MaxRows bounds the bytes of the rows that a flow makes of a batch. A row counts as its key,
+	// its value and RowBytes.
+	MaxRows  = 64 << 20
+	RowBytes = 64
+)
 
 // settings keep a flow to its batch: no files, no networks, no extensions, and no way back.
 var settings = []string{
@@ -37,15 +47,23 @@ var settings = []string{
 	// condition can hold for no row), and a prepared one is used for what comes later, too.
 	// TestPlansAgree fails without this.
 	"SET disabled_optimizers = 'statistics_propagation,compressed_materialization'",
+	// They follow the process's TZ and locale otherwise, so that replicas would make different
+	// values.
+	"SET TimeZone = 'UTC'",
+	"SET Calendar = 'gregorian'",
 	"SET autoinstall_known_extensions = false",
 	"SET autoload_known_extensions = false",
 	"SET enable_external_access = false",
 	"SET lock_configuration = true",
 }
 
-// table is what a flow selects from. value is NULL for what was deleted or is not UTF-8.
-const table = "CREATE OR REPLACE TABLE src (key VARCHAR NOT NULL, value VARCHAR, bytes BLOB, deleted BOOLEAN NOT NULL, " +
-	"version UBIGINT NOT NULL)"
+// table is what a flow selects from. value is NULL for what was deleted or is not UTF-8, and key
+// for one that is not UTF-8.
+const table = "CREATE OR REPLACE TABLE src (key VARCHAR, value VARCHAR, bytes BLOB, deleted BOOLEAN NOT NULL, " +
+	"version UBIGINT NOT NULL, " + keyBytes + " BLOB NOT NULL)"
+
+// keyBytes is the column that has every key. Only flows that name it get keys that are not UTF-8.
+const keyBytes = "key_bytes"
 
 // renew is how many batches go through one table: what is deleted from it takes up room in it.
 const renew = 256
@@ -56,6 +74,7 @@ type Engine struct {
 	db     *sql.DB
 	conn   *sql.Conn
 	loaded string // the batch that is in the table src; "": none that has a name
+	binary string // a key of that batch that is not UTF-8; "": there is none
 	life   int    // how often it was opened
 	left   int    // batches that the table is good for
 	clear  *sql.Stmt
@@ -182,7 +201,7 @@ func (e *Engine) Compile(ctx context.Context, query string) (_ *Flow, err error)
 		return nil, err
 	}
 	f := &Flow{engine: e, query: query}
-	ctx, cancel := context.WithTimeout(ctx, compileTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CompileTimeout)
 	defer cancel()
 	_, err = f.Run(ctx, nil)
 	return f, err
@@ -239,17 +258,17 @@ func (f *Flow) Run(ctx context.Context, records []store.Record) (rows []store.Ro
 }
 
 // RunBatch is Run over a batch that has a name: it is not loaded again for the next flow over it.
-// It says how long it took when it was its turn.
+// It says how much processor time the SELECT took, without loading the batch.
 func (f *Flow) RunBatch(ctx context.Context, name string, records []store.Record) (rows []store.Row,
 	took time.Duration, err error) {
 	e := f.engine
 	if err := e.take(ctx); err != nil {
 		return nil, 0, err
 	}
-	begin := time.Now()
 	defer func() { e.give(err) }()
-	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RunTimeout)
 	defer cancel()
+	defer func() { err = late(ctx, err) }()
 	if name == "" || e.loaded != name {
 		e.loaded = ""
 		if err := e.load(ctx, records); err != nil {
@@ -257,12 +276,47 @@ func (f *Flow) RunBatch(ctx context.Context, name string, records []store.Record
 		}
 		e.loaded = name
 	}
+	if err := e.names(f.query); err != nil {
+		return nil, 0, err
+	}
 	e.Runs.Add(1)
 	if err := f.prepare(ctx); err != nil {
 		return nil, 0, err
 	}
+	// DuckDB has one thread, and is called on this one.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	begin := threadTime()
 	rows, err = f.rows(ctx, f.made, f.query)
-	return rows, time.Since(begin), err
+	return rows, threadTime() - begin, err
+}
+
+// late says in words that a run failed because it took too long.
+func late(ctx context.Context, err error) error {
+	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	return core.Errorf(core.Wrong, "the flow: it takes too long: it has %v for a batch, and %v when it is compiled. Have it "+
+		"compute less", RunTimeout, CompileTimeout)
+}
+
+// threadTime is the processor time of this thread.
+func threadTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_THREAD, &u) != nil { // it knows this thread
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// names fails where a batch has a key that is not UTF-8 and none of the queries names the column
+// for it: as NULL such keys would be equal, or a condition would pass them by.
+func (e *Engine) names(queries ...string) error {
+	if e.binary == "" || strings.Contains(strings.ToLower(strings.Join(queries, "\n")), keyBytes) {
+		return nil
+	}
+	return core.Errorf(core.Wrong, "the flow: the key %q is not UTF-8, so it is NULL in the column key: have the flow "+
+		"use the column %s (BLOB), which has every key", e.binary, keyBytes)
 }
 
 // prepare has the statement, which gives the two columns as text or bytes.
@@ -330,13 +384,17 @@ func (f *Flow) rows(ctx context.Context, made *sql.Stmt, query string) (rows []s
 	out, err := made.QueryContext(ctx)
 	if err == nil {
 		defer out.Close()
-		for out.Next() {
+		for size := 0; out.Next(); {
 			var key, value []byte
 			if err := out.Scan(&key, &value); err != nil {
 				return nil, err
 			}
 			if key == nil {
 				return nil, core.Errorf(core.Wrong, "the flow: a row's key is NULL")
+			}
+			if size += len(key) + len(value) + RowBytes; size > MaxRows {
+				return nil, core.Errorf(core.Wrong, "the flow: its rows take more than %d MiB, which is what a batch may "+
+					"make: have it make fewer or shorter ones", MaxRows>>20)
 			}
 			rows = append(rows, store.Row{Key: string(key), Value: value, Deleted: value == nil})
 		}
@@ -372,6 +430,7 @@ func (e *Engine) load(ctx context.Context, records []store.Record) error {
 		return err
 	}
 	e.left--
+	e.binary = ""
 	if len(records) == 0 {
 		return nil
 	}
@@ -381,7 +440,12 @@ func (e *Engine) load(ctx context.Context, records []store.Record) error {
 			return err
 		}
 		for _, r := range records {
-			var value, bytes any
+			var key, value, bytes any
+			if utf8.ValidString(r.Key) {
+				key = r.Key
+			} else {
+				e.binary = cmp.Or(e.binary, r.Key)
+			}
 			if !r.Deleted {
 				bytes = r.Value
 				if r.Value == nil {
@@ -391,7 +455,7 @@ func (e *Engine) load(ctx context.Context, records []store.Record) error {
 					value = string(r.Value)
 				}
 			}
-			if err := a.AppendRow(strings.ToValidUTF8(r.Key, "\uFFFD"), value, bytes, r.Deleted, r.Version); err != nil {
+			if err := a.AppendRow(key, value, bytes, r.Deleted, r.Version, []byte(r.Key)); err != nil {
 				return errors.Join(err, a.Close())
 			}
 		}

@@ -1,12 +1,17 @@
 package flow
 
 import (
+	"database/sql/driver"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/duckdb/duckdb-go/v2"
 
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
@@ -106,6 +111,81 @@ func TestWrongRecord(t *testing.T) {
 	}
 }
 
+// A flow gets keys that are not UTF-8 as bytes. One that does not name their column says so, so
+// that two of them never become one key.
+func TestKeysOfBytes(t *testing.T) {
+	e, err := Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	records := []store.Record{{Key: "\xff", Value: []byte("1")}, {Key: "\xfe", Value: []byte("2")},
+		{Key: "a", Value: []byte("3")}}
+	for query, want := range map[string]string{
+		"SELECT key_bytes AS key, value FROM src":                     "\xff=1 \xfe=2 a=3",
+		"SELECT coalesce(key, hex(Key_Bytes)) AS key, value FROM src": "FF=1 FE=2 a=3",
+		"SELECT key, value FROM src":                                  keyBytes,
+		"SELECT * FROM src":                                           keyBytes,
+		"SELECT key, count(*) AS value FROM src GROUP BY key":         keyBytes,
+		"SELECT key, value FROM src WHERE key <> 'b'":                 keyBytes,
+		"SELECT key, value FROM src -- not the column key_byte":       keyBytes,
+	} {
+		f, err := e.Compile(t.Context(), query)
+		if err != nil {
+			t.Errorf("%s: %v", query, err)
+			continue
+		}
+		rows, err := f.Run(t.Context(), records)
+		var got []string
+		for _, r := range rows {
+			got = append(got, r.Key+"="+string(r.Value))
+		}
+		switch {
+		case want == keyBytes:
+			if core.KindOf(err) != core.Wrong || !strings.Contains(err.Error(), want) ||
+				!strings.Contains(err.Error(), `"\xff"`) {
+				t.Errorf("%s: %q, %v", query, got, err)
+			}
+			if rows, err := f.Run(t.Context(), records[2:]); err != nil || len(rows) != 1 {
+				t.Errorf("%s: the next batch: %v, %v", query, rows, err)
+			}
+		case err != nil || strings.Join(got, " ") != want:
+			t.Errorf("%s: %q, %v, want %q", query, got, err, want)
+		}
+	}
+}
+
+// What a flow makes does not depend on the process's time zone and locale: another replica makes
+// the same.
+func TestEnvironment(t *testing.T) {
+	const query = `SELECT 'a' AS key, '2026-03-29 00:30:00+00'::TIMESTAMPTZ::VARCHAR || ' ' ||
+		year('2026-03-29 00:30:00+00'::TIMESTAMPTZ) || ' ' || '2026-01-01 00:00:00'::TIMESTAMPTZ::VARCHAR || ' ' ||
+		current_setting('Calendar') AS value`
+	const print = "NETCRAQ_FLOW_TEST_PRINT"
+	if os.Getenv(print) != "" {
+		f, err := Compile(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		rows, err := f.Run(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Printf("%s\n", rows[0].Value)
+		return
+	}
+	const want = "2026-03-29 00:30:00+00 2026 2026-01-01 00:00:00+00 gregorian\n"
+	for _, env := range [][]string{{"TZ=America/New_York"}, {"TZ=Asia/Kolkata", "LC_ALL=th_TH.UTF-8"}} {
+		c := exec.Command(os.Args[0], "-test.run=^TestEnvironment$")
+		c.Env = append(append(os.Environ(), print+"=1"), env...)
+		out, err := c.CombinedOutput()
+		if err != nil || !strings.HasPrefix(string(out), want) {
+			t.Errorf("%v: %s, %v, want %s", env, out, err, want)
+		}
+	}
+}
+
 // The table is made anew now and then, and a DuckDB after an error: flows go on.
 func TestLasts(t *testing.T) {
 	e, err := Open(t.Context())
@@ -194,4 +274,61 @@ func TestPlansAgree(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestProcessorTime: RunBatch says how much processor time a flow took, which a busy machine does
+// not change, and not how long it waited. It says so of a flow that fails, too.
+func TestProcessorTime(t *testing.T) {
+	const wait = 200 * time.Millisecond
+	e, err := Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	text, err := duckdb.NewTypeInfo(duckdb.TYPE_VARCHAR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := duckdb.RegisterScalarUDF(e.conn, "waits", waits{text, wait}); err != nil {
+		t.Fatal(err)
+	}
+	took := func(query string) (processor, wall time.Duration, err error) {
+		t.Helper()
+		f, err := e.Compile(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		_, processor, err = f.RunBatch(t.Context(), query, []store.Record{{Key: "k", Value: []byte("v")}})
+		return processor, time.Since(begin), err
+	}
+	if cpu, wall, err := took("SELECT key, waits(value) AS value FROM src"); err != nil || wall < wait || cpu > wait/2 {
+		t.Errorf("a flow that waits: %v of %v, %v", cpu, wall, err)
+	}
+	const heavy = "(SELECT sum(a.range * b.range % 7) FROM range(20000) a, range(2000) b)"
+	cpu, wall, err := took("SELECT key, " + heavy + " AS value FROM src WHERE value IS NOT NULL")
+	if err != nil || cpu < 20*time.Millisecond || cpu > wall {
+		t.Errorf("a flow that computes: %v of %v, %v", cpu, wall, err)
+	}
+	cpu, wall, err = took("SELECT key, CAST(value || " + heavy + " AS INTEGER) AS value FROM src")
+	if err == nil || cpu < 20*time.Millisecond || cpu > wall {
+		t.Errorf("a flow that computes, and fails: %v of %v, %v", cpu, wall, err)
+	}
+}
+
+// waits is a function of DuckDB's that waits.
+type waits struct {
+	text duckdb.TypeInfo
+	long time.Duration
+}
+
+func (w waits) Config() duckdb.ScalarFuncConfig {
+	return duckdb.ScalarFuncConfig{InputTypeInfos: []duckdb.TypeInfo{w.text}, ResultTypeInfo: w.text, Volatile: true}
+}
+
+func (w waits) Executor() duckdb.ScalarFuncExecutor {
+	return duckdb.ScalarFuncExecutor{RowExecutor: func(values []driver.Value) (any, error) {
+		time.Sleep(w.long)
+		return values[0], nil
+	}}
 }

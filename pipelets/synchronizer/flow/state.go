@@ -45,7 +45,7 @@ func CompileStateful(ctx context.Context, query, state string) (_ *Flow, err err
 		return nil, err
 	}
 	f.own = true
-	ctx, cancel := context.WithTimeout(ctx, compileTimeout)
+	ctx, cancel := context.WithTimeout(ctx, CompileTimeout)
 	defer cancel()
 	_, _, err = f.RunStateful(ctx, nil, "")
 	return f, err
@@ -69,10 +69,14 @@ func (f *Flow) RunStateful(ctx context.Context, records []store.Record, was core
 		return nil, "", err
 	}
 	defer func() { e.give(err) }()
-	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RunTimeout)
 	defer cancel()
+	defer func() { err = late(ctx, err) }()
 	e.loaded = ""
 	if err := e.load(ctx, records); err != nil {
+		return nil, "", err
+	}
+	if err := e.names(f.query, e.state); err != nil {
 		return nil, "", err
 	}
 	table := map[string]string{}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/operator"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/plan"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
@@ -18,7 +18,7 @@ func explain() *cobra.Command {
 	output, kubeconfig, cluster, replicas := "text", "", false, 0
 	c := &cobra.Command{
 		Use:   "explain [FILE...]",
-		Short: "says which workers pipelets need, which of them share a reader and a flow, and where they run",
+		Short: "says which workers pipelets need, what they share, and where they run",
 		Long: "Says which workers the pipelets of files need, and which of them share a reader and a flow;\n" +
 			"with --replicas also how an operator's replicas would share them. With --cluster, instead of\n" +
 			"files, the Pipelets of a Kubernetes cluster, and which replica each is assigned to.",

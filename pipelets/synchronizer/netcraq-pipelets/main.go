@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/netcraq/netcraq/internal/helptext"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
@@ -19,7 +20,9 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := command().ExecuteContext(ctx); err != nil {
+	root := command()
+	helptext.Fit(root)
+	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "netcraq-pipelets:", err)
 		os.Exit(1)
 	}

@@ -60,7 +60,7 @@ func file(t *testing.T, format string, args ...any) string {
 func begin(t *testing.T, out *syncbuffer.Buffer, args ...string) *exec.Cmd {
 	c := exec.Command(os.Args[0], args...)
 	c.Env = append(os.Environ(), "NETCRAQ_PIPELETS_TEST_COMMAND=1")
-	c.Stderr = out
+	c.Stdout, c.Stderr = out, out
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -175,8 +175,8 @@ func TestKill(t *testing.T) {
 }
 
 // Without a flow keys arrive as they are, and are deleted when the source's are; also when the
-// history is compacted while nobody runs, but for deletions in it. A flow that fails with a record
-// stops there, says so, and goes on when that is put right.
+// history is compacted while nobody runs, but for deletions in it, of which the condition warns. A
+// flow that fails with a record stops there, says so, and goes on when that is put right.
 func TestLife(t *testing.T) {
 	from, source := cluster(t)
 	to, dest := cluster(t)
@@ -228,6 +228,9 @@ func TestLife(t *testing.T) {
 	}()
 	is("b", "30")
 	is("c", "40")
+	poll.Until(t, 30*time.Second, "the condition", func() bool {
+		return strings.Contains(out.String(), "ready=true reason=HistoryCompacted")
+	}, out.String)
 	put("d", "not a number")
 	poll.Until(t, 30*time.Second, "the condition", func() bool {
 		return strings.Contains(out.String(), "FlowFails") && strings.Contains(out.String(), "not a number")
@@ -238,6 +241,24 @@ func TestLife(t *testing.T) {
 	put("e", "5")
 	is("e", "5")
 	is("d", "")
+	c.Process.Kill()
+	c.Wait()
+	// A deletion is missing, and no record follows it.
+	if _, err := source.Delete(ctx, "load/e"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := source.Put(ctx, "elsewhere", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := source.Compact(ctx, r.Header.Revision); err != nil {
+		t.Fatal(err)
+	}
+	out = &syncbuffer.Buffer{}
+	c = begin(t, out, "run", file(t, text, from, to))
+	poll.Until(t, 30*time.Second, "the condition", func() bool {
+		return strings.Contains(out.String(), "ready=true reason=HistoryCompacted")
+	}, out.String)
 }
 
 func TestCheck(t *testing.T) {

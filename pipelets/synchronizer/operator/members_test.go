@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 )

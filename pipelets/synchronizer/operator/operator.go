@@ -38,7 +38,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"

@@ -27,12 +27,12 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/internal/kubetest"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/syncbuffer"
 	"github.com/netcraq/netcraq/internal/testport"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/operator"
 )
 
@@ -441,6 +441,12 @@ func TestHostileWebhook(t *testing.T) {
 		})
 	}
 	group.Wait()
+	// A flow that overflows DuckDB's stack ends no operator. It is refused with words.
+	const deep = "SELECT 'a' AS key, json_structure(repeat('[', 400000) || repeat(']', 400000)) AS value"
+	err := w.admin.Create(t.Context(), pipelet("deep", "http://127.0.0.1:1", "http://127.0.0.1:2", deep))
+	if err == nil || !strings.Contains(err.Error(), "its process ended") {
+		t.Errorf("a flow that overflows a stack: %v", err)
+	}
 	begin := time.Now()
 	must(t, w.admin.Create(t.Context(), pipelet("good", "http://127.0.0.1:1", "http://127.0.0.1:2", "SELECT key, value FROM src")))
 	if d := time.Since(begin); d > 5*time.Second {

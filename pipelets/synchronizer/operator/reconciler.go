@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -21,8 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/flowproc"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 )
 
@@ -115,6 +117,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		k.wrong = r.rules.check(ctx, &p)
 		if ctx.Err() != nil {
 			return ctrl.Result{}, ctx.Err()
+		}
+		if errors.Is(k.wrong, flowproc.ErrUnavailable) { // it may be well, and is checked again
+			return ctrl.Result{}, k.wrong
 		}
 		k.generation = p.Generation
 	}

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 )
 
 // Reader reads a source for all workers below it.
@@ -18,11 +18,12 @@ type Reader struct {
 	Flows    []Flow  `json:"flows"`
 }
 
-// Flow is computed once for all workers below it.
+// Flow is computed once for all workers below it, which are of one namespace.
 type Flow struct {
-	Query   string   `json:"query"`           // "": none
-	State   string   `json:"state,omitempty"` // with one, it is computed for each worker
-	Workers []Worker `json:"workers"`
+	namespace string   // "": there is no query
+	Query     string   `json:"query"`           // "": none
+	State     string   `json:"state,omitempty"` // with one, it is computed for each worker
+	Workers   []Worker `json:"workers"`
 }
 
 // Worker writes to a destination.
@@ -64,7 +65,7 @@ func Of(all []api.Pipelet) (readers []*Reader) {
 				known[key] = r
 				readers = append(readers, r)
 			}
-			f := r.flow(Query(p.Spec.Flow), Query(p.Spec.State))
+			f := r.flow(p.Namespace, Query(p.Spec.Flow), Query(p.Spec.State))
 			for d := range p.Spec.Dst {
 				f.Workers = append(f.Workers, Worker{p.Namespace + "/" + p.Name, s, d, describe(p.Spec.Dst[d])})
 			}
@@ -73,13 +74,16 @@ func Of(all []api.Pipelet) (readers []*Reader) {
 	return readers
 }
 
-func (r *Reader) flow(query, state string) *Flow {
+func (r *Reader) flow(namespace, query, state string) *Flow {
+	if query == "" {
+		namespace = ""
+	}
 	for i := range r.Flows {
-		if r.Flows[i].Query == query && r.Flows[i].State == state {
+		if r.Flows[i].namespace == namespace && r.Flows[i].Query == query && r.Flows[i].State == state {
 			return &r.Flows[i]
 		}
 	}
-	r.Flows = append(r.Flows, Flow{Query: query, State: state})
+	r.Flows = append(r.Flows, Flow{namespace: namespace, Query: query, State: state})
 	return &r.Flows[len(r.Flows)-1]
 }
 

@@ -6,7 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 )
 
 func etcd(endpoint, prefix, secret string) api.Store {
@@ -26,7 +26,8 @@ func TestOf(t *testing.T) {
 	suspended.Spec.Suspend = true
 	all := []api.Pipelet{
 		pipelet("a/p1", "SELECT key, value FROM src", 0, load, lake, etcd("http://b:1", "x/", "")),
-		pipelet("b/p2", "\nSELECT key, value FROM src;\n", 0, load, lake), // the same flow
+		pipelet("a/p2", "\nSELECT key, value FROM src;\n", 0, load, lake), // the same flow
+		pipelet("b/p2", "SELECT key, value FROM src", 0, load, lake),      // the same, of another namespace
 		pipelet("a/p3", "SELECT key, 1 AS value FROM src", 0, load, lake),
 		pipelet("a/p4", "", 2.5, load, lake), // another interval
 		pipelet("a/p5", "", 0, etcd("http://a:1", "load/", "s"), lake),
@@ -38,11 +39,13 @@ func TestOf(t *testing.T) {
 	if err := Print(&b, Of(all)); err != nil {
 		t.Fatal(err)
 	}
-	const want = `readers 4, flows 5, workers 8
+	const want = `readers 4, flows 6, workers 9
 etcd http://a:1 load/, as records come
   SELECT key, value FROM src
     a/p1 to parquet /lake
     a/p1 to etcd http://b:1 x/
+    a/p2 to parquet /lake
+  SELECT key, value FROM src
     b/p2 to parquet /lake
   SELECT key, 1 AS value FROM src
     a/p3 to parquet /lake

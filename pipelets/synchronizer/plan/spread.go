@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 )
 
 // part is pipelets that stay together, as they share readers.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 )
 
 // assign has pipelets be where they were told to be, and says how many moved and how many workers

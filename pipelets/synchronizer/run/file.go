@@ -12,8 +12,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
+	api "github.com/netcraq/netcraq/pipelets/api"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/flowproc"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/stores"
 )
 
@@ -98,7 +98,7 @@ func Check(ctx context.Context, p *api.Pipelet) error {
 	if p.Spec.Flow == "" {
 		return nil
 	}
-	f, err := flow.CompileStateful(ctx, p.Spec.Flow, p.Spec.State)
+	f, err := flowproc.CompileStateful(ctx, p.Spec.Flow, p.Spec.State)
 	if err != nil {
 		return fmt.Errorf("spec.flow: %w", err)
 	}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,7 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/plan"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
@@ -79,7 +80,8 @@ func (cfg Config) work(ctx context.Context, p *api.Pipelet, w *worker) error {
 	if b, ok := sink.(store.Batcher); ok {
 		most = b.Most()
 	}
-	source, err := groups.Join(ctx, key, interval, plan.Query(p.Spec.Flow), plan.Query(p.Spec.State), most, open)
+	source, err := groups.Join(ctx, key, p.Namespace, interval, plan.Query(p.Spec.Flow), plan.Query(p.Spec.State), most,
+		open)
 	if err != nil {
 		return err
 	}
@@ -122,6 +124,12 @@ func drive(ctx context.Context, m *core.Machine, source *share.Member, sink stor
 			until, cancel := context.WithTimeout(ctx, idle)
 			records, r.To, r.Err = source.Read(until, a.From, a.Max)
 			r.Records, r.Part = len(records), source.Part()
+			if r.Records == 0 {
+				r.Gap = source.Gap()
+			}
+			for _, record := range records {
+				r.Gap = cmp.Or(record.Gap, r.Gap)
+			}
 			cancel()
 			if err := wait(ctx, limit, r.Records); err != nil && ctx.Err() == nil {
 				r.Err = err

@@ -29,7 +29,8 @@ type session struct {
 	bytes   int
 	taken   uint64 // behind what the fastest worker has
 	running bool
-	err     error // with which it has stopped
+	err     error  // with which it has stopped
+	gap     string // what the source lacks behind last, before the record that comes next
 
 	interval time.Duration // of windows; 0: there are none
 }
@@ -101,8 +102,32 @@ func (s *session) follow(open func() (store.Source, error), most int) error {
 		case len(records) > 0:
 			take(records, to)
 			at = to
+		default:
+			s.lacks(store.Gap(source))
 		}
 	}
+}
+
+// lacks notes what the source lacks before the record that comes next.
+func (s *session) lacks(gap string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gap != gap {
+		s.gap = gap
+		s.change()
+	}
+}
+
+// tells takes what the source lacks behind a position, and says whether that is something that the
+// worker does not know. The caller has the lock.
+func (s *session) tells(from core.Position, gap *string) bool {
+	at, ok := s.after[from]
+	if !ok || at < s.first+uint64(len(s.records)) {
+		return false
+	}
+	was := *gap
+	*gap = s.gap
+	return s.gap != "" && s.gap != was
 }
 
 // room waits until the fastest worker has taken half of what is kept: who reads from the source
@@ -140,6 +165,7 @@ func (s *session) add(records []store.Record, e end) {
 		s.after[r.At] = s.first + uint64(len(s.records))
 		s.bytes += size(r)
 	}
+	s.gap = "" // the first of the records tells of it
 	e.number = s.first + uint64(len(s.records))
 	s.last = e.position
 	s.after[s.last] = e.number
@@ -161,9 +187,10 @@ func (s *session) add(records []store.Record, e end) {
 }
 
 // read gives what is behind a position, and says whether the session has that. A worker that is
-// behind gets several batches as one.
-func (s *session) read(ctx context.Context, from core.Position, n int) (_ []store.Record, to core.Position,
-	here bool, err error) {
+// behind gets several batches as one. gap is what the source lacks there, as the worker knows it.
+// Where the source lacks something else, read sets gap and gives nothing.
+func (s *session) read(ctx context.Context, from core.Position, n int, gap *string) (_ []store.Record,
+	to core.Position, here bool, err error) {
 	for {
 		s.mu.Lock()
 		changed := s.changed
@@ -184,6 +211,9 @@ func (s *session) read(ctx context.Context, from core.Position, n int) (_ []stor
 			}
 			s.mu.Unlock()
 			return out, out[len(out)-1].At, true, nil
+		case s.tells(from, gap):
+			s.mu.Unlock()
+			return nil, from, true, nil
 		case s.err != nil:
 			defer s.mu.Unlock()
 			return nil, from, true, s.err

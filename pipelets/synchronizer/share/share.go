@@ -8,8 +8,9 @@
 // on this package but that it gives the records behind a position, in order: positions are compared
 // for equality, never guessed.
 //
-// What flows make of a batch is shared, too: the batch is loaded into a DuckDB for several of them,
-// and equal flows over equal batches are run once.
+// What flows of a namespace make of a batch is shared, too: the batch is loaded into a DuckDB for
+// several of them, and equal flows over equal batches are run once. Each DuckDB has a process of
+// its own (package flowproc), and no two namespaces share one.
 package share
 
 import (
@@ -21,7 +22,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/pipelets/core"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/flowproc"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 )
 
@@ -29,9 +30,13 @@ const (
 	// ringBytes bounds the keys and values that a group keeps, and ringRecords their number.
 	ringBytes   = 16 << 20
 	ringRecords = 32 << 10
-	// slow is the longest that a flow may take to be run in the group's DuckDB.
+	// slow is the most processor time that a flow may take for a batch in the group's DuckDB.
 	slow = 100 * time.Millisecond
-	// A group has a DuckDB for so many flows, but no more of them than there are processors.
+	// A worker gives a DuckDB of its own back after calm batches that took less than half of slow.
+	// Each time that the flow was slow again there are to be twice as many, up to maxCalm.
+	calm, maxCalm = 32, 4096
+	// A group has a DuckDB for so many flows of a namespace, but no more of them than there are
+	// processors.
 	manyFlows, maxEngines = 8, 4
 	// keptResults bounds what is kept of a flow that several workers have.
 	keptResults = 16
@@ -59,17 +64,21 @@ type group struct {
 	mu      sync.Mutex
 	most    int // records of a batch, of the worker that takes the most
 	session *session
-	engines []*flow.Engine // guarded by compiling, too
-	flows   map[string]*shared
+	engines map[string][]*flowproc.Engine // by namespace; guarded by compiling, too
+	flows   map[flowKey]*shared
 }
+
+// flowKey names a flow. Equal ones of two namespaces are two: they share no process.
+type flowKey struct{ namespace, query string }
 
 // shared is a flow with the workers that have it.
 type shared struct {
-	flow    *flow.Flow
-	members int
-	alone   bool // it is slow: each worker runs it for itself
-	results map[string]*result
-	order   []string // of the results, the oldest first
+	flow     *flowproc.Flow
+	members  int
+	alone    bool // it is slow: each worker runs it for itself,
+	patience int  // until it was quick for so many batches
+	results  map[string]*result
+	order    []string // of the results, the oldest first
 }
 
 // result is what a flow makes of a batch.
@@ -81,29 +90,34 @@ type result struct {
 
 // Member is one worker's part of a group. It is a store.Source, for one goroutine.
 type Member struct {
-	group *group
-	query string
+	group     *group
+	namespace string
+	query     string
 	// shares says that the flow is one of the group's.
 	shares bool
-	own    store.Source // open while the worker reads for itself
-	alone  *flow.Flow   // while the flow is slow, or if it has a state
-	batch  string       // the name of the batch that was read last
-	part   bool         // that is not all of its window
+	own    store.Source   // open while the worker reads for itself
+	alone  *flowproc.Flow // while the flow is slow, or if it has a state
+	quick  int            // how many batches it was quick for, one after the other, while it was slow
+	batch  string         // the name of the batch that was read last
+	part   bool           // that is not all of its window
+	gap    string         // what the source lacks behind it, before the record that comes next
 
 	windows windows
 	// Own counts the records that the worker has read for itself.
 	Own uint64
 }
 
-// Join makes a worker a member of the group with a key, whose source is opened by open. query is
+// Join makes a worker of a namespace a member of the group with a key, whose source is opened by
+// open. query is
 // its flow, or empty, and state that of what it keeps, or empty; most is how many records it takes
 // at once.
-func (g *Groups) Join(ctx context.Context, key string, interval time.Duration, query, state string, most int,
-	open func() (store.Source, error)) (_ *Member, err error) {
+func (g *Groups) Join(ctx context.Context, key, namespace string, interval time.Duration, query, state string,
+	most int, open func() (store.Source, error)) (_ *Member, err error) {
 	g.mu.Lock()
 	gr := g.all[key]
 	if gr == nil {
-		gr = &group{groups: g, key: key, interval: interval, open: open, flows: map[string]*shared{}}
+		gr = &group{groups: g, key: key, interval: interval, open: open,
+			engines: map[string][]*flowproc.Engine{}, flows: map[flowKey]*shared{}}
 		g.all[key] = gr
 	}
 	gr.members++
@@ -111,12 +125,12 @@ func (g *Groups) Join(ctx context.Context, key string, interval time.Duration, q
 	gr.mu.Lock()
 	gr.most = max(gr.most, most)
 	gr.mu.Unlock()
-	m := &Member{group: gr}
+	m := &Member{group: gr, namespace: namespace}
 	if query == "" {
 		return m, nil
 	}
 	if state != "" { // what others have is none of it, and what it makes depends on what it has kept
-		if m.alone, err = flow.CompileStateful(ctx, query, state); err != nil {
+		if m.alone, err = flowproc.CompileStateful(ctx, query, state); err != nil {
 			m.alone = nil
 			m.Close()
 			return nil, err
@@ -124,7 +138,7 @@ func (g *Groups) Join(ctx context.Context, key string, interval time.Duration, q
 		m.query = query
 		return m, nil
 	}
-	if err := gr.compile(ctx, query); err != nil {
+	if err := gr.compile(ctx, flowKey{namespace, query}); err != nil {
 		m.Close()
 		return nil, err
 	}
@@ -133,12 +147,17 @@ func (g *Groups) Join(ctx context.Context, key string, interval time.Duration, q
 }
 
 // compile adds a worker to those that have a flow.
-func (g *group) compile(ctx context.Context, query string) (err error) {
+func (g *group) compile(ctx context.Context, key flowKey) (err error) {
 	g.compiling.Lock()
 	defer g.compiling.Unlock()
 	g.mu.Lock()
-	n := len(g.flows)
-	f := g.flows[query]
+	n := 0
+	for other := range g.flows {
+		if other.namespace == key.namespace {
+			n++
+		}
+	}
+	f := g.flows[key]
 	if f != nil {
 		f.members++
 	}
@@ -146,22 +165,20 @@ func (g *group) compile(ctx context.Context, query string) (err error) {
 	if f != nil {
 		return nil
 	}
-	if len(g.engines) == 0 || n >= manyFlows*len(g.engines) && len(g.engines) < min(maxEngines, runtime.GOMAXPROCS(0)) {
-		e, err := flow.Open(ctx)
-		if err != nil {
-			return err
-		}
+	engines := g.engines[key.namespace]
+	if len(engines) == 0 || n >= manyFlows*len(engines) && len(engines) < min(maxEngines, runtime.GOMAXPROCS(0)) {
+		engines = append(engines, flowproc.Open())
 		g.mu.Lock()
-		g.engines = append(g.engines, e)
+		g.engines[key.namespace] = engines
 		g.mu.Unlock()
 	}
-	compiled, err := g.engines[n%len(g.engines)].Compile(ctx, query)
+	compiled, err := engines[n%len(engines)].Compile(ctx, key.query)
 	if err != nil {
 		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.flows[query] = &shared{flow: compiled, members: 1, results: map[string]*result{}}
+	g.flows[key] = &shared{flow: compiled, members: 1, results: map[string]*result{}}
 	return nil
 }
 
@@ -177,9 +194,10 @@ func (m *Member) Close() error {
 	}
 	g := m.group
 	g.mu.Lock()
-	if f := g.flows[m.query]; m.shares && f != nil {
+	key := flowKey{m.namespace, m.query}
+	if f := g.flows[key]; m.shares && f != nil {
 		if f.members--; f.members == 0 {
-			delete(g.flows, m.query)
+			delete(g.flows, key)
 		}
 	}
 	g.mu.Unlock()
@@ -198,8 +216,10 @@ func (m *Member) Close() error {
 	if g.session != nil {
 		g.session.stop()
 	}
-	for _, e := range g.engines {
-		errs = append(errs, e.Close())
+	for _, engines := range g.engines {
+		for _, e := range engines {
+			errs = append(errs, e.Close())
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -211,7 +231,7 @@ func (m *Member) Read(ctx context.Context, from core.Position, n int) (records [
 	if m.group.interval > 0 {
 		return m.readWindow(ctx, from, n)
 	}
-	records, to, here, err := m.group.at(from).read(ctx, from, n)
+	records, to, here, err := m.group.at(from).read(ctx, from, n, &m.gap)
 	if here {
 		if m.own != nil {
 			m.own.Close()
@@ -225,10 +245,14 @@ func (m *Member) Read(ctx context.Context, from core.Position, n int) (records [
 			}
 		}
 		records, to, err = m.own.Read(ctx, from, n)
+		m.gap = store.Gap(m.own)
 		m.Own += uint64(len(records))
 	}
 	return records, to, err
 }
+
+// Gap is store.Gapped's.
+func (m *Member) Gap() string { return m.gap }
 
 // Part says that what was read last is not all of its interval's.
 func (m *Member) Part() bool { return m.part }
@@ -261,7 +285,7 @@ func (m *Member) Run(ctx context.Context, records []store.Record, was core.Table
 	switch {
 	case m.query == "":
 		return store.Rows(records), "", nil
-	case m.alone != nil:
+	case !m.shares:
 		return m.alone.RunStateful(ctx, records, was)
 	}
 	rows, err = m.shared(ctx, records)
@@ -272,14 +296,14 @@ func (m *Member) Run(ctx context.Context, records []store.Record, was core.Table
 func (m *Member) shared(ctx context.Context, records []store.Record) (rows []store.Row, err error) {
 	g := m.group
 	g.mu.Lock()
-	f := g.flows[m.query]
+	f := g.flows[flowKey{m.namespace, m.query}]
 	if f.alone {
 		g.mu.Unlock()
-		if m.alone, err = flow.Compile(ctx, m.query); err != nil {
-			m.alone = nil
-			return nil, err
-		}
-		return m.alone.Run(ctx, records)
+		return m.runAlone(ctx, f, records)
+	}
+	if m.alone != nil {
+		m.alone.Close()
+		m.alone = nil
 	}
 	r := f.results[m.batch]
 	if r == nil || f.members == 1 {
@@ -296,6 +320,26 @@ func (m *Member) shared(ctx context.Context, records []store.Record) (rows []sto
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// runAlone runs a flow that is slow in a DuckDB of the worker's own, and has it merged again when
+// it has been quick for long enough.
+func (m *Member) runAlone(ctx context.Context, f *shared, records []store.Record) (rows []store.Row, err error) {
+	if m.alone == nil {
+		if m.alone, err = flowproc.Compile(ctx, m.query); err != nil {
+			m.alone = nil
+			return nil, err
+		}
+		m.quick = 0
+	}
+	rows, took, err := m.alone.RunBatch(ctx, "", records)
+	if m.quick++; err != nil || took > slow/2 {
+		m.quick = 0
+	}
+	m.group.mu.Lock()
+	defer m.group.mu.Unlock()
+	f.alone = f.alone && m.quick < f.patience
+	return rows, err
 }
 
 // keep keeps a result for the others that have the flow.
@@ -317,7 +361,9 @@ func (g *group) run(ctx context.Context, f *shared, batch string, records []stor
 	r.rows, took, r.err = f.flow.RunBatch(context.WithoutCancel(ctx), batch, records) // others may wait for it
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	f.alone = f.alone || took > slow
+	if took > slow && !f.alone {
+		f.alone, f.patience = true, min(max(2*f.patience, calm), maxCalm)
+	}
 	if r.err != nil && f.results[batch] == r {
 		delete(f.results, batch)
 	}

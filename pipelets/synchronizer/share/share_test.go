@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -75,6 +76,56 @@ func (c *cursor) Read(ctx context.Context, from core.Position, most int) (all []
 	}
 }
 
+// gapped is a log that finds, when it is first read at its end, that something is missing there.
+type gapped struct {
+	cursor
+	gap string
+}
+
+func (g *gapped) Gap() string { return g.gap }
+
+func (g *gapped) Read(ctx context.Context, from core.Position, most int) ([]store.Record, core.Position, error) {
+	if from.Seq == 5 && g.gap == "" {
+		g.gap = "something"
+		return nil, from, nil
+	}
+	return g.cursor.Read(ctx, from, most)
+}
+
+// TestGap: a worker is told, once, what a source lacks before a record comes. It reads with others,
+// by windows, or for itself.
+func TestGap(t *testing.T) {
+	for _, interval := range []time.Duration{0, 10 * time.Millisecond} {
+		l, groups := newLog(), New()
+		l.grow(5)
+		open := func() (store.Source, error) { return &gapped{cursor: cursor{l}}, nil }
+		for _, from := range []uint64{5, 4} { // the second worker has not the group's position, where it begins
+			m, err := groups.Join(t.Context(), "k", "n", interval, "", "", 100, open)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := core.Position{Epoch: "e", Seq: from}
+			for at.Seq < 5 {
+				if at, err = follow(t.Context(), m, at, 100, func(uint64) {}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			poll.Until(t, 30*time.Second, "the gap is told", func() bool {
+				if at, err = follow(t.Context(), m, at, 100, func(uint64) {}); err != nil {
+					t.Fatal(err)
+				}
+				return m.Gap() == "something"
+			})
+			began := time.Now()
+			_, err = follow(t.Context(), m, at, 100, func(uint64) {})
+			if err != nil || time.Since(began) < 40*time.Millisecond {
+				t.Errorf("interval %v, from %d: what was told is told again at once: %v", interval, from, err)
+			}
+			defer m.Close()
+		}
+	}
+}
+
 // follow reads as a worker does, and says each record's number.
 func follow(ctx context.Context, m *Member, from core.Position, most int, each func(n uint64)) (core.Position, error) {
 	c, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
@@ -122,7 +173,7 @@ func TestEachOnce(t *testing.T) {
 			for at.Seq < records {
 				var err error
 				if m == nil {
-					if m, err = groups.Join(t.Context(), "k", 0, query, "", 100, l.open); err != nil {
+					if m, err = groups.Join(t.Context(), "k", "n", 0, query, "", 100, l.open); err != nil {
 						t.Error(err)
 						return
 					}
@@ -193,12 +244,12 @@ func TestOnce(t *testing.T) {
 	for w := range members {
 		query := fmt.Sprintf("SELECT key, %d AS value FROM src", w%4)
 		var err error
-		if members[w], err = groups.Join(t.Context(), "k", 0, query, "", 100, l.open); err != nil {
+		if members[w], err = groups.Join(t.Context(), "k", "n", 0, query, "", 100, l.open); err != nil {
 			t.Fatal(err)
 		}
 		defer members[w].Close()
 	}
-	engine := members[0].group.engines[0]
+	engine := members[0].group.engines["n"][0]
 	loads, runs := engine.Loads.Load(), engine.Runs.Load()
 	for range batches {
 		l.grow(10)
@@ -238,7 +289,7 @@ func TestSlow(t *testing.T) {
 	l.value = string(make([]byte, 10<<10))
 	groups := New()
 	join := func() *Member {
-		m, err := groups.Join(t.Context(), "k", 0, "", "", 100, l.open)
+		m, err := groups.Join(t.Context(), "k", "n", 0, "", "", 100, l.open)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -296,7 +347,7 @@ func TestSlowFlow(t *testing.T) {
 	l := newLog()
 	groups := New()
 	join := func(query string) *Member {
-		m, err := groups.Join(t.Context(), "k", 0, query, "", 100, l.open)
+		m, err := groups.Join(t.Context(), "k", "n", 0, query, "", 100, l.open)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +391,7 @@ func TestRefused(t *testing.T) {
 	groups := New()
 	open := func() (store.Source, error) { return &picky{cursor{l}}, nil }
 	join := func() *Member {
-		m, err := groups.Join(t.Context(), "k", 0, "", "", 100, open)
+		m, err := groups.Join(t.Context(), "k", "n", 0, "", "", 100, open)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -368,4 +419,96 @@ func (p *picky) Read(ctx context.Context, from core.Position, most int) ([]store
 		return nil, from, core.Errorf(core.Refused, "another cluster")
 	}
 	return p.cursor.Read(ctx, from, most)
+}
+
+// TestMergedAgain: a flow that takes long for some batches gets a DuckDB of its own, which its
+// workers give back when it has been quick for a while. It gets it later each time.
+func TestMergedAgain(t *testing.T) {
+	l := newLog()
+	groups := New()
+	query := "SELECT key, list_sum(list_transform(range(length(value)), x -> x * x % 7))::VARCHAR AS value FROM src"
+	var members [2]*Member
+	var at [2]core.Position
+	for i := range members {
+		var err error
+		if members[i], err = groups.Join(t.Context(), "k", "n", 0, query, "", 100, l.open); err != nil {
+			t.Fatal(err)
+		}
+		defer members[i].Close()
+	}
+	batch := func(value string) {
+		t.Helper()
+		l.mu.Lock()
+		l.value = value
+		l.mu.Unlock()
+		l.grow(1)
+		for i, m := range members {
+			for begin := at[i]; at[i] == begin; {
+				var err error
+				if at[i], err = follow(t.Context(), m, at[i], 100, func(uint64) {}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	alone := func() bool { return members[0].alone != nil || members[1].alone != nil }
+	large := strings.Repeat("x", 8<<20)
+	batches := 0
+	for range 2 {
+		batch(large)
+		if batch("x"); !alone() {
+			t.Fatal("a flow that takes long is in the group's DuckDB")
+		}
+		before := batches
+		for batches = 0; alone(); batches++ {
+			if batches > 20*calm {
+				t.Fatalf("after %d quick batches the flow has a DuckDB of its own", batches)
+			}
+			batch("x")
+		}
+		if batches < calm/2 || batches <= before {
+			t.Errorf("the flow is merged after %d quick batches, the time before after %d", batches, before)
+		}
+	}
+}
+
+// TestNamespaces: equal flows of two namespaces run in two processes, over a source that is read
+// once. A record that ends one of them is an error of its namespace's flow only.
+func TestNamespaces(t *testing.T) {
+	l := newLog()
+	l.value = strings.Repeat("[", 400<<10) + strings.Repeat("]", 400<<10)
+	groups := New()
+	join := func(namespace, query string) *Member {
+		m, err := groups.Join(t.Context(), "k", namespace, 0, query, "", 100, l.open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	const quick = "SELECT key, length(value) AS value FROM src"
+	const deep = "SELECT key, json_structure(value[2:]) AS value FROM src" // without the number
+	bad, good, same := join("a", deep), join("b", quick), join("a", quick)
+	g := bad.group
+	if len(g.flows) != 3 || len(g.engines) != 2 || g.engines["a"][0] == g.engines["b"][0] {
+		t.Errorf("%d flows in %d namespaces' processes", len(g.flows), len(g.engines))
+	}
+	loads := g.engines["b"][0].Loads.Load()
+	l.grow(1)
+	var none core.Position
+	if _, err := follow(t.Context(), bad, none, 100, func(uint64) {}); core.KindOf(err) != core.Wrong ||
+		!strings.Contains(err.Error(), "its process ended") {
+		t.Errorf("a flow that overflows a stack: %v", err)
+	}
+	for _, m := range []*Member{good, same} {
+		if at, err := follow(t.Context(), m, none, 100, func(uint64) {}); err != nil || at.Seq != 1 {
+			t.Errorf("namespace %s: at %v, %v", m.namespace, at, err)
+		}
+	}
+	if n := g.engines["b"][0].Loads.Load() - loads; n != 1 || l.opened.Load() != 1 {
+		t.Errorf("the batch was loaded %d times for the other namespace, the source was opened %d times", n, l.opened.Load())
+	}
+	if !g.flows[flowKey{"a", deep}].alone {
+		t.Error("the flow that ended a process is still in the one of its namespace's other flows")
+	}
 }

@@ -92,8 +92,9 @@ func nextTick(now time.Time, interval time.Duration) (int64, time.Duration) {
 
 // next gives the batch behind a position, and says whether the session has that. Of batches that
 // end with a tick up to last it gives no more than what comes after it: the rest of a window of
-// which the worker had its part comes with the next one, so that there is one with each tick.
-func (s *session) next(ctx context.Context, from core.Position, last int64) (_ []store.Record, e end,
+// which the worker had its part comes with the next one, so that there is one with each tick. gap
+// is as in read.
+func (s *session) next(ctx context.Context, from core.Position, last int64, gap *string) (_ []store.Record, e end,
 	here bool, err error) {
 	for {
 		s.mu.Lock()
@@ -110,6 +111,9 @@ func (s *session) next(ctx context.Context, from core.Position, last int64) (_ [
 			}
 			s.mu.Unlock()
 			return out, e, true, nil
+		case s.tells(from, gap):
+			s.mu.Unlock()
+			return nil, end{}, true, nil
 		case s.err != nil:
 			defer s.mu.Unlock()
 			return nil, end{}, true, s.err
@@ -183,7 +187,7 @@ func (m *Member) readWindow(ctx context.Context, from core.Position, n int) (out
 // position, for this worker alone.
 func (m *Member) nextWindow(ctx context.Context, from core.Position) ([]store.Record, error) {
 	w := &m.windows
-	records, e, here, err := m.group.at(from).next(ctx, from, w.tick)
+	records, e, here, err := m.group.at(from).next(ctx, from, w.tick, &m.gap)
 	if here {
 		m.rejoin()
 	} else {
@@ -192,7 +196,7 @@ func (m *Member) nextWindow(ctx context.Context, from core.Position) ([]store.Re
 			w.own = newSession(from, m.group.interval)
 		}
 		w.own.start(m.group.open, m.group.chunk())
-		records, e, _, err = w.own.next(ctx, from, w.tick)
+		records, e, _, err = w.own.next(ctx, from, w.tick, &m.gap)
 		m.Own += uint64(len(records))
 	}
 	if err != nil || len(records) == 0 {

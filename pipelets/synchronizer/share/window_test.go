@@ -38,7 +38,7 @@ func TestWindows(t *testing.T) {
 	var at [3]core.Position
 	for i := range members {
 		var err error
-		if members[i], err = groups.Join(t.Context(), "k", interval, "SELECT key, value FROM src", "", 100, l.open); err != nil {
+		if members[i], err = groups.Join(t.Context(), "k", "n", interval, "SELECT key, value FROM src", "", 100, l.open); err != nil {
 			t.Fatal(err)
 		}
 		defer members[i].Close()
@@ -74,7 +74,7 @@ func TestWindows(t *testing.T) {
 func TestWindowParts(t *testing.T) {
 	const interval = 2 * time.Second
 	l := newLog()
-	m, err := New().Join(t.Context(), "k", interval, "SELECT key, value FROM src", "", 100, l.open)
+	m, err := New().Join(t.Context(), "k", "n", interval, "SELECT key, value FROM src", "", 100, l.open)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestWindowsEachOnce(t *testing.T) {
 				var err error
 				if m == nil {
 					windows++ // it may have had this tick's window before
-					if m, err = groups.Join(t.Context(), "k", interval, "SELECT key, value FROM src", "", 100, l.open); err != nil {
+					if m, err = groups.Join(t.Context(), "k", "n", interval, "SELECT key, value FROM src", "", 100, l.open); err != nil {
 						t.Error(err)
 						return
 					}

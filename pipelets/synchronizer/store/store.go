@@ -14,6 +14,7 @@ type Record struct {
 	Deleted bool
 	Version uint64        // the source's: a revision, an offset
 	At      core.Position // of this record: who reads behind it gets the next one
+	Gap     string        // what of the source's history is missing before it, in words
 }
 
 // Row is one that is to be written.
@@ -37,6 +38,20 @@ type Source interface {
 	// are some, or until ctx ends, with which there are none.
 	Read(ctx context.Context, from core.Position, most int) ([]Record, core.Position, error)
 	Close() error
+}
+
+// Gapped is a source that may find that a part of its history is missing before a record comes.
+type Gapped interface {
+	// Gap says in words what is missing before the record that comes next. "": nothing is.
+	Gap() string
+}
+
+// Gap is what a source lacks before the record that comes next.
+func Gap(s Source) string {
+	if g, ok := s.(Gapped); ok {
+		return g.Gap()
+	}
+	return ""
 }
 
 // Sink is a destination, for one pipelet and one of its sources.

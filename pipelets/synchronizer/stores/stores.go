@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store/chain"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"

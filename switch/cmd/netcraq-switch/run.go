@@ -361,9 +361,9 @@ func readProgram(o *options) (*startProgram, error) {
 	if o.json == "" {
 		return &startProgram{}, nil
 	}
-	data, err := os.ReadFile(o.json)
+	data, err := bmv2json.Text(o.json)
 	if err != nil {
-		return nil, fmt.Errorf("reading the program: %w", err)
+		return nil, err
 	}
 	prog, err := bmv2json.Parse(data)
 	if err != nil {

@@ -3,12 +3,14 @@ package attach
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/netcraq/netcraq/internal/netdump"
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
@@ -125,6 +127,34 @@ func attachXDP(ifindex int, prog *ebpf.Program) (link.Link, error) {
 	return l, nil
 }
 
+// Lost reports whether somebody has taken a program off the port ("bpftool link detach", "tc filter
+// del"). Change attaches what is lost again. Asking clsact's filters takes as long as there are
+// filters, so the caller says whether to.
+func (a *Attachment) Lost(filters bool) (lost bool, err error) {
+	for _, l := range []*link.Link{&a.tc, &a.XDP} {
+		if *l == nil {
+			continue
+		}
+		info, err := (*l).Info()
+		if err != nil {
+			return lost, fmt.Errorf("looking at the program of %s: %w", a.name, err)
+		}
+		tcx, xdp := info.TCX(), info.XDP()
+		if tcx != nil && tcx.Ifindex == 0 || xdp != nil && xdp.Ifindex == 0 {
+			_ = (*l).Close()
+			*l, lost = nil, true
+		}
+	}
+	if !filters || !a.filter {
+		return lost, nil
+	}
+	if a.filter, err = a.findFilter(); err != nil {
+		a.filter = true
+		return lost, err
+	}
+	return lost || !a.filter, nil
+}
+
 // Close takes the programs off the port.
 func (a *Attachment) Close() {
 	for _, l := range []link.Link{a.XDP, a.tc} {
@@ -202,6 +232,25 @@ func (a *Attachment) setFilter(prog *ebpf.Program) (finish func(), err error) {
 			_ = a.removeFilter(filterNew)
 		}
 	}, nil
+}
+
+// findFilter reports whether the interface has a filter of this process's.
+func (a *Attachment) findFilter() (bool, error) {
+	name, err := offload.FilterName(a.discipline)
+	if err != nil {
+		return false, err
+	}
+	filters, err := netdump.Whole(func() ([]netlink.Filter, error) {
+		return netlink.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: a.Ifindex}},
+			netlink.HANDLE_MIN_INGRESS)
+	})
+	if err != nil {
+		return false, fmt.Errorf("looking for the program's filter at %s: %w", a.name, err)
+	}
+	return slices.ContainsFunc(filters, func(f netlink.Filter) bool {
+		b, ok := f.(*netlink.BpfFilter)
+		return ok && b.Name == name
+	}), nil
 }
 
 func (a *Attachment) removeFilter(priority uint16) error {

@@ -10,11 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Named is those programs at tcx of an interface, of the calling thread's network namespace, that
-// have one of some names, in the order in which frames meet them. The error wraps
-// ebpf.ErrNotSupported where the kernel has no tcx (before Linux 6.6).
-func Named(ifindex int, names ...string) (out []ebpf.ProgramID, err error) {
-	q, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: ebpf.AttachTCXIngress})
+// SwitchProgram is the name of a switch's program.
+const SwitchProgram = "netcraq"
+
+// Named is NamedAt for what comes in by an interface.
+func Named(ifindex int, names ...string) ([]ebpf.ProgramID, error) {
+	return NamedAt(ebpf.AttachTCXIngress, ifindex, names...)
+}
+
+// NamedAt is those programs at tcx of an interface, of the calling thread's network namespace, that
+// have one of some names, in the order in which frames meet them. at is AttachTCXIngress or
+// AttachTCXEgress. The error wraps ebpf.ErrNotSupported where the kernel has no tcx (before Linux
+// 6.6).
+func NamedAt(at ebpf.AttachType, ifindex int, names ...string) (out []ebpf.ProgramID, err error) {
+	q, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: at})
 	if err != nil {
 		if errors.Is(err, unix.EINVAL) { // what kernels without tcx say
 			err = ebpf.ErrNotSupported
@@ -38,13 +47,18 @@ func Named(ifindex int, names ...string) (out []ebpf.ProgramID, err error) {
 	return out, nil
 }
 
-// Detach takes programs at tcx off an interface that no link keeps there.
+// Detach is DetachAt for what comes in by an interface.
 func Detach(ifindex int, programs ...ebpf.ProgramID) error {
+	return DetachAt(ebpf.AttachTCXIngress, ifindex, programs...)
+}
+
+// DetachAt takes programs at tcx off an interface that no link keeps there.
+func DetachAt(at ebpf.AttachType, ifindex int, programs ...ebpf.ProgramID) error {
 	for _, id := range programs {
 		p, err := ebpf.NewProgramFromID(id)
 		if err == nil {
 			err = link.RawDetachProgram(link.RawDetachProgramOptions{Target: ifindex, Program: p,
-				Attach: ebpf.AttachTCXIngress})
+				Attach: at})
 			p.Close()
 		}
 		if err != nil {

@@ -42,6 +42,17 @@ const passName = "netcraq_pass"
 
 // PreparePeer prepares the other end of a veth. It is called outside the thread of home.
 func PreparePeer(home *Namespace, port *netlink.Veth) (*Peer, error) {
+	return preparePeer(home, port, (*Peer).EnsureProgram, offload.TxChecksums, offload.TxVLAN)
+}
+
+// FinishFrames makes the sender at the other end of a veth finish checksums, and so cut segments to
+// the interface's MTU, until the peer is released. It is called outside the thread of home.
+func FinishFrames(home *Namespace, port *netlink.Veth) (*Peer, error) {
+	return preparePeer(home, port, func(*Peer) error { return nil }, offload.TxChecksums)
+}
+
+func preparePeer(home *Namespace, port *netlink.Veth, also func(*Peer) error,
+	settings ...offload.Setting) (*Peer, error) {
 	p := &Peer{ifindex: port.Attrs().ParentIndex}
 	if p.ifindex == 0 {
 		return nil, errors.New("the veth has no peer")
@@ -63,11 +74,11 @@ func PreparePeer(home *Namespace, port *netlink.Veth) (*Peer, error) {
 		if err := offload.Recover(); err != nil {
 			return err
 		}
-		p.settings, err = offload.Off(p.iface, p.ifindex, offload.TxChecksums, offload.TxVLAN)
+		p.settings, err = offload.Off(p.iface, p.ifindex, settings...)
 		if err != nil {
 			return err
 		}
-		return p.EnsureProgram()
+		return also(p)
 	})
 	if err != nil {
 		p.Release()

@@ -57,7 +57,32 @@ var primitives = map[string]string{
 	"execute_meter": "mdl", "generate_digest": "dd",
 }
 
-func (t *translator) checkArgs(p *bmv2json.Primitive) {
+// checkPrimitives refuses calls with other arguments than their primitives take. What plans a
+// program relies on them. A primitive that this engine does not have is refused where it is
+// translated: nothing may use its action.
+func checkPrimitives(prog *bmv2json.Program) {
+	check := func(p *bmv2json.Primitive) {
+		if _, ok := primitives[p.Op]; ok {
+			checkArgs(p)
+		}
+	}
+	for _, a := range prog.Actions {
+		for _, p := range a.Primitives {
+			check(p)
+		}
+	}
+	for _, parser := range prog.Parsers {
+		for _, s := range parser.States {
+			for _, o := range s.Ops {
+				if o.Primitive != nil {
+					check(o.Primitive)
+				}
+			}
+		}
+	}
+}
+
+func checkArgs(p *bmv2json.Primitive) {
 	types, ok := primitives[p.Op]
 	if !ok {
 		ir.Refuse(p.Path, "the primitive %q", p.Op)
@@ -102,7 +127,7 @@ func (t *translator) checkArgs(p *bmv2json.Primitive) {
 
 // primitive emits one call.
 func (t *translator) primitive(p *bmv2json.Primitive, exit string) {
-	t.checkArgs(p)
+	checkArgs(p)
 	arg := p.Args
 	if p.Op == "assign" && t.unread(arg[0]) {
 		return

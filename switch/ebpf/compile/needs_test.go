@@ -41,7 +41,7 @@ func pathsOf(t *testing.T, file string) (*Plan, *translator, []*step) {
 func TestNeeds(t *testing.T) {
 	needStripes(t)
 	for _, profile := range []string{"128", "8192"} {
-		p, tr, order := pathsOf(t, "../../../p4src/compiled/netcraq-"+profile+".json")
+		p, tr, order := pathsOf(t, "../../../p4src/compiled/netcraq-"+profile+".json.gz")
 		var of []int
 		for _, m := range p.members {
 			of = append(of, m.family)

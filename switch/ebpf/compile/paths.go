@@ -30,8 +30,8 @@ import (
 const (
 	mostExact    = 2      // for all that is known
 	mostVariants = 12     // for what is asked behind the place in at least oftenAsked conditions
-	mostJoined   = 24     // with those for what others have in common
-	mostSteps    = 12_000 // of some four instructions; a jump reaches over 32,767
+	mostSteps    = 12_000 // of some three instructions
+	farthestJump = 32_767 // instructions
 	oftenAsked   = 3
 )
 
@@ -397,7 +397,7 @@ func (p *paths) once(place string, n bmv2json.Node, f ir.Facts, make func(ir.Fac
 			return p.once(place, n, g, make)
 		}
 	}
-	if len(p.variants[place]) >= mostVariants {
+	if len(p.variants[place]) >= p.t.mostVariants {
 		if g := p.nearest(place, f); g.Key() != f.Key() {
 			return p.once(place, n, g, make)
 		}
@@ -413,7 +413,7 @@ func (p *paths) once(place string, n bmv2json.Node, f ir.Facts, make func(ir.Fac
 // common.
 func (p *paths) nearest(place string, f ir.Facts) (best ir.Facts) {
 	before := p.variants[place]
-	full := len(before) >= mostJoined
+	full := len(before) >= 2*p.t.mostVariants // with those for what others have in common
 	for _, g := range before {
 		if full && !f.Implies(g) {
 			continue
@@ -536,7 +536,7 @@ func (p *paths) action(a action, i int, f ir.Facts) *step {
 
 func (p *paths) primitive(a action, i int, f ir.Facts) *step {
 	t, q := p.t, a.code.Primitives[i]
-	t.checkArgs(q)
+	checkArgs(q)
 	on := func(f ir.Facts) *step { return p.action(a, i+1, f) }
 	s := step{kind: stepPrimitive, path: q.Path, primitive: q, facts: f, params: a.params,
 		constants: a.constants, sets: -1}

@@ -9,7 +9,7 @@ import (
 // TestPaths finds the paths of NetCRAQ's program: they are few enough to be written, each goes on,
 // the registers are taken once on each, and something is known and left out.
 func TestPaths(t *testing.T) {
-	prog, err := bmv2json.ReadFile("../../../p4src/compiled/netcraq-128.json")
+	prog, err := bmv2json.ReadFile("../../../p4src/compiled/netcraq-128.json.gz")
 	if err != nil {
 		t.Fatal(err)
 	}

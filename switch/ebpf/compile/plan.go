@@ -177,10 +177,16 @@ func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	if prog.PSA() {
 		ir.Refuse("parsers", "a program for PSA, which the interpreter runs")
 	}
-	if p.std.egressSpec.IsZero() {
-		ir.Refuse("headers",
-			"a program without standard_metadata.egress_spec (an architecture other than v1model)")
+	for _, f := range []struct {
+		name string
+		bmv2json.FieldRef
+	}{{"egress_spec", p.std.egressSpec}, {"egress_port", p.std.egressPort}} {
+		if f.IsZero() {
+			ir.Refuse("headers",
+				"a program without standard_metadata.%s (an architecture other than v1model)", f.name)
+		}
 	}
+	checkPrimitives(prog)
 	p.refusePriorities()
 	p.read = p.fieldsRead(nil)
 	p.Lock, p.meterLock, p.Epoch = p.allocate(16), p.allocate(8), p.allocate(32)

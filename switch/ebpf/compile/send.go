@@ -44,6 +44,9 @@ func (t *translator) send(copied bool) {
 		asm.LoadMapValue(asm.R1, t.maps.Ports, PortsIfindex), asm.Add.Reg(asm.R1, asm.R8))
 	t.Load(asm.R8, asm.R1, 0, 4)
 	t.Emit(asm.JEq.Imm(asm.R8, 0, done))
+	if t.Mark != 0 {
+		t.StoreConstant(code.Ctx, skbMark, int32(t.Mark), 4)
+	}
 	clone := func() {
 		t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, asm.R8), asm.Mov.Imm(asm.R3, 0))
 		t.Call(asm.FnCloneRedirect)
@@ -103,7 +106,7 @@ func (t *translator) loadEgressPort(dst asm.Register) {
 }
 
 // What precedes a frame in the tap's ring: the port and the direction, 4 bytes each, and the clock
-// (boottime), 8 bytes.
+// (package clock), 8 bytes.
 const (
 	TapHeader = 16
 	tapIn     = 0

@@ -54,6 +54,7 @@ type TablePlan struct {
 	SlotCount int
 	Counter   int         // in the slot; -1: nothing is counted
 	Meter     int         // in the slot; -1: there is none
+	Hit       int         // in the slot: when the last packet hit; -1: entries have no idle timeout
 	Default   int         // in the state: the word of the default entry
 	Version   int         // in the state, of a Knowable table: counted up with each change
 	Params    []ir.Params // by action of the table
@@ -72,14 +73,12 @@ type keyPart struct {
 const slotCounter = 0 // the counter is at a slot's start
 
 func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
-	t := &TablePlan{Source: src, Counter: -1, Meter: -1}
+	t := &TablePlan{Source: src, Counter: -1, Meter: -1, Hit: -1}
 	t.planKeys()
 	t.Default = p.allocate(16)
 	t.Version = t.Default + 8 // changes as seldom
 	// Parameters: in the word if those of every action fit beside the action's number.
-	// The control plane finds out by counting whether packets hit an entry with an idle timeout.
-	counts := src.WithCounters || src.SupportTimeout
-	t.Inline = !counts && src.DirectMeter == nil && src.Kind == bmv2json.TableSimple
+	t.Inline = !src.WithCounters && !src.SupportTimeout && src.DirectMeter == nil && src.Kind == bmv2json.TableSimple
 	for _, a := range src.Actions {
 		bits := 0
 		for _, q := range a.Params {
@@ -88,11 +87,14 @@ func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 		t.Inline = t.Inline && bits <= 48
 	}
 	from := 0
-	if counts {
+	if src.WithCounters {
 		t.Counter, from = slotCounter, 16
 	}
 	if src.DirectMeter != nil {
 		t.Meter, from = from, from+MeterBytes
+	}
+	if src.SupportTimeout {
+		t.Hit, from = from, from+8
 	}
 	for _, a := range src.Actions {
 		q := ir.Params{Inline: t.Inline, At: make([]int, len(a.Params)),
@@ -352,11 +354,15 @@ func (t *translator) applyTable(tp *TablePlan, next func(bmv2json.Node)) {
 }
 
 // countHit leaves the slot's address in Entry, as slotAddress does, and counts the packet in the
-// entry's counter and meter.
+// entry's counter and meter, and notes the time of the hit.
 func (t *translator) countHit(tp *TablePlan, bad string) {
 	t.slotAddress(tp, bad)
 	if tp.Counter >= 0 {
 		t.addToCounter(code.Entry, tp.Counter)
+	}
+	if tp.Hit >= 0 {
+		t.Call(asm.FnKtimeGetBootNs)
+		t.Store(code.Entry, tp.Hit, asm.R0, 8)
 	}
 	if tp.Meter >= 0 {
 		t.directMeter(tp)

@@ -3,7 +3,7 @@ package compile
 import (
 	"github.com/cilium/ebpf/asm"
 
-	"github.com/netcraq/netcraq/internal/boottime"
+	"github.com/netcraq/netcraq/api/clock"
 	"github.com/netcraq/netcraq/switch/bmv2json"
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
@@ -50,12 +50,13 @@ type Maps struct {
 
 // Settings are what a program is compiled for, besides its hook.
 type Settings struct {
-	CPUPort  uint32        // the port whose frames go to and come from the controller; 0 for none
-	DropPort uint32        // what a program writes to egress_spec to drop a packet
-	OnlyUDP  uint16        // the one UDP port whose packets the program gets; 0: it gets all frames
-	Started  boottime.Time // when the switch's clock was 0
-	Captured bool          // frames go into the ring behind their port's number (4 bytes), not out
-	Unlocked bool          // packets take no lock
+	CPUPort  uint32     // the port whose frames go to and come from the controller; 0 for none
+	DropPort uint32     // what a program writes to egress_spec to drop a packet
+	OnlyUDP  uint16     // the one UDP port whose packets the program gets; 0: it gets all frames
+	Mark     uint32     // that frames get which are sent at tc; 0: they keep theirs
+	Started  clock.Time // when the switch's clock was 0
+	Captured bool       // frames go into the ring behind their port's number (4 bytes), not out
+	Unlocked bool       // packets take no lock
 	// For tests: who reads registers without the lock is told that they have been written, always,
 	// and has read something else than what there is.
 	Overtaken bool
@@ -71,9 +72,11 @@ type translator struct {
 	hook      Hook
 	maps      Maps
 	functions []*code.Function
-	pipeline  *pipelineState
-	steps     []*step   // ingress, where its paths have been found
-	live      *fieldSet // what ingress reads before it sets it; nil: all
+	// mostVariants bounds how often a place is translated for what is known there (paths.go).
+	mostVariants int
+	pipeline     *pipelineState
+	steps        []*step   // ingress, where its paths have been found
+	live         *fieldSet // what ingress reads before it sets it; nil: all
 	// where a table's entries lead whose parameters are constants, by their words
 	constants map[uint64]string
 	later     []func()       // what is emitted at the end of the steps
@@ -83,7 +86,7 @@ type translator struct {
 
 func newTranslator(p *Plan, h Hook, f Maps, s Settings) *translator {
 	t := &translator{Plan: p, Writer: ir.NewWriter(p.Layout, p.scratch, p.scratchEnd),
-		Settings: s, hook: h, maps: f, ranges: map[int]number{}}
+		Settings: s, hook: h, maps: f, ranges: map[int]number{}, mostVariants: mostVariants}
 	if p.lateClock {
 		at := p.Layout.Field(p.std.ingressTime).Off
 		t.BeforeCompare = func(a, b *ir.Value) {
@@ -100,7 +103,20 @@ func newTranslator(p *Plan, h Hook, f Maps, s Settings) *translator {
 func Translate(p *Plan, h Hook, f Maps, s Settings) (insns asm.Instructions, striped bool,
 	err error) {
 	defer ir.Catch(&err)
+	for variants := mostVariants; ; variants /= 2 {
+		insns, striped, err = translate(p, h, f, s, variants)
+		// A program that is made by its paths can become longer than a jump reaches.
+		if err != nil || !f.Paths || len(insns) <= farthestJump || variants == 1 {
+			return insns, striped, err
+		}
+	}
+}
+
+// translate writes the program, with so many variants of a place at most.
+func translate(p *Plan, h Hook, f Maps, s Settings, variants int) (insns asm.Instructions, striped bool,
+	err error) {
 	t := newTranslator(p, h, f, s)
+	t.mostVariants = variants
 	if f.Paths {
 		t.function("paths", func() { t.steps, t.live = t.findPaths("ingress") })
 		striped = t.striped() && t.stripesFit(t.steps)

@@ -26,8 +26,8 @@ const maxSetMembers = 256
 func (p *Plan) planValueSets() {
 	for _, s := range p.Prog.ValueSets {
 		sp := SetPlan{Source: s, Size: s.MaxSize}
-		if sp.Size <= 0 || sp.Size > maxSetMembers {
-			ir.Refuse(s.Path, "a parser value set of %d members (%s; 1 to %d can be)", s.MaxSize,
+		if sp.Size > maxSetMembers {
+			ir.Refuse(s.Path, "a parser value set of %d members (%s; at most %d can be)", s.MaxSize,
 				s.Name, maxSetMembers)
 		}
 		for _, w := range s.Widths {

@@ -11,23 +11,11 @@ import (
 
 var _ target.Ager = (*Pipeline)(nil)
 
-// ageing is an entry's idle timeout. Packets know nothing of it: they count, and what has been
-// counted since it was last looked at has hit the entry. So a hit is as late as the next look, and
-// an entry is never told of too early.
-type ageing struct {
-	timeout time.Duration // 0: none
-	hit     time.Duration // when the last packet was noticed, or the timeout was set
-	packets uint64        // as counted then
-	told    bool          // idle, and returned by Idle
-}
-
-// look notices whether packets have hit an entry. The time is that of the last look by the clock.
-func (p *Pipeline) look(t *table, e *entry) {
-	if e.age.timeout == 0 || t.Counter < 0 {
-		return
-	}
-	if n := p.State.Load(t.counterAt(e.word)); n != e.age.packets {
-		e.age.packets, e.age.hit, e.age.told = n, p.agesAt, false
+// noticeHit notes when a packet last hit an entry under a word. Packets write that into its slot.
+func (t *table) noticeHit(e *entry, word uint64) {
+	if t.Hit >= 0 {
+		booted := time.Duration(t.p.State.Load(t.slotAt(word) + t.Hit))
+		e.age.Hit = max(e.age.Hit, booted-time.Duration(t.p.Started))
 	}
 }
 
@@ -46,8 +34,7 @@ func (p *Pipeline) SetIdleTimeout(name string, e *target.TableEntry, timeout,
 		if err != nil {
 			return err
 		}
-		have.age = ageing{timeout: timeout, hit: now,
-			packets: p.State.Load(t.counterAt(have.word))}
+		have.age = target.Ageing{Timeout: timeout, Hit: now}
 		if timeout == 0 {
 			delete(p.ages, have)
 		} else {
@@ -65,9 +52,8 @@ func (p *Pipeline) IdleTimeout(name string, e *target.TableEntry,
 		if err != nil {
 			return err
 		}
-		p.agesAt = now
-		p.look(t, have)
-		timeout, since = have.age.timeout, max(now-have.age.hit, 0)
+		t.noticeHit(have, have.word)
+		timeout, since = have.age.Timeout, max(now-have.age.Hit, 0)
 		return nil
 	})
 	return timeout, since, err
@@ -80,22 +66,25 @@ func (p *Pipeline) Idle(now time.Duration) (out []target.IdleEntry, any bool) {
 		return nil, false
 	}
 	defer leave()
-	p.agesAt = now
-	var idle []*entry
+	type idleEntry struct {
+		*entry
+		again bool
+	}
+	var idle []idleEntry
 	for e, t := range p.ages {
-		p.look(t, e)
-		if now-e.age.hit >= e.age.timeout && !e.age.told {
-			e.age.told = true
-			idle = append(idle, e)
+		t.noticeHit(e, e.word)
+		if due, again := e.age.Due(now); due {
+			idle = append(idle, idleEntry{e, again})
 		}
 	}
-	slices.SortFunc(idle, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(p.ages[a].Source.Index, p.ages[b].Source.Index),
+	slices.SortFunc(idle, func(a, b idleEntry) int {
+		return cmp.Or(cmp.Compare(p.ages[a.entry].Source.Index, p.ages[b.entry].Source.Index),
 			cmp.Compare(a.seq, b.seq))
 	})
 	for _, e := range idle {
-		out = append(out, target.IdleEntry{Table: p.ages[e].Source.Name,
-			Entry: copyEntry(&e.TableEntry, slices.Clone(e.Match)), Timeout: e.age.timeout})
+		out = append(out, target.IdleEntry{Table: p.ages[e.entry].Source.Name,
+			Entry:   copyEntry(&e.TableEntry, slices.Clone(e.Match)),
+			Timeout: e.age.Timeout, Again: e.again})
 	}
 	return out, len(p.ages) > 0
 }

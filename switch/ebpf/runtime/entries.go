@@ -38,7 +38,7 @@ type entry struct {
 	target.TableEntry
 	word uint64
 	seq  int
-	age  ageing
+	age  target.Ageing
 }
 
 func newTable(p *Pipeline, tp *compile.TablePlan) *table {
@@ -398,8 +398,11 @@ func (t *table) replaceWord(have *entry, bind func() (uint64, error)) error {
 		t.free(word)
 		return err
 	}
-	if t.Counter >= 0 { // what was counted before, and by packets that still see the old slot
+	if t.Counter >= 0 || t.Hit >= 0 { // packets that still see the old slot
 		WaitForPackets()
+	}
+	t.noticeHit(have, old)
+	if t.Counter >= 0 { // what was counted before
 		from, to := t.counterAt(old), t.counterAt(word)
 		for _, off := range []int{0, 8} {
 			atomic.AddUint64(t.p.State.word(to+off), t.p.State.Load(from+off))
@@ -518,9 +521,10 @@ func (p *Pipeline) Default(name string) (out *target.TableEntry, err error) {
 	return out, err
 }
 
-func (t *table) counterAt(word uint64) int {
-	return t.TablePlan.Slots + int(word>>16)*t.SlotSize + t.Counter
-}
+// slotAt is where the slot of an entry's word is in the state.
+func (t *table) slotAt(word uint64) int { return t.TablePlan.Slots + int(word>>16)*t.SlotSize }
+
+func (t *table) counterAt(word uint64) int { return t.slotAt(word) + t.Counter }
 
 // DirectCounter implements [target.Pipeline].
 func (p *Pipeline) DirectCounter(name string, e *target.TableEntry) (out target.CounterData,
@@ -543,14 +547,8 @@ func (p *Pipeline) SetDirectCounter(name string, e *target.TableEntry, d target.
 		if err != nil {
 			return err
 		}
-		have, _, err := t.find(e)
-		if err != nil {
-			return err
-		}
-		p.look(t, have) // a packet that has been counted until now has hit
 		p.State.Store(at, d.Packets)
 		p.State.Store(at+8, d.Bytes)
-		have.age.packets = d.Packets
 		return nil
 	})
 }

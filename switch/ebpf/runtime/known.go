@@ -126,10 +126,10 @@ func (p *Pipeline) knowable(now bool) map[int]compile.Known {
 	return known
 }
 
-// Specialise makes the programs anew, if tables hold what the running ones do not know; nil if not.
-// The control plane goes on meanwhile. They run once they are attached and [Pipeline.Replace] was
-// called. With now, it does not wait for tables to be left alone, and finds a program's paths
-// though no table has anything new.
+// Specialise makes the programs anew, if tables hold what the running ones do not know; nil if not,
+// and if the pipeline was closed meanwhile. The control plane goes on meanwhile. They run once they
+// are attached and [Pipeline.Replace] was called. With now, it does not wait for tables to be left
+// alone, and finds a program's paths though no table has anything new.
 func (p *Pipeline) Specialise(now bool) (*Specialised, error) {
 	known := p.knowable(now)
 	p.mu.Lock()
@@ -163,20 +163,31 @@ func inBackground(f func()) {
 	<-done
 }
 
+// makeAnew loads programs for what tables hold, by their paths if it can. It returns nil where the
+// pipeline was closed meanwhile: the kernel refuses programs whose maps are closed, and such an end
+// is not a fault of the program.
 func (p *Pipeline) makeAnew(known map[int]compile.Known, paths bool) (*Specialised, error) {
 	s, err := p.loadKnown(known, paths)
-	if err != nil && paths { // too many paths for the kernel's verifier, or for the reach of a jump
-		p.mu.Lock()
+	if err == nil {
+		return s, nil
+	}
+	p.mu.Lock()
+	closed := p.closed
+	switch {
+	case closed:
+	case paths: // too many paths for the kernel's verifier, or for the reach of a jump
 		p.pathless = true
-		p.mu.Unlock()
-		s, err = p.loadKnown(known, false)
-	}
-	if err != nil {
-		p.mu.Lock()
+	default:
 		p.refused = true // once is enough
-		p.mu.Unlock()
 	}
-	return s, err
+	p.mu.Unlock()
+	switch {
+	case closed:
+		return nil, nil
+	case paths:
+		return p.makeAnew(known, false)
+	}
+	return nil, err
 }
 
 // loadKnown gives programs to the kernel that are made for what tables hold, and by their paths.

@@ -1,10 +1,12 @@
 package runtime
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/netcraq/netcraq/switch/bmv2json"
+	"github.com/netcraq/netcraq/switch/ebpf/attach"
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
 )
 
@@ -50,4 +52,38 @@ func TestNothingNew(t *testing.T) {
 		}
 	}()
 	p.knowable(false)
+}
+
+// TestClosedMeanwhile closes a pipeline, as a commit does, while the switch's clock is at work on
+// it. The kernel refuses programs whose maps are closed, which is not worth a warning.
+func TestClosedMeanwhile(t *testing.T) {
+	if err := attach.Probe(); err != nil {
+		t.Skipf("eBPF is not available: %v", err)
+	}
+	s, err := NewSwitch(compile.Settings{CPUPort: 510, DropPort: 511}, false, slog.Default(),
+		func([]byte) {}, func([]byte) {}, func([]byte) {}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	defer s.CloseRings()
+	prog, err := bmv2json.ReadFile("../testdata/tally.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPipeline(prog, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Messages = []*bmv2json.Primitive{{}} // as of a program with log_msg
+	p.Close()
+	for _, paths := range []bool{true, false} {
+		made, err := p.makeAnew(map[int]compile.Known{}, paths)
+		if made != nil || err != nil {
+			t.Errorf("paths %v: programs %v and the error %.80v", paths, made, err)
+		}
+	}
+	if n := p.LostMessages(); n != 0 {
+		t.Errorf("%d messages of a closed pipeline were lost", n)
+	}
 }

@@ -47,8 +47,13 @@ func (p *Pipeline) DecodeMessage(b []byte) (text string, ok bool) {
 	return s.String(), true
 }
 
-// LostMessages is how many messages found the ring full.
+// LostMessages is how many messages found the ring full; 0 if the pipeline is closed.
 func (p *Pipeline) LostMessages() uint64 {
+	leave, err := p.enter()
+	if err != nil {
+		return 0
+	}
+	defer leave()
 	if len(p.Messages) == 0 {
 		return 0
 	}

@@ -41,7 +41,6 @@ type Pipeline struct {
 	replicas *extents
 	profiles []*profile        // by ActionProfile.Index
 	ages     map[*entry]*table // entries with idle timeouts
-	agesAt   time.Duration     // when they were last looked at
 
 	specialised time.Time // when the programs were last made for what tables hold
 	refused     bool      // the kernel has refused such a program
@@ -150,7 +149,7 @@ func (p *Pipeline) loadWith(h compile.Hook, maps compile.Maps) (prog *ebpf.Progr
 	if err != nil {
 		return nil, false, err
 	}
-	prog, err = LoadProgram("netcraq", h, insns)
+	prog, err = LoadProgram("netcraq", h, insns) // as attach.SwitchProgram says
 	return prog, striped, err
 }
 

@@ -63,8 +63,8 @@ def events(index: int) -> int:
 
 
 def packets() -> dict:
-    """A packet-out leaves by port 2; an answer to the controller comes in by port 1 and is a
-    packet-in, once that is no host's; the counter of events has both.
+    """A packet-out leaves by port 2; what is in the controller's name and for it comes in by port 1
+    and is a packet-in, once that is no host's; the counter of events has both.
     """
     listener = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     listener.bind(("h2", 0))
@@ -84,20 +84,21 @@ def packets() -> dict:
     route.insert()
     sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     sender.bind(("h1", 0))
-    header = bytes.fromhex("4500004400000000401100000a000101a9fe4e43")
+    header = bytes.fromhex("45000044ffff0000401100000a000101a9fe4e43")
     total = sum(int.from_bytes(header[i : i + 2], "big") for i in range(0, 20, 2))
     total = (total & 0xFFFF) + (total >> 16)
     header = header[:10] + (0xFFFF - total).to_bytes(2, "big") + header[12:]
-    reply = struct.pack("!BBHHHIIQ16s", 2, 0, 0, 0, 8, 7, 0x01000001, 0, b"for you!")  # a READ_REPLY of 16-byte values
-    answer = b"\x02" * 12 + b"\x08\x00" + header + struct.pack("!HHHH", 20035, 4000, 8 + len(reply), 0) + reply
-    sender.send(answer)  # a host's: nobody has said whose the port is
+    # A READ of 16-byte values, in the controller's name and to its address.
+    read = struct.pack("!BBHHHIIQ16s", 1, 0, 0, 0, 8, 7, 0x01000001, 0, b"for you!")
+    frame_in = b"\x02" * 12 + b"\x08\x00" + header + struct.pack("!HHHH", 4000, 20035, 8 + len(read), 0) + read
+    sender.send(frame_in)  # a host's: nobody has said whose the port is
     until = time.monotonic() + 5
     while (closed := events(60)) == 0 and time.monotonic() < until:  # EVENT_DROP_CLOSED_PORT
         time.sleep(0.02)
     trust = sh.TableEntry("port_trust")(action="fabric_port")
     trust.match["ingress_port"] = "1"
     trust.insert()
-    sender.send(answer)
+    sender.send(frame_in)
     packet_in = []
     arrivals.sniff(lambda message: packet_in.append(message.packet), timeout=3)
     return {

@@ -5,6 +5,7 @@ protobufs.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -24,7 +25,7 @@ def ip(*words: str) -> None:
 
 
 @pytest.fixture(scope="module", params=["ebpf", "interp", "bmv2"])
-def session(request):
+def session(request, tmp_path_factory):
     """What came of one session with a fresh switch."""
     if os.getuid() != 0:
         pytest.skip("needs root, for a network namespace")
@@ -59,7 +60,9 @@ def session(request):
             "510",
         ]
         process = subprocess.Popen([*inside, *switch, *ports], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        program = [f"{PROGRAM}.p4info.txtpb", f"{PROGRAM}.json"]
+        text = tmp_path_factory.mktemp("program") / "netcraq-128.json"
+        text.write_bytes(gzip.decompress(Path(f"{PROGRAM}.json.gz").read_bytes()))
+        program = [f"{PROGRAM}.p4info.txtpb", str(text)]
         driver = [*inside, sys.executable, str(Path(__file__).with_name("shell_session.py")), *program]
         done = subprocess.run(driver, capture_output=True, text=True, timeout=30, check=False)
         assert done.returncode == 0, done.stderr
@@ -76,6 +79,7 @@ def test_the_pipeline_is_pushed_and_its_tables_are_there(session):
     assert said["tables"] == [
         "access",
         "chain_config",
+        "chain_peer",
         "ipv4_lpm",
         "key_index",
         "local_address",

@@ -304,6 +304,25 @@ const (
 	SplitUDPL4    = 5 // into datagrams
 )
 
+// Becoming makes a frame whose checksum, from start on, is a value at a place when it is finished.
+// It chooses the two bytes at free, an even number of bytes behind start.
+func Becoming(frame []byte, start, place, free int, value uint16) ([]byte, Offload) {
+	frame[free], frame[free+1] = 0, 0
+	sum := uint32(^value)
+	rest := frame[start:]
+	if len(rest)%2 != 0 {
+		rest = append(slices.Clone(rest), 0)
+	}
+	for i := 0; i < len(rest); i += 2 {
+		sum += uint32(^binary.BigEndian.Uint16(rest[i:])) // less each of the others
+	}
+	for sum>>16 != 0 {
+		sum = sum>>16 + sum&0xffff
+	}
+	binary.BigEndian.PutUint16(frame[free:], uint16(sum))
+	return frame, Offload{Flags: NeedsChecksum, Start: uint16(start), Place: uint16(place - start)}
+}
+
 // OffloadSender opens a packet socket at an interface and gives a function that sends a frame by it
 // with work left to do. It says what the kernel said of it.
 func (s *Space) OffloadSender(iface string) func(o Offload, frame []byte) error {

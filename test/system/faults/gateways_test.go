@@ -18,19 +18,19 @@ import (
 	"go.uber.org/zap"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/etcd/guarded"
 	"github.com/netcraq/netcraq/client/etcd/guardedshell"
+	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/client/etcd/slotclient"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 	"github.com/netcraq/netcraq/etcd-monitor/histories"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // envGateways is how long TestGateways goes on; a Go duration.

@@ -88,7 +88,7 @@ func mixedVersions(t *testing.T, engine string) {
 	old := release{filepath.Join(former, "netcraq-controller"), filepath.Join(former, "netcraq-switch"),
 		filepath.Join(former, "netcraqctl"), topologyOf(nw, "old.json", true)}
 	now := release{lab.Built(t, "controlplane/cmd/netcraq-controller"), lab.Built(t, "switch/cmd/netcraq-switch"),
-		lab.Built(t, "client/cmd/netcraqctl"), topologyOf(nw, "new.json", false)}
+		lab.Built(t, "cmd/netcraqctl"), topologyOf(nw, "new.json", false)}
 	for i := 1; i <= l.N; i++ {
 		nw.KillSwitch(i)
 		nw.Use(old.sw)

@@ -16,11 +16,11 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	nodeapi "github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // TestNodeAPI has programs use the node API at two nodes while, all at once, the nodes' servers are

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/api/placement"
-	"github.com/netcraq/netcraq/api/slotcodec"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client/etcd/placement"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 	placementcontroller "github.com/netcraq/netcraq/controlplane/placement/controller"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // heatServer answers as a Prometheus does that has scraped gateways.

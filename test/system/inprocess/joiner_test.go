@@ -11,10 +11,10 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/switch/target"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // joinerLease is how long the leases are beside a joiner, in milliseconds.

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/clock"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/topology"
-	"github.com/netcraq/netcraq/internal/boottime"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // slowStore takes as long as it is told to. What is in it is there when Save returns.
@@ -55,11 +55,11 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	var led atomic.Int64
 	var held atomic.Bool // it does not hear from the store
 	c, err := controller.New(controller.Options{Topology: top, Store: store, Leading: 100 * time.Millisecond,
-		Log: slog.New(slog.DiscardHandler), Led: func() boottime.Time {
+		Log: slog.New(slog.DiscardHandler), Led: func() clock.Time {
 			if !held.Load() {
-				led.Store(int64(boottime.Now()))
+				led.Store(int64(clock.Now()))
 			}
-			return boottime.Time(led.Load())
+			return clock.Time(led.Load())
 		}})
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // A relay is a way into a testbed for clients with sockets: for each chain it has a UDP socket on

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // ask has a key placed, however long the one before is on its way.
@@ -115,6 +115,31 @@ func TestRequestKey(t *testing.T) {
 	if !errors.Is(err, &api.Error{Code: api.CodeResourceExhausted}) || !strings.Contains(err.Error(),
 		fmt.Sprintf("b has %d of %d", ch.Slots, ch.Slots)) {
 		t.Error(err)
+	}
+}
+
+// TestRequestKeysOfANode: a node has no more keys of a chain than it leaves for others, and is told
+// so.
+func TestRequestKeysOfANode(t *testing.T) {
+	x := newTestbed(t, twoChains())
+	x.change(func(top map[string]any) { top["chains"].([]any)[1].(map[string]any)["slots"] = 4 })
+	r := x.controller()
+	r.WaitAllReady()
+	for i := range 3 {
+		what := api.KeyRequest{Name: fmt.Sprint("node/x/", i), Chains: []string{"b"}, Node: "worker1"}
+		_, err := request(t, r, what)
+		if i < 2 && err != nil || i == 2 && (!errors.Is(err, &api.Error{Code: api.CodeResourceExhausted}) ||
+			!strings.Contains(err.Error(), "worker1 has 2, and 2 are free")) {
+			t.Errorf("key %d of a node: %v", i, err)
+		}
+	}
+	if _, err := request(t, r, api.KeyRequest{Name: "node/x/0", Chains: []string{"b"}, Node: "worker1"}); err != nil {
+		t.Errorf("a key that it has already: %v", err)
+	}
+	for _, by := range []string{"worker2", ""} {
+		if _, err := request(t, r, api.KeyRequest{Name: "node/y/" + by, Chains: []string{"b"}, Node: by}); err != nil {
+			t.Errorf("others have no room: %q: %v", by, err)
+		}
 	}
 }
 

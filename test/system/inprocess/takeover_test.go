@@ -13,6 +13,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 	"github.com/netcraq/netcraq/controlplane/topology"
@@ -22,7 +23,6 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/notify"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // elected starts a controller that has been elected in an etcd, and keeps its state there.

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/topologytest"
@@ -25,7 +26,6 @@ import (
 	switchp4rt "github.com/netcraq/netcraq/switch/p4rt"
 	"github.com/netcraq/netcraq/switch/target"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // A testbed is a network in this process, for stories about the controller that need a data plane:
@@ -109,7 +109,7 @@ func newTestbed(t *testing.T, l lab.Layout) *testbed {
 		chains = append(chains, topologytest.Object{"id": c.ID, "name": c.Name, "address": lab.ServiceAddrOf(
 			c.ID).String(), "members": lab.Names(c.Members), "leaseMillis": c.Lease, "patienceMillis": c.Patience})
 	}
-	b, err := json.Marshal(topologytest.Object{"program": topologytest.Object{"json": compiled + ".json",
+	b, err := json.Marshal(topologytest.Object{"program": topologytest.Object{"json": compiled + ".json.gz",
 		"p4info": compiled + ".p4info.txtpb"}, "sessions": topologytest.Object{"ttlSeconds": 2},
 		"switches": switches, "links": links, "hosts": hosts, "chains": chains})
 	if err == nil {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/linearizable"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // ReadsDone are the times at which reads were answered, sorted.

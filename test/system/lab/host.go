@@ -21,8 +21,8 @@ import (
 	"github.com/vishvananda/netns"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/linearizable"
-	"github.com/netcraq/netcraq/wire"
 )
 
 const ReplyTimeout = time.Second

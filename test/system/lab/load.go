@@ -12,9 +12,9 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/internal/linearizable"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // The load of TestSurvive: what the clients do, in the processes that are hosts.

@@ -1,14 +1,14 @@
 package lab
 
 import (
-	"os"
 	"slices"
 
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/p4proxy"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/p4src"
 )
 
 // P4Runtime's messages, late (Layout.Messages).
@@ -16,7 +16,7 @@ import (
 // startMessages starts a proxy before a switch that knows the names of the program's tables.
 func (nw *Network) startMessages(target string) *p4proxy.Proxy {
 	nw.T.Helper()
-	b, err := os.ReadFile(nw.program() + ".p4info.txtpb")
+	_, b, err := p4src.Compiled(int(nw.Layout.Profile))
 	if err != nil {
 		nw.T.Fatal(err)
 	}

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/client/fromadmin"
 	"github.com/netcraq/netcraq/internal/linearizable"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // The load of TestAdversary: clients that know keys by their names.

@@ -16,12 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/internal/p4proxy"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/testport"
 	"github.com/netcraq/netcraq/internal/topologytest"
-	"github.com/netcraq/netcraq/wire"
+	"github.com/netcraq/netcraq/p4src"
 )
 
 // The end-to-end tests run real switch processes on veth interfaces. Everything lives in network
@@ -349,14 +350,16 @@ func (nw *Network) PauseSwitch(i int, pause bool) {
 	}
 }
 
-// program is the path of the compiled program, without the ends of its files' names.
-func (nw *Network) program() string {
+// Program writes the compiled program for a width of values in bits into the network's folder,
+// uncompressed, so that a controller of an earlier release reads it, too. It returns the paths of
+// the JSON and of the P4Info.
+func (nw *Network) Program(bits int) (json, p4info string) {
 	nw.T.Helper()
-	compiled, err := filepath.Abs("../../../p4src/compiled")
+	json, p4info, err := p4src.Write(filepath.Join(nw.dir, fmt.Sprintf("netcraq-%d", bits)), bits)
 	if err != nil {
 		nw.T.Fatal(err)
 	}
-	return filepath.Join(compiled, fmt.Sprintf("netcraq-%d", nw.Layout.Profile))
+	return json, p4info
 }
 
 func (nw *Network) writeTopology(links [][]string) {
@@ -377,10 +380,9 @@ func (nw *Network) writeTopology(links [][]string) {
 			chain["patienceMillis"] = c.Patience
 		}
 	}
-	program := nw.program()
+	program, info := nw.Program(int(nw.Layout.Profile))
 	b, err := json.MarshalIndent(m{
-		"program": m{"profile": fmt.Sprint(int(nw.Layout.Profile)), "json": program + ".json",
-			"p4info": program + ".p4info.txtpb"},
+		"program":  m{"profile": fmt.Sprint(int(nw.Layout.Profile)), "json": program, "p4info": info},
 		"sessions": m{"ttlSeconds": 2},
 		"switches": switches, "links": links, "hosts": hosts, "chains": chains,
 	}, "", "\t")

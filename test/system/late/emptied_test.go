@@ -1,8 +1,6 @@
 package late
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,9 +10,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/topologytest"
+	"github.com/netcraq/netcraq/p4src"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // TestEmptied: the head, a replica and the tail are emptied in turn while the controller's stream
@@ -110,13 +109,9 @@ func empty(t *testing.T, sw int) {
 		t.Fatalf("%v, %v", m, err)
 	}
 	config := &v1.ForwardingPipelineConfig{P4Info: &configv1.P4Info{}, Cookie: &v1.ForwardingPipelineConfig_Cookie{}}
-	program := filepath.Join("..", "..", "..", "p4src", "compiled", "netcraq-128")
-	if config.P4DeviceConfig, err = os.ReadFile(program + ".json"); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(program + ".p4info.txtpb")
+	program, text, err := p4src.Compiled(128)
 	if err == nil {
-		err = prototext.Unmarshal(text, config.P4Info)
+		config.P4DeviceConfig, err = program, prototext.Unmarshal(text, config.P4Info)
 	}
 	if err != nil {
 		t.Fatal(err)

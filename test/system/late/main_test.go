@@ -16,10 +16,10 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/internal/p4proxy"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 func TestMain(m *testing.M) { lab.Main(m) }
@@ -29,6 +29,7 @@ func TestMain(m *testing.M) { lab.Main(m) }
 func onEachEngine(t *testing.T, test func(t *testing.T, engine string)) {
 	for _, engine := range strings.Split(setting("ENGINES", "interp,auto"), ",") {
 		t.Run(engine, func(t *testing.T) {
+			t.Parallel() // each is in a process and a network of its own, and waits most of the time
 			if engine == "bmv2" {
 				lab.MustLook(t, "simple_switch_grpc")
 			}

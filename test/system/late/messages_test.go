@@ -21,10 +21,10 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/linearizable"
 	"github.com/netcraq/netcraq/internal/p4proxy"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // TestLateMessages has every kind of message between controllers and switches come late at random,

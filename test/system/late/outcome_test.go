@@ -10,10 +10,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client"
 	"github.com/netcraq/netcraq/internal/p4proxy"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // refused says whether a switch has refused all that came late.

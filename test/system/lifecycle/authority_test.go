@@ -7,10 +7,10 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/topologytest"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // tenants gives each of a network's hosts a principal: h1 has the realm a (names that begin with

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/internal/topologytest"
 	"github.com/netcraq/netcraq/test/system/lab"
-	"github.com/netcraq/netcraq/wire"
 )
 
 // Programs of before.
@@ -241,9 +241,7 @@ func TestUnknownProgram(t *testing.T) {
 	nw := lab.NewNetwork(t, "auto", l)
 	other := nw.Changed(func(top topologytest.Object) {
 		p := top["program"].(topologytest.Object)
-		for _, name := range []string{"json", "p4info"} {
-			p[name] = strings.Replace(p[name].(string), "netcraq-128", "netcraq-1024", 1)
-		}
+		p["json"], p["p4info"] = nw.Program(1024)
 		p["profile"] = "1024"
 	})
 	c := nw.StartController("state.json")

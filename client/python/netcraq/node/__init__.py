@@ -34,6 +34,7 @@ from netcraq.node.errors import (
     Timeout,
     TooLarge,
     Unavailable,
+    WrongOffset,
 )
 from netcraq.node.values import NEVER, Deletion, Event, Instance, Item, Leader, Lease, Sum, Swap
 
@@ -67,5 +68,6 @@ __all__ = [
     "TooLarge",
     "Unavailable",
     "Watch",
+    "WrongOffset",
     "connect",
 ]

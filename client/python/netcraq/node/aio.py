@@ -330,7 +330,7 @@ class Client:
     async def close(self, wait: float = 5.0) -> None:
         """Give back what is held, wait for what is under way, for wait seconds at most, and end."""
         engine = self._engine
-        if engine.closing:
+        if engine.closing or engine.forked:
             return
         with engine.lock:
             engine.closing = True

@@ -36,7 +36,8 @@ def connect(
     in_flight: how many calls may be under way; further ones wait for room.
 
     Raises Unavailable when there is no server in time, PermissionDenied or InvalidArgument when it
-    refuses. After a fork, the child needs a client of its own.
+    refuses. A wait of more than a second is logged, as a warning of the logger "netcraq.node".
+    After a fork, the child needs a client of its own: the parent's raises Closed there.
     """
     return Client(configure(socket, namespace, agent, wait, timeout, in_flight))
 
@@ -60,7 +61,7 @@ class Client:
         self._thread.start()
         ready.wait()
         try:
-            self._aio: aio.Client = self._run(self._open(config))
+            self._aio: aio.Client = self._wait_for(self._open(config))
         except BaseException:
             self._stop()
             raise
@@ -86,6 +87,14 @@ class Client:
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the client's loop, and wait for it."""
+        try:
+            self._engine.check_process()
+        except Closed:
+            coroutine.close()
+            raise
+        return self._wait_for(coroutine)
+
+    def _wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError as e:
@@ -308,8 +317,8 @@ class Client:
     ) -> tuple[int, int]:
         """Append records to a partition of a stream: the offset of the first, and how many were
         appended. Where consumers are slow it may be fewer than there are. at: only if this is the
-        offset that the first gets. files: the names of those that each of them refers to. marks:
-        the producer's own numbers, one for each, of 64 bits.
+        offset that the first gets, else WrongOffset is raised. files: the names of those that each
+        of them refers to. marks: the producer's own numbers, one for each, of 64 bits.
         """
         data: dict[str, Any] = {"stream": stream, "partition": partition}
         data["records"] = [json.loads("{" + value_json(v)[1:] + "}") for v in values]

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import random
 import secrets
 import socket
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -47,6 +49,8 @@ MAX_MILLIS = 60_000
 GRACE = 0.2
 """How much longer than the server a caller waits, in seconds: so that it hears what was done."""
 FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0
+SILENT_WAIT = 1.0
+"""For how long a client waits for its first server before it logs that it does."""
 STEADY = 1.0  # a connection that lasted for as long was a good one
 DIAL_TIME = 5.0  # for one attempt, the greeting included
 LOOK_AGAIN = 15.0
@@ -240,10 +244,29 @@ def address_of(where: str) -> tuple[socket.AddressFamily | None, Any]:
     return socket.AF_UNIX, where.removeprefix("unix://")
 
 
+_log = logging.getLogger("netcraq.node")
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Take the parent's connections from a child, in which no thread serves them. Locks may be
+    held by threads that the child does not have.
+    """
+    for engine in _engines:
+        engine.forked = True
+        for link in engine._links:
+            link.sock.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class Engine:
     """A connection that is made again when it ends, and the calls on it."""
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
+        self.forked = False  # this process is a child of the one that made the engine
+        _engines.add(self)
         self.config = config
         self.loop = loop
         self.lock = threading.RLock()
@@ -264,6 +287,11 @@ class Engine:
         self._links: set[Link] = set()
         self._task = loop.create_task(self._run())
 
+    def check_process(self) -> None:
+        """Raise Closed in a process that was forked."""
+        if self.forked:
+            raise Closed("the client belongs to the process that forked this one", "make a client in the child")
+
     # Calls. By any thread.
 
     def begin(self, call: Call, timeout: float) -> None:
@@ -271,6 +299,7 @@ class Engine:
         if len(call.data) + 128 > MAX_MESSAGE:
             raise TooLarge(f"{call.func}: a request of {len(call.data)} bytes; at most {MAX_MESSAGE - 128}")
         call.deadline = monotonic() + timeout
+        self.check_process()
         with self.lock:
             if self.closed or (self.closing and not call.urgent):
                 raise Closed("the client is closed")
@@ -364,6 +393,7 @@ class Engine:
 
     def open_stream(self, stream: Stream) -> None:
         """Send a watch, under a new id."""
+        self.check_process()
         call = Call(stream.func, "")
         call.stream = stream
         with self.lock:
@@ -434,14 +464,23 @@ class Engine:
     # The connection. On the loop's thread.
 
     async def connect(self) -> None:
-        """Wait for the first connection."""
+        """Wait for the first connection. What takes longer than SILENT_WAIT is logged."""
+        where, wait = self.config.socket, self.config.wait
+        hint = f"start netcraq-sidecar or the node's agent, or set {SOCKET_VARIABLE} to where it listens"
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self.greeted), min(wait, SILENT_WAIT))
+            return
         try:
-            await asyncio.wait_for(asyncio.shield(self.greeted), self.config.wait)
+            if wait > SILENT_WAIT:
+                why = self.why or "it has not answered yet"
+                _log.warning("waiting up to %g s for a node server at %s: %s (%s)", wait, where, why, hint)
+                await asyncio.wait_for(asyncio.shield(self.greeted), wait - SILENT_WAIT)
+                return
         except TimeoutError:
-            raise Unavailable(
-                f"no node server at {self.config.socket} within {self.config.wait:g} s: {self.why or 'it has not answered yet'}",
-                f"start netcraq-sidecar or the node's agent, or set {SOCKET_VARIABLE} to where it listens",
-            ) from self.why
+            pass
+        raise Unavailable(
+            f"no node server at {where} within {wait:g} s: {self.why or 'it has not answered yet'}", hint
+        ) from self.why
 
     async def _run(self) -> None:
         number = attempt = 0

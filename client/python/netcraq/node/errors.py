@@ -63,6 +63,14 @@ class NotHeld(NodeError):
     code = "not_held"
 
 
+class WrongOffset(NodeError):
+    """An append's ``at`` is not the next offset: nothing was appended. Where the producer's own
+    last append was not answered, it may have been executed, in part or whole.
+    """
+
+    code = "wrong_offset"
+
+
 class Timeout(NodeError, TimeoutError):
     """Not done in time, and surely without effect."""
 
@@ -115,6 +123,7 @@ _BY_CODE = {
         NoRoom,
         LeaseGone,
         NotHeld,
+        WrongOffset,
         Timeout,
         OutcomeUnknown,
         Unavailable,

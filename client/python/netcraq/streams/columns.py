@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 from netcraq.streams.memory import Garbage
@@ -99,40 +100,33 @@ def _kind(t: pa.DataType) -> tuple[str, int, list[pa.DataType]]:
         raise TypeError(f"columns of type {t} are not sent: cast them") from None
 
 
-def _sizes(t: pa.DataType, a: _Exported) -> list[int]:
-    """How many bytes of each of its buffers an array needs."""
-    kind, width, _ = _kind(t)
-    n = a.offset + a.length
-    bits = (n + 7) // 8
-    if kind == "null":
-        return []
-    if kind == "bits":
-        return [bits, (n * width + 7) // 8]
-    if kind == "none":
-        return [bits]
-    offsets = (n + 1) * width
-    if kind == "offsets":
-        return [bits, offsets]
-    last = 0
-    if a.buffers[1] and n:
-        last = int.from_bytes(ctypes.string_at(a.buffers[1] + n * width, width), "little")
-    return [bits, offsets, last]
+def _children(a: _Exported) -> list[_Exported]:
+    """An array's children, and its dictionary as the last of them."""
+    children = [a.children[i].contents for i in range(a.n_children)]
+    return [*children, a.dictionary.contents] if a.dictionary else children
 
 
 class Encoder:
     """Writes one batch down. ``record()`` is the record; ``copied`` says how many bytes of buffers
-    were copied for it, ``shared`` how many are in files.
+    were copied for it, ``shared`` how many are in files. Values that readers would refuse are
+    refused with a ValueError.
     """
 
     def __init__(self, batch: pa.RecordBatch, find: Find) -> None:
         if not batch.num_columns:
             raise TypeError("a batch without columns")
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as e:
+                raise ValueError(f"column {name!r} has values that readers refuse: {e}") from None
         self.batch, self.find = batch, find
         self.copied = self.shared = 0
         self.files: dict[bytes, tuple[int, int]] = {}  # by name: the number, and the length
         self._nodes: list[bytes] = []
         self._buffers: list[tuple[int, int, int]] = []
         self._new: list[tuple[int, int]] = []  # addresses of buffers that are in no file, and their bytes
+        self._made: list[object] = []  # what was made of offsets, and lies at some of these
         for column in batch.columns:
             self._column(column)
         total = sum(size for _, _, size in self._buffers)
@@ -145,24 +139,88 @@ class Encoder:
         exported = _Exported()
         column._export_to_c(ctypes.addressof(exported))
         try:
-            self._array(column.type, exported)
+            self._array(column.type, exported, 0, exported.length)
         finally:
             _Release(exported.release)(ctypes.pointer(exported))
 
-    def _array(self, t: pa.DataType, a: _Exported) -> None:
+    def _array(self, t: pa.DataType, a: _Exported, first: int, n: int, entries: bool = False) -> None:
+        """Note n values of an array, from one on: what else its buffers have is left out, so a
+        slice takes no more than its values. A bitmap is cut at a byte, so up to 7 values stay in
+        front. entries: they are a map's, of which none is null, and of which Arrow's C++ library
+        does not look where they begin.
+        """
         while isinstance(t, pa.BaseExtensionType):
             t = t.storage_type
-        sizes = _sizes(t, a)
-        children = [a.children[i].contents for i in range(a.n_children)]
-        if a.dictionary:
-            children.append(a.dictionary.contents)
-        self._nodes.append(NODE.pack(a.length, a.null_count, a.offset, len(sizes), len(children)))
-        for i, size in enumerate(sizes):
-            self._buffer(a.buffers[i], size, i > 0)
-        for child_type, child in zip(_kind(t)[2], children, strict=True):
-            self._array(child_type, child)
+        kind, width, types_of_children = _kind(t)
+        begin = a.offset + first if n and kind != "null" else 0
+        pad = 0 if entries else begin % 8
+        begin, end = begin - pad, begin + n
+        children = _children(a)
+        count = {"null": 0, "none": 1, "data": 3}.get(kind, 2)
+        nulls = n if kind == "null" else a.null_count if n == a.length else -1  # -1: not known
+        self._nodes.append(NODE.pack(n, nulls, pad, count, len(children)))
+        if count:
+            self._buffer(None if entries else a.buffers[0], begin // 8, (end + 7) // 8, False)
+        if kind == "bits":
+            self._buffer(a.buffers[1], begin // 8 * width, (end * width + 7) // 8)
+        start = last = 0
+        if kind in ("offsets", "data"):
+            start, last = self._offsets(a, kind, width, (begin, pad, end))
+        if kind == "data":
+            self._buffer(a.buffers[2], start, last)
+        for child_type, child in zip(types_of_children, children, strict=True):
+            if types.is_dictionary(t):
+                part = 0, child.length
+            elif types.is_struct(t):
+                part = begin, end - begin
+            elif types.is_fixed_size_list(t):
+                part = begin * t.list_size, (end - begin) * t.list_size
+            else:
+                part = start, last - start
+            self._array(child_type, child, *part, entries=types.is_map(t))
 
-    def _buffer(self, address: int | None, size: int, needed: bool) -> None:
+    def _offsets(self, a: _Exported, kind: str, width: int, cut: tuple[int, int, int]) -> tuple[int, int]:
+        """Note an array's offsets, and say from where to where what they point to is sent. Unless
+        that is in files, and so is not copied, what is in front of it is left out, and the offsets
+        are made anew.
+        """
+        begin, pad, end = cut
+        address = a.buffers[1]
+        if not address or not end:
+            self._buffer(address, 0, width)
+            return 0, 0
+        first, last = (
+            int.from_bytes(ctypes.string_at(address + at * width, width), "little") for at in (begin + pad, end)
+        )
+        if not first or self._in_files(a, kind, last, (address, (end + 1) * width)):
+            self._buffer(address, begin * width, (end + 1) * width)
+            return 0, last
+        old = pa.foreign_buffer(address + (begin + pad) * width, (end - begin - pad + 1) * width)
+        number = pa.int32() if width == 4 else pa.int64()
+        new = pc.subtract(pa.Array.from_buffers(number, old.size // width, [None, old]), pa.scalar(first, number))
+        made = bytearray(pad * width) + memoryview(new.buffers()[1])[: old.size]
+        self._made.append(made)
+        self._buffer(ctypes.addressof(ctypes.c_char.from_buffer(made)), 0, len(made))
+        return first, last
+
+    def _in_files(self, a: _Exported, kind: str, last: int, offsets: tuple[int, int]) -> bool:
+        """Whether what an array's offsets point to is in files, and the offsets of a list are."""
+        if kind == "data":
+            return not last or self.find(a.buffers[2], last) is not None
+        return self.find(*offsets) is not None and all(self._all_in_files(child) for child in _children(a))
+
+    def _all_in_files(self, a: _Exported) -> bool:
+        """Whether all buffers of an array are in files. Of each the first byte is enough: a file's
+        buffers are whole.
+        """
+        buffers = [a.buffers[i] for i in range(a.n_buffers)]
+        return all(not b or self.find(b, 1) is not None for b in buffers) and all(map(self._all_in_files, _children(a)))
+
+    def _buffer(self, address: int | None, begin: int, end: int, needed: bool = True) -> None:
+        """Note what is sent of a buffer."""
+        size = end - begin
+        if address:
+            address += begin
         if not address and not needed:
             self._buffers.append((ABSENT, 0, 0))
         elif address and size and (piece := self.find(address, size)) is not None:

@@ -231,6 +231,13 @@ class Reader:
         if self._halted.is_set():
             raise Halted("the reader was closed")
 
+    def begins(self, partition: int, offset: int, missed: int) -> None:
+        """Note where a partition is read on. What was missed before it is not done with: a batch is
+        to tell of that first, also one of another connection."""
+        if missed > offset:
+            raise Garbage(f"{missed} records are missed before record {offset}")
+        self.next_offset[partition] = offset - missed
+
     def missed(self, partition: int, offset: int) -> int:
         """How many records there were between where the reader was and where it goes on."""
         return max(0, offset - self.next_offset.get(partition, offset))
@@ -271,7 +278,6 @@ class _Part:
         self.segment = Segment(fd, _number(told["bytes"]))
         self.object = _number(told["object"])
         self.skip = _number(told["offset"])  # records before this one were read before
-        self.missed = _number(told.get("missed", 0))
         self.pins: dict[int, int] = {}  # objects that holds keep, and how many
         self.at = 0  # bytes of the object that were read
         self.offset = 0  # of the record there
@@ -338,7 +344,7 @@ class _Push:
         for cell, told in enumerate(partitions):
             part = _Part(told, cell, fds[1 + cell])
             self.parts.append(part)
-            r.next_offset[part.number] = part.skip
+            r.begins(part.number, part.skip, _number(told.get("missed", 0)))
 
     def _answers(self, data: bytes) -> Iterator[dict[str, Any]]:
         """The answers that are whole with what has come."""
@@ -460,8 +466,7 @@ class _Push:
                 raise Garbage("offsets go back")
             p.at, p.offset = at - begin, offset + len(records)
             if records:
-                missed, p.missed = p.missed + r.missed(p.number, offset), 0
-                release = self._release(p, p.object, offset, p.offset)
+                missed, release = r.missed(p.number, offset), self._release(p, p.object, offset, p.offset)
                 return Batch(self.incarnation, p.number, offset, records, missed, release, self._hold(p))
             if p.object + 1 >= begun:
                 return None
@@ -549,11 +554,10 @@ class _Pull:
         self.partitions = reader.partitions or list(range(len(told["partitions"])))
         reader.incarnation = reader.incarnation or told["incarnation"]
         self.turn = 0
-        self.missed = dict.fromkeys(self.partitions, 0)
         try:
             for n in self.partitions if reader.consumer else ():  # from now on what it has not read is held
                 answer = self._ask(n, maxRecords=1)
-                reader.next_offset[n], self.missed[n] = answer["offset"], answer.get("missed", 0)
+                reader.begins(n, answer["offset"], answer.get("missed", 0))
         except BaseException:
             self.close()
             raise
@@ -581,10 +585,8 @@ class _Pull:
                 def release(n: int = n, following: int = following) -> None:
                     r.next_offset[n] = following
 
-                missed = answer.get("missed", 0) + self.missed[n]
-                self.missed[n] = 0
-                return Batch(answer["incarnation"], n, answer["offset"], records, missed, release)
-            r.next_offset[n] = answer["next"]
+                return Batch(answer["incarnation"], n, answer["offset"], records, answer.get("missed", 0), release)
+            r.begins(n, answer["offset"], answer.get("missed", 0))
             empty += 1
             r.go_on()
             if deadline is not None and time.monotonic() >= deadline:

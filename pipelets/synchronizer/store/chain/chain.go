@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/client/node"
+	api "github.com/netcraq/netcraq/pipelets/api"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"hash/fnv"
 	"unicode/utf8"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/client/node"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store/nodeerr"

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/client/node"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store/nodeerr"

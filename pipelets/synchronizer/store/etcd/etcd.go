@@ -13,14 +13,16 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 )
@@ -101,6 +103,7 @@ type Source struct {
 	epoch  string         // the cluster's id
 	at     core.Position  // how far the records were given away
 	queue  []store.Record // what comes behind it
+	gap    string         // what is missing before the next record that comes
 	// Bytes are those of keys and values that came from the etcd.
 	Bytes uint64
 }
@@ -124,8 +127,11 @@ func (s *Source) stop() {
 	if s.cancel != nil {
 		s.cancel()
 	}
-	s.watch, s.cancel, s.queue = nil, nil, nil
+	s.watch, s.cancel, s.queue, s.gap = nil, nil, nil, ""
 }
+
+// Gap is store.Gapped's.
+func (s *Source) Gap() string { return s.gap }
 
 // Read is store.Source's.
 func (s *Source) Read(ctx context.Context, from core.Position, most int) ([]store.Record, core.Position, error) {
@@ -153,7 +159,7 @@ func (s *Source) Read(ctx context.Context, from core.Position, most int) ([]stor
 			}
 			s.take(r.Events, from)
 		case <-ctx.Done():
-			return nil, from, nil
+			return nil, from, s.idle(ctx, from)
 		}
 	}
 	n := min(most, len(s.queue))
@@ -163,12 +169,25 @@ func (s *Source) Read(ctx context.Context, from core.Position, most int) ([]stor
 	return out, s.at, nil
 }
 
+// idle checks the history behind a watch that told nothing until a deadline. A watch from a
+// revision that a restored etcd does not have yet waits for that without a word.
+func (s *Source) idle(ctx context.Context, from core.Position) error {
+	if from.Seq == 0 || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil
+	}
+	err := s.checkHistory(context.WithoutCancel(ctx), from)
+	if err != nil {
+		s.stop()
+	}
+	return err
+}
+
 // begin reads on from a position: from the first by what is there, from others by history.
 func (s *Source) begin(ctx context.Context, from core.Position) error {
 	if from == (core.Position{}) {
 		return s.list(ctx, from, true)
 	}
-	if err := s.checkCluster(ctx, from); err != nil {
+	if err := s.checkHistory(ctx, from); err != nil {
 		return err
 	}
 	s.epoch = from.Epoch
@@ -176,17 +195,29 @@ func (s *Source) begin(ctx context.Context, from core.Position) error {
 	return nil
 }
 
-// checkCluster fails where a position is another cluster's.
-func (s *Source) checkCluster(ctx context.Context, from core.Position) error {
+// checkHistory fails where a position is not one of what the etcd has: it is another cluster, or it
+// was restored from an older snapshot. A read is linearizable, so no member answers with less than
+// what was read before.
+func (s *Source) checkHistory(ctx context.Context, from core.Position) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	r, err := s.client.Get(ctx, s.spec.Prefix, clientv3.WithCountOnly())
 	if err != nil {
 		return fault(err, "reading the source")
 	}
-	if id := strconv.FormatUint(r.Header.ClusterId, 16); id != from.Epoch {
+	return continues(r.Header, from)
+}
+
+// continues fails where an answer's etcd cannot continue from a position.
+func continues(h *etcdserverpb.ResponseHeader, from core.Position) error {
+	if id := strconv.FormatUint(h.ClusterId, 16); id != from.Epoch {
 		return core.Errorf(core.Refused, "the source is the etcd cluster %s, and what the destination has is of the "+
 			"cluster %s: give the pipelet another name to begin anew", id, from.Epoch)
+	}
+	if now := uint64(h.Revision); now < from.Seq {
+		return core.Errorf(core.Refused, "the source's etcd is at revision %d, and revision %d was read from it before: "+
+			"it was restored from an older snapshot. Give the pipelet another name to begin anew; keys that only the "+
+			"destination has stay there until you delete them", now, from.Seq)
 	}
 	return nil
 }
@@ -201,6 +232,12 @@ func (s *Source) follow(from core.Position) {
 	s.watch = s.client.Watch(clientv3.WithRequireLeader(ctx), s.spec.Prefix, clientv3.WithPrefix(),
 		clientv3.WithRev(revision))
 	s.cancel, s.at = cancel, from
+	// etcd's client resumes a watch by itself, perhaps at a server that was restored meanwhile. So
+	// the watch ends with its connection, and whoever reads on checks the history first.
+	go func() {
+		s.client.ActiveConnection().WaitForStateChange(ctx, connectivity.Ready)
+		cancel()
+	}()
 }
 
 // list takes what is there now and is newer than the position, and watches behind it.
@@ -216,8 +253,13 @@ func (s *Source) list(ctx context.Context, from core.Position, fresh bool) error
 		return fault(err, "listing the source")
 	}
 	epoch := strconv.FormatUint(r.Header.ClusterId, 16)
-	if !fresh && epoch != from.Epoch {
-		return core.Errorf(core.Refused, "the source is another etcd cluster than it was")
+	if !fresh {
+		if err := continues(r.Header, from); err != nil {
+			return err
+		}
+		s.gap = fmt.Sprintf("the source's history after revision %d was compacted before it was read: the newest values "+
+			"have come, and deletions up to revision %d have not. Delete what only the destination has", from.Seq,
+			r.Header.Revision)
 	}
 	events := make([]*clientv3.Event, 0, len(r.Kvs))
 	for _, kv := range r.Kvs {
@@ -250,7 +292,9 @@ func (s *Source) take(events []*clientv3.Event, from core.Position) {
 			Deleted: e.Type == mvccpb.DELETE,
 			Version: uint64(e.Kv.ModRevision),
 			At:      at,
+			Gap:     s.gap,
 		})
+		s.gap = ""
 	}
 }
 

@@ -3,6 +3,8 @@ package etcd_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,8 +13,10 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/internal/testport"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"
@@ -172,6 +176,109 @@ func TestRefused(t *testing.T) {
 	}
 	if err := guest.Commit(ctx, state(0), state(1), rows(1, 1)); err != nil {
 		t.Error(err)
+	}
+}
+
+// A source whose etcd is restored from an older copy of its data says so, and what to do, both when
+// it reads meanwhile and when it begins after that. Its cluster's id is the one from before.
+func TestRestored(t *testing.T) {
+	dir, client := t.TempDir(), testport.Free(t)
+	run := func(data string, puts int) *embedded.Server {
+		t.Helper()
+		s, err := embedded.Start(t.Context(), embedded.Config{DataDir: data, Client: client, LogLevel: "fatal"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Logger: zap.NewNop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for i := range puts {
+			if _, err := c.Put(t.Context(), fmt.Sprint("in/", i), "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s
+	}
+	before, after := filepath.Join(dir, "before"), filepath.Join(dir, "after")
+	run(before, 20).Close()
+	if err := os.CopyFS(after, os.DirFS(before)); err != nil {
+		t.Fatal(err)
+	}
+	s := run(before, 40)
+	open := func() *etcd.Source {
+		t.Helper()
+		source, err := etcd.NewSource(api.Etcd{Endpoints: []string{s.Endpoint()}, Prefix: "in/"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { source.Close() })
+		return source
+	}
+	running := open()
+	_, at, err := running.Read(t.Context(), core.Position{}, 100)
+	if err != nil || at.Seq != 61 {
+		t.Fatal(at, err)
+	}
+	s.Close()
+	s = run(after, 1)
+	for name, source := range map[string]*etcd.Source{"running": running, "new": open()} {
+		poll.Nil(t, 20*time.Second, name, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			records, _, err := source.Read(ctx, at, 100)
+			if core.KindOf(err) != core.Refused || !strings.Contains(err.Error(), "at revision 22, and revision 61") ||
+				!strings.Contains(err.Error(), "another name") {
+				return fmt.Errorf("%d records, %w", len(records), err)
+			}
+			return nil
+		})
+	}
+}
+
+// Keys of any bytes arrive, also when a worker ends in the middle of one revision's keys.
+func TestKeysOfBytes(t *testing.T) {
+	endpoint, c := start(t, embedded.Config{})
+	ctx := t.Context()
+	var ops []clientv3.Op
+	for i := range 127 {
+		ops = append(ops, clientv3.OpPut("in/"+string([]byte{byte(129 + i)}), fmt.Sprint(i)))
+	}
+	if _, err := c.Txn(ctx).Then(ops...).Commit(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // workers
+		source, err := etcd.NewSource(api.Etcd{Endpoints: []string{endpoint}, Prefix: "in/"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer source.Close()
+		out := sink(t, endpoint)
+		was, err := out.Open(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		until, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		records, to, err := source.Read(until, was.Position, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := core.State{Position: to, Rows: was.Rows + uint64(len(records))}
+		if err := out.Commit(ctx, was, next, store.Rows(records)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := c.Get(ctx, "out/", clientv3.WithPrefix())
+	if err != nil || len(r.Kvs) != len(ops) {
+		t.Fatalf("%d of %d keys have arrived, %v", len(r.Kvs), len(ops), err)
+	}
+	for i, kv := range r.Kvs {
+		if want := "out/" + string([]byte{byte(129 + i)}); string(kv.Key) != want || string(kv.Value) != fmt.Sprint(i) {
+			t.Errorf("%q has %s, want %q with %d", kv.Key, kv.Value, want, i)
+		}
 	}
 }
 

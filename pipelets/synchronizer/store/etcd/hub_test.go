@@ -9,8 +9,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"

@@ -20,7 +20,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 	_ "github.com/duckdb/duckdb-go/v2"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 )
@@ -311,7 +311,8 @@ func other(t *testing.T, file string, fields []arrow.Field, fill func(*array.Rec
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := pqarrow.NewFileWriter(sc, out, nil, pqarrow.DefaultWriterProps())
+	// As others do, it says in the footer how it has the columns in memory.
+	w, err := pqarrow.NewFileWriter(sc, out, nil, pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
 	if err == nil {
 		err = w.Write(batch)
 	}
@@ -394,6 +395,44 @@ func TestSchemaChanges(t *testing.T) {
 	refused(from, "another name")
 	from.Epoch, from.Seq, from.Sub = "", 4, "17"
 	refused(from, "no row of")
+}
+
+// A column is text or bytes by Parquet's own type: how the library that wrote the file had it in
+// memory, which it may say in the footer, makes no difference.
+func TestLibraries(t *testing.T) {
+	add := func(b array.Builder) {
+		if err := b.AppendValueFromString("eHg="); err != nil { // bytes are in base64
+			t.Fatal(err)
+		}
+	}
+	for _, typ := range []arrow.DataType{arrow.BinaryTypes.String, arrow.BinaryTypes.LargeString,
+		arrow.BinaryTypes.LargeBinary, &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32,
+			ValueType: arrow.BinaryTypes.String}, &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Uint32,
+			ValueType: arrow.BinaryTypes.Binary}} {
+		for _, c := range []string{"value", "bytes"} {
+			dir := t.TempDir()
+			other(t, numbered(dir, 1), []arrow.Field{{Name: "key", Type: typ}, {Name: c, Type: typ, Nullable: true}},
+				func(b *array.RecordBuilder) {
+					for i := range 2 {
+						add(b.Field(0))
+						if i == 0 {
+							add(b.Field(1))
+						} else {
+							b.Field(1).AppendNull()
+						}
+					}
+				})
+			s, err := NewSource(api.Parquet{Path: dir})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			records, _, err := s.Read(t.Context(), core.Position{}, 10)
+			if err != nil || len(records) != 2 || text(records[1:]) != records[0].Key+"-" || len(records[0].Value) == 0 {
+				t.Errorf("%s in %s: %q, %v", typ, c, text(records), err)
+			}
+		}
+	}
 }
 
 // A file that somebody has damaged is refused, or has other records; it ends nobody.

@@ -16,7 +16,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 )
@@ -244,7 +244,11 @@ func newReading(ctx context.Context, name string, n uint64) (_ *reading, err err
 	if err != nil {
 		return nil, core.Errorf(core.Refused, "%s cannot be read as Parquet: %w", name, err)
 	}
-	columns, err := r.columns(files)
+	// What its writer says of the columns in its own memory is left out: Parquet's types count.
+	if files.Manifest, err = pqarrow.NewSchemaManifest(p.MetaData().Schema, nil, &files.Props); err != nil {
+		return nil, core.Errorf(core.Refused, "%s cannot be read as Parquet: %w", name, err)
+	}
+	columns, err := r.columns(files.Manifest.Fields)
 	if err != nil || r.rows == 0 {
 		return r, err
 	}
@@ -255,29 +259,30 @@ func newReading(ctx context.Context, name string, n uint64) (_ *reading, err err
 }
 
 // columns says which columns are read, and that they are what they have to be.
-func (r *reading) columns(files *pqarrow.FileReader) (leaves []int, err error) {
-	have, err := files.Schema()
-	if err != nil {
-		return nil, core.Errorf(core.Refused, "%s cannot be read as Parquet: %w", r.name, err)
-	}
+func (r *reading) columns(have []pqarrow.SchemaField) (leaves []int, err error) {
 	want := []struct {
 		name string
 		are  []arrow.Type
 	}{
 		{"key", []arrow.Type{arrow.STRING, arrow.BINARY}},
 		{"value", []arrow.Type{arrow.STRING, arrow.BINARY}},
-		{"bytes", []arrow.Type{arrow.BINARY}},
+		{"bytes", []arrow.Type{arrow.BINARY, arrow.STRING}},
 		{"deleted", []arrow.Type{arrow.BOOL}},
 	}
 	for i, w := range want {
-		at := have.FieldIndices(w.name)
+		var at []pqarrow.SchemaField
+		for _, f := range have {
+			if f.Field.Name == w.name {
+				at = append(at, f)
+			}
+		}
 		if r.place[i] = -1; len(at) == 0 && i > 0 {
 			continue
 		}
 		if len(at) != 1 {
 			return nil, core.Errorf(core.Refused, "%s has %d columns %s: a source's files have one", r.name, len(at), w.name)
 		}
-		is := have.Field(at[0]).Type
+		is := at[0].Field.Type
 		fits := false
 		for _, t := range w.are {
 			fits = fits || is.ID() == t
@@ -287,7 +292,7 @@ func (r *reading) columns(files *pqarrow.FileReader) (leaves []int, err error) {
 				"a truth value: cast it where it is written", r.name, w.name, is)
 		}
 		r.place[i] = len(leaves) // the reader gives them in this order
-		leaves = append(leaves, files.Manifest.Fields[at[0]].ColIndex)
+		leaves = append(leaves, at[0].ColIndex)
 	}
 	if r.place[1] == -1 && r.place[2] == -1 {
 		return nil, core.Errorf(core.Refused, "%s has neither a column value nor one that is called bytes", r.name)

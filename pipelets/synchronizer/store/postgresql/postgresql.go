@@ -12,15 +12,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 )
@@ -28,7 +32,12 @@ import (
 // StateTable is where a destination keeps what it knows of pipelets, in the schema of its table.
 const StateTable = "netcraq_pipelets"
 
-const callTimeout = 5 * time.Second
+const (
+	callTimeout = 5 * time.Second
+	// maxGreeting and maxMessage bound a message that a server sends before and after it has let
+	// the session begin. Memory for a message is taken as soon as its length is announced.
+	maxGreeting, maxMessage = 1 << 20, 64 << 20
+)
 
 // Check says what is wrong with a specification.
 func Check(spec api.PostgreSQL) error {
@@ -74,12 +83,11 @@ func (l *link) get(ctx context.Context) (conn *pgx.Conn, fresh bool, err error) 
 	cfg.Host, cfg.Port, cfg.Database, cfg.Fallbacks = host, uint16(n), l.spec.Database, nil
 	cfg.User, cfg.Password, cfg.TLSConfig = "netcraq", "", nil
 	cfg.ConnectTimeout = callTimeout
-	cfg.RuntimeParams = map[string]string{
-		"application_name": "netcraq-pipelets",
-		// What a worker that was cut off has begun does not hold up the next one for longer.
-		"idle_in_transaction_session_timeout": "10s",
-		"statement_timeout":                   "10s",
-		"search_path":                         "pg_catalog",
+	cfg.RuntimeParams = maps.Clone(settings)
+	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		f := pgproto3.NewFrontend(r, w)
+		f.SetMaxBodyLen(maxGreeting)
+		return f
 	}
 	if l.spec.Secret != "" {
 		c, err := store.ReadSecret(ctx, l.secrets, l.spec.Secret)
@@ -94,11 +102,88 @@ func (l *link) get(ctx context.Context) (conn *pgx.Conn, fresh bool, err error) 
 			cfg.TLSConfig.ServerName = host
 		}
 	}
+	what := "connecting to " + l.spec.Address
 	if l.conn, err = pgx.ConnectConfig(ctx, cfg); err != nil {
 		l.conn = nil
-		return nil, false, fault(err, "connecting to "+l.spec.Address)
+		e, ok := errors.AsType[*pgconn.PgError](err)
+		if ok && e.Code == "08P01" && strings.Contains(e.Message, "startup parameter") {
+			return nil, false, core.Errorf(core.Refused, "%s: %w: %s", what, err, unset(cfg.User, notBouncers()))
+		}
+		return nil, false, fault(err, what)
+	}
+	l.conn.PgConn().Frontend().SetMaxBodyLen(maxMessage)
+	wrong, err := l.differ(ctx)
+	if err == nil && len(wrong) > 0 {
+		err = core.Errorf(core.Refused, "%s: %s", what, unset(cfg.User, wrong))
+	}
+	if err != nil {
+		l.lose()
+		return nil, false, fault(err, what)
 	}
 	return l.conn, true, nil
+}
+
+// settings are what a session begins with.
+var settings = map[string]string{
+	"application_name": "netcraq-pipelets",
+	// What a worker that was cut off has begun does not hold up the next one for longer.
+	"idle_in_transaction_session_timeout": "10s",
+	"statement_timeout":                   "10s",
+	"search_path":                         "pg_catalog",
+	// Texts of values do not depend on what is set for the database or the role.
+	"client_encoding":    "UTF8",
+	"datestyle":          "ISO, MDY",
+	"intervalstyle":      "postgres",
+	"extra_float_digits": "3",
+	"timezone":           "UTC",
+	"array_nulls":        "on", // otherwise an array's NULL becomes the text NULL
+	"bytea_output":       "hex",
+	"lc_monetary":        "C",
+	"xmloption":          "content",
+	// regclass and its like have names in their texts.
+	"quote_all_identifiers": "off",
+}
+
+// notBouncers are the settings that PgBouncer's oldest version in use does not pass on.
+func notBouncers() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(settings)), func(name string) bool {
+		return slices.Contains([]string{"application_name", "client_encoding", "datestyle", "timezone"}, name)
+	})
+}
+
+// differ says which settings the session does not have, because something between here and the
+// server has left them out.
+func (l *link) differ(ctx context.Context) (wrong []string, err error) {
+	names := slices.Sorted(maps.Keys(settings))
+	rows, err := l.conn.Query(ctx, "SELECT name, current_setting(name) FROM unnest($1::text[]) AS name", names)
+	if err != nil {
+		return nil, err
+	}
+	var name, is string
+	_, err = pgx.ForEachRow(rows, []any{&name, &is}, func() error {
+		if _, ours := settings[name]; !ours || len(wrong) == len(settings) {
+			return errors.New("the server answers with settings that it was not asked for")
+		}
+		if name != "application_name" && is != settings[name] {
+			wrong = append(wrong, name)
+		}
+		return nil
+	})
+	slices.Sort(wrong)
+	return wrong, err
+}
+
+// unset says what to do where settings are not passed on, of which those with these names are not
+// what they are to be.
+func unset(role string, names []string) string {
+	var set strings.Builder
+	for _, name := range names {
+		fmt.Fprintf(&set, " ALTER ROLE %s SET %s = '%s';", pgx.Identifier{role}.Sanitize(), name, settings[name])
+	}
+	return "this is a pooler such as PgBouncer, and does not pass on what the session is to have. Give PostgreSQL's own " +
+		"address. Or have the pooler give each client a session and ignore the parameters (PgBouncer: pool_mode = session, " +
+		"ignore_startup_parameters = " + strings.Join(notBouncers(), ", ") + "), set them for the role, and have it connect " +
+		"anew (PgBouncer: RECONNECT):" + set.String()
 }
 
 // lose ends a connection of which nothing is known any more.
@@ -118,6 +203,14 @@ func fault(err error, what string) error {
 	}
 	if _, known := errors.AsType[*core.Fault](err); known {
 		return err
+	}
+	if e, ok := errors.AsType[*pgproto3.ExceededMaxBodyLenErr](err); ok {
+		return fmt.Errorf("%s: the server sent a message of %d bytes, and may send %d: give it shorter rows, or the "+
+			"pipelet another address if it is not a PostgreSQL's (%w)", what, e.ActualBodyLen, e.MaxExpectedBodyLen, e)
+	}
+	if e, ok := errors.AsType[pgx.ScanArgError](err); ok {
+		return core.Errorf(core.Refused, "%s: a row's column %s has a value that cannot be read, give it another one: %w",
+			what, e.FieldName, err)
 	}
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || len(e.Code) < 2 {

@@ -4,13 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
-	api "github.com/netcraq/netcraq/api/pipelet"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 )
@@ -23,7 +22,6 @@ type Sink struct {
 	known string // the state's text, as the table has it; "": there is none
 	table string // quoted
 	state string // quoted
-	cast  string // of the column value
 	bytes bool   // the column value is bytea
 }
 
@@ -93,14 +91,19 @@ func (s *Sink) Open(ctx context.Context) (state core.State, err error) {
 // look learns what the table is like.
 func (s *Sink) look(ctx context.Context, c *pgx.Conn) error {
 	kinds := map[string]string{}
-	rows, err := c.Query(ctx, `SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
-		WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`, s.table)
+	rows, err := c.Query(ctx, `WITH RECURSIVE base (name, type) AS (
+			SELECT attname, atttypid FROM pg_attribute
+			WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped
+			UNION ALL SELECT name, typbasetype FROM base JOIN pg_type ON oid = type WHERE typtype = 'd')
+		SELECT name, format_type(type, NULL) FROM base JOIN pg_type ON oid = type WHERE typtype <> 'd'`, s.table)
 	if err != nil {
 		return fault(err, "looking at the table "+s.table)
 	}
 	var name, kind string
 	_, err = pgx.ForEachRow(rows, []any{&name, &kind}, func() error {
-		kinds[name] = kind
+		if name == "key" || name == "value" {
+			kinds[name] = kind
+		}
 		return nil
 	})
 	switch {
@@ -110,7 +113,7 @@ func (s *Sink) look(ctx context.Context, c *pgx.Conn) error {
 		return core.Errorf(core.Refused, "there is no table %s with the columns key and value: make it by "+
 			"CREATE TABLE %s (key text PRIMARY KEY, value text)", s.table, s.table)
 	}
-	s.bytes, s.cast = kinds["value"] == "bytea", kinds["value"]
+	s.bytes = kinds["value"] == "bytea"
 	return nil
 }
 
@@ -205,8 +208,9 @@ func (s *Sink) queue(b *pgx.Batch, r store.Row) error {
 	if !utf8.ValidString(r.Key) || strings.Contains(r.Key, "\x00") {
 		return core.Errorf(core.Refused, "the key %q is no text of PostgreSQL's", r.Key)
 	}
+	// The parameter has the column's type, and the statement no cast: an explicit one cuts a value
+	// to the column's length.
 	var value any
-	cast := s.cast
 	switch {
 	case r.Deleted && !s.spec.Append:
 		b.Queue("DELETE FROM "+s.table+" WHERE key = $1", r.Key)
@@ -221,10 +225,10 @@ func (s *Sink) queue(b *pgx.Batch, r store.Row) error {
 		value = string(r.Value)
 	}
 	expr := "$2"
-	if !s.bytes {
-		expr = "$2::text::" + cast
+	if s.bytes { // also where the column is of a domain over bytea
+		expr += "::bytea"
 	}
-	q := fmt.Sprintf("INSERT INTO %s (key, value) VALUES ($1, %s)", s.table, expr)
+	q := "INSERT INTO " + s.table + " (key, value) VALUES ($1, " + expr + ")"
 	if !s.spec.Append {
 		q += " ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 	}

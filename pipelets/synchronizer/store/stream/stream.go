@@ -18,8 +18,8 @@ import (
 	"unicode/utf8"
 
 	nodeapi "github.com/netcraq/netcraq/api/node"
-	api "github.com/netcraq/netcraq/api/pipelet"
 	"github.com/netcraq/netcraq/client/node"
+	api "github.com/netcraq/netcraq/pipelets/api"
 	"github.com/netcraq/netcraq/pipelets/core"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/store/nodeerr"

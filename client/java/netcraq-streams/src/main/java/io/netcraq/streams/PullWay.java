@@ -10,7 +10,6 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Arrays;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -34,7 +33,6 @@ final class PullWay implements StreamReader.Way {
     private final StreamReader reader;
     private final NodeConnection connection;
     private final int[] partitions;
-    private final Map<Integer, Long> missed = new HashMap<>(); // before the reader's first record
     private final Map<Long, Integer> asked = new ConcurrentHashMap<>(); // which partition's request is under way
     private final Set<Long> telling = ConcurrentHashMap.newKeySet(); // requests that only say where it is
     private final LinkedBlockingQueue<Object> came = new LinkedBlockingQueue<>(); // answers, errors, RING
@@ -62,12 +60,9 @@ final class PullWay implements StreamReader.Way {
             partitions = o.partitions.length > 0 ? o.partitions : IntStream.range(0, many).toArray();
             if (!o.consumer.isEmpty()) { // from now on what it has not read is held
                 for (int n : partitions) {
-                    Long was = reader.nextOffset(n);
                     JsonNode begun = connection.call("read", request(n, reader.doneOffset(n), true).put("maxRecords", 1),
                             ANSWER_TIMEOUT);
-                    long begins = begun.path("offset").asLong();
-                    reader.beginsAt(n, begins);
-                    missed.put(n, was == null ? begun.path("missed").asLong() : Math.max(0, begins - was));
+                    reader.beginsAt(n, begun.path("offset").asLong(), begun.path("missed").asLong());
                 }
             }
             told = System.nanoTime();
@@ -193,14 +188,12 @@ final class PullWay implements StreamReader.Way {
         if (data == null || data.records() == null || data.next() != data.offset() + data.records().size()) {
             throw new GarbageException("an answer that has no records");
         }
+        reader.beginsAt(n, data.offset(), data.missed());
         if (data.records().isEmpty()) {
-            reader.read(n, data.next());
             ask(n);
             return null;
         }
-        long before = data.missed() + missed.getOrDefault(n, 0L);
-        missed.remove(n);
-        return new Pulled(n, data, before);
+        return new Pulled(n, data, reader.missed(n, data.offset()));
     }
 
     /** Tells the node where a consumer is whose reading does not tell it. */

@@ -40,7 +40,6 @@ final class PushWay implements StreamReader.Way {
         int at; // of its bytes: what was read of it
         long offset; // of the record there
         long skip; // records before this one were read before
-        long missed;
         int[] places = new int[64]; // of a batch's records, while they are looked for
         /** Objects that were read, and the offsets behind them, while they are held all the same. */
         final ArrayDeque<long[]> held = new ArrayDeque<>();
@@ -126,10 +125,8 @@ final class PushWay implements StreamReader.Way {
                 Long was = reader.nextOffset(p.number);
                 p.object = told.path("object").bigIntegerValue().longValue();
                 p.skip = was == null ? begins : Math.max(begins, was);
-                // What was read before is not missed.
-                p.missed = was == null ? told.path("missed").asLong() : Math.max(0, begins - was);
                 parts.add(p);
-                reader.beginsAt(p.number, begins);
+                reader.beginsAt(p.number, begins, told.path("missed").asLong());
             }
         } finally {
             NodeConnection.close(files);
@@ -261,9 +258,8 @@ final class PushWay implements StreamReader.Way {
                 throw new GarbageException("an object of the node's memory has no records where it says so");
             }
             if (found > 0) {
-                long missed = p.missed + reader.missed(p.number, offset);
+                long missed = reader.missed(p.number, offset);
                 Batch batch = new Pushed(p, p.object, offset, found, missed, records, places);
-                p.missed = 0;
                 p.at = at;
                 p.offset = offset + found;
                 return batch;

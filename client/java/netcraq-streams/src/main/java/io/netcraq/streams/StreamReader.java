@@ -261,10 +261,16 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
         return next.keySet().stream().mapToInt(Integer::intValue).sorted().toArray();
     }
 
-    /** Notes where the node says that a partition begins. */
-    synchronized void beginsAt(int partition, long offset) {
-        next.merge(partition, offset, Math::max);
-        done.merge(partition, offset, Math::max);
+    /**
+     * Notes where the node says that a partition begins. What was missed before that is not done with: a
+     * batch is to tell of it first, also one of another connection.
+     */
+    synchronized void beginsAt(int partition, long offset, long missed) throws GarbageException {
+        if (missed < 0 || missed > offset) {
+            throw new GarbageException(missed + " records are missed before record " + offset);
+        }
+        next.merge(partition, offset - missed, Math::max);
+        done.putIfAbsent(partition, offset - missed);
     }
 
     /** Notes that everything before an offset was read: there it goes on, whatever happens. */

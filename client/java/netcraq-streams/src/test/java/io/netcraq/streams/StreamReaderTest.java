@@ -31,6 +31,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** The reader, by push and by pull, against the real server. */
@@ -254,6 +255,34 @@ class StreamReaderTest {
             }
             assertEquals(one[0], batch.get(0).text());
             batch.release();
+        }
+    }
+
+    /** A named consumer learns by its first batch what it missed, also if readers of its name had no batch before. */
+    @ParameterizedTest
+    @CsvSource({"PUSH,false", "PUSH,true", "PULL,false", "PULL,true"})
+    void tellsLaterWhatWasMissed(Mode mode, boolean manual) throws IOException {
+        server.open("s", "{\"objectBytes\":1024,\"objects\":4,\"slow\":\"skip\"}");
+        ReaderOptions options = options(mode).consumer("me").manual(manual);
+        StreamReader.open(options).close();
+        for (int i = 0; i < 20; i++) {
+            server.append("s", 0, "x".repeat(400));
+        }
+        StreamReader.open(options).close(); // it had the answer, and has told nobody
+        try (StreamReader reader = StreamReader.open(options)) {
+            server.kill(); // a reader that connects again asks from where it was
+            server.start();
+            server.append("s", 0, "by the new server");
+            Batch batch = reader.next(Memserver.PATIENCE);
+            assertTrue(batch.offset() > 0);
+            assertEquals(batch.offset(), batch.missed());
+            take(reader, (int) (21 - batch.next()), batch.next());
+            assertNull(reader.next(Duration.ofMillis(50))); // it lets go of the batch before
+            reader.done(0, 21);
+        }
+        try (StreamReader reader = StreamReader.open(options)) { // that was told, and is not told again
+            server.append("s", 0, "y");
+            assertEquals(List.of("y"), take(reader, 1, 21));
         }
     }
 

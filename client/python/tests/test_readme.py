@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The README's blocks do what they say, as they are pasted. Those that are not run are named."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from netcraq.testing import RefController
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE = 60
+"""Seconds for a program to start and to do little, on a busy machine too."""
+
+
+RUN = [
+    "nc -N -U",
+    "node.Connect(",
+    "from netcraq.node import connect",
+    "from 'netcraq'",
+    "client.open_stream",
+    "from netcraq.admin import Admin",
+    "from netcraq.aio import Client",
+]
+"""A text of each block that a test below runs."""
+
+NOT_RUN = {
+    "reads: any switch": "a drawing",
+    "make test ": "jobs of CI run these targets",
+    "kind: Pipelet": "a part of a file, with addresses of etcds that are elsewhere; make test-pipelets runs whole ones",
+    "netcraq> h1": "TestReadme of cmd/netcraqctl runs it",
+    "make figures-quick": "they measure for minutes to hours; experiments/test_figures.py tests what they are made of",
+    "bin/netcraq-switch -i": "it takes the reader's program and interfaces; the tests of switch/cmd/netcraq-switch start it",
+}
+"""A text of each block that no test here runs, and why."""
+
+
+def blocks() -> list[tuple[str, str]]:
+    """The README's blocks, with their languages."""
+    return re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+
+
+def block(language: str, with_text: str) -> str:
+    """The README's block of a language that has a text in it."""
+    assert with_text in RUN
+    (found,) = [text for of, text in blocks() if of == language and with_text in text]
+    return found
+
+
+def test_each_block_is_run_or_named() -> None:
+    for _, text in blocks():
+        assert len([known for known in [*RUN, *NOT_RUN] if known in text]) == 1, text
+    assert len(blocks()) == len(RUN) + len(NOT_RUN)
+
+
+@pytest.fixture(scope="session")
+def go() -> str:
+    found = shutil.which("go")
+    if found is None:
+        pytest.skip("Go is not here")
+    return found
+
+
+@pytest.fixture()
+def place(server: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server where the README's line with export says."""
+    monkeypatch.setenv("NETCRAQ_NODE_SOCKET", server.path)  # type: ignore[attr-defined]
+
+
+def run(*command: str, stdin: str | None = None) -> str:
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.usefixtures("place")
+def test_the_line_of_json() -> None:
+    if shutil.which("nc") is None:
+        pytest.skip("nc is not installed (Debian's package netcat-openbsd)")
+    line = block("console", "nc -N -U").removeprefix("$ ")
+    assert '"version":"1.1"' in run("sh", "-c", line)
+
+
+@pytest.mark.usefixtures("place")
+def test_python() -> None:
+    assert run(sys.executable, "-c", block("python", "from netcraq.node import connect")).startswith("b'blue' ")
+
+
+@pytest.mark.usefixtures("place")
+def test_streams() -> None:
+    program = block("python", "client.open_stream")
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", program], stdout=subprocess.PIPE, text=True, env=os.environ
+    ) as reader:
+        assert reader.stdout is not None
+        try:
+            assert [reader.stdout.readline() for _ in range(2)] == ["0 b'two pears'\n", "1 b'a plum'\n"]
+        finally:
+            reader.kill()
+
+
+@pytest.mark.usefixtures("place")
+def test_javascript(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node.js is not installed (Debian's package nodejs)")
+    program = tmp_path / "program.mjs"
+    library = (ROOT / "client/js/index.mjs").as_uri()
+    program.write_text(block("js", "from 'netcraq'").replace("'netcraq'", f"'{library}'"))
+    assert run(node, str(program)).startswith("blue ")
+    assert run(node, str(program)).startswith("blue ")  # nobody holds the lock
+
+
+@pytest.mark.usefixtures("place")
+def test_go(go: str, tmp_path: Path) -> None:
+    program, overlay = tmp_path / "main.go", tmp_path / "overlay.json"
+    body = re.sub(r"^(.*err :?= .*)$", r"\1\nif err != nil { panic(err) }", block("go", "node.Connect("), flags=re.M)
+    imports = "".join(f'"{name}"\n' for name in ("context", "fmt", "github.com/netcraq/netcraq/client/node"))
+    end = "fmt.Println(string(item.Value), item.Version == version, lock.Token())\n"
+    program.write_text(
+        f"package main\nimport ({imports})\nfunc main() {{\nctx := context.Background()\n{body}{end}}}\n"
+    )
+    where = ROOT / "cmd" / "readme"
+    overlay.write_text(json.dumps({"Replace": {str(where / "main.go"): str(program)}}))
+    binary = tmp_path / "readme"
+    subprocess.run([go, "build", "-overlay", overlay, "-o", binary, "./cmd/readme"], cwd=ROOT, check=True)
+    assert run(str(binary)).startswith("blue true ")
+
+
+@pytest.fixture()
+def controller(
+    make_chain: Callable[..., object], make_controller: Callable[..., RefController], monkeypatch: pytest.MonkeyPatch
+) -> RefController:
+    """A controller where programs look for one, and a chain."""
+    made = make_controller(make_chain(addresses=2))
+    monkeypatch.setenv("NETCRAQ_ADMIN", made.url)
+    return made
+
+
+def test_in_a_host(controller: RefController) -> None:
+    controller.put("/leader", 1, b"alice")
+    assert run(sys.executable, "-c", block("python", "from netcraq.admin import Admin")) == f"{1 << 48 | 2} b'dave'\n"
+
+
+def test_asyncio(controller: RefController) -> None:
+    keys = [controller.put(f"/key/{n}", n, b"%d" % n) for n in range(3)]
+    program = block("python", "from netcraq.aio import Client")
+    body = textwrap.indent(f"{program}print([v.value for v in values])\n", "    ")
+    program = f"import asyncio\nkeys = {keys}\nasync def main():\n{body}asyncio.run(main())\n"
+    assert run(sys.executable, "-c", program) == "[b'0', b'1', b'2']\n"

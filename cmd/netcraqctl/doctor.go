@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netcraq/netcraq/cmd/netcraqctl/internal/doctor"
+)
+
+// unwell is what doctor ends with where it has found problems.
+type unwell struct{ problems int }
+
+func (e unwell) Error() string {
+	return fmt.Sprintf("%s: what to do is above", plural(e.problems, "problem"))
+}
+
+const doctorHelp = `Look at this machine, on which a switch, an agent, a controller or a gateway runs or is to run, and say in words what is wrong and what to do.
+
+Nothing is changed. It looks at as much as it may: what it could not look at it names ("unseen"); as root it sees all. In an agent's container it sees the node's
+kernel, interfaces, ports and processes, and of its files those that are mounted there.
+
+%s
+
+Levels: ok; note (good to know); unseen; warning (it works, but not as well, or not for long); problem (NetCRAQ, or a part of it, does not work like this).
+The exit code is 5 where there is a problem, else 0.`
+
+// doctorCommand looks at the machine that it runs on.
+func (c *cli) doctorCommand() *cobra.Command {
+	var o doctor.Options
+	var files []string
+	var quiet bool
+	var lines strings.Builder
+	for _, check := range doctor.Checks() {
+		fmt.Fprintf(&lines, "  %-13s %s\n", check[0], check[1])
+	}
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Look at this machine and say what is wrong and what to do",
+		Long: fmt.Sprintf(doctorHelp, strings.TrimRight(lines.String(), "\n")),
+		Example: `  netcraqctl doctor
+  netcraqctl doctor --check hooks,interfaces --interface eth0
+  netcraqctl doctor --etcd https://192.0.2.1:2379 --etcd-cacert ca.crt \
+    --certificate server.crt=etcd.example
+  kubectl netcraq doctor --node node2`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, s := range files {
+				f, err := doctor.ParseCertificate(s)
+				if err != nil {
+					return usageError{fmt.Errorf("--certificate: %w", err)}
+				}
+				o.Certificates = append(o.Certificates, f)
+			}
+			if (o.EtcdCert == "") != (o.EtcdKey == "") {
+				return usageError{fmt.Errorf("--etcd-cert and --etcd-key go together")}
+			}
+			if c.adminGiven {
+				o.Admin = c.admin
+			}
+			o.TokenFile, o.Timeout = c.tokenFile, c.timeout
+			report, err := doctor.Run(cmd.Context(), o)
+			if err != nil {
+				return usageError{err}
+			}
+			if err := c.show(report, func(w io.Writer) { printReport(w, report, quiet) }); err != nil {
+				return err
+			}
+			if n := report.Count(doctor.Problem); n > 0 {
+				return unwell{n}
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.Checks, "check", nil, "only these checks, by their `NAMES`")
+	f.StringSliceVar(&o.Interfaces, "interface", nil, "only these interfaces, by their `NAMES` (default: all but lo)")
+	f.StringSliceVar(&o.Etcd, "etcd", nil, "etcd's client `URLS`, whose clocks to compare with this machine's")
+	f.StringVar(&o.EtcdCA, "etcd-cacert", "", "`FILE` of certificates that etcd's must be signed by (PEM)")
+	f.StringVar(&o.EtcdCert, "etcd-cert", "", "`FILE` with a certificate for etcd (PEM)")
+	f.StringVar(&o.EtcdKey, "etcd-key", "", "`FILE` with its key")
+	f.StringSliceVar(&files, "certificate", nil, "certificates to look at besides kubeadm's, as `FILE` or FILE=NAME where it has to be valid for a name or an address")
+	f.StringSliceVar(&o.ServedCertificates, "tls-server", nil, "TLS servers to look at, as `HOST:PORT` (default: the agent's, at this machine's addresses)")
+	f.BoolVarP(&quiet, "quiet", "q", false, "leave out what is as it should be")
+	return cmd
+}
+
+// printReport prints a line for each finding, and below it what to do.
+func printReport(w io.Writer, r *doctor.Report, quiet bool) {
+	width := 0
+	for _, f := range r.Findings {
+		width = max(width, len(f.Check))
+	}
+	for _, f := range r.Findings {
+		if quiet && (f.Level == doctor.OK || f.Level == doctor.Note) {
+			continue
+		}
+		level := string(f.Level)
+		if f.Level == doctor.Problem || f.Level == doctor.Warning {
+			level = strings.ToUpper(level)
+		}
+		subject := f.Subject
+		if subject != "" {
+			subject += ": "
+		}
+		fmt.Fprintf(w, "%-7s  %-*s  %s%s\n", level, width, f.Check, subject, f.Message)
+		if f.Advice != "" {
+			fmt.Fprintf(w, "%-7s  %-*s  -> %s\n", "", width, "", f.Advice)
+		}
+	}
+	said := []string{plural(r.Count(doctor.Problem), "problem"), plural(r.Count(doctor.Warning), "warning")}
+	if n := r.Count(doctor.Unseen); n > 0 {
+		said = append(said, fmt.Sprintf("%d not looked at", n))
+	}
+	fmt.Fprintf(w, "%s: %s\n", r.Host, strings.Join(said, ", "))
+}

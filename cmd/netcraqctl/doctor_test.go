@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/netcraq/netcraq/cmd/netcraqctl/internal/doctor"
+)
+
+// start runs the command by a name.
+func start(t *testing.T, name string, args ...string) (code int, out, complaint string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	code = run(t.Context(), append([]string{name}, args...), streams{strings.NewReader("in"), &o, &e},
+		func(string) string { return "" })
+	return code, o.String(), e.String()
+}
+
+// TestDoctor has the report for people and for programs, and the exit codes.
+func TestDoctor(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "no.crt")
+	code, out, complaint := start(t, "netcraqctl", "doctor", "--check", "certificates", "--certificate", missing)
+	if code != exitUnwell || !strings.Contains(out, "PROBLEM  certificates  "+missing+": there is no such file\n") ||
+		!strings.Contains(out, "-> give the file that is there") || !strings.Contains(complaint, "1 problem: what to do is above") {
+		t.Errorf("with a problem: code %d\n%s%s", code, out, complaint)
+	}
+	code, out, complaint = start(t, "netcraqctl", "doctor", "-o", "json", "--check", "certificates", "--certificate", missing)
+	var report doctor.Report
+	err := json.Unmarshal([]byte(out), &report)
+	if err != nil || code != exitUnwell || report.Count(doctor.Problem) != 1 || complaint != "" {
+		t.Errorf("as JSON: code %d, %v\n%s%s", code, err, out, complaint)
+	}
+	if code, out, _ = start(t, "netcraqctl", "doctor", "--check", "limits"); code != exitOK || !strings.Contains(out, "limits") {
+		t.Errorf("without a problem: code %d\n%s", code, out)
+	}
+	if _, out, _ = start(t, "netcraqctl", "doctor", "-q", "--check", "cgroups"); strings.Contains(out, "\nok ") || !strings.Contains(out, " 0 problems") {
+		t.Errorf("quiet:\n%s", out)
+	}
+	for _, args := range [][]string{{"--check", "sorcery"}, {"--certificate", "="}, {"--etcd-cert", "x"}, {"more"}} {
+		if code, _, complaint = start(t, "netcraqctl", append([]string{"doctor"}, args...)...); code != exitUsage || complaint == "" {
+			t.Errorf("doctor %v: code %d, %s", args, code, complaint)
+		}
+	}
+}
+
+// fakeKubectl puts a kubectl on the PATH that writes down what it is asked, knows pods, and ends
+// with a code.
+func fakeKubectl(t *testing.T, pods, code string) (asked func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	record := filepath.Join(dir, "asked")
+	script := "#!/bin/sh\necho \"$*\" >> " + record + "\ncase \"$*\" in *\"get pods\"*) printf '" + pods + "'; exit 0;; esac\ncat; echo ran\nexit " + code + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return func() string {
+		b, _ := os.ReadFile(record)
+		return string(b)
+	}
+}
+
+// TestPlugin runs the command as kubectl does: in an agent's container.
+func TestPlugin(t *testing.T) {
+	const name = "/usr/local/bin/kubectl-netcraq"
+	asked := fakeKubectl(t, `agent-a False\nagent-b True\n`, "3")
+	code, out, complaint := start(t, name, "--context", "east", "--namespace=other", "get", "/key", "-o", "json")
+	if want := "--context east exec -i -n other agent-b -c agent -- netcraqctl get /key -o json\n"; !strings.HasSuffix(asked(), want) ||
+		code != exitNotFound || out != "inran\n" || complaint != "" {
+		t.Errorf("code %d, out %q, complaint %q, asked\n%swant %s", code, out, complaint, asked(), want)
+	}
+	if !strings.Contains(asked(), "--context east get pods -n other -l app.kubernetes.io/name=netcraq-agent,app.kubernetes.io/component=control-plane -o ") {
+		t.Errorf("it asked for the agents by\n%s", asked())
+	}
+
+	asked = fakeKubectl(t, `agent-a False\n`, "0")
+	if code, _, _ = start(t, name, "doctor", "--node", "node2"); code != exitOK || !strings.Contains(asked(), "--field-selector spec.nodeName=node2") ||
+		!strings.HasSuffix(asked(), "exec -i -n netcraq-system agent-a -c agent -- netcraqctl doctor\n") {
+		t.Errorf("of a node: code %d, asked\n%s", code, asked())
+	}
+	if _, _, complaint = start(t, name, "page"); !strings.Contains(complaint, "port-forward agent-a 20036") {
+		t.Errorf("of the page it says %q", complaint)
+	}
+
+	asked = fakeKubectl(t, "", "0")
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"chain", "show"}, exitError, "no agent runs on a control-plane node, in the namespace netcraq-system: is NetCRAQ installed there?"},
+		{[]string{"chain", "show", "--node", "n9"}, exitError, "no agent runs on the node n9"},
+		{[]string{"put", "/key", "@file"}, exitUsage, "as @-"},
+		{[]string{"frobnicate"}, exitUsage, "unknown command"},
+		{[]string{"get"}, exitUsage, "usage: kubectl netcraq get"},
+	} {
+		if code, _, complaint = start(t, name, c.args...); code != c.code || !strings.Contains(complaint, c.says) {
+			t.Errorf("%v: code %d, says %q, want %d, %q", c.args, code, complaint, c.code, c.says)
+		}
+	}
+
+	// What needs no cluster asks none.
+	before := asked()
+	for _, args := range [][]string{{}, {"--help"}, {"chain"}, {"doctor", "--admin", "unix:///nowhere", "--check", "limits"},
+		{"--server", "127.0.0.1:1", "--timeout", "1ms", "get", "1"}} {
+		_, out, complaint = start(t, name, args...)
+		if asked() != before || out+complaint == "" {
+			t.Errorf("%v asked the cluster, or said nothing:\n%s%s", args, out, complaint)
+		}
+	}
+	if _, out, _ = start(t, name, "--help"); !strings.Contains(out, "kubectl netcraq [command]") || !strings.Contains(out, "--context") || strings.Contains(out, "  netcraqctl get") {
+		t.Errorf("its help:\n%s", out)
+	}
+	if _, out, _ = start(t, "netcraqctl", "--help"); strings.Contains(out, "--context") {
+		t.Error("netcraqctl has the plugin's flags")
+	}
+
+	t.Setenv("PATH", t.TempDir())
+	if code, _, complaint = start(t, name, "chain", "show"); code != exitError || !strings.Contains(complaint, "kubectl") {
+		t.Errorf("without kubectl: code %d, %q", code, complaint)
+	}
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client"
+)
+
+// show prints v as JSON, or what text writes.
+func (c *cli) show(v any, text func(w io.Writer)) error {
+	if c.output == "json" {
+		e := json.NewEncoder(c.std.out)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(v)
+	}
+	text(c.std.out)
+	return nil
+}
+
+// table prints rows in columns; the first row is the heading.
+func table(w io.Writer, rows [][]string) {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+	}
+	_ = t.Flush() // the writer's errors are standard output's, which has nowhere to report to
+}
+
+// failure is an error for programs.
+type failure struct {
+	Kind           string `json:"kind"` // not_found, cas_failed, denied, timeout, usage, or another
+	Message        string `json:"message"`
+	OutcomeUnknown bool   `json:"outcomeUnknown,omitempty"` // a write that may have been executed
+	*state                // of the key, with not_found and cas_failed
+}
+
+// state is what a key holds, for programs.
+type state struct {
+	Version       string  `json:"version"`              // "epoch.sequence"
+	VersionNumber uint64  `json:"versionNumber,string"` // the same as one number
+	Found         bool    `json:"found"`                // there is a value
+	Value         []byte  `json:"valueBase64,omitzero"` // with found, an empty one too
+	Text          *string `json:"valueText,omitempty"`  // where it is printable
+}
+
+func stateOf(v wire.Version, value []byte, found bool) *state {
+	s := &state{Version: v.String(), VersionNumber: uint64(v), Found: found}
+	if found {
+		s.Value = append([]byte{}, value...)
+	}
+	if found && wire.Printable(value) {
+		t := string(value)
+		s.Text = &t
+	}
+	return s
+}
+
+var kinds = []struct {
+	err  error
+	kind string
+}{
+	{client.ErrNotFound, "not_found"}, {client.ErrCASFailed, "cas_failed"}, {client.ErrTimeout, "timeout"}, {client.ErrCanceled, "canceled"},
+	{client.ErrValueTooLarge, "value_too_large"}, {client.ErrNoChain, "no_chain"}, {client.ErrDenied, "denied"},
+	{client.ErrBadSession, "bad_session"}, {client.ErrFull, "full"},
+}
+
+func (c *cli) printError(err error) {
+	if ill := (unwell{}); c.output == "json" && errors.As(err, &ill) {
+		return // the report has said it
+	}
+	if c.output != "json" {
+		fmt.Fprintf(c.std.err, "netcraqctl: %v\n", err)
+		return
+	}
+	f := failure{Kind: "error", Message: err.Error()}
+	var usage usageError
+	var op *client.OpError
+	var a *api.Error
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			f.Kind = k.kind
+			break
+		}
+	}
+	if errors.As(err, &op) {
+		f.OutcomeUnknown = op.OutcomeUnknown
+		if f.Kind == "cas_failed" || f.Kind == "not_found" && op.Op == wire.Read {
+			f.state = stateOf(op.Version, op.Value, op.Found)
+		}
+	} else if errors.As(err, &a) {
+		f.Kind = a.Code
+	} else if errors.As(err, &usage) {
+		f.Kind = "usage"
+	}
+	_ = c.show(map[string]failure{"error": f}, nil)
+}
+
+// micros is a duration in microseconds.
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
+
+// short is a duration with about three digits.
+func short(d time.Duration) string {
+	switch {
+	case d < 10*time.Microsecond:
+		return fmt.Sprintf("%.2f µs", micros(d))
+	case d < 100*time.Microsecond:
+		return fmt.Sprintf("%.1f µs", micros(d))
+	case d < time.Millisecond:
+		return fmt.Sprintf("%.0f µs", micros(d))
+	case d < time.Second:
+		return fmt.Sprintf("%.1f ms", micros(d)/1000)
+	}
+	return fmt.Sprintf("%.2f s", d.Seconds())
+}
+
+// grouped is a number with a comma after every three digits.
+func grouped(n uint64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// plural is "1 packet", "2 packets".
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

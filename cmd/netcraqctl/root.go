@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
+)
+
+// The environment says what the flags --admin and --token-file do not.
+const (
+	adminVariable = "NETCRAQ_ADMIN"
+	tokenVariable = "NETCRAQ_TOKEN_FILE"
+)
+
+// streams are what a command reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// cli is one run of the command: the flags that all verbs share.
+type cli struct {
+	std        streams
+	args       []string
+	plugin     *plugin // where the command was started as kubectl netcraq
+	servers    []string
+	services   []string
+	admin      string
+	adminGiven bool // by flag or environment: then it has to be there
+	tokenFile  string
+	output     string
+	valueBits  string
+	timeout    time.Duration
+	retransmit time.Duration
+	sessions   []string
+	api        *api.Client
+}
+
+const rootHelp = `netcraqctl reads and writes the key-value store that lives in the switches, measures it, and shows and changes what the controller runs.
+
+KEY is a KEY_ID (0x01000007, or decimal) or the name of a key that the controller has placed ("/registry/leases/..."; "name:123" for a name
+that looks like a number). VALUE is text, @FILE, @- for standard input, or hex:00ff...; "text:..." where text begins like one of these.
+
+Reads and writes are UDP packets to the switches. Where to send them, the keys' names, the width of values and sessions to write with are asked of the
+controller; with --server, a KEY_ID and --value-bits none is needed, and writes then go without a session (at least once) unless --session gives one.
+Answers are taken from the addresses that are asked, and from the chain's service address; where --server names switches' own addresses alone and no controller is asked,
+--service has to name that.
+
+The controller lets in root, and its own user, by its Unix socket (its --admin-users and --admin-group: others); over TCP it asks for a token.
+
+Exit codes: 0 done, 1 error, 2 wrong usage, 3 the key (or chain, switch, lease) is not there, 4 compare and swap failed,
+5 doctor has found a problem.`
+
+func (c *cli) root(getenv func(string) string) *cobra.Command {
+	root := &cobra.Command{
+		Use: "netcraqctl", Short: "Read, write, measure and show the key-value store in the switches", Long: rootHelp,
+		SilenceErrors: true, SilenceUsage: true,
+		Example: `  netcraqctl get /registry/leases/kube-system/kube-scheduler
+  netcraqctl put 0x01000007 "on"
+  netcraqctl cas 0x01000007 3.17 "off"
+  netcraqctl --server 10.0.0.100 --value-bits 128 get 0x01000007
+  netcraqctl bench --duration 10s --outstanding 128 --mix get=95,put=5
+  netcraqctl chain show
+  netcraqctl placement why /registry/services/endpoints/default/kubernetes`,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.prepare(cmd, getenv) },
+	}
+	f := root.PersistentFlags()
+	f.StringSliceVarP(&c.servers, "server", "s", nil, "where to send queries: ADDRESS[:PORT], several with commas, the preferred first (default: ask the controller)")
+	f.StringSliceVar(&c.services, "service", nil, "the chain's service address, ADDRESS[:PORT], where answers come from (default: ask the controller, else only --server)")
+	f.StringVar(&c.admin, "admin", "", "the controller's admin API: unix:///PATH, or http://HOST:PORT with a token (default $"+adminVariable+", or "+api.SystemSocket+")")
+	f.StringVar(&c.tokenFile, "token-file", "", "the file with the token that the controller asks for over TCP (default $"+tokenVariable+")")
+	f.StringVarP(&c.output, "output", "o", "text", "text for people, or json for programs")
+	f.StringVar(&c.valueBits, "value-bits", "", "width of the switches' value field: 128, 1024, 4096 or 8192 (default: ask the controller, else 128)")
+	f.DurationVar(&c.timeout, "timeout", 2*time.Second, "give a query or a request to the controller up after this time")
+	f.DurationVar(&c.retransmit, "retransmit", 50*time.Millisecond, "send a query again, to the next address, when there is no answer within this time")
+	f.StringSliceVar(&c.sessions, "session", nil, "sessions to write with, as ID:NEXT-REQUEST (default: lease them from the controller)")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+	})
+	if c.plugin != nil {
+		root.Use, root.Long = pluginName, pluginHelp+rootHelp
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl netcraq"}
+		root.Example = strings.ReplaceAll(root.Example, "  netcraqctl ", "  kubectl netcraq ")
+		c.plugin.flags(f)
+	}
+	root.AddCommand(c.getCommand(), c.putCommand(), c.deleteCommand(), c.casCommand(), c.benchCommand(),
+		c.chainCommand(), c.switchCommand(),
+		c.placementCommand(), c.sessionCommand(), c.eventsCommand(), c.pageCommand(), c.doctorCommand())
+	root.CompletionOptions.HiddenDefaultCmd = true
+	usage(root)
+	return root
+}
+
+// usage makes mistakes in the arguments of a command and of those below it usage errors, and
+// commands that only have others below them print their help.
+func usage(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		usage(sub)
+	}
+	if cmd.RunE == nil {
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unknown command %q; see %s --help", args[0], cmd.CommandPath())}
+			}
+			return cmd.Help()
+		}
+		return
+	}
+	check := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if check == nil {
+			check = cobra.NoArgs
+		}
+		if err := check(cmd, args); err != nil {
+			return usageError{fmt.Errorf("%w; usage: %s", err, cmd.UseLine())}
+		}
+		return nil
+	}
+}
+
+func (c *cli) prepare(cmd *cobra.Command, getenv func(string) string) error {
+	if c.output != "text" && c.output != "json" {
+		output := c.output
+		c.output = "text"
+		return usageError{fmt.Errorf("-o %s: want text or json", output)}
+	}
+	if c.timeout <= 0 || c.retransmit <= 0 {
+		return usageError{fmt.Errorf("--timeout and --retransmit must be above 0")}
+	}
+	if c.valueBits != "" {
+		if _, err := wire.ParseProfile(c.valueBits); err != nil {
+			return usageError{fmt.Errorf("--value-bits: %w", err)}
+		}
+	}
+	c.adminGiven = cmd.Flags().Changed("admin")
+	if v := getenv(adminVariable); !c.adminGiven && v != "" {
+		c.admin, c.adminGiven = v, true
+	}
+	if !cmd.Flags().Changed("token-file") {
+		c.tokenFile = getenv(tokenVariable)
+	}
+	c.api = api.NewClient(c.admin, api.TokenFile(c.tokenFile))
+	if c.plugin != nil && !cmd.HasSubCommands() && !c.adminGiven && len(c.servers) == 0 {
+		code, err := c.plugin.run(cmd.Context(), c.plugin.arguments(c.args), c.std, cmd.Name() == "page")
+		if err == nil {
+			err = ranElsewhere{code}
+		}
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client"
+	"github.com/netcraq/netcraq/client/fromadmin"
+)
+
+// target is where the queries of a command go.
+type target struct {
+	addresses []netip.AddrPort
+	services  []netip.AddrPort // where answers come from besides; none: from those that are asked
+	profile   wire.Profile
+	chain     *api.Chain // nil: the controller was not asked
+}
+
+// key is a key as the user named it.
+type key struct {
+	id   wire.Key
+	name string // "" where the user gave the KEY_ID
+}
+
+func (k key) String() string {
+	if k.name == "" {
+		return k.id.String()
+	}
+	return fmt.Sprintf("%v (%s)", k.id, k.name)
+}
+
+// notPlaced: the controller's directory has no such name.
+func notPlaced(name string) error {
+	return fmt.Errorf("the key %q is not placed in the network: %w", name, client.ErrNotFound)
+}
+
+// findKey turns KEY into a KEY_ID.
+func (c *cli) findKey(ctx context.Context, s string) (key, error) {
+	name, isName := strings.CutPrefix(s, "name:")
+	if !isName {
+		if id, err := wire.ParseKey(s); err == nil {
+			return key{id: id}, nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	k, err := c.api.Lookup(ctx, name)
+	if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		return key{}, notPlaced(name)
+	}
+	if err != nil {
+		return key{}, fmt.Errorf("looking up the key %q (a name, as it is no KEY_ID): %w", name, err)
+	}
+	return key{wire.Key(k.KeyID), name}, nil
+}
+
+// findTarget says where queries for keys of a chain go, by what the user gave and, for what he left
+// out, by what the controller says.
+func (c *cli) findTarget(ctx context.Context, chain func(api.Chain) bool, described string) (*target, error) {
+	t := &target{}
+	for _, given := range []struct {
+		flag  string
+		names []string
+		to    *[]netip.AddrPort
+	}{{"--server", c.servers, &t.addresses}, {"--service", c.services, &t.services}} {
+		for _, s := range given.names {
+			a, err := resolve(ctx, given.flag, s)
+			if err != nil {
+				return nil, err
+			}
+			*given.to = append(*given.to, a)
+		}
+	}
+	if c.valueBits != "" {
+		t.profile, _ = wire.ParseProfile(c.valueBits) // prepare has checked it
+	}
+	if len(t.addresses) > 0 && t.profile != 0 {
+		return t, nil
+	}
+	ask, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	chains, err := c.api.Chains(ask)
+	if err != nil {
+		if len(t.addresses) > 0 && !c.adminGiven {
+			t.profile = wire.Profile128
+			return t, nil
+		}
+		return nil, fmt.Errorf("%w\nwithout a controller, name the chain's address with --server and the width of values with --value-bits", err)
+	}
+	i := slices.IndexFunc(chains, chain)
+	if i < 0 && len(t.addresses) > 0 && !c.adminGiven { // some other network's controller
+		t.profile = wire.Profile128
+		return t, nil
+	}
+	if i < 0 {
+		var have []string
+		for _, ch := range chains {
+			have = append(have, fmt.Sprintf("%s (%d)", ch.Name, ch.ID))
+		}
+		return nil, fmt.Errorf("the controller has no %s: %w; it has %s", described, &api.Error{Code: api.CodeNotFound, Message: "no such chain"}, list(have))
+	}
+	t.chain = &chains[i]
+	if t.profile == 0 {
+		if t.profile, err = fromadmin.Profile(t.chain); err != nil {
+			return nil, err
+		}
+	}
+	if len(t.addresses) == 0 {
+		if t.addresses, err = fromadmin.Addresses(t.chain); err != nil {
+			return nil, err
+		}
+	}
+	if len(t.services) == 0 {
+		if t.services, err = fromadmin.Services(t.chain); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// targetOf is the target of queries for one key.
+func (c *cli) targetOf(ctx context.Context, k key) (*target, error) {
+	return c.findTarget(ctx, func(ch api.Chain) bool {
+		return ch.ID == k.id.Chain()
+	}, fmt.Sprintf("chain %d, which the KEY_ID %v belongs to", k.id.Chain(), k.id))
+}
+
+// toSwitches makes switches' own addresses the ones that are asked. Answers come from where they
+// came from before.
+func (t *target) toSwitches(addresses []netip.AddrPort) {
+	if len(t.services) == 0 {
+		t.services = t.addresses
+	}
+	t.addresses = addresses
+}
+
+// resolve reads a flag's ADDRESS[:PORT], ADDRESS being an IPv4 address or a host name.
+func resolve(ctx context.Context, flag, s string) (netip.AddrPort, error) {
+	bad := func(err error) (netip.AddrPort, error) {
+		return netip.AddrPort{}, usageError{fmt.Errorf("%s %s: %w; want ADDRESS or ADDRESS:PORT", flag, s, err)}
+	}
+	host, port := s, strconv.Itoa(wire.Port)
+	if h, p, err := net.SplitHostPort(s); err == nil {
+		host, port = h, p
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return bad(fmt.Errorf("%q is no port", port))
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		if !a.Is4() {
+			return bad(errors.New("switches take IPv4 only"))
+		}
+		return netip.AddrPortFrom(a, uint16(n)), nil
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", host)
+	if err != nil {
+		return bad(err)
+	}
+	return netip.AddrPortFrom(ips[0].Unmap(), uint16(n)), nil
+}
+
+// sessionSource is where a command that writes gets n sessions from; nil: it writes without one.
+func (c *cli) sessionSource(ctx context.Context, n int, owner string) (client.SessionSource, error) {
+	if len(c.sessions) > 0 {
+		var out []client.Session
+		for _, s := range c.sessions {
+			id, next, ok := strings.Cut(s, ":")
+			i, err1 := strconv.ParseUint(id, 10, 16)
+			r, err2 := strconv.ParseUint(next, 10, 32)
+			if !ok || err1 != nil || err2 != nil || i == 0 || r == 0 {
+				return nil, usageError{fmt.Errorf("--session %s: want ID:NEXT-REQUEST, both from 1 upwards. A session's requests are numbered, and switches drop "+
+					"numbers below the last they have seen of it", s)}
+			}
+			out = append(out, client.Session{ID: uint16(i), NextRequest: uint32(r)})
+		}
+		return client.StaticSessions(out...), nil
+	}
+	if len(c.servers) > 0 && !c.adminGiven {
+		ask, cancel := context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+		if _, err := c.api.Chains(ask); err != nil {
+			fmt.Fprintln(c.std.err, "netcraqctl: no controller to lease a session from: writes are sent without one, and may be executed more than once")
+			return nil, nil
+		}
+	}
+	return fromadmin.Sessions(c.api, n, owner), nil
+}
+
+func list(s []string) string {
+	if len(s) == 0 {
+		return "none"
+	}
+	return strings.Join(s, ", ")
+}

@@ -1,0 +1,248 @@
+package agent_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/cni-plugin/framefilter"
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
+)
+
+// mallory is in every packet that these tests forge.
+const mallory = "mallory!"
+
+// way is how a pod's packets come to where somebody else would take them.
+type way struct {
+	from    *node  // the pod's
+	out     string // the interface of that node that they leave by
+	space   string // where they arrive
+	in      string // by which interface
+	targets []netip.Addr
+	// masquerade is the address that the packets leave under, if that is not the pod's.
+	masquerade netip.Addr
+}
+
+// offloaded has pods with raw sockets send frames that the kernel would change behind all checks,
+// when they leave the node. None arrives as a packet of the switches or of tunnels. The pods' own
+// frames whose checksum is left to the kernel arrive, and without the filter the others do.
+func (w *way) offloaded(t *testing.T, pods ...*pod) {
+	t.Helper()
+	if err := framefilter.Supported(); err != nil {
+		t.Skipf("skipped: %v", err)
+	}
+	sh(t, "ip", "netns", "exec", w.from.space, "ethtool", "-K", w.out, "tx", "off", "tso", "off", "gso", "off")
+	at := spaceOf(t, w.space)
+	recorder := at.Frames(w.in)
+	arrived := func(is func(from, to uint16) bool) bool {
+		return slices.ContainsFunc(recorder.Take(), func(frame []byte) bool { return forgedInside(frame, is) })
+	}
+	var withoutFilter func() bool
+	for i, p := range slices.Backward(pods) {
+		host := hostEnd(t, w.from, p)
+		send := spaceOf(t, p.space).OffloadSender("eth0")
+		for j, to := range slices.Backward(w.targets) {
+			plain := packetFrom(t, w.from, p, netip.AddrPortFrom(p.addressLike(to), 5000), netip.AddrPortFrom(to, 5053),
+				bytes.Repeat([]byte(mallory), 12))
+			poll.Until(t, 10*time.Second, fmt.Sprintf("a frame to %v whose checksum is left to the kernel arrives", to),
+				func() bool {
+					frame := frameOf(plain)
+					check(t, send(udptest.Offload{Flags: udptest.NeedsChecksum, Start: udpOf(frame), Place: 6}, frame))
+					time.Sleep(20 * time.Millisecond)
+					return arrived(func(_, to uint16) bool { return to == 5053 })
+				})
+			changes := func() bool {
+				for _, f := range w.changing(plain) {
+					_ = send(f.Offload, f.frame) // the pod's own kernel may refuse it
+				}
+				time.Sleep(50 * time.Millisecond)
+				return arrived(ours)
+			}
+			if changes() {
+				t.Errorf("a frame of a pod to %v becomes one of the switches' or of tunnels when it leaves the node", to)
+			}
+			if i == 0 && j == 0 {
+				withoutFilter = func() bool {
+					w.from.onHost(t, host, framefilter.Detach) // which the agent puts back
+					return changes()
+				}
+			}
+		}
+	}
+	poll.Until(t, 20*time.Second, "without the filter one becomes so: else the test means nothing", withoutFilter)
+}
+
+// addressLike is the pod's address of another one's family.
+func (p *pod) addressLike(other netip.Addr) netip.Addr {
+	return p.ips[slices.IndexFunc(p.ips, func(a netip.Addr) bool { return a.Is4() == other.Is4() })]
+}
+
+// ours are the ports of the switches and of nodes' tunnels.
+func ours(from, to uint16) bool {
+	return from == wire.Port || to == wire.Port || to == podroutes.VXLANPort
+}
+
+type changed struct {
+	udptest.Offload
+	frame []byte
+}
+
+// changing is a packet as frames that the kernel makes others of.
+func (w *way) changing(p udptest.Packet) (all []changed) {
+	for _, c := range []struct {
+		field int // of UDP's header, in bytes
+		port  uint16
+	}{{2, wire.Port}, {2, podroutes.VXLANPort}, {0, wire.Port}} {
+		frame := frameOf(p)
+		udp := int(udpOf(frame))
+		// UDP's own checksum, which nobody looks at, is what is chosen
+		frame, o := udptest.Becoming(frame, udp, udp+c.field, udp+6, c.port)
+		if w.masquerade.Is4() { // which the kernel adds there before it finishes the checksum
+			without, with := p.Src.Addr().As4(), w.masquerade.As4()
+			sum := uint32(binary.BigEndian.Uint16(frame[udp+6:]))
+			for i := 0; i < 4; i += 2 {
+				sum += uint32(binary.BigEndian.Uint16(without[i:])) + uint32(^binary.BigEndian.Uint16(with[i:]))
+			}
+			sum = sum>>16 + sum&0xffff
+			binary.BigEndian.PutUint16(frame[udp+6:], uint16(sum>>16+sum))
+		}
+		all = append(all, changed{o, frame})
+	}
+	// Several datagrams in a frame whose lengths are the first one's, which is a read.
+	const segment = 48
+	p.Dst = netip.AddrPortFrom(p.Dst.Addr(), wire.Port)
+	frame := frameOf(p)
+	udp := udpOf(frame)
+	binary.BigEndian.PutUint16(frame[udp+4:], 8+segment)
+	if p.Dst.Addr().Is4() {
+		binary.BigEndian.PutUint16(frame[14+2:], 20+8+segment)
+		udptest.Checksum(frame[14:])
+	} else {
+		binary.BigEndian.PutUint16(frame[14+4:], 8+segment)
+	}
+	return append(all, changed{udptest.Offload{Flags: udptest.NeedsChecksum, Split: udptest.SplitUDPL4,
+		Headers: udp + 8, Segment: segment, Start: udp, Place: 6}, frame})
+}
+
+func frameOf(p udptest.Packet) []byte {
+	if p.Dst.Addr().Is6() {
+		return p.Frame6()
+	}
+	return p.Frame()
+}
+
+// udpOf is where UDP's header begins in a frame of frameOf's.
+func udpOf(frame []byte) uint16 {
+	if frame[12] == 0x86 {
+		return 14 + 40
+	}
+	return 14 + 20
+}
+
+// forgedInside reports whether a frame has a forged packet in it whose ports are so, in one or more
+// of the pods' tunnels or in none.
+func forgedInside(frame []byte, is func(from, to uint16) bool) bool {
+	if len(frame) < 14+20 || !bytes.Contains(frame, []byte(mallory)) {
+		return false
+	}
+	at := int(udpOf(frame))
+	if frame[12] == 8 {
+		at = 14 + int(frame[14]&15)*4
+	} else if frame[12] != 0x86 {
+		return false
+	}
+	if len(frame) < at+8 {
+		return false
+	}
+	from, to, inner := binary.BigEndian.Uint16(frame[at:]), binary.BigEndian.Uint16(frame[at+2:]), frame[at+8:]
+	if wrapped := to == podroutes.VXLANPort || to == flannelPort; wrapped && !bytes.HasPrefix(inner, []byte(mallory)) {
+		return len(inner) > 8 && forgedInside(inner[8:], is)
+	}
+	return is(from, to)
+}
+
+// spaceOf is a network namespace by its name.
+func spaceOf(t *testing.T, name string) *udptest.Space {
+	t.Helper()
+	s, err := inside(t, name, func() (*udptest.Space, error) { return udptest.Here(t), nil })
+	check(t, err)
+	return s
+}
+
+// flannelPort is where flannel's tunnels end.
+const flannelPort = 8472
+
+// flannelUnderlay makes the ways between the nodes' pods by a tunnel, as flannel does.
+func flannelUnderlay(t *testing.T, nodes []*node) {
+	t.Helper()
+	for i, n := range nodes {
+		sh(t, "ip", "-n", n.space, "link", "add", "flannel.1", "address", fmt.Sprintf("02:00:00:00:0f:0%d", i+1), "type", "vxlan", "id", "1",
+			"dstport", fmt.Sprint(flannelPort), "local", fmt.Sprintf("192.168.0.%d", i+1), "dev", "eth0", "nolearning")
+		sh(t, "ip", "-n", n.space, "link", "set", "flannel.1", "up")
+		sh(t, "ip", "netns", "exec", n.space, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+	}
+	for i, n := range nodes {
+		for j, m := range nodes {
+			if i == j {
+				continue
+			}
+			mac, gateway := fmt.Sprintf("02:00:00:00:0f:0%d", j+1), m.cidr.Addr().String()
+			sh(t, "ip", "-n", n.space, "neigh", "replace", gateway, "lladdr", mac, "dev", "flannel.1", "nud", "permanent")
+			sh(t, "bridge", "-n", n.space, "fdb", "append", mac, "dev", "flannel.1", "dst", fmt.Sprintf("192.168.0.%d", j+1))
+			sh(t, "ip", "-n", n.space, "route", "add", m.cidr.String(), "via", gateway, "dev", "flannel.1", "onlink")
+		}
+	}
+}
+
+// TestOffloadedFrames: what a pod leaves to the kernel to finish does not become a packet of the
+// switches behind the checks, however the node is set up, by IPv4 and by IPv6. With tunnels between
+// the switches, and behind bridge and ptp, TestNetCRAQ and TestBehind have it; with racks' switches
+// TestFabric.
+func TestOffloadedFrames(t *testing.T) {
+	for _, engine := range []string{"ebpf", "interp"} {
+		t.Run("uplink "+engine, func(t *testing.T) {
+			nodes := lan(t, 2, false, "--engine", engine, "--services", "10.0.254.0/24", "--uplink", "1@eth0")
+			a, b := nodes[0], nodes[1]
+			a.start()
+			b.start()
+			p, q, closed := a.mustAdd(t), b.mustAdd(t), a.mustAdd(t)
+			control := startController(t, nodes, p, q)
+			added, err := control.AddKey(t.Context(), "main", api.KeySpec{Name: "/leader", Value: []byte("alice")})
+			check(t, err)
+			(&way{from: a, out: "eth0", space: b.space, in: "eth0", targets: []netip.Addr{q.ip,
+				netip.MustParseAddr("192.168.0.2")}}).offloaded(t, closed, p)
+			expect(t, "a pod at the head", newClient(t, p.space), wire.Key(added.KeyID), "alice")
+		})
+		t.Run("flannel "+engine, func(t *testing.T) {
+			nodes := lan(t, 2, false, "--engine", engine, "--services", "10.0.254.0/24", "--chained")
+			flannelUnderlay(t, nodes)
+			var pods []*pod
+			for _, n := range nodes {
+				n.start()
+				pods = append(pods, n.mustAddTo(t, n.list(n.bridgePlugin(), n.chainedPlugin())))
+			}
+			check(t, talk(t, pods[0].space, pods[1].space, netip.AddrPortFrom(pods[1].ip, 80)))
+			(&way{from: nodes[0], out: "flannel.1", space: nodes[1].space, in: "flannel.1",
+				targets: []netip.Addr{pods[1].ip}}).offloaded(t, pods[0])
+		})
+		t.Run("both families "+engine, func(t *testing.T) {
+			nodes := familiesLAN(t, "46", "46", false, "--engine", engine, "--services", "10.0.254.0/24", "--routes", "direct")
+			var pods []*pod
+			for _, n := range nodes {
+				n.start()
+				pods = append(pods, n.mustAdd(t))
+			}
+			slices.Reverse(pods[1].ips) // IPv6 first, which is the one that is tried without the filter, too
+			(&way{from: nodes[0], out: "eth0", space: nodes[1].space, in: "eth0",
+				targets: append(pods[1].ips, netip.MustParseAddr("fd00:c::2"))}).offloaded(t, pods[0])
+		})
+	}
+}

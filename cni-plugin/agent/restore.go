@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/netcraq/netcraq/cni-plugin/agentapi"
+	"github.com/netcraq/netcraq/cni-plugin/framefilter"
+	"github.com/netcraq/netcraq/cni-plugin/guards"
+	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
+)
+
+// Restore puts back the filters and settings of attachments that somebody has taken away or
+// changed.
+func (a *Agent) Restore(report guards.Report) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.records {
+		if r.State != agentapi.Ready {
+			continue
+		}
+		l, err := linkOf(r)
+		if err != nil { // it has gone, and a DEL is to come
+			continue
+		}
+		if lacking := lacksFilters(l.Attrs().Index, r); len(lacking) > 0 {
+			err := a.guard(l.Attrs().Index, r)
+			if _, gone := linkOf(r); gone != nil {
+				continue // meanwhile
+			}
+			for _, what := range lacking {
+				report(what, r.Host.Name, err)
+			}
+		}
+		if r.Chained { // the other plugin's settings
+			continue
+		}
+		for path, value := range settingsOf(r) {
+			changed, err := setSysctl(path, value)
+			if errors.Is(err, os.ErrNotExist) {
+				break // the interface has gone meanwhile
+			}
+			if changed || err != nil {
+				report(guards.Setting, path, err)
+			}
+		}
+	}
+}
+
+// lacksFilters names the filters that an interface should have and has not. One that cannot be
+// looked for is not among them.
+func lacksFilters(index int, r *agentapi.Record) (out []string) {
+	if there, err := ingressfilter.Attached(index); err == nil && !there {
+		out = append(out, guards.IngressFilter)
+	}
+	if there, err := ingressfilter.EgressAttached(index); r.Chained && err == nil && !there {
+		out = append(out, guards.EgressFilter)
+	}
+	if there, err := framefilter.Attached(index); err == nil && !there {
+		out = append(out, guards.FrameFilter)
+	}
+	return out
+}
+
+// RestoreForwarding does again what EnableForwarding has done, where somebody has undone it.
+func RestoreForwarding(report guards.Report) {
+	do := []func() (string, bool, error){forwardIPv4}
+	// Only before it is written are routes at risk that routers have told. To look for them takes
+	// long where there are many.
+	if b, err := os.ReadFile(filepath.Join(sysctls, "net", allForwarding)); err == nil && string(b) != "1\n" {
+		do = append(do, forwardIPv6)
+	}
+	for _, f := range do {
+		if path, changed, err := f(); changed || err != nil && !errors.Is(err, os.ErrNotExist) {
+			report(guards.Setting, path, err)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package v1alpha1
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// NetcraqChain is a chain of nodes' switches that holds keys. Its members are chosen from the nodes
+// whose agents are there; one that fails is left out, and another takes its place, before the tail.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=ncc,categories=netcraq
+// +kubebuilder:printcolumn:name=Ready,type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name=Length,type=integer,JSONPath=`.status.length`
+// +kubebuilder:printcolumn:name=Wanted,type=integer,JSONPath=`.spec.length`
+// +kubebuilder:printcolumn:name=Members,type=string,JSONPath=`.status.order`
+// +kubebuilder:printcolumn:name=Epoch,type=integer,JSONPath=`.status.epoch`
+// +kubebuilder:printcolumn:name=Keys,type=integer,JSONPath=`.status.placedKeys`
+// +kubebuilder:printcolumn:name=Address,type=string,JSONPath=`.status.serviceAddress`
+// +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="!self.metadata.name.matches('^[0-9]+$')",message="a chain's name may not be a number: it would be mistaken for an id"
+type NetcraqChain struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec NetcraqChainSpec `json:"spec"`
+	// +optional
+	Status NetcraqChainStatus `json:"status,omitzero"`
+}
+
+// NetcraqChainSpec is what is asked for.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.slots) ? self.slots : 0) == (has(oldSelf.slots) ? oldSelf.slots : 0)",message="a chain keeps its slots: make another chain"
+type NetcraqChainSpec struct {
+	// ID is the top byte of the KEY_IDs of the chain's keys. It follows from nothing else, and
+	// stays: clients and the keys' directory know the chain by it.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=253
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a chain's id cannot change: make another chain"
+	// +kubebuilder:default=0
+	ID int32 `json:"id"`
+	// Length is how many switches the chain has when all is well. It is formed with two at least.
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=8
+	// +kubebuilder:default=3
+	Length int32 `json:"length,omitempty"`
+	// Profile is the width of a value in bits. All switches run one program, so all chains have the
+	// profile of the oldest one.
+	// +kubebuilder:validation:Enum=128;1024;4096;8192
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a chain's profile cannot change, because values would be lost: delete the chains and make them again"
+	// +kubebuilder:default=8192
+	Profile int32 `json:"profile,omitempty"`
+	// Slots is how many keys the chain may hold; 0: an equal share of what the program has, which
+	// is all of it for the first chain: give it where there are to be several.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=131072
+	// +optional
+	Slots int32 `json:"slots,omitempty"`
+	// LeaseMillis is the read lease in milliseconds: a switch that is cut off from the controller
+	// stops answering reads within it. 0: none, the paper's fail-stop assumption.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=60000
+	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 20",message="a lease is 0 (none) or 20 to 60000 ms"
+	// +kubebuilder:default=200
+	LeaseMillis int32 `json:"leaseMillis"`
+	// NodeSelector says which nodes may be members: those with all these labels. Without it all
+	// may.
+	// +kubebuilder:validation:MaxProperties=16
+	// +optional
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// ExcludedNodes may not be members, whatever their labels. One that is a member is taken out.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +listType=set
+	// +optional
+	ExcludedNodes []string `json:"excludedNodes,omitempty"`
+	// Placement says which keys of the cluster's etcd the chain serves.
+	// +kubebuilder:default={policy: Hot}
+	// +optional
+	Placement Placement `json:"placement,omitzero"`
+}
+
+// Placement says which keys of etcd's a chain serves.
+//
+// +kubebuilder:validation:XValidation:rule="self.policy != 'None' || !has(self.pins) || size(self.pins) == 0",message="with the policy None nothing is placed, so there can be no pins"
+type Placement struct {
+	// Policy is Hot (the keys that are read most, and the pinned ones), Pinned (only those) or
+	// None.
+	// +kubebuilder:validation:Enum=Hot;Pinned;None
+	// +kubebuilder:default=Hot
+	Policy PlacementPolicy `json:"policy,omitempty"`
+	// Pins are etcd keys that are placed whatever their heat, or all keys with a prefix:
+	// /registry/leases/kube-system/*.
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=1024
+	// +listType=set
+	// +optional
+	Pins []string `json:"pins,omitempty"`
+	// Exclusions are etcd keys, or prefixes with a * behind, that are never placed.
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=1024
+	// +listType=set
+	// +optional
+	Exclusions []string `json:"exclusions,omitempty"`
+}
+
+// PlacementPolicy says which keys a chain serves.
+type PlacementPolicy string
+
+// DefaultProfile is the width of a value where a chain does not say one, in bits.
+const DefaultProfile = 8192
+
+// The policies.
+const (
+	PlaceHot    PlacementPolicy = "Hot"
+	PlacePinned PlacementPolicy = "Pinned"
+	PlaceNone   PlacementPolicy = "None"
+)
+
+// Lease is the read lease.
+func (s *NetcraqChainSpec) Lease() time.Duration {
+	return time.Duration(s.LeaseMillis) * time.Millisecond
+}
+
+// NetcraqChainStatus is how it is.
+type NetcraqChainStatus struct {
+	// ObservedGeneration is the generation of the spec that this status is about.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// ServiceAddress is the IPv4 address that clients send to.
+	ServiceAddress string `json:"serviceAddress,omitempty"`
+	// Epoch is that of the chain's configuration, 16 bits.
+	Epoch int32 `json:"epoch,omitempty"`
+	// Length is how many members it has.
+	Length int32 `json:"length,omitempty"`
+	// Members are in the chain's order, head first.
+	// +listType=map
+	// +listMapKey=node
+	Members []Member `json:"members,omitempty"`
+	// Order is the members' names in one line, for tables.
+	Order string `json:"order,omitempty"`
+	// PlacedKeys is how many keys the chain holds.
+	PlacedKeys int32 `json:"placedKeys"`
+	// Slots is how many keys it can hold.
+	Slots int32 `json:"slots,omitempty"`
+	// Conditions: Accepted (the spec can be had), Ready (every member has the configuration and a
+	// live lease), FullLength (it has as many members as is asked for).
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Member is a node's switch in a chain.
+type Member struct {
+	Node string `json:"node"`
+	// Role is HEAD, REPLICA, TAIL, HEAD_TAIL, SHADOW or NONE.
+	Role string `json:"role"`
+	// Ready says whether it has the chain's configuration and may answer reads.
+	Ready bool `json:"ready"`
+}
+
+// The types of a chain's conditions.
+const (
+	ConditionAccepted   = "Accepted"
+	ConditionReady      = "Ready"
+	ConditionFullLength = "FullLength"
+)
+
+// NetcraqChainList is a list of chains.
+//
+// +kubebuilder:object:root=true
+type NetcraqChainList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NetcraqChain `json:"items"`
+}

@@ -1,0 +1,61 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// MaxNodes is how many nodes a fabric has at most: each has a port for each other one, under that
+// one's number. The ports after these are the pods'.
+const MaxNodes = 63
+
+// NetcraqNode is a node's place in the fabric. It has the name of its Node. The leading agent makes
+// it and removes it; the node's own agent writes the status.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=ncn,categories=netcraq
+// +kubebuilder:printcolumn:name=Number,type=integer,JSONPath=`.spec.number`
+// +kubebuilder:printcolumn:name=P4Runtime,type=string,JSONPath=`.status.p4runtime`
+// +kubebuilder:printcolumn:name=Engine,type=string,JSONPath=`.status.engine`
+// +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+type NetcraqNode struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec NetcraqNodeSpec `json:"spec"`
+	// +optional
+	Status NetcraqNodeStatus `json:"status,omitzero"`
+}
+
+// NetcraqNodeSpec is what the leader decides.
+type NetcraqNodeSpec struct {
+	// Number is the node's own among all nodes, the lowest that was free: its P4Runtime device id,
+	// the last part of its switch's address, and the port by which other nodes' switches reach it.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=63
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a node's number cannot change"
+	Number int32 `json:"number"`
+}
+
+// NetcraqNodeStatus is what the node's agent says.
+type NetcraqNodeStatus struct {
+	// P4Runtime is where the switch's P4Runtime server is (mutual TLS), HOST:PORT.
+	// +kubebuilder:validation:MaxLength=64
+	P4Runtime string `json:"p4runtime,omitempty"`
+	// Agent is where the leader learns of the node's pods (mutual TLS), HOST:PORT.
+	// +kubebuilder:validation:MaxLength=64
+	Agent string `json:"agent,omitempty"`
+	// Engine says what runs the switch's program.
+	// +kubebuilder:validation:MaxLength=1024
+	Engine string `json:"engine,omitempty"`
+}
+
+// NetcraqNodeList is a list of nodes.
+//
+// +kubebuilder:object:root=true
+type NetcraqNodeList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NetcraqNode `json:"items"`
+}

@@ -1,0 +1,111 @@
+// Package guards puts back what keeps pods apart where somebody has taken it away: programs at
+// interfaces and settings of the kernel (sysctl). Network managers, udev, hardening scripts and
+// administrators do that, mostly without knowing.
+package guards
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/internal/netnews"
+)
+
+// What is put back.
+const (
+	IngressFilter = "ingress filter"
+	EgressFilter  = "egress filter"
+	FrameFilter   = "frame filter"
+	SwitchProgram = "switch's program"
+	Setting       = "setting"
+	Table         = "table of nftables"
+)
+
+// All lists them.
+var All = []string{IngressFilter, EgressFilter, FrameFilter, SwitchProgram, Setting, Table}
+
+// Report is called when something that somebody took away was put back, or, with an error, could
+// not be. where is an interface, a setting's path under /proc/sys/net, or a table's name.
+type Report func(what, where string, err error)
+
+// Every is how often Watch calls look. The kernel reports neither a program that leaves tcx nor
+// most settings.
+const Every = 5 * time.Second
+
+// rest is the least time between two looks for news. Others change filters, too, and some set what
+// was put back again and again.
+const rest = time.Second
+
+// Watch calls look at once, soon after the kernel has reported a change of a setting, a filter or a
+// queueing discipline in the calling thread's network namespace, and at every interval of Every,
+// until ctx ends. It returns when look has returned for the first time. look is called by one
+// goroutine after another.
+func Watch(ctx context.Context, log *slog.Logger, look func()) error {
+	var mu sync.Mutex
+	locked := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if ctx.Err() == nil {
+			look()
+		}
+	}
+	groups := []uint{unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF, unix.RTNLGRP_TC}
+	concerns := func(m syscall.NetlinkMessage) bool {
+		switch m.Header.Type {
+		case unix.RTM_NEWNETCONF, unix.RTM_DELTFILTER, unix.RTM_DELQDISC:
+			return true
+		}
+		return false
+	}
+	changed := func() {
+		locked()
+		select {
+		case <-ctx.Done():
+		case <-time.After(rest):
+		}
+	}
+	if err := netnews.Watch(ctx, log, groups, concerns, changed); err != nil {
+		return fmt.Errorf("watching settings and filters: %w", err)
+	}
+	locked()
+	go func() {
+		tick := time.NewTicker(Every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				locked()
+			}
+		}
+	}()
+	return nil
+}
+
+// Saying logs what is put back, and once what cannot be.
+func Saying(log *slog.Logger) Report {
+	var mu sync.Mutex
+	failing := map[[2]string]string{} // errors that were logged, by what they are about
+	return func(what, where string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		about := [2]string{what, where}
+		if err == nil {
+			delete(failing, about)
+			log.Warn("somebody took away or changed what keeps pods apart; it is as it was again", "what", what,
+				"where", where)
+			return
+		}
+		if failing[about] != err.Error() {
+			failing[about] = err.Error()
+			log.Error("somebody took away or changed what keeps pods apart, and it cannot be put back: pods may send "+
+				"and take what is not theirs", "what", what, "where", where, "err", err)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+
+	networking "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/netcraq/netcraq/cni-plugin/podroutes"
+)
+
+// checkPrefixes says whether --services or --switches overlaps what somebody else has: the node
+// sends what is for these prefixes to its switch, so it would cut off what else is there.
+func (o *Options) checkPrefixes(self podroutes.Node, services []netip.Prefix) error {
+	if o.Chained { // pods' addresses are the other plugin's matter, whatever the Node says
+		self.PodCIDRs = nil
+	}
+	for i, p := range o.reserved() {
+		taken := self.Overlapping(p)
+		for _, x := range services {
+			if taken == "" && p.Overlaps(x) {
+				taken = fmt.Sprintf("the addresses of the cluster's Services (%s)", x)
+			}
+		}
+		if taken != "" {
+			name := []string{"services", "switches"}[i]
+			return fmt.Errorf("--%s %s overlaps %s: give --%s, in the chart the value %s, a prefix that nothing else in the "+
+				"cluster has", name, p, taken, name, name)
+		}
+	}
+	return nil
+}
+
+// reserved are the prefixes that lead to the switch: --services and, where the switches are on the
+// nodes, --switches.
+func (o *Options) reserved() []netip.Prefix {
+	if o.Fabric != nil {
+		return []netip.Prefix{o.Services}
+	}
+	return []netip.Prefix{o.Services, o.Switches}
+}
+
+// serviceRanges are the prefixes that the cluster's Services have their addresses from. Before
+// Kubernetes 1.33 the API server does not tell them. Then there is only its own address, which is
+// one of them.
+func serviceRanges(ctx context.Context, r client.Reader) (out []netip.Prefix, err error) {
+	if a, err := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")); err == nil {
+		out = append(out, netip.PrefixFrom(a, a.BitLen()))
+	}
+	var list networking.ServiceCIDRList
+	if err := r.List(ctx, &list); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		return out, nil
+	} else if err != nil {
+		return out, fmt.Errorf("listing the ranges of the Services' addresses: %w", err)
+	}
+	for _, s := range list.Items {
+		for _, text := range s.Spec.CIDRs {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				out = append(out, p)
+			}
+		}
+	}
+	return out, nil
+}

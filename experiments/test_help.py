@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands print with ``--help`` is no wider than 100 columns: the built ones', with all that
+they have below them, that of Python programs which break their lines themselves, and of make.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+WIDTH = 100
+BUILT = sorted(
+    Path(folder).name
+    for folder in re.search(r"^COMMANDS := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.M)[1].split()
+    if folder != "\\" and not folder.endswith("netcraq-cni")  # which the runtime of containers calls
+)
+SCRIPTS = sorted(
+    str(path.relative_to(ROOT))
+    for folder in ("controlplane", "experiments", "p4src", "topologies")
+    for path in (ROOT / folder).rglob("*.py")
+    if "formatter_class=argparse.RawDescription" in path.read_text() and "test" not in path.name
+)
+
+
+def shown(*command: str) -> str:
+    environment = {**os.environ, "COLUMNS": str(WIDTH)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done
+    return done.stdout + done.stderr
+
+
+def wide(text: str) -> list[str]:
+    return [line for line in text.splitlines() if len(line) > WIDTH]
+
+
+def below(text: str) -> list[str]:
+    """The commands that a command's help lists."""
+    listed = re.search(r"^Available Commands:\n((?:  .*\n)+)", text, re.M)
+    names = [line.split()[0] for line in listed[1].splitlines()] if listed else []
+    return [name for name in names if name not in ("completion", "help")]
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_commands(name):
+    binary = ROOT / "bin" / name
+    if not binary.exists():
+        pytest.skip(f"there is no bin/{name}: make build")
+    commands = [[str(binary)]]
+    while commands:
+        command = commands.pop()
+        text = shown(*command, "--help")
+        assert not wide(text), command
+        commands += [[*command, name] for name in below(text)]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts(script):
+    assert not wide(shown(sys.executable, script, "--help"))
+
+
+def test_make():
+    assert not wide(shown("make", "-s", "help"))
+
+
+def test_all_is_looked_at():
+    assert "netcraqctl" in BUILT
+    assert "experiments/query_generator.py" in SCRIPTS
+    assert below("Available Commands:\n  get         Read\n  help        Help\n\nFlags:\n") == ["get"]
+    assert wide("x" * 100 + "\n" + "x" * 101) == ["x" * 101]

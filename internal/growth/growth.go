@@ -1,0 +1,49 @@
+// Package growth fails a fuzz target when what it fuzzes keeps memory, goroutines or descriptors of
+// inputs that are done with.
+package growth
+
+import (
+	"os"
+	"runtime"
+	"testing"
+)
+
+// How often a process is measured, and by how much it may have grown since the first time.
+const (
+	every         = 1000
+	maxHeap       = 64 << 20
+	maxGoroutines = 500
+	maxFiles      = 200
+)
+
+type size struct{ heap, goroutines, files int }
+
+func measure() size {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	open, _ := os.ReadDir("/proc/self/fd")
+	return size{int(m.HeapAlloc), runtime.NumGoroutine(), len(open)}
+}
+
+// Watch returns a function that a fuzz target calls once for each input. The function measures this
+// process at every thousandth call, and fails the target when the process has grown.
+func Watch() func(t testing.TB) {
+	var first size
+	calls := 0
+	return func(t testing.TB) {
+		t.Helper()
+		if calls++; calls%every != 0 {
+			return
+		}
+		now := measure()
+		if calls == every {
+			first = now
+		}
+		if now.heap > first.heap+maxHeap || now.goroutines > first.goroutines+maxGoroutines ||
+			now.files > first.files+maxFiles {
+			t.Fatalf("after %d inputs the process has %d bytes of heap, %d goroutines and %d open files; it had %d, %d and %d",
+				calls, now.heap, now.goroutines, now.files, first.heap, first.goroutines, first.files)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package growth
+
+import "testing"
+
+// recorder is a test that notes its failure.
+type recorder struct {
+	testing.TB
+	failed bool
+}
+
+func (r *recorder) Helper()               {}
+func (r *recorder) Fatalf(string, ...any) { r.failed = true }
+
+// TestWatch: what stays as large as it was is let through, and what keeps memory is not.
+func TestWatch(t *testing.T) {
+	var kept [][]byte
+	for bytes, want := range map[int]bool{0: false, 40 << 10: true} {
+		r, watch := &recorder{TB: t}, Watch()
+		for range 3 * every {
+			if bytes > 0 {
+				kept = append(kept, make([]byte, bytes))
+			}
+			watch(r)
+		}
+		if r.failed != want {
+			t.Errorf("with %d bytes kept of each input: failed is %v", bytes, r.failed)
+		}
+	}
+	if len(kept) == 0 {
+		t.Fatal("nothing was kept")
+	}
+}

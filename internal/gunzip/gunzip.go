@@ -1,0 +1,20 @@
+// Package gunzip reads what may be compressed by gzip, as compiled P4 programs in this tree are.
+package gunzip
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+)
+
+// Bytes returns what data holds if data is in gzip's format (RFC 1952), and data itself otherwise.
+func Bytes(data []byte) ([]byte, error) {
+	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) { // gzip's magic number; neither JSON nor text begins so
+		return data, nil
+	}
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}

@@ -1,0 +1,69 @@
+// Package helptext keeps what a command's --help prints within a terminal's width.
+package helptext
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Width is how many columns help takes at most.
+const Width = 100
+
+// Fit has a command, and those that it has by now, print their help within [Width]: texts of flags,
+// which it breaks anew, and Long. Use, Short and Example have to fit by themselves.
+func Fit(root *cobra.Command) {
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ",
+		fmt.Sprintf("Flags.FlagUsagesWrapped %d ", Width)))
+	fit(root)
+}
+
+func fit(c *cobra.Command) {
+	c.Long = Fill(c.Long)
+	breakable := func(f *pflag.Flag) {
+		f.Usage = strings.ReplaceAll(f.Usage, "\n", " ")
+		if f.Value.Type() == "stringSlice" {
+			f.DefValue = strings.ReplaceAll(strings.ReplaceAll(f.DefValue, ", ", ","), ",", ", ")
+		}
+	}
+	c.Flags().VisitAll(breakable)
+	c.PersistentFlags().VisitAll(breakable)
+	for _, sub := range c.Commands() {
+		fit(sub)
+	}
+}
+
+// Fill breaks the lines of paragraphs that are wider than [Width] anew. It leaves lines alone that
+// begin with a space, as those of examples do.
+func Fill(text string) string {
+	paragraphs := strings.Split(text, "\n\n")
+	for i, p := range paragraphs {
+		wide, indented := false, false
+		for line := range strings.SplitSeq(p, "\n") {
+			wide = wide || len([]rune(line)) > Width
+			indented = indented || strings.HasPrefix(line, " ")
+		}
+		if wide && !indented {
+			paragraphs[i] = fillParagraph(p)
+		}
+	}
+	return strings.Join(paragraphs, "\n\n")
+}
+
+func fillParagraph(text string) string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case len([]rune(line))+1+len([]rune(word)) > Width:
+			lines, line = append(lines, line), word
+		default:
+			line += " " + word
+		}
+	}
+	return strings.Join(append(lines, line), "\n")
+}

@@ -1,0 +1,102 @@
+// Package nftwatch tells of tables of nftables that somebody deletes. A firewall that is loaded
+// anew begins with "flush ruleset", which takes away everybody's tables.
+package nftwatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Every is how often Watch calls look, whether the kernel has reported a deletion or not.
+const Every = time.Second
+
+// Watch calls look as soon as somebody has deleted a table in the calling thread's network
+// namespace, and each second, until ctx ends. It returns at once. look runs on a thread in that
+// namespace, and has returned for the last time when ended is closed. Watch takes CAP_NET_ADMIN,
+// and CAP_SYS_ADMIN only where the process has threads in several namespaces.
+func Watch(ctx context.Context, look func()) (ended <-chan struct{}, err error) {
+	space, err := netns.Get()
+	if err != nil {
+		return nil, fmt.Errorf("watching nftables: %w", err)
+	}
+	end, watching := make(chan struct{}), make(chan error)
+	go func() {
+		defer close(end)
+		runtime.LockOSThread() // the thread ends with the goroutine
+		deleted, monitor, err := deletions(space)
+		watching <- err
+		if err == nil {
+			watch(ctx, deleted, monitor, look)
+		}
+	}()
+	if err := <-watching; err != nil {
+		return nil, fmt.Errorf("watching nftables: %w", err)
+	}
+	return end, nil
+}
+
+// deletions brings the calling thread to a network namespace, unless it is there, and reports the
+// tables that are deleted there. It closes the handle.
+func deletions(space netns.NsHandle) (chan *nftables.MonitorEvent, *nftables.Monitor, error) {
+	defer space.Close()
+	here, err := netns.Get()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer here.Close()
+	if !here.Equal(space) {
+		if err := netns.Set(space); err != nil {
+			return nil, nil, err
+		}
+	}
+	conn, err := nftables.New()
+	if err != nil {
+		return nil, nil, err
+	}
+	monitor := nftables.NewMonitor(nftables.WithMonitorObject(nftables.MonitorObjectTables))
+	deleted, err := conn.AddMonitor(monitor)
+	return deleted, monitor, err
+}
+
+func watch(ctx context.Context, deleted chan *nftables.MonitorEvent, monitor *nftables.Monitor, look func()) {
+	again := time.NewTicker(Every)
+	defer again.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case _, ok := <-deleted:
+			if !ok { // it cannot be watched any more: looking is left
+				deleted = nil
+			}
+			look()
+		case <-again.C:
+			look()
+		}
+	}
+	_ = monitor.Close()
+	if deleted != nil {
+		for range deleted { // until its goroutine has ended
+		}
+	}
+}
+
+// Present reports whether the tables of a name are there, in all of some families.
+func Present(conn *nftables.Conn, name string, families ...nftables.TableFamily) (bool, error) {
+	for _, f := range families {
+		_, err := conn.ListTableOfFamily(name, f)
+		if errors.Is(err, unix.ENOENT) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("looking for the table %s: %w", name, err)
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+# What is made of sources and committed: the P4 programs, the eBPF programs in C, the resources.
+
+.PHONY: p4 p4-check bpf bpf-check
+p4: ### compile the P4 programs (needs p4c)
+	@/usr/bin/python3 p4src/compile.py make && /usr/bin/python3 p4src/compile.py make netchain-baseline
+
+p4-check: ### check that P4 sources and compiled outputs agree
+	@/usr/bin/python3 p4src/compile.py check && /usr/bin/python3 p4src/compile.py check netchain-baseline
+
+bpf: deps ### compile the eBPF programs in C (needs clang and llvm-strip)
+	@$(GO) test ./internal/bpf -update
+
+bpf-check: deps ### check that the eBPF programs in C and what is compiled agree
+	@$(GO) test ./internal/bpf -count 1 -v -run TestCompiled
+
+.PHONY: generate generate-check
+generate: deps ### write the Kubernetes resources' definitions anew from their Go types
+	@for d in cni-plugin/api/v1alpha1 pipelets/api; do (cd $$d && PATH="$$(dirname "$$(command -v $(GO))"):$$PATH" $(GO_ABS) generate ./...) || exit 1; done
+
+generate-check: generate ### check that the definitions that are committed are those
+	@git diff --exit-code --stat -- cni-plugin/api cni-plugin/deploy/crd pipelets/api pipelets/deploy || \
+	  { echo "The committed definitions were not what the types say. Commit what make generate has written, and run make chart."; exit 1; }

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# What is installed: images, the chart, a Debian package.
+
+# make images REGISTRY=registry.example/netcraq TAG=1.0 IMAGES=netcraq-agent ARCH=arm64
+REGISTRY ?= localhost/netcraq
+TAG      ?= dev
+IMAGES   ?=
+ARCH     ?=
+
+.PHONY: images images-check chart test-chart deb
+images: deps ## build the container images into out/images (REGISTRY= TAG= IMAGES= ARCH=)
+	@GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m images --registry "$(REGISTRY)" --tag "$(TAG)" --arch "$(ARCH)" $(IMAGES)
+
+images-check: deps ### build the images twice, and compare them byte for byte
+	@GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m images --registry "$(REGISTRY)" --tag "$(TAG)" --arch "$(ARCH)" --check $(IMAGES)
+
+# Helm and kustomize, which make test does not pay for: that compares hashes of the manifests with those that the chart came from.
+CHARTGEN := cd cni-plugin/deploy/chartgen && GOWORK=off $(GO_ABS)
+
+chart: deps ### write the Helm chart anew from the manifests in cni-plugin/deploy
+	@$(CHARTGEN) run . -write
+
+test-chart: deps ### test that the Helm chart makes what the manifests make
+	@cd cni-plugin/deploy/chartgen && unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ]
+	@$(CHARTGEN) vet .
+	@$(CHARTGEN) build -o $(CURDIR)/bin/ helm.sh/helm/v3/cmd/helm
+	@$(CHARTGEN) test -count 1 .
+	@bin/helm lint cni-plugin/deploy/chart && bin/helm template netcraq cni-plugin/deploy/chart --kube-version 1.34.0 >/dev/null
+
+deb: deps ### make a Debian package of netcraq-switch in out/deb (ARCH=arm64)
+	@GO="$(GO)" switch/package/deb.sh out/deb $(ARCH)

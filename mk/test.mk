@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+# The two test commands. `make test` is what computes, a chain in one process, and a real chain for
+# a moment: nothing of it is run again. `make test-system` makes networks, starts etcd and waits in
+# real time: what fails there once is run again, and out/flaky.csv says so.
+
+# Packages whose tests make networks, start etcd or other programs, or wait in real time. The
+# longest come first, so that none is left over at the end.
+SYSTEM := ./test/system/lifecycle ./client/etcd/guarded ./test/system/faults ./test/system/late ./cni-plugin/agent \
+  ./etcd-monitor/gateway ./switch/ebpf ./test/system/inprocess ./switch/p4rt ./switch/ports ./switch/stf ./switch/offload \
+  ./switch/queues ./cni-plugin/ingressfilter ./cni-plugin/kube ./cni-plugin/podroutes ./cni-plugin/nodeswitch ./cni-plugin/leader \
+  ./controlplane/admin ./controlplane/controller ./controlplane/etcdstore ./controlplane/p4rt ./controlplane/placement/controller \
+  ./controlplane/server ./client ./client/etcd ./client/etcd/guardedshell ./client/etcd/seal ./client/etcd/slotclient \
+  ./client/fromadmin ./client/node ./client/streams ./test/clients/js ./test/clients/node ./test/clients/streams ./test/clients/udp \
+  ./etcd-monitor/cmd/etcd-monitor ./etcd-monitor/etcdtest \
+  ./etcd-monitor/hotkeys ./etcd-monitor/relay ./experiments/cmd/netcraq-doors ./experiments/cmd/netcraq-streams \
+  ./internal/kernelload ./internal/nftwatch ./nodeapi/durable ./nodeapi/durable/door ./nodeapi/etcdevents ./nodeapi/notify \
+  ./nodeapi/server ./streams/broker
+# Packages whose tests compute, and have next to no goroutines: tested without the race detector.
+COMPUTING := ./p4src ./netchain-baseline ./controlplane/sim ./controlplane/placement/policy ./client/etcd/slotcodec ./switch/progfuzz \
+  ./switch/bmv2json ./client/core ./api/wire ./cni-plugin/privileges
+# named FOLDERS: their packages by name, since some are in the modules api, client and client/etcd
+named = $(patsubst ./%,$(MODULE)/%,$(1))
+# All others.
+QUICK = $(shell $(GO) list $(PACKAGES) | grep -v $(patsubst .%,-e %$$,$(COMPUTING) $(SYSTEM)))
+# Tests that take minutes with the race detector; their packages' others run with it.
+WITHOUT_RACE := TestSimulator|TestLinearizable|TestMutants|TestSameAnswers|TestReservedIsOutOfSight|TestLimits|TestLargestValue|TestMemory|TestFullAnswers|TestAnswersWithoutEnd
+
+.PHONY: test test-quick test-computing test-smoke test-python
+test: build ## run what computes, and a chain for a moment: minutes, nothing is retried
+	@$(PYTHON) p4src/compile.py check && $(PYTHON) p4src/compile.py check netchain-baseline
+	@$(MAKE) --no-print-directory -j3 test-python test-quick test-computing
+	@$(MAKE) --no-print-directory test-smoke
+
+test-quick: build
+	@set -o pipefail; $(SUDO) env PATH="$$PATH" $(GO) test -race -vet=off -timeout 10m $(QUICK) | { grep -v 'no test files' || true; }
+
+test-computing: build
+	@$(SUDO) env PATH="$$PATH" nice -n 5 $(GO) test -vet=off -timeout 20m -skip '^TestMemory$$' $(call named,$(COMPUTING))
+	@$(SUDO) env PATH="$$PATH" nice -n 5 $(GO) test -vet=off -run '^TestMemory$$' ./p4src
+
+# Beside each other, each in a network of its own: they wait more than they compute.
+APART := unshare --net --mount --pid --fork --mount-proc --kill-child sh -c 'ip link set lo up && exec "$$@"' pytest
+PYTEST := $(SUDO) $(APART) $(PYTHON) -m pytest -q -rs
+
+test-python: build
+	@$(PYTEST) -p no:cacheprovider --ignore topologies/tests/e2e
+
+test-smoke: build
+	@$(PYTEST) -p no:cacheprovider topologies/tests/e2e/test_writes.py topologies/tests/e2e/test_reads.py -k interp
+
+.PHONY: test-system test-networks test-slow test-e2e test-e2e-1 test-e2e-2
+test-system: build ## run whole networks, etcd and real time; a retry is in out/flaky.csv
+	@echo "compiling the tests, so that those that measure have the machine to themselves"
+	@$(SUDO) $(GO) list -race -test -export $(call named,$(SYSTEM)) >/dev/null
+	@$(MAKE) --no-print-directory test-networks
+	@$(MAKE) --no-print-directory -j3 test-slow test-e2e-1 test-e2e-2
+
+# Up to four tests that fail are run once more. Where there are more, and after a data race, nothing is.
+AGAIN := --rerun-fails=1 --rerun-fails-max-failures=4 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
+  --rerun-fails-report out/failed-once.txt
+
+test-networks: build
+	@mkdir -p out && rm -f out/failed-once.txt
+	@code=0; $(SUDO) $(GO) tool gotestsum --format pkgname-and-test-fails --hide-summary=output $(AGAIN) --packages "$(call named,$(SYSTEM))" \
+	  -- -race -vet=off -timeout 20m -p 3 || code=$$?; \
+	  $(PYTHON) mk/flaky.py go out/failed-once.txt; exit $$code
+	@echo "TestSurvive above was the bounded run: 16 s of one engine. make survive is the long one: 60 s of each, and a recovery of 16,384 slots"
+
+test-slow: build
+	@nice -n 5 $(GO) test -vet=off -timeout 20m -run '^($(WITHOUT_RACE))$$' \
+	  $(call named,./client/etcd/guarded ./etcd-monitor/cmd/etcd-monitor ./nodeapi/coordination ./controlplane/p4rt)
+	@NETCRAQ_STREAMS_CRASHES=1m nice -n 5 $(GO) test -vet=off -run '^TestCrashes$$' ./test/clients/streams
+
+test-e2e: build ### test whole networks from Python alone, in two lanes
+	@$(MAKE) --no-print-directory -j2 test-e2e-1 test-e2e-2
+
+test-e2e-1 test-e2e-2: build
+	@lane=$(@:test-e2e-%=%); rm -rf out/pytest-$$lane; \
+	$(PYTEST) -o cache_dir=$(CURDIR)/out/pytest-$$lane topologies/tests/e2e --lane $$lane/2 || { code=$$?; \
+	  $(PYTHON) mk/flaky.py python out/pytest-$$lane/v/cache/lastfailed --most 4 && [ $$code = 1 ] || exit $$code; \
+	  $(PYTEST) -o cache_dir=$(CURDIR)/out/pytest-$$lane topologies/tests/e2e --lf --lfnf none; }
+
+# ---- Modules of their own, and the clients in other languages ----
+
+.PHONY: test-modules test-arrow test-arrow-go test-java test-jetstream test-policies test-pipelets
+test-modules: deps $(VENV)/.packages-modules ## vet, build and test every other Go module of the tree
+	@GO="$(GO_ABS)" mk/modules.sh
+
+test-jetstream: deps ### build and test the sidecar with NATS JetStream
+	@GO="$(GO_ABS)" mk/modules.sh nodeapi/jetstream
+
+test-policies: deps ### build and test netcraq-policies
+	@GO="$(GO_ABS)" mk/modules.sh cni-plugin/policies
+
+test-pipelets: deps $(VENV)/.packages-modules ### build and test the synchronizer of pipelets, with DuckDB
+	@GO="$(GO_ABS)" mk/modules.sh pipelets/synchronizer
+
+# 55 MB of pyarrow, which make test does not pay for: it skips these.
+test-arrow: build $(VENV)/.requirements-arrow ### test Arrow in streams for Python, with pyarrow
+	@$(PYTHON) -m pytest -q -rs client/python/tests/test_streams_arrow.py experiments/test_bench_arrow.py
+
+test-arrow-go: deps $(VENV)/.requirements-arrow ### test Arrow in streams for Go, alone and with pyarrow
+	@GO="$(GO_ABS)" NETCRAQ_ARROW_PYTHON=$(abspath $(PYTHON)) mk/modules.sh client/streams/arrow
+
+test-java: deps $(VENV)/.packages-modules ### build and test the Java client and the Flink source (JDK 17, Maven)
+	@mkdir -p out && $(GO) build -o out/memserver ./nodeapi/internal/memserver
+	@cd client/java && NETCRAQ_MEMSERVER=$(CURDIR)/out/memserver mvn -q -B verify

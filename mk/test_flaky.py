@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is written of tests that failed once."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A copy of the script in a tree of its own: what it says, its exit code, and the rows."""
+    (tmp_path / "mk").mkdir()
+    script = tmp_path / "mk" / "flaky.py"
+    script.write_text((HERE / "flaky.py").read_text())
+
+    def run(*arguments):
+        done = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True)
+        out = tmp_path / "out" / "flaky.csv"
+        return done.stdout, done.returncode, list(csv.reader(out.open()))[1:] if out.exists() else []
+
+    return run
+
+
+def test_go(run, tmp_path):
+    """gotestsum's report: each test is a row, and a later run appends."""
+    report = tmp_path / "report"
+    assert run("go", report) == ("", 0, []), "nothing was run again"
+    report.write_text("example/a.TestOne: 2 runs, 1 failures\nexample/b.TestTwo/part: 2 runs, 1 failures\n")
+    said, code, rows = run("go", report)
+    assert code == 0
+    assert "TestTwo/part" in said
+    assert [row[0] for row in rows] == ["example/a.TestOne", "example/b.TestTwo/part"]
+    assert len(run("go", report)[2]) == 4
+
+
+def test_python(run, tmp_path):
+    """pytest's list: up to so many are run again, and where pytest itself failed nothing is."""
+    report = tmp_path / "lastfailed"
+    assert run("python", report)[1] == 1
+    report.write_text(json.dumps({"test_a.py::test_x": True, "test_a.py::test_y": True}))
+    assert run("python", report, "--most", "1")[1:] == (1, [])
+    assert [row[0] for row in run("python", report, "--most", "2")[2]] == ["test_a.py::test_x", "test_a.py::test_y"]

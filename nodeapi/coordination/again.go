@@ -1,0 +1,99 @@
+package coordination
+
+import (
+	"context"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/nodeapi/cell"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// The functions below look whether an answer is true still, before a server gives it again to a
+// caller that did not get it. The error says why it is not: CodeLeaseGone or CodeNotHeld. With any
+// other error it is not known. o is the connection's that the answer goes to, and counts where the
+// request names no lease: what hangs on another connection's lease ends with that one.
+
+// LockStays looks after Lock's answer.
+func (s *Service) LockStays(ctx context.Context, ns string, o *Owner, d node.LockData, a node.LockAnswer) error {
+	return s.tokenStays(ctx, ns, o, d, a, lockPrefix)
+}
+
+// LeadershipStays looks after Campaign's answer.
+func (s *Service) LeadershipStays(ctx context.Context, ns string, o *Owner, d node.LockData, a node.LockAnswer) error {
+	return s.tokenStays(ctx, ns, o, d, a, electionPrefix)
+}
+
+// PermitStays looks after Acquire's answer.
+func (s *Service) PermitStays(ctx context.Context, ns string, o *Owner, d node.LockData, a node.LockAnswer) error {
+	return s.tokenStays(ctx, ns, o, d, a, permitPrefix)
+}
+
+func (s *Service) tokenStays(ctx context.Context, ns string, o *Owner, d node.LockData, a node.LockAnswer,
+	prefix string) error {
+	if !a.Held {
+		return nil
+	}
+	version, err := parseToken(a.Token)
+	if err != nil {
+		return err
+	}
+	key := store.Key{Namespace: ns, Name: prefix + d.Name}
+	if prefix == permitPrefix {
+		key, version = permitOf(key, version)
+	}
+	return s.stays(ctx, o, d.Lease, a.Lease, key, version)
+}
+
+// RegistrationStays looks after RegisterService's answer.
+func (s *Service) RegistrationStays(ctx context.Context, ns string, o *Owner, d node.ServiceData,
+	a node.Instance) error {
+	key, err := instanceKey(ns, d.Service, a.Instance)
+	if err != nil {
+		return err
+	}
+	return s.stays(ctx, o, d.Lease, a.Lease, key, 0)
+}
+
+// LeaseStays looks after the answers of Grant and KeepAlive.
+func (s *Service) LeaseStays(ctx context.Context, ns, lease string) error {
+	k, err := parseLease(ns, lease)
+	if err != nil {
+		return err
+	}
+	return s.lives(ctx, k, k.store())
+}
+
+// stays looks whether a key hangs on the lease that was answered still, with a version unless that
+// is 0.
+func (s *Service) stays(ctx context.Context, o *Owner, asked, lease string, key store.Key, version wire.Version) error {
+	k, err := parseLease(key.Namespace, lease)
+	if err != nil {
+		return err
+	}
+	if asked == "" && (o == nil || !o.has(k)) {
+		return node.Errorf(node.CodeLeaseGone, "ask anew, with another once",
+			"it hung on the lease of the connection that asked first, and is not this connection's")
+	}
+	item, err := s.store.Get(ctx, key, false)
+	if err != nil {
+		return err
+	}
+	if err := s.lives(ctx, k, key); err != nil {
+		return err
+	}
+	c, err := cell.Decode(item.Value)
+	if !item.Found || err != nil || c.Lease != k.id || version != 0 && item.Version != version {
+		return node.Errorf(node.CodeNotHeld, "ask anew, with another once",
+			"it was answered before, and was given back since, or is another's")
+	}
+	return nil
+}
+
+func (s *Service) lives(ctx context.Context, k leaseKey, hangs store.Key) error {
+	alive, err := s.alive(ctx, k, hangs, false)
+	if err == nil && !alive {
+		err = leaseGone(k)
+	}
+	return err
+}

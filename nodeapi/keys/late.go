@@ -1,0 +1,182 @@
+package keys
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// Late is a store.Store that is there when a controller has been heard. Until then calls wait for
+// it, as after a server was replaced, but not for much of their time, and not where there has been
+// none for a while: they can be asked again later. What needs no keys, such as streams, is served
+// meanwhile.
+type Late struct {
+	now    atomic.Pointer[heldStore]
+	filled chan struct{} // closed when it is there
+	calls  time.Time     // when they wait no more
+}
+
+var _ store.Store = (*Late)(nil)
+
+// NewLate makes a store that is not there yet.
+func NewLate() *Late {
+	return &Late{filled: make(chan struct{}), calls: time.Now().Add(latePatience)}
+}
+
+// heldStore is a store.Store that is to be closed.
+type heldStore struct {
+	store.Store
+	close func() error
+}
+
+const (
+	lateTime  = 5 * time.Second // to hear of the chains
+	lateAgain = 200 * time.Millisecond
+	// latePatience is for how long after the start calls wait for a controller, and answerTime is
+	// what they keep of their time for saying that there is none.
+	latePatience = 30 * time.Second
+	answerTime   = 250 * time.Millisecond
+)
+
+// Fill asks for the chains until a controller has said what they are, or ctx ends. with makes of
+// their store the one that is used; nil: that is used itself.
+func (l *Late) Fill(
+	ctx context.Context, o Options, with func(context.Context, store.Store) store.Store, log *slog.Logger,
+) {
+	said := ""
+	for ctx.Err() == nil {
+		one, cancel := context.WithTimeout(ctx, lateTime)
+		s, err := New(one, o)
+		cancel()
+		if err == nil {
+			used := store.Store(s)
+			if with != nil {
+				used = with(ctx, s)
+			}
+			l.Set(used, s.Close)
+			log.Info("the node API has its chains")
+			return
+		}
+		if err.Error() != said && ctx.Err() == nil {
+			said = err.Error()
+			log.Warn("the node API waits for a controller", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(lateAgain):
+		}
+	}
+}
+
+// Set makes s the store that is used, once. end is called by Close.
+func (l *Late) Set(s store.Store, end func() error) {
+	l.now.Store(&heldStore{s, end})
+	close(l.filled)
+}
+
+// Filled is closed when there is a store.
+func (l *Late) Filled() <-chan struct{} { return l.filled }
+
+// Close closes the store that is used. Fill must have returned, or its ctx have ended.
+func (l *Late) Close() {
+	if s := l.now.Load(); s != nil {
+		_ = s.close() // sessions that were not given back run out
+	}
+}
+
+func (l *Late) get(ctx context.Context) (store.Store, error) {
+	if s := l.now.Load(); s != nil {
+		return s.Store, nil
+	}
+	until := l.calls
+	if d, ok := ctx.Deadline(); ok && d.Add(-answerTime).Before(until) {
+		until = d.Add(-answerTime)
+	}
+	wait := time.NewTimer(time.Until(until))
+	defer wait.Stop()
+	select {
+	case <-l.filled:
+		return l.now.Load().Store, nil
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	return nil, node.Errorf(node.CodeUnavailable, "try again", "no controller has answered yet, or it has no chains")
+}
+
+// Get implements store.Store.
+func (l *Late) Get(ctx context.Context, key store.Key, eventual bool) (store.Item, error) {
+	s, err := l.get(ctx)
+	if err != nil {
+		return store.Item{}, err
+	}
+	return s.Get(ctx, key, eventual)
+}
+
+// Put implements store.Store.
+func (l *Late) Put(ctx context.Context, key store.Key, value []byte) (wire.Version, error) {
+	s, err := l.get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return s.Put(ctx, key, value)
+}
+
+// CompareAndSwap implements store.Store.
+func (l *Late) CompareAndSwap(ctx context.Context, key store.Key, expected wire.Version, value []byte) (
+	store.Item, bool, error) {
+	s, err := l.get(ctx)
+	if err != nil {
+		return store.Item{}, false, err
+	}
+	return s.CompareAndSwap(ctx, key, expected, value)
+}
+
+// CompareAndDelete implements store.Store.
+func (l *Late) CompareAndDelete(ctx context.Context, key store.Key, expected wire.Version) (store.Item, bool,
+	error) {
+	s, err := l.get(ctx)
+	if err != nil {
+		return store.Item{}, false, err
+	}
+	return s.CompareAndDelete(ctx, key, expected)
+}
+
+// Delete implements store.Store.
+func (l *Late) Delete(ctx context.Context, key store.Key) (wire.Version, error) {
+	s, err := l.get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return s.Delete(ctx, key)
+}
+
+// List implements store.Store.
+func (l *Late) List(ctx context.Context, namespace, prefix string) ([]store.Key, error) {
+	s, err := l.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.List(ctx, namespace, prefix)
+}
+
+// Watch implements store.Store.
+func (l *Late) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
+	s, err := l.get(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Watch(ctx, w, tell)
+}
+
+// MaxValue implements store.Store.
+func (l *Late) MaxValue(namespace string) int {
+	if s := l.now.Load(); s != nil {
+		return s.MaxValue(namespace)
+	}
+	return 0
+}

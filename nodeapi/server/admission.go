@@ -1,0 +1,84 @@
+package server
+
+import (
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
+)
+
+// charge counts a message as so many requests. If the caller has sent too many, it gives the
+// refusal, and nothing more is read from this connection for a moment.
+func (c *conn) charge(requests int) *node.Error {
+	err := c.account.Request(requests)
+	if err == nil {
+		return nil
+	}
+	// All connections of the caller together are refused about a thousand messages a second.
+	c.pause = max(10*time.Millisecond, time.Duration(c.account.Connections())*time.Millisecond)
+	return rpc.ToAnswer(err, false)
+}
+
+// rest is the pause after a message that was refused. It says whether the connection goes on.
+func (c *conn) rest() bool {
+	t := time.NewTimer(c.pause)
+	defer t.Stop()
+	c.pause = 0
+	select {
+	case <-t.C:
+		return true
+	case <-c.ctx.Done():
+		return false
+	}
+}
+
+// admit finds out who has connected, and whether he may.
+func (c *conn) admit() *node.Error {
+	peer := c.s.config.Identify.Identify(c.nc)
+	namespace, err := c.s.config.Authority.Namespace(c.ctx, peer)
+	c.mu.Lock()
+	c.peer, c.namespace = peer, namespace
+	if err == nil { // nothing is held yet
+		c.part.leave()
+		c.part = c.s.budget.join(c.s.config.Authority.Subject(peer))
+		c.account, err = c.s.config.Quotas.Connect(c.part.subject)
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return rpc.ToAnswer(err, false)
+	}
+	return nil
+}
+
+// enter puts a request among those under way, unless a bound is in the way.
+func (c *conn) enter(k *call) *node.Error {
+	if !c.part.take(k.cost) {
+		return node.Errorf(node.CodeQuotaExceeded, "send it again later",
+			"too many bytes of requests are under way at this server")
+	}
+	if err := c.account.Watch(k.watches); err != nil {
+		c.part.count(-k.cost)
+		return rpc.ToAnswer(err, false)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var refused *node.Error
+	switch {
+	case c.calls[k.req.ID] != nil:
+		refused = rpc.Invalid("id %d: a request of this id is under way on this connection", k.req.ID)
+	case c.watched+k.watches > c.s.limits.watches:
+		refused = node.Errorf(node.CodeQuotaExceeded, "cancel watches that are not used, or watch a prefix",
+			"a connection watches at most %d keys and prefixes; it watches %d, and would %d more",
+			c.s.limits.watches, c.watched, k.watches)
+	case c.last:
+		refused = rpc.ErrDraining()
+	default:
+		c.calls[k.req.ID] = k
+		c.watched += k.watches
+		c.s.metrics.watches.Add(float64(k.watches))
+		return nil
+	}
+	c.part.count(-k.cost)
+	c.account.Unwatch(k.watches)
+	return refused
+}

@@ -1,0 +1,135 @@
+package server
+
+import (
+	"io"
+	"net"
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
+)
+
+// die ends the connection. why is "" where the client went, or the server is closed. c.mu is held.
+func (c *conn) die(why string) {
+	if c.dead {
+		return
+	}
+	c.dead = true
+	c.part.count(-int64(c.unsent))
+	c.unsent, c.out, c.spare = 0, nil, nil
+	for _, p := range c.passing {
+		closeAll(p.files)
+	}
+	c.passing = nil
+	c.cancel()
+	c.room.Broadcast()
+	c.nc.Close()
+	if why != "" {
+		c.s.metrics.cutOff.WithLabelValues(why).Inc()
+		c.s.log.Info("a connection is cut off", "peer", c.peer.String(), "reason", why)
+	}
+}
+
+// cutOff ends the connection.
+func (c *conn) cutOff(why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.die(why)
+}
+
+// overdue says why a connection is to be cut off, if it is.
+func (c *conn) overdue(now time.Time) string {
+	if since := c.since.Load(); since != 0 && now.Sub(time.Unix(0, since)) > c.s.limits.MessageTime {
+		return "half a message"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unsent > 0 && now.Sub(c.wrote) > c.s.limits.StallTime {
+		return "unread"
+	}
+	return ""
+}
+
+// end is what becomes of a connection when nothing more is read from it.
+func (c *conn) end() {
+	c.cutOff("")
+	c.part.count(-int64(max(cap(c.buf)-ownBuffer, 0)))
+	c.buf = nil
+	c.part.leave()
+	if c.client != nil {
+		c.client.leave()
+	}
+	c.giveAllBack()
+	if c.account != nil {
+		c.account.Close()
+	}
+	c.s.metrics.connections.Dec()
+	c.s.left(c)
+}
+
+// farewell says why the connection ends, waits a little until that is read, and ends it.
+func (c *conn) farewell(failed *node.Error) {
+	c.s.metrics.count("", failed.Code)
+	text := c.encode(&rpc.Response{Err: failed})
+	c.mu.Lock()
+	c.push(text)
+	c.mu.Unlock()
+	c.flush()
+	linger(c.nc)
+}
+
+// linger gives a client the time to read what was sent to it. A socket that is closed with unread
+// bytes in it may take away what it has sent.
+func linger(nc net.Conn) {
+	if half, ok := nc.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	_ = nc.SetReadDeadline(time.Now().Add(time.Second))
+	_, _ = io.CopyN(io.Discard, nc, 4*node.MaxMessage)
+}
+
+// turningAway bounds how many connections are told at once why they are not served.
+var turningAway = make(chan struct{}, 64)
+
+// turnAway says, in JSON, why a connection is not served, and ends it.
+func turnAway(nc net.Conn, failed *node.Error) {
+	select {
+	case turningAway <- struct{}{}:
+	default:
+		nc.Close()
+		return
+	}
+	go func() {
+		defer func() { <-turningAway }()
+		defer nc.Close()
+		text, _ := rpc.JSONLines{}.Append(nil, &rpc.Response{Err: failed})
+		_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
+		if _, err := nc.Write(text); err == nil {
+			linger(nc)
+		}
+	}()
+}
+
+// tellDraining tells a client that wants to know that it should connect anew.
+func (c *conn) tellDraining() {
+	c.mu.Lock()
+	if !c.notices || c.noticed || c.dead {
+		c.mu.Unlock()
+		return
+	}
+	c.noticed = true
+	c.mu.Unlock()
+	c.send(&rpc.Response{Data: node.DrainNotice{Draining: true}})
+}
+
+// finish takes no more requests, and ends watches.
+func (c *conn) finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = true
+	for _, k := range c.calls {
+		if k.f.watches != nil {
+			k.cancel()
+		}
+	}
+}

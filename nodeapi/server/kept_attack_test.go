@@ -1,0 +1,237 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/streams/broker"
+)
+
+// keeper is a caller that keeps the descriptors of what it has deleted or canceled.
+type keeper struct {
+	*hostile
+	registry *prometheus.Registry
+	id       int
+}
+
+func newKeeper(t *testing.T, limits broker.Limits) *keeper {
+	r := prometheus.NewRegistry()
+	_, path := start(t, Config{Streams: &broker.Options{Limits: limits}, Metrics: r})
+	return &keeper{newHostile(t, path), r, 0}
+}
+
+// metric is the value of a gauge without labels.
+func (k *keeper) metric(name string) int64 {
+	k.t.Helper()
+	families, err := k.registry.Gather()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return int64(f.GetMetric()[0].GetGauge().GetValue())
+		}
+	}
+	k.t.Fatalf("there is no metric %s", name)
+	return 0
+}
+
+// try asks for something, and reports whether it was refused for want of memory.
+func (k *keeper) try(text string) bool {
+	k.t.Helper()
+	k.id++
+	got := k.ask(fmt.Sprintf(`{"id":%d,%s}`, k.id, text), fmt.Sprintf(`"id":%d`, k.id))
+	if !strings.Contains(got, `"error"`) {
+		return true
+	}
+	if !strings.Contains(got, `"quota_exceeded"`) {
+		k.t.Fatalf("%s: %s", text, got)
+	}
+	return false
+}
+
+// cancel ends the request that was sent last.
+func (k *keeper) cancel() {
+	k.t.Helper()
+	k.send(fmt.Sprintf(`{"id":%d,"func":"cancel","data":{"id":%d}}`, k.id+1, k.id))
+	k.receive()
+	k.receive()
+	k.id++
+}
+
+// kernel is how much memory the files have whose descriptors it keeps.
+func (k *keeper) kernel() (n int64) {
+	k.t.Helper()
+	seen := map[uint64]bool{}
+	for _, fd := range k.fds {
+		var s unix.Stat_t
+		if err := unix.Fstat(fd, &s); err != nil {
+			k.t.Fatal(err)
+		}
+		if !seen[s.Ino] {
+			seen[s.Ino] = true
+			n += s.Blocks * 512
+		}
+	}
+	return n
+}
+
+// within checks that what the kernel holds is within the limit, and that the metric says as much.
+func (k *keeper) within(limit int64) {
+	k.t.Helper()
+	kernel, metric := k.kernel(), k.metric("netcraq_streams_memory_bytes")
+	if kernel > limit || metric < kernel || metric > limit {
+		k.t.Fatalf("callers keep %d bytes and the metric says %d, of at most %d", kernel, metric, limit)
+	}
+}
+
+// letGo closes all descriptors, and waits until nothing counts any more.
+func (k *keeper) letGo() {
+	k.t.Helper()
+	for _, fd := range k.fds {
+		unix.Close(fd)
+	}
+	k.fds = nil
+	poll.Until(k.t, patience, "what is kept no more to be given back", func() bool {
+		return k.metric("netcraq_streams_memory_bytes")+k.metric("netcraq_streams_kept_bytes") == 0
+	})
+}
+
+// TestKeptFiles: files count until the kernel has freed them, whether they were sealed or not, and
+// whichever of their descriptors the caller keeps.
+func TestKeptFiles(t *testing.T) {
+	const limit = 64 << 20
+	for _, c := range []struct {
+		name string
+		data string
+		seal bool
+		keep func(fds []int) (kept, gone int)
+	}{
+		{"draft", `{"bytes":16777216}`, false, nil},
+		{"draft's writer", `{"bytes":16777216}`, false, func(fds []int) (int, int) { return fds[0], fds[1] }},
+		{"draft's reader", `{"bytes":16777216}`, false, func(fds []int) (int, int) { return fds[1], fds[0] }},
+		{"sealed", `{"bytes":16777216}`, true, func(fds []int) (int, int) { return fds[0], fds[1] }},
+		{"rewritable", `{"bytes":16777216,"rewritable":true}`, true, func(fds []int) (int, int) { return fds[0], fds[1] }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := newKeeper(t, broker.Limits{Bytes: limit})
+			rounds, made := 128, 0
+			for range rounds {
+				k.id++
+				k.send(fmt.Sprintf(`{"id":%d,"func":"makeFile","data":%s}`, k.id, c.data))
+				got := k.receive()
+				if strings.Contains(got, `"quota_exceeded"`) {
+					continue
+				}
+				made++
+				make := k.id
+				if c.seal {
+					name := strings.Split(strings.Split(got, `"file":"`)[1], `"`)[0]
+					k.id++
+					k.ask(fmt.Sprintf(`{"id":%d,"func":"sealFile","data":{"file":"%s"}}`, k.id, name), `"data":{}`)
+				}
+				k.id++
+				k.send(fmt.Sprintf(`{"id":%d,"func":"cancel","data":{"id":%d}}`, k.id, make))
+				k.receive()
+				k.receive()
+				if n := len(k.fds); c.keep != nil {
+					kept, gone := c.keep(k.fds[n-2:])
+					unix.Close(gone)
+					k.fds = append(k.fds[:n-2], kept)
+				}
+				k.within(limit)
+			}
+			if made != 4 || k.metric("netcraq_streams_kept_bytes") != limit {
+				t.Errorf("%d files were made, want 4; %d bytes are kept", made, k.metric("netcraq_streams_kept_bytes"))
+			}
+			k.letGo()
+			if !k.try(`"func":"makeFile","data":{"bytes":67108864}`) {
+				t.Error("what was given back is not there")
+			}
+		})
+	}
+}
+
+// TestKeptMappings: a mapping keeps memory as a descriptor does.
+func TestKeptMappings(t *testing.T) {
+	k := newKeeper(t, broker.Limits{Bytes: 1 << 20})
+	if !k.try(`"func":"makeFile","data":{"bytes":1048576}`) {
+		t.Fatal("refused")
+	}
+	b, err := unix.Mmap(k.fds[0], 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range k.fds {
+		unix.Close(fd)
+	}
+	k.fds = nil
+	k.cancel()
+	if k.try(`"func":"makeFile","data":{"bytes":4096}`) {
+		t.Error("the limit is passed while a file is mapped that counts no more")
+	}
+	_ = unix.Munmap(b)
+	poll.Until(t, patience, "the file to be given back", func() bool {
+		return k.try(`"func":"makeFile","data":{"bytes":4096}`)
+	})
+}
+
+// TestKeptStreams: the memory of streams that were deleted while they were mapped counts, and so
+// does what readers keep whose right was taken back.
+func TestKeptStreams(t *testing.T) {
+	const limit = 64 << 20
+	k := newKeeper(t, broker.Limits{Bytes: limit})
+	made := 0
+	for range 20 {
+		if !k.try(`"func":"openStream","data":{"stream":"s","config":{"volatile":true,"objects":240,"objectBytes":65536}}`) {
+			continue
+		}
+		made++
+		if !k.try(`"func":"subscribe","data":{"stream":"s"}`) {
+			t.Fatal("refused")
+		}
+		k.id++
+		k.send(fmt.Sprintf(`{"id":%d,"func":"deleteStream","data":{"stream":"s"}}`, k.id))
+		k.receive()
+		k.receive() // of the subscription
+		k.within(limit)
+	}
+	if made != 4 {
+		t.Errorf("%d streams of 15 MiB were made, want 4", made)
+	}
+	k.letGo()
+}
+
+// TestKeptCount: what is kept is bounded in number, because each takes a descriptor of the
+// server's.
+func TestKeptCount(t *testing.T) {
+	k := newKeeper(t, broker.Limits{Kept: 8})
+	if !k.try(`"func":"openStream","data":{"stream":"s","config":{"volatile":true,"objects":4,"objectBytes":1024}}`) {
+		t.Fatal("refused")
+	}
+	taken := 0
+	for range 20 {
+		if k.try(`"func":"subscribe","data":{"stream":"s"}`) {
+			taken++
+			k.cancel()
+		}
+	}
+	if taken != 8 {
+		t.Errorf("a caller keeps the pages of %d subscriptions, want 8", taken)
+	}
+	if k.try(`"func":"makeFile","data":{"bytes":1}`) {
+		t.Error("a file is made where too much is kept")
+	}
+	for _, fd := range k.fds {
+		unix.Close(fd)
+	}
+	k.fds = nil
+	poll.Until(t, patience, "there to be room again", func() bool {
+		return k.try(`"func":"makeFile","data":{"bytes":1}`)
+	})
+}

@@ -1,0 +1,97 @@
+package rpc
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/netcraq/netcraq/api/node"
+)
+
+// Compact is the framing by length: 4 bytes, then as many of CBOR (RFC 8949). A request is the
+// array [id, func, data, timeoutMs, once, done], with 0 or null for what JSON leaves out, and a
+// response [id, data, error, more]. data is a map with the names that JSON has; bytes are byte
+// strings.
+type Compact struct{}
+
+// LengthBytes is how many bytes the length before a message has.
+const LengthBytes = 4
+
+type compactRequest struct {
+	_             struct{} `cbor:",toarray"`
+	ID            uint64
+	Func          string
+	Data          cbor.RawMessage
+	TimeoutMillis int
+	Once, Done    uint64
+}
+
+type compactResponse struct {
+	_     struct{} `cbor:",toarray"`
+	ID    uint64
+	Data  any
+	Error *node.Error
+	More  bool
+}
+
+var (
+	CborRead = must(cbor.DecOptions{
+		DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: 8, MaxArrayElements: node.MaxMessage,
+		MaxMapPairs: node.MaxMessage, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
+		ExtraReturnErrors: cbor.ExtraDecErrorUnknownField, FieldNameMatching: cbor.FieldNameMatchingCaseSensitive,
+	}.DecMode())
+	CborWrite = must(cbor.EncOptions{}.EncMode())
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func (Compact) Next(b []byte) ([]byte, int, *node.Error) {
+	if len(b) < LengthBytes {
+		return nil, 0, nil
+	}
+	n := binary.BigEndian.Uint32(b)
+	if n > node.MaxMessage-LengthBytes {
+		return nil, 0, errTooLong()
+	}
+	size := LengthBytes + int(n)
+	if len(b) < size {
+		return nil, 0, nil
+	}
+	return b[LengthBytes:size], size, nil
+}
+
+func (Compact) Request(message []byte) (Request, error) {
+	var r compactRequest
+	if err := CborRead.Unmarshal(message, &r); err != nil {
+		var parts []cbor.RawMessage
+		if CborRead.Unmarshal(message, &parts) == nil && len(parts) > 0 {
+			_ = CborRead.Unmarshal(parts[0], &r.ID)
+		}
+		return Request{ID: r.ID}, fmt.Errorf("this is no request, an array of id, func, data, timeoutMs, once, done: %w", err)
+	}
+	if len(r.Data) == 1 && r.Data[0] == cborNull {
+		r.Data = nil
+	}
+	return Request{ID: r.ID, Func: r.Func, Data: jsontext.Value(r.Data), TimeoutMillis: r.TimeoutMillis, Once: r.Once,
+		Done: r.Done}, nil
+}
+
+const cborNull = 0xf6
+
+func (Compact) Data(raw []byte, into any) error { return CborRead.Unmarshal(raw, into) }
+
+func (Compact) Append(b []byte, r *Response) ([]byte, error) {
+	text, err := CborWrite.Marshal(compactResponse{ID: r.ID, Data: r.Data, Error: r.Err, More: r.More})
+	if err != nil {
+		return b, err
+	}
+	b = binary.BigEndian.AppendUint32(b, uint32(len(text)))
+	return append(b, text...), nil
+}

@@ -1,0 +1,58 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/netcraq/netcraq/api/node"
+)
+
+func Invalid(format string, args ...any) *node.Error {
+	return node.Errorf(node.CodeInvalidArgument, "", format, args...)
+}
+
+func ErrDraining() *node.Error {
+	return node.Errorf(node.CodeDraining, "connect again", "the server is shutting down")
+}
+
+// Unreadable says what is wrong with JSON, without what only readers of this code know.
+func Unreadable(err error) string {
+	var e *json.SemanticError
+	switch {
+	case !errors.As(err, &e):
+		return err.Error()
+	case errors.Is(e.Err, json.ErrUnknownName):
+		return fmt.Sprintf("unknown name %q", e.JSONPointer.LastToken())
+	case e.Err != nil:
+		return fmt.Sprintf("%s: %v", e.JSONPointer, e.Err)
+	}
+	return fmt.Sprintf("%s has the wrong type: %v", e.JSONPointer, e.JSONKind)
+}
+
+// ToAnswer makes an error of whatever kind one that a client is told. A write that ended with its
+// time, or as nobody foresaw, may have been executed.
+func ToAnswer(err error, writes bool) *node.Error {
+	var e *node.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	unknown := "it may or may not have been executed"
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && writes:
+		return &node.Error{Code: node.CodeOutcomeUnknown, Message: "the request's time has run out; " + unknown,
+			Do: "read the key, or send it again with the same \"once\""}
+	case errors.Is(err, context.Canceled) && writes:
+		return &node.Error{Code: node.CodeOutcomeUnknown, Message: "the request was canceled; " + unknown,
+			Do: "read the key"}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &node.Error{Code: node.CodeTimeout, Message: "the request's time has run out"}
+	case errors.Is(err, context.Canceled):
+		return &node.Error{Code: node.CodeCanceled, Message: "the request was canceled"}
+	case writes:
+		return &node.Error{Code: node.CodeOutcomeUnknown, Message: err.Error() + "; " + unknown}
+	}
+	return &node.Error{Code: node.CodeInternal, Message: err.Error()}
+}

@@ -1,0 +1,117 @@
+package rpc
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
+
+	"github.com/netcraq/netcraq/api/node"
+)
+
+// Request is a message from a client, in either framing: node.Request.
+type Request struct {
+	ID            uint64
+	Func          string
+	Data          jsontext.Value // as it came; it lies in the connection's buffer
+	TimeoutMillis int
+	Once, Done    uint64
+}
+
+// Response is a message to a client: node.Response.
+type Response struct {
+	ID   uint64
+	Data any
+	Err  *node.Error
+	More bool
+}
+
+// Format is how messages lie in the stream of bytes.
+type Format interface {
+	// next finds the first message in b, and how many bytes it takes: 0, if there is none yet.
+	Next(b []byte) (message []byte, size int, err *node.Error)
+	// request reads a message. With an error, the ID is the message's, if it could be read.
+	Request(message []byte) (Request, error)
+	// data reads a request's data.
+	Data(raw []byte, into any) error
+	// append appends a response to b.
+	Append(b []byte, r *Response) ([]byte, error)
+}
+
+// errTooLong is what ends a connection: the server cannot know where the next message begins.
+func errTooLong() *node.Error {
+	return node.Errorf(node.CodeTooLarge, "connect again, and send less", "a message has at most %d bytes; this connection ends here",
+		node.MaxMessage)
+}
+
+// JSONLines is a JSON object a line. It is strict: names are as they are written, once each, and
+// text is UTF-8.
+type JSONLines struct{}
+
+type jsonRequest struct {
+	ID            uint64         `json:"id"`
+	Func          string         `json:"func"`
+	Data          jsontext.Value `json:"data"`
+	TimeoutMillis int            `json:"timeoutMs"`
+	Once          uint64         `json:"once"`
+	Done          uint64         `json:"done"`
+}
+
+type JSONResponse struct {
+	ID    uint64      `json:"id"`
+	Data  any         `json:"data,omitempty"`
+	Error *node.Error `json:"error,omitempty"`
+	More  bool        `json:"more,omitempty"`
+}
+
+var (
+	strict = json.RejectUnknownMembers(true)
+	// What encoding/json calls empty: false and 0, too, and a pointer to "" is not.
+	LegacyEmpty = jsonv1.OmitEmptyWithLegacySemantics(true)
+)
+
+func (JSONLines) Next(b []byte) ([]byte, int, *node.Error) {
+	i := bytes.IndexByte(b, '\n')
+	switch {
+	case i >= node.MaxMessage || i < 0 && len(b) >= node.MaxMessage:
+		return nil, 0, errTooLong()
+	case i < 0:
+		return nil, 0, nil
+	}
+	return b[:i], i + 1, nil
+}
+
+func (JSONLines) Request(message []byte) (Request, error) {
+	var r jsonRequest
+	if err := json.Unmarshal(message, &r, strict); err != nil {
+		var id struct {
+			ID uint64 `json:"id"`
+		}
+		_ = json.Unmarshal(message, &id)
+		return Request{ID: id.ID}, fmt.Errorf("this is no request: %s", Unreadable(err))
+	}
+	return Request(r), nil
+}
+
+func (JSONLines) Data(raw []byte, into any) error { return json.Unmarshal(raw, into, strict) }
+
+func (JSONLines) Append(b []byte, r *Response) ([]byte, error) {
+	if i, ok := r.Data.(*node.Item); ok && r.Err == nil && !r.More && i.Error == nil {
+		return appendItemLine(b, r.ID, i)
+	}
+	text, err := json.Marshal(JSONResponse{r.ID, r.Data, r.Err, r.More}, LegacyEmpty)
+	if err != nil {
+		return b, err
+	}
+	return append(append(b, text...), '\n'), nil
+}
+
+func (r *Request) Timeout() time.Duration {
+	if r.TimeoutMillis == 0 {
+		return node.DefaultTimeoutMillis * time.Millisecond
+	}
+	return time.Duration(r.TimeoutMillis) * time.Millisecond
+}

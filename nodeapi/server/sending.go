@@ -1,0 +1,173 @@
+package server
+
+import (
+	"time"
+
+	"github.com/netcraq/netcraq/api/node"
+	"github.com/netcraq/netcraq/nodeapi/server/rpc"
+)
+
+// lastAnswers is for a client that sends nothing more, but may still read: what is under way is
+// waited for a little. It may as well have gone, so nothing waits for its turn, or watches, for it.
+func (c *conn) lastAnswers() {
+	late := false
+	timer := time.AfterFunc(c.s.limits.Farewell, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		late = true
+		c.room.Broadcast()
+	})
+	defer timer.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.calls {
+		if k.f.watches != nil || k.f.waits {
+			k.cancel()
+		}
+	}
+	for len(c.calls)+c.unsent > 0 && !c.dead && !late {
+		c.room.Wait()
+	}
+}
+
+// waitForRoom waits while the client does not read what it was sent.
+func (c *conn) waitForRoom() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.unsent > c.s.limits.backpressure() && !c.dead {
+		c.room.Wait()
+	}
+	return !c.dead
+}
+
+// encode makes a message of a response. One that is too long, or cannot be written, becomes an
+// error.
+func (c *conn) encode(r *rpc.Response) []byte {
+	text, err := c.framing.Append(nil, r)
+	switch {
+	case err != nil:
+		r.Err = node.Errorf(node.CodeInternal, "", "the answer cannot be written: %v", err)
+	case len(text) > node.MaxMessage:
+		r.Err = node.Errorf(node.CodeTooLarge, "ask for fewer keys at once",
+			"the answer would have %d bytes; a message has at most %d", len(text), node.MaxMessage)
+	default:
+		return text
+	}
+	r.Data, r.More = nil, false
+	text, _ = c.framing.Append(nil, r)
+	return text
+}
+
+// send answers what never became a call.
+func (c *conn) send(r *rpc.Response) {
+	text := c.encode(r)
+	c.mu.Lock()
+	c.push(text)
+	c.mu.Unlock()
+	c.flush()
+	c.waitForRoom()
+}
+
+// push puts a message among what is unsent. A client that has too much of that is cut off. c.mu is
+// held.
+func (c *conn) push(text []byte) {
+	if c.dead {
+		return
+	}
+	if len(c.out) == 0 && !c.writing {
+		c.wrote = time.Now()
+	}
+	n := int64(len(text))
+	if c.unsent+len(text) > c.s.limits.unsent {
+		c.die("unread")
+		return
+	}
+	if !c.part.take(n) {
+		if c.unsent > ownBuffer {
+			c.die("unread")
+			return
+		}
+		c.part.count(n)
+	}
+	c.out = append(c.out, text...)
+	c.unsent += len(text)
+}
+
+// flushNow writes what is unsent as far as the socket takes it at once, unless somebody is at it,
+// and says whether there is more to write.
+func (c *conn) flushNow() (more bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.writing || c.dead {
+		return false
+	}
+	c.writing = true
+	defer func() { c.writing = false }()
+	for len(c.out) > 0 {
+		if c.raw == nil || len(c.passing) > 0 { // descriptors go with a write of their own
+			return true
+		}
+		b := c.out
+		c.out, c.spare = c.spare[:0], nil
+		c.mu.Unlock()
+		n, err := c.tryWrite(b)
+		c.mu.Lock()
+		if c.dead {
+			return false
+		}
+		if err != nil {
+			c.die("")
+			return false
+		}
+		if n > 0 {
+			c.wrote = time.Now()
+			c.gone += uint64(n)
+			c.unsent -= n
+			c.part.count(-int64(n))
+		}
+		if n < len(b) {
+			c.out = append(b[n:], c.out...)
+			return true
+		}
+		if cap(b) <= ownBuffer {
+			c.spare = b[:0]
+		}
+		c.room.Broadcast()
+	}
+	return false
+}
+
+// flush writes what is unsent, unless somebody is at it.
+func (c *conn) flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.writing {
+		return
+	}
+	c.writing = true
+	for len(c.out) > 0 && !c.dead {
+		b := c.out
+		c.out = c.spare[:0]
+		for len(b) > 0 && !c.dead {
+			// In parts, so that a slow reader is seen to read.
+			part := b[:min(len(b), 64<<10)]
+			n, err := c.writePart(part)
+			if c.dead {
+				break
+			}
+			if err != nil {
+				c.die("")
+				break
+			}
+			c.wrote = time.Now()
+			c.gone += uint64(n)
+			c.unsent -= n
+			c.part.count(-int64(n))
+			b = b[n:]
+		}
+		if c.room.Broadcast(); cap(b) <= ownBuffer {
+			c.spare = b[:0]
+		}
+	}
+	c.writing = false
+}

@@ -1,0 +1,258 @@
+// Package flowproc runs flows in processes of their own.
+//
+// DuckDB is C++: a SELECT, or a record, can overflow its stack, allocate past its memory limit or
+// compute past a deadline. A program that imports this package therefore starts itself again for
+// each [Engine]. That process has limits of the kernel's (limits.go) and runs package flow. If it
+// dies, the flow that it ran fails with a reason, and the next run starts another process.
+//
+// An Engine must have flows of one namespace only.
+package flowproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+)
+
+const (
+	// maxBatch bounds the bytes of keys and values of a batch.
+	maxBatch = 64 << 20
+	// A flow that ended its process pauses for firstPause, and twice as long each time that it does
+	// so again, up to longestPause. Its worker is told the reason meanwhile.
+	firstPause, longestPause = time.Second, time.Minute
+	// idle is how long a process without work is kept.
+	idle = time.Minute
+	// maxFlows bounds the flows that a process compiles. The next one is another process's.
+	maxFlows = 256
+	// maxError bounds the text of an error that a process sends.
+	maxError = 4 << 10
+)
+
+// ErrUnavailable says that no process could be started, which is no flow's fault.
+var ErrUnavailable = errors.New("no process for flows can be started")
+
+// Engine is a process for the flows of one namespace over one source. Its users wait for their
+// turns.
+type Engine struct {
+	turn    chan struct{} // has one element while nobody uses the engine
+	process *process      // nil: the next use starts one
+	flows   int           // that the process has compiled
+	loaded  string        // the batch that the process has; "": none that has a name
+	used    time.Time
+	timer   *time.Timer // ends a process that is idle
+	// Loads and Runs count batches that were sent to the process and flows that were run.
+	Loads, Runs atomic.Uint64
+}
+
+// Flow is a SELECT that was compiled.
+type Flow struct {
+	engine       *Engine
+	own          bool
+	query, state string
+	pause        time.Duration // the last one; 0: the last run did not end the process
+	until        time.Time     // when the pause ends
+	died         error         // why there is one
+}
+
+// Open makes an engine. The first use starts its process.
+func Open() *Engine {
+	e := &Engine{turn: make(chan struct{}, 1)}
+	e.timer = time.AfterFunc(math.MaxInt64, e.rest)
+	e.turn <- struct{}{}
+	return e
+}
+
+// rest ends a process that is idle.
+func (e *Engine) rest() {
+	select {
+	case <-e.turn:
+	default:
+		return // whoever uses it sets the timer again
+	}
+	if time.Since(e.used) >= idle {
+		e.end()
+	}
+	e.turn <- struct{}{}
+}
+
+// end ends the process.
+func (e *Engine) end() {
+	if e.process != nil {
+		e.process.kill()
+	}
+	e.process, e.loaded = nil, ""
+}
+
+// Close ends the engine when its current user is done.
+func (e *Engine) Close() error {
+	<-e.turn
+	e.timer.Stop()
+	e.end()
+	return nil
+}
+
+// Compile checks a SELECT and gives it a process of its own.
+func Compile(ctx context.Context, query string) (*Flow, error) {
+	return CompileStateful(ctx, query, "")
+}
+
+// CompileStateful is flow.CompileStateful in a process of its own.
+func CompileStateful(ctx context.Context, query, state string) (*Flow, error) {
+	e := Open()
+	f, err := e.compile(ctx, query, state)
+	if err != nil {
+		e.Close()
+		return nil, err
+	}
+	f.own = true
+	return f, nil
+}
+
+// Compile checks a SELECT. The error names the place of what is wrong.
+func (e *Engine) Compile(ctx context.Context, query string) (*Flow, error) {
+	return e.compile(ctx, query, "")
+}
+
+func (e *Engine) compile(ctx context.Context, query, state string) (*Flow, error) {
+	f := &Flow{engine: e, query: query, state: state}
+	_, err := f.call(ctx, &request{Query: query, State: state, Compile: true}, nil)
+	return f, err
+}
+
+// Close ends the flow.
+func (f *Flow) Close() error {
+	if f.own {
+		return f.engine.Close()
+	}
+	return nil
+}
+
+// RunBatch is flow.Flow's: a batch with a name is sent once for all flows of an engine. A run that
+// ended its process took the longest.
+func (f *Flow) RunBatch(ctx context.Context, name string, records []store.Record) (rows []store.Row,
+	took time.Duration, err error) {
+	a, err := f.call(ctx, &request{Query: f.query, Batch: name}, records)
+	if err == nil {
+		rows, err = a.rows()
+	}
+	return rows, a.Took, err
+}
+
+// RunStateful is flow.Flow's.
+func (f *Flow) RunStateful(ctx context.Context, records []store.Record, was core.Table) (rows []store.Row,
+	next core.Table, err error) {
+	a, err := f.call(ctx, &request{Query: f.query, State: f.state, Was: was}, records)
+	if err != nil {
+		return nil, "", err
+	}
+	rows, err = a.rows()
+	return rows, a.Next, err
+}
+
+// call has the process do a request, and starts a process if there is none. With an error, the
+// answer has only Took.
+func (f *Flow) call(ctx context.Context, q *request, records []store.Record) (answer, error) {
+	e := f.engine
+	size := 0
+	for _, r := range records {
+		size += len(r.Key) + len(r.Value)
+	}
+	switch {
+	case size > maxBatch && len(records) > 1:
+		return answer{}, core.Errorf(core.TooLarge, "the batch has more than the %d MiB that a flow takes", maxBatch>>20)
+	case size > maxBatch:
+		return answer{}, core.Errorf(core.Wrong, "the flow: the record %.64q has more than the %d MiB that a flow takes: have "+
+			"the source leave it out", records[0].Key, maxBatch>>20)
+	}
+	select {
+	case <-e.turn:
+	case <-ctx.Done():
+		return answer{}, ctx.Err()
+	}
+	defer func() {
+		e.used = time.Now()
+		e.timer.Reset(idle)
+		e.turn <- struct{}{}
+	}()
+	if time.Now().Before(f.until) {
+		return answer{}, f.died
+	}
+	if e.process != nil && (e.process.ended() || q.Compile && e.flows >= maxFlows) {
+		e.end()
+	}
+	limit := flow.RunTimeout
+	if q.Compile {
+		limit = flow.CompileTimeout
+	} else {
+		e.Runs.Add(1)
+	}
+	has := q.Batch != "" && e.loaded == q.Batch
+	e.loaded = ""
+	for fresh := false; ; {
+		if e.process == nil {
+			p, err := start(ctx)
+			if err != nil {
+				return answer{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+			}
+			e.process, e.flows, fresh, has = p, 0, true, false
+		}
+		switch {
+		case q.Compile:
+			e.flows++
+		case !has:
+			e.Loads.Add(1)
+			q.Records, q.Load = toRecords(records), true
+		}
+		a, died := e.process.call(ctx, q, limit)
+		switch {
+		case ctx.Err() != nil:
+			e.end()
+			return answer{}, ctx.Err()
+		case !fresh && (errors.Is(died, errMemory) || died == nil && strings.Contains(a.Error, "Out of Memory")):
+			e.end() // what it has kept of batches before may be what this one lacks
+			continue
+		case died == nil && a.Missing && has:
+			has = false
+			continue
+		case died == nil && a.Missing:
+			died = errWire
+		}
+		if died != nil {
+			e.end()
+			f.pause = min(max(firstPause, 2*f.pause), longestPause)
+			f.until = time.Now().Add(f.pause)
+			f.died = core.Errorf(core.Wrong, "the flow%s: its process ended, because %w. Change the flow, or have it leave "+
+				"out such records with a WHERE", within(records), died)
+			return answer{Took: limit}, f.died
+		}
+		f.pause = 0
+		if a.Error != "" {
+			if a.Kind != core.Refused && a.Kind != core.Temporary {
+				a.Kind = core.Wrong
+			}
+			return answer{Took: a.Took}, core.Errorf(a.Kind, "%s", a.Error[:min(len(a.Error), maxError)])
+		}
+		e.loaded = q.Batch
+		return *a, nil
+	}
+}
+
+// within names the records of a batch in which the one is that a flow cannot work with.
+func within(records []store.Record) string {
+	switch n := len(records); n {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf(" over the record %.64q", records[0].Key)
+	default:
+		return fmt.Sprintf(" over the %d records from %.64q to %.64q", n, records[0].Key, records[n-1].Key)
+	}
+}

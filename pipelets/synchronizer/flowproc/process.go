@@ -1,0 +1,176 @@
+package flowproc
+
+import (
+	"cmp"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// verb is the argument with which this program is a process for flows.
+	verb = "flow-process"
+	// startTimeout bounds how long a process takes to begin.
+	startTimeout = 30 * time.Second
+	// grace is how much longer than DuckDB's own deadline a process may take before it is killed.
+	grace = 3 * time.Second
+)
+
+// errMemory says that a process met its bound of memory.
+var errMemory = fmt.Errorf("it took more than the %d MiB of memory that it may", memory>>20)
+
+// environment is a process's. DuckDB has one thread, and Go's runtime does not hold the control
+// group's files open.
+var environment = []string{"GOMAXPROCS=2", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
+
+// process is one that runs flows, as the program sees it that has started it.
+type process struct {
+	cmd  *exec.Cmd
+	conn net.Conn
+	said head
+	enc  *gob.Encoder
+	dec  *gob.Decoder
+	left *io.LimitedReader // bounds an answer
+	gone chan struct{}     // is closed when the process has ended
+}
+
+// head keeps the beginning of what a process writes to its standard error.
+type head struct{ strings.Builder }
+
+// Write is io.Writer's.
+func (h *head) Write(b []byte) (int, error) {
+	h.Builder.Write(b[:min(len(b), max(0, 4096-h.Len()))])
+	return len(b), nil
+}
+
+// start starts a process. It gets a socket as its descriptor 3, and nothing else of this
+// one: neither its environment nor its standard output.
+func start(ctx context.Context) (*process, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socketpair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "flows"), os.NewFile(uintptr(fds[1]), "flows")
+	defer ours.Close()
+	defer theirs.Close()
+	p := &process{gone: make(chan struct{})}
+	if p.conn, err = net.FileConn(ours); err != nil {
+		return nil, err
+	}
+	p.left = &io.LimitedReader{R: p.conn}
+	p.enc, p.dec = gob.NewEncoder(p.conn), gob.NewDecoder(p.left)
+	p.cmd = exec.Command("/proc/self/exe", verb)
+	p.cmd.Env, p.cmd.Dir, p.cmd.Stderr, p.cmd.ExtraFiles = environment, "/", &p.said, []*os.File{theirs}
+	// The terminal's Ctrl-C is for this program, which then ends its processes.
+	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		p.conn.Close()
+		return nil, err
+	}
+	theirs.Close()
+	go func() {
+		p.cmd.Wait()
+		close(p.gone)
+	}()
+	var ready answer
+	if err := p.exchange(ctx, nil, &ready, startTimeout); err != nil || ready.Error != "" {
+		p.kill()
+		return nil, fmt.Errorf("%s%s (%w)", ready.Error, p.said.String(), cmp.Or(err, io.EOF))
+	}
+	return p, nil
+}
+
+// kill ends the process.
+func (p *process) kill() {
+	p.conn.Close()
+	p.cmd.Process.Kill()
+	<-p.gone
+}
+
+// ended says whether the process has ended.
+func (p *process) ended() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// exchange sends a request, if there is one, and reads an answer.
+func (p *process) exchange(ctx context.Context, q *request, a *answer, limit time.Duration) error {
+	if err := p.conn.SetDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { p.conn.SetDeadline(time.Unix(1, 0)) })
+	err := func() (err error) {
+		defer func() {
+			if r := recover(); r != nil { // gob is not hardened against what a process may send
+				err = fmt.Errorf("%w: %v", errWire, r)
+			}
+		}()
+		if q != nil {
+			if err := p.enc.Encode(q); err != nil {
+				return err
+			}
+		}
+		p.left.N = maxAnswer
+		return p.dec.Decode(a)
+	}()
+	if !stop() { // the deadline may be moved at any time now
+		return errors.Join(ctx.Err(), err)
+	}
+	return err
+}
+
+// call has the process do a request. An error says why the process is of no more use.
+func (p *process) call(ctx context.Context, q *request, limit time.Duration) (*answer, error) {
+	before := p.processorTime()
+	// The kernel's limit is for the case that this program does not get to end the process.
+	most := uint64((before+limit+grace)/time.Second) + 1
+	if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: most, Max: unix.RLIM_INFINITY},
+		nil); err != nil && !errors.Is(err, unix.ESRCH) {
+		return nil, fmt.Errorf("its processor time cannot be bounded: %w", err)
+	}
+	a := &answer{}
+	err := p.exchange(ctx, q, a, limit+grace)
+	if err == nil {
+		return a, nil
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, fmt.Errorf("it took longer than %v, and did not end when it was told to", limit)
+	}
+	p.kill()
+	said, state := p.said.String(), p.cmd.ProcessState
+	switch {
+	case state.UserTime()+state.SystemTime()-before > limit+grace-time.Second || strings.Contains(said, "SIGXCPU"):
+		return nil, fmt.Errorf("it computed for longer than %v", limit)
+	case strings.Contains(said, "out of memory") || strings.Contains(said, "bad_alloc") ||
+		strings.Contains(said, "cannot allocate"):
+		return nil, errMemory
+	case strings.Contains(said, "SIGSEGV"):
+		return nil, errors.New("it overflowed DuckDB's stack, for example by JSON that is nested deeply")
+	case errors.Is(err, io.EOF), errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET):
+		return nil, fmt.Errorf("DuckDB failed in it, or the system was short of memory (%v)", state)
+	}
+	return nil, fmt.Errorf("of what it sent: %w", err)
+}
+
+// processorTime is what the process took since it began.
+func (p *process) processorTime() time.Duration {
+	var t unix.Timespec
+	const scheduled = 2 // CPUCLOCK_SCHED: the clock of a process, by its id
+	if unix.ClockGettime(int32(^p.cmd.Process.Pid)<<3|scheduled, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}

@@ -1,0 +1,121 @@
+package flowproc
+
+import (
+	"errors"
+	"time"
+
+	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+)
+
+// maxAnswer bounds an answer's bytes: the rows that a flow may make, with their lengths.
+const maxAnswer = 2 * flow.MaxRows
+
+// request is what a process is asked for, in gob's format.
+type request struct {
+	Query, State string
+	Compile      bool
+	Batch        string     // the batch's name; "": it has none
+	Load         bool       // Records are the batch. Otherwise the process has it.
+	Records      *records   // nil: there are none
+	Was          core.Table // with a State
+}
+
+// records are a batch's. Texts of many records are one text, because gob takes long for many.
+type records struct {
+	Text     []byte   // keys and values, one after the other
+	Lengths  []uint32 // for each record its key's, and one more than its value's; 0: it is deleted
+	Versions []uint64
+}
+
+// answer is what a process says.
+type answer struct {
+	Kind    core.Kind
+	Error   string // "": it went well
+	Missing bool   // the process does not have the batch
+	Took    time.Duration
+	Next    core.Table
+	Text    []byte // of rows, as in records
+	Lengths []uint32
+}
+
+func put(text *[]byte, lengths *[]uint32, key string, value []byte, deleted bool) {
+	*text = append(append(*text, key...), value...)
+	n := uint32(0)
+	if !deleted {
+		n = uint32(len(value)) + 1
+	}
+	*lengths = append(*lengths, uint32(len(key)), n)
+}
+
+var errWire = errors.New("the process for flows sent what is no answer")
+
+// each calls got with what put has put. Whoever wrote it is not trusted.
+func each(text []byte, lengths []uint32, got func(i int, key, value []byte, deleted bool)) error {
+	if len(lengths)%2 != 0 {
+		return errWire
+	}
+	for i := 0; i < len(lengths); i += 2 {
+		k, v := uint64(lengths[i]), uint64(lengths[i+1])
+		deleted := v == 0
+		if !deleted {
+			v--
+		}
+		if k+v > uint64(len(text)) {
+			return errWire
+		}
+		got(i/2, text[:k:k], text[k:k+v:k+v], deleted)
+		text = text[k+v:]
+	}
+	return nil
+}
+
+func toRecords(all []store.Record) *records {
+	if len(all) == 0 {
+		return nil
+	}
+	size := 0
+	for _, r := range all {
+		size += len(r.Key) + len(r.Value)
+	}
+	out := &records{Text: make([]byte, 0, size), Lengths: make([]uint32, 0, 2*len(all)),
+		Versions: make([]uint64, 0, len(all))}
+	for _, r := range all {
+		put(&out.Text, &out.Lengths, r.Key, r.Value, r.Deleted)
+		out.Versions = append(out.Versions, r.Version)
+	}
+	return out
+}
+
+func (r *records) all() ([]store.Record, error) {
+	if r == nil {
+		return nil, nil
+	}
+	if len(r.Lengths) != 2*len(r.Versions) {
+		return nil, errWire
+	}
+	out := make([]store.Record, len(r.Versions))
+	return out, each(r.Text, r.Lengths, func(i int, key, value []byte, deleted bool) {
+		out[i] = store.Record{Key: string(key), Value: value, Deleted: deleted, Version: r.Versions[i]}
+	})
+}
+
+func (a *answer) set(rows []store.Row) {
+	for _, r := range rows {
+		put(&a.Text, &a.Lengths, r.Key, r.Value, r.Deleted)
+	}
+}
+
+func (a *answer) rows() (out []store.Row, err error) {
+	if n := len(a.Lengths) / 2; n > flow.MaxRows/flow.RowBytes || len(a.Next) > flow.MaxTable {
+		return nil, errWire
+	} else if n > 0 {
+		out = make([]store.Row, n)
+	}
+	return out, each(a.Text, a.Lengths, func(i int, key, value []byte, deleted bool) {
+		if out[i] = (store.Row{Key: string(key), Value: value, Deleted: deleted}); deleted {
+			out[i].Value = nil
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package flowproc
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
+)
+
+// init makes this program a process for flows where it was started as one. Tests' programs are some
+// without further ado, too.
+func init() {
+	if len(os.Args) == 2 && os.Args[1] == verb {
+		serve()
+	}
+}
+
+// worker is what a process has.
+type worker struct {
+	engine *flow.Engine
+	loaded string
+	flows  map[[2]string]*flow.Flow // by query and state
+}
+
+// serve does requests until the other end closes the socket. It does not return.
+func serve() {
+	socket := os.NewFile(3, "socket")
+	enc := gob.NewEncoder(socket)
+	var ready answer
+	if err := restrict(); err != nil {
+		ready.Error = err.Error()
+	}
+	if err := enc.Encode(ready); err != nil || ready.Error != "" {
+		os.Exit(1)
+	}
+	go func() { // unlike init's goroutine, it has no thread of its own, which would cost switches
+		w := &worker{flows: map[[2]string]*flow.Flow{}}
+		for dec := gob.NewDecoder(socket); ; {
+			q, a := &request{}, &answer{}
+			if err := dec.Decode(q); err != nil {
+				os.Exit(0)
+			}
+			if err := w.do(q, a); err != nil {
+				*a = answer{Kind: core.KindOf(err), Error: err.Error(), Took: a.Took}
+				w.loaded = ""
+			}
+			if err := enc.Encode(a); err != nil {
+				os.Exit(0)
+			}
+		}
+	}()
+	for { // Nobody waits for a flow that computes after the other end has closed the socket.
+		fds := []unix.PollFd{{Fd: int32(socket.Fd()), Events: unix.POLLRDHUP}}
+		if _, err := unix.Poll(fds, -1); !errors.Is(err, unix.EINTR) {
+			os.Exit(0)
+		}
+	}
+}
+
+// compiled has the flow of a request.
+func (w *worker) compiled(ctx context.Context, q *request) (f *flow.Flow, err error) {
+	key := [2]string{q.Query, q.State}
+	if f = w.flows[key]; f != nil && !q.Compile {
+		return f, nil
+	}
+	w.loaded = ""
+	if q.State != "" {
+		f, err = flow.CompileStateful(ctx, q.Query, q.State)
+	} else {
+		if w.engine == nil {
+			if w.engine, err = flow.Open(ctx); err != nil {
+				return nil, err
+			}
+		}
+		f, err = w.engine.Compile(ctx, q.Query)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.flows[key] = f
+	return f, nil
+}
+
+func (w *worker) do(q *request, a *answer) error {
+	ctx := context.Background()
+	f, err := w.compiled(ctx, q)
+	if err != nil || q.Compile {
+		return err
+	}
+	if !q.Load && (q.Batch == "" || q.Batch != w.loaded) {
+		a.Missing = true
+		return nil
+	}
+	records, err := q.Records.all()
+	if err != nil {
+		return err
+	}
+	if q.State != "" {
+		rows, next, err := f.RunStateful(ctx, records, q.Was)
+		a.Next = next
+		a.set(rows)
+		return err
+	}
+	rows, took, err := f.RunBatch(ctx, q.Batch, records)
+	w.loaded, a.Took = q.Batch, took
+	a.set(rows)
+	return err
+}

@@ -1,0 +1,56 @@
+package segment
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Remains are a memfd that this process uses no more. The kernel frees its memory when no caller
+// has it open or mapped any more.
+type Remains struct {
+	file *os.File
+	own  bool // no caller was given file's open file description
+}
+
+// Freed reports whether no caller keeps the memory, and then gives it back. A nil Remains is free.
+//
+// The kernel grants a write lease on a file only if nobody else has it open. A mapping and a
+// descriptor that is on its way over a socket count as open.
+func (r *Remains) Freed() bool {
+	if r == nil || r.file == nil {
+		return true
+	}
+	if !r.own {
+		again, err := reopen(r.file, unix.O_RDONLY)
+		if err != nil { // there may be no descriptor for it at this moment
+			return false
+		}
+		r.file.Close()
+		r.file, r.own = again, true
+	}
+	// Another error means that this kernel grants no leases on memfds, so nothing can be told.
+	if _, err := unix.FcntlInt(r.file.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err == unix.EAGAIN {
+		return false
+	}
+	r.Close()
+	return true
+}
+
+// Close forgets the memory, whoever keeps it.
+func (r *Remains) Close() {
+	if r != nil && r.file != nil {
+		r.file.Close()
+		r.file = nil
+	}
+}
+
+// reopen makes a descriptor of f's file with an open file description of its own.
+func reopen(f *os.File, mode int) (*os.File, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), mode|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}

@@ -1,0 +1,57 @@
+// Package mutation makes programs and requests for tests that nobody would write, of ones that
+// somebody has written.
+package mutation
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+)
+
+// Document changes a few places of a document that encoding/json has read. It removes members and
+// elements, and changes numbers. Mostly it replaces a value by one that has the same name elsewhere
+// in the document, so that readers accept most of the result.
+func Document(doc any, r *rand.Rand) {
+	var all []func() // each changes a place
+	values := map[string][]any{}
+	put := func(name string, old any, set func(any), drop func()) {
+		values[name] = append(values[name], old)
+		all = append(all, func() {
+			switch r.IntN(8) {
+			case 0:
+				drop()
+			case 1:
+				set([]any{nil, true, 0, -1, 1 << 20, "", "x", []any{}, map[string]any{}}[r.IntN(9)])
+			default:
+				set(values[name][r.IntN(len(values[name]))])
+			}
+		})
+	}
+	var walk func(name string, v any, set func(any))
+	walk = func(name string, v any, set func(any)) {
+		switch v := v.(type) {
+		case map[string]any:
+			for _, k := range slices.Sorted(maps.Keys(v)) {
+				if k == "source_info" {
+					continue
+				}
+				replace := func(n any) { v[k] = n }
+				put(k, v[k], replace, func() { delete(v, k) })
+				walk(k, v[k], replace)
+			}
+		case []any:
+			for i := range v {
+				replace := func(n any) { v[i] = n }
+				put(name+"[]", v[i], replace, func() { set(slices.Delete(slices.Clone(v), i, i+1)) })
+				walk(name, v[i], replace)
+			}
+		}
+	}
+	walk("", doc, func(any) {})
+	if len(all) == 0 {
+		return
+	}
+	for range 1 + r.IntN(3) {
+		all[r.IntN(len(all))]()
+	}
+}

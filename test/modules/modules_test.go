@@ -1,0 +1,176 @@
+// Package modules_test builds programs outside of the tree against the modules that it publishes.
+package modules_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+)
+
+const (
+	version = "v0.1.0" // of the release that comes
+	most    = 10       // modules in the graph of a program that imports a client
+)
+
+// published are the modules, by their folders.
+var published = []string{"api", "client"}
+
+// TestPrograms builds programs that import the clients, without this tree, its replacements and a
+// network.
+func TestPrograms(t *testing.T) {
+	proxy := t.TempDir()
+	for _, folder := range published {
+		publish(t, proxy, folder, "")
+	}
+	for name, text := range map[string]string{
+		"node": `package main
+
+import (
+	"context"
+
+	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/client/streams"
+)
+
+func main() {
+	_, _ = node.Connect(context.Background(), node.Config{})
+	_, _ = streams.Open(context.Background(), streams.Config{})
+}
+`,
+		"udp": `package main
+
+import (
+	"context"
+
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/client"
+)
+
+func main() { _, _ = client.New(context.Background(), client.Config{Profile: wire.Profile128}) }
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProgram(t, proxy, text)
+			p.run("build", "-trimpath", "-o", os.DevNull, ".")
+			graph := p.graph()
+			t.Logf("%d modules", len(graph))
+			if len(graph) > most {
+				t.Errorf("the program's graph has %d modules, %d are the most:\n%s", len(graph), most, strings.Join(graph, "\n"))
+			}
+		})
+	}
+}
+
+// TestHeavy shows that a heavy requirement of the client's would be found.
+func TestHeavy(t *testing.T) {
+	proxy := t.TempDir()
+	publish(t, proxy, "api", "")
+	publish(t, proxy, "client", "\nrequire example.org/heavy "+version+"\n")
+	heavy := "module example.org/heavy\n\ngo 1.26.0\n"
+	for _, name := range []string{"example.org/a", "example.org/b", "example.org/c"} {
+		heavy += "\nrequire " + name + " " + version + "\n"
+		layOut(t, proxy, name, "module "+name+"\n\ngo 1.26.0\n")
+	}
+	layOut(t, proxy, "example.org/heavy", heavy)
+	p := newProgram(t, proxy, "package main\n\nimport _ \"github.com/netcraq/netcraq/client/node\"\n\nfunc main() {}\n")
+	if graph := p.graph(); len(graph) <= most {
+		t.Errorf("with a heavy module the graph has %d modules:\n%s", len(graph), strings.Join(graph, "\n"))
+	}
+}
+
+// publish writes a module of the tree as a module proxy has it. More is appended to its go.mod.
+func publish(t *testing.T, proxy, folder, more string) {
+	t.Helper()
+	v := module.Version{Path: "github.com/netcraq/netcraq/" + folder, Version: version}
+	mod, err := os.ReadFile(filepath.Join("../..", folder, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := layOut(t, proxy, v.Path, string(mod)+more)
+	f, err := os.Create(filepath.Join(there, version+".zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := zip.CreateFromDir(f, v, filepath.Join("../..", folder)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// layOut writes what a module proxy says of a module, and returns where its zip belongs.
+func layOut(t *testing.T, proxy, path, mod string) (folder string) {
+	t.Helper()
+	folder = filepath.Join(proxy, filepath.FromSlash(path), "@v")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"list": version + "\n", version + ".info": `{"Version":"` + version + `"}`,
+		version + ".mod": mod} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// program is a Go program outside of the tree.
+type program struct {
+	t           *testing.T
+	dir         string
+	environment []string
+}
+
+func newProgram(t *testing.T, proxy, text string) *program {
+	t.Helper()
+	cache, err := exec.Command("go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	downloaded := filepath.Join(strings.TrimSpace(string(cache)), "cache", "download") // where golang.org/x/... are
+	p := &program{t: t, dir: t.TempDir(), environment: append(os.Environ(), "GOPROXY=file://"+proxy+",file://"+downloaded,
+		"GOFLAGS=-mod=mod -modcacherw", "GOMODCACHE="+t.TempDir(), "GOWORK=off", "GOSUMDB=off", "GONOSUMDB=*", "GOTOOLCHAIN=local")}
+	// Go adds to a program's go.mod what its imports import. Here all that the client requires is
+	// there from the beginning, so the graph does not depend on which package is imported.
+	const client = "github.com/netcraq/netcraq/client"
+	mod, err := os.ReadFile(filepath.Join(proxy, client, "@v", version+".mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	requires, err := modfile.Parse("go.mod", mod, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	needs := "module example.org/program\n\ngo 1.26.0\n\nrequire " + client + " " + version + "\n"
+	for _, r := range requires.Require {
+		needs += "\nrequire " + r.Mod.Path + " " + r.Mod.Version + " // indirect\n"
+	}
+	for name, text := range map[string]string{"main.go": text, "go.mod": needs} {
+		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+func (p *program) run(args ...string) string {
+	p.t.Helper()
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Env = p.dir, p.environment
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		p.t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// graph is the modules in the program's graph.
+func (p *program) graph() []string {
+	p.t.Helper()
+	return strings.Split(strings.TrimSpace(p.run("list", "-m", "-f", "{{.Path}}", "all")), "\n")
+}
