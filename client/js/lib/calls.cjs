@@ -466,15 +466,16 @@ class Calls {
         this.lastFailure = why
         if (FINAL.has(why.code)) throw why
       }
-      const delay = jitter(backoff)
-      if (performance.now() + delay >= until) {
+      const left = until - performance.now()
+      if (left <= 0) {
         throw new NodeError(
           Code.UNAVAILABLE,
           `no node API at ${this.address.text} within ${within / 1000} s: ${this.lastFailure.message}`,
           ADVICE,
         )
       }
-      await new Promise((resolve) => setTimeout(resolve, delay))
+      // It tries once more at the end of its time, however long the pause would be by then.
+      await new Promise((resolve) => setTimeout(resolve, Math.min(jitter(backoff), left)))
     }
   }
 

@@ -48,6 +48,10 @@ test('where there is no server it says so, after the time that it was given', as
     assert.match(why.do, /NETCRAQ_NODE_SOCKET/)
     return true
   })
+  // Not before: a pause between two tries that is longer than what is left ends with it.
+  const began = performance.now()
+  await failsWith(Code.UNAVAILABLE, connect({ socket: place, startTimeout: 200, minBackoff: 5_000, maxBackoff: 5_000 }))
+  assert.ok(performance.now() - began >= 199)
   await failsWith(Code.INVALID_ARGUMENT, connect({ socket: 'http://localhost' }))
 })
 

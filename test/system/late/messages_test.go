@@ -605,17 +605,22 @@ func busy(err error) bool {
 // remove removes a name, until it is nowhere.
 func (r *lateRun) remove(name string) (history []linearizable.Call) {
 	x := linearizable.Call{Client: -1, Name: name, Op: linearizable.Clear, Begin: time.Now().UnixNano()}
+	var last api.Key
+	refused := 0
 	for tries := 0; tries < 100; tries++ {
 		k, there := r.find(name)
 		if !there {
 			break
 		}
+		last = k
 		err := r.change("removing", 8*time.Second, func(ctx context.Context) error {
 			return r.api.RemoveKey(ctx, k.Chain, name)
 		})
 		// A controller that is busy with an earlier try does not begin another one. Many calls of
 		// which nobody knows the outcome are more than the checker can order.
-		if !busy(err) {
+		if busy(err) {
+			refused++
+		} else {
 			history = append(history, x)
 		}
 		if err != nil {
@@ -623,6 +628,9 @@ func (r *lateRun) remove(name string) (history []linearizable.Call) {
 		}
 	}
 	if len(history) == 0 {
+		if !r.t.Failed() {
+			r.t.Errorf("%s is nowhere, %d times before it was busy (last as %+v), and nobody has removed it", name, refused, last)
+		}
 		return nil
 	}
 	r.removed.Add(1)
