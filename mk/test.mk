@@ -55,8 +55,8 @@ test-system: build ## run whole networks, etcd and real time; a retry is in out/
 	@$(MAKE) --no-print-directory test-networks
 	@$(MAKE) --no-print-directory -j3 test-slow test-e2e-1 test-e2e-2
 
-# Up to four tests that fail are run once more. Where there are more, and after a data race, nothing is.
-AGAIN := --rerun-fails=1 --rerun-fails-max-failures=4 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
+# Up to six tests that fail are run once more. Where there are more, and after a data race, nothing is.
+AGAIN := --rerun-fails=1 --rerun-fails-max-failures=6 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
   --rerun-fails-report out/failed-once.txt
 
 test-networks: build
