@@ -165,6 +165,7 @@ func (s *Server) Serve(l net.Listener) error {
 				s.metrics.refused.Inc()
 				_, _ = nc.Write(tooManyConnects) // it does not block: nothing else was written
 				nc.Close()
+				time.Sleep(afterRefusal)
 				continue
 			}
 			s.take(nc)
