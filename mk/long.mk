@@ -62,7 +62,7 @@ fuzz: deps ### run each fuzz target for FUZZTIME (1m), or the one named TARGET
 
 fuzz-programs: deps ### run PROGRAMS random P4 programs on all engines (needs p4c-bm2-ss)
 	@mkdir -p out/programs
-	@$(SUDO) env PATH="$$PATH" $(GO) test ./switch/progfuzz -run '^TestPrograms$$' -count 1 -v -timeout 24h -programs $(or $(PROGRAMS),100) -from $(FROM) -keep $(CURDIR)/out/programs
+	@$(SUDO) env PATH="$$PATH" $(GO) test ./test/progfuzz -run '^TestPrograms$$' -count 1 -v -timeout 24h -programs $(or $(PROGRAMS),100) -from $(FROM) -keep $(CURDIR)/out/programs
 
 # ---- Other people's tests ----
 .PHONY: etcd-suite p4-suites policy-suite
@@ -70,7 +70,7 @@ SUITES ?=
 MODES  ?= straight,passed,placed,client
 RUN    ?=
 etcd-suite: deps ### run etcd's own suites through NetCRAQ (SUITES= MODES= RUN=; 90 min)
-	@mkdir -p out/etcd-suite && $(GO) build -buildvcs=false -o out/etcd-suite/suite ./etcd-monitor/suite
+	@mkdir -p out/etcd-suite && $(GO) build -buildvcs=false -o out/etcd-suite/suite ./test/etcdsuite
 	@$(SUDO) env PATH="$$(dirname "$$(command -v $(GO))"):$$PATH" GOPATH="$$($(GO) env GOPATH)" GOCACHE="$$($(GO) env GOCACHE)" out/etcd-suite/suite -modes $(MODES) -suites "$(SUITES)" -run "$(RUN)"
 
 # make p4-suites P4_TUTORIALS=~/tutorials P4_UTILS=~/p4-utils P4_LEARNING=~/p4-learning P4_GUIDE=~/p4-guide NGSDN=~/ngsdn-tutorial P4C=~/p4c NETCHAIN=~/netchain-p4 NETCACHE=~/netcache-p4
@@ -78,15 +78,15 @@ etcd-suite: deps ### run etcd's own suites through NetCRAQ (SUITES= MODES= RUN=;
 SUITES_VENV := out/p4-suites/venv
 export P4_TUTORIALS P4_UTILS P4_LEARNING P4_GUIDE NGSDN P4C NETCHAIN NETCACHE
 
-$(SUITES_VENV)/.requirements: switch/suites/requirements.txt switch/suites/p4config_pb2.py
+$(SUITES_VENV)/.requirements: test/p4suites/requirements.txt test/p4suites/p4config_pb2.py
 	@/usr/bin/python3 -m venv --system-site-packages $(SUITES_VENV)
-	@$(SUITES_VENV)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r switch/suites/requirements.txt
-	@for p4 in $(SUITES_VENV)/lib/python3*/site-packages/p4; do mkdir -p $$p4/tmp && cp switch/suites/p4config_pb2.py $$p4/tmp/; done
+	@$(SUITES_VENV)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r test/p4suites/requirements.txt
+	@for p4 in $(SUITES_VENV)/lib/python3*/site-packages/p4; do mkdir -p $$p4/tmp && cp test/p4suites/p4config_pb2.py $$p4/tmp/; done
 	@touch $@
 
 p4-suites: deps $(SUITES_VENV)/.requirements ### run other people's material for BMv2 on each engine; a table
 	$(call compile,bin/,switch/cmd/netcraq-switch)
-	@$(SUDO) env PATH="$$PATH" $(PYTHON) -m switch.suites --python $(SUITES_VENV)/bin/python --go "$(GO_ABS)" \
+	@$(SUDO) env PATH="$$PATH" PYTHONPATH=test $(PYTHON) -m p4suites --python $(SUITES_VENV)/bin/python --go "$(GO_ABS)" \
 	  $(if $(SUITES),--suite $(SUITES)) $(if $(ENGINES),--engine $(ENGINES)) $(if $(ONLY),--only $(ONLY))
 
 policy-suite: deps ### have Cyclonus try netcraq-policies, IPv4 and IPv6 (minutes)
@@ -95,7 +95,7 @@ policy-suite: deps ### have Cyclonus try netcraq-policies, IPv4 and IPv6 (minute
 
 # ---- Kubernetes ----
 .PHONY: e2e-k8s e2e-kills
-E2E := $(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m e2e run
+E2E := $(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=test $(PYTHON) -m e2e run
 
 e2e-k8s: deps-k8s ## bring up a real Kubernetes of three nodes and try everything on it
 	@$(E2E) $(if $(FAMILY),--family $(FAMILY)) $(if $(KEEP),--keep) $(if $(CNI),--cni $(CNI)) $(if $(ONLY),--only $(ONLY)) \

@@ -16,7 +16,7 @@ SYSTEM := ./test/system/lifecycle ./client/etcd/guarded ./test/system/faults ./t
   ./internal/kernelload ./internal/nftwatch ./nodeapi/durable ./nodeapi/durable/door ./nodeapi/etcdevents ./nodeapi/notify \
   ./nodeapi/server ./streams/broker
 # Packages whose tests compute, and have next to no goroutines: tested without the race detector.
-COMPUTING := ./p4src ./netchain-baseline ./controlplane/sim ./controlplane/placement/policy ./client/etcd/slotcodec ./switch/progfuzz \
+COMPUTING := ./p4src ./netchain-baseline ./controlplane/sim ./controlplane/placement/policy ./client/etcd/slotcodec ./test/progfuzz \
   ./switch/bmv2json ./client/core ./api/wire ./cni-plugin/privileges
 # named FOLDERS: their packages by name, since some are in the modules api, client and client/etcd
 named = $(patsubst ./%,$(MODULE)/%,$(1))

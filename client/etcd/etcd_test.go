@@ -34,8 +34,8 @@ import (
 	"github.com/netcraq/netcraq/client/refchain"
 	"github.com/netcraq/netcraq/client/refchain/refadmin"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/etcd-monitor/histories"
 	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/test/histories"
 )
 
 // world is an etcd, a chain, and a controller that says where the chain is.

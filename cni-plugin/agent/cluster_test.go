@@ -109,7 +109,7 @@ func needs(t testing.TB) string {
 		}
 		const plugins = "github.com/containernetworking/plugins/plugins/"
 		out, err := exec.Command("go", "build", "-o", binaries.dir, "github.com/netcraq/netcraq/cni-plugin/netcraq-cni", "github.com/netcraq/netcraq/cni-plugin/netcraq-agent",
-			"github.com/netcraq/netcraq/switch/cmd/netcraq-switch", "github.com/netcraq/netcraq/cni-plugin/e2e/testpod",
+			"github.com/netcraq/netcraq/switch/cmd/netcraq-switch", "github.com/netcraq/netcraq/test/e2e/testpod",
 			"github.com/containernetworking/cni/cnitool", plugins+"ipam/host-local", plugins+"meta/portmap", plugins+"meta/bandwidth", plugins+"meta/tuning", plugins+"main/bridge", plugins+"main/ptp").CombinedOutput()
 		if err != nil {
 			binaries.err = fmt.Errorf("building: %w\n%s", err, out)

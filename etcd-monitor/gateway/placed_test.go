@@ -27,9 +27,9 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/etcd-monitor/histories"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 	"github.com/netcraq/netcraq/internal/poll"
+	"github.com/netcraq/netcraq/test/histories"
 )
 
 // ownPrefix is what all keys of the project's own begin with, the controllers' and the gateways'.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
-	"github.com/netcraq/netcraq/etcd-monitor/histories"
+	"github.com/netcraq/netcraq/test/histories"
 )
 
 // envLinearizable is how long TestLinearizable goes on; a Go duration.

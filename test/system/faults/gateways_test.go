@@ -28,8 +28,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
-	"github.com/netcraq/netcraq/etcd-monitor/histories"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
+	"github.com/netcraq/netcraq/test/histories"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 

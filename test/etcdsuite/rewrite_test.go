@@ -11,7 +11,7 @@ import (
 // A file's calls of clientv3's New and NewKV are direct's, under whatever name it has the package;
 // nothing else changes, and no line moves.
 func TestRewrite(t *testing.T) {
-	const imports = "; import netcraqdirect \"github.com/netcraq/netcraq/etcd-monitor/suite/direct\"\n"
+	const imports = "; import netcraqdirect \"github.com/netcraq/netcraq/test/etcdsuite/direct\"\n"
 	for _, c := range []struct {
 		name, src, want string
 		calls           int
@@ -21,7 +21,7 @@ func TestRewrite(t *testing.T) {
 import "go.etcd.io/etcd/client/v3"
 
 func f() { clientv3.New(clientv3.Config{}); clientv3.NewLease(nil) }
-`, `package a; import netcraqdirect "github.com/netcraq/netcraq/etcd-monitor/suite/direct" // clientv3.New
+`, `package a; import netcraqdirect "github.com/netcraq/netcraq/test/etcdsuite/direct" // clientv3.New
 
 import "go.etcd.io/etcd/client/v3"
 

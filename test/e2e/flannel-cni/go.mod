@@ -1,6 +1,6 @@
 // flannel's CNI plugin as it was among the CNI project's until v0.9.1. Its own repository, where it is since, is no published Go module
 // that the module proxy has; what it does is the same: it reads /run/flannel/subnet.env and has bridge and host-local do the rest.
-module github.com/netcraq/netcraq/cni-plugin/e2e/flannel-cni
+module github.com/netcraq/netcraq/test/e2e/flannel-cni
 
 go 1.26.0
 

@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-
-from switch.suites import corpus, exchange, learning, originals, outcome, programs, ptf, sandbox, sources, tutorials
-from switch.suites.outcome import Outcome
+from p4suites import corpus, exchange, learning, originals, outcome, programs, ptf, sandbox, sources, tutorials
+from p4suites.outcome import Outcome
 
 HERE = Path(__file__).resolve().parent
 
@@ -26,16 +25,16 @@ def test_nothing_there_is_skipped_by_name(tmp_path):
     switch = tmp_path / "netcraq-switch"
     switch.touch()
     environment = {k: v for k, v in os.environ.items() if k not in ("P4_TUTORIALS", "NGSDN")}
-    command = [sys.executable, "-m", "switch.suites", "--suite", "tutorials,ngsdn", "--engine", "interp"]
+    command = [sys.executable, "-m", "p4suites", "--suite", "tutorials,ngsdn", "--engine", "interp"]
     command += ["--switch", str(switch), "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, cwd=HERE.parents[1], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=HERE.parent, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("SKIPPED") == 2, done.stdout
 
 
 def test_a_suite_that_there_is_not_is_refused(tmp_path):
-    command = [sys.executable, "-m", "switch.suites", "--suite", "tutorial"]
-    done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "p4suites", "--suite", "tutorial"]
+    done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "there is no tutorial: tutorials," in done.stderr
 
@@ -244,12 +243,12 @@ def runs(process: str) -> bool:
 @needs_namespaces
 def test_nothing_is_left_of_a_run_that_is_killed(tools, tmp_path):
     code = (
-        "import sys; from pathlib import Path; from switch.suites.sandbox import Tools, run\n"
+        "import sys; from pathlib import Path; from p4suites.sandbox import Tools, run\n"
         f"tools = Tools(Path({str(tmp_path / 'again')!r}), 'interp', Path({str(tmp_path / 'netcraq-switch')!r}), "
         "Path(sys.executable))\n"
         f"run(['sh', '-c', 'echo begun; sleep 300'], tools, Path('/'), Path({str(tmp_path / 'log')!r}), 300)"
     )
-    runner = subprocess.Popen([sys.executable, "-c", code], cwd=HERE.parents[1])
+    runner = subprocess.Popen([sys.executable, "-c", code], cwd=HERE.parent)
     deadline = time.monotonic() + 60
     while not (tmp_path / "log").exists() or "begun" not in (tmp_path / "log").read_text():
         assert runner.poll() is None

@@ -1,6 +1,6 @@
 // flanneld, for clusters of the tests that have flannel, from the published modules, with the hashes of all that it is built from. v0.28.4: what v0.28.10
 // needs of a cloud's is not published.
-module github.com/netcraq/netcraq/cni-plugin/e2e/flannel
+module github.com/netcraq/netcraq/test/e2e/flannel
 
 go 1.26.0
 

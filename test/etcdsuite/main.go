@@ -108,7 +108,7 @@ func run(ctx context.Context, args []string) error {
 	if o.out, err = filepath.Abs(o.out); err != nil {
 		return err
 	}
-	if o.known, err = readKnown(filepath.Join(o.root, "etcd-monitor/suite/known.txt")); err != nil {
+	if o.known, err = readKnown(filepath.Join(o.root, "test/etcdsuite/known.txt")); err != nil {
 		return err
 	}
 	if o.inside != "" {

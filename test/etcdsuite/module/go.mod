@@ -1,4 +1,4 @@
-module github.com/netcraq/netcraq/etcd-monitor/suite/module
+module github.com/netcraq/netcraq/test/etcdsuite/module
 
 go 1.26.0
 

@@ -228,7 +228,7 @@ def test_what_is_downloaded_is_pinned():
                 assert re.match(r"FROM (scratch$|[\w./-]+/golang:[\d.]+@sha256:[0-9a-f]{64} AS build$)", line), (
                     f"{path}: {line}"
                 )
-    for name in ("requirements.txt", "requirements-go.txt", "requirements-uv.txt", "switch/suites/requirements.txt"):
+    for name in ("requirements.txt", "requirements-go.txt", "requirements-uv.txt", "test/p4suites/requirements.txt"):
         text = re.sub(r"\\\n\s*", " ", (settings.ROOT / name).read_text())
         packages = [line for line in text.splitlines() if line and not line.startswith("#")]
         assert packages, name

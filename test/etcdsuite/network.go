@@ -16,7 +16,7 @@ import (
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
-	"github.com/netcraq/netcraq/etcd-monitor/suite/inplace"
+	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
 )
 
 // The network: three switches in a row, with one host, this process, at the first.

@@ -7,5 +7,5 @@ import (
 	_ "go.etcd.io/etcd/tests/v3/framework/integration"
 
 	// What the tests use in the place of clientv3.New.
-	_ "github.com/netcraq/netcraq/etcd-monitor/suite/direct"
+	_ "github.com/netcraq/netcraq/test/etcdsuite/direct"
 )

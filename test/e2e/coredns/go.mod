@@ -1,5 +1,5 @@
 // CoreDNS, from the published modules, with the hashes of all that it is built from.
-module github.com/netcraq/netcraq/cni-plugin/e2e/coredns
+module github.com/netcraq/netcraq/test/e2e/coredns
 
 go 1.24.0
 

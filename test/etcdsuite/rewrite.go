@@ -13,7 +13,7 @@ import (
 
 const (
 	clientv3   = "go.etcd.io/etcd/client/v3"
-	directPath = "github.com/netcraq/netcraq/etcd-monitor/suite/direct"
+	directPath = "github.com/netcraq/netcraq/test/etcdsuite/direct"
 	directName = "netcraqdirect" // is no name of etcd's tests
 )
 

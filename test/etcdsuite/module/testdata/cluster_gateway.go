@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 
-	"github.com/netcraq/netcraq/etcd-monitor/suite/inplace"
+	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
 )
 
 // ThroughProxy has tests leave out what etcd's own proxy does otherwise than etcd. They leave out

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/netcraq/netcraq/client/etcd"
-	"github.com/netcraq/netcraq/etcd-monitor/suite/inplace"
+	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
 )
 
 // useTime is how long a program would wait for etcd to say what client/etcd has to know at first.

@@ -1,6 +1,6 @@
 // Package module has the traffic and the validation of etcd's robustness tests run through
 // gateways. Their own driver takes binaries of etcd with failpoints built in; this one takes etcd
-// servers in this process, gateways before them, and kills both. It is run by etcd-monitor/suite,
+// servers in this process, gateways before them, and kills both. It is run by test/etcdsuite,
 // which says in the environment what gateways there are.
 package module
 
@@ -30,7 +30,7 @@ import (
 	"go.etcd.io/etcd/tests/v3/robustness/validate"
 
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
-	"github.com/netcraq/netcraq/etcd-monitor/suite/inplace"
+	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
 )
 
 const (

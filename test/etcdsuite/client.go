@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/netcraq/netcraq/etcd-monitor/suite/direct"
+	"github.com/netcraq/netcraq/test/etcdsuite/direct"
 )
 
 // errNotUsed: tests may pass because nothing of ours was asked.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/netcraq/netcraq/client/etcd/placement"
-	"github.com/netcraq/netcraq/etcd-monitor/suite/inplace"
+	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
 )
 
 // The list in the repository can be read, and is about packages that are run.

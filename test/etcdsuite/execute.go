@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/netcraq/netcraq/etcd-monitor/suite/inplace"
+	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
 )
 
 // outcome is what came of a test.
