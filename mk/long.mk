@@ -95,7 +95,7 @@ policy-suite: deps ### have Cyclonus try netcraq-policies, IPv4 and IPv6 (minute
 
 # ---- Kubernetes ----
 .PHONY: e2e-k8s e2e-kills
-E2E := $(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=test $(PYTHON) -m e2e run
+E2E := $(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=test:cni-plugin $(PYTHON) -m e2e run
 
 e2e-k8s: deps-k8s ## bring up a real Kubernetes of three nodes and try everything on it
 	@$(E2E) $(if $(FAMILY),--family $(FAMILY)) $(if $(KEEP),--keep) $(if $(CNI),--cni $(CNI)) $(if $(ONLY),--only $(ONLY)) \

@@ -23,7 +23,7 @@ import (
 
 	"github.com/netcraq/netcraq/internal/testport"
 	"github.com/netcraq/netcraq/switch/bmv2json"
-	"github.com/netcraq/netcraq/switch/internal/bmv2"
+	"github.com/netcraq/netcraq/switch/bmv2test"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/stf"
 )
@@ -168,7 +168,7 @@ func sortFrames(frames [][]byte) { slices.SortFunc(frames, bytes.Compare) }
 
 // process is a running simple_switch_grpc, with packets in and out by pcap files.
 type process struct {
-	*bmv2.Pipeline
+	*bmv2test.Pipeline
 	dir     string
 	inputs  map[uint32]*os.File
 	outputs map[uint32]string
@@ -248,7 +248,7 @@ func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	// BMv2 has the program already, and takes entries only after it was pushed again.
-	if b.Pipeline, err = bmv2.Connect(ctx, conn, 0, read(t, program+".json"), prog, info,
+	if b.Pipeline, err = bmv2test.Connect(ctx, conn, 0, read(t, program+".json"), prog, info,
 		nil); err != nil {
 		t.Fatal(err)
 	}

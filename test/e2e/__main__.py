@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``python -m e2e`` from ``test``."""
+"""The command line: ``python -m e2e`` from ``test``, with ``PYTHONPATH=../cni-plugin``."""
 
 from __future__ import annotations
 

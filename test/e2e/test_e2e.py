@@ -3,6 +3,7 @@
 
 import itertools
 import json
+import os
 import re
 import signal
 import subprocess
@@ -135,7 +136,12 @@ def test_kubernetes_module_is_the_version_that_is_named():
 
 def test_help():
     done = subprocess.run(
-        [sys.executable, "-m", "e2e", "--help"], cwd=settings.HERE.parent, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "e2e", "--help"],
+        cwd=settings.HERE.parent,
+        env=os.environ | {"PYTHONPATH": str(settings.ROOT / "cni-plugin")},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0 and "three nodes" in done.stdout
 

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/netcraq/netcraq/switch/ebpf"
-	"github.com/netcraq/netcraq/switch/internal/bmv2"
+	"github.com/netcraq/netcraq/switch/bmv2test"
 	"github.com/netcraq/netcraq/switch/interp"
 	"github.com/netcraq/netcraq/switch/offload"
 	"github.com/netcraq/netcraq/switch/stf"
@@ -260,7 +260,7 @@ type behavioralModel struct {
 	*cables
 	t       testing.TB
 	cpu     bool
-	program *bmv2.Pipeline
+	program *bmv2test.Pipeline
 	stop    func()
 }
 
@@ -331,7 +331,7 @@ func (b *behavioralModel) load(c *compiled) error {
 		return err
 	}
 	context.AfterFunc(ctx, func() { conn.Close() })
-	if b.program, err = bmv2.Connect(ctx, conn, 1, c.json, c.prog, c.info, b.packetIn); err != nil {
+	if b.program, err = bmv2test.Connect(ctx, conn, 1, c.json, c.prog, c.info, b.packetIn); err != nil {
 		return err
 	}
 	// BMv2 goes on for a moment after it has said that the program is there

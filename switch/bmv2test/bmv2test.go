@@ -1,6 +1,6 @@
-// Package bmv2 drives BMv2's simple_switch_grpc for tests: what a [target.Pipeline] has, over
+// Package bmv2test drives BMv2's simple_switch_grpc for tests: what a [target.Pipeline] has, over
 // P4Runtime, as far as BMv2 offers it there.
-package bmv2
+package bmv2test
 
 import (
 	"context"
