@@ -216,14 +216,14 @@ func (c *Client) Batch(ctx context.Context, requests []Request) []Result {
 // for anything, least of all for another call of this client.
 func (c *Client) Do(ctx context.Context, r Request, done func(Result)) {
 	if ctx.Done() == nil {
-		c.begin(ctx, r, done)
+		c.submit(ctx, r, done)
 		return
 	}
 	// The call's id is not known before it has begun, and by then it may be done, or its context.
 	var mu sync.Mutex
 	var over bool
 	var stop func() bool
-	id, ok := c.begin(ctx, r, func(res Result) {
+	id, ok := c.submit(ctx, r, func(res Result) {
 		mu.Lock()
 		over = true
 		if stop != nil {
@@ -265,7 +265,7 @@ func (c *Client) Now(r Request) (result Result, ok bool) {
 		return Result{}, false
 	}
 	ch := make(chan Result, 1)
-	id, begun := c.begin(context.Background(), r, func(res Result) { ch <- res })
+	id, begun := c.submit(context.Background(), r, func(res Result) { ch <- res })
 	select {
 	case result = <-ch:
 		return result, true
@@ -285,7 +285,7 @@ func (c *Client) call(ctx context.Context, r Request, options []Option) (Result,
 		o(&r)
 	}
 	ch := make(chan Result, 1)
-	id, ok := c.begin(ctx, r, func(res Result) { ch <- res })
+	id, ok := c.submit(ctx, r, func(res Result) { ch <- res })
 	if ok {
 		select {
 		case res := <-ch:
@@ -298,8 +298,9 @@ func (c *Client) call(ctx context.Context, r Request, options []Option) (Result,
 	return res, res.Err
 }
 
-// begin starts a request. ok is false when it was over before it was sent; done was called then.
-func (c *Client) begin(ctx context.Context, r Request, done func(Result)) (id core.CallID, ok bool) {
+// submit gives the machine a request, and has its packet sent. ok is false when it was over before it
+// was sent; done was called then.
+func (c *Client) submit(ctx context.Context, r Request, done func(Result)) (id core.CallID, ok bool) {
 	over := func(err error) {
 		done(Result{Err: &OpError{Op: r.Op, Delete: r.Delete, Key: r.Key, Err: err, Detail: "nothing was sent"}})
 	}

@@ -49,8 +49,8 @@ const (
 	done
 )
 
-// begin sends the call's first packet.
-func (m *Machine) begin(now time.Duration, c *call) {
+// sendNumbered sends the call's packet under the session and the number that it has got.
+func (m *Machine) sendNumbered(now time.Duration, c *call) {
 	if c.session != nil {
 		c.packet.Session = c.session.id
 	}
@@ -185,7 +185,7 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 			// A copy may have been executed while the session was still taken. A CAS cannot be
 			// executed again then.
 			if p.Op == wire.CASReply && m.pool.mayHave() {
-				m.beginAnew(now, c)
+				m.changeSession(now, c)
 				return
 			}
 		}

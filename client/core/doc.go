@@ -9,6 +9,13 @@
 // the deterministic simulator drives the very code that real clients run, and its tests are
 // transcripts that a person can read (testdata).
 //
+// # The way of a call
+//
+//	client.Put ──▶ submit ──▶ Machine.Start ──▶ prepare ──▶ findSession ──▶ sendNumbered ──▶ transmit
+//	                                            (checks,     (a write: one    (session and     (again and again,
+//	                                             lays out     that is free,    number are       until it is
+//	                                             the packet)  or waits)        filled in)       answered)
+//
 // # What a call does
 //
 // A call is one request that is sent until it is answered. Every transmission is the same packet:

@@ -231,10 +231,10 @@ func (m *Machine) Start(now time.Duration, req Request) CallID {
 	}
 	if req.Op == wire.Read {
 		c.number = m.nextNumber()
-		m.begin(now, c)
-		return c.id
+		m.sendNumbered(now, c)
+	} else {
+		m.findSession(now, c)
 	}
-	m.startWrite(now, c)
 	return c.id
 }
 

@@ -84,16 +84,15 @@ func (p *sessionPool) retire(s *session) {
 	}
 }
 
-// startWrite begins a write with a session, or lets it wait for one.
-func (m *Machine) startWrite(now time.Duration, c *call) {
+// findSession sends a write with a session, or lets it wait for one.
+func (m *Machine) findSession(now time.Duration, c *call) {
 	switch {
 	case len(m.pool.free) > 0:
-		s := m.pool.free[0]
-		m.pool.free = m.pool.free[1:]
-		m.beginWith(now, c, s)
+		m.pool.assign(c)
+		m.sendNumbered(now, c)
 	case len(m.pool.byID) == 0 && m.cfg.AtLeastOnce:
 		c.number = m.nextNumber()
-		m.begin(now, c)
+		m.sendNumbered(now, c)
 	case m.pool.mayHave() && c.refusedSession != 0: // it had its turn already
 		m.pool.waiting = slices.Insert(m.pool.waiting, 0, c)
 		m.waitForSession(c)
@@ -113,29 +112,30 @@ func (m *Machine) waitForSession(c *call) {
 	}
 }
 
-// beginAnew begins a CAS with another session, as the switches do not take the one that it was sent
-// with. They may have taken it from an earlier copy: then its version is gone, and it fails. A
+// changeSession sends a CAS with another session, as the switches do not take the one that it was
+// sent with. They may have taken it from an earlier copy: then its version is gone, and it fails. A
 // WRITE would be executed a second time.
-func (m *Machine) beginAnew(now time.Duration, c *call) {
+func (m *Machine) changeSession(now time.Duration, c *call) {
 	m.stats.Refusals++
 	delete(m.pending, pendingKey{c.packet.Session, c.number})
 	m.timers.remove(c)
 	c.refusedSession, c.session.user = c.session.id, nil
 	c.session, c.packet.Session, c.number = nil, 0, 0
 	c.state, c.silent, c.refusals, c.noChain = queued, 0, 0, 0
-	m.startWrite(now, c)
+	m.findSession(now, c)
 }
 
-// beginWith sends a write under the session's next number. The number is used up by that, whatever
-// comes of the write (the package comment says why).
-func (m *Machine) beginWith(now time.Duration, c *call, s *session) {
+// assign gives a write the session that has rested longest, and that session's next number. The
+// number is used up by that, whatever comes of the write (the package comment says why).
+func (p *sessionPool) assign(c *call) {
+	s := p.free[0]
+	p.free = p.free[1:]
 	c.session, s.user = s, c
 	c.number = s.next
 	if s.next == math.MaxUint32 { // 0 would be older than all: the session has no number left
-		m.pool.retire(s)
+		p.retire(s)
 	}
 	s.next++
-	m.begin(now, c)
 }
 
 // release makes a session free and gives it to the write that has waited longest.
@@ -154,7 +154,7 @@ func (m *Machine) serve(now time.Duration) {
 		c := m.pool.waiting[0]
 		m.pool.waiting = m.pool.waiting[1:]
 		if c.state == queued {
-			m.startWrite(now, c)
+			m.findSession(now, c)
 		}
 	}
 }
