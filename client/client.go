@@ -298,8 +298,8 @@ func (c *Client) call(ctx context.Context, r Request, options []Option) (Result,
 	return res, res.Err
 }
 
-// submit gives the machine a request, and has its packet sent. ok is false when it was over before it
-// was sent; done was called then.
+// submit gives the machine a request, and has its packet sent. ok is false when it was over before
+// it was sent; done was called then.
 func (c *Client) submit(ctx context.Context, r Request, done func(Result)) (id core.CallID, ok bool) {
 	over := func(err error) {
 		done(Result{Err: &OpError{Op: r.Op, Delete: r.Delete, Key: r.Key, Err: err, Detail: "nothing was sent"}})
