@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/netcraq/netcraq/internal/durable"
+	"github.com/netcraq/netcraq/internal/atomicfile"
 )
 
 // Behind another plugin the list is that one's, in a file that it may write again at any time. An
@@ -180,7 +180,7 @@ func replaceAs(path, like string, text []byte, still func() error) error {
 	if err != nil {
 		return err
 	}
-	return durable.Replace(path, info.Mode().Perm(), func(w io.Writer) error {
+	return atomicfile.Replace(path, info.Mode().Perm(), func(w io.Writer) error {
 		_, err := w.Write(text)
 		if f, ok := w.(*os.File); ok && err == nil {
 			err = ownAs(f, info)

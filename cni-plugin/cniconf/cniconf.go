@@ -16,7 +16,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/netcraq/netcraq/internal/durable"
+	"github.com/netcraq/netcraq/internal/atomicfile"
 )
 
 // File is the list's name. Runtimes take the first in the order of names.
@@ -104,7 +104,11 @@ func (c Config) Write(dir string) (changed bool, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return false, fmt.Errorf("the folder of plugins' configurations: %w", err)
 	}
-	if err := durable.Replace(path, 0o600, func(f io.Writer) error { _, err := f.Write(b); return err }); err != nil {
+	if err := atomicfile.Replace(path, 0o600, func(f io.Writer) error {
+		_,
+			err := f.Write(b)
+		return err
+	}); err != nil {
 		return false, fmt.Errorf("the plugins' configuration: %w", err)
 	}
 	return true, nil
@@ -174,7 +178,7 @@ func (p Plugins) install(name string) (changed bool, err error) {
 			return false, nil
 		}
 	}
-	return true, durable.Replace(target, pluginMode, func(f io.Writer) error { _, err := f.Write(text); return err })
+	return true, atomicfile.Replace(target, pluginMode, func(f io.Writer) error { _, err := f.Write(text); return err })
 }
 
 const pluginMode = 0o755

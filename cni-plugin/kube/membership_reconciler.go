@@ -13,7 +13,7 @@ import (
 
 	api "github.com/netcraq/netcraq/api/admin"
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
-	placementcontroller "github.com/netcraq/netcraq/controlplane/placement/controller"
+	"github.com/netcraq/netcraq/controlplane/placement/placementcontroller"
 )
 
 // membershipReconciler brings a chain's members nearer to its spec, a step at a time, and empties a

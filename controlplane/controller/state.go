@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 	"github.com/netcraq/netcraq/controlplane/sessions"
-	"github.com/netcraq/netcraq/internal/durable"
+	"github.com/netcraq/netcraq/internal/atomicfile"
 )
 
 // State is what survives the controller.
@@ -232,7 +232,7 @@ func (f *fileStore) Save(s *State) error {
 
 // replace puts a new file, forced to the disk, into the place of an old one.
 func replace(path string, content any) error {
-	err := durable.Replace(path, 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(content) })
+	err := atomicfile.Replace(path, 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(content) })
 	if err != nil {
 		return fmt.Errorf("saving the state %s: %w", path, err)
 	}

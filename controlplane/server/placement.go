@@ -9,7 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	placementcontroller "github.com/netcraq/netcraq/controlplane/placement/controller"
+	"github.com/netcraq/netcraq/controlplane/placement/placementcontroller"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 

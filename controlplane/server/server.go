@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/admin"
 	"github.com/netcraq/netcraq/controlplane/controller"
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
-	placementcontroller "github.com/netcraq/netcraq/controlplane/placement/controller"
+	"github.com/netcraq/netcraq/controlplane/placement/placementcontroller"
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 

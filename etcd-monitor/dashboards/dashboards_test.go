@@ -18,7 +18,7 @@ import (
 
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/controlplane/controller"
-	placementcontroller "github.com/netcraq/netcraq/controlplane/placement/controller"
+	"github.com/netcraq/netcraq/controlplane/placement/placementcontroller"
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 	"github.com/netcraq/netcraq/controlplane/topology"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"

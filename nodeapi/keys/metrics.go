@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/netcraq/netcraq/nodeapi/watch"
-	"github.com/netcraq/netcraq/nodeapi/watch/core"
+	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
 // counts are what is counted of watches.
@@ -15,11 +15,11 @@ type counts struct {
 
 func newCounts(hub *watch.Hub, r prometheus.Registerer) counts {
 	c := counts{registry: r}
-	for by, of := range map[string]func(core.Counts) uint64{
-		"notification": func(n core.Counts) uint64 { return n.Notified },
-		"read":         func(n core.Counts) uint64 { return n.Read },
-		"repair":       func(n core.Counts) uint64 { return n.Repaired },
-		"none":         func(n core.Counts) uint64 { return n.Old },
+	for by, of := range map[string]func(watchrules.Counts) uint64{
+		"notification": func(n watchrules.Counts) uint64 { return n.Notified },
+		"read":         func(n watchrules.Counts) uint64 { return n.Read },
+		"repair":       func(n watchrules.Counts) uint64 { return n.Repaired },
+		"none":         func(n watchrules.Counts) uint64 { return n.Old },
 	} {
 		c.all = append(c.all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "netcraq_nodeapi_watch_news_total",

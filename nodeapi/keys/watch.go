@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	"github.com/netcraq/netcraq/nodeapi/watch"
-	"github.com/netcraq/netcraq/nodeapi/watch/core"
+	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
 // newHub makes the watches of a store. Rounds of reads find everything: an interval later at most,
@@ -62,8 +62,8 @@ type list struct {
 var _ watch.Reader = (*reader)(nil)
 
 // Read implements [watch.Reader].
-func (r *reader) Read(ctx context.Context, key store.Key) (core.Reading, error) {
-	out := core.Reading{Item: store.Item{Key: key}}
+func (r *reader) Read(ctx context.Context, key store.Key) (watchrules.Reading, error) {
+	out := watchrules.Reading{Item: store.Item{Key: key}}
 	if _, _, known := r.s.names.Place(name(key)); !known {
 		there, err := r.listed(ctx, key, time.Now())
 		if err != nil || !there {

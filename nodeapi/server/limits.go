@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/node"
-	"github.com/netcraq/netcraq/internal/share"
+	"github.com/netcraq/netcraq/internal/shares"
 )
 
 // Limits are the server's own, beside those of the contract. What is 0 is as said there.
@@ -129,7 +129,7 @@ func (b *budget) sweep() {
 // take takes n bytes, unless that is more than the subject's share.
 func (p *part) take(n int64) bool {
 	p.count(n)
-	if n <= 0 || share.Fits(p.held.Load(), p.b.held.Load(), 0, p.b.most) {
+	if n <= 0 || shares.Fits(p.held.Load(), p.b.held.Load(), 0, p.b.most) {
 		return true
 	}
 	p.count(-n)

@@ -23,7 +23,7 @@ import (
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
 	hubs "github.com/netcraq/netcraq/nodeapi/watch"
-	"github.com/netcraq/netcraq/nodeapi/watch/core"
+	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
 const scaleSocket = "NETCRAQ_SCALE_SOCKET" // for the server's process: where to listen
@@ -51,9 +51,9 @@ func (s hubStore) Put(ctx context.Context, key store.Key, value []byte) (wire.Ve
 
 type memoryReader struct{ *store.Memory }
 
-func (m memoryReader) Read(ctx context.Context, key store.Key) (core.Reading, error) {
+func (m memoryReader) Read(ctx context.Context, key store.Key) (watchrules.Reading, error) {
 	i, err := m.Get(ctx, key, false)
-	return core.Reading{Item: i}, err
+	return watchrules.Reading{Item: i}, err
 }
 
 // TestScaleServer is the server of TestScale, in a process of its own. It ends with its input.

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/netcraq/netcraq/api/node"
-	"github.com/netcraq/netcraq/internal/share"
+	"github.com/netcraq/netcraq/internal/shares"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
@@ -59,7 +59,7 @@ type Server struct {
 	turns   turns
 	streams *broker.Broker // nil: there are none
 	flying  flying
-	helpers *share.Budget // of Limits.Helpers
+	helpers *shares.Budget // of Limits.Helpers
 	// connects bounds how often callers connect. nil: nothing bounds what callers take.
 	connects *connects
 
@@ -107,7 +107,7 @@ func New(c Config) *Server {
 	}
 	limits := c.Limits.withDefaults()
 	c.Store = store.NewFair(c.Store, limits.AtOnce).Apart(c.Durable, limits.AtOnce)
-	s := &Server{config: c, limits: limits, helpers: share.New(limits.Helpers), log: c.Log,
+	s := &Server{config: c, limits: limits, helpers: shares.New(limits.Helpers), log: c.Log,
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 		gone: make(chan struct{}), spare: make(chan *conn)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -1,6 +1,6 @@
 // Package watch tells watchers the newest committed versions of keys. What is told when is decided
-// by nodeapi/watch/core, which has the promise and its proofs; here are its clock, its reads, and
-// the goroutines that tell.
+// by nodeapi/watch/watchrules, which has the promise and its proofs; here are its clock, its reads,
+// and the goroutines that tell.
 package watch
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/nodeapi/watch/core"
+	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
 // Reader reads what is watched.
 type Reader interface {
 	// Read is a linearizable read of a key. A key that is not there is one that is not found, not
-	// an error. See [core.Reading] for what it says beside.
-	Read(ctx context.Context, key store.Key) (core.Reading, error)
+	// an error. See [watchrules.Reading] for what it says beside.
+	Read(ctx context.Context, key store.Key) (watchrules.Reading, error)
 	// List is [store.Store]'s.
 	List(ctx context.Context, namespace, prefix string) ([]store.Key, error)
 }
@@ -72,9 +72,9 @@ type Hub struct {
 	work   sync.WaitGroup
 
 	mu       sync.Mutex
-	machine  *core.Machine
-	last     core.Watcher
-	watchers map[core.Watcher]*watcher
+	machine  *watchrules.Machine
+	last     watchrules.Watcher
+	watchers map[watchrules.Watcher]*watcher
 	names    map[store.Key]*names // by namespace and prefix
 	follows  map[wire.Key]func()  // ends what Config.Follow has begun
 	until    time.Duration        // until when run sleeps, if it is not woken
@@ -83,7 +83,7 @@ type Hub struct {
 
 // watcher is one Watch.
 type watcher struct {
-	id    core.Watcher
+	id    watchrules.Watcher
 	watch store.Watch
 	ready chan struct{} // of one: there is something to take
 	ended chan error    // of one: a key of it cannot be read, and trying again will not help
@@ -98,10 +98,10 @@ type watcher struct {
 // NewHub makes a hub without watchers. Close ends it.
 func NewHub(reader Reader, config Config) *Hub {
 	config = config.withDefaults()
-	h := &Hub{config: config, reader: reader, start: time.Now(), watchers: map[core.Watcher]*watcher{},
+	h := &Hub{config: config, reader: reader, start: time.Now(), watchers: map[watchrules.Watcher]*watcher{},
 		names: map[store.Key]*names{}, follows: map[wire.Key]func(){},
 		wake: make(chan struct{}, 1)}
-	h.machine = core.New(core.Config{Round: config.Round, Unhelped: config.Unhelped, Retry: config.Retry,
+	h.machine = watchrules.New(watchrules.Config{Round: config.Round, Unhelped: config.Unhelped, Retry: config.Retry,
 		Suspect: config.Suspect, Reads: config.Reads})
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	h.work.Go(h.run)
@@ -205,7 +205,7 @@ func (h *Hub) take(ctx context.Context, me *watcher, tell func([]store.Change)) 
 	}
 }
 
-func (h *Hub) follow(id core.Watcher, me *watcher, key store.Key) error {
+func (h *Hub) follow(id watchrules.Watcher, me *watcher, key store.Key) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.machine.Keys() >= h.config.Keys {
@@ -269,7 +269,7 @@ func (h *Hub) listed(ctx context.Context, n *names, notBefore time.Duration) ([]
 
 // list takes in the names under the watcher's prefix, and lets go of those that are there no more
 // when their watcher has been told so.
-func (h *Hub) list(ctx context.Context, id core.Watcher, me *watcher, notBefore time.Duration) error {
+func (h *Hub) list(ctx context.Context, id watchrules.Watcher, me *watcher, notBefore time.Duration) error {
 	keys, err := h.listed(ctx, me.names, notBefore)
 	if err != nil {
 		return err
@@ -361,7 +361,7 @@ func (h *Hub) run() {
 	}
 }
 
-func (h *Hub) read(r core.Read) {
+func (h *Hub) read(r watchrules.Read) {
 	ctx, cancel := context.WithTimeout(h.ctx, h.config.ReadTimeout)
 	defer cancel()
 	reading, err := h.reader.Read(ctx, r.Key)
@@ -417,7 +417,7 @@ func (h *Hub) SuspectAll() {
 }
 
 // Counts are what has been found, and by what.
-func (h *Hub) Counts() core.Counts {
+func (h *Hub) Counts() watchrules.Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.machine.Counts()

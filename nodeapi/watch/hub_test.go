@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/internal/poll"
 	"github.com/netcraq/netcraq/nodeapi/store"
-	"github.com/netcraq/netcraq/nodeapi/watch/core"
+	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
 // memory is a store in memory, read by way of a network that fails now and then.
@@ -26,7 +26,7 @@ type memory struct {
 	lists int
 }
 
-func (m *memory) Read(ctx context.Context, key store.Key) (core.Reading, error) {
+func (m *memory) Read(ctx context.Context, key store.Key) (watchrules.Reading, error) {
 	m.mu.Lock()
 	fail := m.fail
 	if fail == nil && rand.IntN(100) < m.fails {
@@ -34,10 +34,10 @@ func (m *memory) Read(ctx context.Context, key store.Key) (core.Reading, error) 
 	}
 	m.mu.Unlock()
 	if fail != nil {
-		return core.Reading{}, fail
+		return watchrules.Reading{}, fail
 	}
 	item, err := m.Get(ctx, key, false)
-	return core.Reading{Item: item, ID: m.id(key), Helped: true}, err
+	return watchrules.Reading{Item: item, ID: m.id(key), Helped: true}, err
 }
 
 func (m *memory) id(key store.Key) wire.Key {

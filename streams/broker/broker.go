@@ -1,5 +1,5 @@
 // Package broker keeps a node's streams: their memory, their producers and consumers.
-// docs/streams.md is what it keeps to; streams/core decides, this package does.
+// docs/streams.md is what it keeps to; streams/ledger decides, this package does.
 //
 // What survives the process. Consumers map memfds, which nobody can write to but the process that
 // made them. So of each partition that is not volatile the same ring stands in a file of the
@@ -31,10 +31,10 @@ import (
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
-	"github.com/netcraq/netcraq/internal/durable"
-	"github.com/netcraq/netcraq/internal/share"
-	"github.com/netcraq/netcraq/streams/core"
+	"github.com/netcraq/netcraq/internal/atomicfile"
+	"github.com/netcraq/netcraq/internal/shares"
 	"github.com/netcraq/netcraq/streams/files"
+	"github.com/netcraq/netcraq/streams/ledger"
 	"github.com/netcraq/netcraq/streams/segment"
 	"github.com/netcraq/netcraq/streams/source"
 )
@@ -73,9 +73,9 @@ type Broker struct {
 	bytes     map[string]int64 // by namespace
 	all       int64
 	consumers map[string]int
-	positions *share.Budget // by namespace, of Limits.Positions
-	sleepers  *share.Budget // by namespace: threads that sleep at futexes
-	next      core.ID
+	positions *shares.Budget // by namespace, of Limits.Positions
+	sleepers  *shares.Budget // by namespace: threads that sleep at futexes
+	next      ledger.ID
 	files     *files.Manager
 	kept      map[string][]*kept // by namespace
 	drained   bool               // nothing is kept account of any more
@@ -94,8 +94,8 @@ func New(o Options) *Broker {
 	ctx, stop := context.WithCancel(context.Background())
 	b := &Broker{o: o, limits: o.Limits.withDefaults(), log: o.Log, ready: make(chan struct{}), stop: stop,
 		streams: map[name]*Stream{}, damaged: map[name]bool{}, bytes: map[string]int64{}, consumers: map[string]int{},
-		kept: map[string][]*kept{}, sleepers: share.New(maxSleepers)}
-	b.positions = share.New(b.limits.Positions)
+		kept: map[string][]*kept{}, sleepers: shares.New(maxSleepers)}
+	b.positions = shares.New(b.limits.Positions)
 	b.files = files.New(b.limits.Files, b.take, func(namespace string, bytes int64, r *segment.Remains) {
 		b.retire(namespace, pages(bytes), r)
 	})
@@ -479,7 +479,7 @@ func (b *Broker) make(s *Stream) error {
 }
 
 func writeJSON(path string, v any) error {
-	return durable.Replace(path, 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(v) })
+	return atomicfile.Replace(path, 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(v) })
 }
 
 // Find finds a stream that is there.
@@ -545,7 +545,7 @@ func (b *Broker) discard(s *Stream) (string, error) {
 }
 
 // admit counts a consumer of a namespace.
-func (b *Broker) admit(s *Stream, partitions int) (core.ID, error) {
+func (b *Broker) admit(s *Stream, partitions int) (ledger.ID, error) {
 	b.mu.Lock()
 	if len(b.kept[s.Namespace]) >= b.limits.Kept {
 		b.mu.Unlock()

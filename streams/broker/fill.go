@@ -12,7 +12,7 @@ import (
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
-	"github.com/netcraq/netcraq/streams/core"
+	"github.com/netcraq/netcraq/streams/ledger"
 	"github.com/netcraq/netcraq/streams/source"
 )
 
@@ -233,7 +233,7 @@ func (k *sink) Missed(n uint64) {
 }
 
 // newestMark is the mark of the last record that is there.
-func newestMark(s *stream.Segment, ring *core.Ring) (mark uint64) {
+func newestMark(s *stream.Segment, ring *ledger.Ring) (mark uint64) {
 	oldest, _ := ring.Oldest()
 	for n := s.Begun(); n > oldest; n-- {
 		o, ok := s.Object(n - 1)

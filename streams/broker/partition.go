@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/api/stream/futex"
-	"github.com/netcraq/netcraq/streams/core"
 	"github.com/netcraq/netcraq/streams/files"
+	"github.com/netcraq/netcraq/streams/ledger"
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
@@ -24,7 +24,7 @@ type partition struct {
 	turn   chan struct{} // who appends has what is in it: appends wait in the order they came
 
 	mu     sync.Mutex
-	ring   *core.Ring
+	ring   *ledger.Ring
 	memory *segment.Memory
 	shared *stream.Segment
 	kept   *segment.Memory // nil: it is volatile
@@ -58,8 +58,8 @@ func newSegment(p int, c node.StreamConfig) (*segment.Memory, *stream.Segment, e
 	return m, s, nil
 }
 
-func rules(c node.StreamConfig, l Limits) core.Rules {
-	return core.Rules{Skip: c.Slow == node.SlowSkip, Stall: int64(c.StallMillis) * int64(time.Millisecond),
+func rules(c node.StreamConfig, l Limits) ledger.Rules {
+	return ledger.Rules{Skip: c.Slow == node.SlowSkip, Stall: int64(c.StallMillis) * int64(time.Millisecond),
 		Keep: int64(c.KeepMillis) * int64(time.Millisecond), Names: l.Names}
 }
 
@@ -80,7 +80,7 @@ func newPartition(number int, c node.StreamConfig, l Limits, path string, there 
 		return nil, err
 	}
 	if path == "" {
-		p.ring = core.New(c.Objects, room(c), rules(c, l))
+		p.ring = ledger.New(c.Objects, room(c), rules(c, l))
 		return p, nil
 	}
 	size := stream.SegmentBytes(c.Objects, c.ObjectBytes)
@@ -88,7 +88,7 @@ func newPartition(number int, c node.StreamConfig, l Limits, path string, there 
 		if p.kept, err = segment.Make(path, size); err != nil {
 			return nil, err
 		}
-		p.ring = core.New(c.Objects, room(c), rules(c, l))
+		p.ring = ledger.New(c.Objects, room(c), rules(c, l))
 		p.log, err = stream.Format(p.kept.Bytes, c.Objects, c.ObjectBytes, 0, number)
 		return p, err
 	}
@@ -105,7 +105,7 @@ func newPartition(number int, c node.StreamConfig, l Limits, path string, there 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if p.ring, err = core.Restore(c.Objects, room(c), rules(c, l), base, next, has); err != nil {
+	if p.ring, err = ledger.Restore(c.Objects, room(c), rules(c, l), base, next, has); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	p.newest = newestMark(p.log, p.ring)
@@ -115,7 +115,7 @@ func newPartition(number int, c node.StreamConfig, l Limits, path string, there 
 // contents are what a ledger is restored from. Of a full ring the oldest object may be missing: a
 // writer was about to take its place when it died. Any other is damage, and its offsets would be
 // given again.
-func contents(s *stream.Segment) (base, next uint64, has []core.Held, err error) {
+func contents(s *stream.Segment) (base, next uint64, has []ledger.Held, err error) {
 	base = s.Oldest()
 	for n := base; n < s.Begun(); n++ {
 		o, ok := s.Object(n)
@@ -126,7 +126,7 @@ func contents(s *stream.Segment) (base, next uint64, has []core.Held, err error)
 		if !ok || !whole(&o) || n == 0 && o.First != 0 {
 			return 0, 0, nil, fmt.Errorf("object %d of %d is damaged", n, s.Begun())
 		}
-		has = append(has, core.Held{First: o.First, Used: len(o.Bytes), Count: o.Count})
+		has = append(has, ledger.Held{First: o.First, Used: len(o.Bytes), Count: o.Count})
 		next = o.First + uint64(o.Count)
 	}
 	return base, next, has, nil
@@ -304,7 +304,7 @@ func (s *seat) report() {
 
 // blocked says how to wait for the first of blockers: as long as that one is in the way, it does
 // not matter what others do. p.mu is held.
-func (p *partition) blocked(blockers []core.Blocker, now int64) func(context.Context) {
+func (p *partition) blocked(blockers []ledger.Blocker, now int64) func(context.Context) {
 	b := blockers[0]
 	pause := min(time.Duration(b.Until-now), freedAtOnce)
 	for _, s := range p.seats {

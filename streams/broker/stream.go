@@ -8,8 +8,8 @@ import (
 
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
-	"github.com/netcraq/netcraq/streams/core"
 	"github.com/netcraq/netcraq/streams/files"
+	"github.com/netcraq/netcraq/streams/ledger"
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
@@ -82,25 +82,25 @@ func (s *Stream) append(ctx context.Context, n int, records []stream.Record, pin
 }
 
 // from is where a reader begins.
-func (s *Stream) from(from string, offsets bool, incarnation, name string) (core.From, error) {
+func (s *Stream) from(from string, offsets bool, incarnation, name string) (ledger.From, error) {
 	if incarnation != "" && incarnation != s.Incarnation {
 		return 0, node.Errorf(node.CodeInvalidArgument, "begin anew", "the stream is another one of this name: %s, not %s",
 			s.Incarnation, incarnation)
 	}
-	if len(core.Bare(name)) > node.MaxKeyName || !utf8.ValidString(name) {
+	if len(ledger.Bare(name)) > node.MaxKeyName || !utf8.ValidString(name) {
 		return 0, invalid("a consumer's name is UTF-8, of at most %d bytes", node.MaxKeyName)
 	}
 	switch {
 	case offsets && from != "":
 		return 0, invalid("give from or offsets")
 	case offsets:
-		return core.At, nil
+		return ledger.At, nil
 	case from == node.FromKnown:
-		return core.Known, nil
+		return ledger.Known, nil
 	case from == node.FromEarliest:
-		return core.Earliest, nil
+		return ledger.Earliest, nil
 	case from == node.FromLatest:
-		return core.Latest, nil
+		return ledger.Latest, nil
 	}
 	return 0, invalid("from is %.20q; it is %q, %q, or left out", from, node.FromEarliest, node.FromLatest)
 }
@@ -113,7 +113,7 @@ type Batch struct {
 
 // OwnName is the name of a consumer of an owner, for Read and Subscribe: another owner's consumer
 // of the same name is another one. A consumer without a name has an owner, too.
-func OwnName(owner, consumer string) string { return core.Owned(owner, consumer) }
+func OwnName(owner, consumer string) string { return ledger.Owned(owner, consumer) }
 
 // Read reads records of a partition: at most so many, or as many as fits says. Where there is none
 // it waits until ctx ends, which is no error.
@@ -142,11 +142,11 @@ func (s *Stream) Read(ctx context.Context, d *node.ReadData, most int, fits func
 	defer p.mu.Unlock() // before the name is written down
 	var want uint64
 	switch known, ok := p.ring.Where(d.Consumer); {
-	case from == core.At:
+	case from == ledger.At:
 		want = *d.Offset
-	case from == core.Latest:
+	case from == ledger.Latest:
 		want = p.ring.Next()
-	case from == core.Known && ok:
+	case from == ledger.Known && ok:
 		want = known
 	default:
 		_, want = p.ring.Oldest()
@@ -159,7 +159,7 @@ func (s *Stream) Read(ctx context.Context, d *node.ReadData, most int, fits func
 		if err != nil {
 			return b, asJoin(err)
 		}
-		if core.Bare(d.Consumer) != "" {
+		if ledger.Bare(d.Consumer) != "" {
 			_, known := p.ring.Where(d.Consumer)
 			isNew = isNew || !known
 			if err := p.ring.Commit(d.Consumer, want, p.clock()); err != nil {
@@ -190,7 +190,7 @@ func (s *Stream) Read(ctx context.Context, d *node.ReadData, most int, fits func
 }
 
 // copyRecords copies records from a place on.
-func copyRecords(s *stream.Segment, from core.Start, most int, fits func(stream.Record) bool) (out []stream.Record) {
+func copyRecords(s *stream.Segment, from ledger.Start, most int, fits func(stream.Record) bool) (out []stream.Record) {
 	skip := from.Offset
 	for n := from.Object; n < s.Begun(); n++ {
 		o, ok := s.Object(n)
@@ -219,7 +219,7 @@ func copyRecords(s *stream.Segment, from core.Start, most int, fits func(stream.
 
 // asJoin makes an error of a ledger one that a client is told.
 func asJoin(err error) error {
-	var many core.TooMany
+	var many ledger.TooMany
 	if errors.As(err, &many) {
 		return quota("forget names, or wait until what they hold has lapsed", "%v", err)
 	}

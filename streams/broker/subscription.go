@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/api/node"
 	"github.com/netcraq/netcraq/api/stream"
 	"github.com/netcraq/netcraq/api/stream/futex"
-	"github.com/netcraq/netcraq/streams/core"
+	"github.com/netcraq/netcraq/streams/ledger"
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
@@ -20,7 +20,7 @@ type Subscription struct {
 	Answer node.SubscribeAnswer
 
 	s      *Stream
-	id     core.ID
+	id     ledger.ID
 	page   *segment.Memory
 	cursor *stream.Cursor
 	seats  []*seat
@@ -58,7 +58,7 @@ func (s *Stream) Subscribe(d *node.SubscribeData, gone func() bool) (_ *Subscrip
 	if err != nil {
 		return nil, err
 	}
-	if from == core.At && len(d.Offsets) != len(which) {
+	if from == ledger.At && len(d.Offsets) != len(which) {
 		return nil, invalid("%d offsets for %d partitions", len(d.Offsets), len(which))
 	}
 	id, err := s.b.admit(s, len(which))
@@ -81,7 +81,7 @@ func (s *Stream) Subscribe(d *node.SubscribeData, gone func() bool) (_ *Subscrip
 	u.Answer = node.SubscribeAnswer{Descriptors: 1 + len(which), Incarnation: s.Incarnation}
 	for cell, n := range which {
 		var offset uint64
-		if from == core.At {
+		if from == ledger.At {
 			offset = d.Offsets[cell]
 		}
 		start, err := u.sit(s.partitions[n], cell, d, from, offset, gone)
@@ -90,14 +90,14 @@ func (s *Stream) Subscribe(d *node.SubscribeData, gone func() bool) (_ *Subscrip
 		}
 		u.Answer.Partitions = append(u.Answer.Partitions, start)
 	}
-	if core.Bare(d.Consumer) != "" {
+	if ledger.Bare(d.Consumer) != "" {
 		return u, s.remember()
 	}
 	return u, nil
 }
 
 // sit takes the consumer in at one partition.
-func (u *Subscription) sit(p *partition, cell int, d *node.SubscribeData, from core.From,
+func (u *Subscription) sit(p *partition, cell int, d *node.SubscribeData, from ledger.From,
 	offset uint64, gone func() bool) (out node.PartitionStart, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +118,7 @@ func (u *Subscription) sit(p *partition, cell int, d *node.SubscribeData, from c
 	}
 	for i, s := range p.seats {
 		if s.sub.id == replaced && replaced != 0 {
-			s.sub.stop(node.Errorf(node.CodeNotHeld, "", "another one has subscribed as %q", core.Bare(d.Consumer)))
+			s.sub.stop(node.Errorf(node.CodeNotHeld, "", "another one has subscribed as %q", ledger.Bare(d.Consumer)))
 			p.seats = slices.Delete(p.seats, i, i+1)
 			break
 		}

@@ -1,6 +1,6 @@
 // Package policy decides which of etcd's keys are served by the network (docs/etcd.md), as a pure
 // function of what is known: no input or output, no clocks. The shell around it is
-// controlplane/placement/controller.
+// controlplane/placement/placementcontroller.
 //
 //	how often each key is read and written ──┐   ┌─────────┐    moves: place KEY in CHAIN,
 //	values: size, lease                      ├──▶│ Planner │ ─────────▶    remove KEY

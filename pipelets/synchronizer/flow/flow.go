@@ -23,8 +23,8 @@ import (
 
 	"github.com/duckdb/duckdb-go/v2"
 
-	"github.com/netcraq/netcraq/pipelets/core"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
 const (
@@ -195,7 +195,7 @@ func Compile(ctx context.Context, query string) (*Flow, error) {
 func (e *Engine) Compile(ctx context.Context, query string) (_ *Flow, err error) {
 	query = trim(query)
 	if query == "" {
-		return nil, core.Errorf(core.Wrong, "the flow is to be a SELECT over the table src, and is empty")
+		return nil, exactlyonce.Errorf(exactlyonce.Wrong, "the flow is to be a SELECT over the table src, and is empty")
 	}
 	if err := e.selects(ctx, query); err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func (e *Engine) selects(ctx context.Context, query string) (err error) {
 		return e.why(ctx, query, tree)
 	}
 	if n := strings.Count(tree, `{"node":{"type":"SELECT_NODE"`); strings.Contains(query, ";") && n != 1 {
-		return core.Errorf(core.Wrong, "the flow is to be one SELECT")
+		return exactlyonce.Errorf(exactlyonce.Wrong, "the flow is to be one SELECT")
 	}
 	return nil
 }
@@ -235,12 +235,12 @@ func (e *Engine) why(ctx context.Context, query, tree string) error {
 	if s != nil {
 		s.Close()
 	}
-	return core.Errorf(core.Wrong, "the flow is to be a SELECT over the table src")
+	return exactlyonce.Errorf(exactlyonce.Wrong, "the flow is to be a SELECT over the table src")
 }
 
 func trim(query string) string { return strings.TrimRight(strings.TrimSpace(query), "; \n\t") }
 
-func wrong(err error) error { return core.Errorf(core.Wrong, "the flow: %w", err) }
+func wrong(err error) error { return exactlyonce.Errorf(exactlyonce.Wrong, "the flow: %w", err) }
 
 // Close ends it.
 func (f *Flow) Close() error {
@@ -252,14 +252,14 @@ func (f *Flow) Close() error {
 
 // Run makes rows of records. Its columns key and value are what is written; a row whose value is
 // NULL deletes its key. What is neither text nor bytes is cast to text, as DuckDB does it.
-func (f *Flow) Run(ctx context.Context, records []store.Record) (rows []store.Row, err error) {
+func (f *Flow) Run(ctx context.Context, records []endpoint.Record) (rows []endpoint.Row, err error) {
 	rows, _, err = f.RunBatch(ctx, "", records)
 	return rows, err
 }
 
 // RunBatch is Run over a batch that has a name: it is not loaded again for the next flow over it.
 // It says how much processor time the SELECT took, without loading the batch.
-func (f *Flow) RunBatch(ctx context.Context, name string, records []store.Record) (rows []store.Row,
+func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Record) (rows []endpoint.Row,
 	took time.Duration, err error) {
 	e := f.engine
 	if err := e.take(ctx); err != nil {
@@ -296,7 +296,7 @@ func late(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err
 	}
-	return core.Errorf(core.Wrong, "the flow: it takes too long: it has %v for a batch, and %v when it is compiled. Have it "+
+	return exactlyonce.Errorf(exactlyonce.Wrong, "the flow: it takes too long: it has %v for a batch, and %v when it is compiled. Have it "+
 		"compute less", RunTimeout, CompileTimeout)
 }
 
@@ -315,7 +315,7 @@ func (e *Engine) names(queries ...string) error {
 	if e.binary == "" || strings.Contains(strings.ToLower(strings.Join(queries, "\n")), keyBytes) {
 		return nil
 	}
-	return core.Errorf(core.Wrong, "the flow: the key %q is not UTF-8, so it is NULL in the column key: have the flow "+
+	return exactlyonce.Errorf(exactlyonce.Wrong, "the flow: the key %q is not UTF-8, so it is NULL in the column key: have the flow "+
 		"use the column %s (BLOB), which has every key", e.binary, keyBytes)
 }
 
@@ -359,7 +359,7 @@ func (e *Engine) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 			}
 		}
 		if n != 1 {
-			return "", core.Errorf(core.Wrong, "the flow: it is to have one column %s, and has %d", name, n)
+			return "", exactlyonce.Errorf(exactlyonce.Wrong, "the flow: it is to have one column %s, and has %d", name, n)
 		}
 		return expression, nil
 	}
@@ -380,7 +380,7 @@ func (e *Engine) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 }
 
 // rows runs a statement that was made of a query.
-func (f *Flow) rows(ctx context.Context, made *sql.Stmt, query string) (rows []store.Row, err error) {
+func (f *Flow) rows(ctx context.Context, made *sql.Stmt, query string) (rows []endpoint.Row, err error) {
 	out, err := made.QueryContext(ctx)
 	if err == nil {
 		defer out.Close()
@@ -390,13 +390,13 @@ func (f *Flow) rows(ctx context.Context, made *sql.Stmt, query string) (rows []s
 				return nil, err
 			}
 			if key == nil {
-				return nil, core.Errorf(core.Wrong, "the flow: a row's key is NULL")
+				return nil, exactlyonce.Errorf(exactlyonce.Wrong, "the flow: a row's key is NULL")
 			}
 			if size += len(key) + len(value) + RowBytes; size > MaxRows {
-				return nil, core.Errorf(core.Wrong, "the flow: its rows take more than %d MiB, which is what a batch may "+
+				return nil, exactlyonce.Errorf(exactlyonce.Wrong, "the flow: its rows take more than %d MiB, which is what a batch may "+
 					"make: have it make fewer or shorter ones", MaxRows>>20)
 			}
-			rows = append(rows, store.Row{Key: string(key), Value: value, Deleted: value == nil})
+			rows = append(rows, endpoint.Row{Key: string(key), Value: value, Deleted: value == nil})
 		}
 		err = out.Err()
 	}
@@ -419,7 +419,7 @@ func (f *Flow) rows(ctx context.Context, made *sql.Stmt, query string) (rows []s
 }
 
 // load makes the table src of a batch.
-func (e *Engine) load(ctx context.Context, records []store.Record) error {
+func (e *Engine) load(ctx context.Context, records []endpoint.Record) error {
 	e.Loads.Add(1)
 	if e.left == 0 {
 		if _, err := e.conn.ExecContext(ctx, table); err != nil {

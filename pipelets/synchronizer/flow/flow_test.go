@@ -13,12 +13,12 @@ import (
 
 	"github.com/duckdb/duckdb-go/v2"
 
-	"github.com/netcraq/netcraq/pipelets/core"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
 func TestRun(t *testing.T) {
-	records := []store.Record{
+	records := []endpoint.Record{
 		{Key: "b", Value: []byte(`{"k":"x","n":2}`), Version: 7},
 		{Key: "a", Value: []byte(`{"k":"x","n":3}`), Version: 8},
 		{Key: "c", Value: []byte(`{"k":"y","n":5}`), Version: 9},
@@ -89,7 +89,7 @@ func TestCompileRefuses(t *testing.T) {
 			t.Errorf("%q is taken", query)
 			continue
 		}
-		if core.KindOf(err) != core.Wrong || !strings.Contains(err.Error(), want) {
+		if exactlyonce.KindOf(err) != exactlyonce.Wrong || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", query, err, want)
 		}
 	}
@@ -102,10 +102,11 @@ func TestWrongRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := f.Run(t.Context(), []store.Record{{Key: "a", Value: []byte("x")}}); core.KindOf(err) != core.Wrong {
+	if _, err := f.Run(t.Context(), []endpoint.Record{{Key: "a",
+		Value: []byte("x")}}); exactlyonce.KindOf(err) != exactlyonce.Wrong {
 		t.Errorf("%v", err)
 	}
-	rows, err := f.Run(t.Context(), []store.Record{{Key: "a", Value: []byte("41")}})
+	rows, err := f.Run(t.Context(), []endpoint.Record{{Key: "a", Value: []byte("41")}})
 	if err != nil || len(rows) != 1 || string(rows[0].Value) != "42" {
 		t.Errorf("%v, %v", rows, err)
 	}
@@ -119,7 +120,7 @@ func TestKeysOfBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	records := []store.Record{{Key: "\xff", Value: []byte("1")}, {Key: "\xfe", Value: []byte("2")},
+	records := []endpoint.Record{{Key: "\xff", Value: []byte("1")}, {Key: "\xfe", Value: []byte("2")},
 		{Key: "a", Value: []byte("3")}}
 	for query, want := range map[string]string{
 		"SELECT key_bytes AS key, value FROM src":                     "\xff=1 \xfe=2 a=3",
@@ -142,7 +143,7 @@ func TestKeysOfBytes(t *testing.T) {
 		}
 		switch {
 		case want == keyBytes:
-			if core.KindOf(err) != core.Wrong || !strings.Contains(err.Error(), want) ||
+			if exactlyonce.KindOf(err) != exactlyonce.Wrong || !strings.Contains(err.Error(), want) ||
 				!strings.Contains(err.Error(), `"\xff"`) {
 				t.Errorf("%s: %q, %v", query, got, err)
 			}
@@ -202,7 +203,8 @@ func TestLasts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 * renew {
-		records := []store.Record{{Key: "a", Value: fmt.Append(nil, i), Version: 1}, {Key: "b", Value: []byte("1"), Version: 2}}
+		records := []endpoint.Record{{Key: "a", Value: fmt.Append(nil, i), Version: 1}, {Key: "b", Value: []byte("1"),
+			Version: 2}}
 		rows, _, err := sum.RunBatch(t.Context(), fmt.Sprint(i), records)
 		if err != nil || len(rows) != 1 || string(rows[0].Value) != fmt.Sprint(i+1) {
 			t.Fatalf("%d: %v, %v", i, rows, err)
@@ -212,8 +214,8 @@ func TestLasts(t *testing.T) {
 			t.Fatalf("%d: %v, %v", i, rows, err)
 		}
 		if i%100 == 0 {
-			_, err := sum.Run(t.Context(), []store.Record{{Key: "a", Value: []byte("x")}})
-			if core.KindOf(err) != core.Wrong || !strings.Contains(err.Error(), "LINE 1: SELECT 'sum'") {
+			_, err := sum.Run(t.Context(), []endpoint.Record{{Key: "a", Value: []byte("x")}})
+			if exactlyonce.KindOf(err) != exactlyonce.Wrong || !strings.Contains(err.Error(), "LINE 1: SELECT 'sum'") {
 				t.Fatalf("%d: %v", i, err)
 			}
 		}
@@ -250,9 +252,9 @@ func TestPlansAgree(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(3, 3))
 	for batch := range 100 {
-		var records []store.Record
+		var records []endpoint.Record
 		for i := range rng.IntN(1 + []int{3, 30, 300}[rng.IntN(3)]) {
-			r := store.Record{Key: fmt.Sprint("k", rng.IntN(1+rng.IntN(20))), Version: uint64(batch + i),
+			r := endpoint.Record{Key: fmt.Sprint("k", rng.IntN(1+rng.IntN(20))), Version: uint64(batch + i),
 				Deleted: rng.IntN(5) == 0}
 			if !r.Deleted {
 				r.Value = [][]byte{fmt.Append(nil, rng.IntN(1<<(1+rng.IntN(60)))), []byte("x"), nil, {0xff}}[rng.IntN(4)]
@@ -299,7 +301,7 @@ func TestProcessorTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		_, processor, err = f.RunBatch(t.Context(), query, []store.Record{{Key: "k", Value: []byte("v")}})
+		_, processor, err = f.RunBatch(t.Context(), query, []endpoint.Record{{Key: "k", Value: []byte("v")}})
 		return processor, time.Since(begin), err
 	}
 	if cpu, wall, err := took("SELECT key, waits(value) AS value FROM src"); err != nil || wall < wait || cpu > wait/2 {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/duckdb/duckdb-go/v2"
 
-	"github.com/netcraq/netcraq/pipelets/core"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
 // MaxTable bounds a state's JSON text: a destination gets it with each batch.
@@ -53,13 +53,13 @@ func CompileStateful(ctx context.Context, query, state string) (_ *Flow, err err
 
 // stateFault says that it is the state's SELECT that is wrong.
 func stateFault(err error) error {
-	return core.Errorf(core.KindOf(err), "the state: %w", err)
+	return exactlyonce.Errorf(exactlyonce.KindOf(err), "the state: %w", err)
 }
 
 // RunStateful makes of records, and of the table state, rows and the next table. A flow without a
 // state has none.
-func (f *Flow) RunStateful(ctx context.Context, records []store.Record, was core.Table) (rows []store.Row,
-	next core.Table, err error) {
+func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was exactlyonce.Table) (rows []endpoint.Row,
+	next exactlyonce.Table, err error) {
 	e := f.engine
 	if e.state == "" {
 		rows, err = f.Run(ctx, records)
@@ -82,7 +82,7 @@ func (f *Flow) RunStateful(ctx context.Context, records []store.Record, was core
 	table := map[string]string{}
 	if was != "" {
 		if err := json.Unmarshal([]byte(was), &table); err != nil {
-			return nil, "", core.Errorf(core.Refused, "the state that the destination has is none: %w", err)
+			return nil, "", exactlyonce.Errorf(exactlyonce.Refused, "the state that the destination has is none: %w", err)
 		}
 	}
 	if err := e.keep(ctx, table); err != nil {
@@ -107,17 +107,17 @@ func (f *Flow) RunStateful(ctx context.Context, records []store.Record, was core
 }
 
 // encode makes a table of rows, and its text.
-func encode(rows []store.Row) (map[string]string, core.Table, error) {
+func encode(rows []endpoint.Row) (map[string]string, exactlyonce.Table, error) {
 	table, size := make(map[string]string, len(rows)), 0
 	for _, r := range rows {
 		if r.Deleted {
 			continue
 		}
 		if _, twice := table[r.Key]; twice {
-			return nil, "", core.Errorf(core.Wrong, "it has two rows with the key %q", r.Key)
+			return nil, "", exactlyonce.Errorf(exactlyonce.Wrong, "it has two rows with the key %q", r.Key)
 		}
 		if !utf8.ValidString(r.Key) || !utf8.Valid(r.Value) {
-			return nil, "", core.Errorf(core.Wrong, "the row %q is no text: make text of it, by hex() say", r.Key)
+			return nil, "", exactlyonce.Errorf(exactlyonce.Wrong, "the row %q is no text: make text of it, by hex() say", r.Key)
 		}
 		if size += len(r.Key) + len(r.Value); size > MaxTable {
 			break
@@ -129,10 +129,10 @@ func encode(rows []store.Row) (map[string]string, core.Table, error) {
 		return nil, "", err
 	}
 	if size > MaxTable || len(text) > MaxTable {
-		return nil, "", core.Errorf(core.Wrong, "it takes more than %d bytes (as JSON), which is what is kept: have it "+
+		return nil, "", exactlyonce.Errorf(exactlyonce.Wrong, "it takes more than %d bytes (as JSON), which is what is kept: have it "+
 			"leave out keys that are not needed any more", MaxTable)
 	}
-	return table, core.Table(text), nil
+	return table, exactlyonce.Table(text), nil
 }
 
 // keep puts rows into the table state.

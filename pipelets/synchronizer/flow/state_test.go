@@ -5,16 +5,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netcraq/netcraq/pipelets/core"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
 const totals = `SELECT key, sum(n) AS value FROM (
 	SELECT value->>'k' AS key, (value->>'n')::BIGINT AS n FROM src WHERE value IS NOT NULL
 	UNION ALL SELECT key, value::BIGINT FROM state) GROUP BY key`
 
-func record(k string, n int) store.Record {
-	return store.Record{Key: "r", Value: fmt.Appendf(nil, `{"k":%q,"n":%d}`, k, n)}
+func record(k string, n int) endpoint.Record {
+	return endpoint.Record{Key: "r", Value: fmt.Appendf(nil, `{"k":%q,"n":%d}`, k, n)}
 }
 
 // What a flow keeps goes from batch to batch, by whoever runs it, and also over an error; the flow
@@ -29,8 +29,8 @@ func TestState(t *testing.T) {
 		return f
 	}
 	f, other := compile(), compile()
-	var table core.Table
-	step := func(f *Flow, want string, records ...store.Record) {
+	var table exactlyonce.Table
+	step := func(f *Flow, want string, records ...endpoint.Record) {
 		t.Helper()
 		rows, next, err := f.RunStateful(t.Context(), records, table)
 		if err != nil {
@@ -51,8 +51,8 @@ func TestState(t *testing.T) {
 	if table != `{"x":"3","y":"12"}` {
 		t.Errorf("the table is %s", table)
 	}
-	odd := []store.Record{{Value: []byte(`{"k":"x","n":"z"}`)}}
-	if _, _, err := f.RunStateful(t.Context(), odd, table); core.KindOf(err) != core.Wrong ||
+	odd := []endpoint.Record{{Value: []byte(`{"k":"x","n":"z"}`)}}
+	if _, _, err := f.RunStateful(t.Context(), odd, table); exactlyonce.KindOf(err) != exactlyonce.Wrong ||
 		!strings.Contains(err.Error(), "the state: ") {
 		t.Errorf("a record that it cannot work with: %v", err)
 	}
@@ -78,7 +78,7 @@ func TestStateRefuses(t *testing.T) {
 		if err == nil {
 			f.Close()
 			t.Errorf("%q with the state %q is taken", c.query, c.state)
-		} else if !strings.Contains(err.Error(), c.want) || core.KindOf(err) != core.Wrong {
+		} else if !strings.Contains(err.Error(), c.want) || exactlyonce.KindOf(err) != exactlyonce.Wrong {
 			t.Errorf("%q with the state %q: %v, want %q", c.query, c.state, err, c.want)
 		}
 	}
@@ -87,11 +87,11 @@ func TestStateRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, _, err := f.RunStateful(t.Context(), nil, "7"); core.KindOf(err) != core.Refused {
+	if _, _, err := f.RunStateful(t.Context(), nil, "7"); exactlyonce.KindOf(err) != exactlyonce.Refused {
 		t.Errorf("a state that is none: %v", err)
 	}
 	// A row whose value is NULL is left out; what a flow has no state of, another one does not see.
-	_, next, err := f.RunStateful(t.Context(), []store.Record{{Key: "a", Deleted: true}, {Key: "b", Value: []byte("1")}}, "")
+	_, next, err := f.RunStateful(t.Context(), []endpoint.Record{{Key: "a", Deleted: true}, {Key: "b", Value: []byte("1")}}, "")
 	if err != nil || next != `{"b":"1"}` {
 		t.Errorf("%s, %v", next, err)
 	}

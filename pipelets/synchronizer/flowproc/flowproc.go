@@ -17,9 +17,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 )
 
 const (
@@ -137,7 +137,7 @@ func (f *Flow) Close() error {
 
 // RunBatch is flow.Flow's: a batch with a name is sent once for all flows of an engine. A run that
 // ended its process took the longest.
-func (f *Flow) RunBatch(ctx context.Context, name string, records []store.Record) (rows []store.Row,
+func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Record) (rows []endpoint.Row,
 	took time.Duration, err error) {
 	a, err := f.call(ctx, &request{Query: f.query, Batch: name}, records)
 	if err == nil {
@@ -147,8 +147,8 @@ func (f *Flow) RunBatch(ctx context.Context, name string, records []store.Record
 }
 
 // RunStateful is flow.Flow's.
-func (f *Flow) RunStateful(ctx context.Context, records []store.Record, was core.Table) (rows []store.Row,
-	next core.Table, err error) {
+func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was exactlyonce.Table) (rows []endpoint.Row,
+	next exactlyonce.Table, err error) {
 	a, err := f.call(ctx, &request{Query: f.query, State: f.state, Was: was}, records)
 	if err != nil {
 		return nil, "", err
@@ -159,7 +159,7 @@ func (f *Flow) RunStateful(ctx context.Context, records []store.Record, was core
 
 // call has the process do a request, and starts a process if there is none. With an error, the
 // answer has only Took.
-func (f *Flow) call(ctx context.Context, q *request, records []store.Record) (answer, error) {
+func (f *Flow) call(ctx context.Context, q *request, records []endpoint.Record) (answer, error) {
 	e := f.engine
 	size := 0
 	for _, r := range records {
@@ -167,9 +167,9 @@ func (f *Flow) call(ctx context.Context, q *request, records []store.Record) (an
 	}
 	switch {
 	case size > maxBatch && len(records) > 1:
-		return answer{}, core.Errorf(core.TooLarge, "the batch has more than the %d MiB that a flow takes", maxBatch>>20)
+		return answer{}, exactlyonce.Errorf(exactlyonce.TooLarge, "the batch has more than the %d MiB that a flow takes", maxBatch>>20)
 	case size > maxBatch:
-		return answer{}, core.Errorf(core.Wrong, "the flow: the record %.64q has more than the %d MiB that a flow takes: have "+
+		return answer{}, exactlyonce.Errorf(exactlyonce.Wrong, "the flow: the record %.64q has more than the %d MiB that a flow takes: have "+
 			"the source leave it out", records[0].Key, maxBatch>>20)
 	}
 	select {
@@ -229,16 +229,16 @@ func (f *Flow) call(ctx context.Context, q *request, records []store.Record) (an
 			e.end()
 			f.pause = min(max(firstPause, 2*f.pause), longestPause)
 			f.until = time.Now().Add(f.pause)
-			f.died = core.Errorf(core.Wrong, "the flow%s: its process ended, because %w. Change the flow, or have it leave "+
+			f.died = exactlyonce.Errorf(exactlyonce.Wrong, "the flow%s: its process ended, because %w. Change the flow, or have it leave "+
 				"out such records with a WHERE", within(records), died)
 			return answer{Took: limit}, f.died
 		}
 		f.pause = 0
 		if a.Error != "" {
-			if a.Kind != core.Refused && a.Kind != core.Temporary {
-				a.Kind = core.Wrong
+			if a.Kind != exactlyonce.Refused && a.Kind != exactlyonce.Temporary {
+				a.Kind = exactlyonce.Wrong
 			}
-			return answer{Took: a.Took}, core.Errorf(a.Kind, "%s", a.Error[:min(len(a.Error), maxError)])
+			return answer{Took: a.Took}, exactlyonce.Errorf(a.Kind, "%s", a.Error[:min(len(a.Error), maxError)])
 		}
 		e.loaded = q.Batch
 		return *a, nil
@@ -246,7 +246,7 @@ func (f *Flow) call(ctx context.Context, q *request, records []store.Record) (an
 }
 
 // within names the records of a batch in which the one is that a flow cannot work with.
-func within(records []store.Record) string {
+func within(records []endpoint.Record) string {
 	switch n := len(records); n {
 	case 0:
 		return ""

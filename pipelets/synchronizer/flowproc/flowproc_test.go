@@ -17,15 +17,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 )
 
 // deep is JSON that is nested so deeply that DuckDB's recursion overflows a stack.
 var deep = strings.Repeat("[", 400<<10) + strings.Repeat("]", 400<<10)
 
-func text(rows []store.Row) string {
+func text(rows []endpoint.Row) string {
 	var all []string
 	for _, r := range rows {
 		if r.Deleted {
@@ -51,13 +51,13 @@ func TestDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	records := []store.Record{{Key: "a", Value: []byte("{}")}, {Key: "b", Value: []byte(deep)}}
+	records := []endpoint.Record{{Key: "a", Value: []byte("{}")}, {Key: "b", Value: []byte(deep)}}
 	for i := range 3 {
 		name := fmt.Sprint("batch ", i)
 		bad.until = time.Time{}
 		_, took, err := bad.RunBatch(t.Context(), name, records)
 		for _, want := range []string{"its process ended", "stack", `2 records from "a" to "b"`, "Change the flow"} {
-			if err == nil || !strings.Contains(err.Error(), want) || core.KindOf(err) != core.Wrong {
+			if err == nil || !strings.Contains(err.Error(), want) || exactlyonce.KindOf(err) != exactlyonce.Wrong {
 				t.Fatalf("%v, want %q", err, want)
 			}
 		}
@@ -102,7 +102,7 @@ func TestCompileBounded(t *testing.T) {
 				defer f.Close()
 			}
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) ||
-				core.KindOf(err) != core.Wrong) {
+				exactlyonce.KindOf(err) != exactlyonce.Wrong) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 			t.Logf("%v: %v", time.Since(begin), err)
@@ -207,7 +207,7 @@ func TestEnded(t *testing.T) {
 		p := f.engine.process
 		p.cmd.Process.Kill()
 		<-p.gone
-		rows, _, err := f.RunBatch(t.Context(), "b", []store.Record{{Key: "k", Value: []byte("1")}})
+		rows, _, err := f.RunBatch(t.Context(), "b", []endpoint.Record{{Key: "k", Value: []byte("1")}})
 		if err != nil || text(rows) != "k=1" || f.engine.process == p {
 			t.Fatalf("%q, %v", text(rows), err)
 		}
@@ -223,7 +223,7 @@ func TestMemoryAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	records := []store.Record{{Key: "a", Value: make([]byte, 8<<20)}}
+	records := []endpoint.Record{{Key: "a", Value: make([]byte, 8<<20)}}
 	for i := range records[0].Value {
 		records[0].Value[i] = 'x'
 	}
@@ -243,7 +243,7 @@ func TestRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	records := []store.Record{{Key: "a", Value: []byte("1")}, {Key: "", Value: []byte{}}, {Key: "gone", Deleted: true},
+	records := []endpoint.Record{{Key: "a", Value: []byte("1")}, {Key: "", Value: []byte{}}, {Key: "gone", Deleted: true},
 		{Key: "\xff\x00", Value: []byte{0xfe, 0}}, {Key: "nil"}}
 	for range 2 { // the second time the process has the batch
 		rows, _, err := f.RunBatch(t.Context(), "b", records)
@@ -255,12 +255,12 @@ func TestRecords(t *testing.T) {
 		t.Errorf("the batch was sent %d times", n)
 	}
 	large := make([]byte, maxBatch/2+1)
-	_, _, err = f.RunBatch(t.Context(), "c", []store.Record{{Key: "a", Value: large}, {Key: "b", Value: large}})
-	if core.KindOf(err) != core.TooLarge {
+	_, _, err = f.RunBatch(t.Context(), "c", []endpoint.Record{{Key: "a", Value: large}, {Key: "b", Value: large}})
+	if exactlyonce.KindOf(err) != exactlyonce.TooLarge {
 		t.Errorf("a batch that is too large: %v", err)
 	}
-	_, _, err = f.RunBatch(t.Context(), "c", []store.Record{{Key: "a", Value: make([]byte, maxBatch)}})
-	if core.KindOf(err) != core.Wrong || !strings.Contains(err.Error(), `"a"`) {
+	_, _, err = f.RunBatch(t.Context(), "c", []endpoint.Record{{Key: "a", Value: make([]byte, maxBatch)}})
+	if exactlyonce.KindOf(err) != exactlyonce.Wrong || !strings.Contains(err.Error(), `"a"`) {
 		t.Errorf("a record that is too large: %v", err)
 	}
 	if _, err = e.Compile(t.Context(), "SELECT range AS key, repeat('x', 1000000) AS value FROM range(100)"); err == nil ||
@@ -273,7 +273,8 @@ func TestRecords(t *testing.T) {
 func TestHostileAnswer(t *testing.T) {
 	for _, a := range []answer{{Lengths: []uint32{1}}, {Lengths: []uint32{1, 0}},
 		{Text: []byte("ab"), Lengths: []uint32{1, 3}},
-		{Text: []byte("a"), Lengths: []uint32{0xffffffff, 0xffffffff}}, {Next: core.Table(make([]byte, flow.MaxTable+1))},
+		{Text: []byte("a"), Lengths: []uint32{0xffffffff, 0xffffffff}}, {Next: exactlyonce.Table(make([]byte,
+			flow.MaxTable+1))},
 		{Lengths: make([]uint32, 2*(flow.MaxRows/flow.RowBytes)+2)}} {
 		if rows, err := a.rows(); !errors.Is(err, errWire) {
 			t.Errorf("%d rows, %v", len(rows), err)
@@ -314,12 +315,12 @@ func TestMutatedAnswer(t *testing.T) {
 func BenchmarkRecord(b *testing.B) {
 	const query = "SELECT key, value FROM src WHERE version > 0"
 	type runs interface {
-		RunBatch(ctx context.Context, name string, records []store.Record) ([]store.Row, time.Duration, error)
+		RunBatch(ctx context.Context, name string, records []endpoint.Record) ([]endpoint.Row, time.Duration, error)
 	}
 	for _, n := range []int{1, 100} {
-		var records []store.Record
+		var records []endpoint.Record
 		for i := range n {
-			records = append(records, store.Record{Key: fmt.Sprint("key", i), Value: make([]byte, 1024),
+			records = append(records, endpoint.Record{Key: fmt.Sprint("key", i), Value: make([]byte, 1024),
 				Version: uint64(i + 1)})
 		}
 		measure := func(b *testing.B, f runs, p *process) {

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 )
 
 // maxAnswer bounds an answer's bytes: the rows that a flow may make, with their lengths.
@@ -16,10 +16,10 @@ const maxAnswer = 2 * flow.MaxRows
 type request struct {
 	Query, State string
 	Compile      bool
-	Batch        string     // the batch's name; "": it has none
-	Load         bool       // Records are the batch. Otherwise the process has it.
-	Records      *records   // nil: there are none
-	Was          core.Table // with a State
+	Batch        string            // the batch's name; "": it has none
+	Load         bool              // Records are the batch. Otherwise the process has it.
+	Records      *records          // nil: there are none
+	Was          exactlyonce.Table // with a State
 }
 
 // records are a batch's. Texts of many records are one text, because gob takes long for many.
@@ -31,11 +31,11 @@ type records struct {
 
 // answer is what a process says.
 type answer struct {
-	Kind    core.Kind
+	Kind    exactlyonce.Kind
 	Error   string // "": it went well
 	Missing bool   // the process does not have the batch
 	Took    time.Duration
-	Next    core.Table
+	Next    exactlyonce.Table
 	Text    []byte // of rows, as in records
 	Lengths []uint32
 }
@@ -71,7 +71,7 @@ func each(text []byte, lengths []uint32, got func(i int, key, value []byte, dele
 	return nil
 }
 
-func toRecords(all []store.Record) *records {
+func toRecords(all []endpoint.Record) *records {
 	if len(all) == 0 {
 		return nil
 	}
@@ -88,33 +88,33 @@ func toRecords(all []store.Record) *records {
 	return out
 }
 
-func (r *records) all() ([]store.Record, error) {
+func (r *records) all() ([]endpoint.Record, error) {
 	if r == nil {
 		return nil, nil
 	}
 	if len(r.Lengths) != 2*len(r.Versions) {
 		return nil, errWire
 	}
-	out := make([]store.Record, len(r.Versions))
+	out := make([]endpoint.Record, len(r.Versions))
 	return out, each(r.Text, r.Lengths, func(i int, key, value []byte, deleted bool) {
-		out[i] = store.Record{Key: string(key), Value: value, Deleted: deleted, Version: r.Versions[i]}
+		out[i] = endpoint.Record{Key: string(key), Value: value, Deleted: deleted, Version: r.Versions[i]}
 	})
 }
 
-func (a *answer) set(rows []store.Row) {
+func (a *answer) set(rows []endpoint.Row) {
 	for _, r := range rows {
 		put(&a.Text, &a.Lengths, r.Key, r.Value, r.Deleted)
 	}
 }
 
-func (a *answer) rows() (out []store.Row, err error) {
+func (a *answer) rows() (out []endpoint.Row, err error) {
 	if n := len(a.Lengths) / 2; n > flow.MaxRows/flow.RowBytes || len(a.Next) > flow.MaxTable {
 		return nil, errWire
 	} else if n > 0 {
-		out = make([]store.Row, n)
+		out = make([]endpoint.Row, n)
 	}
 	return out, each(a.Text, a.Lengths, func(i int, key, value []byte, deleted bool) {
-		if out[i] = (store.Row{Key: string(key), Value: value, Deleted: deleted}); deleted {
+		if out[i] = (endpoint.Row{Key: string(key), Value: value, Deleted: deleted}); deleted {
 			out[i].Value = nil
 		}
 	})

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
 )
 
@@ -46,7 +46,7 @@ func serve() {
 				os.Exit(0)
 			}
 			if err := w.do(q, a); err != nil {
-				*a = answer{Kind: core.KindOf(err), Error: err.Error(), Took: a.Took}
+				*a = answer{Kind: exactlyonce.KindOf(err), Error: err.Error(), Took: a.Took}
 				w.loaded = ""
 			}
 			if err := enc.Encode(a); err != nil {

@@ -14,7 +14,7 @@ import (
 	_ "github.com/duckdb/duckdb-go/v2"
 
 	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store/postgresql/pgtest"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/postgresql/pgtest"
 )
 
 // What goes wrong is said in words by a worker that goes on: a table that is not there, one that is

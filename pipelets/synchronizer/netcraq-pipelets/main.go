@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netcraq/netcraq/internal/helptext"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 )
 
 func main() {
@@ -46,7 +46,7 @@ func command() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cfg.Secrets = func(string) store.Secrets { return store.Folder(secrets) }
+			cfg.Secrets = func(string) endpoint.Secrets { return endpoint.Folder(secrets) }
 			if !alone {
 				cfg.Shared = share.New()
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/netcraq/netcraq/internal/syncbuffer"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store/postgresql/pgtest"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/postgresql/pgtest"
 )
 
 // killsFor is how long processes are killed: a few seconds, or NETCRAQ_PIPELETS_KILLS.

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	api "github.com/netcraq/netcraq/pipelets/api"
-	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 )
 
@@ -75,19 +75,19 @@ func TestMembers(t *testing.T) {
 
 // A status says the worst of its workers, and of one that runs what is to be known.
 func TestStatus(t *testing.T) {
-	split := core.Condition{Ready: true, Reason: core.WindowSplit, Message: "in parts"}
-	well := core.Condition{Ready: true, Reason: "Running"}
-	bad := core.Condition{Reason: "Refused", Message: "no such table"}
+	split := exactlyonce.Condition{Ready: true, Reason: exactlyonce.WindowSplit, Message: "in parts"}
+	well := exactlyonce.Condition{Ready: true, Reason: "Running"}
+	bad := exactlyonce.Condition{Reason: "Refused", Message: "no such table"}
 	for _, c := range []struct {
-		workers        []core.Condition
+		workers        []exactlyonce.Condition
 		state, reason  string
 		message, error string
 	}{
-		{[]core.Condition{well, well}, api.Running, "Running", "", ""},
-		{[]core.Condition{well, split}, api.Running, core.WindowSplit, "src[1] to dst[0]: in parts", ""},
-		{[]core.Condition{split, well}, api.Running, core.WindowSplit, "src[0] to dst[0]: in parts", ""},
-		{[]core.Condition{split, bad, well}, api.Failing, "Refused", "src[1] to dst[0]: no such table", "no such table"},
-		{[]core.Condition{well, {Reason: "Starting"}}, api.Starting, "Starting", "", ""},
+		{[]exactlyonce.Condition{well, well}, api.Running, "Running", "", ""},
+		{[]exactlyonce.Condition{well, split}, api.Running, exactlyonce.WindowSplit, "src[1] to dst[0]: in parts", ""},
+		{[]exactlyonce.Condition{split, well}, api.Running, exactlyonce.WindowSplit, "src[0] to dst[0]: in parts", ""},
+		{[]exactlyonce.Condition{split, bad, well}, api.Failing, "Refused", "src[1] to dst[0]: no such table", "no such table"},
+		{[]exactlyonce.Condition{well, {Reason: "Starting"}}, api.Starting, "Starting", "", ""},
 	} {
 		var p api.Pipelet
 		var all []run.Progress

@@ -39,9 +39,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	api "github.com/netcraq/netcraq/pipelets/api"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 )
 
 // Name is that of the operator's Lease, of its webhook, and of the Service that this is reached by.
@@ -137,7 +137,7 @@ func Run(ctx context.Context, o Options) error {
 		changed: make(chan event.TypedGenericEvent[*api.Pipelet], 1)}
 	r := newReconciler(mgr.GetClient(), rules, m, o.Log)
 	cfg := run.Config{
-		Secrets: func(namespace string) store.Secrets { return secrets{mgr.GetClient(), namespace} },
+		Secrets: func(namespace string) endpoint.Secrets { return secrets{mgr.GetClient(), namespace} },
 		Log:     o.Log,
 		Changed: r.changed,
 	}

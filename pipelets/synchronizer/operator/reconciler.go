@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	api "github.com/netcraq/netcraq/pipelets/api"
-	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flowproc"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 )
@@ -232,8 +232,8 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%.1f", d.Seconds())
 }
 
-func offset(p core.Position) string {
-	if p == (core.Position{}) {
+func offset(p exactlyonce.Position) string {
+	if p == (exactlyonce.Position{}) {
 		return ""
 	}
 	text := fmt.Sprintf("%s/%d", p.Epoch, p.Seq)

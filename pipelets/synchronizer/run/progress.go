@@ -5,17 +5,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 )
 
 // Progress is how a worker is doing.
 type Progress struct {
 	Src, Dst  int
-	Condition core.Condition
-	State     core.State // of the destination, as far as it is known
-	Written   uint64     // records that were read and written, since the worker began
-	Behind    time.Time  // since when there has been something to write; zero: there is nothing
-	LastError string     // also if it is well again
+	Condition exactlyonce.Condition
+	State     exactlyonce.State // of the destination, as far as it is known
+	Written   uint64            // records that were read and written, since the worker began
+	Behind    time.Time         // since when there has been something to write; zero: there is nothing
+	LastError string            // also if it is well again
 }
 
 // worker is from one source to one destination of a pipelet.
@@ -36,7 +36,7 @@ func (w *worker) Progress() Progress {
 }
 
 // is takes and tells its condition.
-func (w *worker) is(c core.Condition) {
+func (w *worker) is(c exactlyonce.Condition) {
 	w.mu.Lock()
 	was := w.p.Condition
 	w.p.Condition = c
@@ -55,17 +55,17 @@ func (w *worker) is(c core.Condition) {
 }
 
 // did takes what a step has changed.
-func (w *worker) did(a core.Action, r core.Result, m *core.Machine, records int) {
+func (w *worker) did(a exactlyonce.Action, r exactlyonce.Result, m *exactlyonce.Machine, records int) {
 	w.mu.Lock()
 	w.p.State = m.Known()
 	switch {
-	case r.Err != nil || a.Do == core.Wait:
-	case a.Do == core.Read && r.Records > 0 && w.p.Behind.IsZero():
+	case r.Err != nil || a.Do == exactlyonce.Wait:
+	case a.Do == exactlyonce.Read && r.Records > 0 && w.p.Behind.IsZero():
 		w.p.Behind = time.Now()
-	case a.Do == core.Commit:
+	case a.Do == exactlyonce.Commit:
 		w.p.Written += uint64(records)
 		w.p.Behind = time.Time{}
-	case a.Do == core.Read && r.Records == 0, a.Do == core.Open && m.Condition().Ready:
+	case a.Do == exactlyonce.Read && r.Records == 0, a.Do == exactlyonce.Open && m.Condition().Ready:
 		w.p.Behind = time.Time{}
 	}
 	w.mu.Unlock()

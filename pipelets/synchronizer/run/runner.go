@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	api "github.com/netcraq/netcraq/pipelets/api"
-	"github.com/netcraq/netcraq/pipelets/core"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/etcdkeys"
 )
 
 // Runner has the workers of pipelets that come, change and go.
@@ -30,7 +30,7 @@ type running struct {
 // NewRunner makes a runner without pipelets.
 func NewRunner(cfg Config) *Runner {
 	if cfg.Shared != nil {
-		cfg.hub = etcd.NewHub()
+		cfg.hub = etcdkeys.NewHub()
 	}
 	return &Runner{cfg: cfg, all: map[string]*running{}}
 }
@@ -61,7 +61,7 @@ func (r *Runner) Apply(p *api.Pipelet) {
 	for i := range p.Spec.Src {
 		for j := range p.Spec.Dst {
 			w := &worker{Src: i, Dst: j, changed: func() {},
-				p:   Progress{Src: i, Dst: j, Condition: core.Condition{Reason: "Starting"}},
+				p:   Progress{Src: i, Dst: j, Condition: exactlyonce.Condition{Reason: "Starting"}},
 				log: r.cfg.Log.With("pipelet", key, "src", i, "dst", j)}
 			if r.cfg.Changed != nil {
 				w.changed = func() { r.cfg.Changed(p.Namespace, p.Name) }

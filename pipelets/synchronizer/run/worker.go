@@ -12,11 +12,11 @@ import (
 	"golang.org/x/time/rate"
 
 	api "github.com/netcraq/netcraq/pipelets/api"
-	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/etcdkeys"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/plan"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/stores"
 )
 
@@ -26,10 +26,10 @@ const idle = 5 * time.Second
 // Config says how pipelets are run.
 type Config struct {
 	// Secrets are those of a namespace.
-	Secrets func(namespace string) store.Secrets
+	Secrets func(namespace string) endpoint.Secrets
 	Shared  *share.Groups // nil: each worker reads its source for itself
 	Log     *slog.Logger
-	hub     *etcd.Hub // nil: each worker writes for itself
+	hub     *etcdkeys.Hub // nil: each worker writes for itself
 	// Changed is told of a pipelet of which a worker's condition is another one now; it may be nil.
 	Changed func(namespace, name string)
 }
@@ -45,7 +45,7 @@ func (cfg Config) keep(ctx context.Context, p *api.Pipelet, w *worker) {
 		if err == nil {
 			return
 		}
-		w.is(core.Condition{Reason: core.KindOf(err).String(), Message: err.Error()})
+		w.is(exactlyonce.Condition{Reason: exactlyonce.KindOf(err).String(), Message: err.Error()})
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -71,13 +71,13 @@ func (cfg Config) work(ctx context.Context, p *api.Pipelet, w *worker) error {
 	}
 	defer sink.Close()
 	interval := time.Duration(p.Spec.Interval * float64(time.Second))
-	open := func() (store.Source, error) { return stores.NewSource(p.Spec.Src[i], secrets) }
+	open := func() (endpoint.Source, error) { return stores.NewSource(p.Spec.Src[i], secrets) }
 	groups, key := cfg.Shared, plan.Key(p, i)
 	if groups == nil { // a group of one
 		groups = share.New()
 	}
 	most := 100
-	if b, ok := sink.(store.Batcher); ok {
+	if b, ok := sink.(endpoint.Batcher); ok {
 		most = b.Most()
 	}
 	source, err := groups.Join(ctx, key, p.Namespace, interval, plan.Query(p.Spec.Flow), plan.Query(p.Spec.State), most,
@@ -90,7 +90,7 @@ func (cfg Config) work(ctx context.Context, p *api.Pipelet, w *worker) error {
 	if interval > 0 && p.Spec.Flow != "" { // what a flow makes of a window may be less
 		batch = share.WindowRecords
 	}
-	m := core.New(core.Config{Max: batch, First: 50 * time.Millisecond, Longest: longest})
+	m := exactlyonce.New(exactlyonce.Config{Max: batch, First: 50 * time.Millisecond, Longest: longest})
 	limit := rate.NewLimiter(rate.Inf, most)
 	if p.Spec.Rate > 0 {
 		limit.SetLimit(rate.Limit(p.Spec.Rate))
@@ -110,17 +110,17 @@ func wait(ctx context.Context, limit *rate.Limiter, records int) error {
 }
 
 // drive does what a machine says, until ctx ends.
-func drive(ctx context.Context, m *core.Machine, source *share.Member, sink store.Sink, limit *rate.Limiter,
+func drive(ctx context.Context, m *exactlyonce.Machine, source *share.Member, sink endpoint.Sink, limit *rate.Limiter,
 	w *worker) {
-	var records []store.Record
-	var rows []store.Row
+	var records []endpoint.Record
+	var rows []endpoint.Row
 	for ctx.Err() == nil {
 		a := m.Next()
-		var r core.Result
+		var r exactlyonce.Result
 		switch a.Do {
-		case core.Open:
+		case exactlyonce.Open:
 			r.State, r.Err = sink.Open(ctx)
-		case core.Read:
+		case exactlyonce.Read:
 			until, cancel := context.WithTimeout(ctx, idle)
 			records, r.To, r.Err = source.Read(until, a.From, a.Max)
 			r.Records, r.Part = len(records), source.Part()
@@ -134,12 +134,12 @@ func drive(ctx context.Context, m *core.Machine, source *share.Member, sink stor
 			if err := wait(ctx, limit, r.Records); err != nil && ctx.Err() == nil {
 				r.Err = err
 			}
-		case core.Flow:
+		case exactlyonce.Flow:
 			rows, r.Table, r.Err = source.Run(ctx, records, a.Was.Table)
 			r.Rows = len(rows)
-		case core.Commit:
+		case exactlyonce.Commit:
 			r.Err = sink.Commit(ctx, a.Was, a.Next, rows)
-		case core.Wait:
+		case exactlyonce.Wait:
 			select {
 			case <-time.After(a.For):
 			case <-ctx.Done():

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/pipelets/core"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
 // idle is how long a read of the source waits for records before it looks whether all is well.
@@ -19,13 +19,13 @@ type session struct {
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	changed chan struct{}            // is closed when something below changes
-	after   map[core.Position]uint64 // the number of the record behind a position, for those that are kept
-	first   uint64                   // the number of records[0]
-	before  core.Position            // of records[0]
-	records []store.Record
-	last    core.Position // how far the source was read
-	ends    []end         // of the batches in which they came
+	changed chan struct{}                   // is closed when something below changes
+	after   map[exactlyonce.Position]uint64 // the number of the record behind a position, for those that are kept
+	first   uint64                          // the number of records[0]
+	before  exactlyonce.Position            // of records[0]
+	records []endpoint.Record
+	last    exactlyonce.Position // how far the source was read
+	ends    []end                // of the batches in which they came
 	bytes   int
 	taken   uint64 // behind what the fastest worker has
 	running bool
@@ -35,8 +35,9 @@ type session struct {
 	interval time.Duration // of windows; 0: there are none
 }
 
-func newSession(from core.Position, interval time.Duration) *session {
-	s := &session{changed: make(chan struct{}), before: from, last: from, after: map[core.Position]uint64{from: 0},
+func newSession(from exactlyonce.Position, interval time.Duration) *session {
+	s := &session{changed: make(chan struct{}), before: from, last: from,
+		after:    map[exactlyonce.Position]uint64{from: 0},
 		interval: interval}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -52,7 +53,7 @@ func (s *session) barren() bool {
 }
 
 // start has it read, if it does not.
-func (s *session) start(open func() (store.Source, error), most int) {
+func (s *session) start(open func() (endpoint.Source, error), most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running {
@@ -75,13 +76,15 @@ func (s *session) change() {
 }
 
 // follow reads the source.
-func (s *session) follow(open func() (store.Source, error), most int) error {
+func (s *session) follow(open func() (endpoint.Source, error), most int) error {
 	source, err := open()
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	take := func(records []store.Record, to core.Position) { s.add(records, end{position: to, full: true}) }
+	take := func(records []endpoint.Record, to exactlyonce.Position) {
+		s.add(records, end{position: to, full: true})
+	}
 	if s.interval > 0 {
 		w := newWindow(s)
 		defer w.close()
@@ -103,7 +106,7 @@ func (s *session) follow(open func() (store.Source, error), most int) error {
 			take(records, to)
 			at = to
 		default:
-			s.lacks(store.Gap(source))
+			s.lacks(endpoint.Gap(source))
 		}
 	}
 }
@@ -120,7 +123,7 @@ func (s *session) lacks(gap string) {
 
 // tells takes what the source lacks behind a position, and says whether that is something that the
 // worker does not know. The caller has the lock.
-func (s *session) tells(from core.Position, gap *string) bool {
+func (s *session) tells(from exactlyonce.Position, gap *string) bool {
 	at, ok := s.after[from]
 	if !ok || at < s.first+uint64(len(s.records)) {
 		return false
@@ -153,11 +156,11 @@ func (s *session) room() error {
 	}
 }
 
-func size(r store.Record) int { return len(r.Key) + len(r.Value) + len(r.At.Sub) }
+func size(r endpoint.Record) int { return len(r.Key) + len(r.Value) + len(r.At.Sub) }
 
 // add puts a batch into the ring, and lets go of the oldest ones. Slices of records that workers
 // have stay what they are: the ring is never written in place.
-func (s *session) add(records []store.Record, e end) {
+func (s *session) add(records []endpoint.Record, e end) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range records {
@@ -180,7 +183,7 @@ func (s *session) add(records []store.Record, e end) {
 		}
 		s.before = s.records[n-1].At
 		s.first, s.ends = s.ends[0].number, s.ends[1:]
-		s.records = append([]store.Record(nil), s.records[n:]...)
+		s.records = append([]endpoint.Record(nil), s.records[n:]...)
 		s.taken = max(s.taken, s.first)
 	}
 	s.change()
@@ -189,8 +192,8 @@ func (s *session) add(records []store.Record, e end) {
 // read gives what is behind a position, and says whether the session has that. A worker that is
 // behind gets several batches as one. gap is what the source lacks there, as the worker knows it.
 // Where the source lacks something else, read sets gap and gives nothing.
-func (s *session) read(ctx context.Context, from core.Position, n int, gap *string) (_ []store.Record,
-	to core.Position, here bool, err error) {
+func (s *session) read(ctx context.Context, from exactlyonce.Position, n int, gap *string) (_ []endpoint.Record,
+	to exactlyonce.Position, here bool, err error) {
 	for {
 		s.mu.Lock()
 		changed := s.changed

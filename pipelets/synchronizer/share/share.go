@@ -21,9 +21,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flowproc"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
 )
 
 const (
@@ -56,7 +56,7 @@ type group struct {
 	groups   *Groups
 	key      string
 	interval time.Duration
-	open     func() (store.Source, error)
+	open     func() (endpoint.Source, error)
 	members  int // guarded by groups.mu
 
 	compiling sync.Mutex // is held while a flow is compiled
@@ -84,7 +84,7 @@ type shared struct {
 // result is what a flow makes of a batch.
 type result struct {
 	done chan struct{}
-	rows []store.Row
+	rows []endpoint.Row
 	err  error
 }
 
@@ -95,12 +95,12 @@ type Member struct {
 	query     string
 	// shares says that the flow is one of the group's.
 	shares bool
-	own    store.Source   // open while the worker reads for itself
-	alone  *flowproc.Flow // while the flow is slow, or if it has a state
-	quick  int            // how many batches it was quick for, one after the other, while it was slow
-	batch  string         // the name of the batch that was read last
-	part   bool           // that is not all of its window
-	gap    string         // what the source lacks behind it, before the record that comes next
+	own    endpoint.Source // open while the worker reads for itself
+	alone  *flowproc.Flow  // while the flow is slow, or if it has a state
+	quick  int             // how many batches it was quick for, one after the other, while it was slow
+	batch  string          // the name of the batch that was read last
+	part   bool            // that is not all of its window
+	gap    string          // what the source lacks behind it, before the record that comes next
 
 	windows windows
 	// Own counts the records that the worker has read for itself.
@@ -112,7 +112,7 @@ type Member struct {
 // its flow, or empty, and state that of what it keeps, or empty; most is how many records it takes
 // at once.
 func (g *Groups) Join(ctx context.Context, key, namespace string, interval time.Duration, query, state string,
-	most int, open func() (store.Source, error)) (_ *Member, err error) {
+	most int, open func() (endpoint.Source, error)) (_ *Member, err error) {
 	g.mu.Lock()
 	gr := g.all[key]
 	if gr == nil {
@@ -225,7 +225,8 @@ func (m *Member) Close() error {
 }
 
 // Read is store.Source's.
-func (m *Member) Read(ctx context.Context, from core.Position, n int) (records []store.Record, to core.Position,
+func (m *Member) Read(ctx context.Context, from exactlyonce.Position, n int) (records []endpoint.Record,
+	to exactlyonce.Position,
 	err error) {
 	defer func() { m.batch = fmt.Sprintf("%q %q", position(from), position(to)) }()
 	if m.group.interval > 0 {
@@ -245,7 +246,7 @@ func (m *Member) Read(ctx context.Context, from core.Position, n int) (records [
 			}
 		}
 		records, to, err = m.own.Read(ctx, from, n)
-		m.gap = store.Gap(m.own)
+		m.gap = endpoint.Gap(m.own)
 		m.Own += uint64(len(records))
 	}
 	return records, to, err
@@ -257,11 +258,11 @@ func (m *Member) Gap() string { return m.gap }
 // Part says that what was read last is not all of its interval's.
 func (m *Member) Part() bool { return m.part }
 
-func position(p core.Position) string { return fmt.Sprintf("%q %d %q", p.Epoch, p.Seq, p.Sub) }
+func position(p exactlyonce.Position) string { return fmt.Sprintf("%q %d %q", p.Epoch, p.Seq, p.Sub) }
 
 // at is the session. If there is none, or one that never read anything, one begins at a position;
 // one that failed goes on where it was.
-func (g *group) at(from core.Position) *session {
+func (g *group) at(from exactlyonce.Position) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.session == nil || g.session.barren() {
@@ -280,11 +281,12 @@ func (g *group) chunk() int {
 
 // Run makes rows of the records that were read last, and of what the flow has kept the next table.
 // They are others' rows, too: nobody may change them.
-func (m *Member) Run(ctx context.Context, records []store.Record, was core.Table) (rows []store.Row, next core.Table,
+func (m *Member) Run(ctx context.Context, records []endpoint.Record, was exactlyonce.Table) (rows []endpoint.Row,
+	next exactlyonce.Table,
 	err error) {
 	switch {
 	case m.query == "":
-		return store.Rows(records), "", nil
+		return endpoint.Rows(records), "", nil
 	case !m.shares:
 		return m.alone.RunStateful(ctx, records, was)
 	}
@@ -293,7 +295,7 @@ func (m *Member) Run(ctx context.Context, records []store.Record, was core.Table
 }
 
 // shared runs a flow without a state.
-func (m *Member) shared(ctx context.Context, records []store.Record) (rows []store.Row, err error) {
+func (m *Member) shared(ctx context.Context, records []endpoint.Record) (rows []endpoint.Row, err error) {
 	g := m.group
 	g.mu.Lock()
 	f := g.flows[flowKey{m.namespace, m.query}]
@@ -324,7 +326,7 @@ func (m *Member) shared(ctx context.Context, records []store.Record) (rows []sto
 
 // runAlone runs a flow that is slow in a DuckDB of the worker's own, and has it merged again when
 // it has been quick for long enough.
-func (m *Member) runAlone(ctx context.Context, f *shared, records []store.Record) (rows []store.Row, err error) {
+func (m *Member) runAlone(ctx context.Context, f *shared, records []endpoint.Record) (rows []endpoint.Row, err error) {
 	if m.alone == nil {
 		if m.alone, err = flowproc.Compile(ctx, m.query); err != nil {
 			m.alone = nil
@@ -355,7 +357,7 @@ func (f *shared) keep(batch string, r *result) {
 }
 
 // run runs a flow over a batch. What fails is not kept.
-func (g *group) run(ctx context.Context, f *shared, batch string, records []store.Record, r *result) {
+func (g *group) run(ctx context.Context, f *shared, batch string, records []endpoint.Record, r *result) {
 	defer close(r.done)
 	var took time.Duration
 	r.rows, took, r.err = f.flow.RunBatch(context.WithoutCancel(ctx), batch, records) // others may wait for it

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/internal/poll"
-	"github.com/netcraq/netcraq/pipelets/core"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
 // log is a source with numbered records, which grows.
@@ -39,7 +39,7 @@ func (l *log) grow(n uint64) {
 
 var errBroken = errors.New("the source is broken")
 
-func (l *log) open() (store.Source, error) {
+func (l *log) open() (endpoint.Source, error) {
 	l.opened.Add(1)
 	if l.broken.Load() {
 		return nil, errBroken
@@ -51,7 +51,8 @@ type cursor struct{ *log }
 
 func (c *cursor) Close() error { return nil }
 
-func (c *cursor) Read(ctx context.Context, from core.Position, most int) (all []store.Record, to core.Position,
+func (c *cursor) Read(ctx context.Context, from exactlyonce.Position, most int) (all []endpoint.Record,
+	to exactlyonce.Position,
 	err error) {
 	for {
 		c.mu.Lock()
@@ -62,8 +63,9 @@ func (c *cursor) Read(ctx context.Context, from core.Position, most int) (all []
 		}
 		if n > from.Seq {
 			for i := from.Seq + 1; i <= min(n, from.Seq+uint64(most)); i++ {
-				all = append(all, store.Record{Key: fmt.Sprint(i), Value: []byte(fmt.Sprint(i) + c.value), Version: i,
-					At: core.Position{Epoch: "e", Seq: i}})
+				all = append(all, endpoint.Record{Key: fmt.Sprint(i), Value: []byte(fmt.Sprint(i) + c.value),
+					Version: i,
+					At:      exactlyonce.Position{Epoch: "e", Seq: i}})
 			}
 			c.reads.Add(uint64(len(all)))
 			return all, all[len(all)-1].At, nil
@@ -84,7 +86,8 @@ type gapped struct {
 
 func (g *gapped) Gap() string { return g.gap }
 
-func (g *gapped) Read(ctx context.Context, from core.Position, most int) ([]store.Record, core.Position, error) {
+func (g *gapped) Read(ctx context.Context, from exactlyonce.Position, most int) ([]endpoint.Record,
+	exactlyonce.Position, error) {
 	if from.Seq == 5 && g.gap == "" {
 		g.gap = "something"
 		return nil, from, nil
@@ -98,13 +101,13 @@ func TestGap(t *testing.T) {
 	for _, interval := range []time.Duration{0, 10 * time.Millisecond} {
 		l, groups := newLog(), New()
 		l.grow(5)
-		open := func() (store.Source, error) { return &gapped{cursor: cursor{l}}, nil }
+		open := func() (endpoint.Source, error) { return &gapped{cursor: cursor{l}}, nil }
 		for _, from := range []uint64{5, 4} { // the second worker has not the group's position, where it begins
 			m, err := groups.Join(t.Context(), "k", "n", interval, "", "", 100, open)
 			if err != nil {
 				t.Fatal(err)
 			}
-			at := core.Position{Epoch: "e", Seq: from}
+			at := exactlyonce.Position{Epoch: "e", Seq: from}
 			for at.Seq < 5 {
 				if at, err = follow(t.Context(), m, at, 100, func(uint64) {}); err != nil {
 					t.Fatal(err)
@@ -127,7 +130,8 @@ func TestGap(t *testing.T) {
 }
 
 // follow reads as a worker does, and says each record's number.
-func follow(ctx context.Context, m *Member, from core.Position, most int, each func(n uint64)) (core.Position, error) {
+func follow(ctx context.Context, m *Member, from exactlyonce.Position, most int,
+	each func(n uint64)) (exactlyonce.Position, error) {
 	c, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	records, to, err := m.Read(c, from, most)
@@ -167,7 +171,7 @@ func TestEachOnce(t *testing.T) {
 			if w%3 > 0 {
 				query, step = "SELECT key, value FROM src WHERE version % 2 = 0", 2
 			}
-			var at core.Position
+			var at exactlyonce.Position
 			next := step
 			var m *Member
 			for at.Seq < records {
@@ -240,7 +244,7 @@ func TestOnce(t *testing.T) {
 	l := newLog()
 	groups := New()
 	members := make([]*Member, workers)
-	at := make([]core.Position, workers)
+	at := make([]exactlyonce.Position, workers)
 	for w := range members {
 		query := fmt.Sprintf("SELECT key, %d AS value FROM src", w%4)
 		var err error
@@ -297,8 +301,8 @@ func TestSlow(t *testing.T) {
 		return m
 	}
 	fast, lame := join(), join()
-	var a, b core.Position
-	step := func(m *Member, at *core.Position) {
+	var a, b exactlyonce.Position
+	step := func(m *Member, at *exactlyonce.Position) {
 		t.Helper()
 		to, err := follow(t.Context(), m, *at, 100, func(uint64) {})
 		if err != nil {
@@ -356,7 +360,7 @@ func TestSlowFlow(t *testing.T) {
 	}
 	const heavy = `SELECT key, (SELECT sum(a.range * b.range % 7) FROM range(20000) a, range(2000) b) AS value FROM src`
 	slow1, quick := join("SELECT key, value FROM ("+heavy+") WHERE value IS NOT NULL"), join("SELECT key, value FROM src")
-	var a, b core.Position
+	var a, b exactlyonce.Position
 	l.grow(1)
 	var err error
 	if a, err = follow(t.Context(), slow1, a, 100, func(uint64) {}); err != nil {
@@ -389,7 +393,7 @@ func TestSlowFlow(t *testing.T) {
 func TestRefused(t *testing.T) {
 	l := newLog()
 	groups := New()
-	open := func() (store.Source, error) { return &picky{cursor{l}}, nil }
+	open := func() (endpoint.Source, error) { return &picky{cursor{l}}, nil }
 	join := func() *Member {
 		m, err := groups.Join(t.Context(), "k", "n", 0, "", "", 100, open)
 		if err != nil {
@@ -401,11 +405,12 @@ func TestRefused(t *testing.T) {
 	bad, good := join(), join()
 	l.grow(5)
 	for range 3 {
-		if _, _, err := bad.Read(t.Context(), core.Position{Epoch: "other", Seq: 3}, 100); core.KindOf(err) != core.Refused {
+		if _, _, err := bad.Read(t.Context(), exactlyonce.Position{Epoch: "other", Seq: 3},
+			100); exactlyonce.KindOf(err) != exactlyonce.Refused {
 			t.Fatalf("%v", err)
 		}
 	}
-	var at core.Position
+	var at exactlyonce.Position
 	poll.Until(t, 5*time.Second, "the other one's records", func() bool {
 		at, _ = follow(t.Context(), good, at, 100, func(uint64) {})
 		return at.Seq == 5
@@ -414,9 +419,10 @@ func TestRefused(t *testing.T) {
 
 type picky struct{ cursor }
 
-func (p *picky) Read(ctx context.Context, from core.Position, most int) ([]store.Record, core.Position, error) {
+func (p *picky) Read(ctx context.Context, from exactlyonce.Position, most int) ([]endpoint.Record,
+	exactlyonce.Position, error) {
 	if from.Epoch == "other" {
-		return nil, from, core.Errorf(core.Refused, "another cluster")
+		return nil, from, exactlyonce.Errorf(exactlyonce.Refused, "another cluster")
 	}
 	return p.cursor.Read(ctx, from, most)
 }
@@ -428,7 +434,7 @@ func TestMergedAgain(t *testing.T) {
 	groups := New()
 	query := "SELECT key, list_sum(list_transform(range(length(value)), x -> x * x % 7))::VARCHAR AS value FROM src"
 	var members [2]*Member
-	var at [2]core.Position
+	var at [2]exactlyonce.Position
 	for i := range members {
 		var err error
 		if members[i], err = groups.Join(t.Context(), "k", "n", 0, query, "", 100, l.open); err != nil {
@@ -495,8 +501,8 @@ func TestNamespaces(t *testing.T) {
 	}
 	loads := g.engines["b"][0].Loads.Load()
 	l.grow(1)
-	var none core.Position
-	if _, err := follow(t.Context(), bad, none, 100, func(uint64) {}); core.KindOf(err) != core.Wrong ||
+	var none exactlyonce.Position
+	if _, err := follow(t.Context(), bad, none, 100, func(uint64) {}); exactlyonce.KindOf(err) != exactlyonce.Wrong ||
 		!strings.Contains(err.Error(), "its process ended") {
 		t.Errorf("a flow that overflows a stack: %v", err)
 	}

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netcraq/netcraq/pipelets/core"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
 // With an interval, what comes between two ticks is a window, and one batch. Ticks are at the
@@ -23,7 +23,7 @@ const (
 // end is that of a batch in the ring.
 type end struct {
 	number   uint64 // of the record behind it
-	position core.Position
+	position exactlyonce.Position
 	// tick is the one with which it has ended. full: it has not ended with one, but is as large as
 	// a batch may be. It is taken at once.
 	tick int64
@@ -34,8 +34,8 @@ type end struct {
 type window struct {
 	s     *session
 	mu    sync.Mutex
-	all   []store.Record
-	to    core.Position
+	all   []endpoint.Record
+	to    exactlyonce.Position
 	bytes int
 	timer *time.Timer // runs while there are records
 	over  bool
@@ -44,7 +44,7 @@ type window struct {
 func newWindow(s *session) *window { return &window{s: s} }
 
 // take adds records that were read, up to a position.
-func (w *window) take(records []store.Record, to core.Position) {
+func (w *window) take(records []endpoint.Record, to exactlyonce.Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	bytes := 0
@@ -94,7 +94,8 @@ func nextTick(now time.Time, interval time.Duration) (int64, time.Duration) {
 // end with a tick up to last it gives no more than what comes after it: the rest of a window of
 // which the worker had its part comes with the next one, so that there is one with each tick. gap
 // is as in read.
-func (s *session) next(ctx context.Context, from core.Position, last int64, gap *string) (_ []store.Record, e end,
+func (s *session) next(ctx context.Context, from exactlyonce.Position, last int64, gap *string) (_ []endpoint.Record,
+	e end,
 	here bool, err error) {
 	for {
 		s.mu.Lock()
@@ -136,14 +137,14 @@ type windows struct {
 	cut  bool     // ... or it has not ended yet: what follows is a part of it
 	own  *session // reads for this worker, while the group has not what it needs
 	// What is kept of the one that was read last: it may be written in parts, and tried again.
-	from    core.Position
-	records []store.Record
+	from    exactlyonce.Position
+	records []endpoint.Record
 	end     end
 }
 
 // behind has what is left of the window that was read last behind a position, and says whether the
 // position is in it.
-func (w *windows) behind(from core.Position) ([]store.Record, bool) {
+func (w *windows) behind(from exactlyonce.Position) ([]endpoint.Record, bool) {
 	if len(w.records) == 0 {
 		return nil, false
 	}
@@ -160,7 +161,8 @@ func (w *windows) behind(from core.Position) ([]store.Record, bool) {
 
 // readWindow is Read where there is an interval: it gives a whole window, if that has no more
 // records than n.
-func (m *Member) readWindow(ctx context.Context, from core.Position, n int) (out []store.Record, to core.Position,
+func (m *Member) readWindow(ctx context.Context, from exactlyonce.Position, n int) (out []endpoint.Record,
+	to exactlyonce.Position,
 	err error) {
 	w := &m.windows
 	left, in := w.behind(from)
@@ -185,7 +187,7 @@ func (m *Member) readWindow(ctx context.Context, from core.Position, n int) (out
 
 // nextWindow reads the window behind a position, from what the group has or, where it has not that
 // position, for this worker alone.
-func (m *Member) nextWindow(ctx context.Context, from core.Position) ([]store.Record, error) {
+func (m *Member) nextWindow(ctx context.Context, from exactlyonce.Position) ([]endpoint.Record, error) {
 	w := &m.windows
 	records, e, here, err := m.group.at(from).next(ctx, from, w.tick, &m.gap)
 	if here {
@@ -215,7 +217,7 @@ func (m *Member) rejoin() {
 }
 
 // has says whether a position is in the session.
-func (s *session) has(from core.Position) bool {
+func (s *session) has(from exactlyonce.Position) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, ok := s.after[from]

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netcraq/netcraq/pipelets/core"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 )
 
 // windowed reads the next window, or a part of it, and says how many records it has.
-func windowed(t *testing.T, m *Member, at *core.Position, most int) (n int, part bool) {
+func windowed(t *testing.T, m *Member, at *exactlyonce.Position, most int) (n int, part bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -35,7 +35,7 @@ func TestWindows(t *testing.T) {
 	l := newLog()
 	groups := New()
 	var members [3]*Member
-	var at [3]core.Position
+	var at [3]exactlyonce.Position
 	for i := range members {
 		var err error
 		if members[i], err = groups.Join(t.Context(), "k", "n", interval, "SELECT key, value FROM src", "", 100, l.open); err != nil {
@@ -79,7 +79,7 @@ func TestWindowParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	var at core.Position
+	var at exactlyonce.Position
 	_, in := nextTick(time.Now(), interval)
 	time.Sleep(in + 20*time.Millisecond) // a window begins
 	l.grow(2*WindowRecords + 300)
@@ -117,7 +117,7 @@ func TestWindowsEachOnce(t *testing.T) {
 	for w := range workers {
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(2, uint64(w)))
-			var at core.Position
+			var at exactlyonce.Position
 			var m *Member
 			windows, next := 0, uint64(1)
 			defer func() {

@@ -8,12 +8,12 @@ import (
 	"regexp"
 
 	api "github.com/netcraq/netcraq/pipelets/api"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store/chain"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store/etcd"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store/parquet"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store/postgresql"
-	"github.com/netcraq/netcraq/pipelets/synchronizer/store/stream"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/chainkeys"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/etcdkeys"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/parquet"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/postgresql"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/streamrecords"
 )
 
 // secretName is what Kubernetes takes as a name of an object.
@@ -24,7 +24,7 @@ func Check(s api.Store, destination bool) error {
 	n, secret := 0, ""
 	var err error
 	if s.Etcd != nil {
-		n, secret, err = n+1, s.Etcd.Secret, etcd.Check(*s.Etcd)
+		n, secret, err = n+1, s.Etcd.Secret, etcdkeys.Check(*s.Etcd)
 	}
 	if s.PostgreSQL != nil {
 		n, secret, err = n+1, s.PostgreSQL.Secret, postgresql.Check(*s.PostgreSQL)
@@ -36,10 +36,10 @@ func Check(s api.Store, destination bool) error {
 		n, err = n+1, parquet.Check(*s.Parquet)
 	}
 	if s.Chain != nil {
-		n, err = n+1, chain.Check(*s.Chain)
+		n, err = n+1, chainkeys.Check(*s.Chain)
 	}
 	if s.Stream != nil {
-		n, err = n+1, stream.Check(*s.Stream)
+		n, err = n+1, streamrecords.Check(*s.Stream)
 	}
 	switch {
 	case n != 1:
@@ -80,16 +80,16 @@ func Overlap(src, dst api.Store) bool {
 		return parquet.Overlap(*a, *b)
 	}
 	if a, b := src.Chain, dst.Chain; a != nil && b != nil {
-		return chain.Overlap(*a, *b)
+		return chainkeys.Overlap(*a, *b)
 	}
 	if a, b := src.Stream, dst.Stream; a != nil && b != nil {
 		return *a == *b
 	}
-	return src.Etcd != nil && dst.Etcd != nil && etcd.Overlap(*src.Etcd, *dst.Etcd)
+	return src.Etcd != nil && dst.Etcd != nil && etcdkeys.Overlap(*src.Etcd, *dst.Etcd)
 }
 
 // NewSource makes a source.
-func NewSource(s api.Store, secrets store.Secrets) (store.Source, error) {
+func NewSource(s api.Store, secrets endpoint.Secrets) (endpoint.Source, error) {
 	if s.PostgreSQL != nil {
 		return postgresql.NewSource(*s.PostgreSQL, secrets)
 	}
@@ -97,16 +97,16 @@ func NewSource(s api.Store, secrets store.Secrets) (store.Source, error) {
 		return parquet.NewSource(*s.Parquet)
 	}
 	if s.Chain != nil {
-		return chain.NewSource(*s.Chain)
+		return chainkeys.NewSource(*s.Chain)
 	}
 	if s.Stream != nil {
-		return stream.NewSource(*s.Stream)
+		return streamrecords.NewSource(*s.Stream)
 	}
-	return etcd.NewSource(*s.Etcd, secrets)
+	return etcdkeys.NewSource(*s.Etcd, secrets)
 }
 
 // NewSink makes a destination. name is the pipelet's and its source's; hub may be nil.
-func NewSink(s api.Store, secrets store.Secrets, hub *etcd.Hub, name string, eoio bool) (store.Sink, error) {
+func NewSink(s api.Store, secrets endpoint.Secrets, hub *etcdkeys.Hub, name string, eoio bool) (endpoint.Sink, error) {
 	if s.PostgreSQL != nil {
 		return postgresql.NewSink(*s.PostgreSQL, secrets, name, eoio)
 	}
@@ -114,10 +114,10 @@ func NewSink(s api.Store, secrets store.Secrets, hub *etcd.Hub, name string, eoi
 		return parquet.NewSink(*s.Parquet, name)
 	}
 	if s.Chain != nil {
-		return chain.NewSink(*s.Chain, name)
+		return chainkeys.NewSink(*s.Chain, name)
 	}
 	if s.Stream != nil {
-		return stream.NewSink(*s.Stream, name)
+		return streamrecords.NewSink(*s.Stream, name)
 	}
-	return etcd.NewSink(*s.Etcd, secrets, hub, name, eoio)
+	return etcdkeys.NewSink(*s.Etcd, secrets, hub, name, eoio)
 }

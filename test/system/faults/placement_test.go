@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
-	placementcontroller "github.com/netcraq/netcraq/controlplane/placement/controller"
+	"github.com/netcraq/netcraq/controlplane/placement/placementcontroller"
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 

@@ -1,0 +1,25 @@
+// Package placementcontroller keeps the hottest of etcd's keys in the network: the shell around the
+// decisions of package policy. It runs in the network's controller that leads.
+//
+//	Prometheus ─ rates of keys, by the gateways ─┐                    ┌─ the controller: adds and removes keys
+//	switches ─── counters of placed keys ────────┤  once a second or  │
+//	etcd ─────── values, leases, rules ──────────┴─▶ so: Planner ─────┴─▶ etcd: placed/KEY
+//
+// What it keeps is in etcd (docs/etcd.md): which keys are placed, the operator's rules, and the
+// plan: the moves that were decided and are not yet carried out, and the keys that stay away. Every
+// transaction is conditional on this controller's leading. It can be killed between any two steps:
+// whoever comes next makes the moves that are left, takes out of the switches what has no entry in
+// etcd, and deletes entries whose keys are not in the switches.
+//
+// Prometheus may be down, slow or wrong: then nothing that is placed moves, but for what must go
+// whatever its heat.
+//
+// # Writers that bypass the gateways
+//
+// A gateway guards a placed key before it writes it in etcd. So when etcd shows a change of a
+// placed key, with the mod revision M, its slot is guarded or has M or later already. Each placed
+// key is watched in etcd; after each change its slot is looked at, and a slot that can be read and
+// is older shows a writer that went past the gateways. The key is removed from the network at once,
+// and stays away for a while. Until then, stale values were read: for as long as a watch, a look
+// and a removal take.
+package placementcontroller

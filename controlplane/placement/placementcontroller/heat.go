@@ -1,0 +1,164 @@
+package placementcontroller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	promapi "github.com/prometheus/client_golang/api"
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+
+	"github.com/netcraq/netcraq/client/etcd/placement"
+	"github.com/netcraq/netcraq/controlplane/placement/policy"
+)
+
+// What is asked of Prometheus: the metrics of the gateways (etcd-monitor/hotkeys; a test there
+// compares). A key is the label of ReadsMetric and WritesMetric, written as placement.Printable
+// does.
+const (
+	ReadsMetric  = "etcd_monitor_key_reads_total"
+	WritesMetric = "etcd_monitor_key_writes_total"
+	KeyLabel     = "key"
+)
+
+// Top is how many keys Prometheus is asked for: the most read, and the most written.
+const Top = 2000
+
+// maxAnswer is the longest answer that is read, in bytes: Top keys of 4 kB each.
+const maxAnswer = 16 << 20
+
+// Prometheus asks a Prometheus server.
+type Prometheus struct {
+	api    promv1.API
+	url    string
+	window model.Duration
+	wait   time.Duration
+}
+
+// NewPrometheus takes the server's URL, the time that rates are taken over (at least twice its
+// scrape interval, or it has no rates), and how long it may take to answer.
+func NewPrometheus(address string, window, wait time.Duration) (*Prometheus, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("%q is not the URL of a Prometheus (http://HOST:9090)", address)
+	}
+	if window < time.Second || wait <= 0 {
+		return nil, fmt.Errorf("rates over %v, answers within %v: it takes a second at least, and some time", window, wait)
+	}
+	c, err := promapi.NewClient(promapi.Config{Address: address,
+		Client: &http.Client{Transport: limited{http.DefaultTransport.(*http.Transport).Clone()}}})
+	if err != nil {
+		return nil, fmt.Errorf("the Prometheus %s: %w", address, err)
+	}
+	return &Prometheus{promv1.NewAPI(c), u.Redacted(), model.Duration(window), wait}, nil
+}
+
+// limited bounds the length of answers.
+type limited struct{ http.RoundTripper }
+
+func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := l.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
+	}
+	return resp, err
+}
+
+// Name is its URL and the window.
+func (p *Prometheus) Name() (url, window string) { return p.url, p.window.String() }
+
+// Heat is the heat of the hottest keys. Rates that cannot be, or an answer that is too long, make
+// it an error as a whole: who is wrong about one may be about others.
+func (p *Prometheus) Heat(ctx context.Context) (map[string]policy.Heat, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.wait)
+	defer cancel()
+	reads, err := p.rates(ctx, ReadsMetric)
+	if err != nil {
+		return nil, err
+	}
+	writes, err := p.rates(ctx, WritesMetric)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]policy.Heat, len(reads))
+	for k, n := range reads {
+		out[k] = policy.Heat{Reads: n, Writes: writes[k]}
+	}
+	for k, n := range writes {
+		out[k] = policy.Heat{Reads: reads[k], Writes: n}
+	}
+	return out, nil
+}
+
+// rates is a counter's rate for each key, the highest Top.
+func (p *Prometheus) rates(ctx context.Context, metric string) (map[string]float64, error) {
+	query := fmt.Sprintf("topk(%d, sum by (%s) (rate(%s[%s])))", Top, KeyLabel, metric, p.window)
+	vector, err := p.ask(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if len(vector) > Top {
+		return nil, fmt.Errorf("Prometheus at %s: %s: %d answers, more than asked for", p.url, query, len(vector))
+	}
+	out := make(map[string]float64, len(vector))
+	for _, s := range vector {
+		x := float64(s.Value)
+		if !(policy.Heat{Reads: x}).Valid() {
+			return nil, fmt.Errorf("Prometheus at %s: %s: a rate of %v cannot be", p.url, query, x)
+		}
+		key, err := placement.ParsePrintable(string(s.Metric[KeyLabel]))
+		if err != nil || key == "" {
+			continue // not of our gateways
+		}
+		out[key] = x
+	}
+	return out, nil
+}
+
+func (p *Prometheus) ask(ctx context.Context, query string) (model.Vector, error) {
+	v, _, _, err := p.api.Query(ctx, query, time.Time{}, promv1.WithTimeout(p.wait))
+	if err != nil {
+		return nil, p.failed(ctx, query, err)
+	}
+	vector, ok := v.(model.Vector)
+	if !ok {
+		return nil, fmt.Errorf("Prometheus at %s: %s: it answered with a %v, and not with a vector", p.url, query, v.Type())
+	}
+	return vector, nil
+}
+
+func (p *Prometheus) failed(ctx context.Context, query string, err error) error {
+	var e *promv1.Error
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("Prometheus at %s did not answer within %v", p.url, p.wait)
+	case errors.As(err, new(*http.MaxBytesError)):
+		return fmt.Errorf("Prometheus at %s: %s: its answer is longer than %d bytes", p.url, query, maxAnswer)
+	case errors.As(err, &e):
+		return fmt.Errorf("Prometheus at %s: %s: %s (is it a Prometheus?)", p.url, query, e.Msg)
+	case errors.Is(err, io.EOF):
+		err = errors.New("it closed the connection")
+	}
+	return fmt.Errorf("Prometheus at %s: %w", p.url, err)
+}
+
+// Scalar is the value of a query that has one; false: it has none.
+func (p *Prometheus) Scalar(ctx context.Context, query string) (float64, bool) {
+	ctx, cancel := context.WithTimeout(ctx, p.wait)
+	defer cancel()
+	v, err := p.ask(ctx, query)
+	if err != nil || len(v) != 1 || math.IsNaN(float64(v[0].Value)) || math.IsInf(float64(v[0].Value), 0) {
+		return 0, false
+	}
+	return float64(v[0].Value), true
+}

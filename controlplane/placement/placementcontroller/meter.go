@@ -1,0 +1,88 @@
+package placementcontroller
+
+import (
+	"math"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/controlplane/placement/policy"
+)
+
+// meter makes rates of the switches' counters of placed keys. It is a pure calculation: the same
+// readings give the same rates.
+type meter struct {
+	smooth time.Duration // time constant of the moving average
+	slots  map[meterAt]*reading
+}
+
+type meterAt struct {
+	sw string
+	id uint32
+}
+
+type reading struct {
+	at            time.Time
+	reads, writes uint64
+	known         bool
+	readRate      float64
+	writeRate     float64
+}
+
+func newMeter(smooth time.Duration) *meter {
+	return &meter{smooth: smooth, slots: map[meterAt]*reading{}}
+}
+
+// take notes what a switch has counted.
+func (m *meter) take(now time.Time, sw string, slots []api.SlotCounters) {
+	for _, s := range slots {
+		at := meterAt{sw, s.KeyID}
+		last := m.slots[at]
+		if last == nil {
+			m.slots[at] = &reading{at: now, reads: s.Reads, writes: s.Writes}
+			continue
+		}
+		dt := now.Sub(last.at).Seconds()
+		if dt <= 0 {
+			continue
+		}
+		if s.Reads < last.reads || s.Writes < last.writes { // the switch was restarted
+			last.reads, last.writes = 0, 0
+		}
+		reads, writes := float64(s.Reads-last.reads)/dt, float64(s.Writes-last.writes)/dt
+		if last.known {
+			part := 1 - math.Exp(-dt/m.smooth.Seconds())
+			reads, writes = last.readRate+part*(reads-last.readRate), last.writeRate+part*(writes-last.writeRate)
+		}
+		*last = reading{at: now, reads: s.Reads, writes: s.Writes, known: true, readRate: reads,
+			writeRate: writes}
+	}
+}
+
+// versionsPerWrite is how many versions a slot takes for one write of its key: the guard, and what
+// is published.
+const versionsPerWrite = 2
+
+// heat is what the members of a chain have counted of a key. It is not known unless all of them
+// were read lately: one that is missing would make the key look colder than it is.
+func (m *meter) heat(now time.Time, id uint32, members []string, lately time.Duration) (policy.Heat, bool) {
+	var h policy.Heat
+	for _, sw := range members {
+		r := m.slots[meterAt{sw, id}]
+		if r == nil || !r.known || now.Sub(r.at) > lately {
+			return policy.Heat{}, false
+		}
+		h.Reads += r.readRate
+		h.Writes = max(h.Writes, r.writeRate/versionsPerWrite)
+	}
+	h.Reads = max(0, h.Reads-h.Writes) // a gateway reads a slot before it guards it
+	return h, len(members) > 0
+}
+
+// forget drops what was read long ago.
+func (m *meter) forget(now time.Time, older time.Duration) {
+	for at, r := range m.slots {
+		if now.Sub(r.at) > older {
+			delete(m.slots, at)
+		}
+	}
+}

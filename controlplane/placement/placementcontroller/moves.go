@@ -1,0 +1,363 @@
+package placementcontroller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/client/etcd/placement"
+	"github.com/netcraq/netcraq/client/etcd/slotcodec"
+	"github.com/netcraq/netcraq/controlplane/placement/policy"
+)
+
+// Times of moves.
+const (
+	relist     = 30 * time.Second // after which entries are read again, though nobody else writes them
+	moving     = 10 * time.Second // for one step
+	removeSome = 8                // keys at a time
+)
+
+// reconcile makes the entries in etcd and the keys in the switches agree. What does not agree is
+// what is left of a move that was not finished, or what somebody else has done to either:
+//
+//   - a key in the switches without an entry that has its KEY_ID: no gateway reads it. It is
+//     removed.
+//   - an entry whose KEY_ID is not in the switches: the removal was done but for the entry. It is
+//     deleted.
+func (p *Controller) reconcile(ctx context.Context, chains []api.Chain) error {
+	if p.entries == nil || time.Since(p.listed) > relist {
+		if err := p.list(ctx); err != nil {
+			return err
+		}
+	}
+	ours, err := p.o.Network.Directory(ctx, namePrefix, false)
+	if err != nil {
+		return err
+	}
+	there := map[string]api.Key{}
+	for _, k := range ours {
+		key, err := placement.ParsePrintable(strings.TrimPrefix(k.Name, namePrefix))
+		if err != nil { // somebody's who has chosen such a name
+			continue
+		}
+		e, ok := p.entries[key]
+		if ok && e.ID == k.KeyID && e.Chain == k.Chain {
+			there[key] = k
+			continue
+		}
+		if !ready(chains, k.Chain) {
+			continue
+		}
+		if err := p.step("remove %s, which has no entry", key); err != nil {
+			return err
+		}
+		if err := p.fromSwitches(ctx, k.Chain, k.Name); err != nil {
+			p.o.Log.Warn("a key that no gateway knows of could not be removed", "key", k.Name, "error", err)
+			continue
+		}
+		p.o.Network.Announce("placement.tidied", k.Chain, fmt.Sprintf("%s was in the switches and no gateway knew of it: removed", placement.Printable(key)))
+	}
+	var names map[uint32]string // of all keys in the switches
+	for key, e := range p.entries {
+		if _, ok := there[key]; ok {
+			continue
+		}
+		if names == nil {
+			if names, err = p.names(ctx); err != nil {
+				return err
+			}
+		}
+		if name, ok := names[e.ID]; ok {
+			// The controller has lost its directory, and found the key in the switches: gateways
+			// read it there.
+			if !ready(chains, e.Chain) || p.fromSwitches(ctx, e.Chain, name) != nil {
+				continue
+			}
+		}
+		if err := p.step("delete the entry of %s, which is in no switch", key); err != nil {
+			return err
+		}
+		if err := p.unlist(ctx, key, e); err != nil {
+			return err
+		}
+		p.o.Network.Announce("placement.tidied", e.Chain, fmt.Sprintf("%s was placed, but is in the switches no more: its entry is deleted", placement.Printable(key)))
+	}
+	return nil
+}
+
+// names are what the keys in the switches are called, by KEY_ID.
+func (p *Controller) names(ctx context.Context) (map[uint32]string, error) {
+	all, err := p.o.Network.Directory(ctx, "", false)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[uint32]string, len(all))
+	for _, k := range all {
+		out[k.KeyID] = k.Name
+	}
+	return out, nil
+}
+
+func ready(chains []api.Chain, name string) bool {
+	for _, ch := range chains {
+		if ch.Name == name {
+			return ch.Ready && !ch.Frozen
+		}
+	}
+	return false
+}
+
+// list reads the entries.
+func (p *Controller) list(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
+	entries, broken, _, err := p.placed.List(ctx)
+	if err != nil {
+		return err
+	}
+	for key, err := range broken {
+		p.o.Log.Warn("an entry of a placed key in etcd cannot be read, and no gateway reads that key from the network", "key", placement.Printable(key), "error", err)
+	}
+	p.entries, p.listed = entries, time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := p.where
+	p.where = map[string]position{}
+	for key, e := range entries {
+		at := position{e.Chain, e.ID, e.Version, p.listed} // or placed earlier, by an earlier controller
+		if o, ok := old[key]; ok && o.id == at.id {
+			at.since = o.since
+		}
+		p.where[key] = at
+	}
+	for key := range p.faults {
+		if _, ok := entries[key]; !ok {
+			delete(p.faults, key)
+		}
+	}
+	return nil
+}
+
+// fromSwitches removes a key from the switches. That it is not there is as good.
+func (p *Controller) fromSwitches(ctx context.Context, chain, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, moving)
+	defer cancel()
+	err := p.o.Network.RemoveKey(ctx, chain, name)
+	if errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		return nil
+	}
+	return err
+}
+
+// unlist deletes the entry of a key that is not in the switches any more.
+func (p *Controller) unlist(ctx context.Context, key string, e placement.Entry) error {
+	ctx, cancel := context.WithTimeout(ctx, moving)
+	defer cancel()
+	err := p.placed.Delete(ctx, key, e.Mod, p.o.Conditions...)
+	if err != nil {
+		p.entries = nil // whatever is there now
+		return err
+	}
+	delete(p.entries, key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.where, key)
+	delete(p.faults, key)
+	delete(p.unreachable, key)
+	return nil
+}
+
+// unfinished is what is left to do of moves.
+func (p *Controller) unfinished(moves []policy.Move) []policy.Move {
+	var out []policy.Move
+	for _, m := range moves {
+		if _, placed := p.entries[string(m.Key)]; placed == (m.Op == policy.Remove) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// carryOut makes moves: removals first, then additions. A move that fails is noted, and decided on
+// again later; an error means that none can be made.
+func (p *Controller) carryOut(ctx context.Context, moves []policy.Move) error {
+	var mu sync.Mutex
+	var stop error
+	var removals []policy.Move
+	additions := map[string][]policy.Move{}
+	for _, m := range moves {
+		if m.Op == policy.Remove {
+			removals = append(removals, m)
+		} else {
+			additions[m.Chain] = append(additions[m.Chain], m)
+		}
+	}
+	gone := map[string]error{}
+	if p.o.step != nil { // one after another
+		for _, m := range removals {
+			if err := p.step("remove %s", m.Key); err != nil {
+				return err
+			}
+			gone[string(m.Key)] = p.fromSwitches(ctx, m.Chain, DirectoryName(string(m.Key)))
+		}
+	} else {
+		each(removals, removeSome, func(m policy.Move) {
+			err := p.fromSwitches(ctx, m.Chain, DirectoryName(string(m.Key)))
+			mu.Lock()
+			defer mu.Unlock()
+			gone[string(m.Key)] = err
+		})
+	}
+	for _, m := range removals {
+		key := string(m.Key)
+		err := gone[key]
+		if e, ok := p.entries[key]; err == nil && ok {
+			if err := p.step("delete the entry of %s", key); err != nil {
+				return err
+			}
+			if err = p.unlist(ctx, key, e); err != nil {
+				stop = errors.Join(stop, err)
+			}
+		}
+		p.moved(m, err)
+	}
+	if stop != nil {
+		return stop
+	}
+	for chain, some := range additions {
+		if err := p.add(ctx, chain, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add places keys in a chain: first in the switches, then in etcd.
+func (p *Controller) add(ctx context.Context, chain string, moves []policy.Move) error {
+	if err := p.step("add %s", keysOf(moves)); err != nil {
+		return err
+	}
+	specs := make([]api.KeySpec, len(moves))
+	for i, m := range moves {
+		specs[i] = api.KeySpec{Name: DirectoryName(string(m.Key)), Value: []byte(slotcodec.Unsealed)}
+	}
+	adding, cancel := context.WithTimeout(ctx, moving)
+	keys, err := p.o.Network.AddKeys(adding, chain, specs)
+	cancel()
+	if err != nil {
+		for _, m := range moves {
+			p.moved(m, err)
+		}
+		return nil
+	}
+	versions := p.made(ctx, keys)
+	for i, k := range keys {
+		m := moves[i]
+		if k.Error != nil {
+			p.moved(m, k.Error)
+			continue
+		}
+		version, err := versions[i].version, versions[i].err
+		if err != nil { // the next round takes it out of the switches
+			p.moved(m, err)
+			continue
+		}
+		if err := p.step("write the entry of %s", m.Key); err != nil {
+			return err
+		}
+		writing, cancel := context.WithTimeout(ctx, moving)
+		e, err := p.placed.Put(writing, string(m.Key), placement.Entry{ID: k.KeyID, Chain: k.Chain,
+			Version: version}, p.o.Conditions...)
+		cancel()
+		if err != nil {
+			p.moved(m, err)
+			p.entries = nil // what is there is not known; the switches have keys that may have no entries
+			return err
+		}
+		p.entries[string(m.Key)] = e
+		p.mu.Lock()
+		p.where[string(m.Key)] = position{k.Chain, k.KeyID, e.Version, time.Now()}
+		delete(p.faults, string(m.Key))
+		p.mu.Unlock()
+		p.moved(m, nil)
+	}
+	return nil
+}
+
+// made is the version in which a slot was made.
+type made struct {
+	version uint64
+	err     error
+}
+
+// made looks in which versions slots were made: gateways believe that a slot without a seal is
+// clear in that one alone.
+func (p *Controller) made(ctx context.Context, keys []api.Key) []made {
+	out := make([]made, len(keys))
+	var some []int
+	for i, k := range keys {
+		if k.Error == nil {
+			some = append(some, i)
+		}
+	}
+	each(some, checkAtOnce, func(i int) {
+		ctx, cancel := context.WithTimeout(ctx, looking)
+		defer cancel()
+		k, err := p.o.Network.Lookup(ctx, keys[i].Name, true)
+		if err != nil {
+			out[i].err = fmt.Errorf("looking at its slot: %w", err)
+			return
+		}
+		for _, s := range k.State { // any member that has committed it: all have the same
+			if s.Status == "OK" && s.Version == s.Newest && k.KeyID == keys[i].KeyID {
+				if string(s.Value) != slotcodec.Unsealed || s.Version == 0 {
+					out[i].err = fmt.Errorf("somebody has written its slot, as soon as it was made: %x, version %d", s.Value, s.Version)
+					return
+				}
+				out[i].version = s.Version
+			}
+		}
+		if out[i].version == 0 {
+			out[i].err = errors.New("no member of its chain could be asked for the version of its slot")
+		}
+	})
+	return out
+}
+
+func keysOf(moves []policy.Move) string {
+	var out []string
+	for _, m := range moves {
+		out = append(out, placement.Printable(string(m.Key)))
+	}
+	return strings.Join(out, " ")
+}
+
+// recentMoves is how many are shown.
+const recentMoves = 100
+
+// moved notes what became of a move.
+func (p *Controller) moved(m policy.Move, err error) {
+	key := string(m.Key)
+	text := placement.Printable(key)
+	shown := api.PlacementMove{Time: time.Now().UTC(), Op: string(m.Op), Key: text, Chain: m.Chain,
+		Code: string(m.Code), Reason: m.Reason}
+	result := "done"
+	if err != nil {
+		result = "failed"
+		p.retry[key] = time.Now().Add(p.o.tryAgain)
+		shown.Error = err.Error()
+		p.o.Network.Announce("placement.failed", m.Chain, fmt.Sprintf("%s was not %sd (%s), and that is tried again: %v", text, m.Op, m.Reason, err))
+	} else {
+		delete(p.retry, key)
+		kind := map[policy.Op]string{policy.Place: "placement.placed", policy.Remove: "placement.removed"}[m.Op]
+		p.o.Network.Announce(kind, m.Chain, fmt.Sprintf("%s: %s", text, m.Reason))
+	}
+	p.metrics.moves.WithLabelValues(string(m.Op), string(m.Code), result).Inc()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shown.Recent = append([]api.PlacementMove{shown}, p.shown.Recent[:min(len(p.shown.Recent), recentMoves-1)]...)
+}

@@ -1,0 +1,123 @@
+package placementcontroller
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// pinnedAtMost bounds how many keys of a pinned prefix are known: more than any chain has slots
+// for.
+const pinnedAtMost = 1 << 17
+
+// pinned knows which keys there are under the prefixes that are pinned, by watching each. It is
+// safe for concurrent use.
+type pinned struct {
+	client  *clientv3.Client
+	created func() // a key has come
+
+	mu      sync.Mutex
+	there   map[string]map[string]bool // by prefix
+	watches map[string]context.CancelFunc
+}
+
+func newPinned(c *clientv3.Client, created func()) *pinned {
+	return &pinned{client: c, created: created, there: map[string]map[string]bool{},
+		watches: map[string]context.CancelFunc{}}
+}
+
+// follow watches exactly these prefixes from now on, until ctx ends.
+func (p *pinned) follow(ctx context.Context, prefixes []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for prefix, stop := range p.watches {
+		if !slices.Contains(prefixes, prefix) {
+			stop()
+			delete(p.watches, prefix)
+			delete(p.there, prefix)
+		}
+	}
+	for _, prefix := range prefixes {
+		if p.watches[prefix] == nil {
+			one, stop := context.WithCancel(ctx)
+			p.watches[prefix] = stop
+			go p.watch(one, prefix)
+		}
+	}
+}
+
+// keys are those that are there, in order.
+func (p *pinned) keys() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := map[string]bool{}
+	for _, keys := range p.there {
+		maps.Copy(all, keys)
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// has says whether a key is there.
+func (p *pinned) has(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, keys := range p.there {
+		if keys[key] {
+			return true
+		}
+	}
+	return false
+}
+
+// watch lists a prefix's keys and watches them from then on, again and again.
+func (p *pinned) watch(ctx context.Context, prefix string) {
+	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
+		asked, cancel := context.WithTimeout(ctx, asking)
+		r, err := p.client.Get(asked, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+			clientv3.WithLimit(pinnedAtMost))
+		cancel()
+		if err == nil {
+			keys := map[string]bool{}
+			for _, kv := range r.Kvs {
+				keys[string(kv.Key)] = true
+			}
+			p.change(ctx, func() bool { p.there[prefix] = keys; return len(keys) > 0 })
+			pause = 50 * time.Millisecond
+			for w := range p.client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(r.Header.Revision+1)) {
+				if w.Err() != nil {
+					break // compacted, or etcd is not what it was: list them again
+				}
+				p.change(ctx, func() (came bool) {
+					for _, e := range w.Events {
+						switch {
+						case e.Type == clientv3.EventTypeDelete:
+							delete(p.there[prefix], string(e.Kv.Key))
+						case !p.there[prefix][string(e.Kv.Key)] && len(p.there[prefix]) < pinnedAtMost:
+							p.there[prefix][string(e.Kv.Key)] = true
+							came = true
+						}
+					}
+					return came
+				})
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// change notes what was seen, if the prefix is still watched; f says whether a key has come.
+func (p *pinned) change(ctx context.Context, f func() bool) {
+	p.mu.Lock()
+	came := ctx.Err() == nil && f()
+	p.mu.Unlock()
+	if came {
+		p.created()
+	}
+}

@@ -1,0 +1,143 @@
+package placementcontroller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	api "github.com/netcraq/netcraq/api/admin"
+	"github.com/netcraq/netcraq/client/etcd/placement"
+)
+
+// unreachable is a placed key that a gateway could not write, because its slot did not answer that
+// gateway. Mostly that is a chain in the middle of a failover, which is over in a moment, and the
+// hottest keys are not to leave the network for it. So it is looked whether anybody gets to write
+// the slot after the chain is ready. If nobody does, it is the gateway that is cut off from the
+// chain, and the key has to go: what has a slot cannot be written by who cannot reach it.
+type unreachable struct {
+	id      uint32    // the placement that is meant
+	since   time.Time // when the slot was looked at, with the chain ready; zero: not yet
+	version uint64    // the newest that it had
+}
+
+// unreachableWait is for how long nobody gets to write a slot, with the chain ready, before its key
+// goes.
+const unreachableWait = 5 * time.Second
+
+// Evict takes a key out of the network for a gateway that cannot write it, unless it turns out that
+// it, or another one, can by now.
+func (p *Controller) Evict(_ context.Context, e api.PlacementEviction) error {
+	key, err := placement.ParsePrintable(e.Key)
+	if err != nil {
+		return api.Errorf(api.CodeInvalidArgument, "%v", err)
+	}
+	switch placement.ParseFault(e.Fault) {
+	case placement.NoFault, placement.SlotUnreachable:
+	case placement.Forged:
+		return p.forged(key, e)
+	default:
+		return api.Errorf(api.CodeInvalidArgument, "%q is no fault that a gateway can find: it is %q or %q", e.Fault, placement.SlotUnreachable, placement.Forged)
+	}
+	p.mu.Lock()
+	at, ok := p.where[key]
+	// A gateway may not have heard that the key was placed anew since.
+	mine := ok && (e.KeyID == 0 || e.KeyID == at.id)
+	news := mine && (p.unreachable[key] == nil || p.unreachable[key].id != at.id)
+	if news {
+		p.unreachable[key] = &unreachable{id: at.id}
+	}
+	p.mu.Unlock()
+	switch {
+	case !mine:
+		return api.Errorf(api.CodeNotFound, "%s is not placed%s", placement.Printable(key), map[bool]string{true: " under that KEY_ID any more"}[ok])
+	case news:
+		p.o.Network.Announce("placement.slot-unreachable", at.chain, fmt.Sprintf("%s: a gateway asks to remove it: %s", placement.Printable(key), e.Reason))
+		p.soon()
+	}
+	return nil
+}
+
+// forged takes a key out of the network in whose slot a gateway has found what no gateway has
+// written. Only gateways can tell, so there is nothing to look at: who may ask this may take keys
+// out of the network, for as long as a key with a fault stays away, and no more.
+func (p *Controller) forged(key string, e api.PlacementEviction) error {
+	p.mu.Lock()
+	at, ok := p.where[key]
+	ok = ok && (e.KeyID == 0 || e.KeyID == at.id)
+	fault := placement.Forged
+	if at.version == 0 { // it was placed when cells were not sealed
+		fault = placement.SlotLost
+	}
+	news := ok && p.faults[key] != fault
+	if news {
+		p.faults[key] = fault
+	}
+	p.mu.Unlock()
+	switch {
+	case !ok:
+		return api.Errorf(api.CodeNotFound, "%s is not placed under that KEY_ID", placement.Printable(key))
+	case news:
+		p.o.Network.Announce("placement."+string(fault), at.chain, fmt.Sprintf("%s: a gateway has found what no gateway has written in its slot, and it is removed: %s", placement.Printable(key), e.Reason))
+		p.metrics.faults.WithLabelValues(string(fault)).Inc()
+		p.soon()
+	}
+	return nil
+}
+
+// judgeUnreachable looks at the slots that gateways did not reach.
+func (p *Controller) judgeUnreachable(ctx context.Context, chains []api.Chain) {
+	p.mu.Lock()
+	pending := map[string]position{}
+	for key, m := range p.unreachable {
+		if at, ok := p.where[key]; ok && at.id == m.id {
+			pending[key] = at
+		} else {
+			delete(p.unreachable, key)
+		}
+	}
+	p.mu.Unlock()
+	for key, at := range pending {
+		if !ready(chains, at.chain) {
+			p.updateUnreachable(key, func(m *unreachable) bool { m.since = time.Time{}; return false })
+			continue
+		}
+		version, ok := p.newest(ctx, key)
+		p.updateUnreachable(key, func(m *unreachable) (over bool) {
+			switch {
+			case m.since.IsZero():
+				m.since, m.version = time.Now(), version
+				return false
+			case ok && version != m.version: // somebody gets through
+				return true
+			case time.Since(m.since) < unreachableWait:
+				return false
+			}
+			if p.faults[key] == placement.NoFault {
+				p.faults[key] = placement.SlotUnreachable
+				p.metrics.faults.WithLabelValues(string(placement.SlotUnreachable)).Inc()
+			}
+			return true
+		})
+	}
+}
+
+// updateUnreachable changes the state of a key whose slot a gateway did not reach under the lock,
+// and forgets it where that says so.
+func (p *Controller) updateUnreachable(key string, change func(*unreachable) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m := p.unreachable[key]; m != nil && change(m) {
+		delete(p.unreachable, key)
+	}
+}
+
+// newest is the newest version of a key's slot, at its chain's head.
+func (p *Controller) newest(ctx context.Context, key string) (uint64, bool) {
+	ctx, cancel := context.WithTimeout(ctx, looking)
+	defer cancel()
+	k, err := p.o.Network.Lookup(ctx, DirectoryName(key), true)
+	if err != nil || len(k.State) == 0 || k.State[0].Status == "UNREACHABLE" {
+		return 0, false
+	}
+	return k.State[0].Newest, true
+}

@@ -1,0 +1,45 @@
+// Package shares divides a budget among tenants of whom nobody knows how many there will be.
+package shares
+
+import "sync"
+
+// Fits reports whether a tenant that has own of a budget may have n more. most is the budget, and
+// all what all tenants have of it.
+//
+// A tenant may have no more than it leaves free. So no tenant has more than half of the budget, and
+// one that has nothing gets up to half of what is free.
+func Fits[N int | int64](own, all, n, most N) bool { return own+n <= most-all-n }
+
+// Budget is a budget that tenants share by [Fits]. It is safe for concurrent use.
+type Budget struct {
+	most int
+
+	mu  sync.Mutex
+	all int
+	of  map[string]int
+}
+
+// New makes a budget of so many.
+func New(most int) *Budget { return &Budget{most: most, of: map[string]int{}} }
+
+// Take takes n for a tenant, if that fits.
+func (b *Budget) Take(tenant string, n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !Fits(b.of[tenant], b.all, n, b.most) {
+		return false
+	}
+	b.of[tenant] += n
+	b.all += n
+	return true
+}
+
+// Give gives back n of what a tenant took.
+func (b *Budget) Give(tenant string, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all -= n
+	if b.of[tenant] -= n; b.of[tenant] == 0 {
+		delete(b.of, tenant)
+	}
+}

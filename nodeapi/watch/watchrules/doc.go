@@ -1,0 +1,22 @@
+// Package watchrules decides what watchers are told, and what is read for that: it has no clock, no
+// goroutines and no network. nodeapi/watch drives it.
+//
+// The promise (docs/consistency.md, "Watches"): each watcher is told each key's newest committed
+// version, versions only grow, and nothing that stays the newest is missed. Versions that were
+// overtaken before a watcher took them are left out, and counted.
+//
+// What is committed is heard of in two ways. The network *notifies*: soon, but a notification can
+// be lost, doubled, late, or out of order. And keys are *read*: what a read finds was the newest
+// when it began, or is newer. So notifications make it quick, and reads make it right:
+//
+//	what happens                                         what is done
+//	a watcher begins to follow a key                     the key is read; nothing is told before a
+//	                                                     read that began afterwards has ended
+//	a notification, of a newer version                   told
+//	... whose sequence is not the next, or whose epoch   told; and all keys of the chain are read:
+//	    is another                                       what lost one may have lost others
+//	a notification of an older version                   nothing
+//	nothing, for Config.Round                            the key is read
+//	a read fails                                         it is done again, later and later
+//	a watcher is slow                                    one change waits for it per key: the newest
+package watchrules

@@ -1,0 +1,295 @@
+package watchrules
+
+import (
+	"bytes"
+	"container/heap"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// Reading is what a read has found.
+type Reading struct {
+	store.Item
+	// ID is the KEY_ID that notifications of the key have. 0: there is none.
+	ID wire.Key
+	// Offset is what a version of the name is above that of the KEY_ID, which notifications have.
+	Offset wire.Version
+	// Helped says that the network notifies of this key, so that rounds can be slow.
+	Helped bool
+}
+
+// sameState says whether two readings say the same of a key, whatever its KEY_ID.
+func (r *Reading) sameState(as *Reading) bool {
+	return r.Found == as.Found && r.Version == as.Version && bytes.Equal(r.Value, as.Value)
+}
+
+// Config are the bounds. Times count from any moment, the same for all.
+type Config struct {
+	Round    time.Duration // a key of which the network notifies is read at least so often
+	Unhelped time.Duration // and every other
+	Retry    time.Duration // from a read that failed to the next; twice as long each time, Unhelped at most
+	Suspect  time.Duration // between two reads of all keys of a chain, as gaps ask for them
+	Reads    int           // under way at once
+}
+
+// Watcher is who is told. The caller chooses the number.
+type Watcher uint64
+
+// Ticket is a read that is under way.
+type Ticket uint64
+
+// Read is one to be done: linearizable, so that what it finds was the newest when it began.
+type Read struct {
+	Key    store.Key
+	Ticket Ticket
+}
+
+// Machine is the state of all watches of a node. It is not safe for concurrent use.
+type Machine struct {
+	config   Config
+	begun    Ticket // of the read that began last
+	made     uint64 // keys, ever
+	keys     map[store.Key]*key
+	ids      map[wire.Key]*key
+	chains   map[uint8]*chain
+	watchers map[Watcher]*watcher
+	reads    map[Ticket]*key // under way; nil: of a key that nobody follows any more
+	due      schedule        // keys that are not being read, by when they are to be
+	ready    []Watcher
+	named    []wire.Key // KEY_IDs that have become, or are no more, those of a key
+	counts   Counts
+}
+
+// key is one that somebody follows.
+type key struct {
+	number uint64 // in the order in which they came: who is read first, of those that are due together
+	name   store.Key
+	newest Reading
+	known  bool // a read has ended
+	// life counts how often the name was found under another KEY_ID, with another state. Versions
+	// are a KEY_ID's. Reads of a key are one after the other, and each is linearizable: what a
+	// later one finds is not older, whatever its version.
+	life uint64
+	// version is the newest one as it was found. A key that is there no more is found at version 0,
+	// and told at one above its last: the removal's was higher.
+	version   wire.Version
+	followers []*follower
+	waiting   int // followers that wait for a read which has not begun, or not ended
+	reading   bool
+	began     time.Duration
+	again     bool // there is a reason for a read that begins after the one under way
+	failures  int
+	due       time.Duration
+	place     int // in the schedule; -1: it is being read
+}
+
+// follower is a watcher of a key.
+type follower struct {
+	watcher *watcher
+	key     *key
+	place   int    // among the key's followers
+	since   Ticket // the read that had begun last when it came: one after it is fresh enough to be told
+	fresh   bool
+	has     bool // the watcher has a version: after, or what it was told
+	after   wire.Version
+	told    bool
+	last    told
+	pending bool
+}
+
+// told is what a watcher has been told last.
+type told struct {
+	life    uint64
+	version wire.Version
+	found   bool
+}
+
+type watcher struct {
+	id      Watcher
+	follows map[store.Key]*follower
+	pending []*follower // in the order in which they are told
+	ready   bool
+}
+
+// chain is what is known of the way of a chain's notifications.
+type chain struct {
+	keys      map[*key]struct{}
+	checked   time.Duration // when all keys were last made due
+	ever      bool
+	suspected bool // and are to be when Suspect has gone by
+}
+
+// Counts is how many newer versions were found of keys of which one was known, by what.
+type Counts struct {
+	Notified uint64 // notifications
+	Old      uint64 // ... of no newer version
+	Read     uint64 // reads of keys of which the network does not notify
+	Repaired uint64 // and of those of which it does: what it told of is lost, or late
+}
+
+// Counts are those since New.
+func (m *Machine) Counts() Counts { return m.counts }
+
+// New makes a machine without watchers.
+func New(config Config) *Machine {
+	return &Machine{config: config, keys: map[store.Key]*key{}, ids: map[wire.Key]*key{}, chains: map[uint8]*chain{},
+		watchers: map[Watcher]*watcher{}, reads: map[Ticket]*key{}}
+}
+
+// Follow makes a watcher follow a key from now on. after is the version that it has, if it has one:
+// that one is not told again.
+func (m *Machine) Follow(now time.Duration, id Watcher, name store.Key, after wire.Version, has bool) {
+	w := m.watchers[id]
+	if w == nil {
+		w = &watcher{id: id, follows: map[store.Key]*follower{}}
+		m.watchers[id] = w
+	}
+	if w.follows[name] != nil {
+		return
+	}
+	k := m.keys[name]
+	if k == nil {
+		m.made++
+		k = &key{number: m.made, name: name, place: -1, due: now}
+		m.keys[name] = k
+		heap.Push(&m.due, k)
+	}
+	f := &follower{watcher: w, key: k, place: len(k.followers), since: m.begun, has: has, after: after}
+	k.followers = append(k.followers, f)
+	k.waiting++
+	w.follows[name] = f
+	m.readSoon(k, now)
+}
+
+// Unfollow ends one key of a watcher.
+func (m *Machine) Unfollow(id Watcher, name store.Key) {
+	w := m.watchers[id]
+	if w == nil || w.follows[name] == nil {
+		return
+	}
+	f := w.follows[name]
+	delete(w.follows, name)
+	f.pending = false // what is left of it in the list is passed over
+	k := f.key
+	last := len(k.followers) - 1
+	k.followers[f.place] = k.followers[last]
+	k.followers[f.place].place = f.place
+	k.followers[last] = nil
+	k.followers = k.followers[:last]
+	if !f.fresh {
+		k.waiting--
+	}
+	if last == 0 {
+		m.forget(k)
+	}
+}
+
+// Leave ends all of a watcher.
+func (m *Machine) Leave(id Watcher) {
+	w := m.watchers[id]
+	if w == nil {
+		return
+	}
+	for name := range w.follows {
+		m.Unfollow(id, name)
+	}
+	delete(m.watchers, id)
+}
+
+// forget drops a key that nobody follows.
+func (m *Machine) forget(k *key) {
+	m.rename(k, 0)
+	delete(m.keys, k.name)
+	if k.place >= 0 {
+		heap.Remove(&m.due, k.place)
+	}
+}
+
+// Following are the keys that a watcher follows.
+func (m *Machine) Following(id Watcher) []store.Key {
+	w := m.watchers[id]
+	if w == nil {
+		return nil
+	}
+	return slices.Collect(maps.Keys(w.follows))
+}
+
+// Followers are the watchers of a key.
+func (m *Machine) Followers(name store.Key) (out []Watcher) {
+	if k := m.keys[name]; k != nil {
+		for _, f := range k.followers {
+			out = append(out, f.watcher.id)
+		}
+	}
+	return out
+}
+
+// Told is what a watcher knows of a key: whether it has been told, and that there is a value.
+func (m *Machine) Told(id Watcher, name store.Key) (toldOf, found bool) {
+	if w := m.watchers[id]; w != nil && w.follows[name] != nil {
+		f := w.follows[name]
+		return f.told && !f.pending, f.last.found
+	}
+	return false, false
+}
+
+// Keys is how many keys are followed.
+func (m *Machine) Keys() int { return len(m.keys) }
+
+// IDs are the KEY_IDs of the keys that are followed, as far as they are known.
+func (m *Machine) IDs() []wire.Key {
+	out := make([]wire.Key, 0, len(m.ids))
+	for id := range m.ids {
+		out = append(out, id)
+	}
+	return out
+}
+
+// Named are the KEY_IDs that have begun to be, or are no longer, those of a key that is followed,
+// since the last call: true where one is.
+func (m *Machine) Named() map[wire.Key]bool {
+	if len(m.named) == 0 {
+		return nil
+	}
+	out := map[wire.Key]bool{}
+	for _, id := range m.named {
+		out[id] = m.ids[id] != nil
+	}
+	m.named = nil
+	return out
+}
+
+// rename notes the KEY_ID that a key has now.
+func (m *Machine) rename(k *key, id wire.Key) {
+	old := k.newest.ID
+	k.newest.ID = id
+	if old == id {
+		return
+	}
+	if m.ids[old] == k {
+		m.named = append(m.named, old)
+		delete(m.ids, old)
+		c := m.chains[old.Chain()]
+		if delete(c.keys, k); len(c.keys) == 0 {
+			delete(m.chains, old.Chain())
+		}
+	}
+	if id == 0 {
+		return
+	}
+	if other := m.ids[id]; other != nil {
+		m.rename(other, 0) // its name has lost it, as its own next read will say
+	}
+	m.ids[id] = k
+	m.named = append(m.named, id)
+	c := m.chains[id.Chain()]
+	if c == nil {
+		c = &chain{keys: map[*key]struct{}{}}
+		m.chains[id.Chain()] = c
+	}
+	c.keys[k] = struct{}{}
+}

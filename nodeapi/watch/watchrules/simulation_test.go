@@ -1,0 +1,437 @@
+package watchrules
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// A world of some chains with keys, a network that loses, doubles and reorders notifications, and
+// watchers that come and go, and are slow. Time goes in steps of a millisecond.
+
+// state is one that was committed: what the world knows, to compare with what is told.
+type state struct {
+	life    int
+	version wire.Version
+	found   bool
+	value   string
+	at      time.Duration
+}
+
+type simKey struct {
+	name    store.Key
+	id      wire.Key
+	history []state // by order of commit; the last is the newest
+}
+
+func (k *simKey) newest() state { return k.history[len(k.history)-1] }
+
+// had says whether the name had a version in any of its lives: that one does not come again, so a
+// watcher that comes back can say what it has.
+func (k *simKey) had(v wire.Version) bool {
+	return v != 0 && slices.ContainsFunc(k.history, func(s state) bool { return s.version == v })
+}
+
+type notification struct {
+	at time.Duration
+	id wire.Key
+	state
+}
+
+type simRead struct {
+	ticket Ticket
+	key    *simKey
+	found  state // what it finds: the newest at some moment while it is under way
+	id     wire.Key
+	looked bool
+	look   time.Duration
+	end    time.Duration
+	failed bool
+}
+
+// following is what a watcher should be told of a key.
+type following struct {
+	since    time.Duration
+	told     []state // as told
+	has      bool
+	after    wire.Version
+	position int // in the key's history: what was told last; -1: nothing
+	version  wire.Version
+}
+
+type simWatcher struct {
+	id      Watcher
+	slow    int // takes once in so many milliseconds
+	follows map[*simKey]*following
+}
+
+type world struct {
+	random   *rand.Rand
+	m        *Machine
+	now      time.Duration
+	keys     []*simKey
+	epochs   []uint16 // of the chains
+	next     wire.Key
+	lossy    []int // of each chain: notifications in a hundred that are lost
+	sent     []notification
+	reads    []*simRead
+	watchers []*simWatcher
+	ready    map[Watcher]bool
+	failing  int // reads in a hundred
+	count    struct{ reads, notified, told int }
+	broken   []string
+}
+
+const simSuspect = 50 * time.Millisecond
+
+// simRound is far longer than a run's repairs by other means take: a mutant without them shows.
+var simConfig = Config{Round: 1000 * time.Millisecond, Unhelped: 150 * time.Millisecond, Retry: 5 * time.Millisecond,
+	Suspect: simSuspect, Reads: 4}
+
+// repair is how long a read may take to begin and to end where reads do not fail, for all keys.
+const repair = 60 * time.Millisecond
+
+func newWorld(seed uint64) *world {
+	w := &world{random: rand.New(rand.NewPCG(seed, 17)), m: New(simConfig), ready: map[Watcher]bool{}}
+	for range 2 {
+		w.epochs = append(w.epochs, 1)
+		w.lossy = append(w.lossy, 0)
+	}
+	for i := range 6 {
+		k := &simKey{name: store.Key{Namespace: "n", Name: fmt.Sprint("k", i)}, history: []state{{}}}
+		w.keys = append(w.keys, k)
+		if i > 0 { // one is not there yet
+			w.begin(k, i%2)
+		}
+	}
+	return w
+}
+
+func (w *world) breaks(format string, a ...any) {
+	w.broken = append(w.broken, fmt.Sprintf("at %v: ", w.now)+fmt.Sprintf(format, a...))
+}
+
+// begin gives a name a new life in a chain.
+func (w *world) begin(k *simKey, chain int) {
+	w.next++
+	k.id = wire.Key(uint32(chain+1)<<24) | w.next
+	version := wire.MakeVersion(w.epochs[chain], uint64(w.random.IntN(3)))
+	for k.had(version) {
+		version++
+	}
+	k.history = append(k.history, state{k.newest().life + 1, version, false, "", w.now})
+	w.commit(k)
+}
+
+// offset is what versions of a name are above those of its KEY_ID.
+func offset(life int) wire.Version { return wire.Version(life) * 3 << 47 }
+
+// commit writes a key.
+func (w *world) commit(k *simKey) {
+	if k.id == 0 {
+		return
+	}
+	chain := int(k.id.Chain()) - 1
+	last := k.newest()
+	skip := uint64(1)
+	if w.random.IntN(20) == 0 {
+		skip = 2 // a version that was given, and was lost or overtaken on its way
+	}
+	version := wire.MakeVersion(w.epochs[chain], last.version.Sequence()+skip)
+	for k.had(version) {
+		version++
+	}
+	s := state{last.life, version, w.random.IntN(6) > 0, fmt.Sprint(k.name.Name, "/", last.life, "/", version), w.now}
+	if !s.found {
+		s.value = ""
+	}
+	k.history = append(k.history, s)
+	for range 1 + w.random.IntN(5)/4 {
+		if w.random.IntN(100) >= w.lossy[chain] {
+			delay := time.Duration(w.random.IntN(3)) * time.Millisecond
+			if w.random.IntN(10) == 0 {
+				delay += time.Duration(w.random.IntN(40)) * time.Millisecond
+			}
+			w.sent = append(w.sent, notification{w.now + delay, k.id, s})
+		}
+	}
+}
+
+// happen is one thing by chance.
+func (w *world) happen() {
+	r := w.random
+	switch n := r.IntN(100); {
+	case n < 50:
+		w.commit(w.keys[r.IntN(len(w.keys))])
+	case n < 53: // failover: the epoch is another, and notifications are lost for a while
+		chain := r.IntN(len(w.epochs))
+		w.epochs[chain]++
+		w.lossy[chain] = 100
+	case n < 62:
+		w.lossy[r.IntN(len(w.lossy))] = []int{0, 0, 10, 60, 100}[r.IntN(5)]
+	case n < 64: // moved, or removed, or made
+		k := w.keys[r.IntN(len(w.keys))]
+		if k.id != 0 && r.IntN(2) == 0 {
+			k.id = 0
+			k.history = append(k.history, state{k.newest().life + 1, 0, false, "", w.now})
+		} else {
+			w.begin(k, r.IntN(len(w.epochs)))
+		}
+	case n < 66:
+		w.failing = []int{0, 0, 30, 100}[r.IntN(4)]
+	case n < 76 && len(w.watchers) < 5:
+		id := Watcher(r.IntN(1000))
+		if !slices.ContainsFunc(w.watchers, func(x *simWatcher) bool { return x.id == id }) {
+			w.watchers = append(w.watchers, &simWatcher{id, 1 + r.IntN(60)*r.IntN(2), map[*simKey]*following{}})
+		}
+	case n < 92 && len(w.watchers) > 0:
+		w.follow(w.watchers[r.IntN(len(w.watchers))], w.keys[r.IntN(len(w.keys))])
+	case n < 94 && len(w.watchers) > 0:
+		i := r.IntN(len(w.watchers))
+		w.m.Leave(w.watchers[i].id)
+		w.watchers = slices.Delete(w.watchers, i, i+1)
+	case n < 96 && len(w.watchers) > 0:
+		x, k := w.watchers[r.IntN(len(w.watchers))], w.keys[r.IntN(len(w.keys))]
+		w.m.Unfollow(x.id, k.name)
+		delete(x.follows, k)
+	}
+}
+
+func (w *world) follow(x *simWatcher, k *simKey) {
+	if x.follows[k] != nil {
+		return
+	}
+	f := &following{since: w.now, position: -1}
+	if w.random.IntN(3) == 0 { // it comes back, with a version that it has been told
+		f.position = w.random.IntN(len(k.history))
+		f.has, f.after = true, k.history[f.position].version
+	}
+	x.follows[k] = f
+	w.m.Follow(w.now, x.id, k.name, f.after, f.has)
+}
+
+// step lets a millisecond go by.
+func (w *world) step() {
+	w.now += time.Millisecond
+	w.random.Shuffle(len(w.sent), func(i, j int) { w.sent[i], w.sent[j] = w.sent[j], w.sent[i] })
+	w.sent = slices.DeleteFunc(w.sent, func(n notification) bool {
+		if n.at > w.now {
+			return false
+		}
+		w.m.Notified(w.now, n.id, n.version-offset(n.life), n.found, []byte(n.value))
+		w.count.notified++
+		return true
+	})
+	w.reads = slices.DeleteFunc(w.reads, func(r *simRead) bool {
+		if !r.looked && r.look <= w.now {
+			r.looked, r.found, r.id = true, r.key.newest(), r.key.id
+		}
+		if r.end > w.now {
+			return false
+		}
+		if r.failed {
+			w.m.Failed(w.now, r.ticket)
+			return true
+		}
+		item := store.Item{Key: r.key.name, Found: r.found.found, Version: r.found.version}
+		if item.Found {
+			item.Value = []byte(r.found.value)
+		}
+		w.m.Ended(w.now, r.ticket, Reading{Item: item, ID: r.id, Offset: offset(r.found.life), Helped: r.id != 0})
+		return true
+	})
+	w.drive()
+	for _, x := range w.watchers {
+		if w.ready[x.id] && w.random.IntN(x.slow) == 0 {
+			w.take(x)
+		}
+	}
+}
+
+// drive begins the reads that the machine asks for.
+func (w *world) drive() {
+	if next, ok := w.m.Next(); ok && next > w.now {
+		if extra := w.m.Begin(w.now); len(extra) > 0 {
+			w.breaks("it said that there is nothing to read before %v, and reads", next)
+		}
+	}
+	for _, r := range w.m.Begin(w.now) {
+		i := slices.IndexFunc(w.keys, func(k *simKey) bool { return k.name == r.Key })
+		if !slices.ContainsFunc(w.watchers, func(x *simWatcher) bool { return x.follows[w.keys[i]] != nil }) {
+			w.breaks("%s is read, and nobody watches it", r.Key.Name)
+		}
+		look := w.now + time.Duration(w.random.IntN(4))*time.Millisecond
+		w.reads = append(w.reads, &simRead{ticket: r.Ticket, key: w.keys[i], look: look,
+			end: look + time.Duration(w.random.IntN(6))*time.Millisecond, failed: w.random.IntN(100) < w.failing})
+		w.count.reads++
+	}
+	if len(w.reads) > simConfig.Reads {
+		w.breaks("%d reads at once", len(w.reads))
+	}
+	for _, id := range w.m.Ready() {
+		w.ready[id] = true
+	}
+}
+
+// take is a watcher that is told: each time what was committed after what it was told before.
+func (w *world) take(x *simWatcher) {
+	changes, more := w.m.Take(x.id, 1+w.random.IntN(4))
+	w.ready[x.id] = more
+	for _, c := range changes {
+		w.count.told++
+		i := slices.IndexFunc(w.keys, func(k *simKey) bool { return k.name == c.Key })
+		k := w.keys[i]
+		f := x.follows[k]
+		if f == nil {
+			w.breaks("watcher %d is told of %s, which it does not follow", x.id, c.Key.Name)
+			continue
+		}
+		// The one that is told is committed, and later than what was told before, by the order of
+		// commits; the watcher is not told of one that was not the newest at any time since it
+		// came.
+		at := -1
+		for j := f.position + 1; j < len(k.history); j++ {
+			s := k.history[j]
+			// One that is there no more is told at a version above the last that is known.
+			gone := !s.found && s.version == 0 && !c.Found && (f.position < 0 || c.Version >= f.version)
+			if gone || s.version == c.Version && s.found == c.Found && s.value == string(c.Value) {
+				at = j
+			}
+		}
+		if at < 0 {
+			w.breaks("watcher %d is told %s %v %q after %v: older, or never committed", x.id, c.Key.Name, c.Version, c.Value,
+				k.history[max(f.position, 0)])
+			continue
+		}
+		if at+1 < len(k.history) && k.history[at+1].at < f.since {
+			w.breaks("watcher %d, which came at %v, is told %s %v: overtaken at %v", x.id, f.since, c.Key.Name,
+				c.Version, k.history[at+1].at)
+		}
+		// At least so many are said to be left out as were committed in the same life since.
+		left := uint64(0)
+		for j := f.position + 1; j < at && f.position >= 0 && k.history[f.position].life == k.history[at].life; j++ {
+			if k.history[j].life == k.history[at].life {
+				left++
+			}
+		}
+		if c.Overtaken < left {
+			w.breaks("%s %v: %d are said to be overtaken, and %d were", c.Key.Name, c.Version, c.Overtaken, left)
+		}
+		f.position, f.version = at, c.Version
+		f.told = append(f.told, k.history[at])
+	}
+}
+
+// settle lets time go by without commits, and checks that everybody has been told the newest.
+func (w *world) settle(within time.Duration, why string) {
+	for end := w.now + within; w.now < end; {
+		w.step()
+	}
+	for _, x := range w.watchers {
+		x.slow = 1
+	}
+	for range 40 {
+		w.step()
+	}
+	for _, x := range w.watchers {
+		for k, f := range x.follows {
+			s := k.newest()
+			known := f.position >= 0 && w.same(k.history[f.position], s)
+			if !known {
+				w.breaks("%s: watcher %d was not told of %s %v (life %d), but only of %d", why, x.id, k.name.Name, s.version,
+					s.life, f.position)
+			}
+		}
+	}
+}
+
+// same: two states that a watcher cannot tell apart.
+func (w *world) same(a, b state) bool {
+	return a.version == b.version && a.found == b.found && a.value == b.value ||
+		!a.found && !b.found && b.version <= a.version
+}
+
+func simulate(seed uint64) *world {
+	w := newWorld(seed)
+	for range 3 {
+		for range 150 {
+			for range w.random.IntN(3) {
+				w.happen()
+			}
+			w.step()
+		}
+		// Rest by rounds alone: all that is under way is lost, and what comes later.
+		w.failing, w.sent = 0, nil
+		w.settle(simConfig.Round+repair, "after a round")
+		// A burst is lost; then one notification of each chain arrives. It shows what was lost.
+		if len(w.watchers) > 0 {
+			w.burst()
+		}
+	}
+	return w
+}
+
+// burst loses what is said of keys, and then lets the network be good: the next notification of
+// each chain shows that, and all is told long before the next round.
+func (w *world) burst() {
+	x := w.watchers[0]
+	for _, k := range w.keys {
+		w.follow(x, k)
+	}
+	w.settle(simConfig.Unhelped+repair, "followed")
+	// What shows it is a gap in the sequence of a key that was lost, too, or, of a key that was
+	// not, the epoch alone.
+	failover := w.random.IntN(2) == 0
+	first := map[uint8]*simKey{}
+	for _, k := range w.keys {
+		if k.id != 0 && first[k.id.Chain()] == nil {
+			first[k.id.Chain()] = k
+		}
+	}
+	for i := range w.lossy {
+		w.lossy[i] = 100
+	}
+	for _, k := range w.keys {
+		if !failover || first[k.id.Chain()] != k {
+			w.commit(k)
+		}
+	}
+	for i := range w.lossy {
+		w.lossy[i] = 0
+		if failover {
+			w.epochs[i]++
+		}
+	}
+	for _, k := range w.keys {
+		if first[k.id.Chain()] != k {
+			continue
+		}
+		w.commit(k)
+	}
+	w.settle(simSuspect+2*repair, "after a gap")
+}
+
+func TestSimulation(t *testing.T) {
+	reads, notified, told := 0, 0, 0
+	for seed := range uint64(seeds) {
+		w := simulate(seed)
+		for _, b := range w.broken {
+			t.Errorf("seed %d: %s", seed, b)
+		}
+		if t.Failed() {
+			return
+		}
+		reads, notified, told = reads+w.count.reads, notified+w.count.notified, told+w.count.told
+	}
+	t.Logf("%d seeds: %d reads, %d notifications, %d told", seeds, reads, notified, told)
+	if told < seeds || reads < seeds || notified < seeds {
+		t.Error("hardly anything happened")
+	}
+}
+
+const seeds = 80

@@ -1,0 +1,106 @@
+package watchrules
+
+import (
+	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// learn takes a newer state of a key, and has those told that may be.
+func (m *Machine) learn(k *key, r Reading) {
+	k.newest = r
+	for _, f := range k.followers {
+		if f.fresh {
+			m.offer(f)
+		}
+	}
+}
+
+// refresh has those told who have waited for a read that has now ended, if it began after they
+// came.
+func (m *Machine) refresh(k *key, t Ticket) {
+	if k.waiting == 0 {
+		return
+	}
+	for _, f := range k.followers {
+		if !f.fresh && f.since < t {
+			f.fresh = true
+			k.waiting--
+			m.offer(f)
+		}
+	}
+}
+
+// offer puts a key's newest state before a watcher, unless it has it.
+func (m *Machine) offer(f *follower) {
+	if f.pending || !f.lacks() {
+		return
+	}
+	f.pending = true
+	w := f.watcher
+	w.pending = append(w.pending, f)
+	if !w.ready {
+		w.ready = true
+		m.ready = append(m.ready, w.id)
+	}
+}
+
+// lacks says whether the watcher does not know the newest state.
+func (f *follower) lacks() bool {
+	now := &f.key.newest
+	if !f.told {
+		// The first read is not older than what anybody was told before. So a lower version than
+		// the watcher's is of another life, and news.
+		return !f.has || now.Version != f.after && f.key.version != f.after
+	}
+	if !f.last.found && !now.Found && now.Version <= f.last.version {
+		return false // it was not there, and is not there
+	}
+	return f.last.life != f.key.life || f.last.version != now.Version
+}
+
+// Ready are the watchers that have become ones to Take for since the last call.
+func (m *Machine) Ready() []Watcher {
+	out := m.ready
+	m.ready = nil
+	return out
+}
+
+// Take takes up to limit changes for a watcher, and says whether there are more. A watcher that has
+// taken all is told of by Ready again.
+func (m *Machine) Take(id Watcher, limit int) (out []store.Change, more bool) {
+	w := m.watchers[id]
+	if w == nil {
+		return nil, false
+	}
+	n := 0
+	for _, f := range w.pending {
+		if len(out) == limit {
+			break
+		}
+		n++
+		if f.pending {
+			out = append(out, f.take())
+		}
+	}
+	if w.pending = w.pending[n:]; len(w.pending) == 0 {
+		w.pending, w.ready = nil, false
+	}
+	return out, len(w.pending) > 0
+}
+
+// take is the newest state as a change, which the watcher has been told then.
+func (f *follower) take() store.Change {
+	now := &f.key.newest
+	out := store.Change{Item: now.Item}
+	before, same := f.last.version, f.told && f.last.life == f.key.life
+	if !f.told && f.has {
+		before, same = f.after, true
+	}
+	// Sequences count a key's writes, over all epochs; an offset may have them pass their end.
+	if n := uint64(now.Version-before) & wire.MaxSequence; same && n > 0 && n < wire.MaxSequence/2 {
+		out.Overtaken = n - 1
+	}
+	f.pending, f.told = false, true
+	f.last = told{f.key.life, now.Version, now.Found}
+	return out
+}

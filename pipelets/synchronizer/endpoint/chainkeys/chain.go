@@ -1,0 +1,73 @@
+// Package chainkeys has keys of NetCRAQ's chains, by prefix, as a source and as a destination. They
+// are reached by the node API of the node on which the worker runs.
+//
+// A chain has no transactions over several keys, and no history. So a destination says in a key of
+// its own, before it writes rows, which versions their keys have and which values they are to get;
+// and each row is written by compare-and-swap on that version. Whoever takes over knows by the
+// versions which of them are written already, and a worker that is cut off meanwhile writes nothing
+// over what was written since. A source's position is the newest version that was read of each key.
+package chainkeys
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/netcraq/netcraq/client/node"
+	api "github.com/netcraq/netcraq/pipelets/api"
+)
+
+const (
+	connectTimeout = 5 * time.Second
+	callTimeout    = 5 * time.Second
+)
+
+// Check says what is wrong with a specification.
+func Check(spec api.Chain) error {
+	if spec.Prefix == "" {
+		return errors.New("chain.prefix: it is needed")
+	}
+	if strings.HasPrefix(spec.Prefix, StatePrefix) || strings.HasPrefix(StatePrefix, spec.Prefix) {
+		return fmt.Errorf("chain.prefix: %q has the keys in which positions are", spec.Prefix)
+	}
+	return nil
+}
+
+// Overlap says whether two stores have keys in common.
+func Overlap(a, b api.Chain) bool {
+	nested := strings.HasPrefix(a.Prefix, b.Prefix) || strings.HasPrefix(b.Prefix, a.Prefix)
+	return a.Namespace == b.Namespace && nested
+}
+
+// link is a client that is made when it is needed.
+type link struct {
+	namespace string
+	c         *node.Client
+}
+
+func (l *link) get(ctx context.Context) (*node.Client, error) {
+	if l.c != nil {
+		return l.c, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	c, err := node.Connect(ctx, node.Config{Namespace: l.namespace, Agent: "netcraq-pipelets", Wait: connectTimeout})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the node API: %w", err)
+	}
+	l.c = c
+	return c, nil
+}
+
+func (l *link) close() error {
+	if l.c == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := l.c.Close(ctx)
+	l.c = nil
+	return err
+}

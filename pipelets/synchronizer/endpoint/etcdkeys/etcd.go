@@ -1,0 +1,389 @@
+// Package etcdkeys has the keys of an etcd, by prefix, as a source and as a destination.
+package etcdkeys
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	api "github.com/netcraq/netcraq/pipelets/api"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
+)
+
+// StatePrefix is where a destination keeps what it knows of pipelets.
+const StatePrefix = "netcraq.io/pipelets/"
+
+// maxRows is how many rows a transaction takes: etcd's default of 128 operations, without that of
+// the state.
+const maxRows = 127
+
+const callTimeout = 5 * time.Second
+
+// Check says what is wrong with a specification.
+func Check(spec api.Etcd) error {
+	if len(spec.Endpoints) == 0 || spec.Prefix == "" {
+		return errors.New("etcd: endpoints and prefix are needed")
+	}
+	for _, e := range spec.Endpoints {
+		if u, err := url.Parse(e); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return fmt.Errorf("etcd.endpoints: %q is not http://HOST:PORT or https://HOST:PORT", e)
+		}
+	}
+	return nil
+}
+
+// connect makes a client.
+func connect(spec api.Etcd, secrets endpoint.Secrets) (*clientv3.Client, error) {
+	cfg := clientv3.Config{
+		Endpoints:            spec.Endpoints,
+		DialTimeout:          callTimeout,
+		DialKeepAliveTime:    5 * time.Second,
+		DialKeepAliveTimeout: 5 * time.Second,
+		Logger:               zap.NewNop(),
+	}
+	if spec.Secret != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+		defer cancel()
+		c, err := endpoint.ReadSecret(ctx, secrets, spec.Secret)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Username, cfg.Password, cfg.TLS = c.Username, c.Password, c.TLS
+	}
+	return clientv3.New(cfg)
+}
+
+// fault says what an error of etcd's means.
+func fault(err error, what string) error {
+	if err == nil {
+		return nil
+	}
+	kind := exactlyonce.Temporary
+	switch code := status.Code(err); {
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return exactlyonce.Errorf(exactlyonce.Refused, "%s: the etcd's disk quota is used up: %w", what, err)
+	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge),
+		code == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max"): // the client says so itself
+		kind = exactlyonce.TooLarge
+	case code == codes.PermissionDenied, code == codes.Unauthenticated, code == codes.InvalidArgument,
+		errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrAuthFailed),
+		errors.Is(err, rpctypes.ErrUserEmpty):
+		kind = exactlyonce.Refused
+	default:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return exactlyonce.Errorf(kind, "%s: %w", what, err)
+}
+
+// Source reads what is there, and then what changes. Records are in the order of their revisions,
+// those of one revision by key. What was overtaken before the first read does not come; nor does
+// what was overtaken in history that is compacted when it is read.
+type Source struct {
+	spec   api.Etcd
+	client *clientv3.Client
+	watch  clientv3.WatchChan
+	cancel context.CancelFunc
+	epoch  string               // the cluster's id
+	at     exactlyonce.Position // how far the records were given away
+	queue  []endpoint.Record    // what comes behind it
+	gap    string               // what is missing before the next record that comes
+	// Bytes are those of keys and values that came from the etcd.
+	Bytes uint64
+}
+
+// NewSource makes a source.
+func NewSource(spec api.Etcd, secrets endpoint.Secrets) (*Source, error) {
+	c, err := connect(spec, secrets)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{spec: spec, client: c}, nil
+}
+
+// Close ends it.
+func (s *Source) Close() error {
+	s.stop()
+	return s.client.Close()
+}
+
+func (s *Source) stop() {
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.watch, s.cancel, s.queue, s.gap = nil, nil, nil, ""
+}
+
+// Gap is store.Gapped's.
+func (s *Source) Gap() string { return s.gap }
+
+// Read is store.Source's.
+func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) ([]endpoint.Record,
+	exactlyonce.Position, error) {
+	if s.watch == nil || s.at != from {
+		s.stop()
+		if err := s.begin(ctx, from); err != nil {
+			s.stop()
+			return nil, from, err
+		}
+	}
+	for len(s.queue) == 0 {
+		select {
+		case r, ok := <-s.watch:
+			err := r.Err()
+			if !ok && err == nil {
+				err = errors.New("it has ended")
+			}
+			if err != nil {
+				compacted := r.CompactRevision != 0
+				s.stop()
+				if compacted {
+					return nil, from, s.list(ctx, from, false)
+				}
+				return nil, from, fault(err, "watching the source")
+			}
+			s.take(r.Events, from)
+		case <-ctx.Done():
+			return nil, from, s.idle(ctx, from)
+		}
+	}
+	n := min(most, len(s.queue))
+	out := slices.Clone(s.queue[:n])
+	s.at = out[n-1].At
+	s.queue = s.queue[n:]
+	return out, s.at, nil
+}
+
+// idle checks the history behind a watch that told nothing until a deadline. A watch from a
+// revision that a restored etcd does not have yet waits for that without a word.
+func (s *Source) idle(ctx context.Context, from exactlyonce.Position) error {
+	if from.Seq == 0 || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil
+	}
+	err := s.checkHistory(context.WithoutCancel(ctx), from)
+	if err != nil {
+		s.stop()
+	}
+	return err
+}
+
+// begin reads on from a position: from the first by what is there, from others by history.
+func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
+	if from == (exactlyonce.Position{}) {
+		return s.list(ctx, from, true)
+	}
+	if err := s.checkHistory(ctx, from); err != nil {
+		return err
+	}
+	s.epoch = from.Epoch
+	s.follow(from)
+	return nil
+}
+
+// checkHistory fails where a position is not one of what the etcd has: it is another cluster, or it
+// was restored from an older snapshot. A read is linearizable, so no member answers with less than
+// what was read before.
+func (s *Source) checkHistory(ctx context.Context, from exactlyonce.Position) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := s.client.Get(ctx, s.spec.Prefix, clientv3.WithCountOnly())
+	if err != nil {
+		return fault(err, "reading the source")
+	}
+	return continues(r.Header, from)
+}
+
+// continues fails where an answer's etcd cannot continue from a position.
+func continues(h *etcdserverpb.ResponseHeader, from exactlyonce.Position) error {
+	if id := strconv.FormatUint(h.ClusterId, 16); id != from.Epoch {
+		return exactlyonce.Errorf(exactlyonce.Refused, "the source is the etcd cluster %s, and what the destination has is of the "+
+			"cluster %s: give the pipelet another name to begin anew", id, from.Epoch)
+	}
+	if now := uint64(h.Revision); now < from.Seq {
+		return exactlyonce.Errorf(exactlyonce.Refused, "the source's etcd is at revision %d, and revision %d was read from it before: "+
+			"it was restored from an older snapshot. Give the pipelet another name to begin anew; keys that only the "+
+			"destination has stay there until you delete them", now, from.Seq)
+	}
+	return nil
+}
+
+// follow watches from a position on.
+func (s *Source) follow(from exactlyonce.Position) {
+	ctx, cancel := context.WithCancel(context.Background())
+	revision := int64(from.Seq)
+	if from.Sub == "" {
+		revision++
+	}
+	s.watch = s.client.Watch(clientv3.WithRequireLeader(ctx), s.spec.Prefix, clientv3.WithPrefix(),
+		clientv3.WithRev(revision))
+	s.cancel, s.at = cancel, from
+	// etcd's client resumes a watch by itself, perhaps at a server that was restored meanwhile. So
+	// the watch ends with its connection, and whoever reads on checks the history first.
+	go func() {
+		s.client.ActiveConnection().WaitForStateChange(ctx, connectivity.Ready)
+		cancel()
+	}()
+}
+
+// list takes what is there now and is newer than the position, and watches behind it.
+func (s *Source) list(ctx context.Context, from exactlyonce.Position, fresh bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 6*callTimeout)
+	defer cancel()
+	oldest := int64(from.Seq)
+	if from.Sub == "" {
+		oldest++
+	}
+	r, err := s.client.Get(ctx, s.spec.Prefix, clientv3.WithPrefix(), clientv3.WithMinModRev(oldest))
+	if err != nil {
+		return fault(err, "listing the source")
+	}
+	epoch := strconv.FormatUint(r.Header.ClusterId, 16)
+	if !fresh {
+		if err := continues(r.Header, from); err != nil {
+			return err
+		}
+		s.gap = fmt.Sprintf("the source's history after revision %d was compacted before it was read: the newest values "+
+			"have come, and deletions up to revision %d have not. Delete what only the destination has", from.Seq,
+			r.Header.Revision)
+	}
+	events := make([]*clientv3.Event, 0, len(r.Kvs))
+	for _, kv := range r.Kvs {
+		events = append(events, &clientv3.Event{Type: mvccpb.PUT, Kv: kv})
+	}
+	s.epoch = epoch
+	s.follow(exactlyonce.Position{Epoch: epoch, Seq: uint64(r.Header.Revision)})
+	s.take(events, from)
+	s.at = from
+	return nil
+}
+
+// take puts events behind a position into the queue.
+func (s *Source) take(events []*clientv3.Event, from exactlyonce.Position) {
+	slices.SortFunc(events, func(a, b *clientv3.Event) int {
+		return cmp.Or(cmp.Compare(a.Kv.ModRevision, b.Kv.ModRevision), cmp.Compare(string(a.Kv.Key), string(b.Kv.Key)))
+	})
+	for i, e := range events {
+		s.Bytes += uint64(len(e.Kv.Key) + len(e.Kv.Value))
+		at := exactlyonce.Position{Epoch: s.epoch, Seq: uint64(e.Kv.ModRevision)}
+		if i+1 < len(events) && events[i+1].Kv.ModRevision == e.Kv.ModRevision {
+			at.Sub = string(e.Kv.Key)
+		}
+		if at.Seq == from.Seq && (from.Sub == "" || string(e.Kv.Key) <= from.Sub) || at.Seq < from.Seq {
+			continue
+		}
+		s.queue = append(s.queue, endpoint.Record{
+			Key:     strings.TrimPrefix(string(e.Kv.Key), s.spec.Prefix),
+			Value:   e.Kv.Value,
+			Deleted: e.Type == mvccpb.DELETE,
+			Version: uint64(e.Kv.ModRevision),
+			At:      at,
+			Gap:     s.gap,
+		})
+		s.gap = ""
+	}
+}
+
+// Sink writes rows as keys. Of rows of one batch with the same key the last one is written.
+type Sink struct {
+	spec     api.Etcd
+	link     *link
+	client   *clientv3.Client // the link's
+	key      string
+	eoio     bool
+	revision int64 // of the state, when it was read or written
+}
+
+// NewSink makes a destination. name is the pipelet's and its source's; hub may be nil.
+func NewSink(spec api.Etcd, secrets endpoint.Secrets, hub *Hub, name string, eoio bool) (*Sink, error) {
+	l, err := hub.connect(spec, secrets)
+	if err != nil {
+		return nil, err
+	}
+	return &Sink{spec: spec, link: l, client: l.client, key: StatePrefix + name, eoio: eoio}, nil
+}
+
+// Close ends it.
+func (s *Sink) Close() error { return s.link.leave() }
+
+// Open is store.Sink's.
+func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := s.client.Get(ctx, s.key)
+	if err != nil {
+		return state, fault(err, "reading the position in the destination")
+	}
+	s.revision = 0
+	if len(r.Kvs) == 0 {
+		return state, nil
+	}
+	s.revision = r.Kvs[0].ModRevision
+	if err := json.Unmarshal(r.Kvs[0].Value, &state); err != nil {
+		return state, exactlyonce.Errorf(exactlyonce.Refused, "what the destination has under %s is no position: %w", s.key, err)
+	}
+	return state, nil
+}
+
+// Commit is store.Sink's. The state's revision is what is compared: it is one to one with was.
+func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []endpoint.Row) error {
+	last := make(map[string]int, len(rows))
+	for i, r := range rows {
+		last[r.Key] = i
+	}
+	if len(last) > maxRows {
+		return exactlyonce.Errorf(exactlyonce.TooLarge, "%d keys are to be written at once, and a transaction of an etcd takes %d",
+			len(last), maxRows)
+	}
+	ops := make([]clientv3.Op, 0, len(last)+1) // whoever watches gets them in this order
+	for i, r := range rows {
+		switch key := s.spec.Prefix + r.Key; {
+		case last[r.Key] != i:
+		case r.Deleted:
+			ops = append(ops, clientv3.OpDelete(key))
+		default:
+			ops = append(ops, clientv3.OpPut(key, string(r.Value)))
+		}
+	}
+	text, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	state := clientv3.OpPut(s.key, string(text))
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if !s.eoio { // first the rows: what is written twice is better than what is not
+		if _, err := s.client.Txn(ctx).Then(ops...).Commit(); err != nil {
+			return fault(err, "writing to the destination")
+		}
+		_, err := s.client.Txn(ctx).Then(state).Commit()
+		return fault(err, "writing the position to the destination")
+	}
+	after, err := s.link.do(ctx, &commit{state: s.key, revision: s.revision, ops: append(ops, state)})
+	if err != nil {
+		return err
+	}
+	s.revision = after
+	return nil
+}
+
+// Overlap says whether two stores have keys in common, as far as their addresses tell.
+func Overlap(a, b api.Etcd) bool {
+	same := slices.ContainsFunc(a.Endpoints, func(e string) bool { return slices.Contains(b.Endpoints, e) })
+	return same && (strings.HasPrefix(a.Prefix, b.Prefix) || strings.HasPrefix(b.Prefix, a.Prefix))
+}

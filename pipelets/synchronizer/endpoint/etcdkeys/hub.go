@@ -1,0 +1,242 @@
+package etcdkeys
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	api "github.com/netcraq/netcraq/pipelets/api"
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
+)
+
+const (
+	// smallOps and smallBytes bound what is put together with others' commits: what is larger is a
+	// transaction of its own, which waits for nobody.
+	smallOps   = 16
+	smallBytes = 64 << 10
+	// togetherBytes bounds what is put together. An etcd takes 1.5 MiB.
+	togetherBytes = 1 << 20
+	// atOnce is how many transactions with small commits are under way.
+	atOnce = 2
+)
+
+// Hub has the sinks of a process that write to the same etcd as the same user share a connection,
+// and their transactions: small commits that come while others are under way go as one. Each keeps
+// its condition, so the transaction is done for all or for none; if it fails, each is tried alone,
+// and hears how that went. A nil Hub has each for itself.
+type Hub struct {
+	mu  sync.Mutex
+	all map[string]*link
+}
+
+// NewHub makes a hub.
+func NewHub() *Hub { return &Hub{all: map[string]*link{}} }
+
+// link is a connection that sinks share.
+type link struct {
+	hub    *Hub
+	key    string
+	client *clientv3.Client
+	sinks  int // guarded by hub.mu
+
+	mu      sync.Mutex
+	waiting []*commit
+	under   int // transactions that are under way
+}
+
+// commit is one sink's.
+type commit struct {
+	state    string // its key
+	revision int64
+	ops      []clientv3.Op // the state's, too
+	bytes    int
+	done     chan struct{}
+	after    int64 // the state's revision then
+	err      error
+}
+
+// connect joins the sinks of an etcd and of a user. A secret that has changed is another user's.
+func (h *Hub) connect(spec api.Etcd, secrets endpoint.Secrets) (*link, error) {
+	if h == nil {
+		c, err := connect(spec, secrets)
+		return &link{client: c}, err
+	}
+	var values map[string][]byte
+	if spec.Secret != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+		defer cancel()
+		var err error
+		if values, err = secrets.Read(ctx, spec.Secret); err != nil {
+			return nil, exactlyonce.Errorf(exactlyonce.Refused, "the secret %s: %w", spec.Secret, err)
+		}
+	}
+	text, err := json.Marshal([]any{spec.Endpoints, spec.Secret != "", values})
+	if err != nil {
+		return nil, err
+	}
+	key := fmt.Sprintf("%x", sha256.Sum256(text))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l := h.all[key]; l != nil {
+		l.sinks++
+		return l, nil
+	}
+	c, err := connect(spec, fixed(values))
+	if err != nil {
+		return nil, err
+	}
+	l := &link{hub: h, key: key, client: c, sinks: 1}
+	h.all[key] = l
+	return l, nil
+}
+
+// fixed is a secret that was read.
+type fixed map[string][]byte
+
+// Read is store.Secrets'.
+func (f fixed) Read(context.Context, string) (map[string][]byte, error) { return f, nil }
+
+// leave ends one sink's part, and the last one the connection.
+func (l *link) leave() error {
+	if l.hub != nil {
+		l.hub.mu.Lock()
+		l.sinks--
+		last := l.sinks == 0
+		if last {
+			delete(l.hub.all, l.key)
+		}
+		l.hub.mu.Unlock()
+		if !last {
+			return nil
+		}
+	}
+	return l.client.Close()
+}
+
+// do writes a commit, and says the state's revision then.
+func (l *link) do(ctx context.Context, c *commit) (int64, error) {
+	for _, op := range c.ops {
+		c.bytes += len(op.KeyBytes()) + len(op.ValueBytes())
+	}
+	if l.hub == nil || len(c.ops) > smallOps || c.bytes > smallBytes {
+		return l.alone(ctx, c)
+	}
+	c.done = make(chan struct{})
+	l.mu.Lock()
+	l.waiting = append(l.waiting, c)
+	if l.under < atOnce {
+		l.under++
+		go l.work()
+	}
+	l.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.after, c.err
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	i := slices.Index(l.waiting, c)
+	if i >= 0 { // nobody has sent it, and nobody will
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+	}
+	l.mu.Unlock()
+	if i >= 0 {
+		return 0, exactlyonce.Errorf(exactlyonce.Temporary, "writing to the destination: %w", ctx.Err())
+	}
+	<-c.done // it takes no longer than a transaction
+	return c.after, c.err
+}
+
+// work writes what waits, until nothing does.
+func (l *link) work() {
+	for {
+		l.mu.Lock()
+		some := l.some()
+		if len(some) == 0 {
+			l.under--
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		l.together(some)
+	}
+}
+
+// some takes from what waits as much as a transaction takes, in order, without keys that are in it
+// twice. The caller has the lock.
+func (l *link) some() (some []*commit) {
+	ops, bytes, keys := 0, 0, map[string]bool{}
+	fits := func(c *commit) bool {
+		if ops+len(c.ops) > maxRows+1 || bytes+c.bytes > togetherBytes {
+			return false
+		}
+		return !slices.ContainsFunc(c.ops, func(op clientv3.Op) bool { return keys[string(op.KeyBytes())] })
+	}
+	var rest []*commit
+	for i, c := range l.waiting {
+		if !fits(c) {
+			rest = append(rest, l.waiting[i:]...)
+			break
+		}
+		some = append(some, c)
+		ops, bytes = ops+len(c.ops), bytes+c.bytes
+		for _, op := range c.ops {
+			keys[string(op.KeyBytes())] = true
+		}
+	}
+	l.waiting = rest
+	return some
+}
+
+// together writes commits as one transaction, and where that does not go, each by itself.
+func (l *link) together(all []*commit) {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	if len(all) > 1 {
+		var conditions []clientv3.Cmp
+		var ops []clientv3.Op
+		for _, c := range all {
+			conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(c.state), "=", c.revision))
+			ops = append(ops, c.ops...)
+		}
+		r, err := l.client.Txn(ctx).If(conditions...).Then(ops...).Commit()
+		if err == nil && r.Succeeded {
+			for _, c := range all {
+				c.after = r.Header.Revision
+				close(c.done)
+			}
+			return
+		}
+		// Whether it was done is not known to be false with every error. The conditions tell: what
+		// was done is done no second time.
+	}
+	var group sync.WaitGroup
+	for _, c := range all {
+		group.Go(func() {
+			defer close(c.done)
+			ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+			defer cancel()
+			c.after, c.err = l.alone(ctx, c)
+		})
+	}
+	group.Wait()
+}
+
+// alone writes one commit.
+func (l *link) alone(ctx context.Context, c *commit) (int64, error) {
+	same := clientv3.Compare(clientv3.ModRevision(c.state), "=", c.revision)
+	r, err := l.client.Txn(ctx).If(same).Then(c.ops...).Commit()
+	switch {
+	case err != nil:
+		return 0, fault(err, "writing to the destination")
+	case !r.Succeeded:
+		return 0, exactlyonce.Errorf(exactlyonce.Conflict, "another worker has written for this pipelet")
+	}
+	return r.Header.Revision, nil
+}

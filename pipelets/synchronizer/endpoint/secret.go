@@ -1,0 +1,87 @@
+package endpoint
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/netcraq/netcraq/pipelets/exactlyonce"
+)
+
+// Credentials are what a secret has.
+type Credentials struct {
+	Username string
+	Password string
+	TLS      *tls.Config // nil: the secret has no certificates
+}
+
+// Secrets are what a pipelet's secrets are looked up in.
+type Secrets interface {
+	// Read gives the values of a secret's keys.
+	Read(ctx context.Context, name string) (map[string][]byte, error)
+}
+
+// secretKeys are those that are of use.
+var secretKeys = []string{"ca.crt", "tls.crt", "tls.key", "username", "password"}
+
+// Folder is a folder with a folder for each secret, in which each key is a file.
+type Folder string
+
+// Read is Secrets'.
+func (f Folder) Read(_ context.Context, name string) (map[string][]byte, error) {
+	dir := filepath.Join(string(f), name)
+	if _, err := os.Stat(dir); err != nil {
+		return nil, err
+	}
+	values := map[string][]byte{}
+	for _, key := range secretKeys {
+		b, err := os.ReadFile(filepath.Join(dir, key))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		if err == nil {
+			values[key] = b
+		}
+	}
+	return values, nil
+}
+
+// ReadSecret reads the keys ca.crt, tls.crt, tls.key, username and password, as far as they are
+// there.
+func ReadSecret(ctx context.Context, secrets Secrets, name string) (c Credentials, err error) {
+	values, err := secrets.Read(ctx, name)
+	if err == nil {
+		c, err = credentials(values)
+	}
+	if err != nil {
+		return c, exactlyonce.Errorf(exactlyonce.Refused, "the secret %s: %w", name, err)
+	}
+	return c, nil
+}
+
+func credentials(values map[string][]byte) (c Credentials, err error) {
+	text := func(key string) string { return strings.TrimRight(string(values[key]), "\n") }
+	c.Username, c.Password = text("username"), text("password")
+	if text("ca.crt") == "" && text("tls.crt") == "" {
+		return c, nil
+	}
+	c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	if text("ca.crt") != "" {
+		c.TLS.RootCAs = x509.NewCertPool()
+		if !c.TLS.RootCAs.AppendCertsFromPEM(values["ca.crt"]) {
+			return c, errors.New("ca.crt has no certificate")
+		}
+	}
+	if text("tls.crt") != "" {
+		pair, err := tls.X509KeyPair(values["tls.crt"], values["tls.key"])
+		if err != nil {
+			return c, err
+		}
+		c.TLS.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}

@@ -1,0 +1,511 @@
+// Package ledger is the ledger of a stream's partition: which objects its ring has, where the next
+// record goes, who holds what, and whom the writer has to wait for. It has no memory of records, no
+// goroutines and no clock: the broker does what it says, and tells it the time.
+package ledger
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Rules are a stream's, for its consumers. Times are in nanoseconds.
+type Rules struct {
+	// Skip moves every consumer on that is behind by the whole ring, without waiting for it.
+	Skip bool
+	// Stall is for how long the writer waits for a consumer that lets go of nothing. Then that one
+	// is moved on, and not waited for again until it has heard of that.
+	Stall int64
+	// Keep is for how long what a consumer with a name has not let go of is held after it has left.
+	Keep int64
+	// Names bounds the consumers of an owner whose positions are remembered. Of all owners twice as
+	// many are.
+	Names int
+}
+
+// ID names a consumer that is there.
+type ID uint64
+
+// Ring is the ledger of one partition. It is not safe for concurrent use.
+type Ring struct {
+	rules   Rules
+	objects uint64
+	room    int // bytes of records in an object
+
+	base  uint64 // no object with a smaller number was ever in this ring
+	begun uint64
+	next  uint64 // offset of the next record
+	used  int    // of the newest object
+	count int
+	first []uint64 // by place in the ring: the offset of the first record
+
+	there map[ID]*consumer
+	named map[string]*consumer // there or not
+	waits map[string]wait      // by owner
+}
+
+// wait is what the writer has waited for the consumers of one owner: for an object at most
+// [Rules].Keep and Stall together, whatever names they have and however often they join.
+type wait struct {
+	object uint64 // they hold it, and the next one is to take its place
+	since  int64  // when the writer first found one of them in the way of it
+	spent  uint64 // they had that time: the writer does not wait for them before this object is to go
+}
+
+type consumer struct {
+	id   ID     // 0: it is not there
+	name string // with its owner (Owned)
+	held uint64 // objects from this number on
+	next uint64 // it is done with records before this offset
+	// start is the first record that it gets. The cursor page says so before the consumer has been
+	// told, so only a later offset moves next: what it missed before start is told until then.
+	start  uint64
+	before *consumer // what the name had before this one joined; nil: the name was not known
+	skip   bool
+	waited bool  // the writer waits for it ...
+	since  int64 // ... since then
+	lost   bool  // it was moved on, and has not said since that it has heard of it: it is not waited for
+	until  int64 // of one that is not there: until when it holds something
+}
+
+// Place is where a record goes.
+type Place struct {
+	Object uint64
+	At     int // bytes from the begin of its records
+	Offset uint64
+	Begins bool   // the object is begun with it, in place of another one
+	Used   int    // bytes of the object's records with it, ...
+	Count  int    // ... and how many
+	Moved  uint64 // consumers that were moved on for it
+}
+
+// Blocker is a consumer for whom the writer has to wait.
+type Blocker struct {
+	ID    ID // 0: one that has left, and whose place is kept
+	Until int64
+	// Want is the object from which on it may hold: the writer has some room then, and not just
+	// enough for one record.
+	Want uint64
+}
+
+// New makes the ledger of an empty ring.
+func New(objects, room int, rules Rules) *Ring {
+	return &Ring{rules: rules, objects: uint64(objects), room: room, first: make([]uint64, objects),
+		there: map[ID]*consumer{}, named: map[string]*consumer{}, waits: map[string]wait{}}
+}
+
+// Held is an object that a ring begins with.
+type Held struct {
+	First       uint64
+	Used, Count int
+}
+
+// Restore makes the ledger of a ring that has objects already: those from number base on. next is
+// the offset of the next record, where there are none.
+func Restore(objects, room int, rules Rules, base, next uint64, has []Held) (*Ring, error) {
+	r := New(objects, room, rules)
+	if len(has) > objects {
+		return nil, fmt.Errorf("%d objects in a ring of %d", len(has), objects)
+	}
+	r.base, r.begun, r.next = base, base, next
+	for i, o := range has {
+		if i > 0 && o.First != r.next {
+			return nil, fmt.Errorf("object %d begins with record %d; record %d is missing", r.begun, o.First, r.next)
+		}
+		if o.Used > room || o.Count < 0 || o.Used < 0 {
+			return nil, fmt.Errorf("object %d has %d records of %d bytes, of %d", r.begun, o.Count, o.Used, room)
+		}
+		r.first[r.begun%r.objects] = o.First
+		r.begun++
+		r.next, r.used, r.count = o.First+uint64(o.Count), o.Used, o.Count
+	}
+	return r, nil
+}
+
+// Next is the offset of the next record, Begun the number of the next object.
+func (r *Ring) Next() uint64  { return r.next }
+func (r *Ring) Begun() uint64 { return r.begun }
+
+// Oldest is the number of the oldest object that is there, and the offset of its first record.
+func (r *Ring) Oldest() (object, offset uint64) {
+	object = max(r.base, r.begun-min(r.begun, r.objects))
+	if object == r.begun {
+		return object, r.next
+	}
+	return object, r.first[object%r.objects]
+}
+
+// Append finds the place of a record that takes size bytes. Where somebody is to be waited for, it
+// has none yet, and blockers says for whom. A size is at most the room of an object.
+func (r *Ring) Append(size int, now int64) (p Place, blockers []Blocker) {
+	if r.begun == r.base || r.used+size > r.room {
+		if p.Moved, blockers = r.reclaim(now); len(blockers) > 0 {
+			return p, blockers
+		}
+		r.first[r.begun%r.objects] = r.next
+		r.begun++
+		r.used, r.count, p.Begins = 0, 0, true
+	}
+	p.Object, p.At, p.Offset = r.begun-1, r.used, r.next
+	r.used += size
+	r.count++
+	r.next++
+	p.Used, p.Count = r.used, r.count
+	return p, nil
+}
+
+// reclaim makes room for the next object: nobody holds the one in its place any more, or those who
+// do are to be waited for. moved is how many were moved on.
+func (r *Ring) reclaim(now int64) (moved uint64, blockers []Blocker) {
+	if r.begun-r.base < r.objects {
+		return 0, nil
+	}
+	victim := r.begun - r.objects
+	maps.DeleteFunc(r.waits, func(_ string, w wait) bool { return w.object != victim && w.spent <= victim })
+	var late []*consumer
+	var spent []string // owners
+	for _, c := range r.all() {
+		if c.held > victim || c.id == 0 && now >= c.until {
+			continue
+		}
+		if c.id != 0 && (c.skip || r.rules.Skip || c.lost) {
+			late = append(late, c)
+			continue
+		}
+		b := Blocker{Until: c.until}
+		if c.id != 0 {
+			if !c.waited {
+				c.waited, c.since = true, now
+			}
+			b = Blocker{c.id, c.since + r.rules.Stall, victim + 1 + r.objects/4}
+		}
+		owner := ownerOf(c.name)
+		b.Until = min(b.Until, r.waitsUntil(owner, victim, now))
+		if now < b.Until {
+			blockers = append(blockers, b)
+			continue
+		}
+		late, spent = append(late, c), append(spent, owner)
+	}
+	if len(blockers) > 0 { // nothing is taken from anybody yet
+		return 0, blockers
+	}
+	for _, owner := range spent {
+		if w := r.waits[owner]; victim >= w.spent && now >= r.waitsUntil(owner, victim, now) {
+			w.spent = r.begun
+			r.waits[owner] = w
+		}
+	}
+	for _, c := range late {
+		if c.id == 0 {
+			c.until = now
+			continue
+		}
+		c.held, c.waited, c.lost = r.begun, false, !c.skip && !r.rules.Skip
+		moved++
+	}
+	return moved, nil
+}
+
+// waitsUntil says until when the writer waits for consumers of an owner that hold an object.
+func (r *Ring) waitsUntil(owner string, object uint64, now int64) int64 {
+	w, ok := r.waits[owner]
+	if object < w.spent {
+		return now
+	}
+	if !ok || w.object != object {
+		w = wait{object: object, since: now}
+		r.waits[owner] = w
+	}
+	return w.since + r.rules.Keep + r.rules.Stall
+}
+
+// all are the consumers that may hold something, in an order that does not change.
+func (r *Ring) all() []*consumer {
+	out := make([]*consumer, 0, len(r.there)+len(r.named))
+	for _, id := range slices.Sorted(maps.Keys(r.there)) {
+		out = append(out, r.there[id])
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.named)) {
+		if c := r.named[name]; c.id == 0 {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// From says where a consumer begins.
+type From int
+
+const (
+	// Known: where the consumer of this name was; one that is not known begins with the oldest.
+	Known From = iota
+	Earliest
+	Latest
+	At // an offset
+)
+
+// Start is where it begins, as it is found.
+type Start struct {
+	Object uint64 // it holds objects from here on
+	Offset uint64 // the first record that it gets
+	Missed uint64 // records between what it asked for and that one, which are gone
+}
+
+// Errors of Join and LetGo.
+type (
+	// Beyond: the record is not there yet.
+	Beyond struct{ Offset, Next uint64 }
+	// TooMany names are remembered.
+	TooMany struct{ Names int }
+	// Forged: what a consumer says it has done cannot be.
+	Forged struct{ Held, Begun, Offset, Next uint64 }
+)
+
+func (e Beyond) Error() string {
+	return fmt.Sprintf("record %d is not there yet: the next one is %d", e.Offset, e.Next)
+}
+func (e TooMany) Error() string {
+	return fmt.Sprintf("positions of %d names are remembered: there is no room for another", e.Names)
+}
+func (e Forged) Error() string {
+	return fmt.Sprintf("a consumer says it holds objects from %d on, of %d, and wants record %d, of %d",
+		e.Held, e.Begun, e.Offset, e.Next)
+}
+
+// Find says where somebody begins who wants the record of an offset.
+func (r *Ring) Find(offset uint64) (Start, error) {
+	if offset > r.next {
+		return Start{}, Beyond{offset, r.next}
+	}
+	oldest, first := r.Oldest()
+	if offset < first {
+		return Start{oldest, first, first - offset}, nil
+	}
+	s := Start{Object: oldest, Offset: offset}
+	for s.Object+1 < r.begun && r.first[(s.Object+1)%r.objects] <= offset {
+		s.Object++
+	}
+	return s, nil
+}
+
+// Join takes in a consumer. A name that another one has becomes this one's, and replaced is who had
+// it: that one has left. Without a name it is Owned by its owner all the same. skip: it is moved on
+// rather than waited for.
+func (r *Ring) Join(id ID, name string, from From, offset uint64, skip bool, now int64) (s Start, replaced ID,
+	err error) {
+	before := r.find(name)
+	switch {
+	case from == Latest:
+		offset = r.next
+	case from == Earliest, from == Known && before == nil:
+		_, offset = r.Oldest()
+	case from == Known:
+		offset = before.next
+	}
+	if s, err = r.Find(offset); err != nil {
+		return s, 0, err
+	}
+	if Bare(name) != "" && before == nil && !r.roomForName(name, now) {
+		return s, 0, TooMany{len(r.named)}
+	}
+	c := &consumer{id: id, name: name, held: s.Object, next: s.Offset - s.Missed, start: s.Offset, before: before,
+		skip: skip}
+	if before != nil {
+		replaced, before.before = before.id, nil
+		delete(r.there, before.id)
+	}
+	r.there[id] = c
+	if Bare(name) != "" {
+		r.named[name] = c
+	}
+	return s, replaced, nil
+}
+
+// Owned is a name as a Ring has it: consumers of different owners have nothing to do with each
+// other, whatever their names. An owner's name has no zero byte.
+func Owned(owner, name string) string { return owner + "\x00" + name }
+
+// Bare is what is behind the owner in a name.
+func Bare(name string) string {
+	if _, bare, ok := strings.Cut(name, "\x00"); ok {
+		return bare
+	}
+	return name
+}
+
+func ownerOf(name string) string { return name[:len(name)-len(Bare(name))] }
+
+// find finds the consumer of a name. A name that was remembered without an owner, by a server of a
+// former version, becomes that of the first owner who uses it.
+func (r *Ring) find(name string) *consumer {
+	bare := Bare(name)
+	if c := r.named[bare]; c != nil && r.named[name] == nil && ownerOf(bare) == "" && c.id == 0 {
+		delete(r.named, bare)
+		c.name, r.named[name] = name, c
+	}
+	return r.named[name]
+}
+
+// roomForName says whether another name may be remembered. Where there are too many, the one is
+// forgotten that has held nothing for the longest time: of the name's owner, if that has its
+// share, or else of the one that has most, if that is more.
+func (r *Ring) roomForName(name string, now int64) bool {
+	owner, of := ownerOf(name), map[string]int{}
+	for other := range r.named {
+		of[ownerOf(other)]++
+	}
+	full := of[owner] >= r.rules.Names
+	if !full && len(r.named) < 2*r.rules.Names {
+		return true
+	}
+	var idle *consumer
+	most := of[owner]
+	for _, other := range slices.Sorted(maps.Keys(r.named)) {
+		c, n := r.named[other], of[ownerOf(other)]
+		if c.id != 0 || now < c.until || n < most || ownerOf(other) != owner && (full || n == of[owner]) {
+			continue
+		}
+		if idle == nil || n > most || c.until < idle.until {
+			idle, most = c, n
+		}
+	}
+	if idle != nil {
+		delete(r.named, idle.name)
+	}
+	return idle != nil
+}
+
+// LetGo takes what a consumer says: it holds objects from held on, and is done with records before
+// next. What it has said before stands where it says less now. Of one that is not there it is
+// nothing.
+func (r *Ring) LetGo(id ID, held, next uint64) error {
+	c := r.there[id]
+	if c == nil {
+		return nil
+	}
+	if held > r.begun || next > r.next {
+		return Forged{held, r.begun, next, r.next}
+	}
+	if held > c.held {
+		c.held, c.waited = held, false
+	}
+	c.lost = c.lost && held < c.held
+	if next > c.start {
+		c.next = max(c.next, next)
+	}
+	return nil
+}
+
+// Withdraw takes back a Join whose consumer is told that it failed: its name is where it was
+// before. The consumer that had the name has left.
+func (r *Ring) Withdraw(id ID, now int64) {
+	c := r.there[id]
+	if c == nil {
+		return
+	}
+	delete(r.there, id)
+	switch b := c.before; {
+	case Bare(c.name) == "":
+	case b == nil:
+		delete(r.named, c.name)
+	default:
+		r.named[c.name] = b
+		if b.id != 0 {
+			r.there[b.id] = b
+			r.Leave(b.id, now)
+		}
+	}
+}
+
+// Leave is for a consumer that has gone. What one without a name held is given back; what one with
+// a name held is kept for a while.
+func (r *Ring) Leave(id ID, now int64) {
+	c := r.there[id]
+	if c == nil {
+		return
+	}
+	delete(r.there, id)
+	if Bare(c.name) == "" {
+		return
+	}
+	c.id, c.waited, c.until = 0, false, now
+	if !c.skip && !r.rules.Skip {
+		c.until += r.rules.Keep
+	}
+}
+
+// Commit says how far a consumer with a name is that reads without being there: what it has not
+// read yet is held for it for a while. What is not there any more stays to be read, so that the
+// consumer is told what it missed until it asks for a later record: an answer may be lost. Commit
+// does nothing for one that is there.
+func (r *Ring) Commit(name string, next uint64, now int64) error {
+	c := r.find(name)
+	if c != nil && c.id != 0 {
+		return nil
+	}
+	s, err := r.Find(next)
+	if err != nil {
+		return err
+	}
+	if c == nil {
+		if !r.roomForName(name, now) {
+			return TooMany{len(r.named)}
+		}
+		c = &consumer{name: name}
+		r.named[name] = c
+	}
+	c.held, c.next, c.until = s.Object, next, now
+	if !r.rules.Skip {
+		c.until += r.rules.Keep
+	}
+	return nil
+}
+
+// Where says how far the consumer of a name is.
+func (r *Ring) Where(name string) (next uint64, known bool) {
+	if c := r.find(name); c != nil {
+		return c.next, true
+	}
+	return 0, false
+}
+
+// Fits says whether a record goes into the newest object, for which nobody has to be asked.
+func (r *Ring) Fits(size int) bool { return r.begun > r.base && r.used+size <= r.room }
+
+// Forget gives back what a name has, unless its consumer is there.
+func (r *Ring) Forget(name string) bool {
+	c := r.named[name]
+	if c == nil || c.id != 0 {
+		return false
+	}
+	delete(r.named, name)
+	return true
+}
+
+// Positions are, by name, the offsets of the records that consumers want next.
+func (r *Ring) Positions() map[string]uint64 {
+	out := make(map[string]uint64, len(r.named))
+	for name, c := range r.named {
+		out[name] = c.next
+	}
+	return out
+}
+
+// Remember makes a name known that a ledger had before this one, as if its consumer had just left.
+// What is not there any more it has missed.
+func (r *Ring) Remember(name string, next uint64, now int64) {
+	if r.named[name] != nil || len(r.named) >= 2*r.rules.Names {
+		return
+	}
+	s, err := r.Find(min(next, r.next))
+	if err != nil {
+		return
+	}
+	c := &consumer{name: name, held: s.Object, next: next, until: now}
+	if !r.rules.Skip {
+		c.until += r.rules.Keep
+	}
+	r.named[name] = c
+}
