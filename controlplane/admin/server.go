@@ -73,7 +73,7 @@ type Backend interface {
 	Ready(context.Context) error
 }
 
-// Placement is what the API shows of placement: placement/controller.Controller. Its errors are
+// Placement is what the API shows of placement: placementcontroller.Controller. Its errors are
 // *api.Error.
 type Placement interface {
 	Show(context.Context) (*api.Placement, error)

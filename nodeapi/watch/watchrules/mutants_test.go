@@ -95,7 +95,7 @@ func TestMutants(t *testing.T) {
 func build(t *testing.T) string {
 	t.Helper()
 	sources := overlay.Sources{"mutants_test.go": "",
-		"without.go": "package core\n\nimport \"os\"\n\nvar without = os.Getenv(\"NETCRAQ_WITHOUT\")\n"}
+		"without.go": "package watchrules\n\nimport \"os\"\n\nvar without = os.Getenv(\"NETCRAQ_WITHOUT\")\n"}
 	for _, m := range mutants {
 		sources.Edit(t, m.file, m.old, strings.ReplaceAll(m.new, "RULE", `"`+m.rule+`"`))
 	}
